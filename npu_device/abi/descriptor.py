@@ -1,0 +1,225 @@
+"""The 64-byte kernel descriptor and its 128-byte extension (specification 20, "Descriptor")."""
+
+import struct
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, Self
+
+from npu_device.abi.errors import AbiError
+
+DESCRIPTOR_SIZE = 64
+EXTENDED_SIZE = 128
+
+
+class Word(NamedTuple):
+    """A little-endian field of `size` bytes at `offset`; `count` of them in a row."""
+
+    name: str
+    offset: int
+    size: int
+    text: str
+    count: int = 1
+    signed: bool = False
+
+
+class Part(NamedTuple):
+    """Bits of a word with a meaning of their own."""
+
+    name: str
+    word: str
+    low: int
+    width: int
+    text: str
+
+
+WORDS = (
+    Word("op", 0, 4, "opcode, rank, affinity, cluster"),
+    Word("flags", 4, 4, "priority, stream, banks and options"),
+    Word("in0_addr", 8, 8, "first operand"),
+    Word("in1_addr", 16, 8, "second operand"),
+    Word("out_addr", 24, 8, "result"),
+    Word("tile_m", 32, 4, "rows"),
+    Word("tile_n", 36, 4, "columns"),
+    Word("tile_k", 40, 4, "depth"),
+    Word("quant", 44, 4, "element types, one byte each"),
+    Word("param0", 48, 4, "per op"),
+    Word("param1", 52, 4, "per op, or the address of the extended block"),
+    Word("status", 56, 4, "0; written back when asked: 1 done, 2 error | code<<8"),
+    Word("ticket", 60, 4, "loose: the host's, 1..2^31-1, 0 = the device assigns; tight: ignored"),
+)
+
+PARTS = (
+    Part("opcode", "op", 0, 8, "operation"),
+    Part("op_reserved", "op", 8, 7, "zero"),
+    Part("extended", "op", 15, 1, "extended block at param1"),
+    Part("rank", "op", 16, 10, "critical-path rank: 0 unknown, larger = sooner"),
+    Part("affinity", "op", 26, 4, "engine: 0 any, else index + 1"),
+    Part("cluster", "op", 30, 2, "cluster"),
+    Part("prio", "flags", 0, 4, "priority: larger = sooner"),
+    Part("stream", "flags", 4, 4, "stream"),
+    Part("bank_mask", "flags", 8, 8, "bit i = banks i*n/8..; 0 any"),
+    Part("prefetch_dist", "flags", 16, 4, "tiles to load ahead"),
+    Part("irq", "flags", 20, 1, "set IRQ_STATUS.DONE on completion"),
+    Part("write_status", "flags", 21, 1, "write the status word back"),
+    Part("accumulate", "flags", 22, 1, "add to the sum held for out_addr"),
+    Part("in1_nk", "flags", 23, 1, "in1 is N x K"),
+    Part("function", "flags", 24, 8, "function of the operation"),
+    Part("type_in0", "quant", 0, 8, "element type of in0"),
+    Part("type_in1", "quant", 8, 8, "element type of in1"),
+    Part("type_out", "quant", 16, 8, "element type of out"),
+    Part("type_kv", "quant", 24, 8, "element type of the KV cache"),
+)
+
+EXTENDED_WORDS = (
+    Word("m", 0, 4, "M"),
+    Word("n", 4, 4, "N"),
+    Word("k", 8, 4, "K"),
+    Word("loop_order", 12, 4, "0 output stationary, 1 weight stationary"),
+    Word("ld0", 16, 4, "bytes between rows of in0"),
+    Word("ld1", 20, 4, "bytes between rows of in1"),
+    Word("ldo", 24, 4, "bytes between rows of out"),
+    Word("epilogue", 28, 4, "[3:0] activation, [4] bias, [5] residual, [6] requantize, [7] per-channel scale"),
+    Word("in2", 32, 8, "residual or V"),
+    Word("bias", 40, 8, "bias"),
+    Word("scale", 48, 8, "f32, 1 or N of them"),
+    Word("workspace", 56, 8, "scratchpad for the sequencer"),
+    Word("workspace_bytes", 64, 4, "its size"),
+    Word("zero_point", 68, 4, "in0, in1, in2, out", count=4, signed=True),
+    Word("ext_reserved", 84, 4, "zero"),
+    Word("per_op", 88, 40, "see the operation"),
+)
+
+CONV2D_WORDS = tuple(
+    Word(name, 88 + 2 * index, 2, "CONV2D_T")
+    for index, name in enumerate(
+        ("batch", "h", "w", "cin", "cout", "kh", "kw", "sh", "sw", "dh", "dw", "pt", "pl", "pb", "pr", "groups")
+    )
+)
+
+ATTN_WORDS = (
+    *(Word(n, 88 + 2 * i, 2, "ATTN_T") for i, n in enumerate(("heads", "kv_heads", "head_dim", "attn_flags"))),
+    *(Word(n, 96 + 4 * i, 4, "ATTN_T") for i, n in enumerate(("q_len", "kv_len", "t_max", "window"))),
+    Word("attn_scale", 112, 4, "ATTN_T: f32"),
+    Word("attn_reserved", 116, 4, "zero"),
+    Word("pos_addr", 120, 8, "address of the token position, u32"),
+)
+
+
+def check_layout(words: tuple[Word, ...], size: int, start: int = 0) -> None:
+    """Refuse gaps, overlaps, misalignment and a total other than `size` (AbiError)."""
+    at = start
+    for word in words:
+        if word.offset != at:
+            raise AbiError(f"field {word.name} at {word.offset}: must start at {at}, fields leave no gap or overlap")
+        if word.size <= 8 and word.offset % word.size:
+            raise AbiError(f"field {word.name} at {word.offset}: must be aligned to its {word.size} bytes")
+        at += word.size * word.count
+    if at != size:
+        raise AbiError(f"fields end at {at}: must end at {size}")
+    names = [word.name for word in words]
+    if len(set(names)) != len(names):
+        raise AbiError("field names must be unique")
+
+
+def check_parts(parts: tuple[Part, ...], words: tuple[Word, ...]) -> None:
+    """Refuse parts of unknown words, overlaps and bits without a meaning (AbiError)."""
+    sizes = {word.name: word.size for word in words}
+    for name in dict.fromkeys(part.word for part in parts):
+        if name not in sizes:
+            raise AbiError(f"part of unknown word {name}")
+        at = 0
+        for part in (p for p in parts if p.word == name):
+            if part.low != at or part.width < 1:
+                raise AbiError(f"{name}.{part.name} starts at bit {part.low}: must start at {at}")
+            at += part.width
+        if at != 8 * sizes[name]:
+            raise AbiError(f"parts of {name} end at bit {at}: must end at {8 * sizes[name]}")
+
+
+_STRUCT = struct.Struct("<2I3Q8I")
+_SPLIT = {name: tuple(p for p in PARTS if p.word == name) for name in ("op", "flags", "quant")}
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """One command, every part by its name. All values are unsigned."""
+
+    opcode: int = 0
+    op_reserved: int = 0
+    extended: int = 0
+    rank: int = 0
+    affinity: int = 0
+    cluster: int = 0
+    prio: int = 0
+    stream: int = 0
+    bank_mask: int = 0
+    prefetch_dist: int = 0
+    irq: int = 0
+    write_status: int = 0
+    accumulate: int = 0
+    in1_nk: int = 0
+    function: int = 0
+    in0_addr: int = 0
+    in1_addr: int = 0
+    out_addr: int = 0
+    tile_m: int = 0
+    tile_n: int = 0
+    tile_k: int = 0
+    type_in0: int = 0
+    type_in1: int = 0
+    type_out: int = 0
+    type_kv: int = 0
+    param0: int = 0
+    param1: int = 0
+    status: int = 0
+    ticket: int = 0
+
+    def pack(self) -> bytes:
+        """The 64 bytes; AbiError names a value that does not fit."""
+        words = []
+        for word in WORDS:
+            parts = _SPLIT.get(word.name)
+            if parts is None:
+                words.append(_fit(word.name, getattr(self, word.name), 8 * word.size))
+            else:
+                words.append(sum(_fit(p.name, getattr(self, p.name), p.width) << p.low for p in parts))
+        return _STRUCT.pack(*words)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Self:
+        """Read 64 bytes (AbiError for another length). Any bit pattern is accepted: validation is the device's."""
+        if len(data) != DESCRIPTOR_SIZE:
+            raise AbiError(f"descriptor of {len(data)} bytes: must be {DESCRIPTOR_SIZE}")
+        op, flags, in0, in1, out, m, n, k, quant, param0, param1, status, ticket = _STRUCT.unpack(data)
+        return cls(
+            op & 0xFF, op >> 8 & 0x7F, op >> 15 & 1, op >> 16 & 0x3FF, op >> 26 & 0xF, op >> 30,
+            flags & 0xF, flags >> 4 & 0xF, flags >> 8 & 0xFF, flags >> 16 & 0xF, flags >> 20 & 1, flags >> 21 & 1,
+            flags >> 22 & 1, flags >> 23 & 1, flags >> 24,
+            in0, in1, out, m, n, k, quant & 0xFF, quant >> 8 & 0xFF, quant >> 16 & 0xFF, quant >> 24,
+            param0, param1, status, ticket,
+        )  # fmt: skip
+
+    def with_(self, **changes: int) -> Self:
+        """A copy with some parts changed."""
+        return replace(self, **changes)
+
+
+def _fit(name: str, value: int, width: int) -> int:
+    if not 0 <= value < 1 << width:
+        raise AbiError(f"descriptor field {name}: {value} does not fit {width} unsigned bits")
+    return value
+
+
+def _check_dataclass() -> None:
+    order = []
+    for word in WORDS:
+        order += [p.name for p in _SPLIT[word.name]] if word.name in _SPLIT else [word.name]
+    if [f.name for f in fields(Descriptor)] != order:
+        raise AbiError("Descriptor's attributes must follow the order of WORDS and PARTS")
+
+
+check_layout(WORDS, DESCRIPTOR_SIZE)
+check_layout(EXTENDED_WORDS, EXTENDED_SIZE)
+check_layout(CONV2D_WORDS, 120, 88)
+check_layout(ATTN_WORDS, EXTENDED_SIZE, 88)
+check_parts(PARTS, WORDS)
+_check_dataclass()

@@ -1,0 +1,77 @@
+"""The four custom instructions and the CSR window (specification 20, "Custom instructions")."""
+
+from typing import NamedTuple
+
+CUSTOM_OPCODES = (0b000_1011, 0b010_1011, 0b101_1011, 0b111_1011)
+"""Major opcodes custom-0..custom-3: `opcode slot` indexes this."""
+DEFAULT_SLOT = 0
+
+
+class CustomEncoding(NamedTuple):
+    """One instruction: R form when funct7 is given, else I form; `fixed` are further bits that must be zero."""
+
+    name: str
+    isa_name: str
+    """As in `--isa`."""
+    caps_bit: int
+    """Bit of the CAPS register."""
+    funct3: int
+    funct7: int | None
+    zero_mask: int
+    """Bits outside opcode, funct3 and funct7 that must be zero."""
+    syntax: str
+    text: str
+
+
+RD, RS1, IMM = 0x0000_0F80, 0x000F_8000, 0xFFF0_0000
+
+CUSTOM_INSTRUCTIONS = (
+    CustomEncoding("ENQCMD_T", "enqcmd", 0, 0, 0x2E, 0, "rd, rs1, rs2", "submit the 64-byte descriptor at rs1"),
+    CustomEncoding("TWAIT", "twait", 1, 1, None, 1 << 31, "rd, rs1, imm", "wait for the ticket in rs1"),
+    CustomEncoding("TBAR", "tbar", 2, 2, None, RD | RS1, "imm", "barrier: imm[1:0] scope, imm[7:4] stream"),
+    CustomEncoding(
+        "TSTAT", "tstat", 3, 3, None, RS1 | IMM, "rd", "queue depth, TE idle percent, in flight, sticky error"
+    ),
+)
+
+TWAIT_TIMEOUT_UNIT = 1024
+"""Cycles per unit of TWAIT's immediate."""
+
+# TBAR: legal immediates are a scope in [1:0], and in tile scope a stream in [7:4].
+TBAR_STREAM_SHIFT = 4
+
+# TSTAT's result.
+TSTAT_DEPTH_BITS = 16
+TSTAT_IDLE_SHIFT, TSTAT_IDLE_BITS = 16, 8
+TSTAT_IN_FLIGHT_SHIFT, TSTAT_IN_FLIGHT_BITS = 24, 7
+TSTAT_ERROR_SHIFT = 31
+
+
+class CsrEntry(NamedTuple):
+    """A CSR that mirrors the register of the same name."""
+
+    name: str
+    address: int
+    register: str
+
+
+CSRS = (
+    CsrEntry("npuqbaselo", 0x7C0, "QUEUE_BASE_LO"),
+    CsrEntry("npuqbasehi", 0x7C1, "QUEUE_BASE_HI"),
+    CsrEntry("npuqsize", 0x7C2, "QUEUE_SIZE"),
+    CsrEntry("npuirqmask", 0x7C3, "IRQ_MASK"),
+    CsrEntry("npuirqack", 0x7C4, "IRQ_ACK"),
+    CsrEntry("npuirqstatus", 0xFC0, "IRQ_STATUS"),
+    CsrEntry("npuqdepth", 0xFC1, "PERF_QUEUE_DEPTH_LO"),
+    CsrEntry("npucompleted", 0xFC2, "COMPLETED"),
+)
+
+
+def match_mask(row: CustomEncoding, slot: int = DEFAULT_SLOT) -> tuple[int, int]:
+    """(match, mask) of the encoding in an opcode slot."""
+    match = CUSTOM_OPCODES[slot] | row.funct3 << 12
+    mask = 0x0000_707F | row.zero_mask
+    if row.funct7 is not None:
+        match |= row.funct7 << 25
+        mask |= 0x7F << 25
+    return match, mask

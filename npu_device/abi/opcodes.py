@@ -1,0 +1,156 @@
+"""What a descriptor may ask for: opcodes, their functions, data types, barrier scopes, ticket states."""
+
+from enum import IntEnum
+
+
+class Opcode(IntEnum):
+    NOP = 0
+    LOAD = 1
+    STORE = 2
+    GEMM_T = 3
+    CONV2D_T = 4
+    ATTN_T = 5
+    ELTWISE = 6
+    LAYERNORM = 7
+    SOFTMAX = 8
+    GELU = 9
+    POOL = 10
+    REDUCE = 11
+    COPY = 12
+    GATHER = 13
+    ROPE = 14
+    KV_READ = 15
+    KV_APPEND = 16
+    BARRIER = 17
+
+
+class Eltwise(IntEnum):
+    """Functions of ELTWISE, in flags[31:24]."""
+
+    ADD = 0
+    SUB = 1
+    MUL = 2
+    DIV = 3
+    MAX = 4
+    MIN = 5
+    RELU = 6
+    SIGMOID = 7
+    TANH = 8
+    ERF = 9
+    EXP = 10
+    SQRT = 11
+    POW = 12
+    CLIP = 13
+    WHERE = 14
+    CAST = 15
+    QUANT = 16
+    DEQUANT = 17
+
+
+class Gemm(IntEnum):
+    """Function bits of GEMM_T."""
+
+    WRITE = 0
+    HOLD = 1
+
+
+class Norm(IntEnum):
+    """Functions of LAYERNORM."""
+
+    LAYER = 0
+    RMS = 1
+
+
+class Pool(IntEnum):
+    MAX = 0
+    AVG = 1
+
+
+class Reduce(IntEnum):
+    SUM = 0
+    MEAN = 1
+    MAX = 2
+    ARGMAX = 3
+
+
+class Scope(IntEnum):
+    """Of BARRIER (function) and TBAR (imm[1:0])."""
+
+    TILE = 0
+    CLUSTER = 1
+    GLOBAL = 2
+
+
+FUNCTIONS: dict[Opcode, type[IntEnum]] = {
+    Opcode.GEMM_T: Gemm,
+    Opcode.ELTWISE: Eltwise,
+    Opcode.LAYERNORM: Norm,
+    Opcode.POOL: Pool,
+    Opcode.REDUCE: Reduce,
+    Opcode.BARRIER: Scope,
+}
+"""Opcodes that take a function; for the others flags[31:24] must be zero."""
+
+
+class DataType(IntEnum):
+    """Element types of the quant word; the bit width is in `BITS`."""
+
+    NONE = 0
+    FP32 = 1
+    FP16 = 2
+    BF16 = 3
+    E4M3FN = 4
+    E5M2 = 5
+    INT32 = 6
+    INT8 = 7
+    UINT8 = 8
+    INT4 = 9
+    UINT4 = 10
+    INT2 = 11
+
+
+BITS = {
+    DataType.FP32: 32,
+    DataType.FP16: 16,
+    DataType.BF16: 16,
+    DataType.E4M3FN: 8,
+    DataType.E5M2: 8,
+    DataType.INT32: 32,
+    DataType.INT8: 8,
+    DataType.UINT8: 8,
+    DataType.INT4: 4,
+    DataType.UINT4: 4,
+    DataType.INT2: 2,
+}
+"""Bits of one element."""
+
+
+class TicketState(IntEnum):
+    """TICKET_STATUS[7:0]; an error carries its code in [31:8]."""
+
+    UNKNOWN = 0
+    QUEUED = 1
+    RUNNING = 2
+    DONE = 3
+    ERROR = 4
+
+
+class StatusWord(IntEnum):
+    """Low byte of a descriptor's status word once written back; an error carries its code in [31:8]."""
+
+    PENDING = 0
+    DONE = 1
+    ERROR = 2
+
+
+class FullPolicy(IntEnum):
+    """CTRL[5:4]: what ENQCMD_T meets when the device queue is full."""
+
+    RETRY = 0
+    STALL = 1
+    TRAP = 2
+    DROP = 3
+
+
+TRAP_QUEUE_FULL = 24
+"""mcause of policy TRAP; mtval = rs1."""

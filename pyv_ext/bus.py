@@ -1,0 +1,258 @@
+"""The core's way to memory and devices, with the cost of each access (specification 20 and 35).
+
+Engines keep RAM accesses on their own fast path, guarded by `load_ok` and `store_ok`; whatever these refuse comes
+here: devices, memory beside the core, watched pages, pages with code, and addresses where nothing answers.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pyv_ext.clock import Clock
+from pyv_ext.errors import PyvExtError
+from pyv_ext.memory import LINE_BITS, PAGE_BITS, Ram
+from pyv_ext.protocols import Device
+from pyv_ext.timing import CoreTiming
+
+ADDRESS_SPACE = 1 << 32
+
+
+class Access(NamedTuple):
+    """One access of the hart to a device, as observers see it. Cycles are starts."""
+
+    device: Device
+    offset: int
+    size: int
+    write: bool
+    value: int
+    start: int
+    end: int
+    """When the core goes on."""
+    arrival: int
+    """When the device has it: later than `end` for a posted store."""
+
+
+class WatchedLoad(NamedTuple):
+    """A load by the hart from a watched page of memory."""
+
+    address: int
+    size: int
+    value: int
+    start: int
+    end: int
+
+
+class _Window(NamedTuple):
+    base: int
+    end: int
+    device: Device
+    near: bool
+
+
+class Bus:
+    """Memory and devices of one hart. Accesses are naturally aligned unless they go to RAM."""
+
+    def __init__(self, clock: Clock, timing: CoreTiming) -> None:
+        self.clock = clock
+        self.timing = timing
+        self.rams: list[Ram] = []
+        self.load_ok = bytearray(ADDRESS_SPACE >> PAGE_BITS)
+        """Per page of the address space: 1 where a load may go straight to `rams[0]`."""
+        self.store_ok = bytearray(ADDRESS_SPACE >> PAGE_BITS)
+        self.observers: list[Callable[[Access], None]] = []
+        self.watchers: list[Callable[[WatchedLoad], None]] = []
+        self.on_code_write: list[Callable[[int, int], None]] = []
+        """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
+        self._windows: list[_Window] = []
+        self._watched: Counter[int] = Counter()
+        self._in_flight: deque[int] = deque()
+        self.drained = 0
+        """The cycle at whose start the last posted store arrives."""
+
+    # -- the map -----------------------------------------------------------------------------------------------
+
+    def add_ram(self, ram: Ram) -> None:
+        """Map memory; the first one added is the RAM of the engines' fast path."""
+        self._refuse_overlap(ram.name, ram.base, ram.end)
+        self.rams.append(ram)
+        if len(self.rams) == 1:
+            first, last = ram.base >> PAGE_BITS, ram.end >> PAGE_BITS
+            self.load_ok[first:last] = b"\1" * (last - first)
+            self.store_ok[first:last] = b"\1" * (last - first)
+
+    def add_device(self, base: int, device: Device, *, near: bool = False) -> None:
+        """Map a device; `near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
+        self._refuse_overlap(device.name, base, base + device.size)
+        self._windows.append(_Window(base, base + device.size, device, near))
+        self.clock.attach(device)
+
+    def _refuse_overlap(self, name: str, base: int, end: int) -> None:
+        if not 0 <= base < end <= ADDRESS_SPACE:
+            raise PyvExtError(f"{name}: {base:#x}..{end:#x} must lie within the 32-bit address space")
+        taken = [(r.name, r.base, r.end) for r in self.rams] + [(w.device.name, w.base, w.end) for w in self._windows]
+        for other, low, high in taken:
+            if base < high and low < end:
+                raise PyvExtError(f"{name} at {base:#x}..{end:#x} overlaps {other} at {low:#x}..{high:#x}: move one")
+
+    def ram_at(self, address: int, size: int) -> Ram | None:
+        """The memory that holds all of `size` bytes at `address`."""
+        for ram in self.rams:
+            if ram.base <= address and address + size <= ram.end:
+                return ram
+        return None
+
+    def _window_at(self, address: int, size: int) -> _Window | None:
+        for window in self._windows:
+            if window.base <= address and address + size <= window.end:
+                return window
+        return None
+
+    def check(self, address: int, size: int, write: bool) -> bool:
+        """Whether the access would be accepted (pure)."""
+        if self.ram_at(address, size) is not None:
+            return True
+        window = self._window_at(address, size)
+        return window is not None and window.device.accepts(address - window.base, size, write)
+
+    # -- accesses of the hart ----------------------------------------------------------------------------------
+
+    def load(self, address: int, size: int, start: int) -> tuple[int, int] | None:
+        """(value, cycles) of a load that starts in cycle `start`; None is an access fault."""
+        timing = self.timing
+        ram = self.ram_at(address, size)
+        if ram is not None:
+            cycles = timing.load + (timing.near_extra if ram.near else 0)
+            value = ram.read(address, size)
+            if self._watched and self._watched[address >> PAGE_BITS]:
+                seen = WatchedLoad(address, size, value, start, start + cycles)
+                for watcher in self.watchers:
+                    watcher(seen)
+            return value, cycles
+        window = self._window_at(address, size)
+        if window is None:
+            return None
+        device, offset = window.device, address - window.base
+        if window.near:
+            cycles = timing.load + timing.near_extra
+            acts = start + cycles - 1
+        else:
+            cycles = timing.mmio_read
+            acts = start + min(1 + timing.mmio_one_way, cycles) - 1
+        if not device.accepts(offset, size, False):
+            self._refused(device, offset, size, False, start)
+            return None
+        self.clock.advance(acts)
+        reply = device.read(offset, size, acts)
+        self.clock.changed(acts + 1)
+        if isinstance(reply, tuple):
+            if reply.fault:
+                return None
+            cycles += reply.wait
+            reply = reply.value
+        if self.observers:
+            access = Access(device, offset, size, False, reply, start, start + cycles, acts + 1)
+            for observer in self.observers:
+                observer(access)
+        return reply, cycles
+
+    def store(self, address: int, size: int, value: int, start: int) -> int | None:
+        """Cycles of a store that starts in cycle `start`; None is an access fault."""
+        timing = self.timing
+        ram = self.ram_at(address, size)
+        if ram is not None:
+            ram.write(address, size, value)
+            self.written(address, size)
+            return timing.store + (timing.near_extra if ram.near else 0)
+        window = self._window_at(address, size)
+        if window is None:
+            return None
+        device, offset = window.device, address - window.base
+        if not device.accepts(offset, size, True):
+            self._refused(device, offset, size, True, start)
+            return None
+        if window.near:
+            end = arrival = start + timing.store + timing.near_extra
+        else:
+            end = self._leave(start) + timing.mmio_write
+            arrival = end + timing.mmio_one_way
+        if arrival == end:
+            self.clock.advance(arrival - 1)
+            reply = device.write(offset, size, value, arrival - 1)
+            self.clock.changed(arrival)
+            if reply is not None:
+                if reply.fault:
+                    return None
+                end += reply.wait
+        else:
+            self._in_flight.append(arrival)
+            self.drained = arrival
+            self.clock.post(arrival, device, offset, size, value)
+        if self.observers:
+            access = Access(device, offset, size, True, value, start, end, arrival)
+            for observer in self.observers:
+                observer(access)
+        return end - start
+
+    def _leave(self, start: int) -> int:
+        """When a posted store of cycle `start` can leave the core: at once, unless `posted_depth` are in flight."""
+        in_flight = self._in_flight
+        while in_flight and in_flight[0] <= start:
+            in_flight.popleft()
+        if len(in_flight) >= self.timing.posted_depth:
+            start = in_flight.popleft()
+        return start
+
+    def _refused(self, device: Device, offset: int, size: int, write: bool, now: int) -> None:
+        """Tell a device that counts such things about an access that it did not accept."""
+        count = getattr(device, "refused", None)
+        if count is not None:
+            self.clock.advance(now)
+            count(offset, size, write, now)
+            self.clock.changed(now + 1)
+
+    # -- memory as others see it -------------------------------------------------------------------------------
+
+    def peek(self, address: int, size: int) -> bytes | None:
+        """Memory without side effects or cost: the load port of custom instructions and debuggers."""
+        ram = self.ram_at(address, size)
+        if ram is None:
+            return None
+        return bytes(ram.u8[address - ram.base : address - ram.base + size])
+
+    def poke(self, address: int, data: bytes) -> None:
+        """Write memory from outside the hart: program loaders, bus masters, debuggers."""
+        ram = self.ram_at(address, len(data))
+        if ram is None:
+            raise PyvExtError(f"no memory at {address:#x}..{address + len(data):#x}: write inside RAM or scratchpad")
+        ram.u8[address - ram.base : address - ram.base + len(data)] = data
+        self.written(address, len(data))
+
+    def written(self, address: int, size: int) -> None:
+        """Take note that memory changed; decoded code in it is dropped."""
+        ram = self.ram_at(address, size)
+        if ram is None or size <= 0:
+            return
+        low, high = (address - ram.base) >> LINE_BITS, (address + size - 1 - ram.base) >> LINE_BITS
+        if ram.code.find(b"\1", low, high + 1) >= 0:
+            for listener in self.on_code_write:
+                listener(address, size)
+
+    def mark_code(self, address: int) -> None:
+        """An engine has decoded the instruction at `address`: writes to its line must be told to it."""
+        ram = self.ram_at(address, 2)
+        if ram is not None:
+            ram.code[(address - ram.base) >> LINE_BITS] = 1
+            self.store_ok[address >> PAGE_BITS] = 0
+
+    def watch(self, address: int) -> None:
+        """Report loads from the page of `address` to `watchers`, until as many `unwatch` calls."""
+        self._watched[address >> PAGE_BITS] += 1
+        self.load_ok[address >> PAGE_BITS] = 0
+
+    def unwatch(self, address: int) -> None:
+        page = address >> PAGE_BITS
+        self._watched[page] -= 1
+        if not self._watched[page]:
+            del self._watched[page]
+            if self.rams and self.rams[0].base <= address < self.rams[0].end:
+                self.load_ok[page] = 1

@@ -1,0 +1,44 @@
+"""Byte-addressed memory that hart, devices and native code share."""
+
+import mmap
+
+from pyv_ext.errors import PyvExtError
+
+PAGE_BITS = 12
+PAGE = 1 << PAGE_BITS
+LINE_BITS = 6
+"""Code is tracked by lines of 64 bytes."""
+
+
+class Ram:
+    """`size` zero bytes at `base`, allocated when touched.
+
+    `u8`, `u16`, `u32` are little-endian views of the same bytes. `near` marks memory that costs the core extra
+    cycles (`CoreTiming.near_extra`), such as a scratchpad.
+    """
+
+    def __init__(self, name: str, base: int, size: int, *, near: bool = False) -> None:
+        if size <= 0 or size % PAGE or base % PAGE:
+            raise PyvExtError(
+                f"memory {name}: base {base:#x} and size {size:#x} must be multiples of {PAGE} and size positive"
+            )
+        self.name = name
+        self.base = base
+        self.size = size
+        self.end = base + size
+        self.near = near
+        self.data = mmap.mmap(-1, size)
+        self.u8 = memoryview(self.data)
+        self.u16 = self.u8.cast("H")
+        self.u32 = self.u8.cast("I")
+        self.code = bytearray((size >> LINE_BITS) + 1)
+        """Non-zero for each line from which an engine has decoded instructions."""
+
+    def read(self, address: int, size: int) -> int:
+        """The little-endian integer at `address`, at any alignment."""
+        offset = address - self.base
+        return int.from_bytes(self.u8[offset : offset + size], "little")
+
+    def write(self, address: int, size: int, value: int) -> None:
+        offset = address - self.base
+        self.u8[offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")

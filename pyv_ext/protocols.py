@@ -1,0 +1,132 @@
+"""What a device, a custom instruction and a CSR window must offer: the public extension points.
+
+Time in these protocols is a cycle number. `now` names the cycle *in* which something happens: everything that
+was due at the start of cycle `now` or earlier has happened before the call, and what the call changes can be
+seen, and is stamped, from the start of cycle `now + 1` (specification 30, "Cycle contract").
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Reply(NamedTuple):
+    """A device's answer when a plain value is not enough."""
+
+    value: int = 0
+    wait: int = 0
+    """Extra cycles the access takes beyond the bus's own."""
+    fault: bool = False
+    """True: an access fault (a load or non-posted store traps; a posted store has left the core and is dropped)."""
+
+
+class Device(Protocol):
+    """Something on the bus with registers, an optional interrupt line and its own events."""
+
+    name: str
+    size: int
+    """Bytes of address space."""
+
+    @property
+    def irq(self) -> bool:
+        """The level of the interrupt line now."""
+
+    def accepts(self, offset: int, size: int, write: bool) -> bool:
+        """Whether such an access is legal (pure): False is a precise access fault. `offset` is a multiple of `size`."""
+
+    def read(self, offset: int, size: int, now: int) -> int | Reply:
+        """The value read in cycle `now`, zero-extended."""
+
+    def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
+        """Store the low `size` bytes given in `value`; None means done."""
+
+    def next_event(self) -> int | None:
+        """The cycle at whose start the device next changes by itself, or None."""
+
+    def advance(self, now: int) -> None:
+        """Do everything that is due at the start of cycle `now` or earlier."""
+
+
+class BusMaster(Protocol):
+    """The port through which a device reads and writes memory; its writes invalidate translated code."""
+
+    def load(self, address: int, size: int) -> bytes:
+        """`size` bytes of RAM; PyvExtError where there is none."""
+
+    def store(self, address: int, data: bytes) -> None:
+        """Write RAM; PyvExtError where there is none."""
+
+
+class Value(NamedTuple):
+    """The instruction retires: rd = value (ignored when the form has no rd) after `cycles` beyond its issue cost."""
+
+    value: int = 0
+    cycles: int = 0
+
+
+class Stall(NamedTuple):
+    """Not ready: ask again after the next device event, or at the start of cycle `until`; nothing was changed."""
+
+    until: int | None = None
+
+
+class Retry(NamedTuple):
+    """Not ready: ask again after `cycles` cycles; nothing was changed."""
+
+    cycles: int = 1
+
+
+class Trap(NamedTuple):
+    """The instruction traps and changes nothing else."""
+
+    cause: int
+    value: int = 0
+
+
+Outcome = Value | Stall | Retry | Trap | int
+"""What a custom instruction returns; a plain int is `Value(int)`."""
+
+
+class Operands(NamedTuple):
+    """What a custom instruction sees."""
+
+    pc: int
+    word: int
+    rs1: int
+    """Value of the register named by rs1."""
+    rs2: int
+    now: int
+    """The cycle in which the instruction acts."""
+    load: Callable[[int, int], bytes | None]
+    """`load(address, size)`: memory in program order, or None where there is none."""
+    resumed: bool
+    """True when this execution of the instruction has stalled before without being interrupted since."""
+
+
+@dataclass(frozen=True)
+class CustomInstruction:
+    """One row of an instruction extension."""
+
+    name: str
+    match: int
+    """The fixed bits of the encoding."""
+    mask: int
+    """Which bits are fixed; every other word of the same opcode stays illegal."""
+    syntax: str
+    """Operands for the disassembler: any of rd, rs1, rs2, imm (signed I immediate), comma separated."""
+    handler: Callable[[Operands], Outcome]
+    ready: Callable[[Operands], bool] | None = None
+    """Optional pure predicate, asked first: False stalls until the next device event."""
+    issue: int | None = None
+    """Issue cost in cycles; None: the preset's `custom`."""
+
+
+class CsrWindow(Protocol):
+    """CSRs that belong to a device. Addresses with both top bits set are read-only before the window is asked."""
+
+    addresses: frozenset[int]
+
+    def read(self, address: int, now: int) -> int: ...
+
+    def write(self, address: int, value: int, now: int, written: int) -> None:
+        """`value` is the new content; `written` the operand's bits for set (csrrw, csrrs), 0 for csrrc."""

@@ -1,0 +1,40 @@
+"""How many cycles things cost on the core's side of the bus (specification 35, "Timing presets").
+
+One instance is one preset's core half; the table of presets lives in `pyv_npu`.
+"""
+
+from dataclasses import dataclass, field
+
+
+def _cycles(meaning: str, default: int) -> int:
+    return field(default=default, metadata={"unit": "cycles", "meaning": meaning, "min": 0})  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class CoreTiming:
+    """Costs in core cycles. The defaults are the cycle contract of preset `pyv` (specification 30)."""
+
+    alu: int = _cycles("register and immediate arithmetic, lui, auipc", 1)
+    mul: int = _cycles("mul, mulh, mulhsu, mulhu", 1)
+    div: int = _cycles("div, divu, rem, remu", 1)
+    load: int = _cycles("load from RAM", 1)
+    store: int = _cycles("store to RAM", 1)
+    branch: int = _cycles("conditional branch, not taken", 1)
+    taken: int = _cycles("conditional branch, taken", 1)
+    jump: int = _cycles("jal, jalr, mret", 1)
+    csr: int = _cycles("CSR instructions", 1)
+    fence: int = _cycles("fence, fence.i", 1)
+    trap: int = _cycles("a synchronous trap, from the start of the trapping instruction to the first of the handler", 1)
+    wfi: int = _cycles("wfi, once an interrupt is pending", 1)
+    near_extra: int = _cycles("added to load/store for devices beside the core: CLINT and scratchpad", 0)
+    mmio_write: int = _cycles("posted MMIO write: core busy", 1)
+    mmio_one_way: int = _cycles("MMIO request, one way", 0)
+    mmio_read: int = _cycles("MMIO read, round trip", 1)
+    posted_depth: int = field(
+        default=8, metadata={"unit": "stores", "meaning": "posted stores in flight before the core stalls", "min": 1}
+    )
+    custom: int = _cycles("custom instruction: issue, until the device sees the request", 1)
+    custom_response: int = _cycles("custom instruction: from the answer to the next instruction", 0)
+    irq: int = _cycles("from mip to the first instruction of the handler", 1)
+    irq_fast: int = _cycles("the same through a fast interrupt path, where the core has one", 1)
+    plic: int = _cycles("from an interrupt line through the PLIC to mip", 0)
