@@ -1,0 +1,108 @@
+"""Every parameter of the NPU, with its default, unit, rule and provenance (specification 40, "Defaults").
+
+Each leaf's metadata holds `meaning`, `unit`, `source` (who says so) and its rule: `min`/`max`, `choices` or `power_of_two`.
+Fractions are [numerator, denominator]; 0/1 as a bandwidth is refused, "inf" is None.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+PLAN = "plan, section 9"
+CHOSEN = "chosen by us"
+SPEC_20 = "specification 20"
+
+
+def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rule: Any) -> Any:
+    return field(default=default, metadata={"meaning": meaning, "unit": unit, "source": source, **rule})
+
+
+@dataclass(frozen=True)
+class QueueConfig:
+    """The submission queues. A ring in memory of `size` entries feeds `command_size` in the device (loose);
+    in tight mode the device itself holds `size` commands."""
+
+    size: int = _key(1024, "ring entries (loose), device queue entries (tight)", "commands", PLAN, min=2, max=65536,
+                     power_of_two=True)  # fmt: skip
+    command_size: int = _key(16, "device queue behind the ring (loose)", "commands", SPEC_20, min=1, max=65536)
+    full_policy: str = _key("retry", "reset value of CTRL[5:4]", source=SPEC_20,
+                            choices=("retry", "stall", "trap", "drop"))  # fmt: skip
+    history: int = _key(65536, "completed tickets whose state is kept", "tickets", SPEC_20, min=1)
+
+
+@dataclass(frozen=True)
+class FrontEndConfig:
+    """What a submission meets inside the device; the values come from the timing preset."""
+
+    fetch_loose: int = _key(0, "fetch of the 64 bytes from the ring", "core cycles", min=0)
+    fetch_tight: int = _key(0, "fetch of the 64 bytes that ENQCMD_T names", "core cycles", min=0)
+    validate: int = _key(0, "validation of a descriptor", "core cycles", min=0)
+
+
+@dataclass(frozen=True)
+class TeConfig:
+    count: int = _key(2, "tensor engines of a cluster", "engines", PLAN, min=1, max=4)
+    rows: int = _key(64, "rows of the array", "processing elements", min=1)
+    columns: int = _key(64, "columns of the array", "processing elements", min=1)
+    fill: int = _key(0, "fill and drain cycles of one command (roofline)", "NPU cycles", min=0)
+    acc_bytes: int = _key(131072, "accumulator of one engine", "bytes", min=0)
+
+
+@dataclass(frozen=True)
+class VeConfig:
+    count: int = _key(4, "vector engines of a cluster", "engines", PLAN, min=1, max=4)
+    lanes: int = _key(64, "elements of 8 bits per cycle", "lanes", min=1)
+    latency: int = _key(16, "start-up of one command", "NPU cycles", min=0)
+
+
+@dataclass(frozen=True)
+class SpmConfig:
+    size: int = _key(2 << 20, "scratchpad of a cluster", "bytes", PLAN, min=4096, max=64 << 20)
+    banks: int = _key(8, "banks of a cluster", "banks", PLAN, min=1, max=64)
+
+
+@dataclass(frozen=True)
+class DmaConfig:
+    channels: int = _key(2, "channels of a cluster", "channels", PLAN, min=1, max=4)
+    bytes_per_cycle: int = _key(128, "rate of one channel", "bytes per NPU cycle", min=1)
+    bus_width_bytes: int = _key(128, "one burst", "bytes", min=1, power_of_two=True)
+    alignment: int = _key(64, "DRAM accesses are widened to this", "bytes", "specification 55, R5", min=1,
+                          power_of_two=True)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DramConfig:
+    size: int = _key(128 << 20, "DRAM", "bytes", SPEC_20, min=4096)
+    latency: int = _key(120, "of one transfer", "NPU cycles", min=0)
+    bytes_per_second: int = _key(102_400_000_000, "bandwidth", "bytes per second", PLAN, min=1)
+
+
+@dataclass(frozen=True)
+class NocConfig:
+    latency: int = _key(8, "of one transfer", "NPU cycles", min=0)
+    bytes_per_second: int = _key(256_000_000_000, "bandwidth", "bytes per second", PLAN, min=1)
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    policy: str = _key("cp", "who goes first among the ready commands", source="specification 40",
+                       choices=("fifo", "prio", "cp"))  # fmt: skip
+    window: int = _key(16, "oldest commands that are looked at", "commands", "specification 40", min=1)
+
+
+@dataclass(frozen=True)
+class NpuConfig:
+    """The whole device. `mode` settles which queue the size belongs to."""
+
+    mode: str = _key("tight", "how firmware submits", source=SPEC_20, choices=("loose", "tight"))
+    clusters: int = _key(1, "clusters", "clusters", PLAN, min=1, max=4)
+    clock_hz: int = _key(1_200_000_000, "core clock, for bandwidths and reports", "Hz", PLAN, min=1)
+    clock_ratio: tuple[int, int] = _key((1, 1), "core cycles : NPU cycles", "ratio", "specification 35")
+    queue: QueueConfig = field(default_factory=QueueConfig)
+    frontend: FrontEndConfig = field(default_factory=FrontEndConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    te: TeConfig = field(default_factory=TeConfig)
+    ve: VeConfig = field(default_factory=VeConfig)
+    spm: SpmConfig = field(default_factory=SpmConfig)
+    dma: DmaConfig = field(default_factory=DmaConfig)
+    dram: DramConfig = field(default_factory=DramConfig)
+    noc: NocConfig = field(default_factory=NocConfig)
