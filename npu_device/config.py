@@ -1,7 +1,7 @@
 """Every parameter of the NPU, with its default, unit, rule and provenance (specification 40, "Defaults").
 
-Each leaf's metadata holds `meaning`, `unit`, `source` (who says so) and its rule: `min`/`max`, `choices` or `power_of_two`.
-Fractions are [numerator, denominator]; 0/1 as a bandwidth is refused, "inf" is None.
+Each leaf's metadata holds `meaning`, `unit`, `source` (who says so) and its rule: `min`, `max`, `choices` or
+`power_of_two`.
 """
 
 from dataclasses import dataclass, field
