@@ -65,6 +65,7 @@ class Bus:
         """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
         self._windows: list[_Window] = []
         self._watched: Counter[int] = Counter()
+        self._store_watchers: dict[int, list[Callable[[int, int, int], None]]] = {}
         self._in_flight: deque[int] = deque()
         self.drained = 0
         """The cycle at whose start the last posted store arrives."""
@@ -78,7 +79,8 @@ class Bus:
         if len(self.rams) == 1:
             first, last = ram.base >> PAGE_BITS, ram.end >> PAGE_BITS
             self.load_ok[first:last] = b"\1" * (last - first)
-            self.store_ok[first:last] = b"\1" * (last - first)
+            if ram.writable:
+                self.store_ok[first:last] = b"\1" * (last - first)
 
     def add_device(self, base: int, device: Device, *, near: bool = False) -> None:
         """Map a device; `near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
@@ -109,8 +111,9 @@ class Bus:
 
     def check(self, address: int, size: int, write: bool) -> bool:
         """Whether the access would be accepted (pure)."""
-        if self.ram_at(address, size) is not None:
-            return True
+        ram = self.ram_at(address, size)
+        if ram is not None:
+            return ram.writable or not write
         window = self._window_at(address, size)
         return window is not None and window.device.accepts(address - window.base, size, write)
 
@@ -160,9 +163,14 @@ class Bus:
         timing = self.timing
         ram = self.ram_at(address, size)
         if ram is not None:
+            if not ram.writable:
+                return None
             ram.write(address, size, value)
             self.written(address, size)
-            return timing.store + (timing.near_extra if ram.near else 0)
+            cycles = timing.store + (timing.near_extra if ram.near else 0)
+            for watcher in self._store_watchers.get(address >> PAGE_BITS, ()):
+                watcher(address, size, start + cycles - 1)
+            return cycles
         window = self._window_at(address, size)
         if window is None:
             return None
@@ -222,8 +230,10 @@ class Bus:
     def poke(self, address: int, data: bytes) -> None:
         """Write memory from outside the hart: program loaders, bus masters, debuggers."""
         ram = self.ram_at(address, len(data))
-        if ram is None:
-            raise PyvExtError(f"no memory at {address:#x}..{address + len(data):#x}: write inside RAM or scratchpad")
+        if ram is None or not ram.writable:
+            what = "no" if ram is None else "read-only"
+            span = f"{address:#x}..{address + len(data):#x}"
+            raise PyvExtError(f"{what} memory at {span}: write inside RAM or scratchpad")
         ram.u8[address - ram.base : address - ram.base + len(data)] = data
         self.written(address, len(data))
 
@@ -256,3 +266,9 @@ class Bus:
             del self._watched[page]
             if self.rams and self.rams[0].base <= address < self.rams[0].end:
                 self.load_ok[page] = 1
+
+    def watch_stores(self, address: int, watcher: Callable[[int, int, int], None]) -> None:
+        """Call `watcher(address, size, now)` after each store by the hart to the page of `address`."""
+        page = address >> PAGE_BITS
+        self._store_watchers.setdefault(page, []).append(watcher)
+        self.store_ok[page] = 0

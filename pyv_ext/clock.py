@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from pyv_ext.protocols import Device
+from pyv_ext.protocols import Device, Timed
 
 NEVER = 1 << 62
 """Later than any run."""
@@ -20,12 +20,12 @@ class Clock:
         self.now = 0
         self.next = NEVER
         """The cycle of the next event of anything attached; the core may run freely up to it."""
-        self._devices: list[Device] = []
+        self._devices: list[Timed] = []
         self._due: list[int] = []
         self._posted: deque[tuple[int, Device, int, int, int]] = deque()
         self._on_change: list[Callable[[int], None]] = []
 
-    def attach(self, device: Device) -> None:
+    def attach(self, device: Timed) -> None:
         """Give a device its turn; the order of attachment settles equal cycles."""
         self._devices.append(device)
         self._due.append(NEVER)
@@ -52,9 +52,9 @@ class Clock:
         self.now = cycle
         posted = self._posted
         while posted and posted[0][0] <= cycle:
-            _, device, offset, size, value = posted.popleft()
-            device.write(offset, size, value, cycle - 1)
-            self._due[self._devices.index(device)] = cycle
+            _, target, offset, size, value = posted.popleft()
+            target.write(offset, size, value, cycle - 1)
+            self._due[self._devices.index(target)] = cycle
         for index, device in enumerate(self._devices):
             if self._due[index] <= cycle:
                 device.advance(cycle)

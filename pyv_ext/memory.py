@@ -14,10 +14,10 @@ class Ram:
     """`size` zero bytes at `base`, allocated when touched.
 
     `u8`, `u16`, `u32` are little-endian views of the same bytes. `near` marks memory that costs the core extra
-    cycles (`CoreTiming.near_extra`), such as a scratchpad.
+    cycles (`CoreTiming.near_extra`), such as a scratchpad. Without `writable` it is a ROM: stores are access faults.
     """
 
-    def __init__(self, name: str, base: int, size: int, *, near: bool = False) -> None:
+    def __init__(self, name: str, base: int, size: int, *, near: bool = False, writable: bool = True) -> None:
         if size <= 0 or size % PAGE or base % PAGE:
             raise PyvExtError(
                 f"memory {name}: base {base:#x} and size {size:#x} must be multiples of {PAGE} and size positive"
@@ -27,6 +27,7 @@ class Ram:
         self.size = size
         self.end = base + size
         self.near = near
+        self.writable = writable
         self.data = mmap.mmap(-1, size)
         self.u8 = memoryview(self.data)
         self.u16 = self.u8.cast("H")

@@ -20,7 +20,17 @@ class Reply(NamedTuple):
     """True: an access fault (a load or non-posted store traps; a posted store has left the core and is dropped)."""
 
 
-class Device(Protocol):
+class Timed(Protocol):
+    """Something that changes by itself as time passes."""
+
+    def next_event(self) -> int | None:
+        """The cycle at whose start it next changes by itself, or None."""
+
+    def advance(self, now: int) -> None:
+        """Do everything that is due at the start of cycle `now` or earlier."""
+
+
+class Device(Timed, Protocol):
     """Something on the bus with registers, an optional interrupt line and its own events."""
 
     name: str
@@ -39,12 +49,6 @@ class Device(Protocol):
 
     def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
         """Store the low `size` bytes given in `value`; None means done."""
-
-    def next_event(self) -> int | None:
-        """The cycle at whose start the device next changes by itself, or None."""
-
-    def advance(self, now: int) -> None:
-        """Do everything that is due at the start of cycle `now` or earlier."""
 
 
 class BusMaster(Protocol):

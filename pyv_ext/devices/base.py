@@ -1,0 +1,96 @@
+"""What makes a user's device short: declared registers, and nothing else unless it is asked for."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pyv_ext.errors import PyvExtError
+from pyv_ext.protocols import Reply
+
+WORD = 0xFFFF_FFFF
+
+
+class DeviceBase:
+    """A `Device` without interrupt and without events of its own; subclasses override what they have."""
+
+    name: str
+    size: int
+
+    @property
+    def irq(self) -> bool:
+        return False
+
+    def next_event(self) -> int | None:
+        return None
+
+    def advance(self, now: int) -> None:
+        """Nothing is ever due."""
+
+
+@dataclass(frozen=True)
+class Register:
+    """A 32-bit register at a byte offset.
+
+    Access: `rw`; `ro` and `wo`, where the other direction is an access fault; `w1c`, whose ones are cleared by
+    writing ones. Bits outside `mask` are not writable and keep their reset value.
+    """
+
+    name: str
+    offset: int
+    access: Literal["rw", "ro", "wo", "w1c"] = "rw"
+    reset: int = 0
+    mask: int = WORD
+
+
+class RegisterDevice(DeviceBase):
+    """A device made of the 32-bit registers in `registers`; any other access is a fault.
+
+    `self["NAME"]` is a register's content. Override `on_read` and `on_write` for registers that do something; a
+    device that changes outside of a call by bus or clock needs `clock.changed(clock.now)` to be seen.
+    """
+
+    registers: tuple[Register, ...] = ()
+    _at: dict[int, Register]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._at = {}
+        for register in cls.registers:
+            place = f"{cls.__name__}.{register.name} at offset {register.offset:#x}"
+            if register.offset % 4 or not 0 <= register.offset < cls.size:
+                raise PyvExtError(f"{place}: must be a multiple of 4 below the device's size {cls.size:#x}")
+            if register.offset in cls._at:
+                raise PyvExtError(f"{place}: {cls._at[register.offset].name} is already there: move one")
+            cls._at[register.offset] = register
+
+    def __init__(self) -> None:
+        self._content = {register.name: register.reset for register in self.registers}
+
+    def __getitem__(self, name: str) -> int:
+        return self._content[name]
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self._content[name] = value & WORD
+
+    def on_read(self, name: str, now: int) -> int | Reply:
+        """What a read of the register in cycle `now` returns."""
+        return self._content[name]
+
+    def on_write(self, name: str, value: int, now: int) -> Reply | None:
+        """Take `value`, the register's new content: access mode and mask are already applied. `now` as in `Device`."""
+        self._content[name] = value
+        return None
+
+    def accepts(self, offset: int, size: int, write: bool) -> bool:
+        register = self._at.get(offset)
+        return register is not None and size == 4 and register.access != ("ro" if write else "wo")
+
+    def read(self, offset: int, size: int, now: int) -> int | Reply:
+        return self.on_read(self._at[offset].name, now)
+
+    def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
+        register = self._at[offset]
+        if register.access == "w1c":
+            value = self._content[register.name] & ~(value & register.mask)
+        else:
+            value = value & register.mask | register.reset & ~register.mask
+        return self.on_write(register.name, value, now)

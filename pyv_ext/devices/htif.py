@@ -1,0 +1,122 @@
+"""Host-target interface: the words `tohost` and `fromhost` in RAM, as riscv-tests and Spike's front end use them."""
+
+from collections.abc import Callable
+
+from pyv_ext.bus import Bus
+from pyv_ext.devices.console import Console
+from pyv_ext.errors import PyvExtError
+
+SETTLE = 1000
+"""Cycles after which a store to one half of `tohost` counts although the other half was not stored."""
+
+SYSCALL_DEVICE, CONSOLE_DEVICE = 0, 1
+CONSOLE_WRITE = 1
+PAYLOAD = (1 << 48) - 1
+SYS_WRITE, SYS_EXIT = 64, 93
+EBADF, EFAULT, ENOSYS = 9, 14, 38
+"""Linux error numbers, returned negative."""
+BOTH_HALVES = 0b11
+
+
+class Htif:
+    """Acts on each command that the hart stores to `tohost`, a 64-bit word written by two 32-bit stores in any order.
+
+    A command is device << 56 | command << 48 | payload. Device 0: an odd payload ends the run with exit code
+    payload >> 1; an even one is the address of a system call block of 64-bit words {number, arg0, arg1, arg2}, of which
+    `write` and `exit` are served. Device 1, command 1 prints a character. As the front end does, a command is taken
+    out of `tohost` (0 is written there) and an answer, if it has one, is put into `fromhost`.
+    """
+
+    def __init__(
+        self, bus: Bus, tohost: int, fromhost: int | None, console: Console, on_exit: Callable[[int], None]
+    ) -> None:
+        for name, address in (("tohost", tohost), ("fromhost", fromhost)):
+            if address is not None and not self._in_memory(bus, address, 8):
+                raise PyvExtError(
+                    f"{name} at {address:#x} is not in RAM: HTIF needs its 8 bytes there, link it into RAM"
+                )
+        self.ignored = 0
+        """Commands that were not understood."""
+        self._bus = bus
+        self._tohost = tohost
+        self._fromhost = fromhost
+        self._console = console
+        self._on_exit = on_exit
+        self._stored = 0
+        """Which halves have been stored since the last command."""
+        self._due: int | None = None
+        bus.watch_stores(tohost, self._on_store)
+        bus.clock.attach(self)
+
+    def next_event(self) -> int | None:
+        return self._due
+
+    def advance(self, now: int) -> None:
+        if self._due is not None and self._due <= now:
+            self._take()
+
+    def _on_store(self, address: int, size: int, now: int) -> None:
+        touched = 0
+        for half in (0, 1):
+            start = self._tohost + 4 * half
+            if address < start + 4 and start < address + size:
+                touched |= 1 << half
+        if not touched:
+            return
+        self._stored |= touched
+        clock = self._bus.clock
+        clock.advance(now)
+        if self._stored == BOTH_HALVES:
+            self._take()
+        elif self._due is None:
+            self._due = now + 1 + SETTLE
+        clock.changed(now + 1)
+
+    def _take(self) -> None:
+        self._stored = 0
+        self._due = None
+        command = self._word(self._tohost)
+        if not command:
+            return
+        self._put(self._tohost, 0)
+        device, what, payload = command >> 56, command >> 48 & 0xFF, command & PAYLOAD
+        if device == SYSCALL_DEVICE and payload & 1:
+            self._on_exit(payload >> 1)
+        elif device == SYSCALL_DEVICE and self._in_memory(self._bus, payload, 32):
+            self._system_call(payload)
+            if self._fromhost is not None:
+                self._put(self._fromhost, command & ~PAYLOAD | 1)
+        elif device == CONSOLE_DEVICE and what == CONSOLE_WRITE:
+            self._console.write(bytes((payload & 0xFF,)))
+        else:
+            self.ignored += 1
+
+    def _system_call(self, block: int) -> None:
+        number, arg0, arg1, arg2 = (self._word(block + 8 * index) for index in range(4))
+        result = -ENOSYS
+        if number == SYS_EXIT:
+            self._on_exit(arg0)
+            result = 0
+        elif number == SYS_WRITE:
+            result = self._write(arg0, arg1, arg2)
+        self._put(block, result % (1 << 64))
+
+    def _write(self, file: int, address: int, size: int) -> int:
+        if file not in (1, 2):
+            return -EBADF
+        data = self._bus.peek(address, size)
+        if data is None:
+            return -EFAULT
+        self._console.write(data)
+        return size
+
+    def _word(self, address: int) -> int:
+        return int.from_bytes(self._bus.peek(address, 8) or b"", "little")
+
+    def _put(self, address: int, value: int) -> None:
+        self._bus.poke(address, value.to_bytes(8, "little"))
+
+    @staticmethod
+    def _in_memory(bus: Bus, address: int, size: int) -> bool:
+        ram = bus.ram_at(address, size)
+        return ram is not None and ram.writable

@@ -1,0 +1,146 @@
+"""UART 16550A with byte registers. The line takes no time: what is sent is gone at once, what is fed is there."""
+
+from collections import deque
+from collections.abc import Callable
+
+from pyv_ext.devices.base import DeviceBase
+from pyv_ext.devices.console import Console
+
+# Register offsets; the names say what a read and a write of the offset reach. With LCR.DLAB set, offsets 0 and 1
+# are the divisor latch.
+RBR_THR, IER, IIR_FCR, LCR, MCR, LSR, MSR, SCR = range(8)
+
+IER_RX, IER_THRE = 1, 2
+IIR_NONE, IIR_THRE, IIR_RX, IIR_TIMEOUT, IIR_FIFO = 0x01, 0x02, 0x04, 0x0C, 0xC0
+FCR_ENABLE, FCR_CLEAR_RX = 1, 2
+LCR_DLAB = 0x80
+MCR_LOOP = 0x10
+LSR_DR, LSR_THRE_TEMT = 0x01, 0x60
+MSR_CONNECTED = 0xB0
+"""DCD, DSR and CTS: somebody listens."""
+
+FIFO_DEPTH = 16
+TRIGGERS = (1, 4, 8, 14)
+"""Receiver FIFO trigger level by FCR[7:6]."""
+RESET_DIVISOR = 12
+
+
+class Uart(DeviceBase):
+    """Interrupts by priority: received data at the trigger level, received data below it, transmitter empty.
+
+    The conditions that this line cannot produce (errors, break, modem changes) never interrupt. Loads and stores are
+    bytes; line and modem status are read-only.
+    """
+
+    name = "uart"
+    size = 0x100
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console if console is not None else Console()
+        self._waiting: deque[int] = deque()
+        """Fed bytes for which the receiver has no room yet."""
+        self._fifo: deque[int] = deque()
+        self._ier = self._fcr = self._lcr = self._mcr = self._scr = 0
+        self._divisor = RESET_DIVISOR
+        self._thre_pending = False
+        self._readers: tuple[Callable[[], int], ...] = (
+            self._receive,
+            lambda: self._ier,
+            self._identify,
+            lambda: self._lcr,
+            lambda: self._mcr,
+            lambda: LSR_THRE_TEMT | (LSR_DR if self._fifo else 0),
+            self._modem_status,
+            lambda: self._scr,
+        )
+
+    # -- the host's end of the line ----------------------------------------------------------------------------
+
+    @property
+    def text(self) -> str:
+        """What the guest has sent so far."""
+        return self.console.text
+
+    def feed(self, data: bytes) -> None:
+        """Send `data` to the guest; call `clock.changed(clock.now)` afterwards when a run is under way."""
+        self._waiting.extend(data)
+        self._fill()
+
+    # -- the guest's end -----------------------------------------------------------------------------------------
+
+    @property
+    def irq(self) -> bool:
+        return self._cause() != IIR_NONE
+
+    def accepts(self, offset: int, size: int, write: bool) -> bool:
+        return size == 1 and offset <= SCR and not (write and offset in (LSR, MSR))
+
+    def read(self, offset: int, size: int, now: int) -> int:
+        if offset <= IER and self._lcr & LCR_DLAB:
+            return self._divisor >> 8 * offset & 0xFF
+        return self._readers[offset]()
+
+    def write(self, offset: int, size: int, value: int, now: int) -> None:
+        if offset <= IER and self._lcr & LCR_DLAB:
+            shift = 8 * offset
+            self._divisor = self._divisor & ~(0xFF << shift) | value << shift
+        elif offset == RBR_THR:
+            self._transmit(value)
+        elif offset == IER:
+            if (value ^ self._ier) & IER_THRE:
+                self._thre_pending = bool(value & IER_THRE)
+            self._ier = value & 0x0F
+        elif offset == IIR_FCR:
+            self._control_fifo(value)
+        elif offset == LCR:
+            self._lcr = value
+        elif offset == MCR:
+            self._mcr = value & 0x1F
+        else:
+            self._scr = value
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        room = FIFO_DEPTH if self._fcr & FCR_ENABLE else 1
+        while self._waiting and len(self._fifo) < room:
+            self._fifo.append(self._waiting.popleft())
+
+    def _receive(self) -> int:
+        value = self._fifo.popleft() if self._fifo else 0
+        self._fill()
+        return value
+
+    def _transmit(self, value: int) -> None:
+        if self._mcr & MCR_LOOP:
+            self.feed(bytes((value,)))
+        else:
+            self.console.write(bytes((value,)))
+        self._thre_pending = True
+
+    def _control_fifo(self, value: int) -> None:
+        toggled = (value ^ self._fcr) & FCR_ENABLE
+        if toggled or (value & FCR_ENABLE and value & FCR_CLEAR_RX):
+            self._fifo.clear()
+        # Without FCR[0] the other bits are not programmed; the clear bits clear themselves.
+        self._fcr = value & 0xC1 if value & FCR_ENABLE else 0
+        self._fill()
+
+    def _cause(self) -> int:
+        if self._ier & IER_RX and self._fifo:
+            return IIR_RX if len(self._fifo) >= TRIGGERS[self._fcr >> 6] else IIR_TIMEOUT
+        if self._ier & IER_THRE and self._thre_pending:
+            return IIR_THRE
+        return IIR_NONE
+
+    def _identify(self) -> int:
+        cause = self._cause()
+        if cause == IIR_THRE:
+            self._thre_pending = False
+        return cause | (IIR_FIFO if self._fcr & FCR_ENABLE else 0)
+
+    def _modem_status(self) -> int:
+        if not self._mcr & MCR_LOOP:
+            return MSR_CONNECTED
+        dtr, rts, outs = self._mcr & 1, self._mcr >> 1 & 1, self._mcr >> 2 & 3
+        return outs << 6 | dtr << 5 | rts << 4
