@@ -1,0 +1,153 @@
+import pytest
+from device_rig import PLIC, UART, UART_SOURCE, Rig
+
+from pyv_ext.devices.console import Console
+from pyv_ext.devices.uart import Uart
+from pyv_ext.interrupts import MEIP
+
+DATA, IER, IIR, LCR, MCR, LSR, MSR, SCR = range(8)
+FCR = IIR
+RX, THRE = 1, 2
+
+
+def read(uart: Uart, offset: int) -> int:
+    assert uart.accepts(offset, 1, False)
+    return uart.read(offset, 1, 0)
+
+
+def write(uart: Uart, offset: int, value: int) -> None:
+    assert uart.accepts(offset, 1, True)
+    uart.write(offset, 1, value, 0)
+
+
+def test_output_is_captured_and_shown_piece_by_piece() -> None:
+    shown: list[bytes] = []
+    uart = Uart(Console(shown.append))
+    sent = b"h\xc3\xa9\xff"
+    for byte in sent:
+        assert read(uart, LSR) == 0x60, "always ready"
+        write(uart, DATA, byte)
+    assert uart.text == "hé\N{REPLACEMENT CHARACTER}"
+    assert b"".join(shown) == uart.console.data == sent
+
+
+def test_input_comes_in_order_and_data_ready_follows_it() -> None:
+    uart = Uart()
+    uart.feed(b"ab")
+    uart.feed(b"c")
+    got = bytearray()
+    while read(uart, LSR) & 1:
+        got.append(read(uart, DATA))
+    assert got == b"abc"
+    assert read(uart, DATA) == 0
+    assert read(uart, LSR) == 0x60
+
+
+def test_reset_values() -> None:
+    uart = Uart()
+    assert [read(uart, offset) for offset in range(8)] == [0, 0, 0x01, 0, 0, 0x60, 0xB0, 0]
+
+
+def test_the_divisor_latch_hides_data_and_ier() -> None:
+    uart = Uart()
+    write(uart, IER, 0x0F)
+    write(uart, LCR, 0x83)
+    write(uart, DATA, 0x34)
+    write(uart, IER, 0x12)
+    assert (read(uart, DATA), read(uart, IER)) == (0x34, 0x12)
+    write(uart, LCR, 0x03)
+    assert read(uart, IER) == 0x0F
+    assert uart.text == ""
+
+
+def test_received_data_interrupts_until_it_is_read() -> None:
+    uart = Uart()
+    write(uart, IER, RX)
+    assert not uart.irq
+    uart.feed(b"x")
+    assert uart.irq
+    assert read(uart, IIR) == 0x04
+    assert uart.irq, "reading IIR does not clear received data"
+    read(uart, DATA)
+    assert not uart.irq
+    assert read(uart, IIR) == 0x01
+
+
+@pytest.mark.parametrize(("fcr", "trigger"), [(0x01, 1), (0x41, 4), (0x81, 8), (0xC1, 14)])
+def test_fifo_below_its_trigger_level_is_a_timeout(fcr: int, trigger: int) -> None:
+    uart = Uart()
+    write(uart, FCR, fcr)
+    write(uart, IER, RX)
+    uart.feed(bytes(trigger + 1))
+    causes = []
+    while read(uart, LSR) & 1:
+        causes.append(read(uart, IIR))
+        read(uart, DATA)
+    assert causes == [0xC4, 0xC4] + [0xCC] * (trigger - 1)
+
+
+def test_transmitter_empty_interrupts_once_per_byte_and_when_enabled() -> None:
+    uart = Uart()
+    write(uart, IER, THRE)
+    assert uart.irq
+    assert read(uart, IIR) == 0x02
+    assert not uart.irq, "reading IIR clears it"
+    write(uart, DATA, 0x41)
+    assert uart.irq, "the byte is gone at once"
+    write(uart, IER, 0)
+    assert not uart.irq
+    write(uart, IER, THRE)
+    assert uart.irq
+
+
+def test_received_data_hides_transmitter_empty_and_leaves_it_pending() -> None:
+    uart = Uart()
+    uart.feed(b"x")
+    write(uart, IER, RX | THRE)
+    assert read(uart, IIR) == 0x04
+    read(uart, DATA)
+    assert read(uart, IIR) == 0x02
+    assert read(uart, IIR) == 0x01
+
+
+def test_switching_or_clearing_the_fifo_drops_what_it_holds() -> None:
+    uart = Uart()
+    uart.feed(bytes(range(40)))
+    write(uart, FCR, 0x01)  # drops the one byte that the receiver held without FIFO
+    write(uart, FCR, 0x03)  # drops sixteen
+    assert read(uart, DATA) == 17
+
+
+def test_loopback_returns_what_is_sent_and_the_modem_lines() -> None:
+    uart = Uart()
+    for mcr, msr in ((0x11, 0x20), (0x12, 0x10), (0x14, 0x40), (0x18, 0x80), (0x1F, 0xF0), (0x00, 0xB0)):
+        write(uart, MCR, mcr)
+        assert read(uart, MSR) == msr
+    write(uart, MCR, 0x10)
+    write(uart, DATA, 0x5A)
+    assert read(uart, DATA) == 0x5A
+    assert uart.text == ""
+
+
+def test_only_bytes_of_the_eight_registers_are_accepted() -> None:
+    rig = Rig()
+    assert rig.load(UART, 4) is None
+    assert rig.load(UART, 2) is None
+    assert rig.load(UART + 8, 1) is None
+    assert not rig.store(UART + LSR, 0, 1)
+    assert not rig.store(UART + MSR, 0, 1)
+    assert rig.store(UART + SCR, 0xA5, 1)
+    assert rig.load(UART + SCR, 1) == 0xA5
+
+
+def test_host_input_reaches_mip_through_the_plic() -> None:
+    rig = Rig()
+    rig.store(PLIC + 4 * UART_SOURCE, 1)
+    rig.store(PLIC + 0x2000, 1 << UART_SOURCE)
+    rig.store(UART + IER, RX, 1)
+    assert rig.mip == 0
+    rig.uart.feed(b"!")
+    rig.clock.changed(rig.clock.now)
+    assert rig.mip == MEIP
+    assert rig.load(PLIC + 0x20_0004) == UART_SOURCE
+    assert rig.mip == 0
