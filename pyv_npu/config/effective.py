@@ -1,0 +1,137 @@
+"""From layers to one effective configuration that knows where each value came from.
+
+A layer is a list of settings. Later settings win; within a layer its preset comes first (specification 35). So
+`--preset` on the command line replaces the timing of a file, and a file's own keys replace its preset's.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, NamedTuple
+
+from pyv_npu.config import presets
+from pyv_npu.config.rules import check_together
+from pyv_npu.config.schema import Key, RuleError, build, flatten, keys_of, sections_of, unknown
+from pyv_npu.config.tree import Config
+from pyv_npu.config.yaml_file import read_entries
+from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
+
+RECORD = "record"
+"""Section of a run.yaml that tells what was run; reading it back skips the section and needs no preset."""
+
+
+class Setting(NamedTuple):
+    """One value that a layer sets."""
+
+    path: str
+    value: object
+    origin: str
+    """For people: `command line`, `my.yaml:3`, `preset rocket: SiFive E31 manual`."""
+
+
+@dataclass(frozen=True)
+class Effective:
+    """A configuration and the origin of every key that is not at its declared default."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+    def replace(self, values: Mapping[str, object], origin: str) -> "Effective":
+        """The same with some keys changed (dotted paths, checked); `origin` says by whom."""
+        return resolve([Setting(path, value, origin) for path, value in values.items()], self)
+
+
+def load(
+    files: Iterable[str | Path] = (), preset: str | None = None, overrides: Mapping[str, object] | None = None
+) -> Effective:
+    """The effective configuration: preset `soc-axi`, then each file, then `preset` and `overrides`.
+
+    Raises BadInputError naming file and line, or UsageError for what the caller gave.
+    """
+    settings = preset_settings(presets.DEFAULT, Path())
+    for name in files:
+        settings += file_settings(Path(name))
+    try:
+        if preset is not None:
+            settings += preset_settings(preset, Path())
+    except BadInputError as error:
+        raise UsageError(f"command line: preset: {error}") from None
+    settings += [Setting(path, value, "command line") for path, value in (overrides or {}).items()]
+    return resolve(settings)
+
+
+def with_values(config: Config, values: Mapping[str, object]) -> Config:
+    """A configuration with some keys changed, for example `{"npu.mode": "loose"}`; UsageError for a wrong value."""
+    return resolve([Setting(path, value, "caller") for path, value in values.items()], Effective(config, {})).config
+
+
+def resolve(settings: Sequence[Setting], base: Effective | None = None) -> Effective:
+    """Apply settings in order to `base` (the declared defaults when none is given)."""
+    keys = keys_of(Config)
+    values = {} if base is None else flatten(base.config)
+    origins = {} if base is None else dict(base.origins)
+    for path, raw, origin in settings:
+        try:
+            key, item = _find(keys, path)
+            values[key.path] = _converted(key, item, raw, values)
+        except PyvNpuError as error:
+            raise _located(error, origin) from None
+        origins[key.path] = origin
+    config = build(Config, values)
+    check_together(config)
+    return Effective(config, origins)
+
+
+def _located(error: PyvNpuError, origin: str) -> PyvNpuError:
+    kind = UsageError if origin in ("command line", "caller") else BadInputError
+    return kind(f"{origin}: {error}" if origin != "caller" else str(error))
+
+
+def _find(keys: Mapping[str, Key], path: str) -> tuple[Key, str | None]:
+    """The key at `path`, and the item's name when `path` names one item of a key that holds a table."""
+    if path in keys:
+        return keys[path], None
+    parent, _, item = path.rpartition(".")
+    if parent in keys and isinstance(keys[parent].default, Mapping):
+        return keys[parent], item
+    if any(name.startswith(path + ".") for name in keys):
+        raise RuleError(f"{path}: is a section, not a value; set one of its keys, for example {_first(keys, path)}")
+    raise unknown(path, keys)
+
+
+def _first(keys: Mapping[str, Key], section: str) -> str:
+    return next(name for name in keys if name.startswith(section + "."))
+
+
+def _converted(key: Key, item: str | None, raw: object, values: Mapping[str, Any]) -> object:
+    if item is None:
+        return key.convert(raw)
+    return {**values.get(key.path, key.default), **key.convert({item: raw})}
+
+
+def file_settings(path: Path) -> list[Setting]:
+    """The layer that a YAML file is: its preset first, unless the file is the complete record of a run."""
+    entries = read_entries(path, sections_of(Config))
+    chosen = [entry for entry in entries if entry.path == "preset"]
+    own = [Setting(entry.path, entry.value, f"{path}:{entry.line}") for entry in entries]
+    if any(entry.path == RECORD for entry in entries):
+        return [setting for setting in own if setting.path != RECORD]
+    if not chosen:
+        return own
+    try:
+        base = preset_settings(chosen[0].value, path.parent)
+    except BadInputError as error:
+        raise BadInputError(f"{path}:{chosen[0].line}: preset: {error}") from None
+    return base + [setting for setting in own if setting.path != "preset"]
+
+
+def preset_settings(name: object, folder: Path) -> list[Setting]:
+    """The layer that a preset is; a user's preset is a YAML file named relative to `folder`."""
+    if not isinstance(name, str | NoneType) or not name:
+        raise BadInputError(f"{name} is not the name of a preset; known: {', '.join(presets.NAMES)}")
+    preset = presets.load(name, folder)
+    label = Setting("preset", preset.name, "preset")
+    return [label] + [
+        Setting(path, number.value, f"preset {preset.name}: {number.source}") for path, number in preset.values.items()
+    ]

@@ -1,0 +1,106 @@
+"""Timing presets: YAML files in which every number has a source (specification 35).
+
+`name`, `basis` (one line: what the preset rests on), `extends` (a preset to start from), `values` (keys of the
+configuration), `source` (who says so, of every value without an own one) and `sources` (by key).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyv_npu.config.schema import keys_of, sections_of, unknown
+from pyv_npu.config.tree import Config
+from pyv_npu.config.yaml_file import Entry, read_entries
+from pyv_npu.errors import BadInputError
+
+NAMES = ("ideal", "pyv", "neorv32-2024", "ibex", "rocket", "cva6", "soc-axi", "pcie")
+DEFAULT = "soc-axi"
+
+_FOLDER = Path(__file__).resolve().parent.parent / "presets"
+_REQUIRED = ("name", "basis", "source")
+_WORDS = (*_REQUIRED, "extends")
+_TOP = (*_WORDS, "values", "sources")
+
+
+class Number(NamedTuple):
+    """A value and who says so."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True)
+class Preset:
+    name: str
+    basis: str
+    values: Mapping[str, Number]
+    """By dotted path; `extends` is resolved."""
+
+
+def load(name: str, folder: Path) -> Preset:
+    """A shipped preset by its name, or a user's by the path of its file, relative to `folder`.
+
+    BadInputError: no such preset, or an error in its file (with its line).
+    """
+    return _read(_locate(name, folder), ())
+
+
+def _locate(name: str, folder: Path) -> Path:
+    if name in NAMES:
+        return _FOLDER / f"{name}.yaml"
+    if name.endswith((".yaml", ".yml")):
+        return folder / name
+    raise BadInputError(f"{name}: unknown preset; choose {', '.join(NAMES)} or a file whose name ends in .yaml")
+
+
+def _read(path: Path, children: tuple[Path, ...]) -> Preset:
+    if path.resolve() in children:
+        raise BadInputError(f"{path}: extends itself through {children[-1]}; let one of them extend a shipped preset")
+    entries = read_entries(path, _sections())
+    words = {entry.path: _word(path, entry) for entry in entries if entry.path in _WORDS}
+    own = {entry.path.removeprefix("values."): entry for entry in entries if entry.path.startswith("values.")}
+    texts = {entry.path.removeprefix("sources."): entry for entry in entries if entry.path.startswith("sources.")}
+    for entry in entries:
+        if entry.path not in _WORDS and not entry.path.startswith(("values.", "sources.")):
+            raise _error(path, entry, str(unknown(entry.path, _TOP, f"a preset holds {', '.join(_TOP)}")))
+    for word in _REQUIRED:
+        if word not in words:
+            raise BadInputError(f"{path}: {word}: is missing; a preset holds {', '.join(_REQUIRED)}")
+    for name, entry in texts.items():
+        if name not in own:
+            raise _error(path, entry, f"{entry.path}: this file sets no such value; set it or remove the source")
+    values: dict[str, Number] = {}
+    if "extends" in words:
+        values.update(_read(_locate(words["extends"], path.parent), (*children, path.resolve())).values)
+    for name, entry in own.items():
+        source = _word(path, texts[name]) if name in texts else words["source"]
+        values[name] = Number(_checked(path, name, entry), source)
+    return Preset(words["name"], words["basis"], values)
+
+
+@cache
+def _sections() -> frozenset[str]:
+    inner = {f"{top}.{section}" for top in ("values", "sources") for section in sections_of(Config)}
+    return frozenset(inner | {"values", "sources"})
+
+
+def _word(path: Path, entry: Entry) -> str:
+    if not isinstance(entry.value, str) or not entry.value.strip():
+        raise _error(path, entry, f"{entry.path} = {entry.value}: must be text; write it in quotes")
+    return entry.value
+
+
+def _checked(path: Path, name: str, entry: Entry) -> Any:
+    keys = {key: rule for key, rule in keys_of(Config).items() if key != "preset"}
+    try:
+        if name not in keys:
+            raise unknown(name, keys)
+        return keys[name].convert(entry.value)
+    except BadInputError as error:
+        raise _error(path, entry, str(error)) from None
+
+
+def _error(path: Path, entry: Entry, text: str) -> BadInputError:
+    return BadInputError(f"{path}:{entry.line}: {text}")

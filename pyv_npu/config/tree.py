@@ -1,0 +1,95 @@
+"""The configuration of a run: one tree of frozen dataclasses.
+
+Each leaf's metadata holds `meaning`, `unit` (`address` prints in hexadecimal), `source` and its rule: `min`, `max`,
+`choices`, `unavailable` (a choice and why this version lacks it), `power_of_two`, `multiple_of`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from npu_device.config import NpuConfig
+from pyv_ext.timing import CoreTiming
+
+SPEC_20, SPEC_30, SPEC_70 = "specification 20", "specification 30", "specification 70"
+CHOSEN = "chosen by us"
+
+CUSTOM_INSTRUCTIONS = ("enqcmd", "twait", "tbar", "tstat")
+SIM_LEVELS = ("IA", "IA_TIMING", "CA_HYBRID", "CA_FULL")
+
+
+def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rule: Any) -> Any:
+    metadata = {"meaning": meaning, "unit": unit, "source": source, **rule}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class CoreConfig:
+    engine: str = _key(
+        "reference",
+        "engine that executes the instructions",
+        source=SPEC_30,
+        choices=("reference", "fast", "python", "pyv"),
+        unavailable=dict.fromkeys(("fast", "python", "pyv"), "this version has only the reference engine"),
+    )
+    isa: str = _key("rv32im_zicsr_zifencei", "instruction set: misa, decoding and CSR masks follow it", source=SPEC_30)
+    misaligned: bool = _key(False, "misaligned accesses to RAM are allowed instead of trapping", source=SPEC_30)
+    reset_pc: int | None = _key(None, "first pc; none: the entry of the ELF", "address", SPEC_20, min=0,
+                                max=0xFFFF_FFFE, multiple_of=2)  # fmt: skip
+    custom_slot: int = _key(
+        0, "opcode slot of the NPU's instructions: custom-0..custom-3", "slot", SPEC_20, min=0, max=3
+    )
+    custom: tuple[str, ...] = _key(CUSTOM_INSTRUCTIONS, "custom instructions present in tight mode", source=SPEC_20,
+                                   choices=CUSTOM_INSTRUCTIONS)  # fmt: skip
+    tight_off: str = _key("trap", "what an absent custom instruction does", source=SPEC_20, choices=("trap", "nop"))
+    fast_irq: bool = _key(False, "interrupts take timing.irq_fast instead of timing.irq", source="specification 35")
+    timing: CoreTiming = field(default_factory=CoreTiming)
+
+
+@dataclass(frozen=True)
+class ClintConfig:
+    divider: int = _key(120, "one tick of mtime", "core cycles", SPEC_20, min=1)
+
+
+@dataclass(frozen=True)
+class PlatformConfig:
+    irq: str = _key("direct", "route of the NPU's interrupt: MEIP = line or PLIC output, or the PLIC's source 11 only",
+                    source=SPEC_20, choices=("direct", "plic"))  # fmt: skip
+    mmio_base: int = _key(0x4000_0000, "NPU registers, a window of 64 KiB", "address", SPEC_20, min=0, max=0xFFFF_0000,
+                          multiple_of=0x1_0000)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DriverConfig:
+    tail_write: bool = _key(False, "the driver also writes QUEUE_TAIL before the doorbell", source="plan, section 13A")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    program: str = _key("", "firmware by name, or the path of an ELF", source=SPEC_70)
+    sim_level: str = _key("CA_HYBRID", "simulation level", source="specification 40", choices=SIM_LEVELS)
+    max_cycles: int | None = _key(None, "stop after this many", "core cycles", SPEC_70, min=1)
+    timeout: int | None = _key(None, "stop after this much time of the host", "seconds", SPEC_70, min=1)
+    seed: int = _key(1, "of every random table", "", SPEC_70, min=0, max=0xFFFF_FFFF)
+    args: Mapping[str, int] = _key({}, "values that the firmware finds in npu_bootinfo", "32-bit words", SPEC_20,
+                                   min=-(1 << 31), max=0xFFFF_FFFF)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides what a run does. `Config()` alone is preset `pyv`; `load` starts from `soc-axi`."""
+
+    preset: str = _key("pyv", "timing preset that the values started from", source="specification 35")
+    core: CoreConfig = field(default_factory=CoreConfig)
+    clint: ClintConfig = field(default_factory=ClintConfig)
+    platform: PlatformConfig = field(default_factory=PlatformConfig)
+    npu: NpuConfig = field(default_factory=NpuConfig)
+    driver: DriverConfig = field(default_factory=DriverConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    @property
+    def custom_enabled(self) -> tuple[str, ...]:
+        """The custom instructions that this run decodes: none in loose mode."""
+        return self.core.custom if self.npu.mode == "tight" else ()

@@ -1,0 +1,74 @@
+"""Reading YAML with the line of every key, refusing what YAML itself would let pass silently."""
+
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyv_npu.errors import BadInputError
+
+if TYPE_CHECKING:
+    import yaml
+
+
+class Entry(NamedTuple):
+    """One value of a file."""
+
+    path: str
+    """Dotted."""
+    value: Any
+    line: int
+
+
+def read_entries(path: Path, sections: Container[str]) -> list[Entry]:
+    """Every value of a YAML file; mappings at a path of `sections` are descended into, `a.b: 1` is `a: {b: 1}`.
+
+    BadInputError names file and line: not readable, not YAML, not a mapping, a key given twice.
+    """
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise BadInputError(f"{path}: {reason}; give the name of a YAML file") from None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    try:
+        root = loader.get_single_node()
+        entries = [] if root is None else list(_walk(path, loader, root, "", sections))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise BadInputError(f"{where}: not YAML: {error.problem or error.context}; correct this line") from None
+    except yaml.YAMLError as error:
+        raise BadInputError(f"{path}: not YAML: {str(error).splitlines()[0]}; correct the file") from None
+    except ValueError as error:  # a scalar that its YAML tag cannot hold, such as the date 2024-99-99
+        raise BadInputError(f"{path}: {error}; quote the value") from None
+    finally:
+        loader.dispose()
+    seen: dict[str, int] = {}
+    for entry in entries:
+        if entry.path in seen:
+            raise BadInputError(
+                f"{path}:{entry.line}: {entry.path}: given twice, first in line {seen[entry.path]}; keep one"
+            )
+        seen[entry.path] = entry.line
+    return entries
+
+
+def _walk(path: Path, loader: Any, node: "yaml.Node", prefix: str, sections: Container[str]) -> Iterator[Entry]:
+    import yaml
+
+    if not isinstance(node, yaml.MappingNode):
+        name = prefix.rstrip(".") or "the file"
+        raise BadInputError(f"{path}:{node.start_mark.line + 1}: {name}: must be a table of keys and values")
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        line = key_node.start_mark.line + 1
+        if not isinstance(key, str):
+            raise BadInputError(f"{path}:{line}: {prefix}{key}: a key must be a word; quote it or correct it")
+        name = prefix + key
+        if name in sections:
+            if not (isinstance(value_node, yaml.ScalarNode) and value_node.value == ""):  # an empty section is empty
+                yield from _walk(path, loader, value_node, name + ".", sections)
+        else:
+            yield Entry(name, loader.construct_object(value_node, deep=True), line)
