@@ -11,13 +11,13 @@ EXTENDED_SIZE = 128
 
 
 class Word(NamedTuple):
-    """A little-endian field of `size` bytes at `offset`; `count` of them in a row."""
+    """A little-endian field of `size` bytes at `offset`; `repeat` of them in a row."""
 
     name: str
     offset: int
     size: int
     text: str
-    count: int = 1
+    repeat: int = 1
     signed: bool = False
 
 
@@ -83,7 +83,7 @@ EXTENDED_WORDS = (
     Word("scale", 48, 8, "f32, 1 or N of them"),
     Word("workspace", 56, 8, "scratchpad for the sequencer"),
     Word("workspace_bytes", 64, 4, "its size"),
-    Word("zero_point", 68, 4, "in0, in1, in2, out", count=4, signed=True),
+    Word("zero_point", 68, 4, "in0, in1, in2, out", repeat=4, signed=True),
     Word("ext_reserved", 84, 4, "zero"),
     Word("per_op", 88, 40, "see the operation"),
 )
@@ -112,7 +112,7 @@ def check_layout(words: tuple[Word, ...], size: int, start: int = 0) -> None:
             raise AbiError(f"field {word.name} at {word.offset}: must start at {at}, fields leave no gap or overlap")
         if word.size <= 8 and word.offset % word.size:
             raise AbiError(f"field {word.name} at {word.offset}: must be aligned to its {word.size} bytes")
-        at += word.size * word.count
+        at += word.size * word.repeat
     if at != size:
         raise AbiError(f"fields end at {at}: must end at {size}")
     names = [word.name for word in words]

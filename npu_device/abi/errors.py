@@ -1,6 +1,6 @@
 """Codes that firmware sees, and the exception of this package."""
 
-from enum import IntEnum
+from enum import IntEnum, unique
 
 
 class NpuDeviceError(Exception):
@@ -11,6 +11,7 @@ class AbiError(NpuDeviceError):
     """A table of the ABI contradicts itself, or a value does not fit the ABI."""
 
 
+@unique
 class ReturnCode(IntEnum):
     """Returned negated in rd by the custom instructions (specification 20). Not libc's errno."""
 
@@ -20,6 +21,7 @@ class ReturnCode(IntEnum):
     ETIMEDOUT = 110
 
 
+@unique
 class TicketError(IntEnum):
     """Why a ticket ended in state ERROR: 256..511, never equal to a ReturnCode."""
 

@@ -1,6 +1,9 @@
 """The four custom instructions and the CSR window (specification 20, "Custom instructions")."""
 
+from itertools import combinations
 from typing import NamedTuple
+
+from npu_device.abi.errors import AbiError
 
 CUSTOM_OPCODES = (0b000_1011, 0b010_1011, 0b101_1011, 0b111_1011)
 """Major opcodes custom-0..custom-3: `opcode slot` indexes this."""
@@ -75,3 +78,19 @@ def match_mask(row: CustomEncoding, slot: int = DEFAULT_SLOT) -> tuple[int, int]
         match |= row.funct7 << 25
         mask |= 0x7F << 25
     return match, mask
+
+
+def check_instructions(rows: tuple[CustomEncoding, ...], csrs: tuple[CsrEntry, ...]) -> None:
+    """Refuse two encodings that share a word, a CAPS bit used twice, and duplicate CSRs (AbiError)."""
+    for one, other in combinations(rows, 2):
+        (match, mask), (other_match, other_mask) = match_mask(one), match_mask(other)
+        if (match ^ other_match) & mask & other_mask == 0:
+            raise AbiError(f"instructions {one.name} and {other.name} share a word: their fixed bits must differ")
+        if one.caps_bit == other.caps_bit:
+            raise AbiError(f"instructions {one.name} and {other.name}: both use bit {one.caps_bit} of CAPS")
+    for csr, twin in combinations(csrs, 2):
+        if csr.address == twin.address or csr.name == twin.name:
+            raise AbiError(f"CSRs {csr.name} and {twin.name}: names and addresses must be unique")
+
+
+check_instructions(CUSTOM_INSTRUCTIONS, CSRS)

@@ -1,7 +1,10 @@
 """Where things are (specification 20, "Memory map"): defaults of the configuration, and the boot information."""
 
 import struct
+from itertools import pairwise
 from typing import NamedTuple
+
+from npu_device.abi.errors import AbiError
 
 
 class MapEntry(NamedTuple):
@@ -41,8 +44,6 @@ MEMORY_MAP = (
     MapEntry("DRAM", DRAM_BASE, DRAM_SIZE, "linear through and beyond 4 GiB; the core sees at most 2 GiB"),
 )
 
-BOOTINFO_OFFSET = 0x100
-"""Of `npu_bootinfo` within the ROM."""
 BOOTINFO_MAGIC = 0x4255_504E  # "NPUB"
 BOOTINFO_ARGS = 16
 BOOTINFO_FIELDS = ("magic", "version", "mmio_base", "spm_base", "spm_size", "dram_size", "queue_size", "clock_hz")
@@ -60,3 +61,16 @@ def pack_bootinfo(values: dict[str, int], args: list[int]) -> bytes:
     padded = args + [0] * (BOOTINFO_ARGS - len(args))
     words = [values[name] for name in BOOTINFO_FIELDS] + padded
     return struct.pack(f"<{len(words)}I", *(word & 0xFFFF_FFFF for word in words))
+
+
+def check_map(entries: tuple[MapEntry, ...]) -> None:
+    """Refuse ranges that overlap and names used twice (AbiError)."""
+    for low, high in pairwise(sorted(entries, key=lambda entry: entry.base)):
+        if low.base + low.size > high.base:
+            raise AbiError(f"{low.name} at {low.base:#x} overlaps {high.name} at {high.base:#x}")
+    names = [entry.name for entry in entries]
+    if len(set(names)) != len(names):
+        raise AbiError("names of the memory map must be unique")
+
+
+check_map(MEMORY_MAP)

@@ -1,8 +1,9 @@
 """What a descriptor may ask for: opcodes, their functions, data types, barrier scopes, ticket states."""
 
-from enum import IntEnum
+from enum import IntEnum, unique
 
 
+@unique
 class Opcode(IntEnum):
     NOP = 0
     LOAD = 1
@@ -24,6 +25,7 @@ class Opcode(IntEnum):
     BARRIER = 17
 
 
+@unique
 class Eltwise(IntEnum):
     """Functions of ELTWISE, in flags[31:24]."""
 
@@ -47,6 +49,7 @@ class Eltwise(IntEnum):
     DEQUANT = 17
 
 
+@unique
 class Gemm(IntEnum):
     """Function bits of GEMM_T."""
 
@@ -54,6 +57,7 @@ class Gemm(IntEnum):
     HOLD = 1
 
 
+@unique
 class Norm(IntEnum):
     """Functions of LAYERNORM."""
 
@@ -61,11 +65,13 @@ class Norm(IntEnum):
     RMS = 1
 
 
+@unique
 class Pool(IntEnum):
     MAX = 0
     AVG = 1
 
 
+@unique
 class Reduce(IntEnum):
     SUM = 0
     MEAN = 1
@@ -73,6 +79,7 @@ class Reduce(IntEnum):
     ARGMAX = 3
 
 
+@unique
 class Scope(IntEnum):
     """Of BARRIER (function) and TBAR (imm[1:0])."""
 
@@ -92,6 +99,7 @@ FUNCTIONS: dict[Opcode, type[IntEnum]] = {
 """Opcodes that take a function; for the others flags[31:24] must be zero."""
 
 
+@unique
 class DataType(IntEnum):
     """Element types of the quant word; the bit width is in `BITS`."""
 
@@ -125,6 +133,7 @@ BITS = {
 """Bits of one element."""
 
 
+@unique
 class TicketState(IntEnum):
     """TICKET_STATUS[7:0]; an error carries its code in [31:8]."""
 
@@ -135,6 +144,7 @@ class TicketState(IntEnum):
     ERROR = 4
 
 
+@unique
 class StatusWord(IntEnum):
     """Low byte of a descriptor's status word once written back; an error carries its code in [31:8]."""
 
@@ -143,6 +153,7 @@ class StatusWord(IntEnum):
     ERROR = 2
 
 
+@unique
 class FullPolicy(IntEnum):
     """CTRL[5:4]: what ENQCMD_T meets when the device queue is full."""
 

@@ -30,7 +30,7 @@ class Bits(NamedTuple):
 
 
 class Register(NamedTuple):
-    """A 32-bit register. `count` > 1: an array with `stride` bytes between elements."""
+    """A 32-bit register at a byte offset from the base of the window."""
 
     name: str
     offset: int

@@ -1,0 +1,134 @@
+"""The checks of the ABI's tables refuse what would contradict itself, and descriptors survive a round trip."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_device.abi import descriptor, instructions, memory_map, opcodes, registers
+from npu_device.abi.descriptor import PARTS, WORDS, Descriptor, Part, Word, check_layout, check_parts
+from npu_device.abi.errors import AbiError, ReturnCode, TicketError
+from npu_device.abi.instructions import CSRS, CUSTOM_INSTRUCTIONS, check_instructions
+from npu_device.abi.memory_map import MEMORY_MAP, check_map
+from npu_device.abi.registers import REGISTERS, UNITS, Bits, check_registers
+
+WINDOW = memory_map.NPU_WINDOW
+
+
+def _word(name: str, offset: int, size: int = 4) -> Word:
+    return Word(name, offset, size, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((_word("a", 0), _word("b", 8)), "field b at 8: must start at 4"),
+        ((_word("a", 0), _word("b", 2)), "field b at 2: must start at 4"),
+        ((_word("a", 0), _word("b", 4, 8)), "field b at 4: must be aligned to its 8 bytes"),
+        ((_word("a", 0),), "fields end at 4: must end at 8"),
+        ((_word("a", 0), _word("a", 4)), "field names must be unique"),
+    ],
+)
+def test_layout_refuses_gap_overlap_misalignment_size_and_duplicate(words: tuple[Word, ...], message: str) -> None:
+    with pytest.raises(AbiError, match=message):
+        check_layout(words, 8)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((Part("a", "w", 0, 16, ""), Part("b", "w", 15, 17, "")), "w.b starts at bit 15: must start at 16"),
+        ((Part("a", "w", 0, 16, ""), Part("b", "w", 17, 15, "")), "w.b starts at bit 17: must start at 16"),
+        ((Part("a", "w", 0, 31, ""),), "parts of w end at bit 31: must end at 32"),
+        ((Part("a", "x", 0, 32, ""),), "part of unknown word x"),
+    ],
+)
+def test_parts_refuse_overlap_gap_and_unknown_word(parts: tuple[Part, ...], message: str) -> None:
+    with pytest.raises(AbiError, match=message):
+        check_parts(parts, (_word("w", 0),))
+
+
+@pytest.mark.parametrize("index", range(len(WORDS)))
+def test_no_word_of_the_descriptor_can_move(index: int) -> None:
+    moved = WORDS[index]._replace(offset=WORDS[index].offset + 4)
+    with pytest.raises(AbiError):
+        check_layout((*WORDS[:index], moved, *WORDS[index + 1 :]), descriptor.DESCRIPTOR_SIZE)
+
+
+def test_registers_refuse_overlap_duplicate_window_and_fields() -> None:
+    first = REGISTERS[0]
+    cases = {
+        "QUEUE_BASE_LO at 0x0 overlaps TWIN at 0x0": (*REGISTERS, first._replace(name="TWIN")),
+        "overlaps": (*REGISTERS, first._replace(name="TWIN", offset=UNITS[0].offset)),
+        "declared twice": (*REGISTERS, first._replace(offset=0xF00)),
+        "4-byte aligned": (*REGISTERS, first._replace(name="TWIN", offset=0xF02)),
+        "inside 0x10000": (*REGISTERS, first._replace(name="TWIN", offset=WINDOW)),
+        "field B overlaps": (first._replace(fields=(Bits("A", 0, 8, ""), Bits("B", 7, 1, ""))),),
+        "exceeds 32 bits": (first._replace(fields=(Bits("A", 30, 3, ""),)),),
+    }
+    for message, rows in cases.items():
+        with pytest.raises(AbiError, match=message):
+            check_registers(rows, UNITS, WINDOW)
+
+
+def test_instructions_refuse_a_shared_word_caps_bit_or_csr() -> None:
+    enqcmd, twait, *_ = CUSTOM_INSTRUCTIONS
+    with pytest.raises(AbiError, match="ENQCMD_T and TWAIT share a word"):
+        check_instructions((enqcmd, twait._replace(funct3=enqcmd.funct3)), ())
+    with pytest.raises(AbiError, match="both use bit 0 of CAPS"):
+        check_instructions((enqcmd, twait._replace(caps_bit=0)), ())
+    with pytest.raises(AbiError, match="must be unique"):
+        check_instructions((), (CSRS[0], CSRS[1]._replace(address=CSRS[0].address)))
+
+
+def test_every_csr_mirrors_a_register() -> None:
+    names = {row.name for row in REGISTERS}
+    assert [csr.register for csr in CSRS if csr.register not in names] == []
+
+
+def test_memory_map_refuses_overlap_and_duplicate() -> None:
+    spm = next(entry for entry in MEMORY_MAP if entry.name == "SPM")
+    with pytest.raises(AbiError, match="NPU at 0x40000000 overlaps SPM"):
+        check_map(tuple(e._replace(base=0x4000_F000) if e is spm else e for e in MEMORY_MAP))
+    with pytest.raises(AbiError, match="names"):
+        check_map(tuple(e._replace(name="NPU") if e is spm else e for e in MEMORY_MAP))
+
+
+def test_codes_follow_the_specification() -> None:
+    assert {c.name: c.value for c in ReturnCode} == {"ENOENT": 2, "EBUSY": 16, "EINVAL": 22, "ETIMEDOUT": 110}
+    assert [e.value for e in TicketError] == list(range(256, 256 + len(TicketError)))
+    assert max(TicketError) < 512
+    assert [op.value for op in opcodes.Opcode] == list(range(18))
+
+
+def test_encodings_follow_the_specification() -> None:
+    words = {row.name: instructions.match_mask(row)[0] for row in CUSTOM_INSTRUCTIONS}
+    assert words == {"ENQCMD_T": 0x5C00_000B, "TWAIT": 0x0000_100B, "TBAR": 0x0000_200B, "TSTAT": 0x0000_300B}
+
+
+@given(st.binary(min_size=64, max_size=64))
+def test_unpack_and_pack_are_inverse(data: bytes) -> None:
+    assert Descriptor.unpack(data).pack() == data
+
+
+@given(st.sampled_from(PARTS), st.data())
+def test_a_part_lands_at_its_bits(part: Part, data: st.DataObject) -> None:
+    value = data.draw(st.integers(0, (1 << part.width) - 1))
+    word = next(w for w in WORDS if w.name == part.word)
+    packed = Descriptor().with_(**{part.name: value}).pack()
+    assert int.from_bytes(packed, "little") == value << (8 * word.offset + part.low)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_a_value_that_does_not_fit_is_refused(part: Part) -> None:
+    with pytest.raises(AbiError, match=f"field {part.name}: {1 << part.width} does not fit {part.width}"):
+        Descriptor().with_(**{part.name: 1 << part.width}).pack()
+
+
+def test_registers_follow_the_specification() -> None:
+    offsets = {row.name: row.offset for row in registers.CONTROL}
+    assert offsets == {
+        "QUEUE_BASE_LO": 0x00, "QUEUE_BASE_HI": 0x04, "QUEUE_SIZE": 0x08, "CTRL": 0x0C, "QUEUE_HEAD": 0x10,
+        "QUEUE_TAIL": 0x14, "ERROR_TICKET": 0x18, "ERROR_CODE": 0x1C, "DOORBELL": 0x20, "IRQ_STATUS": 0x24,
+        "IRQ_MASK": 0x28, "IRQ_ACK": 0x2C, "COMPLETED": 0x30, "TICKET_SEL": 0x34, "TICKET_STATUS": 0x38,
+        "ID_VERSION": 0x3C,
+    }  # fmt: skip
