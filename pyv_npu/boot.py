@@ -1,0 +1,106 @@
+"""What a program asks of the platform, and what the platform tells it (specification 20, "Memory map")."""
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from npu_device.abi import memory_map as mm
+from npu_device.abi.registers import ABI_VERSION
+from pyv_ext.elf import Program
+from pyv_npu.config.tree import Config
+from pyv_npu.errors import BadInputError, UsageError
+
+REBUILD = "rebuild it against this version's npu_abi.h (pyv-npu build-firmware)"
+
+
+class Argument(NamedTuple):
+    """A value the program takes from npu_bootinfo.args."""
+
+    name: str
+    index: int
+    default: int
+
+
+class Requirements(NamedTuple):
+    """What `.note.pyvnpu` says; zero means anything will do."""
+
+    slot: int | None
+    dram_bytes: int
+    spm_bytes: int
+    arguments: tuple[Argument, ...]
+
+
+def requirements(program: Program) -> Requirements:
+    """Read the notes; BadInputError when the ABI version differs or a note is broken."""
+    slot, dram, spm = None, 0, 0
+    arguments = []
+    for note in program.notes:
+        if note.owner != mm.NOTE_OWNER:
+            continue
+        try:
+            if note.type == mm.NOTE_REQUIREMENTS:
+                version, slot, dram, spm = struct.unpack_from("<4I", note.desc)
+                if version != ABI_VERSION:
+                    raise BadInputError(
+                        f"{program.name}: built for NPU ABI version {version}, this is version {ABI_VERSION}: {REBUILD}"
+                    )
+            elif note.type == mm.NOTE_ARGUMENT:
+                index, default = struct.unpack_from("<2I", note.desc)
+                name = bytes(note.desc[8:]).split(b"\0")[0].decode("ascii")
+                if not name or index >= mm.BOOTINFO_ARGS:
+                    raise ValueError
+                arguments.append(Argument(name, index, default))
+        except (struct.error, ValueError):
+            raise BadInputError(
+                f"{program.name}: note of type {note.type} in {mm.NOTE_SECTION} is broken: {REBUILD}"
+            ) from None
+    return Requirements(slot, dram, spm, tuple(sorted(arguments, key=lambda argument: argument.index)))
+
+
+def check(program: Program, needs: Requirements, config: Config) -> None:
+    """BadInputError when the platform of `config` is not what the program was built for."""
+    if needs.slot is not None and config.npu.mode == "tight" and needs.slot != config.core.custom_slot:
+        raise BadInputError(
+            f"{program.name}: built for opcode slot custom-{needs.slot}, "
+            f"the core has custom-{config.core.custom_slot}: --set core.custom_slot={needs.slot}, or {REBUILD}"
+        )
+    for what, needed, key, given in (
+        ("DRAM", needs.dram_bytes, "npu.dram.size", config.npu.dram.size),
+        ("scratchpad", needs.spm_bytes, "npu.spm.size", config.npu.spm.size),
+    ):
+        if needed > given:
+            raise BadInputError(
+                f"{program.name}: needs {needed} bytes of {what}, there are {given}: --set {key}={needed}"
+            )
+
+
+def argument_words(program: Program, needs: Requirements, values: Mapping[str, int]) -> list[int]:
+    """npu_bootinfo.args: the program's defaults, with `values` by name; UsageError for a name it does not take."""
+    known = {argument.name: argument for argument in needs.arguments}
+    words = [0] * mm.BOOTINFO_ARGS
+    for argument in needs.arguments:
+        words[argument.index] = argument.default
+    for name, value in values.items():
+        if name not in known:
+            takes = ", ".join(known) or "no arguments"
+            raise UsageError(f"--arg {name}={value}: {program.name} does not take {name}; it takes: {takes}")
+        words[known[name].index] = value & 0xFFFF_FFFF
+    return words
+
+
+def bootinfo(config: Config, args: list[int]) -> bytes:
+    """The bytes of npu_bootinfo for a run."""
+    npu = config.npu
+    return mm.pack_bootinfo(
+        {
+            "magic": mm.BOOTINFO_MAGIC,
+            "version": ABI_VERSION,
+            "mmio_base": config.platform.mmio_base,
+            "spm_base": mm.SPM_BASE,
+            "spm_size": npu.spm.size,
+            "dram_size": min(npu.dram.size, mm.DRAM_CORE_VISIBLE),
+            "queue_size": npu.queue.size,
+            "clock_hz": npu.clock_hz,
+        },
+        args,
+    )

@@ -1,0 +1,101 @@
+"""The latency probe of one platform: listens to core, bus, interrupts and NPU, disturbs none of them."""
+
+from typing import TYPE_CHECKING
+
+from npu_device.abi.registers import REGISTERS
+from pyv_ext.bus import Access, WatchedLoad
+from pyv_ext.elf import Program
+from pyv_ext.hart import Hart
+from pyv_ext.interrupts import MEIP
+from pyv_ext.protocols import Operands, Outcome, Value
+from pyv_npu.latency.recorder import PREBUILT_PREFIX, SUBMIT_PREFIX, Committed, Recorder
+from pyv_npu.latency.stamps import STATUS_WORD, StampBook
+from pyv_npu.latency.table import Latency
+
+if TYPE_CHECKING:
+    from pyv_npu.platform import Platform
+
+_OFFSET = {register.name: register.offset for register in REGISTERS}
+_DOORBELL, _HEAD = _OFFSET["DOORBELL"], _OFFSET["QUEUE_HEAD"]
+_TICKET_SEL, _TICKET_STATUS = _OFFSET["TICKET_SEL"], _OFFSET["TICKET_STATUS"]
+_COMPLETED, _IRQ_STATUS = _OFFSET["COMPLETED"], _OFFSET["IRQ_STATUS"]
+_DONE_OR_ERROR = 0b11
+_TICKET_DONE = 3
+_EXTERNAL_INTERRUPT = MEIP.bit_length() - 1
+
+
+class LatencyProbe:
+    """Collects the submissions of one run."""
+
+    def __init__(self, platform: "Platform", program: Program) -> None:
+        functions = {
+            symbol.address: symbol.name.startswith(PREBUILT_PREFIX)
+            for symbol in program.functions
+            if symbol.name.startswith(SUBMIT_PREFIX)
+        }
+        self.t0_source = "symbol" if functions else "first_store"
+        self._npu = platform.npu
+        self._bus = platform.bus
+        self._timing = platform.timing
+        self._completed = 0
+        self._selected = 0
+        self.stamps = StampBook(platform.config.npu.frontend.validate)
+        self.recorder = Recorder(
+            platform.engine, platform.hart, platform.bus, platform.npu.ring, functions, self._committed
+        )
+        platform.bus.observers.append(self._access)
+        platform.bus.watchers.append(self._watched)
+        platform.hart.on_trap.append(self._trap)
+        platform.interrupts.on_external.append(self.stamps.external)
+        platform.events.subscribe(self.stamps.events)
+
+    def result(self, warmup: int = 0) -> Latency:
+        """Everything so far; call it when the run is over."""
+        self.recorder.close()
+        self.stamps.finish()
+        rejected = self.recorder.rejected + self.stamps.overwritten
+        return Latency(self.stamps.accepted, rejected, self.t0_source, warmup)
+
+    # -- listeners ---------------------------------------------------------------------------------------------
+
+    def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
+        """The NPU answered a custom instruction."""
+        if name == "ENQCMD_T":
+            self.recorder.enqcmd(operands, outcome, self._timing.custom)
+        elif name == "TWAIT" and isinstance(outcome, Value):
+            self.stamps.saw_ticket(operands.rs1, operands.now, operands.now + 1 + outcome.cycles)
+
+    def _committed(self, committed: Committed) -> None:
+        if committed.write_status:
+            self._bus.watch(committed.submission.descriptor)
+        self.stamps.commit(committed)
+
+    def _access(self, access: Access) -> None:
+        self.recorder.mmio(access)
+        if access.device is not self._npu:
+            return
+        offset = access.offset
+        if access.write:
+            if offset == _DOORBELL:
+                self.recorder.doorbell(access)
+            elif offset == _TICKET_SEL:
+                self._selected = access.value
+        elif offset == _HEAD:
+            self.recorder.head_read(access)
+        elif offset == _TICKET_STATUS:
+            if access.value & 0xFF >= _TICKET_DONE:
+                self.stamps.saw_ticket(self._selected, access.arrival - 1, access.end)
+        elif offset == _COMPLETED:
+            if access.value != self._completed:
+                self._completed = access.value
+                self.stamps.saw_all(access.arrival - 1, access.end)
+        elif offset == _IRQ_STATUS and access.value & _DONE_OR_ERROR:
+            self.stamps.saw_all(access.arrival - 1, access.end)
+
+    def _watched(self, load: WatchedLoad) -> None:
+        if load.value and load.address % 64 == STATUS_WORD:
+            self.stamps.saw_status_word(load.address - STATUS_WORD, load.end)
+
+    def _trap(self, hart: Hart, cause: int, interrupt: bool, handler_start: int) -> None:
+        if interrupt and cause == _EXTERNAL_INTERRUPT:
+            self.stamps.handlers.append(handler_start)

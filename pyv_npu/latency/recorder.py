@@ -1,0 +1,285 @@
+"""The core's side of the latency probe: turns instructions, doorbells and ENQCMD_T into submissions.
+
+It sees every instruction only while a submission is under way (or always, when the program has no submit symbols);
+the rest of the program runs at full speed.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from npu_device.abi.descriptor import PARTS, WORDS
+from npu_device.abi.errors import ReturnCode
+from pyv_ext.bus import Access, Bus
+from pyv_ext.hart import Hart
+from pyv_ext.protocols import Operands, Outcome, Stall, Value
+from pyv_npu.latency.steps import Kind, Question, Step, StepLog
+from pyv_npu.latency.submission import Submission
+from pyv_npu.latency.windows import LINE, MASK, Window, ring_slots
+
+SUBMIT_PREFIX = "npu_submit"
+PREBUILT_PREFIX = "npu_submit_prebuilt"
+
+_FLAGS = next(word.offset for word in WORDS if word.name == "flags")
+_BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
+_STREAM = _BITS["stream"]
+_IRQ, _WRITE_STATUS = 1 << _BITS["irq"], 1 << _BITS["write_status"]
+
+
+class Ring(Protocol):
+    """What the recorder asks of the device's ring."""
+
+    base: int
+    size: int
+    tail: int
+
+
+class TracedInstruction(Protocol):
+    """What the recorder asks of a decoded instruction."""
+
+    name: str
+    rs1: int
+    imm: int
+
+
+class TracingEngine(Protocol):
+    """What the recorder asks of an engine."""
+
+    tracer: object | None
+
+    def add_hook(self, pc: int, callback: Callable[[Hart], None]) -> None: ...
+
+
+class Committed(NamedTuple):
+    """A submission that has left the core, as the device side needs it."""
+
+    submission: Submission
+    index: int | None
+    """Ring index, None for ENQCMD_T."""
+    irq: bool
+    write_status: bool
+
+
+class Recorder:
+    """Follows one hart. `committed` is called for each submission as it leaves the core."""
+
+    def __init__(
+        self,
+        engine: TracingEngine,
+        hart: Hart,
+        bus: Bus,
+        ring: Ring,
+        functions: Mapping[int, bool],
+        committed: Callable[[Committed], None],
+    ) -> None:
+        """`functions`: entry -> whether the descriptor is prebuilt; empty when the program has no submit symbols."""
+        self.rejected = 0
+        """Submissions that were given up: refused, and not tried again."""
+        self._engine = engine
+        self._hart = hart
+        self._bus = bus
+        self._ring = ring
+        self._committed = committed
+        self._log = StepLog()
+        self._depth = 0
+        self._serial = 0
+        self._stack: list[Window] = []
+        self._pending: list[Window] = []
+        """Windows that filled ring slots and returned: their doorbell is still to come."""
+        self._carried: Window | None = None
+        """A window that was refused and returned: the next attempt on the same descriptor continues it."""
+        self._mmio = False
+        self._after: list[tuple[Submission, Question]] = []
+        """Submissions whose doorbell is retiring now."""
+        self._tail = 0
+        self._rung = 0
+        """When the last doorbell arrives; before that the device's tail is older than ours."""
+        self._stalled = False
+        self._issued = (0, 0)
+        """Start of the ENQCMD_T being executed, and when the device has it."""
+        self._return_hooks: set[int] = set()
+        if functions:
+            for entry, prebuilt in functions.items():
+                engine.add_hook(entry, self._entry_hook(prebuilt))
+        else:
+            self._stack.append(Window(serial=0, t0=None))
+            engine.tracer = self
+
+    # -- windows -----------------------------------------------------------------------------------------------
+
+    def _entry_hook(self, prebuilt: bool) -> Callable[[Hart], None]:
+        def enter(hart: Hart) -> None:
+            self._serial += 1
+            if self._engine.tracer is None:
+                self._depth = 0
+                self._engine.tracer = self
+            return_pc = int(hart.x[1])
+            window = Window(self._serial, hart.cycle, return_pc, int(hart.x[2]), self._depth, prebuilt)
+            self._stack.append(window)
+            if return_pc not in self._return_hooks:
+                self._return_hooks.add(return_pc)
+                self._engine.add_hook(return_pc, self._returned)
+
+        return enter
+
+    def _returned(self, hart: Hart) -> None:
+        if not self._stack:
+            return
+        window = self._stack[-1]
+        if window.return_pc != hart.pc or window.sp != hart.x[2] or window.depth != self._depth:
+            return
+        self._stack.pop()
+        for submission in window.commits:
+            submission.t1 = hart.cycle
+        if not window.commits:
+            if window.refused is not None:
+                self._give_up()
+                self._carried = window
+            elif any(self._in_ring(line) for line in window.lines):
+                self._pending.append(window)
+        if not self._stack and not self._pending and self._carried is None:
+            self._engine.tracer = None
+            self._log.clear()
+
+    def _in_ring(self, line: int) -> bool:
+        return self._ring.base <= line < self._ring.base + self._ring.size * LINE
+
+    def _give_up(self) -> None:
+        if self._carried is not None:
+            self._carried = None
+            self.rejected += 1
+
+    def close(self) -> None:
+        """The run is over: a refused submission that nobody tried again is rejected."""
+        self._give_up()
+
+    # -- what the engine reports while it is traced ------------------------------------------------------------
+
+    def retire(self, pc: int, start: int, end: int, instruction: TracedInstruction) -> None:
+        name = instruction.name
+        kind, line = Kind.OTHER, -1
+        if self._mmio:
+            kind, self._mmio = Kind.MMIO, False
+        elif name in ("sw", "sh", "sb"):
+            kind = Kind.STORE
+            line = (int(self._hart.x[instruction.rs1]) + instruction.imm & MASK) & -LINE
+            if self._stack:
+                self._stack[-1].stored(line, start)
+        elif name == "fence":
+            kind = Kind.FENCE
+        window = self._stack[-1].serial if self._stack else 0
+        self._log.add(Step(start, end, kind, line, self._depth, window))
+        if name == "mret" and self._depth:
+            self._depth -= 1
+        if self._after:
+            self._explain_after(end)
+
+    def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
+        self._depth += 1
+        self._mmio = False
+        self._log.add(Step(start, end, Kind.OTHER, -1, self._depth, self._stack[-1].serial if self._stack else 0))
+
+    def _explain_after(self, end: int) -> None:
+        """The doorbell has retired: its own step is in the log."""
+        for submission, question in self._after:
+            submission.reasons = self._log.explain(question)
+            if question.window == 0:
+                submission.t1 = end
+        self._after = []
+
+    # -- loose: doorbells --------------------------------------------------------------------------------------
+
+    def mmio(self, access: Access) -> None:
+        """Any access of the hart to a device."""
+        self._mmio = self._engine.tracer is self
+
+    def head_read(self, access: Access) -> None:
+        """QUEUE_HEAD was read: when it shows a full ring, the submission under way is waiting for room."""
+        if access.start >= self._rung:
+            self._tail = self._ring.tail
+        if self._stack and (self._tail - access.value) & MASK >= self._ring.size:
+            window = self._stack[-1]
+            if window.refused is None:
+                window.refused = access.start
+            window.descriptor = self._ring.base + (self._tail % self._ring.size) * LINE
+        elif self._stack:
+            self._stack[-1].attempt = access.start
+
+    def doorbell(self, access: Access) -> None:
+        """A write of DOORBELL has left the core."""
+        if access.start >= self._rung:
+            self._tail = self._ring.tail
+        slots = ring_slots(self._ring.base, self._ring.size, self._tail, access.value & MASK)
+        self._rung = access.arrival
+        if not slots:
+            return
+        self._tail = access.value & MASK
+        owners = self._pending + self._stack[-1:]
+        for index, address in slots:
+            window = next((w for w in owners if address in w.lines), None)
+            self._commit(window, address, index, access.end, access.arrival, 0)
+        if self._stack and self._stack[-1].serial:  # all of them end when the function that rang returns
+            self._stack[-1].commits = [submission for submission, _ in self._after]
+        for window in owners:
+            if window.serial == 0:
+                window.lines.clear()
+        self._pending.clear()
+
+    # -- tight: ENQCMD_T ---------------------------------------------------------------------------------------
+
+    def enqcmd(self, operands: Operands, outcome: Outcome, issue: int) -> None:
+        """The device answered one look of an ENQCMD_T."""
+        window = self._stack[-1] if self._stack else None
+        if not operands.resumed:
+            if self._stalled and window is not None and window.refused is None:
+                window.refused = self._issued[0]  # an interrupt broke its stall; this is another attempt
+            self._issued = (operands.now - issue + 1, operands.now + 1)
+        self._stalled = isinstance(outcome, Stall)
+        if self._stalled:
+            return
+        value = outcome.value if isinstance(outcome, Value) else -ReturnCode.EBUSY & MASK
+        if 0 < value <= MASK >> 1:
+            if window is not None:
+                window.attempt = self._issued[0]
+            self._commit(window, operands.rs1, None, *self._issued, operands.rs2)
+        elif window is None or value != -ReturnCode.EBUSY & MASK:
+            self.rejected += 1  # dropped or invalid: trying again would be another submission
+        else:
+            if window.refused is None:
+                window.refused = self._issued[0]
+            window.descriptor = operands.rs1
+
+    # -- both --------------------------------------------------------------------------------------------------
+
+    def _commit(
+        self, window: Window | None, descriptor: int, index: int | None, leave: int, arrival: int, operand: int
+    ) -> None:
+        t0 = None
+        submission = Submission(descriptor, window is not None and window.prebuilt, None, leave, arrival, index is None)
+        if window is not None:
+            carried = self._carried
+            if carried is not None and carried.descriptor == descriptor and not window.taken:
+                window.t0, window.refused = carried.t0, carried.refused
+                self._carried = None
+            else:
+                self._give_up()
+            t0 = window.begin(descriptor)
+            if t0 is None and window.serial == 0:
+                t0 = leave
+        if window is not None and t0 is not None:
+            submission.t0 = t0
+            question = Question(
+                t0, leave, descriptor & -LINE, window.depth, window.serial, window.refused, window.attempt
+            )
+            if index is None and window.serial:
+                submission.reasons = self._log.explain(question)
+                window.commits.append(submission)
+            else:
+                self._after.append((submission, question))
+            if window.serial == 0:
+                window.refused = None
+                if index is None:
+                    window.lines.clear()
+        flags = self._bus.peek(descriptor + _FLAGS, 4)
+        word = int.from_bytes(flags, "little") if flags is not None else 0
+        submission.stream = word >> _STREAM & 0xF or operand >> _STREAM & 0xF
+        self._committed(Committed(submission, index, bool(word & _IRQ), bool(word & _WRITE_STATUS)))

@@ -1,0 +1,107 @@
+"""What the core did, step by step, while a submission was on its way, and the reason of each cycle."""
+
+from bisect import bisect_left
+from enum import IntEnum
+from typing import NamedTuple
+
+from pyv_npu.latency.submission import Reason
+
+LIMIT = 1 << 16
+"""Steps kept; what is older is counted as `setup`."""
+
+
+class Kind(IntEnum):
+    OTHER = 0
+    STORE = 1
+    FENCE = 2
+    MMIO = 3
+
+
+class Step(NamedTuple):
+    """One instruction or trap entry in cycles [start, end)."""
+
+    start: int
+    end: int
+    kind: Kind
+    line: int
+    """Address of the 64-byte line stored to, else -1."""
+    depth: int
+    """How many traps were being handled."""
+    window: int
+    """Serial number of the innermost submit function, 0 outside of all."""
+
+
+class Question(NamedTuple):
+    """Which cycles to explain, and what is known about the submission they belong to."""
+
+    t0: int
+    leave: int
+    line: int
+    depth: int
+    window: int
+    refused: int | None
+    """Start of the first attempt that was refused."""
+    attempt: int
+    """Start of the attempt that was accepted."""
+
+
+class StepLog:
+    """Steps in the order of time."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def add(self, step: Step) -> None:
+        self.steps.append(step)
+        if len(self.steps) > LIMIT:
+            del self.steps[: LIMIT // 2]
+
+    def clear(self) -> None:
+        self.steps.clear()
+
+    def explain(self, question: Question) -> dict[Reason, int]:
+        """Cycles by reason; they add up to leave - t0 whatever the log still holds."""
+        t0, leave = question.t0, question.leave
+        total: dict[Reason, int] = {}
+        at = t0
+        index = max(0, bisect_left(self.steps, (t0,)) - 1)
+        for step in self.steps[index:]:
+            if step.end <= at:
+                continue
+            if at >= leave or step.start >= leave:
+                break
+            if step.start > at:  # nothing retired here: an instruction that stalled and was interrupted
+                _count(total, _retry_or(Reason.SETUP, at, question), step.start - at)
+                at = step.start
+            end = min(step.end, leave)
+            _count(total, _reason(step, question), end - at)
+            at = end
+        if at < leave:
+            _count(total, _retry_or(Reason.SETUP, at, question), leave - at)
+        return total
+
+
+def _count(total: dict[Reason, int], reason: Reason, cycles: int) -> None:
+    total[reason] = total.get(reason, 0) + cycles
+
+
+def _retry_or(reason: Reason, start: int, question: Question) -> Reason:
+    refused = question.refused
+    return Reason.RETRY if refused is not None and refused <= start < question.attempt else reason
+
+
+def _reason(step: Step, question: Question) -> Reason:
+    """The first that matches, in the order of specification 35."""
+    if step.depth > question.depth:
+        return Reason.INTERRUPTED
+    if _retry_or(Reason.SETUP, step.start, question) is Reason.RETRY:
+        return Reason.RETRY
+    if step.kind is Kind.STORE and step.line == question.line:
+        return Reason.DESCRIPTOR_STORE
+    if step.kind is Kind.FENCE:
+        return Reason.FENCE
+    if step.kind is Kind.MMIO:
+        return Reason.MMIO
+    if step.window != question.window:
+        return Reason.BATCH
+    return Reason.SETUP

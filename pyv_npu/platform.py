@@ -1,0 +1,240 @@
+"""The only place that puts core, bus and NPU together (specification 10)."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from npu_device.device import NpuDevice
+from npu_device.events import EventStream
+from npu_device.memory import Memory
+from pyv_ext.engines.reference import ReferenceEngine
+
+from npu_device.abi import memory_map as mm
+from npu_device.config import NpuConfig
+from pyv_ext import elf
+from pyv_ext.bus import Bus
+from pyv_ext.clock import NEVER, Clock
+from pyv_ext.devices.bootrom import INFO_OFFSET, boot_rom
+from pyv_ext.devices.clint import Clint
+from pyv_ext.devices.console import Console
+from pyv_ext.devices.finisher import Finisher
+from pyv_ext.devices.htif import Htif
+from pyv_ext.devices.plic import Plic
+from pyv_ext.devices.uart import Uart
+from pyv_ext.elf import Program
+from pyv_ext.hart import Hart
+from pyv_ext.interrupts import InterruptWiring
+from pyv_ext.isa import Isa
+from pyv_ext.memory import Ram
+from pyv_ext.protocols import CustomInstruction, Device
+from pyv_ext.stop import Stop, StopReason
+from pyv_npu import boot
+from pyv_npu.config.tree import Config
+from pyv_npu.custom0 import custom_instructions, ignored_instructions
+from pyv_npu.errors import UsageError
+from pyv_npu.latency.probe import LatencyProbe
+from pyv_npu.latency.table import Latency
+from pyv_npu.outputs import Outputs
+
+SLICE = 1 << 20
+"""Cycles between two looks at the wall clock."""
+
+
+class Placed(NamedTuple):
+    """A user's device and where it goes; `source` is its PLIC source, `near` as in `Bus.add_device`."""
+
+    base: int
+    device: Device
+    source: int | None = None
+    near: bool = False
+
+
+class Platform:
+    """A hart with RAM, standard devices and an NPU, as `config` says. It runs one program."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        console: Callable[[bytes], None] | None = None,
+        devices: Sequence[Placed] = (),
+        instructions: Sequence[CustomInstruction] = (),
+    ) -> None:
+        """`console` is given the UART's bytes as they are written.
+
+        Raises PyvExtError or NpuDeviceError when the parts do not fit together.
+        """
+        self.config = config
+        core = config.core
+        self.timing = replace(core.timing, irq=core.timing.irq_fast) if core.fast_irq else core.timing
+        self.program: Program | None = None
+        self.clock = Clock()
+        self.bus = Bus(self.clock, self.timing)
+        self.ram = Ram("DRAM", mm.DRAM_BASE, min(config.npu.dram.size, mm.DRAM_CORE_VISIBLE))
+        self.spm = [
+            Ram(f"SPM{cluster}", mm.SPM_BASE + cluster * mm.SPM_CLUSTER_STRIDE, config.npu.spm.size, near=True)
+            for cluster in range(config.npu.clusters)
+        ]
+        for memory in (self.ram, *self.spm):
+            self.bus.add_ram(memory)
+        self.outputs = Outputs(self.bus, self.spm, self._is_status)
+        self.console = Console(console)
+        self.uart = Uart(self.console)
+        self.clint = Clint(config.clint.divider)
+        self.plic = Plic()
+        self.finisher = Finisher(self._exit, self._reset)
+        self.events = EventStream()
+        self.npu = NpuDevice(config.npu, self._npu_memory(), self.events)
+
+        self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
+        self.hart = Hart(self.isa, self.timing, time=self.clint.mtime)
+        self.hart.csrs.add_window(self.npu.csr)
+        self.engine = ReferenceEngine(self.hart, self.bus, self.isa, self.timing, misaligned=core.misaligned)
+
+        self.bus.add_device(mm.FINISHER_BASE, self.finisher)
+        self.bus.add_device(mm.CLINT_BASE, self.clint, near=True)
+        self.bus.add_device(mm.PLIC_BASE, self.plic)
+        self.bus.add_device(mm.UART_BASE, self.uart)
+        self.bus.add_device(config.platform.mmio_base, self.npu)
+        for placed in devices:
+            self.bus.add_device(placed.base, placed.device, near=placed.near)
+        self.interrupts = InterruptWiring(
+            self.clock,
+            self.hart.set_lines,
+            clint=self.clint,
+            plic=self.plic,
+            sources=self._sources(devices),
+            direct=[self.npu] if config.platform.irq == "direct" else [],
+            plic_delay=self.timing.plic,
+        )
+        self.latency: LatencyProbe | None = None
+        """The latency probe of the loaded program."""
+
+    # -- composition -------------------------------------------------------------------------------------------
+
+    def _npu_memory(self) -> Memory:
+        def written(address: int, size: int) -> None:
+            self.bus.written(address, size)
+            self.outputs.written(address, size)
+
+        regions = [(ram.name, ram.base, np.frombuffer(ram.data, dtype=np.uint8)) for ram in (self.ram, *self.spm)]
+        return Memory(regions, written)
+
+    def _npu_instructions(self) -> list[CustomInstruction]:
+        config = self.config
+        if config.custom_enabled:
+            return custom_instructions(
+                self.npu.port, config.custom_enabled, config.core.custom_slot, self.timing, self._observe_custom
+            )
+        return ignored_instructions(config.core.custom_slot) if config.core.tight_off == "nop" else []
+
+    def _sources(self, devices: Sequence[Placed]) -> dict[int, Device]:
+        sources: dict[int, Device] = {mm.UART_SOURCE: self.uart, mm.NPU_SOURCE: self.npu}
+        for placed in devices:
+            if placed.source is not None:
+                if placed.source in sources:
+                    raise UsageError(
+                        f"PLIC source {placed.source} of {placed.device.name} belongs to "
+                        f"{sources[placed.source].name}: choose another"
+                    )
+                sources[placed.source] = placed.device
+        return sources
+
+    # -- the program -------------------------------------------------------------------------------------------
+
+    def load(self, program: Program | str | Path, args: Mapping[str, int] | None = None) -> None:
+        """Put a program into memory and the hart at its start; `args` are values for npu_bootinfo by name.
+
+        Raises ElfError for a broken file, BadInputError when the program needs another platform, UsageError for an
+        argument that it does not take.
+        """
+        if self.program is not None:
+            raise UsageError(f"{self.program.name} is loaded already: make another Platform for another program")
+        if not isinstance(program, Program):
+            program = elf.read_elf(program)
+        needs = boot.requirements(program)
+        boot.check(program, needs, self.config)
+        values = dict(args or {})
+        if self.config.driver.tail_write:
+            values.setdefault("tail_write", 1)
+        info = boot.bootinfo(self.config, boot.argument_words(program, needs, values))
+        self.bus.add_ram(boot_rom(mm.ROM_BASE, program.entry, info))
+        elf.load(program, self.bus)
+        self.program = program
+        reset_pc = self.config.core.reset_pc
+        self.hart.pc = program.entry if reset_pc is None else reset_pc
+        self.hart.x[10] = self.hart.csrs.hart_id
+        self.hart.x[11] = mm.ROM_BASE + INFO_OFFSET
+        if "tohost" in program.symbols:
+            fromhost = program.symbols.get("fromhost")
+            tohost = program.symbols["tohost"].address
+            Htif(self.bus, tohost, fromhost.address if fromhost else None, self.console, self._exit)
+        self.latency = LatencyProbe(self, program)
+
+    # -- running -----------------------------------------------------------------------------------------------
+
+    @property
+    def cycle(self) -> int:
+        """The cycle at whose start the hart is."""
+        return self.hart.cycle
+
+    def result(self) -> Latency:
+        """The submissions of the run so far; call it when the run is over."""
+        if self.latency is None:
+            raise UsageError("no latency yet: load a program and run it first")
+        return self.latency.result()
+
+    def completion_order(self) -> dict[int, tuple[int, ...]]:
+        """Stream -> acceptance numbers within the stream, in the order of completion."""
+        return {} if self.latency is None else self.latency.stamps.completion_order()
+
+    def _is_status(self, address: int) -> bool:
+        return self.latency is not None and self.latency.stamps.is_status(address)
+
+    def run(self, until: int | None = None) -> Stop:
+        """Run to the end of the program, or until the hart reaches cycle `until`, or a limit of the configuration.
+
+        Ctrl-C stops between two slices with reason `interrupted` and a consistent machine.
+        """
+        if self.program is None:
+            raise UsageError("nothing to run: load a program first")
+        settings = self.config.run
+        limit = min(NEVER if until is None else until, settings.max_cycles or NEVER)
+        deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
+        stop: Stop | None = None
+        try:
+            while stop is None:
+                stop = self.engine.run(min(limit, self.hart.cycle + SLICE))
+                if stop is None and self.hart.cycle >= limit:
+                    stop = Stop(StopReason.LIMIT, text=f"cycle limit {limit} reached at pc {self.hart.pc:#010x}")
+                elif stop is None and deadline is not None and time.monotonic() >= deadline:
+                    stop = Stop(StopReason.TIMEOUT, text=f"{settings.timeout} s are over at pc {self.hart.pc:#010x}")
+        except KeyboardInterrupt:
+            stop = Stop(StopReason.INTERRUPTED, text=f"interrupted at pc {self.hart.pc:#010x}")
+        self.clock.advance(self.hart.cycle)
+        self.events.flush()
+        return stop
+
+    def step(self) -> Stop | None:
+        """One instruction or trap."""
+        return self.engine.step()
+
+    def _exit(self, code: int) -> None:
+        self.engine.stop(Stop(StopReason.EXIT, code, f"exit code {code}"))
+
+    def _reset(self) -> None:
+        self.engine.stop(Stop(StopReason.EXIT, 0, "reset requested"))
+
+    def _observe_custom(self, name: str, operands: object, outcome: object) -> None:
+        if self.latency is not None:
+            self.latency.custom(name, operands, outcome)  # type: ignore[arg-type]
+
+
+def sized_for(config: NpuConfig, dram_bytes: int) -> NpuConfig:
+    """The configuration with DRAM of at least `dram_bytes`: what an image's note asks for."""
+    if dram_bytes <= config.dram.size:
+        return config
+    return replace(config, dram=replace(config.dram, size=-(-dram_bytes // 4096) * 4096))

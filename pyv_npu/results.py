@@ -1,0 +1,151 @@
+"""Runs a program and says what came of it: the JSON objects of specification 70."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyv_ext import elf
+from pyv_ext.elf import Program
+from pyv_ext.stop import Stop
+from pyv_npu import boot
+from pyv_npu.config import Config, with_values
+from pyv_npu.latency.table import Latency
+from pyv_npu.platform import Platform, sized_for
+from pyv_npu.programs import find_program
+from pyv_npu.report.latency_csv import write_latency_csv
+from pyv_npu.report.timeline import Timeline
+
+SCHEMA = 1
+Console = Callable[[bytes], None]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run. `json` has the keys of specification 70."""
+
+    config: Config
+    stop: Stop
+    exit_code: int | None
+    """The guest's, None when it did not end by itself."""
+    latency: Latency
+    json: dict[str, Any]
+    order: Mapping[int, tuple[int, ...]]
+    """Stream -> acceptance numbers, within the stream, in the order of completion."""
+    outputs_sha256: str
+    """What the NPU left in memory."""
+
+
+@dataclass(frozen=True)
+class CompareResult:
+    """The same program, loose and tight."""
+
+    loose: RunResult
+    tight: RunResult
+    json: dict[str, Any]
+
+
+def run_program(
+    config: Config,
+    program: str | Path | Program,
+    args: Mapping[str, int] | None = None,
+    console: Console | None = None,
+    report: Path | None = None,
+) -> RunResult:
+    """Run firmware (a name that ships with the package, a path, or a loaded Program) to its end or limit.
+
+    `console` gets the UART's bytes as they come; `report` is a folder that gets timeline.csv and latency.csv.
+    Raises the errors of `Platform.load`.
+    """
+    loaded = program if isinstance(program, Program) else elf.read_elf(find_program(str(program)))
+    config = replace(config, npu=sized_for(config.npu, boot.requirements(loaded).dram_bytes))
+    wall, cpu = time.perf_counter(), time.process_time()
+    platform = Platform(config, console=console)
+    platform.load(loaded, args)
+    with ExitStack() as files:
+        if report is not None:
+            report.mkdir(parents=True, exist_ok=True)
+            timeline = files.enter_context(Timeline(report / "timeline.csv"))
+            platform.events.subscribe(timeline.events)
+        stop = platform.run()
+    latency = platform.result()
+    if report is not None:
+        write_latency_csv(report / "latency.csv", latency.submissions)
+    host = {"wall_s": round(time.perf_counter() - wall, 3), "cpu_s": round(time.process_time() - cpu, 3)}
+    return _result(config, loaded, platform, stop, latency, host)
+
+
+def _result(
+    config: Config, program: Program, platform: Platform, stop: Stop, latency: Latency, host: dict[str, float]
+) -> RunResult:
+    hart = platform.hart
+    outputs = platform.outputs.sha256()
+    cpu = host["cpu_s"]
+    json = {
+        "schema": SCHEMA,
+        "program": program.name,
+        "core": config.core.engine,
+        "mode": config.npu.mode,
+        "sim_level": config.run.sim_level,
+        "preset": config.preset,
+        "exit_code": stop.code,
+        "stop_reason": stop.reason.value,
+        "stop_text": stop.text,
+        "cycles": hart.cycle,
+        "instret": hart.instret,
+        "uart": platform.console.text,
+        "latency": latency.to_json(),
+        "npu": platform.npu.counters.to_json(),
+        "outputs_sha256": outputs,
+        "events_sha256": platform.events.hexdigest(),
+        "host": {**host, "mips": round(hart.instret / cpu / 1e6, 3) if cpu else None},
+    }
+    return RunResult(config, stop, stop.code, latency, json, platform.completion_order(), outputs)
+
+
+def compare_program(
+    config: Config,
+    program: str | Path,
+    args: Mapping[str, int] | None = None,
+    console: Console | None = None,
+    report: Path | None = None,
+) -> CompareResult:
+    """Run the same program loose and tight; everything else of `config` stays."""
+    loaded = elf.read_elf(find_program(str(program)))
+    runs = {
+        mode: run_program(
+            with_values(config, {"npu.mode": mode}), loaded, args, console, None if report is None else report / mode
+        )
+        for mode in ("loose", "tight")
+    }
+    loose, tight = runs["loose"], runs["tight"]
+    same = (
+        loose.exit_code == tight.exit_code
+        and loose.outputs_sha256 == tight.outputs_sha256
+        and loose.order == tight.order
+    )
+    json = {
+        "schema": SCHEMA,
+        "loose": loose.json,
+        "tight": tight.json,
+        "same_results": same,
+        "ratio": {
+            "t_submit_p50": _ratio(loose, tight, "t_submit", "p50"),
+            "t_submit_p99": _ratio(loose, tight, "t_submit", "p99"),
+            "core_busy_p50": _ratio(loose, tight, "core_busy", "p50"),
+        },
+    }
+    return CompareResult(loose, tight, json)
+
+
+def _ratio(loose: RunResult, tight: RunResult, stage: str, figure: str) -> float | None:
+    """Loose over tight, None where one is missing or tight is 0."""
+    values = []
+    for run in (loose, tight):
+        summary = run.latency.stage(stage).summary()
+        values.append(None if summary is None else summary[figure])
+    if values[0] is None or not values[1]:
+        return None
+    return round(values[0] / values[1], 3)

@@ -1,0 +1,52 @@
+"""Nearest rank against an independent formulation, and the refusal of P99 below 100 samples."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyv_npu.errors import UsageError
+from pyv_npu.latency.percentiles import Distribution, nearest_rank
+
+VALUES = st.lists(st.integers(0, 10**6), min_size=1, max_size=300)
+
+
+@given(VALUES, st.integers(1, 100))
+def test_nearest_rank_is_the_smallest_value_that_covers_the_share(values: list[int], percent: int) -> None:
+    got = nearest_rank(sorted(values), percent)
+    at_most = sum(1 for value in values if value <= got)
+    below = sum(1 for value in values if value < got)
+    needed = math.ceil(percent * len(values) / 100)
+    assert below < needed <= at_most
+
+
+def test_published_example_of_nearest_rank() -> None:
+    # Wikipedia "Percentile", worked example of the nearest-rank method: 15, 20, 35, 40, 50.
+    ordered = [15, 20, 35, 40, 50]
+    assert [nearest_rank(ordered, p) for p in (5, 30, 40, 50, 100)] == [15, 20, 20, 35, 50]
+
+
+def test_p99_needs_a_hundred_samples() -> None:
+    short = Distribution(range(99))
+    with pytest.raises(UsageError, match=r"P99 of 99 samples .* at least 100"):
+        _ = short.p99
+    assert short.summary() is not None
+    assert short.summary()["p99"] is None  # type: ignore[index]
+    full = Distribution(range(100))
+    assert full.p99 == 98
+    assert full.summary()["p99"] == 98  # type: ignore[index]
+
+
+def test_no_samples() -> None:
+    empty = Distribution([])
+    assert empty.summary() is None
+    with pytest.raises(UsageError, match="0 samples"):
+        _ = empty.p50
+
+
+@given(VALUES)
+def test_cdf_ends_at_n_and_counts_values_at_most(values: list[int]) -> None:
+    rows = Distribution(values).cdf()
+    assert rows[-1] == (max(values), len(values))
+    assert [count for _, count in rows] == [sum(1 for v in values if v <= value) for value, _ in rows]
