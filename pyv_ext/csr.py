@@ -1,0 +1,214 @@
+"""Control and status registers: one table of what exists, and the rules of each.
+
+Source: specification 30; RISC-V privileged manual, version 1.12. A register is plain (reset value, writable bits),
+or has functions of its own. Times: an access happens in an instruction that starts at the hart's `cycle`; a read
+samples that cycle, a write takes effect at the end of the instruction's last cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyv_ext.counters import LOW, Counter
+from pyv_ext.errors import PyvExtError
+from pyv_ext.isa.csr_names import ADDRESSES
+from pyv_ext.pmp import ENTRIES, Pmp
+from pyv_ext.protocols import CsrWindow
+from pyv_ext.traps import MACHINE, USER
+
+if TYPE_CHECKING:
+    from pyv_ext.hart import Hart
+
+MIE, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
+"""Fields of mstatus."""
+
+_INTERRUPTS = 1 << 3 | 1 << 7 | 1 << 11
+_ALL = (1 << 32) - 1
+
+
+class Csr(NamedTuple):
+    """How one register is read and written; a register without `write` ignores writes."""
+
+    read: Callable[[Csrs], int]
+    write: Callable[[Csrs, int], None] | None = None
+
+
+class Csrs:
+    """The registers of one hart. `time(cycle)` is what CSR time shows in a cycle."""
+
+    hart: Hart
+    mstatus: int
+    mie: int
+    mip: int
+    mtvec: int
+    mscratch: int
+    mepc: int
+    mcause: int
+    mtval: int
+    mcounteren: int
+    mcycle: Counter
+    minstret: Counter
+    pmp: Pmp
+
+    def __init__(self, hart: Hart) -> None:
+        self.hart = hart
+        self.time: Callable[[int], int] = lambda cycle: cycle
+        self.windows: dict[int, CsrWindow] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """The state after reset."""
+        user = self.hart.isa.user_mode
+        self.mstatus = 0 if user else MPP
+        self.mie = 0
+        self.mip = 0
+        self.mtvec = 0
+        self.mscratch = 0
+        self.mepc = 0
+        self.mcause = 0
+        self.mtval = 0
+        self.mcounteren = 0
+        self.mcycle = Counter()
+        self.minstret = Counter()
+        self.pmp = Pmp()
+
+    def add_window(self, window: CsrWindow) -> None:
+        """Give the addresses of `window` to it; PyvExtError if one is taken."""
+        for address in sorted(window.addresses):
+            if address in REGISTERS or address in self.windows:
+                raise PyvExtError(f"CSR {address:#x} exists already: choose another address")
+            self.windows[address] = window
+
+    def accessible(self, address: int, write: bool) -> bool:
+        """Whether the hart may access the register now; if not, the instruction is illegal."""
+        if address not in REGISTERS and address not in self.windows:
+            return False
+        if write and address >> 10 == 3:
+            return False
+        priv = self.hart.priv
+        if address >> 8 & 3 > priv:
+            return False
+        counter = _COUNTERS <= address & ~0x80 < _COUNTERS + 32
+        return priv == MACHINE or not counter or bool(self.mcounteren >> (address & 31) & 1)
+
+    def read(self, address: int) -> int:
+        """The content of a register of the table."""
+        return REGISTERS[address].read(self)
+
+    def write(self, address: int, value: int) -> None:
+        """Write a register of the table, as far as its bits are writable."""
+        write = REGISTERS[address].write
+        if write is not None:
+            write(self, value)
+
+    def csr_end(self) -> int:
+        """The cycle at whose start what the running CSR instruction writes takes effect."""
+        return self.hart.cycle + self.hart.timing.csr
+
+
+_COUNTERS = 0xC00
+
+
+def _plain(name: str, writable: int = _ALL) -> Csr:
+    """A register that is an attribute, of which the bits `writable` can change."""
+
+    def write(csrs: Csrs, value: int) -> None:
+        setattr(csrs, name, getattr(csrs, name) & ~writable | value & writable)
+
+    return Csr(lambda csrs: getattr(csrs, name), write)
+
+
+_ZERO = Csr(lambda csrs: 0)
+
+
+def _write_mstatus(csrs: Csrs, value: int) -> None:
+    if csrs.hart.isa.user_mode:
+        writable = MIE | MPIE | MPRV | TW
+        level = MACHINE if value & MPP == MPP else USER
+        csrs.mstatus = csrs.mstatus & ~(writable | MPP) | value & writable | level << 11
+    else:
+        csrs.mstatus = csrs.mstatus & ~(MIE | MPIE) | value & (MIE | MPIE)
+
+
+def _write_mtvec(csrs: Csrs, value: int) -> None:
+    csrs.mtvec = value & ~2  # modes 2 and 3 are reserved
+
+
+def _write_mepc(csrs: Csrs, value: int) -> None:
+    csrs.mepc = value & -csrs.hart.isa.alignment
+
+
+def _read_mcountinhibit(csrs: Csrs) -> int:
+    return csrs.mcycle.inhibited | csrs.minstret.inhibited << 2
+
+
+def _write_mcountinhibit(csrs: Csrs, value: int) -> None:
+    """The new bits already govern the last edge of the instruction that writes them."""
+    csrs.mcycle.inhibit(bool(value & 1), csrs.csr_end() - 1)
+    csrs.minstret.inhibit(bool(value & 4), csrs.hart.instret)
+
+
+def _mcycle(high: bool) -> Csr:
+    shift = 32 if high else 0
+    return Csr(
+        lambda csrs: csrs.mcycle.value(csrs.hart.cycle) >> shift & LOW,
+        lambda csrs, value: csrs.mcycle.set_half(value, csrs.csr_end(), high=high),
+    )
+
+
+def _minstret(high: bool) -> Csr:
+    shift = 32 if high else 0
+    return Csr(
+        lambda csrs: csrs.minstret.value(csrs.hart.instret) >> shift & LOW,
+        lambda csrs, value: csrs.minstret.set_half(value, csrs.hart.instret + 1, high=high),
+    )
+
+
+def _pmp_cfg(register: int) -> Csr:
+    return Csr(lambda csrs: csrs.pmp.read_cfg(register), lambda csrs, value: csrs.pmp.write_cfg(register, value))
+
+
+def _pmp_addr(region: int) -> Csr:
+    return Csr(lambda csrs: csrs.pmp.addr[region], lambda csrs, value: csrs.pmp.write_addr(region, value))
+
+
+_BY_NAME: dict[str, Csr] = {
+    "mstatus": Csr(lambda csrs: csrs.mstatus, _write_mstatus),
+    "mstatush": _ZERO,
+    "misa": Csr(lambda csrs: csrs.hart.isa.misa),
+    "mie": _plain("mie", _INTERRUPTS),
+    "mip": Csr(lambda csrs: csrs.mip),
+    "mtvec": Csr(lambda csrs: csrs.mtvec, _write_mtvec),
+    "mscratch": _plain("mscratch"),
+    "mepc": Csr(lambda csrs: csrs.mepc, _write_mepc),
+    "mcause": _plain("mcause"),
+    "mtval": _plain("mtval"),
+    "mcounteren": _plain("mcounteren", 7),
+    "menvcfg": _ZERO,
+    "menvcfgh": _ZERO,
+    "mcountinhibit": Csr(_read_mcountinhibit, _write_mcountinhibit),
+    "mcycle": _mcycle(False),
+    "mcycleh": _mcycle(True),
+    "minstret": _minstret(False),
+    "minstreth": _minstret(True),
+    "cycle": Csr(_mcycle(False).read),
+    "cycleh": Csr(_mcycle(True).read),
+    "time": Csr(lambda csrs: csrs.time(csrs.hart.cycle) & LOW),
+    "timeh": Csr(lambda csrs: csrs.time(csrs.hart.cycle) >> 32 & LOW),
+    "instret": Csr(_minstret(False).read),
+    "instreth": Csr(_minstret(True).read),
+    "mhartid": Csr(lambda csrs: csrs.hart.hart_id),
+    **dict.fromkeys(("mvendorid", "marchid", "mimpid", "mconfigptr"), _ZERO),
+    **dict.fromkeys(("tselect", "tdata1", "tdata2", "tdata3"), _ZERO),
+    **{f"pmpcfg{n}": _pmp_cfg(n) for n in range(ENTRIES // 4)},
+    **{f"pmpaddr{n}": _pmp_addr(n) for n in range(ENTRIES)},
+    **{
+        name: _ZERO
+        for n in range(3, 32)
+        for name in (f"mhpmevent{n}", f"mhpmcounter{n}", f"mhpmcounter{n}h", f"hpmcounter{n}", f"hpmcounter{n}h")
+    },
+}
+
+REGISTERS: dict[int, Csr] = {ADDRESSES[name]: csr for name, csr in _BY_NAME.items()}
+"""Every register that exists, by address. Addresses with both top bits set are read-only to instructions."""

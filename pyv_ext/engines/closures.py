@@ -1,0 +1,132 @@
+"""The instruction table as Python closures: one per decoded instruction, made by a factory compiled once per row.
+
+A closure executes its instruction and returns (next pc, cycles). It returns None, and has changed nothing, when the
+instruction needs more than registers and memory of the fast path: then `pyv_ext.engines.slow` executes it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pyv_ext.bus import Bus
+from pyv_ext.hart import SINK, Hart
+from pyv_ext.isa import Instruction, Isa, Kind, Row
+from pyv_ext.isa.expressions import functions, operands, python_source
+from pyv_ext.memory import PAGE_BITS
+
+After = tuple[int, int]
+"""The next pc, and the cycles that the instruction took."""
+
+Step = Callable[[], After | None]
+
+_NAMES = ("x", "rd", "rs1", "rs2", "imm", "pc", "next_pc", "after", "taken", "ok", "base", "ram", "cost")
+"""What a factory is given; its closure keeps what it uses."""
+
+_STATEMENTS = {
+    Kind.OP: """
+        x[rd] = {value}
+        return after""",
+    Kind.BRANCH: """
+        return taken if {value} else after""",
+    Kind.JUMP: """
+        target = {value}
+        if target & {odd}:
+            return None
+        x[rd] = next_pc
+        return target, cost""",
+    Kind.LOAD: """
+        address = (x[rs1] + imm) & {mask}
+        if not ok[address >> {page}] or address & {low}:
+            return None
+        x[rd] = {loaded}
+        return after""",
+    Kind.STORE: """
+        address = (x[rs1] + imm) & {mask}
+        if not ok[address >> {page}] or address & {low}:
+            return None
+        ram[(address - base) >> {shift}] = x[rs2]{narrow}
+        return after""",
+}
+
+
+def leave() -> None:
+    """The closure of everything that always goes the slow way."""
+
+
+class Closures:
+    """Makes the closures of one hart."""
+
+    def __init__(self, isa: Isa, hart: Hart, bus: Bus) -> None:
+        self._isa = isa
+        self._hart = hart
+        self._bus = bus
+        self._factories: dict[str, Callable[..., Step]] = {}
+
+    def make(self, instruction: Instruction, pc: int) -> Step:
+        """The closure of the instruction at `pc`."""
+        row = instruction.row
+        if row.kind not in _STATEMENTS:
+            return leave
+        factory = self._factories.get(row.name)
+        if factory is None:
+            factory = self._factories[row.name] = self._compile(row)
+        timing, mask = self._hart.timing, self._isa.mask
+        cost = getattr(timing, row.timing)
+        next_pc = pc + row.length & mask
+        target = pc + instruction.imm & mask
+        ram = self._bus.rams[0]
+        return factory(
+            x=self._hart.x,
+            rd=instruction.rd or SINK,
+            rs1=instruction.rs1,
+            rs2=instruction.rs2,
+            imm=instruction.imm & mask,
+            pc=pc,
+            next_pc=next_pc,
+            after=(next_pc, cost),
+            taken=None if target % self._isa.alignment else (target, timing.taken),
+            ok=self._bus.store_ok if row.kind is Kind.STORE else self._bus.load_ok,
+            base=ram.base,
+            ram={1: ram.u8, 2: ram.u16, 4: ram.u32}[row.size or 1],
+            cost=cost,
+        )
+
+    def _compile(self, row: Row) -> Callable[..., Step]:
+        statements = _STATEMENTS[row.kind].format(
+            value=self._value(row),
+            loaded=_loaded(row, self._isa),
+            narrow="" if row.size in (0, 4) else f" & {(1 << 8 * row.size) - 1}",
+            mask=self._isa.mask,
+            odd=self._isa.alignment - 1,
+            page=PAGE_BITS,
+            low=max(row.size - 1, 0),
+            shift=max(row.size.bit_length() - 1, 0),
+        )
+        reads = "".join(f"\n        {name} = x[{register}]" for name, register in _read_twice(row))
+        source = f"def make({', '.join(_NAMES)}):\n    def step():{reads}{statements}\n    return step\n"
+        namespace: dict[str, Any] = functions(self._isa.xlen)
+        exec(compile(source, f"<{row.name}>", "exec"), namespace)
+        result: Callable[..., Step] = namespace["make"]
+        return result
+
+    def _value(self, row: Row) -> str:
+        if not row.expr:
+            return ""
+        b = "x[rs2]" if row.format.rs2 else "imm"
+        names = {"a": "x[rs1]", "b": b, **{name: name for name, _ in _read_twice(row)}}
+        return python_source(row.expr, self._isa.xlen, names)
+
+
+def _read_twice(row: Row) -> list[tuple[str, str]]:
+    """The register operands that an expression mentions more than once, with the fields that name them."""
+    mentioned = operands(row.expr) if row.expr else []
+    registers = [("a", "rs1"), ("b", "rs2")] if row.format.rs2 else [("a", "rs1")]
+    return [(name, field) for name, field in registers if mentioned.count(name) > 1]
+
+
+def _loaded(row: Row, isa: Isa) -> str:
+    """The value that a load puts into its register."""
+    raw = f"ram[(address - base) >> {max(row.size.bit_length() - 1, 0)}]"
+    if not row.signed or row.size * 8 == isa.xlen:
+        return raw
+    sign = 1 << 8 * row.size - 1
+    return f"(({raw} ^ {sign}) - {sign}) & {isa.mask}"

@@ -1,0 +1,82 @@
+"""Instruction formats: where operands stand in the word, and how they are written.
+
+Source: RISC-V unprivileged manual, "Base Instruction Formats" and "Compressed Instruction Formats". Operand text
+is that of GNU objdump with `-M no-aliases`; the words in it are those of `pyv_ext.isa.text`.
+"""
+
+from dataclasses import dataclass, replace
+
+from pyv_ext.isa.bits import Bits, fixed
+
+
+@dataclass(frozen=True)
+class Format:
+    """The operand fields of a format (None: it has none) and its operand text.
+
+    `csr` is the address of a control and status register. In expressions `a` is the register rs1, and `b` the
+    register rs2 or, in a format without rs2, the immediate.
+    """
+
+    text: str = ""
+    rd: Bits | None = None
+    rs1: Bits | None = None
+    rs2: Bits | None = None
+    imm: Bits | None = None
+    csr: Bits | None = None
+
+
+RD, RS1, RS2 = Bits("4:0@7"), Bits("4:0@15"), Bits("4:0@20")
+IMM_I = Bits("11:0@20", signed=True)
+
+NONE = Format()
+R = Format("rd,rs1,rs2", RD, RS1, RS2)
+UNARY = Format("rd,rs1", RD, RS1)
+I = Format("rd,rs1,imm", RD, RS1, imm=IMM_I)  # noqa: E741 - the manual's name
+LOAD = replace(I, text="rd,imm(rs1)")
+JALR = LOAD
+SHIFT = Format("rd,rs1,hex", RD, RS1, imm=Bits("5:0@20"))
+S = Format("rs2,imm(rs1)", rs1=RS1, rs2=RS2, imm=Bits("11:5@25 4:0@7", signed=True))
+B = Format("rs1,rs2,target", rs1=RS1, rs2=RS2, imm=Bits("12@31 11@7 10:5@25 4:1@8", signed=True))
+U = Format("rd,upper", RD, imm=Bits("31:12@12", signed=True))
+J = Format("rd,target", RD, imm=Bits("20@31 19:12@12 11@20 10:1@21", signed=True))
+CSR = Format("rd,csr,rs1", RD, RS1, csr=Bits("11:0@20"))
+CSR_I = replace(CSR, text="rd,csr,imm", rs1=None, imm=Bits("4:0@15"))
+FENCE = Format("pred,succ", imm=Bits("7:0@20"))
+AMO = Format("rd,rs2,(rs1)", RD, RS1, RS2)
+LR = Format("rd,(rs1)", RD, RS1)
+CBO = Format("(rs1)", rs1=RS1)
+
+
+def custom(syntax: str) -> Format:
+    """The format of a custom instruction: `syntax` lists the operands that it has."""
+    places = {"rd": RD, "rs1": RS1, "rs2": RS2, "imm": IMM_I}
+    return Format(syntax, **{name: places[name] for name in places if name in syntax.split(",")})
+
+
+# Compressed: three-bit register fields name x8..x15.
+_FULL_RD, _FULL_RS2 = Bits("4:0@7"), Bits("4:0@2")
+_LOW, _HIGH = Bits("2:0@2", base=8), Bits("2:0@7", base=8)
+_ZERO, _RA, _SP = fixed(0), fixed(1), fixed(2)
+_IMM_CI = Bits("5@12 4:0@2", signed=True)
+
+CI = Format("rd,imm", _FULL_RD, _FULL_RD, imm=_IMM_CI)
+CI_LI = Format("rd,imm", _FULL_RD, _ZERO, imm=_IMM_CI)
+CI_LUI = Format("rd,upper", _FULL_RD, imm=Bits("17@12 16:12@2", signed=True))
+CI_SP = Format("rd,imm", _SP, _SP, imm=Bits("9@12 8:7@3 6@5 5@2 4@6", signed=True))
+CI_NOP = Format("", _ZERO, _ZERO, imm=_IMM_CI)
+CI_SHIFT = Format("rd,hex", _FULL_RD, _FULL_RD, imm=Bits("5@12 4:0@2"))
+CI_LWSP = Format("rd,imm(rs1)", _FULL_RD, _SP, imm=Bits("7:6@2 5@12 4:2@4"))
+CSS = Format("rs2,imm(rs1)", rs1=_SP, rs2=_FULL_RS2, imm=Bits("7:6@7 5:2@9"))
+CIW = Format("rd,rs1,imm", _LOW, _SP, imm=Bits("9:6@7 5:4@11 3@5 2@6"))
+CL = Format("rd,imm(rs1)", _LOW, _HIGH, imm=Bits("6@5 5:3@10 2@6"))
+CS = Format("rs2,imm(rs1)", rs1=_HIGH, rs2=_LOW, imm=CL.imm)
+CA = Format("rd,rs2", _HIGH, _HIGH, _LOW)
+CB = Format("rs1,target", rs1=_HIGH, rs2=_ZERO, imm=Bits("8@12 7:6@5 5@2 4:3@10 2:1@3", signed=True))
+CB_SHIFT = Format("rd,hex", _HIGH, _HIGH, imm=CI_SHIFT.imm)
+CB_IMM = Format("rd,imm", _HIGH, _HIGH, imm=_IMM_CI)
+CJ = Format("target", _ZERO, imm=Bits("11@12 10@8 9:8@9 7@6 6@7 5@2 4@11 3:1@3", signed=True))
+CJ_LINK = replace(CJ, rd=_RA)
+CR_JUMP = Format("rs1", _ZERO, _FULL_RD, imm=_ZERO)
+CR_LINK = replace(CR_JUMP, rd=_RA)
+CR_MOVE = Format("rd,rs2", _FULL_RD, _ZERO, _FULL_RS2)
+CR_ADD = Format("rd,rs2", _FULL_RD, _FULL_RD, _FULL_RS2)

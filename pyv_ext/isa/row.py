@@ -1,0 +1,104 @@
+"""One row of the instruction table: everything that is known about one instruction."""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from pyv_ext.isa.formats import Format
+from pyv_ext.protocols import CustomInstruction
+
+
+class Kind(Enum):
+    """How an engine executes a row. What differs between the rows of a kind is in their fields."""
+
+    OP = auto()
+    """rd = expr"""
+    LOAD = auto()
+    """rd = `size` bytes at a + imm, sign-extended if `signed`"""
+    STORE = auto()
+    """`size` bytes at a + imm = b"""
+    BRANCH = auto()
+    """if expr: pc = pc + imm"""
+    JUMP = auto()
+    """rd = pc of the next instruction; pc = expr"""
+    LR = auto()
+    SC = auto()
+    AMO = auto()
+    """old = memory at a; memory = expr; rd = old"""
+    CSR_WRITE = auto()
+    """old = CSR unless rd is x0; CSR = expr; rd = old"""
+    CSR_UPDATE = auto()
+    """old = CSR; CSR = expr unless the rs1 field is 0; rd = old"""
+    FENCE = auto()
+    FENCE_I = auto()
+    ECALL = auto()
+    EBREAK = auto()
+    MRET = auto()
+    WFI = auto()
+    CBO = auto()
+    """cache-block operation on the block of a: no effect on data"""
+    CUSTOM = auto()
+    """what `custom.handler` says"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One instruction.
+
+    `bits` is its encoding as the manuals print it, most significant bit first: 0 and 1 are fixed, "-" belongs to an
+    operand, blanks only group; 16 or 32 of them give its length. Words in which an operand named in `nonzero` is 0
+    are another instruction or reserved. `timing` names the field of `CoreTiming` that is its cost (a taken branch
+    costs `taken` instead). `expr` is in the dialect of `pyv_ext.isa.expressions`.
+    """
+
+    name: str
+    format: Format
+    bits: str
+    kind: Kind
+    timing: str
+    expr: str = ""
+    size: int = 0
+    signed: bool = False
+    nonzero: tuple[str, ...] = ()
+    custom: CustomInstruction | None = None
+    match: int = field(init=False)
+    mask: int = field(init=False)
+    length: int = field(init=False)
+    """Bytes."""
+
+    def __post_init__(self) -> None:
+        bits = self.bits.replace(" ", "")
+        object.__setattr__(self, "match", int(bits.replace("-", "0"), 2))
+        object.__setattr__(self, "mask", int(bits.replace("0", "1").replace("-", "0"), 2))
+        object.__setattr__(self, "length", len(bits) // 8)
+
+
+def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu") -> Row:
+    return Row(name, format, bits, Kind.OP, timing, expr)
+
+
+def short(name: str, base: Row, format: Format, bits: str, *nonzero: str) -> Row:
+    """A compressed instruction: `base` under another encoding."""
+    return replace(base, name=name, format=format, bits=bits, nonzero=nonzero)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A decoded word: its row and operands. Registers are numbers, the immediate is signed as its format says."""
+
+    row: Row
+    word: int
+    rd: int = 0
+    rs1: int = 0
+    rs2: int = 0
+    imm: int = 0
+    csr: int = 0
+
+    @property
+    def name(self) -> str:
+        """The mnemonic."""
+        return self.row.name
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        return self.row.length

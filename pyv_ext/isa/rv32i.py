@@ -1,0 +1,63 @@
+"""RV32I base integer instruction set (RISC-V unprivileged manual, version 2.1 of the base)."""
+
+from pyv_ext.isa.formats import FENCE, JALR, LOAD, NONE, SHIFT, B, I, J, R, S, U
+from pyv_ext.isa.row import Kind, Row, op
+
+
+def _load(name: str, funct3: str, size: int, signed: bool) -> Row:
+    bits = f"------------ ----- {funct3} ----- 0000011"
+    return Row(name, LOAD, bits, Kind.LOAD, "load", size=size, signed=signed)
+
+
+def _store(name: str, funct3: str, size: int) -> Row:
+    return Row(name, S, f"------- ----- ----- {funct3} ----- 0100011", Kind.STORE, "store", size=size)
+
+
+def _branch(name: str, funct3: str, condition: str) -> Row:
+    return Row(name, B, f"------- ----- ----- {funct3} ----- 1100011", Kind.BRANCH, "branch", condition)
+
+
+ROWS = (
+    op("lui", U, "-------------------- ----- 0110111", "b & M"),
+    op("auipc", U, "-------------------- ----- 0010111", "(pc + b) & M"),
+    Row("jal", J, "-------------------- ----- 1101111", Kind.JUMP, "jump", "(pc + b) & M"),
+    Row("jalr", JALR, "------------ ----- 000 ----- 1100111", Kind.JUMP, "jump", "(a + b) & (M - 1)"),
+    _branch("beq", "000", "a == b"),
+    _branch("bne", "001", "a != b"),
+    _branch("blt", "100", "S(a) < S(b)"),
+    _branch("bge", "101", "S(a) >= S(b)"),
+    _branch("bltu", "110", "a < b"),
+    _branch("bgeu", "111", "a >= b"),
+    _load("lb", "000", 1, True),
+    _load("lh", "001", 2, True),
+    _load("lw", "010", 4, True),
+    _load("lbu", "100", 1, False),
+    _load("lhu", "101", 2, False),
+    _store("sb", "000", 1),
+    _store("sh", "001", 2),
+    _store("sw", "010", 4),
+    op("addi", I, "------------ ----- 000 ----- 0010011", "(a + b) & M"),
+    op("slti", I, "------------ ----- 010 ----- 0010011", "(S(a) < S(b)) & M"),
+    op("sltiu", I, "------------ ----- 011 ----- 0010011", "(a < b) & M"),
+    op("xori", I, "------------ ----- 100 ----- 0010011", "(a ^ b) & M"),
+    op("ori", I, "------------ ----- 110 ----- 0010011", "(a | b) & M"),
+    op("andi", I, "------------ ----- 111 ----- 0010011", "(a & b) & M"),
+    op("slli", SHIFT, "0000000 ----- ----- 001 ----- 0010011", "(a << (b & SHIFT)) & M"),
+    op("srli", SHIFT, "0000000 ----- ----- 101 ----- 0010011", "(a >> (b & SHIFT)) & M"),
+    op("srai", SHIFT, "0100000 ----- ----- 101 ----- 0010011", "(S(a) >> (b & SHIFT)) & M"),
+    op("add", R, "0000000 ----- ----- 000 ----- 0110011", "(a + b) & M"),
+    op("sub", R, "0100000 ----- ----- 000 ----- 0110011", "(a - b) & M"),
+    op("sll", R, "0000000 ----- ----- 001 ----- 0110011", "(a << (b & SHIFT)) & M"),
+    op("slt", R, "0000000 ----- ----- 010 ----- 0110011", "(S(a) < S(b)) & M"),
+    op("sltu", R, "0000000 ----- ----- 011 ----- 0110011", "(a < b) & M"),
+    op("xor", R, "0000000 ----- ----- 100 ----- 0110011", "(a ^ b) & M"),
+    op("srl", R, "0000000 ----- ----- 101 ----- 0110011", "(a >> (b & SHIFT)) & M"),
+    op("sra", R, "0100000 ----- ----- 101 ----- 0110011", "(S(a) >> (b & SHIFT)) & M"),
+    op("or", R, "0000000 ----- ----- 110 ----- 0110011", "(a | b) & M"),
+    op("and", R, "0000000 ----- ----- 111 ----- 0110011", "(a & b) & M"),
+    # Reserved fm, rd and rs1 fields of FENCE must be ignored ("Memory Ordering Instructions").
+    Row("fence", FENCE, "---- ---- ---- ----- 000 ----- 0001111", Kind.FENCE, "fence"),
+    Row("fence.tso", NONE, "1000 0011 0011 00000 000 00000 0001111", Kind.FENCE, "fence"),
+    Row("ecall", NONE, "000000000000 00000 000 00000 1110011", Kind.ECALL, "trap"),
+    Row("ebreak", NONE, "000000000001 00000 000 00000 1110011", Kind.EBREAK, "trap"),
+)

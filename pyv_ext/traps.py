@@ -1,0 +1,51 @@
+"""Causes of traps and interrupts (RISC-V privileged manual, version 1.12, "Machine Cause Register")."""
+
+from enum import IntEnum
+
+INTERRUPT = 1 << 31
+"""Set in mcause when the trap is an interrupt."""
+
+USER, MACHINE = 0, 3
+"""Privilege levels."""
+
+
+class Cause(IntEnum):
+    """Synchronous causes."""
+
+    MISALIGNED_FETCH = 0
+    FETCH_FAULT = 1
+    ILLEGAL = 2
+    BREAKPOINT = 3
+    MISALIGNED_LOAD = 4
+    LOAD_FAULT = 5
+    MISALIGNED_STORE = 6
+    STORE_FAULT = 7
+    ECALL_USER = 8
+    ECALL_MACHINE = 11
+
+
+class Interrupt(IntEnum):
+    """Interrupt causes; also the numbers of their bits in mip and mie. Listed by priority, highest first."""
+
+    EXTERNAL = 11
+    SOFTWARE = 3
+    TIMER = 7
+
+
+_NAMES = {
+    Cause.MISALIGNED_FETCH: "instruction address misaligned",
+    Cause.FETCH_FAULT: "instruction access fault",
+    Cause.ILLEGAL: "illegal instruction",
+    Cause.BREAKPOINT: "breakpoint",
+    Cause.MISALIGNED_LOAD: "load address misaligned",
+    Cause.LOAD_FAULT: "load access fault",
+    Cause.MISALIGNED_STORE: "store address misaligned",
+    Cause.STORE_FAULT: "store access fault",
+    Cause.ECALL_USER: "ecall from U mode",
+    Cause.ECALL_MACHINE: "ecall from M mode",
+}
+
+
+def cause_name(cause: int) -> str:
+    """The manual's name of a synchronous cause; those from 24 on are for platforms to define."""
+    return _NAMES[Cause(cause)] if cause in _NAMES else "custom cause" if cause >= 24 else "reserved cause"
