@@ -1,7 +1,7 @@
 """C: compressed instructions of RV32 without floating point (RISC-V unprivileged manual, version 2.0).
 
-Each is an instruction of the base set under a shorter encoding; its meaning is that row's. Hints execute as the
-no-operation that they spell.
+Each is an instruction of the base set under a shorter encoding; its meaning is that row's. Hints, c.nop among
+them, execute as the no-operation that they spell.
 """
 
 from pyv_ext.isa import rv32i
@@ -14,7 +14,6 @@ from pyv_ext.isa.formats import (
     CI_LI,
     CI_LUI,
     CI_LWSP,
-    CI_NOP,
     CI_SHIFT,
     CI_SP,
     CIW,
@@ -37,7 +36,6 @@ ROWS = (
     short("c.addi4spn", _BASE["addi"], CIW, "000 -------- --- 00", "imm"),
     short("c.lw", _BASE["lw"], CL, "010 --- --- -- --- 00"),
     short("c.sw", _BASE["sw"], CS, "110 --- --- -- --- 00"),
-    short("c.nop", _BASE["addi"], CI_NOP, "000 - 00000 ----- 01"),
     short("c.addi", _BASE["addi"], CI, "000 - ----- ----- 01"),
     short("c.jal", _BASE["jal"], CJ_LINK, "001 ----------- 01"),
     short("c.li", _BASE["addi"], CI_LI, "010 - ----- ----- 01"),
