@@ -1,5 +1,6 @@
 """The architectural state of one hart. Engines change it; debuggers, traces and snapshots read it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyv_ext.csr import MIE, MPIE, MPP, MPRV, Csrs
@@ -53,6 +54,8 @@ class Hart:
         self.instret = 0
         self.traps = 0
         """Traps taken, interrupts included."""
+        self.on_interrupt: list[Callable[[int, int], None]] = []
+        """`f(cause, cycle)` when an interrupt is taken whose handler starts in `cycle`."""
         self.priv = MACHINE
         self.waiting: Wait | None = None
         self.reservation: int | None = None
@@ -84,6 +87,9 @@ class Hart:
         self.waiting = None
         base = csrs.mtvec & -4
         self.pc = base + 4 * cause & self.isa.mask if interrupt and csrs.mtvec & 1 else base
+        if interrupt:
+            for listener in self.on_interrupt:
+                listener(cause, self.cycle + self.timing.irq)
 
     def leave_trap(self) -> int:
         """What MRET does: unstack privilege and interrupt enable. The pc to go on at."""

@@ -32,8 +32,8 @@ class InterruptWiring:
         for source, device in sources.items():
             if not 1 <= source <= SOURCES:
                 raise PyvExtError(f"PLIC source {source} of {device.name}: sources are 1..{SOURCES}")
-        self.on_rise: list[Callable[[int], None]] = []
-        """`f(cycle)` when MEIP rises at the start of `cycle`."""
+        self.on_external: list[Callable[[int, bool], None]] = []
+        """`f(cycle, level)` when MEIP changes to `level` at the start of `cycle`."""
         self.lines = 0
         """The bits of mip as the hart sees them."""
         self._set_lines = set_lines
@@ -69,9 +69,9 @@ class InterruptWiring:
         lines = (MSIP if self._clint.software else 0) | (MTIP if self._clint.timer else 0) | (MEIP if external else 0)
         if lines == self.lines:
             return
-        rises = lines & ~self.lines & MEIP
+        changed = (lines ^ self.lines) & MEIP
         self.lines = lines
         self._set_lines(lines)
-        if rises:
-            for observer in self.on_rise:
-                observer(cycle)
+        if changed:
+            for observer in self.on_external:
+                observer(cycle, external)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 def _cycles(meaning: str, default: int) -> int:
-    return field(default=default, metadata={"unit": "cycles", "meaning": meaning, "min": 0})  # type: ignore[no-any-return]
+    return field(default=default, metadata={"unit": "cycles", "meaning": meaning, "min": 0})
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class CoreTiming:
     fence: int = _cycles("fence, fence.i", 1)
     trap: int = _cycles("a synchronous trap, from the start of the trapping instruction to the first of the handler", 1)
     wfi: int = _cycles("wfi, once an interrupt is pending", 1)
+    reset: int = _cycles("from reset to the first instruction", 1)
     near_extra: int = _cycles("added to load/store for devices beside the core: CLINT and scratchpad", 0)
     mmio_write: int = _cycles("posted MMIO write: core busy", 1)
     mmio_one_way: int = _cycles("MMIO request, one way", 0)

@@ -17,7 +17,7 @@ class Argument(NamedTuple):
     """A value the program takes from npu_bootinfo.args."""
 
     name: str
-    index: int
+    slot: int
     default: int
 
 
@@ -54,7 +54,7 @@ def requirements(program: Program) -> Requirements:
             raise BadInputError(
                 f"{program.name}: note of type {note.type} in {mm.NOTE_SECTION} is broken: {REBUILD}"
             ) from None
-    return Requirements(slot, dram, spm, tuple(sorted(arguments, key=lambda argument: argument.index)))
+    return Requirements(slot, dram, spm, tuple(sorted(arguments, key=lambda argument: argument.slot)))
 
 
 def check(program: Program, needs: Requirements, config: Config) -> None:
@@ -79,12 +79,12 @@ def argument_words(program: Program, needs: Requirements, values: Mapping[str, i
     known = {argument.name: argument for argument in needs.arguments}
     words = [0] * mm.BOOTINFO_ARGS
     for argument in needs.arguments:
-        words[argument.index] = argument.default
+        words[argument.slot] = argument.default
     for name, value in values.items():
         if name not in known:
             takes = ", ".join(known) or "no arguments"
             raise UsageError(f"--arg {name}={value}: {program.name} does not take {name}; it takes: {takes}")
-        words[known[name].index] = value & 0xFFFF_FFFF
+        words[known[name].slot] = value & 0xFFFF_FFFF
     return words
 
 

@@ -90,9 +90,10 @@ class Platform:
         self.npu = NpuDevice(config.npu, self._npu_memory(), self.events)
 
         self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
-        self.hart = Hart(self.isa, self.timing, time=self.clint.mtime)
+        self.hart = Hart(self.isa, self.timing, reset_cycles=self.timing.reset)
+        self.hart.csrs.time = self.clint.mtime
         self.hart.csrs.add_window(self.npu.csr)
-        self.engine = ReferenceEngine(self.hart, self.bus, self.isa, self.timing, misaligned=core.misaligned)
+        self.engine = ReferenceEngine(self.hart, self.bus, misaligned=core.misaligned)
 
         self.bus.add_device(mm.FINISHER_BASE, self.finisher)
         self.bus.add_device(mm.CLINT_BASE, self.clint, near=True)
@@ -166,7 +167,7 @@ class Platform:
         self.program = program
         reset_pc = self.config.core.reset_pc
         self.hart.pc = program.entry if reset_pc is None else reset_pc
-        self.hart.x[10] = self.hart.csrs.hart_id
+        self.hart.x[10] = self.hart.hart_id
         self.hart.x[11] = mm.ROM_BASE + INFO_OFFSET
         if "tohost" in program.symbols:
             fromhost = program.symbols.get("fromhost")

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from npu_device.abi.registers import REGISTERS
 from pyv_ext.bus import Access, WatchedLoad
 from pyv_ext.elf import Program
-from pyv_ext.hart import Hart
 from pyv_ext.interrupts import MEIP
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_npu.latency.recorder import PREBUILT_PREFIX, SUBMIT_PREFIX, Committed, Recorder
@@ -45,7 +44,7 @@ class LatencyProbe:
         )
         platform.bus.observers.append(self._access)
         platform.bus.watchers.append(self._watched)
-        platform.hart.on_trap.append(self._trap)
+        platform.hart.on_interrupt.append(self._interrupt)
         platform.interrupts.on_external.append(self.stamps.external)
         platform.events.subscribe(self.stamps.events)
 
@@ -96,6 +95,6 @@ class LatencyProbe:
         if load.value and load.address % 64 == STATUS_WORD:
             self.stamps.saw_status_word(load.address - STATUS_WORD, load.end)
 
-    def _trap(self, hart: Hart, cause: int, interrupt: bool, handler_start: int) -> None:
-        if interrupt and cause == _EXTERNAL_INTERRUPT:
+    def _interrupt(self, cause: int, handler_start: int) -> None:
+        if cause == _EXTERNAL_INTERRUPT:
             self.stamps.handlers.append(handler_start)

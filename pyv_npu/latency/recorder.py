@@ -10,7 +10,10 @@ from typing import NamedTuple, Protocol
 from npu_device.abi.descriptor import PARTS, WORDS
 from npu_device.abi.errors import ReturnCode
 from pyv_ext.bus import Access, Bus
+from pyv_ext.engines.reference import Tracer
 from pyv_ext.hart import Hart
+from pyv_ext.isa import Instruction
+from pyv_ext.isa import Kind as RowKind
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
 from pyv_npu.latency.steps import Kind, Question, Step, StepLog
 from pyv_npu.latency.submission import Submission
@@ -33,27 +36,19 @@ class Ring(Protocol):
     tail: int
 
 
-class TracedInstruction(Protocol):
-    """What the recorder asks of a decoded instruction."""
-
-    name: str
-    rs1: int
-    imm: int
-
-
 class TracingEngine(Protocol):
     """What the recorder asks of an engine."""
 
-    tracer: object | None
+    tracer: Tracer | None
 
-    def add_hook(self, pc: int, callback: Callable[[Hart], None]) -> None: ...
+    def add_hook(self, pc: int, hook: Callable[[Hart], None]) -> None: ...
 
 
 class Committed(NamedTuple):
     """A submission that has left the core, as the device side needs it."""
 
     submission: Submission
-    index: int | None
+    ring_index: int | None
     """Ring index, None for ENQCMD_T."""
     irq: bool
     write_status: bool
@@ -154,21 +149,21 @@ class Recorder:
 
     # -- what the engine reports while it is traced ------------------------------------------------------------
 
-    def retire(self, pc: int, start: int, end: int, instruction: TracedInstruction) -> None:
-        name = instruction.name
+    def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
+        row = instruction.row.kind
         kind, line = Kind.OTHER, -1
         if self._mmio:
             kind, self._mmio = Kind.MMIO, False
-        elif name in ("sw", "sh", "sb"):
+        elif row is RowKind.STORE:
             kind = Kind.STORE
             line = (int(self._hart.x[instruction.rs1]) + instruction.imm & MASK) & -LINE
             if self._stack:
                 self._stack[-1].stored(line, start)
-        elif name == "fence":
+        elif row is RowKind.FENCE:
             kind = Kind.FENCE
         window = self._stack[-1].serial if self._stack else 0
         self._log.add(Step(start, end, kind, line, self._depth, window))
-        if name == "mret" and self._depth:
+        if row is RowKind.MRET and self._depth:
             self._depth -= 1
         if self._after:
             self._explain_after(end)

@@ -47,12 +47,12 @@ class StampBook:
 
     def commit(self, committed: Committed) -> None:
         submission = committed.submission
-        if committed.index is None:
+        if committed.ring_index is None:
             self._tight.append(committed)
         else:
-            if committed.index in self._ring:
+            if committed.ring_index in self._ring:
                 self.overwritten += 1
-            self._ring[committed.index] = committed
+            self._ring[committed.ring_index] = committed
         if committed.write_status:
             self._status_words[submission.descriptor] = submission
             self._status_lines.add(submission.descriptor)

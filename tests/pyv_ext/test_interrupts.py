@@ -70,7 +70,7 @@ def wired(device: Pulse, *, through: bool = True, direct: bool = False, delay: i
     plic.write(4 * SOURCE, 4, 1, 0)
     plic.write(0x2000, 4, 1 << SOURCE, 0)
     rises: list[int] = []
-    wiring.on_rise.append(rises.append)
+    wiring.on_external.append(lambda cycle, level: rises.append(cycle) if level else None)
     return Wired(clock, plic, wiring, history, rises)
 
 
