@@ -1,0 +1,130 @@
+/* The NPU driver: one interface, loose (ring and doorbell) and tight (custom instructions) behind it.
+
+   One hart, not re-entrant: interrupt handlers may ask about tickets but not submit. */
+#ifndef NPU_DRIVER_H
+#define NPU_DRIVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "npu_abi.h"
+#include "npu_insn.h"
+
+enum npu_mode { NPU_MODE_AUTO, NPU_MODE_LOOSE, NPU_MODE_TIGHT };
+
+/* Find the NPU, set up its queue and enable it. AUTO is tight when CAPS shows ENQCMD_T.
+   0; -NPU_ENOENT: no NPU of this ABI version at npu_bootinfo's address; -NPU_EINVAL: the mode is not available. */
+int32_t npu_open(enum npu_mode mode);
+
+/* -- submitting ------------------------------------------------------------------------------------------------- */
+
+/* The fields of a tile command, as they travel in a0..a7:
+   op, flags     as in the descriptor, NPU_DESC(...)
+   in0, in1, out 32-bit addresses
+   mn            NPU_MN(tile_m, tile_n)
+   k_param       NPU_K(tile_k, param0): for LOAD and STORE param0 is the row stride in DRAM in bytes, 0 = packed
+   quant         as in the descriptor
+   Dimensions and param0 are at most 65535; param1 is 0. Anything else is a descriptor for npu_submit_prebuilt.
+
+   Returns the ticket > 0; 0 when the full-queue policy dropped the command; a negative code otherwise. A full queue
+   is waited for (policy retry). */
+typedef int32_t npu_submit_function(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+                                    uint32_t k_param, uint32_t quant);
+#define NPU_MN(m, n) ((uint32_t)(m) | (uint32_t)(n) << 16)
+#define NPU_K(k, param0) ((uint32_t)(k) | (uint32_t)(param0) << 16)
+
+/* Submit a descriptor that lies in memory: loose copies it into the ring, tight passes its address. The driver sets
+   the ticket. In tight mode the descriptor belongs to the device until the call returns, with write-back until the
+   command is complete. */
+typedef int32_t npu_prebuilt_function(const struct npu_descriptor *descriptor);
+
+/* Each is one complete submission; latency is measured from their first instruction (docs/firmware.md). The _tail pair
+   also writes QUEUE_TAIL before the doorbell (driver.tail_write). */
+npu_submit_function npu_submit_loose, npu_submit_loose_tail, npu_submit_tight;
+npu_prebuilt_function npu_submit_prebuilt_loose, npu_submit_prebuilt_loose_tail, npu_submit_prebuilt_tight;
+
+struct npu {
+    uintptr_t base; /* of the registers */
+    uint32_t tail; /* loose: descriptors published, modulo 2^32 */
+    uint32_t limit; /* loose: the ring is full when tail reaches it */
+    uint32_t mask; /* loose: ring entries - 1 */
+    struct npu_descriptor *next; /* tight: the buffer for the next command */
+    npu_submit_function *submit;
+    npu_prebuilt_function *submit_prebuilt;
+    uint32_t caps; /* custom instructions that exist, NPU_CAPS_* */
+    uint32_t ring_size; /* entries of the ring (loose), of the device queue (tight) */
+    uint32_t selected; /* what TICKET_SEL holds */
+    bool tight;
+};
+extern struct npu npu;
+
+/* The ring of loose mode, of which the device uses the first ring_size entries. Tight mode builds its descriptors in the
+   first NPU_BUFFERS, one after the other. With write-back (flags[21]) at most that many commands may be in flight. */
+#define NPU_RING_CAPACITY 65536u
+#define NPU_BUFFERS 16u
+extern struct npu_descriptor npu_ring[NPU_RING_CAPACITY];
+
+#define npu_submit(...) (npu.submit(__VA_ARGS__))
+#define npu_submit_prebuilt(descriptor) (npu.submit_prebuilt(descriptor))
+
+/* -- completion ------------------------------------------------------------------------------------------------- */
+
+/* 0: done; a negative ticket error, -NPU_E_*; -NPU_EBUSY: not complete yet; -NPU_ENOENT: no such ticket. */
+int32_t npu_result(int32_t ticket);
+
+/* Wait for a ticket and return npu_result: TWAIT where it exists, else polling. */
+int32_t npu_wait(int32_t ticket);
+
+/* The same for at most `units` * 1024 cycles: -NPU_ETIMEDOUT when they are over. */
+int32_t npu_wait_for(int32_t ticket, uint32_t units);
+
+/* Wait until everything that was submitted is complete. */
+void npu_drain(void);
+
+/* Commands complete so far, modulo 2^32, errors included. */
+uint32_t npu_completed(void);
+
+struct npu_status {
+    uint32_t depth; /* accepted, not started */
+    uint32_t in_flight; /* accepted, not complete */
+    bool error; /* IRQ_STATUS.ERROR is set */
+};
+struct npu_status npu_status(void);
+
+/* Later commands of the scope start after all earlier ones are complete. Constants; stream counts in tile scope only. */
+NPU_INLINE void npu_barrier(const uint32_t scope, const uint32_t stream)
+{
+    if ((npu.caps & NPU_CAPS_TBAR) != 0) {
+        npu_tbar((int)(scope | (scope == NPU_SCOPE_TILE ? stream << NPU_TBAR_STREAM_SHIFT : 0)));
+    } else {
+        (void)npu_submit(NPU_DESC(OPCODE, NPU_OPCODE_BARRIER),
+                         NPU_DESC(FUNCTION, scope) | NPU_DESC(STREAM, stream), 0, 0, 0, 0, 0, 0);
+    }
+}
+
+/* -- interrupts ------------------------------------------------------------------------------------------------- */
+
+/* Let the causes of `mask` (NPU_IRQ_*_MASK) interrupt. The handler acknowledges, reads IRQ_STATUS back and calls
+   `scan`, which looks at tickets. The caller switches mstatus.MIE on. */
+void npu_irq_enable(uint32_t mask, void (*scan)(void));
+void npu_irq_disable(void);
+
+/* -- registers -------------------------------------------------------------------------------------------------- */
+
+NPU_INLINE uint32_t npu_read(uint32_t reg)
+{
+    return *(volatile uint32_t *)(npu.base + reg);
+}
+
+NPU_INLINE void npu_write(uint32_t reg, uint32_t value)
+{
+    *(volatile uint32_t *)(npu.base + reg) = value;
+}
+
+/* Low half of a counter: PERF_ACCEPTED, ... Differences are exact up to 2^32. */
+#define npu_counter(name) npu_read(NPU_REG_PERF_##name##_LO)
+
+/* Choose what ENQCMD_T meets when the queue is full: NPU_FULL_*. */
+void npu_full_policy(uint32_t policy);
+
+#endif

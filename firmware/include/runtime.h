@@ -1,0 +1,80 @@
+/* What every program has: console, exit, boot information, arguments, cycles. */
+#ifndef RUNTIME_H
+#define RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "npu_abi.h"
+
+/* -- control and status registers ------------------------------------------------------------------------------- */
+
+#define CSR_READ(csr)                                            \
+    __extension__({                                              \
+        uint32_t csr_value;                                      \
+        __asm__ volatile("csrr %0, " #csr : "=r"(csr_value));    \
+        csr_value;                                               \
+    })
+#define CSR_WRITE(csr, value) __asm__ volatile("csrw " #csr ", %0" ::"rK"(value) : "memory")
+#define CSR_SET(csr, bits) __asm__ volatile("csrs " #csr ", %0" ::"rK"(bits) : "memory")
+#define CSR_CLEAR(csr, bits) __asm__ volatile("csrc " #csr ", %0" ::"rK"(bits) : "memory")
+
+/* Low half of mcycle: differences are exact up to 2^32 cycles. */
+static inline uint32_t cycles(void)
+{
+    return CSR_READ(mcycle);
+}
+
+/* -- devices ---------------------------------------------------------------------------------------------------- */
+
+static inline uint32_t mmio_read32(uintptr_t address)
+{
+    return *(volatile uint32_t *)address;
+}
+
+static inline void mmio_write32(uintptr_t address, uint32_t value)
+{
+    *(volatile uint32_t *)address = value;
+}
+
+/* -- console and exit ------------------------------------------------------------------------------------------- */
+
+/* printf for the few conversions that reports need: %d %u %x %c %s %%, a width with 0 or blanks, ll. */
+void print(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* End the run. 0 is success; the host sees codes up to 65535. main's return value does the same. */
+void firmware_exit(int code) __attribute__((noreturn));
+
+/* -- boot information and arguments ----------------------------------------------------------------------------- */
+
+/* The platform's npu_bootinfo, or the header's defaults on a platform without one. Never NULL after start-up. */
+extern const struct npu_bootinfo *boot;
+
+/* Value of an argument, or `otherwise` on a platform without npu_bootinfo. Programs use NPU_ARG. */
+uint32_t npu_arg(uint32_t index, uint32_t otherwise);
+
+#define NPU_NOTE_NAME_BYTES 8 /* NPU_NOTE_OWNER with its zero, padded to words */
+
+/* Declare the argument `name` (--arg name=value) in the ELF note, and a function arg_name() that returns it. */
+#define NPU_ARG(number, name, otherwise)                                                                       \
+    static const struct {                                                                                      \
+        uint32_t owner_bytes, body_bytes, type;                                                                \
+        char owner[NPU_NOTE_NAME_BYTES];                                                                       \
+        uint32_t index, value;                                                                                 \
+        char text[(sizeof(#name) + 3) / 4 * 4];                                                                \
+    } npu_note_##name __attribute__((section(NPU_NOTE_SECTION), used, aligned(4))) = {                         \
+        sizeof(NPU_NOTE_OWNER), 8 + (sizeof(#name) + 3) / 4 * 4, NPU_NOTE_ARGUMENT, NPU_NOTE_OWNER, (number),  \
+        (otherwise), #name};                                                                                   \
+    NPU_STATIC_ASSERT((number) < NPU_BOOTINFO_ARGS, "npu_bootinfo has 16 arguments");                          \
+    static inline uint32_t arg_##name(void)                                                                    \
+    {                                                                                                          \
+        return npu_arg((number), (otherwise));                                                                 \
+    }
+
+/* The program needs that much scratchpad: the platform refuses it otherwise. Once per program. */
+#define NPU_NEEDS_SPM(bytes) __asm__(".globl __spm_bytes\n.set __spm_bytes, " NPU_TEXT(bytes))
+#define NPU_TEXT(value) NPU_TEXT_(value)
+#define NPU_TEXT_(value) #value
+
+#endif

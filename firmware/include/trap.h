@@ -1,0 +1,68 @@
+/* Traps in C: a table of handlers for exceptions and one for interrupts. */
+#ifndef TRAP_H
+#define TRAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum trap_exception_cause {
+    TRAP_FETCH_MISALIGNED = 0,
+    TRAP_FETCH_FAULT = 1,
+    TRAP_ILLEGAL = 2,
+    TRAP_BREAKPOINT = 3,
+    TRAP_LOAD_MISALIGNED = 4,
+    TRAP_LOAD_FAULT = 5,
+    TRAP_STORE_MISALIGNED = 6,
+    TRAP_STORE_FAULT = 7,
+    TRAP_ECALL_U = 8,
+    TRAP_ECALL_M = 11,
+    TRAP_EXCEPTIONS = 32
+};
+
+enum trap_interrupt_cause {
+    TRAP_SOFTWARE = 3,
+    TRAP_TIMER = 7,
+    TRAP_EXTERNAL = 11,
+    TRAP_INTERRUPTS = 16
+};
+
+/* Everything an exception interrupted; a handler may change it. Without a change the instruction runs again. */
+struct trap_frame {
+    uint32_t x[32]; /* x[0] is 0, x[2] the interrupted sp: changes of these two are ignored */
+    uint32_t mepc, mstatus, mcause, mtval;
+};
+
+typedef void trap_exception_handler(struct trap_frame *frame);
+typedef void trap_interrupt_handler(void);
+
+/* Install a handler and return the previous one; NULL is the default: print cause, mepc and mtval, and exit. */
+trap_exception_handler *trap_on_exception(uint32_t cause, trap_exception_handler *handler);
+
+/* Install a handler and enable its bit in mie; NULL disables it. mstatus.MIE is the program's. */
+void trap_on_interrupt(uint32_t cause, trap_interrupt_handler *handler);
+
+static inline void interrupts_on(void)
+{
+    __asm__ volatile("csrsi mstatus, 8" ::: "memory");
+}
+
+static inline void interrupts_off(void)
+{
+    __asm__ volatile("csrci mstatus, 8" ::: "memory");
+}
+
+/* -- recording exceptions --------------------------------------------------------------------------------------- */
+
+struct trap_record {
+    uint32_t count, cause, mtval, mepc; /* of the latest exception */
+};
+
+/* While recording, exceptions are counted and their instruction is skipped (a jump into nowhere returns to ra). */
+extern volatile struct trap_record trap_record;
+void trap_record_start(void);
+void trap_record_stop(void);
+
+/* Read a word that may not be there. */
+bool trap_probe_read(uintptr_t address, uint32_t *value);
+
+#endif

@@ -1,0 +1,27 @@
+# Start-up: a0 = hart id, a1 = address of npu_bootinfo (or anything, on another platform).
+
+    .section .text.start, "ax"
+    .globl _start
+    .type _start, @function
+_start:
+    .option push
+    .option norelax
+    la      gp, __global_pointer$
+    .option pop
+    la      sp, __stack_top
+    la      t0, trap_vectors
+    ori     t0, t0, 1               # vectored
+    csrw    mtvec, t0
+
+    la      t0, __bss_start
+    la      t1, __bss_end
+1:  bgeu    t0, t1, 2f
+    sw      zero, 0(t0)
+    addi    t0, t0, 4
+    j       1b
+
+2:  mv      a0, a1
+    call    boot_start
+    call    main
+    call    firmware_exit
+    .size _start, . - _start
