@@ -12,7 +12,7 @@ RBR_THR, IER, IIR_FCR, LCR, MCR, LSR, MSR, SCR = range(8)
 
 IER_RX, IER_THRE = 1, 2
 IIR_NONE, IIR_THRE, IIR_RX, IIR_TIMEOUT, IIR_FIFO = 0x01, 0x02, 0x04, 0x0C, 0xC0
-FCR_ENABLE, FCR_CLEAR_RX = 1, 2
+FCR_ENABLE, FCR_CLEAR_RX, FCR_CLEAR_TX = 1, 2, 4
 LCR_DLAB = 0x80
 MCR_LOOP = 0x10
 LSR_DR, LSR_THRE_TEMT = 0x01, 0x60
@@ -119,9 +119,14 @@ class Uart(DeviceBase):
         self._thre_pending = True
 
     def _control_fifo(self, value: int) -> None:
-        toggled = (value ^ self._fcr) & FCR_ENABLE
-        if toggled or (value & FCR_ENABLE and value & FCR_CLEAR_RX):
+        if (value ^ self._fcr) & FCR_ENABLE:
+            clear = FCR_CLEAR_RX | FCR_CLEAR_TX
+        else:
+            clear = value if value & FCR_ENABLE else 0
+        if clear & FCR_CLEAR_RX:
             self._fifo.clear()
+        if clear & FCR_CLEAR_TX:
+            self._thre_pending = True  # an emptied transmitter interrupts, as in QEMU
         # Without FCR[0] the other bits are not programmed; the clear bits clear themselves.
         self._fcr = value & 0xC1 if value & FCR_ENABLE else 0
         self._fill()
