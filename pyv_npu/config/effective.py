@@ -7,7 +7,6 @@ A layer is a list of settings. Later settings win; within a layer its preset com
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
 from typing import Any, NamedTuple
 
 from pyv_npu.config import presets
@@ -19,6 +18,8 @@ from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 
 RECORD = "record"
 """Section of a run.yaml that tells what was run; reading it back skips the section and needs no preset."""
+
+COMMAND_LINE, CALLER = "command line", "caller"
 
 
 class Setting(NamedTuple):
@@ -37,9 +38,11 @@ class Effective:
     config: Config
     origins: Mapping[str, str]
 
-    def replace(self, values: Mapping[str, object], origin: str) -> "Effective":
-        """The same with some keys changed (dotted paths, checked); `origin` says by whom."""
-        return resolve([Setting(path, value, origin) for path, value in values.items()], self)
+    def adopt(self, config: Config, origin: str) -> "Effective":
+        """The same with the values of `config`; `origin` says who changed those that differ."""
+        old = flatten(self.config)
+        changed = {path: origin for path, value in flatten(config).items() if value != old[path]}
+        return Effective(config, {**self.origins, **changed})
 
 
 def load(
@@ -49,21 +52,25 @@ def load(
 
     Raises BadInputError naming file and line, or UsageError for what the caller gave.
     """
-    settings = preset_settings(presets.DEFAULT, Path())
+    settings = preset_settings(presets.DEFAULT, Path(), "default")
     for name in files:
         settings += file_settings(Path(name))
-    try:
-        if preset is not None:
-            settings += preset_settings(preset, Path())
-    except BadInputError as error:
-        raise UsageError(f"command line: preset: {error}") from None
-    settings += [Setting(path, value, "command line") for path, value in (overrides or {}).items()]
+    own = dict(overrides or {})
+    chosen = own.pop("preset", preset)
+    if chosen is not None:
+        try:
+            settings += preset_settings(chosen, Path(), COMMAND_LINE)
+        except BadInputError as error:
+            raise UsageError(f"{COMMAND_LINE}: preset: {error}") from None
+    settings += [Setting(path, value, COMMAND_LINE) for path, value in own.items()]
     return resolve(settings)
 
 
 def with_values(config: Config, values: Mapping[str, object]) -> Config:
     """A configuration with some keys changed, for example `{"npu.mode": "loose"}`; UsageError for a wrong value."""
-    return resolve([Setting(path, value, "caller") for path, value in values.items()], Effective(config, {})).config
+    if "preset" in values:
+        raise UsageError("preset: is where values start from, not one of them; use load(preset=...)")
+    return resolve([Setting(path, value, CALLER) for path, value in values.items()], Effective(config, {})).config
 
 
 def resolve(settings: Sequence[Setting], base: Effective | None = None) -> Effective:
@@ -84,8 +91,8 @@ def resolve(settings: Sequence[Setting], base: Effective | None = None) -> Effec
 
 
 def _located(error: PyvNpuError, origin: str) -> PyvNpuError:
-    kind = UsageError if origin in ("command line", "caller") else BadInputError
-    return kind(f"{origin}: {error}" if origin != "caller" else str(error))
+    kind = UsageError if origin in (COMMAND_LINE, CALLER) else BadInputError
+    return kind(f"{origin}: {error}" if origin != CALLER else str(error))
 
 
 def _find(keys: Mapping[str, Key], path: str) -> tuple[Key, str | None]:
@@ -120,18 +127,18 @@ def file_settings(path: Path) -> list[Setting]:
     if not chosen:
         return own
     try:
-        base = preset_settings(chosen[0].value, path.parent)
+        base = preset_settings(chosen[0].value, path.parent, f"{path}:{chosen[0].line}")
     except BadInputError as error:
         raise BadInputError(f"{path}:{chosen[0].line}: preset: {error}") from None
     return base + [setting for setting in own if setting.path != "preset"]
 
 
-def preset_settings(name: object, folder: Path) -> list[Setting]:
-    """The layer that a preset is; a user's preset is a YAML file named relative to `folder`."""
-    if not isinstance(name, str | NoneType) or not name:
-        raise BadInputError(f"{name} is not the name of a preset; known: {', '.join(presets.NAMES)}")
+def preset_settings(name: object, folder: Path, origin: str) -> list[Setting]:
+    """The layer that a preset is; a user's preset is a YAML file named relative to `folder`. `origin` chose it."""
+    if not isinstance(name, str):
+        raise BadInputError(f"{name}: must be a name: {', '.join(presets.NAMES)}, or a file ending in .yaml")
     preset = presets.load(name, folder)
-    label = Setting("preset", preset.name, "preset")
+    label = Setting("preset", preset.name, origin)
     return [label] + [
         Setting(path, number.value, f"preset {preset.name}: {number.source}") for path, number in preset.values.items()
     ]

@@ -57,7 +57,7 @@ def _locate(name: str, folder: Path) -> Path:
 
 def _read(path: Path, children: tuple[Path, ...]) -> Preset:
     if path.resolve() in children:
-        raise BadInputError(f"{path}: extends itself through {children[-1]}; let one of them extend a shipped preset")
+        raise BadInputError(f"{path}: extends itself; let it extend a shipped preset")
     entries = read_entries(path, _sections())
     words = {entry.path: _word(path, entry) for entry in entries if entry.path in _WORDS}
     own = {entry.path.removeprefix("values."): entry for entry in entries if entry.path.startswith("values.")}
@@ -72,8 +72,12 @@ def _read(path: Path, children: tuple[Path, ...]) -> Preset:
         if name not in own:
             raise _error(path, entry, f"{entry.path}: this file sets no such value; set it or remove the source")
     values: dict[str, Number] = {}
-    if "extends" in words:
-        values.update(_read(_locate(words["extends"], path.parent), (*children, path.resolve())).values)
+    for entry in entries:
+        if entry.path == "extends":
+            try:
+                values.update(_read(_locate(entry.value, path.parent), (*children, path.resolve())).values)
+            except BadInputError as error:
+                raise _error(path, entry, f"extends: {error}") from None
     for name, entry in own.items():
         source = _word(path, texts[name]) if name in texts else words["source"]
         values[name] = Number(_checked(path, name, entry), source)

@@ -53,7 +53,7 @@ class Key:
         if origin is not None:  # Mapping[str, int]
             if not isinstance(raw, Mapping) or not all(isinstance(name, str) for name in raw):
                 raise self._error(whole, self._expected(kind))
-            return {name: self._convert(parts[1], item, {name: item}) for name, item in raw.items()}
+            return {name: Key(f"{self.path}.{name}", parts[1], None, self.metadata).convert(raw[name]) for name in raw}
         return self._check(self._scalar(kind, raw, whole), whole)
 
     def _scalar(self, kind: Any, raw: object, whole: object) -> Value:
@@ -70,6 +70,8 @@ class Key:
 
     def _check(self, value: Value, whole: object) -> Value:
         rule = self.metadata
+        if isinstance(value, str):
+            value = rule.get("aliases", {}).get(value, value)
         if "choices" in rule and value not in rule["choices"]:
             near = difflib.get_close_matches(str(value), rule["choices"], 1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -77,7 +79,7 @@ class Key:
         if value in rule.get("unavailable", ()):
             raise self._error(whole, f"{rule['unavailable'][value]}; use {self.default}")
         if isinstance(value, int) and not self._in_range(value):
-            raise self._error(whole, self._expected(int))
+            raise self._error(whole, self._expected(self.type if NoneType in get_args(self.type) else int))
         return value
 
     def _in_range(self, value: int) -> bool:
@@ -139,7 +141,7 @@ def keys_of(cls: type) -> dict[str, Key]:
     hints = typing.get_type_hints(cls)
     for item in fields(cls):
         kind = hints[item.name]
-        if is_dataclass(kind):
+        if _is_section(kind):
             for key in keys_of(kind).values():
                 path = f"{item.name}.{key.path}"
                 result[path] = Key(path, key.type, key.default, key.metadata)
@@ -154,6 +156,10 @@ def sections_of(cls: type) -> frozenset[str]:
     return frozenset(path[:at] for path in keys_of(cls) for at, letter in enumerate(path) if letter == ".")
 
 
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
 def _default(item: Field[Any]) -> Value:
     return item.default_factory() if item.default_factory is not MISSING else item.default
 
@@ -164,8 +170,8 @@ def build(cls: type[T], values: Mapping[str, Value], prefix: str = "") -> T:
     arguments: dict[str, Any] = {}
     for item in fields(cls):  # type: ignore[arg-type]
         path = prefix + item.name
-        if is_dataclass(hints[item.name]):
-            arguments[item.name] = build(hints[item.name], values, path + ".")  # type: ignore[arg-type]
+        if _is_section(hints[item.name]):
+            arguments[item.name] = build(hints[item.name], values, path + ".")
         elif path in values:
             arguments[item.name] = values[path]
     return cls(**arguments)

@@ -1,7 +1,7 @@
 """The configuration of a run: one tree of frozen dataclasses.
 
 Each leaf's metadata holds `meaning`, `unit` (`address` prints in hexadecimal), `source` and its rule: `min`, `max`,
-`choices`, `unavailable` (a choice and why this version lacks it), `power_of_two`, `multiple_of`.
+`choices`, `aliases`, `unavailable` (a choice and why this version lacks it), `power_of_two`, `multiple_of`.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,8 @@ SPEC_20, SPEC_30, SPEC_70 = "specification 20", "specification 30", "specificati
 CHOSEN = "chosen by us"
 
 CUSTOM_INSTRUCTIONS = ("enqcmd", "twait", "tbar", "tstat")
-SIM_LEVELS = ("IA", "IA_TIMING", "CA_HYBRID", "CA_FULL")
+SIM_LEVELS = {"L0": "IA", "L1": "IA_TIMING", "L2": "CA_HYBRID", "L3": "CA_FULL"}
+"""The plan's short names of the simulation levels, and the levels."""
 
 
 def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rule: Any) -> Any:
@@ -69,7 +70,13 @@ class DriverConfig:
 @dataclass(frozen=True)
 class RunConfig:
     program: str = _key("", "firmware by name, or the path of an ELF", source=SPEC_70)
-    sim_level: str = _key("CA_HYBRID", "simulation level", source="specification 40", choices=SIM_LEVELS)
+    sim_level: str = _key(
+        "CA_HYBRID",
+        "simulation level",
+        source="specification 40",
+        choices=tuple(SIM_LEVELS.values()),
+        aliases=SIM_LEVELS,
+    )
     max_cycles: int | None = _key(None, "stop after this many", "core cycles", SPEC_70, min=1)
     timeout: int | None = _key(None, "stop after this much time of the host", "seconds", SPEC_70, min=1)
     seed: int = _key(1, "of every random table", "", SPEC_70, min=0, max=0xFFFF_FFFF)

@@ -1,0 +1,1 @@
+"""What `--report DIR` writes: files that other tools read, each complete or absent."""

@@ -1,0 +1,121 @@
+"""timeline.csv: what each unit did from when to when, made from the event stream as the run goes (specification 40).
+
+| what | unit | start, end |
+|---|---|---|
+| name of an opcode | the engine that worked on it | begin and end of the work |
+| ACCEPT | frontend | start of the fetch, in the queue |
+| STALL | frontend | what held an accepted command back (cause) began and ended |
+| BARRIER | frontend | opened, closed |
+| any other event | where it happened | the same cycle twice |
+
+Rows come in the order in which things end. What is unfinished at the end of the run has no end.
+"""
+
+import csv
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npu_device.abi.errors import TicketError
+from npu_device.abi.opcodes import Opcode
+from npu_device.events import Cause, Kind, Refusal, What
+from pyv_npu.report.folder import replacing
+
+COLUMNS = ("unit", "what", "ticket", "tile", "stream", "start", "end", "bytes", "cause", "layer")
+_FIELDS = ("cycle", "unit", "what", "ticket", "tile", "bytes", "aux")
+
+_BEGIN = frozenset((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN))
+_END = frozenset((What.DMA_END, What.TE_END, What.VE_END))
+_CAUSES: dict[int, type[Refusal | TicketError]] = {What.REJECT: Refusal, What.ERROR: TicketError}
+_OPCODE = 0xFF
+
+
+class _Open(NamedTuple):
+    """Something that began and has not ended."""
+
+    unit: str
+    what: str
+    ticket: int
+    tile: int
+    start: int
+
+
+class Timeline:
+    """Writes the file while events come in; holds only what is under way. Use as a context manager.
+
+    Give `events` to `EventStream.subscribe`, and flush the stream before the block ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._replacing = replacing(path)
+        self._busy: dict[int, _Open] = {}
+        """By unit code: an engine works on one command at a time."""
+        self._barriers: dict[tuple[int, int], deque[_Open]] = {}
+        """By ticket and scope, the oldest first."""
+        self._streams: dict[int, int] = {}
+        """Of tickets in flight."""
+
+    def __enter__(self) -> "Timeline":
+        self._rows = csv.writer(self._replacing.__enter__(), lineterminator="\n")
+        self._rows.writerow(COLUMNS)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for began in [*self._busy.values(), *(item for queue in self._barriers.values() for item in queue)]:
+            self._row(began, "")
+        self._replacing.__exit__(kind, error, trace)
+
+    def events(self, batch: np.ndarray[Any, Any]) -> None:
+        """Take note of a batch of event records."""
+        for record in zip(*(batch[name].tolist() for name in _FIELDS), strict=True):
+            self._event(*record)
+
+    def _event(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+        where = _unit(unit)
+        if what in _BEGIN:
+            self._busy[unit] = _Open(where, _opcode(aux), ticket, tile, cycle)
+        elif what in _END:
+            began = self._busy.pop(unit, _Open(where, What(what).name, ticket, tile, cycle))
+            self._row(began, cycle, size)
+        elif what == What.BARRIER_OPEN:
+            self._barriers.setdefault((ticket, aux), deque()).append(_Open(where, "BARRIER", ticket, tile, cycle))
+        elif what == What.BARRIER_CLOSE:
+            self._close_barrier((ticket, aux), _Open(where, "BARRIER", ticket, tile, cycle), cycle)
+        elif what == What.ACCEPT:
+            self._row(_Open(where, "ACCEPT", ticket, tile, size), cycle)
+        elif what == What.STALL:
+            self._row(_Open(where, "STALL", ticket, tile, cycle - size), cycle, cause=Cause(aux).name)
+        else:
+            if what == What.READY:
+                self._streams[ticket] = aux
+            codes = _CAUSES.get(what)
+            cause = "" if codes is None else codes(aux).name
+            self._row(_Open(where, What(what).name, ticket, tile, cycle), cycle, cause=cause)
+            if what in (What.DONE, What.ERROR):
+                self._streams.pop(ticket, None)
+
+    def _close_barrier(self, key: tuple[int, int], unopened: _Open, cycle: int) -> None:
+        queue = self._barriers.get(key)
+        self._row(queue.popleft() if queue else unopened, cycle)
+        if not queue:
+            self._barriers.pop(key, None)
+
+    def _row(self, began: _Open, end: int | str, size: int | str = "", cause: str = "") -> None:
+        stream = self._streams.get(began.ticket, "")
+        self._rows.writerow(
+            (began.unit, began.what, began.ticket, began.tile, stream, began.start, end, size, cause.lower(), "")
+        )
+
+
+def _unit(code: int) -> str:
+    kind = Kind(code >> 8)
+    return "frontend" if kind is Kind.FRONTEND else f"{kind.name.lower()}{code & 0xFF}"
+
+
+def _opcode(aux: int) -> str:
+    return Opcode(aux & _OPCODE).name

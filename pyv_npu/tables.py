@@ -1,0 +1,178 @@
+"""Results as text for people, made from the JSON objects of specification 70. Cycles are core cycles."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyv_npu.config import Config, Effective
+from pyv_npu.config.schema import flatten, keys_of
+from pyv_npu.text import MISSING, columns, lines_of, wrapped
+
+Run = Mapping[str, Any]
+
+COMPARED = ("t_submit", "t_submit_prebuilt", "core_busy", "queue_wait", "execute", "notify")
+OPEN_LOOP = ("response", "arrival_wait")
+"""Lead the table where work arrived by itself (specification 35)."""
+MEANING = {
+    "response": "arrival to accepted",
+    "arrival_wait": "arrival to start",
+    "t_submit": "start of npu_submit to accepted",
+    "t_submit_prebuilt": "the same, descriptor in memory",
+    "core_busy": "start of npu_submit to core free",
+    "queue_wait": "accepted to started",
+    "execute": "started to done",
+    "notify": "done to firmware knows",
+}
+FIGURES = ("n", "p50", "p95", "p99", "min", "max")
+
+
+def render_run(run: Run, config: Config) -> str:
+    """Summary, stages and reasons of one run."""
+    blocks = [_summary(run, config), parameters(config)]
+    if run["latency"] is not None:
+        blocks += [_stages({run["mode"]: run}), _reasons({run["mode"]: run})]
+    return "\n\n".join(blocks) + "\n"
+
+
+def render_compare(result: Mapping[str, Any], config: Config) -> str:
+    """Loose and tight side by side."""
+    modes = {mode: result[mode] for mode in ("loose", "tight")}
+    blocks = [_head(result["loose"], "loose against tight", config), _totals(modes), parameters(config)]
+    if any(run["latency"] is not None for run in modes.values()):
+        blocks += [_stages(modes), _reasons(modes)]
+    same = "yes" if result["same_results"] else "NO"
+    blocks.append(f"{_ratios(result['ratio'])}\nsame results in both modes: {same}")
+    return "\n\n".join(blocks) + "\n"
+
+
+def parameters(config: Config) -> str:
+    """The numbers that decide the table, with the preset that they started from."""
+    timing, npu = config.core.timing, config.npu
+    return lines_of(
+        f"parameters: preset {config.preset}, in core cycles",
+        [
+            ("MMIO", f"write {timing.mmio_write} busy + {timing.mmio_one_way} one way, read {timing.mmio_read}, "
+                     f"{timing.posted_depth} posted stores in flight"),
+            ("custom", f"request {timing.custom}, response {timing.custom_response}"),
+            ("front end", f"fetch {npu.frontend.fetch_loose} loose / {npu.frontend.fetch_tight} tight, "
+                          f"validate {npu.frontend.validate}"),
+            ("interrupt", f"{timing.irq_fast if config.core.fast_irq else timing.irq} to the handler, "
+                          f"+ {timing.plic} through the PLIC; route {config.platform.irq}"),
+            ("queue", f"loose: ring of {npu.queue.size} commands before {npu.queue.command_size} in the device; "
+                      f"tight: {npu.queue.size} in the device; when full: {npu.queue.full_policy}"),
+        ],
+    )  # fmt: skip
+
+
+def provenance(effective: Effective) -> str:
+    """Every key that is not at its declared default, with who says so."""
+    values, keys = flatten(effective.config), keys_of(Config)
+    rows = []
+    for path, origin in effective.origins.items():
+        unit = f" {keys[path].unit}" if keys[path].unit not in ("", "address") else ""
+        rows.append((path, f"{keys[path].show(values[path])}{unit} -- {origin}"))
+    return lines_of("where the parameters come from (all others are at their defaults, see run.yaml)", rows) + "\n"
+
+
+def _head(run: Run, mode: str, config: Config) -> str:
+    clock = config.npu.clock_hz / 1e6
+    return f"{run['program']}: {mode}, core {run['core']}, {run['sim_level']}, {clock:g} MHz"
+
+
+def _summary(run: Run, config: Config) -> str:
+    npu, host = run["npu"], run["host"]
+    code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"
+    rows = [
+        ("stopped", f"{run['stop_reason']}{code}"),
+        ("core", f"{run['cycles']:,} cycles, {run['instret']:,} instructions, {_per_cycle(run)} per cycle"),
+        ("NPU", f"{npu['submitted']:,} commands submitted, {npu['accepted']:,} accepted, {npu['completed']:,} "
+                f"completed ({npu['errors']:,} with errors), {npu['rejected']:,} rejected"),
+        ("", f"queue depth at most {npu['queue_depth_max']:,} commands, waited for barriers "
+             f"{npu['barrier_wait']:,} cycles"),
+        ("", f"DRAM {npu['dram_bytes_read']:,} bytes read, {npu['dram_bytes_written']:,} bytes written"),
+        ("busy", ", ".join(_busy(npu, name, run["cycles"]) for name in ("te", "ve", "dma"))),
+        ("host", f"{host['cpu_s']:.2f} CPU seconds, {host['mips'] or 0:.2f} million instructions per CPU second"),
+    ]  # fmt: skip
+    return lines_of(_head(run, run["mode"], config), rows)
+
+
+def _totals(modes: Mapping[str, Run]) -> str:
+    rows = []
+    for mode, run in modes.items():
+        code = "" if run["exit_code"] is None else f" {run['exit_code']}"
+        npu = run["npu"]
+        rows.append((mode, f"{run['stop_reason']}{code}, {run['cycles']:,} cycles, {run['instret']:,} instructions; "
+                           f"{npu['accepted']:,} commands accepted, {npu['rejected']:,} rejected, "
+                           f"{npu['errors']:,} errors, queue depth at most {npu['queue_depth_max']:,}"))  # fmt: skip
+    return lines_of("", rows)
+
+
+def _busy(npu: Mapping[str, Any], name: str, cycles: int) -> str:
+    shares = [f"{100 * busy / cycles:.1f}" for busy in npu[f"{name}_busy"]] if cycles else []
+    return f"{name.upper()} {' '.join(shares) or MISSING} %"
+
+
+def _per_cycle(run: Run) -> str:
+    return f"{run['instret'] / run['cycles']:.3f}" if run["cycles"] else MISSING
+
+
+def _stages(modes: Mapping[str, Run]) -> str:
+    names = list(COMPARED)
+    if any(_stage(run, "response") for run in modes.values()):
+        names = [*OPEN_LOOP, *names]
+    rows = []
+    for name in names:
+        stages = [_stage(run, name) for run in modes.values()]
+        if any(stages):
+            rows.append([name, *(_figure(stage, figure) for stage in stages for figure in FIGURES)])
+    heads = ["core cycles", *(figure.upper() if figure[0] == "p" else figure for _ in modes for figure in FIGURES)]
+    legend = "; ".join(f"{row[0]}: {MEANING[row[0]]}" for row in rows)
+    return "\n".join([columns(heads, rows, tuple(modes)), *wrapped(legend), *_notes(modes)])
+
+
+def _stage(run: Run, name: str) -> Mapping[str, Any]:
+    return (run["latency"] or {"stages": {}})["stages"].get(name) or {}
+
+
+def _figure(stage: Mapping[str, Any], figure: str) -> str:
+    value = stage.get(figure)
+    return MISSING if value is None else f"{value:,}"
+
+
+def _notes(modes: Mapping[str, Run]) -> list[str]:
+    """How many submissions are not in the table, and what its gaps mean."""
+    notes = []
+    for mode, run in modes.items():
+        latency = run["latency"]
+        if latency is None:
+            notes.append(f"{mode}: nothing was submitted")
+            continue
+        warmup = f", {latency['n_warmup']} left out as warm-up" if latency.get("n_warmup") else ""
+        source = {"symbol": "the symbol npu_submit", "first_store": "the first store into the descriptor"}
+        notes.append(
+            f"{mode}: {latency['n_rejected']} rejected and {latency['n_errors']} with errors are not in the table"
+            f"{warmup}; t0 is found by {source.get(latency['t0_source'], latency['t0_source'])}"
+        )
+    stages = [_stage(run, name) for run in modes.values() for name in COMPARED]
+    if any(stage and stage["p99"] is None for stage in stages):
+        notes.append("P99 needs at least 100 submissions")
+    return notes
+
+
+def _reasons(modes: Mapping[str, Run]) -> str:
+    present = {mode: run for mode, run in modes.items() if _stage(run, "t_submit")}
+    names = list(dict.fromkeys(name for run in present.values() for name in run["latency"]["reasons"]))
+    sums = {mode: run["latency"]["reasons"] for mode, run in present.items()}
+    counts = {mode: _stage(run, "t_submit")["n"] for mode, run in present.items()}
+    rows = [
+        [name, *(f"{sums[mode].get(name, 0) / counts[mode]:,.2f}" for mode in present)]
+        for name in names
+        if any(sums[mode].get(name) for mode in present)
+    ]
+    rows.append(["t_submit", *(f"{sum(sums[mode].values()) / counts[mode]:,.2f}" for mode in present)])
+    return columns(["mean core cycles by reason", *present], rows)
+
+
+def _ratios(ratio: Mapping[str, float | None]) -> str:
+    names = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
+    parts = (f"{text} {MISSING if ratio[key] is None else f'{ratio[key]:.2f}'}" for key, text in names.items())
+    return f"loose / tight: {', '.join(parts)}"

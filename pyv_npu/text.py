@@ -1,0 +1,40 @@
+"""Plain text layout: aligned columns and wrapped lines."""
+
+import textwrap
+from collections.abc import Sequence
+
+WIDTH = 110
+MISSING = "-"
+"""In place of a figure that does not exist."""
+
+
+def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:
+    """`name  text` lines under a heading, the texts aligned."""
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(([head] if head else []) + [f"  {name:{width}}  {text}".rstrip() for name, text in rows])
+
+
+def wrapped(text: str) -> list[str]:
+    """A paragraph in lines."""
+    return textwrap.wrap(text, WIDTH)
+
+
+def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], groups: Sequence[str] = ()) -> str:
+    """A table: the first column to the left, the others to the right; `groups` name equal runs of the others."""
+    widths = [max(len(cells[column]) for cells in [heads, *rows]) for column in range(len(heads))]
+    per_group = (len(heads) - 1) // max(len(groups), 1)
+
+    def line(cells: Sequence[str]) -> str:
+        text = f"{cells[0]:{widths[0]}}"
+        for index, cell in enumerate(cells[1:]):
+            bar = " |" if index and index % per_group == 0 and len(groups) > 1 else ""
+            text += f"{bar}  {cell:>{widths[index + 1]}}"
+        return text
+
+    lines = [line(heads), *map(line, rows)]
+    lines.insert(1, "-" * len(lines[0]))
+    if len(groups) > 1:
+        inner = [sum(widths[1 + at * per_group :][:per_group]) + 2 * per_group for at in range(len(groups))]
+        titles = " |".join(f"{name:^{width}}" for name, width in zip(groups, inner, strict=True))
+        lines.insert(0, (" " * widths[0] + titles).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,245 @@
+"""The configuration: layers, rules, messages, and the way out to YAML and back."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyv_npu.config import Config, load, with_values
+from pyv_npu.config.render import render
+from pyv_npu.config.schema import Key, build, flatten, keys_of
+from pyv_npu.errors import BadInputError, UsageError
+
+KEYS = keys_of(Config)
+
+
+def write(folder: Path, text: str, name: str = "my.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+# -- rules and messages ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("npu.te.count", "9", "npu.te.count = 9: must be an integer from 1 to 4 (default 2)"),
+        ("npu.te.count", "two", "npu.te.count = two: must be an integer from 1 to 4 (default 2)"),
+        ("npu.te.count", "none", "npu.te.count = none: must be an integer from 1 to 4 (default 2)"),
+        ("npu.queue.size", "1000", "npu.queue.size = 1000: must be an integer from 2 to 65536, a power of two "
+                                   "(default 1024)"),
+        ("platform.mmio_base", "0x40000100", "platform.mmio_base = 0x40000100: must be an integer from 0x0 to "
+                                             "0xffff0000, a multiple of 0x10000 (default 0x40000000)"),
+        ("core.reset_pc", "0x1001", "core.reset_pc = 0x1001: must be an integer from 0x0 to 0xfffffffe, "
+                                    "a multiple of 0x2 or none"),
+        ("core.misaligned", "1", "core.misaligned = 1: must be true or false"),
+        ("npu.mode", "loos", "npu.mode = loos: must be one of loose, tight; did you mean loose?"),
+        ("core.custom", "enqcmd,twat", "core.custom = enqcmd,twat: must be one of enqcmd, twait, tbar, tstat; "
+                                       "did you mean twait?"),
+        ("core.custom", "twait,twait", "core.custom = twait,twait: must not name an entry twice"),
+        ("core.engine", "fast", "core.engine = fast: this version has only the reference engine; use reference"),
+        ("npu.clock_ratio", "1", "npu.clock_ratio = 1: must be a list of 2 integers, for example [1, 1]"),
+        ("run.args.n", "5000000000", "run.args.n = 5000000000: must be an integer from -2147483648 to 4294967295"),
+        ("core.timing.mmio_reed", "1", "core.timing.mmio_reed: unknown key; did you mean core.timing.mmio_read?"),
+        ("mmio_base", "1", "mmio_base: unknown key; did you mean platform.mmio_base?"),
+        ("quux", "1", "quux: unknown key; --print-config lists every key"),
+        ("core.timing", "1", "core.timing: is a section, not a value; set one of its keys, for example "
+                             "core.timing.alu"),
+    ],
+)  # fmt: skip
+def test_a_wrong_override_is_one_line_with_key_value_rule_remedy(key: str, value: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(overrides={key: value})
+    assert str(caught.value) == f"command line: {message}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("npu:\n  te:\n    count: 9\n", "3: npu.te.count = 9: must be an integer from 1 to 4 (default 2)"),
+        ("npu.te.count: 2.0\n", "1: npu.te.count = 2.0: must be an integer from 1 to 4 (default 2)"),
+        ("npu.te.count: true\n", "1: npu.te.count = true: must be an integer from 1 to 4 (default 2)"),
+        ("# nothing\nnpu: 3\n", "2: npu: must be a table of keys and values"),
+        ("- 1\n", "1: the file: must be a table of keys and values"),
+        ("npu:\n  te: {count: 2}\n  te: {count: 3}\n", "3: npu.te.count: given twice, first in line 2; keep one"),
+        ("npu:\n  te: {count: 2\nve: 1\n", "3: not YAML: "),
+        ("a: 'x\n", "2: not YAML: "),
+        ("1: 2\n", "1: 1: a key must be a word; quote it or correct it"),
+        ("npu.mode: on\n", "1: npu.mode = true: must be one of loose, tight"),
+        ("preset: roket\n", "1: preset: roket: unknown preset; choose ideal, pyv, "),
+        ("preset: [a]\n", "1: preset: ['a']: must be a name: ideal, pyv, "),
+        ("run: {args: {n: x}}\n", "1: run.args.n = x: must be an integer"),
+        ("run: {args: 3}\n", "1: run.args = 3: must be a table of names and integers"),
+        ("nnpu: {mode: loose}\n", "1: nnpu: unknown key; "),
+    ],
+)
+def test_a_wrong_file_is_one_line_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(BadInputError) as caught:
+        load([path])
+    assert str(caught.value).startswith(f"{path}:{message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"none\.yaml: No such file or directory; give the name of a YAML file"):
+        load([tmp_path / "none.yaml"])
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadInputError, match=r"binary\.yaml: not UTF-8 text"):
+        load([binary])
+
+
+def test_rules_between_keys() -> None:
+    with pytest.raises(BadInputError, match=r"npu\.spm\.size = 2097152: must be a multiple of npu\.spm\.banks = 7"):
+        load(overrides={"npu.spm.banks": "7"})
+
+
+def test_every_key_says_what_it_means_and_has_a_legal_default() -> None:
+    for key in KEYS.values():
+        assert key.metadata["meaning"], key.path
+        assert key.convert(key.default) == key.default, key.path
+
+
+# -- layers ----------------------------------------------------------------------------------------------------
+
+
+def test_the_default_is_soc_axi_and_every_key_of_a_preset_names_its_source() -> None:
+    effective = load()
+    assert effective.config.preset == "soc-axi"
+    assert effective.config.core.timing.mmio_read == 120
+    assert effective.origins["core.timing.mmio_read"] == (
+        "preset soc-axi: gem5's default pio latency, 100 ns, at 1.2 GHz"
+    )
+
+
+def test_later_layers_win_and_a_layers_preset_comes_before_its_own_keys(tmp_path: Path) -> None:
+    first = write(tmp_path, "core.timing.mmio_read: 7\npreset: rocket\nnpu.te.count: 3\n", "first.yaml")
+    second = write(tmp_path, "npu: {te: {count: 4}}\n", "second.yaml")
+    effective = load([first, second])
+    assert effective.config.preset == "rocket"
+    assert effective.config.core.timing.mmio_read == 7
+    assert effective.config.core.timing.mmio_one_way == 8
+    assert effective.config.npu.te.count == 4
+    assert effective.origins["npu.te.count"] == f"{second}:1"
+    assert effective.origins["preset"] == f"{first}:2"
+
+    from_command_line = load([first, second], preset="ibex", overrides={"npu.te.count": "1"})
+    assert from_command_line.config.core.timing.mmio_read == 6
+    assert from_command_line.config.npu.te.count == 1
+    assert from_command_line.origins["npu.te.count"] == "command line"
+
+
+def test_arguments_add_up_over_layers(tmp_path: Path) -> None:
+    path = write(tmp_path, "run: {args: {n: 1, m: 2}}\n")
+    effective = load([path], overrides={"run.args.n": "0x10", "run.args.k": "3"})
+    assert effective.config.run.args == {"n": 16, "m": 2, "k": 3}
+
+
+def test_setting_the_preset_as_a_key_is_choosing_it() -> None:
+    assert load(overrides={"preset": "pcie"}) == load(preset="pcie")
+
+
+def test_short_level_names_are_the_plans() -> None:
+    assert load(overrides={"run.sim_level": "L1"}).config.run.sim_level == "IA_TIMING"
+
+
+def test_with_values_changes_keys_and_checks_them() -> None:
+    config = load().config
+    loose = with_values(config, {"npu.mode": "loose"})
+    assert loose == dataclasses.replace(config, npu=dataclasses.replace(config.npu, mode="loose"))
+    assert (config.custom_enabled, loose.custom_enabled) == (("enqcmd", "twait", "tbar", "tstat"), ())
+    with pytest.raises(UsageError, match=r"^npu\.mode = x: must be one of loose, tight$"):
+        with_values(config, {"npu.mode": "x"})
+    with pytest.raises(UsageError, match=r"^preset: "):
+        with_values(config, {"preset": "rocket"})
+
+
+# -- there and back --------------------------------------------------------------------------------------------
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+
+
+def values_of(key: Key) -> st.SearchStrategy[Any]:
+    """Legal values of a key."""
+
+    def scalar(kind: Any) -> st.SearchStrategy[Any]:
+        rule = key.metadata
+        if "choices" in rule:
+            return st.sampled_from([choice for choice in rule["choices"] if choice not in rule.get("unavailable", ())])
+        if kind is bool:
+            return st.booleans()
+        if kind is str:
+            return WORDS
+        low, high = rule.get("min", -(1 << 40)), rule.get("max", 1 << 40)
+        if rule.get("power_of_two"):
+            return st.sampled_from([1 << bit for bit in range(41) if low <= 1 << bit <= high])
+        step = rule.get("multiple_of", 1)
+        return st.integers(-(-low // step), high // step).map(lambda count: count * step)
+
+    origin, parts = get_origin(key.type), get_args(key.type)
+    if type(None) in parts:
+        return st.none() | scalar(next(part for part in parts if part is not type(None)))
+    if origin is tuple and parts[-1] is ...:
+        return st.lists(scalar(parts[0]), unique=True).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(scalar, parts))
+    if origin is not None:
+        return st.dictionaries(WORDS.filter(bool), scalar(parts[1]), max_size=3)
+    return scalar(key.type)
+
+
+OVERRIDES = st.fixed_dictionaries({}, optional={path: values_of(key) for path, key in KEYS.items()})
+
+
+@given(OVERRIDES)
+@settings(max_examples=60, deadline=None)
+def test_what_is_printed_is_read_back_to_the_same(
+    tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
+) -> None:
+    values["npu.spm.banks"] = 8
+    values["npu.spm.size"] = 1 << 20
+    config = build(Config, {path: KEYS[path].convert(value) for path, value in values.items()})
+    effective = load().adopt(config, "test")
+    path = write(
+        tmp_path_factory.mktemp("run"), render(effective, {"command": "run", "command_line": ["pyv-npu", "ü"]})
+    )
+    again = load([path])
+    assert again.config == config
+    plain = {path: value for path, value in yaml.safe_load(path.read_text()).items() if path != "record"}
+    assert set(plain) == {key.partition(".")[0] for key in KEYS}
+
+
+def test_a_record_needs_no_preset_file(tmp_path: Path) -> None:
+    preset = write(
+        tmp_path, "name: mine\nbasis: b\nsource: me\nextends: pcie\nvalues: {core.timing.plic: 9}\n", "p.yaml"
+    )
+    effective = load(preset=str(preset))
+    assert effective.config.preset == "mine"
+    record = write(tmp_path, render(effective, {"command": "run"}), "run.yaml")
+    preset.unlink()
+    assert load([record]).config == effective.config
+    assert load([record], preset="rocket").config.core.timing == load(preset="rocket").config.core.timing
+
+
+def test_flatten_and_build_are_inverse() -> None:
+    config = load(preset="rocket", overrides={"run.args.n": "1"}).config
+    assert build(Config, flatten(config)) == config
+    assert isinstance(flatten(config)["run.args"], Mapping)
+
+
+def test_the_printed_configuration_explains_every_key() -> None:
+    text = render(load(overrides={"npu.te.count": "4"}))
+    lines = [line for line in text.splitlines() if not line.rstrip().endswith(":")]
+    assert len(lines) == len(KEYS)
+    assert all(" -- " in line for line in lines)
+    assert "    count: 4" in text
+    assert "# tensor engines of a cluster [engines] -- command line" in text
+    assert "# MMIO read, round trip [cycles] -- preset soc-axi: gem5's default pio latency" in text
