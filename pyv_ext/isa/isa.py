@@ -137,13 +137,14 @@ def _custom_rows(custom: Iterable[CustomInstruction]) -> list[Row]:
                 f"custom instruction {item.name}: match {item.match:#x} under mask {item.mask:#x} must fix all seven "
                 "opcode bits of a 32-bit word and no bit outside the mask: correct them"
             )
-        unknown = [part for part in item.syntax.split(",") if part not in ("", "rd", "rs1", "rs2", "imm")]
+        syntax = item.syntax.replace(" ", "")
+        unknown = [part for part in syntax.split(",") if part not in ("", "rd", "rs1", "rs2", "imm")]
         if unknown:
             raise PyvExtError(
                 f"custom instruction {item.name}: operand {unknown[0]!r} is none of rd, rs1, rs2, imm: rewrite syntax"
             )
         bits = "".join(str(item.match >> i & 1) if fixed >> i & 1 else "-" for i in reversed(range(32)))
-        rows.append(Row(item.name, formats.custom(item.syntax), bits, Kind.CUSTOM, "custom", custom=item))
+        rows.append(Row(item.name, formats.custom(syntax), bits, Kind.CUSTOM, "custom", custom=item))
     return rows
 
 
