@@ -1,0 +1,259 @@
+import functools
+import re
+import struct
+from pathlib import Path
+
+import device_judges as judges
+import pytest
+from device_rig import RAM, Rig
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyv_ext.elf import ElfError, Note, Program, load, parse_elf, read_elf
+
+PROGRAM = """
+    .globl _start, table, hidden_entry
+_start:
+    li a0, 1
+.Lhere:
+    j .Lhere
+    .type work, @function
+    .globl alias, work
+alias:
+work:
+    nop
+    nop
+    ret
+    .size work, . - work
+    .type inner, @function
+inner:
+    ret
+    .size inner, . - inner
+    .data
+    .type table, @object
+table: .word 1, 2, 3
+    .size table, . - table
+    .bss
+    .globl space
+space: .space 4096
+    .section .note.pyvnpu, "a", @note
+    .word 7, 8, 1
+    .asciz "PyVNPU"
+    .align 2
+    .word 0x11223344, 0x55667788
+    .word 4, 2, 0x80000001
+    .asciz "abc"
+    .byte 9, 8
+    .align 2
+"""
+
+
+@pytest.fixture(scope="module")
+def executable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return judges.build(tmp_path_factory.mktemp("elf"), PROGRAM)
+
+
+def little(**changes: int | bytes) -> bytes:
+    """The smallest good file, 16 bytes of code at RAM; `changes` replace fields of its headers."""
+    f: dict[str, int | bytes] = {
+        "ident": b"\x7fELF\1\1\1",
+        "type": 2,
+        "machine": 243,
+        "entry": RAM,
+        "phoff": 52,
+        "phnum": 1,
+    }
+    f |= {"p_type": 1, "p_paddr": RAM, "p_filesz": 16, "p_memsz": 32, "p_flags": 5}
+    f |= changes
+    header = struct.pack(
+        "<16sHHIIIIIHHHHHH",
+        *(f["ident"], f["type"], f["machine"], 1, f["entry"], f["phoff"], 0, 0, 52, 32, f["phnum"], 40, 0, 0),
+    )
+    segment = struct.pack(
+        "<8I", *(f["p_type"], 84, f["p_paddr"], f["p_paddr"], f["p_filesz"], f["p_memsz"], f["p_flags"], 4)
+    )
+    return header + segment + bytes(range(16))
+
+
+def test_the_smallest_file() -> None:
+    program = parse_elf(little(), "little")
+    assert program.entry == RAM
+    (segment,) = program.segments
+    assert (segment.address, segment.data, segment.size, segment.executable) == (RAM, bytes(range(16)), 32, True)
+    assert (program.symbols, program.functions, program.notes) == ({}, (), ())
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "x: starts with nothing, an ELF file with 7f454c46: give an ELF file"),
+        (b"hello", "x: starts with 68656c6c, an ELF file with 7f454c46: give an ELF file"),
+        (
+            little(ident=b"\x7fELF\2\1\1"),
+            "x: ELF64, this hart runs ELF32: build with -march=rv32... -mabi=ilp32",
+        ),
+        (
+            little(ident=b"\x7fELF\1\2\1", type=0x200, machine=243 << 8, phnum=0),
+            "x: big-endian, this hart is little-endian: build with -mlittle-endian",
+        ),
+        (little(machine=40), "x: machine EM_ARM, expected EM_RISCV: build with a RISC-V compiler"),
+        (little(type=1), "x: type ET_REL, expected ET_EXEC: link it with -static and without -pie or -r"),
+        (little(type=3), "x: type ET_DYN, expected ET_EXEC: link it with -static and without -pie or -r"),
+        (little()[:90], "x: truncated: segment at 0x80000000 has 6 of 16 bytes: copy it again"),
+        (little(phnum=0), "x: nothing to load: link it into an executable with code"),
+        (little(p_type=2), "x: nothing to load: link it into an executable with code"),
+        (
+            little(entry=RAM + 32),
+            "x: entry 0x80000020 lies in no executable segment: set it with ENTRY(symbol) in the linker script",
+        ),
+        (
+            little(p_flags=6),
+            "x: entry 0x80000000 lies in no executable segment: set it with ENTRY(symbol) in the linker script",
+        ),
+        (
+            little(p_memsz=8),
+            "x: segment at 0x80000000 with 16 bytes in the file and 8 in memory: the file's must fit into the memory's "
+            "and these into 32-bit addresses: rebuild it",
+        ),
+        (
+            little(p_paddr=0xFFFF_FFF0),
+            "x: segment at 0xfffffff0 with 16 bytes in the file and 32 in memory: the file's must fit into the "
+            "memory's and these into 32-bit addresses: rebuild it",
+        ),
+    ],
+)
+def test_what_is_refused_and_how(data: bytes, message: str) -> None:
+    with pytest.raises(ElfError) as refusal:
+        parse_elf(data, "x")
+    assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize("size", [4, 20, 51, 60])
+def test_a_cut_header_is_one_line(size: int) -> None:
+    with pytest.raises(ElfError, match=r"^x: truncated or damaged ELF file \(.+\): rebuild or copy it again$"):
+        parse_elf(little()[:size], "x")
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ElfError, match="No such file or directory: give the path of an RV32 ELF executable"):
+        read_elf(tmp_path / "nothing.elf")
+    with pytest.raises(ElfError, match="Is a directory"):
+        read_elf(tmp_path)
+
+
+# -- loading -------------------------------------------------------------------------------------------------------
+
+
+def test_loading_writes_data_and_clears_the_rest() -> None:
+    rig = Rig()
+    rig.bus.poke(RAM, b"\xff" * 64)
+    load(parse_elf(little(), "x"), rig.bus)
+    assert rig.bus.peek(RAM, 40) == bytes(range(16)) + bytes(16) + b"\xff" * 8
+
+
+@pytest.mark.parametrize("address", [0x10_0000, 0x1000_0000, RAM - 16, RAM + 0x10_0000 - 16])
+def test_a_segment_outside_memory_is_refused(address: int) -> None:
+    program = parse_elf(little(p_paddr=address, entry=address), "x")
+    with pytest.raises(ElfError) as refusal:
+        load(program, Rig().bus)
+    assert str(refusal.value) == (
+        f"x: segment {address:#x}..{address + 32:#x} lies outside writable memory: link it into RAM or enlarge the RAM"
+    )
+
+
+# -- what GNU binutils say --------------------------------------------------------------------------------------------
+
+
+def test_symbols_equal_nm(executable: Path) -> None:
+    program = read_elf(executable)
+    theirs = {}
+    for line in judges.gnu("nm", "--print-size", "--defined-only", executable).splitlines():
+        found = re.fullmatch(r"(\w+) (?:(\w+) )?\w (\S+)", line)
+        assert found
+        address, size, name = found.groups()
+        theirs[name] = (int(address, 16), int(size or "0", 16))
+    assert {name: (symbol.address, symbol.size) for name, symbol in program.symbols.items()} == theirs
+    assert {"_start", "work", "inner", "table", "space", "alias"} <= set(theirs)
+
+
+def test_segments_and_entry_equal_readelf(executable: Path) -> None:
+    program = read_elf(executable)
+    listing = judges.gnu("readelf", "--wide", "--segments", executable)
+    rows = re.findall(r"LOAD\s+0x\w+ 0x\w+ (0x\w+) (0x\w+) (0x\w+) (.{3})", listing)
+    theirs = [(int(address, 16), int(data, 16), int(size, 16), "E" in flags) for address, data, size, flags in rows]
+    assert [(s.address, len(s.data), s.size, s.executable) for s in program.segments] == theirs
+    entry = re.search(r"Entry point (0x\w+)", listing)
+    assert entry
+    assert program.entry == int(entry[1], 16)
+
+
+def test_notes_equal_readelf(executable: Path) -> None:
+    notes = read_elf(executable).notes
+    assert notes == (
+        Note("PyVNPU", 1, bytes.fromhex("4433221188776655")),
+        Note("abc", 0x8000_0001, b"\x09\x08"),
+    )
+    listing = judges.gnu("readelf", "--wide", "--notes", executable)
+    theirs = re.findall(r"^\s+(PyVNPU|abc)\s+0x(\w+)", listing, re.MULTILINE)
+    assert [(note.owner, len(note.desc)) for note in notes] == [(owner, int(size, 16)) for owner, size in theirs]
+
+
+def test_addresses_to_functions(executable: Path) -> None:
+    program = read_elf(executable)
+    start, work, inner = (program.symbols[name].address for name in ("_start", "work", "inner"))
+    names = {
+        address: found and found.name
+        for address in range(start - 4, inner + 8)
+        if (found := program.function_at(address)) or True
+    }
+    assert names[start - 4] is None
+    assert {names[address] for address in range(start, work)} == {"_start"}
+    assert {names[address] for address in range(work, inner)} == {"work"}, "the function, not its untyped alias"
+    assert names[inner] == "inner"
+    assert names[inner + 4] is None
+    assert program.function_at(program.symbols["table"].address) is None
+
+
+def test_a_static_symbol_gives_way_to_a_global_of_its_name(tmp_path: Path) -> None:
+    first = ".globl _start, twice\n_start: nop\ntwice: nop\n"
+    second = tmp_path / "second.S"
+    second.write_text(".globl other\nother: nop\ntwice: nop\n")
+    program = read_elf(judges.build(tmp_path, first, str(second)))
+    assert program.symbols["twice"].address == program.symbols["_start"].address + 4
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def read_or_refuse(data: bytes) -> None:
+    try:
+        program = parse_elf(data, "x")
+    except ElfError as error:
+        assert "\n" not in str(error)
+        assert str(error).startswith("x: ")
+    else:
+        assert isinstance(program, Program)
+        for address in (0, program.entry, 0xFFFF_FFFF):
+            program.function_at(address)
+        try:
+            load(program, Rig().bus)
+        except ElfError as error:
+            assert "\n" not in str(error)
+
+
+@functools.cache
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_no_damage_gives_anything_but_a_program_or_an_error(executable: Path, data: st.DataObject) -> None:
+    image = bytearray(content(executable))
+    flips = st.tuples(st.integers(0, len(image) - 1), st.integers(0, 255))
+    for offset, value in data.draw(st.lists(flips, max_size=8)):
+        image[offset] = value
+    headers = st.tuples(st.integers(16, 52 + 3 * 32 - 1), st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
+    for offset, value in data.draw(st.lists(headers, max_size=3)):
+        image[offset] = value
+    read_or_refuse(bytes(image[: data.draw(st.one_of(st.just(len(image)), st.integers(0, len(image))))]))
