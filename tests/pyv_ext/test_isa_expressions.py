@@ -185,27 +185,28 @@ def wrap(value):
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
+OPERATIONS = {
+    ast.Add: lambda x, y: x + y,
+    ast.Sub: lambda x, y: x - y,
+    ast.Mult: lambda x, y: x * y,
+    ast.BitAnd: lambda x, y: x & y,
+    ast.BitOr: lambda x, y: x | y,
+    ast.BitXor: lambda x, y: x ^ y,
+    ast.LShift: lambda x, y: x << y,
+    ast.RShift: lambda x, y: x >> y,
+    ast.Eq: lambda x, y: x == y,
+    ast.NotEq: lambda x, y: x != y,
+    ast.Lt: lambda x, y: x < y,
+    ast.LtE: lambda x, y: x <= y,
+    ast.Gt: lambda x, y: x > y,
+    ast.GtE: lambda x, y: x >= y,
+    ast.USub: lambda x: -x,
+    ast.Invert: lambda x: ~x,
+}
+
+
 class Wrapping:
     """Evaluates an expression as 64-bit two's complement does, with arithmetic right shifts."""
-
-    operations = {
-        ast.Add: lambda x, y: x + y,
-        ast.Sub: lambda x, y: x - y,
-        ast.Mult: lambda x, y: x * y,
-        ast.BitAnd: lambda x, y: x & y,
-        ast.BitOr: lambda x, y: x | y,
-        ast.BitXor: lambda x, y: x ^ y,
-        ast.LShift: lambda x, y: x << y,
-        ast.RShift: lambda x, y: x >> y,
-        ast.Eq: lambda x, y: x == y,
-        ast.NotEq: lambda x, y: x != y,
-        ast.Lt: lambda x, y: x < y,
-        ast.LtE: lambda x, y: x <= y,
-        ast.Gt: lambda x, y: x > y,
-        ast.GtE: lambda x, y: x >= y,
-        ast.USub: lambda x: -x,
-        ast.Invert: lambda x: ~x,
-    }
 
     def __init__(self, **values):
         self.values = {**constants(32), **values}
@@ -221,11 +222,11 @@ class Wrapping:
                 amount = self(right)
                 if isinstance(operation, ast.LShift | ast.RShift):
                     assert 0 <= amount < 64, "a shift that 64-bit machines do not define"
-                return wrap(self.operations[type(operation)](self(left), amount))
+                return wrap(OPERATIONS[type(operation)](self(left), amount))
             case ast.UnaryOp(op=operation, operand=operand):
-                return wrap(self.operations[type(operation)](self(operand)))
+                return wrap(OPERATIONS[type(operation)](self(operand)))
             case ast.Compare(left=left, ops=[operation], comparators=[right]):
-                return int(self.operations[type(operation)](self(left), self(right)))
+                return int(OPERATIONS[type(operation)](self(left), self(right)))
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self(body) if self(test) else self(orelse)
             case ast.Call(func=ast.Name(id="S"), args=[value]):

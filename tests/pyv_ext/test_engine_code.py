@@ -1,0 +1,195 @@
+"""Code that changes, hooks, tracers, stops, single steps and speed."""
+
+import time
+
+import pytest
+from hart_rig import DATA, PORT, RAM, Rig, Trace, assemble
+
+from pyv_ext.bus import Bus
+from pyv_ext.clock import Clock
+from pyv_ext.engines.reference import ReferenceEngine
+from pyv_ext.errors import PyvExtError
+from pyv_ext.hart import Hart
+from pyv_ext.isa import Isa
+from pyv_ext.memory import Ram
+from pyv_ext.stop import Stop, StopReason
+from pyv_ext.timing import CoreTiming
+
+ADDI_2 = 0x0020_0093
+"""addi x1,x0,2"""
+
+
+# -- code that changes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("store", "offset"), [("sw", 0), ("sh", 2), ("sb", 2)])
+def test_a_store_into_code_that_has_run_takes_effect(store, offset):
+    rig = Rig(f"again:; addi x1,x0,1; addi x2,x2,1; addi x3,x0,2; {store} x11,{offset}(x10); bne x2,x3,again")
+    rig.hart.x[10], rig.hart.x[11] = RAM, ADDI_2 >> 8 * offset
+    rig.engine.run(10)
+    assert rig.x[1:4] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(("offset", "half", "changed"), [(2, 0x0213, (1, 1)), (4, 0x0020, (2, 0))])
+def test_overwriting_either_half_of_an_unaligned_instruction_is_noticed(offset, half, changed):
+    rig = Rig(f"again:; c.addi x5,1; addi x1,x0,1; addi x2,x2,1; sh x11,{offset}(x10); addi x3,x0,2; bne x2,x3,again")
+    rig.hart.x[10], rig.hart.x[11] = RAM, half
+    rig.engine.run(12)
+    assert (rig.x[1], rig.x[4]) == changed
+
+
+def test_a_write_by_a_bus_master_into_code_takes_effect():
+    rig = Rig("again:\naddi x1,x0,1\njal x0,again")
+    rig.engine.run(10)
+    rig.bus.poke(RAM, ADDI_2.to_bytes(4, "little") * 2000)
+    rig.engine.run(12)
+    assert rig.x[1] == 2
+
+
+def test_fence_i_drops_what_was_decoded():
+    rig = Rig("again:\naddi x1,x0,1\nfence.i\njal x0,again")
+    rig.engine.run(1)
+    rig.ram.u32[0] = ADDI_2  # behind the bus's back
+    rig.engine.run(4)
+    assert rig.x[1] == 2
+
+
+def test_data_beside_code_is_stored():
+    rig = Rig("sw x10,0x100(x10)\nlw x1,0x100(x10)")
+    rig.hart.x[10] = RAM
+    rig.steps(2)
+    assert rig.x[1] == RAM
+
+
+def test_code_runs_from_memory_beside_the_first():
+    rig = Rig("jalr x0,0(x10)")
+    rom = Ram("rom", 0x1000, 0x1000, writable=False)
+    rig.bus.add_ram(rom)
+    rom.u8[0:8] = assemble(rig.isa, "addi x1,x0,9\nsw x1,0(x10)")
+    rig.hart.x[10] = 0x1000
+    rig.steps(3)
+    assert (rig.x[1], rig.hart.csrs.mcause, rig.hart.csrs.mepc) == (9, 7, 0x1004)
+
+
+# -- hooks and tracers -----------------------------------------------------------------------------------------
+
+
+def test_a_hook_runs_right_before_each_execution_and_costs_nothing():
+    rig = Rig("again:\naddi x1,x1,1\nc.addi x2,1\njal x0,again")
+    seen = []
+
+    def hook(hart):
+        seen.append((hart.pc, hart.cycle, hart.instret, hart.x[1]))
+
+    rig.engine.run(6)
+    rig.engine.add_hook(RAM + 4, hook)
+    rig.engine.add_hook(RAM + 0x3000, hook)
+    rig.engine.run(12)
+    assert seen == [(RAM + 4, 7, 7, 3), (RAM + 4, 10, 10, 4)]
+    assert (rig.hart.cycle, rig.x[2]) == (12, 4)
+    rig.engine.remove_hook(RAM + 4, hook)
+    rig.engine.run(18)
+    assert len(seen) == 2
+
+
+def test_removing_what_is_not_there_is_refused():
+    with pytest.raises(PyvExtError, match="no such hook at 0x80000000: remove what add_hook was given"):
+        Rig().engine.remove_hook(RAM, print)
+
+
+def test_a_hook_does_not_run_for_an_instruction_that_an_interrupt_squashes():
+    rig = Rig("addi x1,x1,1\naddi x1,x1,1\nmret", lines=[(1, 128)])
+    rig.hart.csrs.mie, rig.hart.csrs.mstatus = 128, 0x1888
+    seen = []
+    rig.engine.add_hook(RAM + 4, lambda hart: seen.append(hart.cycle))
+    rig.engine.run(10)
+    assert seen == []
+
+
+def test_a_hook_runs_once_for_an_instruction_that_waits():
+    rig = Rig("wfi", lines=[(20, 0), (30, 128)])
+    rig.hart.csrs.mie = 128
+    seen = []
+    rig.engine.add_hook(RAM, lambda hart: seen.append(hart.cycle))
+    rig.engine.run(31)
+    assert seen == [0]
+
+
+def test_hooks_survive_changes_of_code():
+    rig = Rig("again:\naddi x1,x0,1\nfence.i\njal x0,again")
+    seen = []
+    rig.engine.add_hook(RAM, lambda hart: seen.append(hart.cycle))
+    rig.engine.run(7)
+    assert seen == [0, 3, 6]
+
+
+def test_a_tracer_set_by_a_hook_sees_that_instruction_and_one_cleared_does_not():
+    rig = Rig("again:\naddi x1,x1,1\nlw x2,0(x10)\nsw x2,4(x11)\njal x0,again")
+    rig.hart.x[10], rig.hart.x[11] = DATA, PORT
+    trace = Trace()
+    rig.engine.add_hook(RAM + 4, lambda hart: setattr(rig.engine, "tracer", trace))
+    rig.engine.add_hook(RAM + 12, lambda hart: setattr(rig.engine, "tracer", None))
+    rig.engine.run(8)
+    assert trace.retired == [(RAM + 4, 1, 2, "lw"), (RAM + 8, 2, 3, "sw"), (RAM + 4, 5, 6, "lw"), (RAM + 8, 6, 7, "sw")]
+
+
+def test_tracing_changes_nothing():
+    program = "again:\naddi x1,x1,1\nmul x2,x1,x1\nsw x2,0(x10)\nlw x3,0(x10)\nsw x3,0(x11)\nbne x1,x12,again\necall"
+    states = []
+    for tracer in (None, Trace()):
+        rig = Rig(program, timing=CoreTiming(mul=4, load=2, mmio_write=5, mmio_one_way=40))
+        rig.hart.x[10], rig.hart.x[11], rig.hart.x[12] = DATA, PORT, 20
+        rig.engine.tracer = tracer
+        rig.engine.run(1000)
+        states.append(rig.state())
+    assert states[0] == states[1]
+
+
+# -- stops -----------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_ends_the_run_after_the_current_instruction():
+    rig = Rig("addi x1,x0,1\nsw x1,0(x11)\naddi x1,x0,2")
+    rig.hart.x[11] = PORT
+    wanted = Stop(StopReason.EXIT, 3)
+    rig.port.on_write = lambda value: rig.engine.stop(wanted)
+    assert rig.engine.run(100) is wanted
+    assert (rig.x[1], rig.hart.instret) == (1, 2)
+    assert rig.engine.run(3) is None
+    assert rig.x[1] == 2
+
+
+def test_a_posted_store_stops_the_run_when_it_arrives():
+    rig = Rig("sw x1,0(x11)\nagain:\njal x0,again", timing=CoreTiming(mmio_one_way=30))
+    rig.hart.x[11] = PORT
+    rig.port.on_write = lambda value: rig.engine.stop(Stop(StopReason.EXIT, 0))
+    assert rig.engine.run(100).reason is StopReason.EXIT
+    assert rig.hart.cycle == 31
+
+
+def test_the_first_stop_wins():
+    rig = Rig()
+    rig.engine.stop(Stop(StopReason.EXIT, 1))
+    rig.engine.stop(Stop(StopReason.EXIT, 2))
+    assert rig.engine.run(10).code == 1
+
+
+def test_an_engine_needs_memory():
+    bus = Bus(Clock(), CoreTiming())
+    with pytest.raises(PyvExtError, match="call add_ram before making an engine"):
+        ReferenceEngine(Hart(Isa("rv32i"), CoreTiming()), bus)
+
+
+def test_two_harts_in_one_process_share_nothing():
+    first, second = Rig("addi x1,x0,1\nspin:; jal x0,spin"), Rig("addi x1,x0,2\nspin:; jal x0,spin", isa="rv32i")
+    first.engine.run(5)
+    second.engine.run(5)
+    assert (first.x[1], second.x[1]) == (1, 2)
+
+
+def test_speed_is_of_the_order_that_was_promised():
+    rig = Rig("li x2,60000\nagain:\naddi x1,x1,1\nxor x3,x3,x1\nslli x4,x3,3\nadd x5,x5,x4\nbne x1,x2,again\nebreak")
+    began = time.process_time()
+    rig.engine.run(300_000)
+    assert rig.hart.instret >= 300_000
+    assert time.process_time() - began < 0.6  # half a million a second: far below what it does, far above a regression
