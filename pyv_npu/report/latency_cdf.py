@@ -10,7 +10,8 @@ from pyv_npu.report.scale import Scale, cycles_scale
 from pyv_npu.report.svg import Svg
 
 WIDTH, HEIGHT = 820, 460
-LEFT, RIGHT, TOP, BOTTOM = 70, 800, 84, 400
+LEFT, RIGHT, TOP, BOTTOM = 70, 800, 104, 400
+LEGEND = 68
 COLOURS = {"loose": "#1f6fb4", "tight": "#d9480f"}
 STAGES = {"t_submit": "", "core_busy": "5 4"}
 """Stage -> dash pattern."""
@@ -83,13 +84,14 @@ def _staircase(curve: Curve, across: Scale, up: Scale) -> list[tuple[float, floa
         points.append((across(cycles), up(share)))
         share = 100 * rank / curve.samples
         points.append((across(cycles), up(share)))
-    return [*points, (RIGHT, up(100))]
+    return points
 
 
 def _legend(svg: Svg, drawn: list[Curve]) -> None:
-    x = float(LEFT)
-    for curve in drawn:
-        svg.line(x, 68, x + 26, 68, COLOURS[curve.mode], 2, STAGES[curve.stage])
-        text = f"{curve.stage}, {curve.mode} (n = {curve.samples})"
-        svg.text(x + 32, 72, text, size=11)
-        x += 48 + 6.2 * len(text)
+    """A line for each mode."""
+    for number, mode in enumerate(dict.fromkeys(curve.mode for curve in drawn)):
+        y = LEGEND + 18 * number
+        for index, curve in enumerate(curve for curve in drawn if curve.mode == mode):
+            x = LEFT + 260 * index
+            svg.line(x, y, x + 26, y, COLOURS[mode], 2, STAGES[curve.stage])
+            svg.text(x + 34, y + 4, f"{curve.stage}, {mode} (n = {curve.samples})", size=11)

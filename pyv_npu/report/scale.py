@@ -35,11 +35,11 @@ class Scale:
 
 
 def cycles_scale(least: int, most: int, start: float, end: float) -> Scale:
-    """An axis for cycles from `least` to `most`, with a margin."""
+    """An axis for cycles from `least` to `most`, with a margin, from zero where that costs little room."""
     if least > 0 and most >= LOG_FROM * least:
         return Scale(least / 1.15, most * 1.15, start, end, log=True)
     margin = max(1.0, (most - least) * 0.05)
-    return Scale(max(0.0, least - margin), most + margin, start, end)
+    return Scale(0.0 if 2 * least <= most else least - margin, most + margin, start, end)
 
 
 def _step(least: float) -> int:

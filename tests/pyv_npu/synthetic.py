@@ -1,7 +1,11 @@
 """Made-up result objects with every key of specification 70, for tests of what is built upon them."""
 
 from copy import deepcopy
+from random import Random
 from typing import Any
+
+from pyv_npu.latency.submission import Reason, Submission
+from pyv_npu.latency.table import Latency
 
 REASONS = ("setup", "descriptor_store", "fence", "mmio", "batch", "bus", "issue", "full_wait", "fetch", "validate",
            "retry", "interrupted")  # fmt: skip
@@ -49,3 +53,28 @@ def compare(**changes: Any) -> dict[str, Any]:
         "ratio": {"t_submit_p50": 9.0, "t_submit_p99": 4.294, "core_busy_p50": 1.0},
     }
     return result | changes
+
+
+def submissions(count: int, tight: bool, seed: int = 1) -> list[Submission]:
+    """Submissions whose stamps and reasons belong together; a few kinds of each."""
+    random = Random(seed)
+    made = []
+    for number in range(count):
+        t0 = 1000 * number + random.randrange(9)
+        setup, stores, message = random.randrange(3, 9), 16, random.randrange(8, 12) * (1 if tight else 9)
+        t2 = t0 + setup + stores + message
+        submission = Submission(
+            0x8000_0000 + 64 * number, number % 10 == 9, t0, t0 + setup + stores, t2, tight, ticket=number + 1
+        )
+        submission.t1, submission.t2, submission.t3, submission.t4 = t2 + 4, t2, t2 + 7, t2 + 100
+        submission.reasons = {
+            Reason.SETUP: setup,
+            Reason.DESCRIPTOR_STORE: stores,
+            Reason.ISSUE if tight else Reason.BUS: message,
+        }
+        made.append(submission)
+    return made
+
+
+def latency(count: int, tight: bool) -> Latency:
+    return Latency(submissions(count, tight), rejected=3, t0_source="symbol")

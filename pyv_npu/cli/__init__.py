@@ -1,0 +1,5 @@
+"""The command line `pyv-npu` (specification 70): one file per command, imports as late as possible."""
+
+from pyv_npu.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,41 @@
+"""The three ways out of the command line: results, the guest's UART, and talk."""
+
+import json
+import sys
+from typing import Any
+
+
+def result(text: str) -> None:
+    """A result for people, on standard output; ends in a newline."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def as_json(value: dict[str, Any]) -> str:
+    """The text of `--json`."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def talk(text: str) -> None:
+    """Something that is not a result, on standard error."""
+    sys.stderr.write(f"pyv-npu: {text}\n")
+
+
+class Uart:
+    """Passes the guest's bytes to the terminal as they come."""
+
+    def __init__(self) -> None:
+        sys.stdout.flush()
+        self._out = sys.stdout.buffer
+        self._live = sys.stdout.isatty()
+        self._last = b"\n"
+
+    def __call__(self, data: bytes) -> None:
+        self._out.write(data)
+        self._last = data[-1:] or self._last
+        if self._live or self._last == b"\n":
+            self._out.flush()
+
+    def finish(self) -> None:
+        """Start a new line where the guest left one open."""
+        if self._last != b"\n":
+            self(b"\n")

@@ -1,0 +1,42 @@
+"""`pyv-npu info`: what ships with the package."""
+
+import argparse
+from pathlib import Path
+
+from pyv_npu.cli import console, exit_codes
+
+NAME = "info"
+HELP = "list firmware, presets and versions"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """None of its own."""
+
+
+def execute(args: argparse.Namespace) -> int:
+    from pyv_npu.config import presets
+    from pyv_npu.text import lines_of
+    from pyv_npu.versions import versions
+
+    timing = [(name, presets.load(name, Path()).basis) for name in presets.NAMES]
+    timing = [(name, f"{text} (default)" if name == presets.DEFAULT else text) for name, text in timing]
+    blocks = (
+        lines_of("firmware (pyv-npu run NAME)", _firmware()),
+        lines_of("timing presets (--preset NAME)", timing),
+        lines_of("versions", list(versions().items())),
+    )
+    console.result("\n\n".join(blocks))
+    return exit_codes.OK
+
+
+def _firmware() -> list[tuple[str, str]]:
+    from pyv_npu.programs import shipped_programs
+    from toolchain.firmware_catalog import APPLICATIONS, BOTH
+
+    shipped = shipped_programs()
+    rows = []
+    for row in APPLICATIONS:
+        modes = "" if row.modes == BOTH else f" ({', '.join(row.modes)} mode only)"
+        built = "" if row.name in shipped else "; not built here: pyv-npu build-firmware DIR"
+        rows.append((row.name, f"{row.text}{modes}{built}"))
+    return rows

@@ -1,0 +1,92 @@
+"""Options of `run` and `compare` that lead to a configuration: each is another name for a key."""
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyv_npu.errors import BadInputError, UsageError
+
+if TYPE_CHECKING:
+    from pyv_npu.config import Config, Effective
+
+FIRMWARE_LEVEL = "CA_HYBRID"
+_NO_FIRMWARE = {
+    "IA": "computes a model without a core",
+    "IA_TIMING": "is an analytic model without a core",
+    "CA_FULL": "needs a compute engine simulated by another tool, and none is connected",
+}
+"""Why the other levels cannot run an ELF."""
+
+_KEYS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
+    (("--sim-level", "--sim_level"), "run.sim_level", "LEVEL", "IA, IA_TIMING, CA_HYBRID, CA_FULL or L0..L3"),
+    (("--mmio-base",), "platform.mmio_base", "ADDRESS", "where the NPU's registers are"),
+    (("--queue-size",), "npu.queue.size", "N", "entries of the submission queue, a power of two"),
+    (("--isa",), "core.custom", "LIST", "custom instructions present in tight mode: enqcmd,twait,tbar,tstat"),
+    (("--core",), "core.engine", "ENGINE", "fast, python, reference or pyv"),
+    (("--max-cycles",), "run.max_cycles", "N", "stop after N core cycles"),
+    (("--timeout",), "run.timeout", "SECONDS", "stop after so much time of the host"),
+    (("--seed",), "run.seed", "N", "of every random table"),
+)
+_MODE = (("--mode", "--te-mode", "--te_mode"), "npu.mode", "MODE", "how firmware submits: loose or tight")
+_PAIRS = (
+    ("--arg", "run.args.", "NAME=N", "a value that the firmware finds in npu_bootinfo; repeatable"),
+    ("--set", "", "KEY=VALUE", "any key of the configuration; repeatable"),
+)
+
+
+def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
+    """Add every option that `effective` reads; all that set a key append to `settings` in the order given."""
+    parser.set_defaults(settings=[])
+    for names, key, metavar, text in (_MODE, *_KEYS) if with_mode else _KEYS:
+        help_text = f"{text} ({key})"
+        parser.add_argument(
+            *names, dest="settings", action="append", type=partial(_setting, key), metavar=metavar, help=help_text
+        )
+    for name, prefix, metavar, text in _PAIRS:
+        kind = partial(_pair, name, prefix, metavar)
+        parser.add_argument(name, dest="settings", action="append", type=kind, metavar=metavar, help=text)
+    parser.add_argument("--preset", help="timing preset: a name that `pyv-npu info` lists, or a YAML file")
+    parser.add_argument("--config", action="append", default=[], metavar="FILE", help="YAML; later files win")
+    parser.add_argument("--print-config", action="store_true", help="print the effective configuration and stop")
+
+
+def _setting(key: str, value: str) -> tuple[str, str]:
+    return key, value
+
+
+def _pair(option: str, prefix: str, form: str, value: str) -> tuple[str, str]:
+    name, equals, text = value.partition("=")
+    if not (name and equals):
+        raise UsageError(f"{option} {value}: must have the form {form}")
+    return prefix + name, text
+
+
+def effective(args: argparse.Namespace) -> "Effective":
+    """The effective configuration of a command line."""
+    from pyv_npu.config import load
+
+    settings = list(args.settings)
+    if args.program is not None:
+        settings.append(("run.program", args.program))
+    result = load(args.config, args.preset, dict(settings))
+    isa_given = any(key == "core.custom" for key, _ in args.settings)
+    if isa_given and result.config.npu.mode == "loose":
+        raise UsageError(
+            "--isa: names instructions of tight mode, and npu.mode is loose; drop --isa or use --mode tight"
+        )
+    return result
+
+
+def firmware_of(config: "Config") -> str:
+    """The firmware that a configuration names; UsageError or BadInputError where nothing can run it."""
+    program = config.run.program
+    if not program:
+        raise UsageError("no firmware is named; give the path of an ELF or a name that `pyv-npu info` lists")
+    if program.endswith((".onnx", ".mlir")):
+        raise BadInputError(
+            f"{program}: this version runs RISC-V ELF files; give one or a name that `pyv-npu info` lists"
+        )
+    level = config.run.sim_level
+    if level in _NO_FIRMWARE:
+        raise UsageError(f"--sim-level {level}: {_NO_FIRMWARE[level]}; firmware runs at {FIRMWARE_LEVEL}")
+    return program

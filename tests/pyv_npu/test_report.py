@@ -1,0 +1,203 @@
+"""The files of a report: complete or absent, and right."""
+
+import csv
+import shutil
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import synthetic
+
+from npu_device.abi.errors import TicketError
+from npu_device.abi.opcodes import Opcode
+from npu_device.events import FRONTEND, Cause, EventStream, Kind, Refusal, What, unit_code
+from pyv_npu.errors import UsageError
+from pyv_npu.report.folder import open_folder, replacing, write_text
+from pyv_npu.report.latency_cdf import BOTTOM, TOP, Curve, curves, draw, write_latency_cdf
+from pyv_npu.report.latency_csv import COLUMNS, write_latency_csv
+from pyv_npu.report.scale import Scale, cycles_scale
+from pyv_npu.report.timeline import Timeline
+
+# -- folder ----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_with_the_name_of_the_folder_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    path.write_text("mine")
+    with pytest.raises(UsageError, match=r"report: is not a folder; name a new one"):
+        open_folder(path)
+    assert path.read_text() == "mine"
+    open_folder(tmp_path / "a" / "b")
+    open_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    write_text(path, "first")
+    with pytest.raises(RuntimeError), replacing(path) as file:
+        file.write("half")
+        raise RuntimeError
+    assert path.read_text() == "first"
+    assert [each.name for each in tmp_path.iterdir()] == ["x.txt"]
+
+
+# -- latency.csv -----------------------------------------------------------------------------------------------
+
+
+def test_latency_csv_has_a_line_per_submission_whose_reasons_add_up(tmp_path: Path) -> None:
+    made = synthetic.submissions(25, tight=False)
+    write_latency_csv(tmp_path / "latency.csv", made)
+    rows = list(csv.DictReader((tmp_path / "latency.csv").open()))
+    assert len(rows) == 25
+    assert tuple(rows[0]) == COLUMNS
+    reasons = COLUMNS[COLUMNS.index("t7") + 1 :]
+    for submission, row in zip(made, rows, strict=True):
+        assert sum(int(row[reason]) for reason in reasons) == int(row["t2"]) - int(row["t0"])
+        assert int(row["ticket"]) == submission.ticket
+        assert (row["mode"], row["t7"]) == ("loose", "")
+
+
+# -- timeline.csv ----------------------------------------------------------------------------------------------
+
+
+def timeline(folder: Path, *records: tuple[int, ...]) -> list[list[str]]:
+    stream = EventStream()
+    path = folder / "timeline.csv"
+    with Timeline(path) as writer:
+        stream.subscribe(writer.events)
+        for record in records:
+            stream.emit(*record)
+        stream.flush()
+    return list(csv.reader(path.open()))
+
+
+TE0, DMA1 = unit_code(Kind.TE, 0), unit_code(Kind.DMA, 1)
+
+
+def test_timeline_pairs_begin_and_end_of_each_unit(tmp_path: Path) -> None:
+    rows = timeline(
+        tmp_path,
+        (10, FRONTEND, What.SUBMIT, 0, 0, 0x8000_0040, 1),
+        (20, FRONTEND, What.ACCEPT, 7, 0, 12, 3),
+        (25, FRONTEND, What.STALL, 7, 0, 5, Cause.HAZARD),
+        (25, FRONTEND, What.READY, 7, 0, 0, 2),
+        (25, TE0, What.TE_BEGIN, 7, 1, 64, Opcode.GEMM_T | 1 << 8),
+        (26, DMA1, What.DMA_BEGIN, 8, 0, 100, Opcode.LOAD),
+        (30, DMA1, What.DMA_END, 8, 0, 100, 128),
+        (40, TE0, What.TE_END, 7, 1, 64, 0),
+        (40, TE0, What.DONE, 7),
+        (41, FRONTEND, What.ERROR, 9, 0, 0, TicketError.OPCODE),
+        (42, FRONTEND, What.REJECT, 0, 0, 0, Refusal.RETRY),
+        (43, DMA1, What.DMA_BEGIN, 10, 0, 100, Opcode.STORE),
+    )
+    assert rows == [
+        ["unit", "what", "ticket", "tile", "stream", "start", "end", "bytes", "cause", "layer"],
+        ["frontend", "SUBMIT", "0", "0", "", "10", "10", "", "", ""],
+        ["frontend", "ACCEPT", "7", "0", "", "12", "20", "", "", ""],
+        ["frontend", "STALL", "7", "0", "", "20", "25", "", "hazard", ""],
+        ["frontend", "READY", "7", "0", "2", "25", "25", "", "", ""],
+        ["dma1", "LOAD", "8", "0", "", "26", "30", "100", "", ""],
+        ["te0", "GEMM_T", "7", "1", "2", "25", "40", "64", "", ""],
+        ["te0", "DONE", "7", "0", "2", "40", "40", "", "", ""],
+        ["frontend", "ERROR", "9", "0", "", "41", "41", "", "opcode", ""],
+        ["frontend", "REJECT", "0", "0", "", "42", "42", "", "retry", ""],
+        ["dma1", "STORE", "10", "0", "", "43", "", "", "", ""],
+    ]
+
+
+def test_timeline_pairs_barriers_by_scope_oldest_first(tmp_path: Path) -> None:
+    rows = timeline(
+        tmp_path,
+        (1, FRONTEND, What.BARRIER_OPEN, 0, 0, 0, 2),
+        (2, FRONTEND, What.BARRIER_OPEN, 0, 0, 0, 0x10),
+        (3, FRONTEND, What.BARRIER_OPEN, 0, 0, 0, 2),
+        (9, FRONTEND, What.BARRIER_CLOSE, 0, 0, 0, 2),
+        (10, FRONTEND, What.BARRIER_CLOSE, 0, 0, 0, 0x10),
+        (11, FRONTEND, What.BARRIER_CLOSE, 0, 0, 0, 2),
+    )
+    assert [(row[5], row[6]) for row in rows[1:]] == [("1", "9"), ("2", "10"), ("3", "11")]
+
+
+def test_timeline_holds_only_what_is_under_way(tmp_path: Path) -> None:
+    stream = EventStream()
+    with Timeline(tmp_path / "timeline.csv") as writer:
+        stream.subscribe(writer.events)
+        for ticket in range(1, 20_000):
+            stream.emit(ticket, FRONTEND, What.READY, ticket)
+            stream.emit(ticket, TE0, What.TE_BEGIN, ticket, 0, 0, Opcode.GEMM_T)
+            stream.emit(ticket, TE0, What.TE_END, ticket)
+            stream.emit(ticket, TE0, What.DONE, ticket)
+        stream.flush()
+        held = [value for value in vars(writer).values() if isinstance(value, dict)]
+        assert sum(map(len, held)) == 0
+
+
+def test_timeline_of_a_failed_run_is_not_left_behind(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), Timeline(tmp_path / "timeline.csv"):
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- latency_cdf.svg -------------------------------------------------------------------------------------------
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_cdf_draws_both_stages_of_both_modes(tmp_path: Path) -> None:
+    path = tmp_path / "latency_cdf.svg"
+    latencies = {"loose": synthetic.latency(500, False), "tight": synthetic.latency(500, True)}
+    assert write_latency_cdf(path, latencies, "submit_latency <&> preset")
+    root = ElementTree.fromstring(path.read_text())
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert len(list(root.iter(f"{SVG}path"))) == 4
+    assert "t_submit, loose (n = 450)" in texts
+    assert "core_busy, tight (n = 450)" in texts
+    assert "submit_latency <&> preset" in texts
+    assert any(text and text.startswith("latency (core cycles") for text in texts)
+    assert "submissions at most that slow (%)" in texts
+
+
+def test_cdf_staircase_has_a_step_per_value_at_its_share() -> None:
+    drawn = draw([Curve("loose", "t_submit", [(100, 1), (110, 3), (130, 4)])], "x")
+    path = ElementTree.fromstring(drawn).find(f"{SVG}path")
+    assert path is not None
+    points = [tuple(map(float, part.split())) for part in path.attrib["d"].replace("M", "").split("L")]
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    assert xs == sorted(xs)
+    assert ys == sorted(ys, reverse=True)
+    assert len(points) == 1 + 2 * 3
+    up = Scale(0, 100, BOTTOM, TOP)
+    assert [y for _, y in points[2::2]] == pytest.approx([up(25), up(75), up(100)], abs=0.06)
+
+
+def test_cdf_without_submissions_is_no_file(tmp_path: Path) -> None:
+    empty = synthetic.latency(0, True)
+    assert curves({"tight": empty}) == []
+    assert not write_latency_cdf(tmp_path / "x.svg", {"tight": empty}, "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, 0), (5, 5), (0, 3), (7, 90), (30, 3000), (1, 10**6), (10**6, 10**9)])
+def test_scale_keeps_values_inside_and_labels_round_numbers(least: int, most: int) -> None:
+    scale = cycles_scale(least, most, 70, 800)
+    assert 70 <= scale(least) <= scale(most) <= 800
+    ticks = scale.ticks()
+    assert 1 <= len(ticks) <= 13
+    assert ticks == sorted(set(ticks))
+    assert all(str(tick).strip("0") in ("", "1", "2", "5") or not scale.log for tick in ticks)
+
+
+def test_cdf_renders_in_a_browser(tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no browser: apt-get install chromium")
+    path = tmp_path / "cdf.svg"
+    write_latency_cdf(path, {"loose": synthetic.latency(200, False), "tight": synthetic.latency(200, True)}, "x")
+    picture = tmp_path / "cdf.png"
+    subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--screenshot={picture}", path.as_uri()],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert picture.stat().st_size > 5000

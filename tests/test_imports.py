@@ -1,0 +1,120 @@
+"""The allowed imports of specification 10, "Allowed imports", and nothing else: lazy and relative imports included."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NUMERIC = {"numpy", "ml_dtypes"}
+JIT = {"llvmlite"}
+
+ALLOWED: dict[str, set[str]] = {
+    "npu_device.abi": set(),
+    "npu_device": {"npu_device.abi", *NUMERIC, *JIT},
+    "pyv_ext": {"elftools", *NUMERIC, *JIT},
+    "toolchain": {"npu_device.abi", "pyv_ext.isa", "onnx", "xdsl", "riscv_assembler", *NUMERIC},
+    "firmware": set(),
+    "pyv_npu": {"npu_device", "pyv_ext", "toolchain", "firmware", "elftools", "yaml", *NUMERIC, *JIT},
+}
+"""Package -> what it may import besides the standard library and itself. The longest name that fits counts."""
+
+
+def covers(package: str, module: str) -> bool:
+    """Whether `module` is `package` or inside it."""
+    return module == package or module.startswith(package + ".")
+
+
+def owner(module: str) -> str:
+    """The row of the table that a module of ours belongs to."""
+    return max((package for package in ALLOWED if covers(package, module)), key=len)
+
+
+def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    """(line, absolute dotted name) of everything that a file imports, wherever in the file it stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                kept = parts[: len(parts) - node.level + (1 if is_package else 0)]
+                base = ".".join([*kept, base] if base else kept)
+            yield from ((node.lineno, f"{base}.{alias.name}".strip(".")) for alias in node.names)
+        elif isinstance(node, ast.Call) and _names_a_module(node):
+            argument = node.args[0] if node.args else None
+            named = argument.value if isinstance(argument, ast.Constant) else None
+            yield node.lineno, str(named) if named is not None else "<computed>"
+
+
+def _names_a_module(call: ast.Call) -> bool:
+    function = call.func
+    return (isinstance(function, ast.Name) and function.id in ("__import__", "import_module")) or (
+        isinstance(function, ast.Attribute) and function.attr == "import_module"
+    )
+
+
+def violations(source: str, module: str, is_package: bool = False) -> list[str]:
+    """`line: name` of each import that the table does not allow."""
+    home = owner(module)
+    found = []
+    for line, name in imported(ast.parse(source), module, is_package):
+        standard = name.partition(".")[0] in sys.stdlib_module_names
+        inside = covers(home, name) and owner(name) == home
+        if not (standard or inside or any(covers(package, name) for package in ALLOWED[home])):
+            found.append(f"{line}: {name}")
+    return found
+
+
+def files() -> Iterator[tuple[Path, str, bool]]:
+    for package in {row.partition(".")[0]: None for row in ALLOWED}:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            yield path, ".".join(parts[:-1] if is_package else parts), is_package
+
+
+@pytest.mark.parametrize(("path", "module", "is_package"), [pytest.param(*row, id=row[1]) for row in files()])
+def test_a_file_imports_only_what_the_table_allows(path: Path, module: str, is_package: bool) -> None:
+    assert violations(path.read_text(encoding="utf-8"), module, is_package) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "caught"),
+    [
+        ("npu_device.abi.x", "import numpy", ["1: numpy"]),
+        ("npu_device.abi.x", "from npu_device import config", ["1: npu_device.config"]),
+        ("npu_device.abi.x", "from ..config import NpuConfig", ["1: npu_device.config.NpuConfig"]),
+        ("npu_device.abi.x", "from . import opcodes", []),
+        ("npu_device.x", "from npu_device.abi import opcodes", []),
+        ("npu_device.x", "def f():\n    from pyv_ext.bus import Bus", ["2: pyv_ext.bus.Bus"]),
+        ("npu_device.x", "if TYPE_CHECKING:\n    import pyv_npu", ["2: pyv_npu"]),
+        ("npu_device.kernels.x", "from ... import pyv_ext", ["1: pyv_ext"]),
+        ("pyv_ext.x", "import npu_device.abi", ["1: npu_device.abi"]),
+        ("pyv_ext.x", "from elftools.elf.elffile import ELFFile\nimport llvmlite.ir", []),
+        ("pyv_ext.x", "import yaml", ["1: yaml"]),
+        ("pyv_ext.engines.reference", "import pyv", ["1: pyv"]),
+        ("toolchain.x", "from npu_device.device import NpuDevice", ["1: npu_device.device.NpuDevice"]),
+        ("toolchain.x", "from pyv_ext.isa import Isa\nfrom pyv_ext.hart import Hart", ["2: pyv_ext.hart.Hart"]),
+        ("toolchain.x", "import pyv_npu.errors", ["1: pyv_npu.errors"]),
+        ("pyv_npu.x", "import npu_device, pyv_ext, toolchain, json\nimport tests.synthetic", ["2: tests.synthetic"]),
+        ("pyv_npu.x", "from scripts import demo", ["1: scripts.demo"]),
+        ("npu_device.x", "import importlib\nimportlib.import_module('pyv_ext')", ["2: pyv_ext"]),
+        ("npu_device.x", "__import__('pyv_' + 'ext')", ["1: <computed>"]),
+        ("pyv_npu.x", "import npu_devices", ["1: npu_devices"]),
+    ],
+)
+def test_the_check_catches_what_it_is_for(module: str, source: str, caught: list[str]) -> None:
+    assert violations(source, module) == caught
+
+
+def test_nothing_imports_tests_or_scripts() -> None:
+    assert not any(covers(top, name) for top in ("tests", "scripts") for row in ALLOWED.values() for name in row)
+
+
+def test_every_package_of_ours_has_a_row() -> None:
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert packages == {row.partition(".")[0] for row in ALLOWED}
