@@ -58,8 +58,8 @@ class Hart:
         """`f(cause, cycle)` when an interrupt is taken whose handler starts in `cycle`."""
         self.priv = MACHINE
         self.waiting: Wait | None = None
-        self.reservation: int | None = None
-        """The address that LR reserved."""
+        self.reservation: tuple[int, int] | None = None
+        """The address that LR reserved, and the word that it read there."""
         self.csrs = Csrs(self)
 
     def set_lines(self, bits: int) -> None:

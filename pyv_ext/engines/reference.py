@@ -121,7 +121,8 @@ class ReferenceEngine:
                 instret += 1
         except KeyError:
             pass  # not decoded yet
-        hart.pc, hart.cycle, hart.instret = pc, cycle, instret
+        finally:
+            hart.pc, hart.cycle, hart.instret = pc, cycle, instret
 
     def _one(self) -> None:
         """Execute, or ask again, the instruction at pc."""

@@ -94,30 +94,41 @@ def _store(core: Core, instruction: Instruction) -> After | None:
 
 
 def _atomic(core: Core, instruction: Instruction) -> After | None:
-    """LR, SC and AMO: on memory only, always aligned."""
+    """LR, SC and AMO: on memory only, always aligned.
+
+    A reservation lasts as long as the reserved word keeps its value: what else may have written it since, a device or
+    the hart itself, needs no watching, and a write of the same value could as well have come before the LR.
+    """
     hart, bus, row = core.hart, core.bus, instruction.row
     address = hart.x[instruction.rs1]
     reads_only = row.kind is Kind.LR
     if address & row.size - 1:
         return core.trap(Cause.MISALIGNED_LOAD if reads_only else Cause.MISALIGNED_STORE, address)
-    if bus.ram_at(address, row.size) is None or not bus.check(address, row.size, not reads_only):
+    ram = bus.ram_at(address, row.size)
+    if ram is None or not bus.check(address, row.size, not reads_only):
         return core.trap(Cause.LOAD_FAULT if reads_only else Cause.STORE_FAULT, address)
     if row.kind is Kind.SC:
-        cycles = getattr(hart.timing, row.timing)
-        failed = hart.reservation != address
-        if not failed:
-            cycles = bus.store(address, row.size, hart.x[instruction.rs2], hart.cycle)
-        hart.reservation = None
-        hart.x[instruction.rd or SINK] = failed
-        return _next(core, instruction, cycles)
+        return _store_conditional(
+            core, instruction, address, hart.reservation == (address, ram.read(address, row.size))
+        )
     answer = bus.load(address, row.size, hart.cycle)
     assert answer is not None  # memory, as checked above
     old, cycles = answer
     if reads_only:
-        hart.reservation = address
+        hart.reservation = address, old
     else:
         bus.store(address, row.size, core.evaluate(instruction, old), hart.cycle)
     hart.x[instruction.rd or SINK] = _extended(core, instruction, old)
+    return _next(core, instruction, cycles)
+
+
+def _store_conditional(core: Core, instruction: Instruction, address: int, holds: bool) -> After:
+    hart = core.hart
+    hart.reservation = None
+    cycles = getattr(hart.timing, instruction.row.timing)
+    if holds:
+        cycles = core.bus.store(address, instruction.row.size, hart.x[instruction.rs2], hart.cycle) or cycles
+    hart.x[instruction.rd or SINK] = not holds
     return _next(core, instruction, cycles)
 
 

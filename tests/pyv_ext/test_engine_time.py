@@ -4,6 +4,7 @@ import pytest
 from hart_rig import DATA, PORT, RAM, Rig, Trace
 
 from pyv_ext.hart import Hart
+from pyv_ext.memory import Ram
 from pyv_ext.timing import CoreTiming
 
 PRIMES = CoreTiming(
@@ -146,3 +147,21 @@ def test_amos_give_back_the_old_word_even_into_their_operand():
     rig.steps(3)
     assert rig.x[:4] == [0, 0x8000_0000, 0xFFFF_FFFF, 0xFFFF_FFFF]
     assert rig.bus.peek(DATA, 4) == bytes(4)
+
+
+def test_a_write_by_another_breaks_the_reservation():
+    rig = Rig("lr.w x1,(x10)\nsc.w x2,x11,(x10)")
+    rig.hart.x[10] = DATA
+    rig.steps(1)
+    rig.bus.poke(DATA, b"\1")
+    rig.steps(1)
+    assert rig.x[2] == 1
+    assert rig.bus.peek(DATA, 4) == b"\1\0\0\0"
+
+
+def test_atomics_work_on_memory_beside_the_first_and_on_code_pages():
+    rig = Rig("lr.w x1,(x10)\nsc.w x2,x10,(x10)\namoor.w x3,x0,(x10)", timing=CoreTiming(near_extra=5))
+    rig.bus.add_ram(Ram("spm", 0x5000_0000, 0x1000, near=True))
+    rig.hart.x[10] = 0x5000_0000
+    rig.steps(3)
+    assert (rig.x[1:4], rig.hart.cycle) == ([0, 0, 0x5000_0000], 18)
