@@ -1,0 +1,69 @@
+# Sourced by demo and test: installs what is missing and makes .venv. Works as root or with sudo on Debian and Ubuntu.
+# shellcheck shell=bash
+
+say() { printf '== %s\n' "$*" >&2; }
+fail() {
+    say "$*"
+    exit 69
+}
+
+installed() { [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]; }
+
+# debian_packages PACKAGE...: install those that are missing; false, and a line that says so, when that is impossible.
+debian_packages() {
+    local missing=() package as_root=()
+    for package in "$@"; do
+        installed "$package" || missing+=("$package")
+    done
+    ((${#missing[@]})) || return 0
+    if ! command -v apt-get >/dev/null; then
+        say "this system has no apt-get: install the equivalent of ${missing[*]} yourself"
+        return 1
+    fi
+    if ((EUID)); then
+        if ! command -v sudo >/dev/null; then
+            say "neither root nor sudo: let an administrator run: apt-get install ${missing[*]}"
+            return 1
+        fi
+        as_root=(sudo)
+    fi
+    say "installing ${missing[*]}"
+    if ! { "${as_root[@]}" apt-get update -qq &&
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >&2; then
+        say "apt-get could not install ${missing[*]}"
+        return 1
+    fi
+}
+
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+find_python() {
+    local candidate
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+        if new_enough "$candidate"; then
+            echo "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+# python_environment: .venv with this package and its test tools; does nothing when it is up to date.
+python_environment() {
+    local python version stamp=.venv/installed.toml
+    if ! new_enough .venv/bin/python; then
+        python=$(find_python) || fail "Python 3.11 or later is needed: install it and start again"
+        if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+            version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+            debian_packages "python$version-venv" || fail "$python lacks the module venv"
+        fi
+        say "making .venv with $("$python" --version)"
+        "$python" -m venv --clear .venv || fail "$python could not make .venv"
+    fi
+    if ! cmp -s pyproject.toml "$stamp"; then
+        say "installing Python packages into .venv"
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]' >&2 ||
+            fail "pip could not install the packages that pyproject.toml names"
+        cp pyproject.toml "$stamp"
+    fi
+}
