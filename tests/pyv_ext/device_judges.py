@@ -36,7 +36,7 @@ def build(folder: Path, source: str, *flags: str, suffix: str = ".S") -> Path:
     """An executable made from one source text; its code starts at 0x8000_0000, where QEMU's hart does."""
     text, elf = folder / f"source{suffix}", folder / "program.elf"
     text.write_text(source)
-    gnu("gcc", *GCC_FLAGS, "-Wl,--nmagic,-Ttext=0x80000000,--no-warn-rwx-segments", *flags, "-o", elf, text)
+    gnu("gcc", *GCC_FLAGS, "-Wl,--nmagic,--no-relax,-Ttext=0x80000000,--no-warn-rwx-segments", *flags, "-o", elf, text)
     return elf
 
 
@@ -45,6 +45,6 @@ def qemu(elf: Path, *flags: str) -> tuple[str, int]:
     need(QEMU, "qemu-system-misc")
     command = [QEMU, "-M", "virt", "-bios", "none", "-display", "none", "-monitor", "none", "-serial", "stdio"]
     done = subprocess.run(
-        [*command, *flags, "-kernel", str(elf)], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+        [*command, *flags, "-kernel", str(elf)], capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL
     )
     return done.stdout, done.returncode

@@ -1,4 +1,6 @@
-"""A bus with the standard devices at their usual addresses, accessed without a hart: one access per cycle."""
+"""The standard devices at their usual addresses: `Rig` accesses them by hand, `Machine` runs programs."""
+
+from pathlib import Path
 
 from pyv_ext.bus import Bus
 from pyv_ext.clock import Clock
@@ -6,8 +8,13 @@ from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.finisher import Finisher
 from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.uart import Uart
+from pyv_ext.elf import load, read_elf
+from pyv_ext.engines.reference import ReferenceEngine
+from pyv_ext.hart import Hart
 from pyv_ext.interrupts import InterruptWiring
+from pyv_ext.isa import Isa
 from pyv_ext.memory import Ram
+from pyv_ext.stop import Stop, StopReason
 from pyv_ext.timing import CoreTiming
 
 FINISHER, CLINT, PLIC, UART, RAM = 0x10_0000, 0x200_0000, 0xC00_0000, 0x1000_0000, 0x8000_0000
@@ -15,6 +22,8 @@ UART_SOURCE = 10
 
 
 class Rig:
+    """One access per cycle, without a hart."""
+
     def __init__(self, timing: CoreTiming | None = None, divider: int = 120) -> None:
         self.clock = Clock()
         self.bus = Bus(self.clock, timing or CoreTiming())
@@ -22,7 +31,7 @@ class Rig:
         self.bus.add_ram(self.ram)
         self.exits: list[int] = []
         self.resets: list[int] = []
-        self.finisher = Finisher(self.exits.append, lambda: self.resets.append(self.now))
+        self.finisher = Finisher(self._exit, lambda: self.resets.append(self.now))
         self.clint, self.plic, self.uart = Clint(divider), Plic(), Uart()
         self.bus.add_device(FINISHER, self.finisher)
         self.bus.add_device(CLINT, self.clint, near=True)
@@ -33,6 +42,9 @@ class Rig:
             self.clock, self._set_lines, clint=self.clint, plic=self.plic, sources={UART_SOURCE: self.uart}
         )
         self.now = 1
+
+    def _exit(self, code: int) -> None:
+        self.exits.append(code)
 
     def _set_lines(self, bits: int) -> None:
         self.mip = bits
@@ -50,3 +62,27 @@ class Rig:
         self.now += cycles or 1
         self.clock.advance(self.now)
         return cycles is not None
+
+
+class Machine(Rig):
+    """A hart and the reference engine on the same devices."""
+
+    def __init__(self, elf: Path, timing: CoreTiming | None = None, divider: int = 120) -> None:
+        super().__init__(timing, divider)
+        program = read_elf(elf)
+        load(program, self.bus)
+        self.hart = Hart(Isa("rv32im_zicsr_zifencei"), self.bus.timing, reset_pc=program.entry)
+        self.hart.csrs.time = self.clint.mtime
+        self.engine = ReferenceEngine(self.hart, self.bus)
+
+    def _exit(self, code: int) -> None:
+        super()._exit(code)
+        self.engine.stop(Stop(StopReason.EXIT, code))
+
+    def _set_lines(self, bits: int) -> None:
+        super()._set_lines(bits)
+        self.hart.set_lines(bits)
+
+    def run(self, limit: int = 1_000_000) -> Stop | None:
+        """How the program ended; None after `limit` cycles."""
+        return self.engine.run(limit)
