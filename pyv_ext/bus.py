@@ -86,6 +86,9 @@ class Bus:
         """Map a device; `near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
         self._refuse_overlap(device.name, base, base + device.size)
         self._windows.append(_Window(base, base + device.size, device, near))
+        connect = getattr(device, "connect", None)
+        if connect is not None:
+            connect(self)
         self.clock.attach(device)
 
     def _refuse_overlap(self, name: str, base: int, end: int) -> None:

@@ -52,13 +52,16 @@ class Device(Timed, Protocol):
 
 
 class BusMaster(Protocol):
-    """The port through which a device reads and writes memory; its writes invalidate translated code."""
+    """The port through which a device reads and writes memory; its writes invalidate translated code.
 
-    def load(self, address: int, size: int) -> bytes:
-        """`size` bytes of RAM; PyvExtError where there is none."""
+    The bus hands it to `connect(master)` of a device that has such a method, when the device is mapped.
+    """
 
-    def store(self, address: int, data: bytes) -> None:
-        """Write RAM; PyvExtError where there is none."""
+    def peek(self, address: int, size: int) -> bytes | None:
+        """`size` bytes of memory, or None where there is none."""
+
+    def poke(self, address: int, data: bytes) -> None:
+        """Write memory; PyvExtError where there is none that can be written: a device looks with `peek` first."""
 
 
 class Value(NamedTuple):

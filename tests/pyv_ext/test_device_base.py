@@ -4,7 +4,8 @@ from pyv_ext.bus import Bus
 from pyv_ext.clock import Clock
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.errors import PyvExtError
-from pyv_ext.protocols import Device
+from pyv_ext.memory import Ram
+from pyv_ext.protocols import BusMaster, Device
 from pyv_ext.timing import CoreTiming
 
 
@@ -80,3 +81,35 @@ def test_a_wrong_map_is_refused_at_definition(registers: tuple[Register, ...], m
     with pytest.raises(PyvExtError) as refusal:
         type("Wrong", (RegisterDevice,), {"name": "wrong", "size": 8, "registers": registers})
     assert str(refusal.value) == message
+
+
+class Copier(RegisterDevice):
+    """Copies the word at SOURCE to TARGET when GO is written."""
+
+    name = "copier"
+    size = 0x10
+    registers = (Register("SOURCE", 0), Register("TARGET", 4), Register("GO", 8, "wo"))
+    memory: BusMaster
+
+    def connect(self, master: BusMaster) -> None:
+        self.memory = master
+
+    def on_write(self, name: str, value: int, now: int) -> None:
+        self[name] = value
+        data = self.memory.peek(self["SOURCE"], 4)
+        if name == "GO" and data is not None:
+            self.memory.poke(self["TARGET"], data)
+
+
+def test_a_device_with_connect_gets_a_port_to_memory_whose_writes_drop_decoded_code() -> None:
+    bus = Bus(Clock(), CoreTiming())
+    bus.add_ram(Ram("dram", 0x8000_0000, 0x1000))
+    bus.add_device(0x4000, Copier())
+    bus.poke(0x8000_0100, b"abcd")
+    written: list[tuple[int, int]] = []
+    bus.on_code_write.append(lambda address, size: written.append((address, size)))
+    bus.mark_code(0x8000_0200)
+    for offset, value in ((0, 0x8000_0100), (4, 0x8000_0200), (8, 1)):
+        bus.store(0x4000 + offset, 4, value, 1)
+    assert bus.peek(0x8000_0200, 4) == b"abcd"
+    assert written == [(0x8000_0200, 4)]
