@@ -42,6 +42,7 @@ RUNTIME_SOURCES = (
     "lib/npu_driver.c",
     "lib/npu_irq.c",
     "lib/npu_submit.c",
+    "lib/busy.c",
 )
 """Linked into every program."""
 

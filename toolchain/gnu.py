@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 
 from npu_device.abi.instructions import CUSTOM_OPCODES, DEFAULT_SLOT
 from toolchain.errors import ToolchainError
-from toolchain.firmware_catalog import APPLICATIONS, HEADERS, LINKER_SCRIPT, RUNTIME_SOURCES, application
+from toolchain.firmware_catalog import (
+    APPLICATIONS,
+    HEADERS,
+    LINKER_SCRIPT,
+    RUNTIME_SOURCES,
+    Application,
+    application,
+)
 
 COMPILER = "riscv64-unknown-elf-gcc"
 PACKAGES = "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
@@ -64,29 +71,71 @@ def build(
     slot: int = DEFAULT_SLOT,
     debug: bool = True,
 ) -> list[Path]:
-    """Compile the named programs (default: all) into `out`/NAME.elf, with a manifest; return the paths.
+    """Compile the named programs of the package (default: all) into `out`/NAME.elf, with a manifest; return the paths.
 
     `slot` is the opcode slot of the custom instructions, `debug` keeps line information. Without it equal compilers
     give equal bytes anywhere. Raises ToolchainError: no compiler, unknown name, or the compiler's own message.
     """
-    wanted = tuple(dict.fromkeys(names)) if names is not None else tuple(row.name for row in APPLICATIONS)
-    for name in wanted:
-        if application(name) is None:
-            known = ", ".join(row.name for row in APPLICATIONS)
-            raise ToolchainError(f"{name}: no such program; there are {known}")
-    if not 0 <= slot < len(CUSTOM_OPCODES):
-        raise ToolchainError(f"opcode slot {slot}: must be 0..{len(CUSTOM_OPCODES) - 1}")
-    compiler = find_compiler()
-    folder = firmware_folder()
-    out = out.resolve()
+    rows = APPLICATIONS if names is None else [_known(name) for name in dict.fromkeys(names)]
+    compiler, folder = find_compiler(), firmware_folder()
     out.mkdir(parents=True, exist_ok=True)
-    extra = [f"-DNPU_CUSTOM_SLOT={slot}", f"-ffile-prefix-map={folder}=firmware", *(["-g"] if debug else [])]
+    elfs = []
     with tempfile.TemporaryDirectory() as scratch:
-        runtime = [_compile(compiler, folder, source, Path(scratch), extra) for source in RUNTIME_SOURCES]
-        elfs = [_program(compiler, folder, name, runtime, Path(scratch), extra, out, debug) for name in wanted]
+        job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug), debug)
+        runtime = [job.compile(source) for source in RUNTIME_SOURCES]
+        for row in rows:
+            elfs.append(out / f"{row.name}.elf")
+            job.link([*runtime, *map(job.compile, row.sources)], elfs[-1])
     text = json.dumps(manifest(compiler, folder, elfs), indent=2) + "\n"
     (out / MANIFEST).write_text(text, encoding="utf-8")
     return elfs
+
+
+def build_program(out: Path, sources: Iterable[Path], *, slot: int = DEFAULT_SLOT, debug: bool = True) -> Path:
+    """Compile a program of one's own, C or assembly, with the start-up code and the driver of this package into `out`.
+
+    Raises ToolchainError as `build` does.
+    """
+    compiler, folder = find_compiler(), firmware_folder()
+    with tempfile.TemporaryDirectory() as scratch:
+        job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug), debug)
+        inputs = [*RUNTIME_SOURCES, *(str(source.resolve()) for source in sources)]
+        job.link([job.compile(source) for source in inputs], out)
+    return out
+
+
+class _Job(NamedTuple):
+    """One run of the tools. Sources of the package are named relative to `folder`: no path gets into the bytes."""
+
+    compiler: Compiler
+    folder: Path
+    scratch: Path
+    options: Sequence[str]
+    debug: bool
+
+    def compile(self, source: str) -> Path:
+        made = self.scratch / (source.replace("/", "_") + ".o")
+        what = [*COMPILE_FLAGS, *self.options, f"-I{HEADERS}", "-c", source, "-o", str(made)]
+        _run([self.compiler.path, *what], self.folder)
+        return made
+
+    def link(self, objects: Iterable[Path], out: Path) -> None:
+        strip = [] if self.debug else ["-Wl,--strip-debug"]
+        _run([self.compiler.path, *LINK_FLAGS, *strip, *map(str, objects), "-o", str(out.resolve())], self.folder)
+
+
+def _options(folder: Path, slot: int, debug: bool) -> list[str]:
+    if not 0 <= slot < len(CUSTOM_OPCODES):
+        raise ToolchainError(f"opcode slot {slot}: must be 0..{len(CUSTOM_OPCODES) - 1}")
+    return [f"-DNPU_CUSTOM_SLOT={slot}", f"-ffile-prefix-map={folder}=firmware", *(["-g"] if debug else [])]
+
+
+def _known(name: str) -> Application:
+    row = application(name)
+    if row is None:
+        known = ", ".join(other.name for other in APPLICATIONS)
+        raise ToolchainError(f"{name}: no such program; there are {known}")
+    return row
 
 
 def manifest(compiler: Compiler, folder: Path, elfs: Sequence[Path]) -> dict[str, Any]:
@@ -106,31 +155,6 @@ def source_hashes(folder: Path) -> dict[str, str]:
     places = (HEADERS, "lib", "apps")
     found = sorted(path for place in places for path in (folder / place).rglob("*") if path.suffix in kinds)
     return {path.relative_to(folder).as_posix(): _sha256(path) for path in found}
-
-
-def _program(
-    compiler: Compiler,
-    folder: Path,
-    name: str,
-    runtime: Sequence[Path],
-    scratch: Path,
-    extra: Sequence[str],
-    out: Path,
-    debug: bool,
-) -> Path:
-    row = application(name)
-    assert row is not None
-    objects = [_compile(compiler, folder, source, scratch, extra) for source in row.sources]
-    elf = out / f"{name}.elf"
-    strip = [] if debug else ["-Wl,--strip-debug"]
-    _run([compiler.path, *LINK_FLAGS, *strip, *map(str, (*runtime, *objects)), "-o", str(elf)], folder)
-    return elf
-
-
-def _compile(compiler: Compiler, folder: Path, source: str, scratch: Path, extra: Sequence[str]) -> Path:
-    made = scratch / (source.replace("/", "_") + ".o")
-    _run([compiler.path, *COMPILE_FLAGS, *extra, f"-I{HEADERS}", "-c", source, "-o", str(made)], folder)
-    return made
 
 
 def _run(command: Sequence[str], folder: Path | None = None) -> str:

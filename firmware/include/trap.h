@@ -62,6 +62,11 @@ extern volatile struct trap_record trap_record;
 void trap_record_start(void);
 void trap_record_stop(void);
 
+/* Execute one instruction word with a0 and a1 as given and record what it does: false when it trapped. Its mepc is
+   trap_word_address. The word may change t0-t6 and a0-a7 only. */
+bool trap_word(uint32_t word, uint32_t a0, uint32_t a1);
+extern const uintptr_t trap_word_address;
+
 /* Read a word that may not be there. */
 bool trap_probe_read(uintptr_t address, uint32_t *value);
 

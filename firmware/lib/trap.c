@@ -76,6 +76,22 @@ void trap_record_stop(void)
     }
 }
 
+static uint32_t word_code[2]; /* the word, and a return */
+const uintptr_t trap_word_address = (uintptr_t)word_code;
+
+bool trap_word(uint32_t word, uint32_t a0, uint32_t a1)
+{
+    enum { RET = 0x00008067 };
+    *(volatile uint32_t *)&word_code[0] = word;
+    *(volatile uint32_t *)&word_code[1] = RET;
+    __asm__ volatile("fence.i" ::: "memory");
+    void (*call)(uint32_t, uint32_t) = (void (*)(uint32_t, uint32_t))trap_word_address;
+    trap_record_start();
+    call(a0, a1);
+    trap_record_stop();
+    return trap_record.count == 0;
+}
+
 bool trap_probe_read(uintptr_t address, uint32_t *value)
 {
     trap_record_start();

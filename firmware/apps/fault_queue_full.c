@@ -1,0 +1,220 @@
+/* A full queue. Tight: each of the four policies of CTRL.FULL_POLICY. Loose: the ring fills and the driver waits.
+   Nothing is lost: accepted commands complete well, refused ones are counted, and the tickets say which is which. */
+#include "busy.h"
+#include "expect.h"
+#include "npu_driver.h"
+#include "runtime.h"
+#include "trap.h"
+
+NPU_NEEDS_SPM(BUSY_SPM);
+
+enum { MORE = 8, DEVICE_QUEUE = 64, TICKETS = NPU_RING_CAPACITY + 4096 };
+
+static int32_t tickets[TICKETS] __attribute__((section(".noinit")));
+static uint32_t count; /* of tickets */
+static struct npu_descriptor busy, barrier, nop; /* in memory, for single attempts */
+
+struct counters {
+    uint32_t submitted, accepted, rejected, completed, errors;
+};
+
+static struct counters read_counters(void)
+{
+    return (struct counters){npu_counter(SUBMITTED), npu_counter(ACCEPTED), npu_counter(REJECTED), npu_completed(),
+                             npu_counter(ERRORS)};
+}
+
+/* Cycles that one submission of a NOP costs the core. */
+static uint32_t submission_cost(void)
+{
+    enum { TRIES = 16 };
+    uint32_t start = cycles();
+    for (uint32_t i = 0; i < TRIES; i++) {
+        (void)npu_submit(NPU_DESC(OPCODE, NPU_OPCODE_NOP), 0, 0, 0, 0, 0, 0, 0);
+    }
+    uint32_t cost = (cycles() - start) / TRIES + 1;
+    npu_drain();
+    return cost;
+}
+
+/* Long commands at the head, then a barrier, then NOPs that pile up behind it. Twice the time that filling takes. */
+static uint32_t busy_commands(void)
+{
+    return busy_count(2 * submission_cost() * (npu.ring_size + DEVICE_QUEUE + MORE));
+}
+
+static void begin(void)
+{
+    count = 0;
+    npu_write(NPU_REG_IRQ_ACK, NPU_IRQ_ALL);
+}
+
+static void keep(int32_t ticket)
+{
+    tickets[count++] = ticket;
+}
+
+static uint32_t status(void)
+{
+    return npu_read(NPU_REG_IRQ_STATUS);
+}
+
+/* Everything that was accepted completes well, and only that. */
+static void account(const struct counters *before, uint32_t rejected)
+{
+    npu_drain();
+    struct counters after = read_counters();
+    uint32_t accepted = after.accepted - before->accepted;
+    print("accepted %u, rejected %u, completed %u\n", (unsigned)accepted, (unsigned)(after.rejected - before->rejected),
+          (unsigned)(after.completed - before->completed));
+    expect_equal("accepted: the tickets we hold", accepted, count);
+    expect_equal("completed", after.completed - before->completed, count);
+    expect_equal("rejected", after.rejected - before->rejected, rejected);
+    expect_equal("submitted = accepted + rejected", after.submitted - before->submitted, accepted + rejected);
+    expect_equal("errors", after.errors - before->errors, 0);
+    uint32_t wrong = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        wrong += npu_result(tickets[i]) != 0;
+        wrong += i > 0 && tickets[i] != tickets[i - 1] + 1;
+    }
+    expect_equal("tickets that are not done or out of sequence", wrong, 0);
+}
+
+/* -- tight ------------------------------------------------------------------------------------------------------- */
+
+/* Fill the device queue by single attempts until one is refused (policy retry). */
+static void fill(uint32_t busy_count_needed)
+{
+    npu_full_policy(NPU_FULL_RETRY);
+    for (;;) {
+        const struct npu_descriptor *next = count < busy_count_needed ? &busy : count == busy_count_needed ? &barrier : &nop;
+        int32_t ticket = npu_enqcmd_t(next, 0);
+        if (ticket <= 0 || count == TICKETS - MORE) {
+            expect_equal("the attempt on a full queue", (uint32_t)ticket, (uint32_t)-NPU_EBUSY);
+            break;
+        }
+        keep(ticket);
+    }
+    expect_equal("queue depth", npu_counter(QUEUE_DEPTH), npu.ring_size);
+    expect_equal("SPACE while the queue is full", status() & NPU_IRQ_SPACE_MASK, 0);
+}
+
+static void policy_retry(uint32_t needed)
+{
+    print("-- policy retry\n");
+    begin();
+    struct counters before = read_counters();
+    fill(needed);
+    for (uint32_t i = 1; i < MORE; i++) {
+        expect_equal("another attempt", (uint32_t)npu_enqcmd_t(&nop, 0), (uint32_t)-NPU_EBUSY);
+    }
+    account(&before, MORE);
+    expect_equal("IRQ_STATUS: SPACE", status(), NPU_IRQ_SPACE_MASK);
+}
+
+static void policy_stall(uint32_t needed)
+{
+    print("-- policy stall\n");
+    begin();
+    struct counters before = read_counters();
+    fill(needed);
+    npu_full_policy(NPU_FULL_STALL);
+    uint32_t start = cycles();
+    for (uint32_t i = 0; i < MORE; i++) {
+        int32_t ticket = npu_enqcmd_t(&nop, 0);
+        expect_true("a stalled attempt is accepted", ticket > 0);
+        keep(ticket);
+        if (i == 0) {
+            print("stalled for %u cycles\n", (unsigned)(cycles() - start));
+        }
+    }
+    account(&before, 1);
+    expect_equal("IRQ_STATUS: SPACE", status(), NPU_IRQ_SPACE_MASK);
+}
+
+static void policy_trap(uint32_t needed)
+{
+    print("-- policy trap\n");
+    begin();
+    struct counters before = read_counters();
+    fill(needed);
+    npu_full_policy(NPU_FULL_TRAP);
+    trap_record_start();
+    for (uint32_t i = 1; i < MORE; i++) {
+        (void)npu_enqcmd_t(&nop, 0);
+        expect_equal("traps", trap_record.count, i);
+        expect_equal("mcause", trap_record.cause, NPU_TRAP_QUEUE_FULL);
+        expect_equal("mtval is rs1", trap_record.mtval, (uint32_t)(uintptr_t)&nop);
+    }
+    trap_record_stop();
+    account(&before, MORE);
+}
+
+static void policy_drop(uint32_t needed)
+{
+    print("-- policy drop\n");
+    begin();
+    struct counters before = read_counters();
+    fill(needed);
+    npu_full_policy(NPU_FULL_DROP);
+    expect_equal("DROPPED before", status() & NPU_IRQ_DROPPED_MASK, 0);
+    for (uint32_t i = 1; i < MORE; i++) {
+        expect_equal("a dropped attempt returns", (uint32_t)npu_enqcmd_t(&nop, 0), 0);
+    }
+    expect_equal("DROPPED after", status() & NPU_IRQ_DROPPED_MASK, NPU_IRQ_DROPPED_MASK);
+    account(&before, MORE);
+}
+
+/* -- loose ------------------------------------------------------------------------------------------------------- */
+
+static void ring_full(uint32_t needed)
+{
+    print("-- ring of %u\n", (unsigned)npu.ring_size);
+    begin();
+    struct counters before = read_counters();
+    uint32_t total = needed + npu.ring_size + DEVICE_QUEUE + MORE, full = 0, waited = 0;
+    for (uint32_t i = 0; i < total; i++) {
+        if (npu.tail == npu.limit) { /* the driver is going to look at HEAD */
+            full += npu.tail - npu_read(NPU_REG_QUEUE_HEAD) == npu.ring_size;
+        }
+        uint32_t start = cycles();
+        if (i < needed) {
+            keep(npu_submit_prebuilt(&busy));
+        } else {
+            uint32_t opcode = i == needed ? NPU_OPCODE_BARRIER : NPU_OPCODE_NOP;
+            uint32_t scope = i == needed ? NPU_SCOPE_GLOBAL : 0;
+            keep(npu_submit(NPU_DESC(OPCODE, opcode), NPU_DESC(FUNCTION, scope), 0, 0, 0, 0, 0, 0));
+        }
+        uint32_t took = cycles() - start;
+        waited = took > waited ? took : waited;
+    }
+    print("found the ring full %u times; the longest submission took %u cycles\n", (unsigned)full, (unsigned)waited);
+    expect_true("the ring was full", full > 0);
+    account(&before, 0);
+    expect_equal("IRQ_STATUS: RING_OVERFLOW", status() & NPU_IRQ_RING_OVERFLOW_MASK, 0);
+}
+
+int main(void)
+{
+    if (npu_open(NPU_MODE_AUTO) != 0) {
+        print("no NPU\n");
+        return 1;
+    }
+    busy_descriptor(&busy);
+    barrier.op = NPU_DESC(OPCODE, NPU_OPCODE_BARRIER);
+    barrier.flags = NPU_DESC(FUNCTION, NPU_SCOPE_GLOBAL);
+    print("mode %s, queue of %u\n", npu.tight ? "tight" : "loose", (unsigned)npu.ring_size);
+    uint32_t needed = busy_commands();
+    if (npu.tight) {
+        policy_retry(needed);
+        policy_stall(needed);
+        policy_trap(needed);
+        policy_drop(needed);
+        npu_full_policy(NPU_FULL_RETRY);
+    } else {
+        ring_full(needed);
+    }
+    expect_equal("a command afterwards",
+                 (uint32_t)npu_wait(npu_submit(NPU_DESC(OPCODE, NPU_OPCODE_NOP), 0, 0, 0, 0, 0, 0, 0)), 0);
+    return expect_result("fault_queue_full");
+}

@@ -1,0 +1,136 @@
+/* Waits that end without success: timeouts, unknown tickets, failed tickets; and waits that interrupts break. */
+#include "busy.h"
+#include "expect.h"
+#include "npu_driver.h"
+#include "runtime.h"
+#include "trap.h"
+
+NPU_NEEDS_SPM(BUSY_SPM);
+
+enum {
+    UNIT = NPU_TWAIT_TIMEOUT_UNIT,
+    LONG = 16 * UNIT,
+    UNKNOWN = 0x7ffffff0, /* a ticket that nobody has */
+    CLINT_MTIMECMP = 0x4000,
+    CLINT_MTIME = 0xbff8,
+};
+
+static uint32_t slack; /* cycles that a wait may take beyond its timeout: a few register reads */
+
+static volatile uint32_t timer_calls;
+
+static void timer_off(void)
+{
+    mmio_write32(NPU_MAP_CLINT_BASE + CLINT_MTIMECMP + 4, 0xffffffff);
+}
+
+static void timer_in(uint32_t ticks)
+{
+    uint32_t now = mmio_read32(NPU_MAP_CLINT_BASE + CLINT_MTIME);
+    mmio_write32(NPU_MAP_CLINT_BASE + CLINT_MTIMECMP, now + ticks);
+    mmio_write32(NPU_MAP_CLINT_BASE + CLINT_MTIMECMP + 4, 0);
+}
+
+static void on_timer(void)
+{
+    timer_calls++;
+    timer_off();
+}
+
+static uint32_t timed_wait(int32_t ticket, uint32_t units, int32_t *result)
+{
+    uint32_t start = cycles();
+    *result = npu_wait_for(ticket, units);
+    return cycles() - start;
+}
+
+/* What both modes offer. */
+static void driver_waits(void)
+{
+    int32_t result;
+    int32_t ticket = busy_for(LONG);
+    uint32_t took = timed_wait(ticket, 1, &result);
+    expect_equal("1 unit: ETIMEDOUT", (uint32_t)result, (uint32_t)-NPU_ETIMEDOUT);
+    expect_range("1 unit: cycles", took, UNIT, UNIT + slack);
+    took = timed_wait(ticket, 3, &result);
+    expect_equal("3 units: ETIMEDOUT", (uint32_t)result, (uint32_t)-NPU_ETIMEDOUT);
+    expect_range("3 units: cycles", took, 3 * UNIT, 3 * (UNIT + slack));
+    expect_equal("not complete", (uint32_t)npu_result(ticket), (uint32_t)-NPU_EBUSY);
+    expect_equal("a timeout longer than the command", (uint32_t)npu_wait_for(ticket, 1u << 16), 0);
+    expect_equal("waiting again: waiting consumes nothing", (uint32_t)npu_wait(ticket), 0);
+
+    took = timed_wait(UNKNOWN, 2, &result);
+    expect_equal("unknown ticket: ENOENT", (uint32_t)result, (uint32_t)-NPU_ENOENT);
+    expect_range("unknown ticket: at once", took, 0, slack);
+    expect_equal("ticket 0: ENOENT", (uint32_t)npu_wait(0), (uint32_t)-NPU_ENOENT);
+    expect_equal("ticket -1: ENOENT", (uint32_t)npu_wait(-1), (uint32_t)-NPU_ENOENT);
+
+    ticket = npu_submit(NPU_DESC(OPCODE, NPU_DESC_OPCODE_MASK), 0, 0, 0, 0, 0, 0, 0);
+    expect_equal("failed ticket: its code", (uint32_t)npu_wait(ticket), (uint32_t)-NPU_E_OPCODE);
+    expect_equal("failed ticket, with a timeout", (uint32_t)npu_wait_for(ticket, 1), (uint32_t)-NPU_E_OPCODE);
+}
+
+/* One instruction with a timeout of two units, broken by the timer after about one: it restarts with its deadline. */
+static void twait_interrupted(uint32_t divider_cycles)
+{
+    int32_t ticket = busy_for(LONG);
+    timer_calls = 0;
+    trap_on_interrupt(TRAP_TIMER, on_timer);
+    timer_in(UNIT / divider_cycles);
+    interrupts_on();
+    uint32_t start = cycles();
+    int32_t result = npu_twait(ticket, 2);
+    uint32_t took = cycles() - start;
+    interrupts_off();
+    expect_equal("interrupted TWAIT: handler calls", timer_calls, 1);
+    expect_equal("interrupted TWAIT: ETIMEDOUT", (uint32_t)result, (uint32_t)-NPU_ETIMEDOUT);
+    expect_range("interrupted TWAIT: cycles", took, 2 * UNIT, 2 * UNIT + slack);
+
+    /* With mstatus.MIE = 0 a pending interrupt breaks nothing. */
+    timer_calls = 0;
+    timer_in(UNIT / divider_cycles);
+    start = cycles();
+    result = npu_twait(ticket, 2);
+    took = cycles() - start;
+    expect_equal("masked interrupt: handler calls", timer_calls, 0);
+    expect_equal("masked interrupt: ETIMEDOUT", (uint32_t)result, (uint32_t)-NPU_ETIMEDOUT);
+    expect_range("masked interrupt: cycles", took, 2 * UNIT, 2 * UNIT + slack);
+    timer_off();
+    trap_on_interrupt(TRAP_TIMER, NULL);
+
+    start = cycles();
+    __asm__ volatile(".insn i %0, %1, x0, %2, 0" ::"i"(NPU_CUSTOM_OPCODE), "i"(NPU_TWAIT_FUNCT3), "r"(ticket) : "memory");
+    print("TWAIT into x0 waited for %u cycles\n", (unsigned)(cycles() - start));
+    expect_equal("TWAIT into x0 waits until it is done", (uint32_t)npu_result(ticket), 0);
+}
+
+/* Cycles of one tick of mtime. */
+static uint32_t divider(void)
+{
+    enum { TICKS = 8 };
+    uint32_t first = mmio_read32(NPU_MAP_CLINT_BASE + CLINT_MTIME), now;
+    do {
+        now = mmio_read32(NPU_MAP_CLINT_BASE + CLINT_MTIME);
+    } while (now == first);
+    uint32_t start = cycles();
+    while (mmio_read32(NPU_MAP_CLINT_BASE + CLINT_MTIME) - now < TICKS) {
+    }
+    return (cycles() - start + TICKS / 2) / TICKS;
+}
+
+int main(void)
+{
+    if (npu_open(NPU_MODE_AUTO) != 0) {
+        print("no NPU\n");
+        return 1;
+    }
+    uint32_t start = cycles();
+    (void)npu_result(UNKNOWN);
+    slack = 4 * (cycles() - start) + 200;
+    print("mode %s\n", npu.tight ? "tight" : "loose");
+    driver_waits();
+    if (npu.tight && (npu.caps & NPU_CAPS_TWAIT) != 0) {
+        twait_interrupted(divider());
+    }
+    return expect_result("fault_timeout");
+}

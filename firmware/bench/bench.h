@@ -1,0 +1,30 @@
+/* What the benchmark programs share. They run on this platform and, as the same ELF, on QEMU's `virt` machine. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include "runtime.h"
+
+static inline uint32_t random_next(uint32_t seed)
+{
+    return seed * 1664525u + 1013904223u;
+}
+
+/* CRC-16/ARC of two more bytes, bit by bit. */
+static inline uint16_t crc16(uint16_t crc, uint16_t value)
+{
+    for (int bit = 0; bit < 16; bit++) {
+        uint16_t odd = (uint16_t)((crc ^ value) & 1u);
+        crc = (uint16_t)(crc >> 1 ^ (odd ? 0xA001u : 0u));
+        value = (uint16_t)(value >> 1);
+    }
+    return crc;
+}
+
+/* Print the checksum; the exit code is 0 unless it is `checked` and differs from `expected`. */
+static inline int finish(const char *name, bool checked, uint32_t checksum, uint32_t expected)
+{
+    print("%s %x\n", name, (unsigned)checksum);
+    return checked && checksum != expected;
+}
+
+#endif
