@@ -85,6 +85,7 @@ class Hart:
         csrs.mstatus = csrs.mstatus & ~(MIE | MPIE | MPP) | enabled | self.priv << 11
         self.priv = MACHINE
         self.waiting = None
+        self.reservation = None  # or a context could use the reservation of another
         base = csrs.mtvec & -4
         self.pc = base + 4 * cause & self.isa.mask if interrupt and csrs.mtvec & 1 else base
         if interrupt:
@@ -94,6 +95,7 @@ class Hart:
     def leave_trap(self) -> int:
         """What MRET does: unstack privilege and interrupt enable. The pc to go on at."""
         csrs = self.csrs
+        self.reservation = None
         self.priv = csrs.mstatus >> 11 & 3
         enabled = MIE if csrs.mstatus & MPIE else 0
         level = USER if self.isa.user_mode else MACHINE

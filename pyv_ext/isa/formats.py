@@ -24,6 +24,20 @@ class Format:
     imm: Bits | None = None
     csr: Bits | None = None
 
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The names of the fields that the operand text gives; the others follow from them."""
+        return tuple(field for part in self.text.split(",") if part for field in _FIELDS[part])
+
+
+_FIELDS: dict[str, tuple[str, ...]] = {
+    **{name: (name,) for name in ("rd", "rs1", "rs2", "imm", "csr")},
+    "(rs1)": ("rs1",),
+    "imm(rs1)": ("imm", "rs1"),
+    **dict.fromkeys(("hex", "upper", "target", "pred", "succ"), ("imm",)),
+}
+"""What each part of an operand text stands for."""
+
 
 RD, RS1, RS2 = Bits("4:0@7"), Bits("4:0@15"), Bits("4:0@20")
 IMM_I = Bits("11:0@20", signed=True)

@@ -86,7 +86,7 @@ class Isa:
         return None
 
     def encode(self, name: str, *, rd: int = 0, rs1: int = 0, rs2: int = 0, imm: int = 0, csr: int = 0) -> int:
-        """The word of an instruction; operands that the format does not have are ignored.
+        """The word of an instruction; operands that its text does not have are ignored.
 
         PyvExtError for an unknown mnemonic or an operand that the encoding cannot hold.
         """
@@ -94,12 +94,12 @@ class Isa:
         if row is None:
             raise PyvExtError(f"unknown instruction {name!r}: {self.name} has {', '.join(sorted(self.by_name))}")
         word = row.match
-        for field, value in (("rd", rd), ("rs1", rs1), ("rs2", rs2), ("imm", imm), ("csr", csr)):
-            bits = getattr(row.format, field)
-            if bits is not None:
-                if not bits.fits(value) or (value == 0 and field in row.nonzero):
-                    raise PyvExtError(f"{name}: {field} cannot be {value}: choose one that the encoding holds")
-                word |= bits.insert(value)
+        values = {"rd": rd, "rs1": rs1, "rs2": rs2, "imm": imm, "csr": csr}
+        for field in row.format.written:
+            bits, value = getattr(row.format, field), values[field]
+            if not bits.fits(value) or (value == 0 and field in row.nonzero):
+                raise PyvExtError(f"{name}: {field} cannot be {value}: choose one that the encoding holds")
+            word |= bits.insert(value)
         return word
 
     def disassemble(self, word: int, pc: int, *, numeric: bool = False) -> str:

@@ -165,3 +165,10 @@ def test_atomics_work_on_memory_beside_the_first_and_on_code_pages():
     rig.hart.x[10] = 0x5000_0000
     rig.steps(3)
     assert (rig.x[1:4], rig.hart.cycle) == ([0, 0, 0x5000_0000], 18)
+
+
+def test_a_trap_gives_the_reservation_up():
+    rig = Rig("lr.w x1,(x10)\necall\nsc.w x2,x11,(x10)", handler="addi x12,x12,8; csrrw x0,mepc,x12; mret")
+    rig.hart.x[10], rig.hart.x[12] = DATA, RAM
+    rig.steps(6)
+    assert rig.x[2] == 1
