@@ -29,6 +29,7 @@ class Segment(NamedTuple):
     data: bytes
     size: int
     executable: bool
+    """Its flags say so, or it holds a section of code: linker scripts get the flags wrong, those of riscv-tests do."""
 
     @property
     def end(self) -> int:
@@ -139,6 +140,7 @@ def _check_header(elf: Any, name: str) -> None:
 
 def _segments(elf: Any, name: str) -> Iterator[Segment]:
     found = False
+    code = [section for section in elf.iter_sections() if section["sh_flags"] & SHF_EXECINSTR]
     for segment in elf.iter_segments("PT_LOAD"):
         address, in_file, size = segment["p_paddr"], segment["p_filesz"], segment["p_memsz"]
         data = segment.data()
@@ -153,7 +155,8 @@ def _segments(elf: Any, name: str) -> Iterator[Segment]:
             )
         if size:
             found = True
-            yield Segment(address, data, size, bool(segment["p_flags"] & PF_X))
+            executable = bool(segment["p_flags"] & PF_X) or any(map(segment.section_in_segment, code))
+            yield Segment(address, data, size, executable)
     if not found:
         raise ElfError(f"{name}: nothing to load: link it into an executable with code")
 

@@ -187,6 +187,16 @@ def test_segments_and_entry_equal_readelf(executable: Path) -> None:
     assert program.entry == int(entry[1], 16)
 
 
+def test_a_segment_with_code_is_executable_whatever_its_flags(tmp_path: Path) -> None:
+    script = tmp_path / "flags.ld"
+    script.write_text(
+        "PHDRS { text PT_LOAD FLAGS(0); data PT_LOAD FLAGS(6); }\n"
+        "SECTIONS { . = 0x80000000; .text : { *(.text) } :text . = 0x80001000; .data : { *(.data) } :data }\n"
+    )
+    program = read_elf(judges.build(tmp_path, ".globl _start\n_start: j .\n.data\n.word 1\n", f"-Wl,-T{script}"))
+    assert [segment.executable for segment in program.segments] == [True, False]
+
+
 def test_notes_equal_readelf(executable: Path) -> None:
     notes = read_elf(executable).notes
     assert notes == (
