@@ -22,9 +22,9 @@ class Counter:
         """Show `value` at `at`."""
         self._base = value if self.inhibited else value - at
 
-    def set_half(self, value: int, at: int, *, high: bool) -> None:
-        """Replace the high or low 32 bits."""
-        now = self.value(at)
+    def set_half(self, value: int, before: int, at: int, *, high: bool) -> None:
+        """Replace the high or low 32 bits of what it shows at `before`, and show that at `at`."""
+        now = self.value(before)
         self.set(value << 32 | now & LOW if high else now & ~LOW | value, at)
 
     def inhibit(self, inhibited: bool, at: int) -> None:

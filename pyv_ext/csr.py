@@ -151,18 +151,23 @@ def _write_mcountinhibit(csrs: Csrs, value: int) -> None:
 
 def _mcycle(high: bool) -> Csr:
     shift = 32 if high else 0
-    return Csr(
-        lambda csrs: csrs.mcycle.value(csrs.hart.cycle) >> shift & LOW,
-        lambda csrs, value: csrs.mcycle.set_half(value, csrs.csr_end(), high=high),
-    )
+
+    def write(csrs: Csrs, value: int) -> None:
+        end = csrs.csr_end()
+        csrs.mcycle.set_half(value, end, end, high=high)
+
+    return Csr(lambda csrs: csrs.mcycle.value(csrs.hart.cycle) >> shift & LOW, write)
 
 
 def _minstret(high: bool) -> Csr:
     shift = 32 if high else 0
-    return Csr(
-        lambda csrs: csrs.minstret.value(csrs.hart.instret) >> shift & LOW,
-        lambda csrs, value: csrs.minstret.set_half(value, csrs.hart.instret + 1, high=high),
-    )
+
+    def write(csrs: Csrs, value: int) -> None:
+        """A write of either half is a write of the counter, which the writing instruction does not increment."""
+        instret = csrs.hart.instret
+        csrs.minstret.set_half(value, instret, instret + 1, high=high)
+
+    return Csr(lambda csrs: csrs.minstret.value(csrs.hart.instret) >> shift & LOW, write)
 
 
 def _pmp_cfg(register: int) -> Csr:

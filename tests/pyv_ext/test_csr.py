@@ -134,7 +134,14 @@ def test_high_halves_are_written_alone():
     rig = Rig("csrrw x0,minstreth,x1\ncsrrs x2,minstreth,x0\ncsrrs x3,minstret,x0\ncsrrs x4,instreth,x0")
     rig.hart.x[1] = 0xABCD
     rig.steps(4)
-    assert rig.x[2:5] == [0xABCD, 2, 0xABCD]
+    assert rig.x[2:5] == [0xABCD, 1, 0xABCD]
+
+
+def test_a_write_of_minstreth_suppresses_the_increment():
+    rig = Rig("csrrw x0,minstret,x1\ncsrrw x0,minstreth,x1\ncsrrs x2,minstret,x0\ncsrrs x3,minstreth,x0")
+    rig.hart.x[1] = ONES
+    rig.steps(4)
+    assert rig.x[2:4] == [ONES, 0]
 
 
 def test_inhibited_counters_stand_still_and_can_be_written():
