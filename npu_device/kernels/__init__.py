@@ -1,0 +1,72 @@
+"""What each command computes: numpy on the bytes of its operands, the same at every level of timing."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from npu_device.abi.opcodes import Opcode
+from npu_device.command import Command
+from npu_device.kernels import elements, gemm, rows
+from npu_device.kernels.eltwise import eltwise
+from npu_device.kernels.parameters import as_float, as_signed
+from npu_device.memory import Bytes
+from npu_device.operands import Matrix
+from npu_device.operations import REQUANTIZED
+from npu_device.region import Region
+
+Read = Callable[[Region], Bytes]
+
+
+class Result(NamedTuple):
+    """The effect of a command, to be made visible when it completes."""
+
+    data: Bytes | None = None
+    """Bytes of its output."""
+    held: NDArray[Any] | None = None
+    """The sum that stays in the accumulator."""
+
+
+def compute(command: Command, read: Read) -> Result:
+    """Sample the operands through `read(region)` and compute; nothing of the result shares their memory."""
+    output = command.output
+    if output is None:
+        return Result()
+    if command.opcode in (Opcode.LOAD, Opcode.STORE, Opcode.COPY):
+        return Result(read(command.inputs[0].region).copy())
+    operands = [_values(matrix, read) for matrix in command.inputs]
+    if command.opcode is Opcode.GEMM_T:
+        return _gemm(command, operands, output)
+    d, kind = command.descriptor, output.kind
+    if command.opcode is Opcode.ELTWISE:
+        previous = _values(output, read) if command.reads_output else None
+        values = eltwise(d, operands, kind, previous)
+    elif command.opcode is Opcode.LAYERNORM:
+        values = rows.layernorm(d, operands, kind)
+    elif command.opcode is Opcode.SOFTMAX:
+        values = rows.softmax(operands[0], kind)
+    elif command.opcode is Opcode.GELU:
+        values = rows.gelu(d, operands[0], kind)
+    else:
+        values = rows.reduce(d, operands[0], kind)
+    return Result(elements.encode(values, kind))
+
+
+def _values(matrix: Matrix, read: Read) -> elements.Values:
+    return elements.decode(read(matrix.region), matrix.kind, matrix.rows, matrix.columns)
+
+
+def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> Result:
+    d = command.descriptor
+    in0, in1 = operands
+    total = gemm.product(in0, in1.T if d.in1_nk else in1)
+    if d.accumulate:
+        assert command.held is not None and command.held.value is not None
+        total = gemm.add(command.held.value, total)
+    if command.holds:
+        return Result(held=total)
+    if output.kind in REQUANTIZED:
+        total = gemm.requantize(total, as_float(d.param0), as_signed(d.param1), output.kind)
+    elif total.dtype.kind == "f":
+        total = elements.to_float(total, output.kind)
+    return Result(elements.encode(total, output.kind))

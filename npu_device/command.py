@@ -1,0 +1,88 @@
+"""A command: what a valid descriptor asks for, and how far the device is with it."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.opcodes import Opcode
+from npu_device.events import FRONTEND, Kind
+from npu_device.operands import Matrix
+from npu_device.region import Region
+
+if TYPE_CHECKING:
+    from npu_device.accumulators import HeldSum
+    from npu_device.barriers import Epoch
+    from npu_device.hazards import Range
+    from npu_device.kernels import Result
+
+
+@dataclass(slots=True, eq=False)
+class Command:
+    """Made by `decode.Decoder`; the device fills in ticket and number and everything below them."""
+
+    descriptor: Descriptor
+    opcode: Opcode
+    kind: Kind | None
+    """Which kind of unit executes it; None: no unit, it starts and completes at once when it is `oldest` (NOP,
+    BARRIER)."""
+    stream: int
+    prio: int
+    inputs: tuple[Matrix, ...] = ()
+    output: Matrix | None = None
+    holds: bool = False
+    """GEMM_T: the sum stays in the accumulator and `output` is not written."""
+    reads_output: bool = False
+    """WHERE: elements that are not selected stay."""
+
+    ticket: int = 0
+    number: int = 0
+    """Acceptance number: the age. Smaller is older."""
+    status_address: int | None = None
+    """Where the status word goes, if it is written back."""
+    affinity: int = 0
+    """Index of the unit + 1 within its cluster; 0: any."""
+    held: "HeldSum | None" = None
+    """The sum that it adds to or keeps."""
+    held_regions: tuple[Region, ...] = ()
+
+    accepted: int = 0
+    """Cycle of acceptance (t2)."""
+    hazards: int = 0
+    """Older commands that must end or retire before it may start."""
+    hazards_clear: int = 0
+    """Since when there is none."""
+    gates: int = 0
+    """Barriers that must be lifted before it may start."""
+    gates_clear: int = 0
+    oldest: bool = False
+    """Nothing older of its stream is in flight: it may retire."""
+    after_end: "list[Command]" = field(default_factory=list)
+    """Commands that may start once this one has ended."""
+    after_retire: "list[Command]" = field(default_factory=list)
+    ranges_read: "list[Range]" = field(default_factory=list)
+    ranges_written: "list[Range]" = field(default_factory=list)
+    epochs: "tuple[Epoch, ...]" = ()
+    unit: int = FRONTEND
+    """Code of the unit that executes it."""
+    ended: bool = False
+    result: "Result | None" = None
+
+    @property
+    def ready(self) -> bool:
+        """Hazards and barriers let it start."""
+        return not self.hazards and not self.gates
+
+    def reads(self) -> tuple[Region, ...]:
+        """Memory, and held sums, that it looks at when it starts."""
+        regions = tuple(matrix.region for matrix in self.inputs)
+        if self.reads_output and self.output is not None:
+            regions += (self.output.region,)
+        if self.descriptor.accumulate:
+            regions += self.held_regions
+        return regions
+
+    def writes(self) -> tuple[Region, ...]:
+        """Memory, and held sums, that it changes."""
+        if self.output is None:
+            return ()
+        return self.held_regions if self.holds else (self.output.region,)

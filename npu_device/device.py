@@ -1,0 +1,143 @@
+"""The NPU as the bus, the core and the reports see it."""
+
+from collections.abc import Sequence
+
+from npu_device.abi.memory_map import NPU_WINDOW
+from npu_device.abi.opcodes import FullPolicy
+from npu_device.abi.registers import REGISTERS
+from npu_device.completion import Completion, ErrorEntry
+from npu_device.config import NpuConfig
+from npu_device.counters import Counters
+from npu_device.csr_window import CsrWindow
+from npu_device.decode import Decoder
+from npu_device.events import EventStream, Refusal
+from npu_device.execution import Execution
+from npu_device.frontend import FrontEnd
+from npu_device.interrupts import Interrupts
+from npu_device.memory import Memory
+from npu_device.port import CommandPort
+from npu_device.queue import CommandQueue
+from npu_device.registers import RegisterFile
+from npu_device.ring import Ring
+from npu_device.tickets import Tickets
+from npu_device.timeline import Timeline
+
+_CTRL = {bits.name: bits for register in REGISTERS if register.name == "CTRL" for bits in register.fields}
+_ENABLE, _RESET, _FLUSH = (1 << _CTRL[name].low for name in ("ENABLE", "RESET", "FLUSH_L2"))
+_POLICY = _CTRL["FULL_POLICY"]
+_POLICY_MASK = (1 << _POLICY.width) - 1 << _POLICY.low
+
+
+class NpuDevice:
+    """One NPU. Satisfies the device protocol: `now` is the cycle in which a call acts, its effect starts at now + 1.
+
+    | attribute | for |
+    |---|---|
+    | `port` | the custom instructions |
+    | `csr` | the custom CSRs |
+    | `ring` | base, size, head and tail of the descriptor ring |
+    | `counters` | reports |
+    | `error_log` | the latest error tickets with their reasons |
+    """
+
+    name = "npu"
+    size = NPU_WINDOW
+
+    def __init__(self, config: NpuConfig, memory: Memory, events: EventStream) -> None:
+        """NpuDeviceError when the configuration and the memory do not fit together."""
+        self._timeline = Timeline()
+        self._policy = FullPolicy[config.queue.full_policy.upper()]
+        self._tickets = Tickets(config.queue.history)
+        self._interrupts = Interrupts(self._timeline, events)
+        self.ring = Ring(config.queue.size)
+        self.counters = Counters(config)
+        events.listen(self.counters.observe)
+        capacity = config.queue.size if config.mode == "tight" else config.queue.command_size
+        self._queue = CommandQueue(capacity, self._interrupts)
+        self._completion = Completion(memory, self._tickets, self._interrupts, events)
+        self._decoder = Decoder(config, memory)
+        self._execution = Execution(
+            config, memory, self._timeline, events, self._queue, self._tickets, self._completion
+        )
+        self._frontend = FrontEnd(
+            config.frontend, memory, self._timeline, events, self.ring, self._queue, self._tickets, self._interrupts,
+            self._decoder, self._execution, self._completion,
+        )  # fmt: skip
+        self.port = CommandPort(
+            events, self._frontend, self._queue, self._tickets, self._execution.barriers, self._interrupts,
+            self.counters, lambda: self._policy,
+        )  # fmt: skip
+        self._completion.on_end = self.port.completed
+        self.registers = RegisterFile(
+            config, events, self, self.ring, self._frontend, self._queue, self._tickets, self._interrupts,
+            self._completion, self.counters,
+        )  # fmt: skip
+        self.csr = CsrWindow(self.registers)
+
+    # -- the device protocol -----------------------------------------------------------------------------------
+
+    @property
+    def irq(self) -> bool:
+        """The level of the interrupt line."""
+        return self._interrupts.level
+
+    def accepts(self, offset: int, size: int, write: bool) -> bool:
+        """Whether such an access is legal (pure); reading and writing do not differ."""
+        return self.registers.accepts(offset, size)
+
+    def read(self, offset: int, size: int, now: int) -> int:
+        return self.registers.read(offset, now)
+
+    def write(self, offset: int, size: int, value: int, now: int) -> None:
+        self.registers.write(offset, value, now)
+
+    def refused(self, offset: int, size: int, write: bool, now: int) -> None:
+        """The bus has turned away an access that `accepts` did not like: count and trace it."""
+        self.registers.trace(offset, Refusal.ACCESS, now)
+
+    def next_event(self) -> int | None:
+        """The cycle at whose start the device next changes by itself, or None."""
+        return self._timeline.next_event()
+
+    def advance(self, now: int) -> None:
+        """Do everything that is due at the start of cycle `now` or earlier."""
+        self._timeline.advance(now)
+
+    # -- reports -----------------------------------------------------------------------------------------------
+
+    @property
+    def error_log(self) -> Sequence[ErrorEntry]:
+        """The latest error tickets, oldest first."""
+        return tuple(self._completion.log)
+
+    # -- CTRL --------------------------------------------------------------------------------------------------
+
+    def read_control(self) -> int:
+        return self._frontend.enabled * _ENABLE | self._policy << _POLICY.low
+
+    def write_control(self, value: int, cycle: int) -> bool:
+        """CTRL with effect from `cycle`; False when reserved bits were set, which are ignored. FLUSH_L2 finds no L2."""
+        self._policy = FullPolicy((value & _POLICY_MASK) >> _POLICY.low)
+        if value & _RESET:
+            self._reset(cycle)
+        else:
+            self._enable(bool(value & _ENABLE), cycle)
+        return not value & ~(_ENABLE | _RESET | _FLUSH | _POLICY_MASK)
+
+    def _enable(self, enable: bool, cycle: int) -> None:
+        self._frontend.enabled = self._execution.enabled = enable
+        if enable:
+            self._frontend.request_fetch(cycle)
+            self._execution.request_start(cycle)
+
+    def _reset(self, cycle: int) -> None:
+        """Soft reset: work in flight vanishes; configuration, accept count and counters stay."""
+        reason = "soft reset"
+        self._timeline.clear()
+        self._frontend.reset(cycle, reason)
+        self._execution.reset(cycle, reason)
+        self._tickets.taken = self.counters.accepted
+        self._decoder.reset()
+        self.port.reset()
+        self.ring.reset()
+        self._interrupts.reset(cycle)

@@ -1,0 +1,187 @@
+"""The event stream: the only source of counters, metrics and traces (specification 40, "Events").
+
+| what | unit | ticket | bytes | aux |
+|---|---|---|---|---|
+| SUBMIT | front end | 0 | ring: new tail; ENQCMD_T: address of the descriptor | how many descriptors |
+| FETCH | front end | 0 | address of the descriptor | ring index, or TIGHT |
+| ACCEPT | front end | ticket | cycle at which its fetch began | ring index, or TIGHT |
+| REJECT | front end | 0 | address, register offset or tail that was refused | `Refusal` |
+| STALL | front end | ticket | cycles waited | `Cause` |
+| READY | front end | ticket | 0 | 0 |
+| *_BEGIN | engine | ticket | payload bytes | opcode, function << 8 |
+| *_END | engine | ticket | payload bytes | DMA: aligned bytes in DRAM, else 0 |
+| BARRIER_OPEN, BARRIER_CLOSE | front end | of BARRIER, 0 for TBAR | 0 | scope, index of stream or cluster << 4 |
+| DONE | engine, or front end if it had none | ticket | 0 | 0 |
+| ERROR | the same | ticket | 0 | `TicketError` |
+| IRQ | front end | 0 | 0 | the causes that are set and not masked |
+| NOTIFY | front end | ticket, 0 for all | register offset, 0 for TWAIT | the value that was shown |
+
+A barrier is open from its stamp until everything before it has completed.
+"""
+
+import hashlib
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+TIGHT = 0xFFFF_FFFF
+"""`aux` of FETCH and ACCEPT for a descriptor that did not come through the ring."""
+
+
+class What(IntEnum):
+    SUBMIT = 1
+    FETCH = 2
+    ACCEPT = 3
+    REJECT = 4
+    READY = 5
+    DMA_BEGIN = 6
+    DMA_END = 7
+    TE_BEGIN = 8
+    TE_END = 9
+    VE_BEGIN = 10
+    VE_END = 11
+    STALL = 12
+    BARRIER_OPEN = 13
+    BARRIER_CLOSE = 14
+    DONE = 15
+    ERROR = 16
+    IRQ = 17
+    NOTIFY = 18
+    STALE = 19
+
+
+class Kind(IntEnum):
+    """What a unit is: the high byte of its code."""
+
+    FRONTEND = 0
+    TE = 1
+    VE = 2
+    DMA = 3
+    BANK = 4
+    CORE = 5
+
+
+FRONTEND = Kind.FRONTEND << 8
+"""The one unit of its kind."""
+
+
+def unit_code(kind: Kind, index: int) -> int:
+    """Unit `index` (0..255, counted through all clusters) of a kind, as in a record."""
+    return kind << 8 | index
+
+
+class Refusal(IntEnum):
+    """`aux` of REJECT. The first four are the values of `FullPolicy`."""
+
+    RETRY = 0
+    STALL = 1
+    TRAP = 2
+    DROP = 3
+    DISABLED = 4
+    OPERAND = 5
+    RING_OVERFLOW = 6
+    ACCESS = 7
+    IGNORED_WRITE = 8
+
+
+SUBMISSION_REFUSALS = frozenset(
+    (Refusal.RETRY, Refusal.STALL, Refusal.TRAP, Refusal.DROP, Refusal.DISABLED, Refusal.OPERAND)
+)
+"""Those that turned a submission away; the others are about register accesses."""
+
+
+class Cause(IntEnum):
+    """`aux` of STALL: what an accepted command waited for. While both hold it back, the hazard counts."""
+
+    HAZARD = 0
+    BARRIER = 1
+
+
+RECORD = np.dtype(
+    [
+        ("cycle", "<u8"),
+        ("unit", "<u2"),
+        ("what", "<u2"),
+        ("ticket", "<u4"),
+        ("tile", "<u4"),
+        ("bytes", "<u8"),
+        ("aux", "<u4"),
+    ]
+)
+"""One event: 32 bytes, little endian, no padding."""
+
+Batch = np.ndarray[Any, np.dtype[np.void]]
+Subscriber = Callable[[Batch], None]
+Listener = Callable[[int, int, int, int, int, int], None]
+
+_PACK = struct.Struct("<QHHIIQI")
+_BATCH = 4096
+
+
+class EventStream:
+    """Records in order, hashed; memory does not grow with their number."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(_BATCH * RECORD.itemsize)
+        self._used = 0
+        self._flushed = 0
+        self._hash = hashlib.sha256()
+        self._subscribers: list[Subscriber] = []
+        self._listeners: list[Listener] = []
+
+    @property
+    def count(self) -> int:
+        """Events so far."""
+        return self._flushed + self._used // RECORD.itemsize
+
+    def emit(
+        self, cycle: int, unit: int, what: int, ticket: int = 0, tile: int = 0, size: int = 0, aux: int = 0
+    ) -> None:
+        """Append one record; `size` is its field `bytes`. Cycles never decrease."""
+        if self._used == len(self._buffer):
+            self.flush()
+        _PACK.pack_into(self._buffer, self._used, cycle, unit, what, ticket, tile, size, aux)
+        self._used += RECORD.itemsize
+        for listener in self._listeners:
+            listener(cycle, unit, what, ticket, size, aux)
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener(cycle, unit, what, ticket, bytes, aux)` at once for each later event."""
+        self._listeners.append(listener)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Hand batches of later events (arrays of RECORD, owned by the subscriber) to `subscriber`."""
+        self.flush()
+        self._subscribers.append(subscriber)
+
+    def flush(self) -> None:
+        """Hand over what has not been handed over yet."""
+        if not self._used:
+            return
+        data = bytes(memoryview(self._buffer)[: self._used])
+        self._flushed += self._used // RECORD.itemsize
+        self._used = 0
+        self._hash.update(data)
+        for subscriber in self._subscribers:
+            subscriber(np.frombuffer(data, dtype=RECORD))
+
+    def hexdigest(self) -> str:
+        """SHA-256 over all records so far."""
+        self.flush()
+        return self._hash.hexdigest()
+
+
+def records(stream: EventStream) -> Callable[[], NDArray[Any]]:
+    """Keep every later event of `stream`: call the result to get them as one array of RECORD."""
+    batches: list[Batch] = []
+    stream.subscribe(batches.append)
+
+    def collected() -> NDArray[Any]:
+        stream.flush()
+        return np.concatenate(batches) if batches else np.empty(0, dtype=RECORD)
+
+    return collected

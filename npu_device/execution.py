@@ -1,0 +1,174 @@
+"""From acceptance to completion: hazards and barriers, start, end, retirement in the order of each stream."""
+
+from collections import deque
+
+from npu_device.abi.errors import TicketError
+from npu_device.abi.opcodes import Opcode
+from npu_device.accumulators import HeldSum
+from npu_device.barriers import STREAMS, Barriers
+from npu_device.command import Command
+from npu_device.completion import Completion
+from npu_device.config import NpuConfig
+from npu_device.engines import AnalyticEngines, Engines
+from npu_device.events import FRONTEND, Cause, EventStream, What
+from npu_device.hazards import Hazards
+from npu_device.kernels import compute
+from npu_device.memory import Memory
+from npu_device.queue import CommandQueue
+from npu_device.results import Results
+from npu_device.scheduler import Scheduler, Units
+from npu_device.tickets import Tickets
+from npu_device.timeline import Agenda, Phase, Timeline
+from npu_device.timing import Timing
+
+
+class Execution:
+    """Everything behind the front end. `enabled` mirrors CTRL.enable: while False nothing starts."""
+
+    def __init__(
+        self,
+        config: NpuConfig,
+        memory: Memory,
+        timeline: Timeline,
+        events: EventStream,
+        queue: CommandQueue,
+        tickets: Tickets,
+        completion: Completion,
+    ) -> None:
+        self.enabled = False
+        self.barriers = Barriers(config.clusters, events)
+        self._events = events
+        self._queue = queue
+        self._tickets = tickets
+        self._completion = completion
+        self._units = Units(config)
+        self._scheduler = Scheduler(config, self._units)
+        self._engines: Engines = AnalyticEngines(Timing(config), timeline, events, self._ended)
+        self._hazards = Hazards()
+        self._results = Results(memory)
+        self._streams: list[deque[Command]] = [deque() for _ in range(STREAMS)]
+        self._freed: list[Command] = []
+        self._release = Agenda(timeline, Phase.RELEASE, self._release_freed)
+        self._start = Agenda(timeline, Phase.START, self._start_ready)
+
+    def accept(self, cycle: int, command: Command) -> None:
+        """A valid command, with ticket and number, takes its reserved place in the queue."""
+        command.accepted = command.hazards_clear = command.gates_clear = cycle
+        self._queue.enter(command)
+        stream = self._streams[command.stream]
+        command.oldest = not stream
+        stream.append(command)
+        if command.opcode is Opcode.BARRIER:
+            self.barriers.accept_barrier(cycle, command)
+        else:
+            self.barriers.accept(command)
+        self._hazards.add(command)
+        if command.ready:
+            self._ready(cycle, command)
+
+    def request_start(self, cycle: int) -> None:
+        """Something that may let a command start has changed."""
+        self._start.request(cycle)
+
+    def reset(self, cycle: int, reason: str) -> None:
+        """Work in flight vanishes: its tickets become errors. The timeline has been cleared."""
+        self.enabled = False
+        commands = sorted((command for stream in self._streams for command in stream), key=lambda c: c.number)
+        for command in commands:
+            self._completion.error(cycle, command.ticket, TicketError.RESET, reason, None, command.unit)
+        self._queue.reset()
+        self._units.reset()
+        self._engines.reset()
+        self._hazards.reset()
+        self._results.reset()
+        self.barriers.reset()
+        self._freed.clear()
+        self._release.reset()
+        self._start.reset()
+        for stream in self._streams:
+            stream.clear()
+
+    # -- release -----------------------------------------------------------------------------------------------
+
+    def _free_hazards(self, cycle: int, commands: list[Command]) -> None:
+        for command in commands:
+            command.hazards_clear = cycle
+        self._free(cycle, commands)
+
+    def _free_gates(self, cycle: int, commands: list[Command]) -> None:
+        for command in commands:
+            command.gates_clear = cycle
+        self._free(cycle, commands)
+
+    def _free(self, cycle: int, commands: list[Command]) -> None:
+        ready = [command for command in commands if command.ready]
+        if ready:
+            self._freed += ready
+            self._release.request(cycle)
+
+    def _release_freed(self, cycle: int) -> None:
+        freed = sorted(self._freed, key=lambda command: command.number)
+        self._freed.clear()
+        for command in freed:
+            self._ready(cycle, command)
+
+    def _ready(self, cycle: int, command: Command) -> None:
+        hazard = command.hazards_clear - command.accepted
+        barrier = command.gates_clear - command.hazards_clear
+        if hazard:
+            self._events.emit(cycle, FRONTEND, What.STALL, command.ticket, 0, hazard, Cause.HAZARD)
+        if barrier > 0:
+            self._events.emit(cycle, FRONTEND, What.STALL, command.ticket, 0, barrier, Cause.BARRIER)
+        self._events.emit(cycle, FRONTEND, What.READY, command.ticket)
+        self._start.request(cycle)
+
+    # -- start -------------------------------------------------------------------------------------------------
+
+    def _start_ready(self, cycle: int) -> None:
+        while self.enabled:
+            choice = self._scheduler.choose(self._queue.waiting)
+            if choice is None:
+                return
+            place, unit = choice
+            command = self._queue.leave(cycle, place)
+            self._tickets.start(command.ticket)
+            if unit is None:
+                self._ended(cycle, command)
+                continue
+            command.unit = unit
+            self._units.occupy(unit)
+            command.result = compute(command, self._results.read)
+            self._engines.begin(cycle, command)
+
+    # -- end and retirement ------------------------------------------------------------------------------------
+
+    def _ended(self, cycle: int, command: Command) -> None:
+        command.ended = True
+        if command.kind is not None:
+            self._units.release(command.unit)
+            self._start.request(cycle)
+        result, output = command.result, command.output
+        if result is not None and output is not None and result.data is not None:
+            self._results.park(command.number, output.region, result.data)
+        if result is not None and result.held is not None:
+            _held(command).value = result.held
+        command.result = None
+        self._free_hazards(cycle, self._hazards.ended(command))
+        stream = self._streams[command.stream]
+        while stream and stream[0].ended:
+            self._retire(cycle, stream.popleft())
+        if stream and not stream[0].oldest:
+            stream[0].oldest = True
+            self._start.request(cycle)
+
+    def _retire(self, cycle: int, command: Command) -> None:
+        self._results.publish(command.number)
+        d = command.descriptor
+        self._completion.done(cycle, command.ticket, command.unit, command.status_address, bool(d.irq))
+        self._free_hazards(cycle, self._hazards.retired(command))
+        self._free_gates(cycle, self.barriers.completed(cycle, command))
+
+
+def _held(command: Command) -> HeldSum:
+    assert command.held is not None
+    return command.held

@@ -1,0 +1,72 @@
+"""The memory that device and core share, by 64-bit NPU address."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.errors import NpuDeviceError
+from npu_device.region import Region
+
+Bytes = NDArray[np.uint8]
+
+
+class _Window(NamedTuple):
+    name: str
+    base: int
+    end: int
+    data: Bytes
+
+
+class Memory:
+    """Regions of bytes. `written(address, size)` is told each write; its range may include bytes between rows."""
+
+    def __init__(self, regions: Iterable[tuple[str, int, Any]], written: Callable[[int, int], None] | None = None):
+        """`regions`: (name, base address, writable buffer). NpuDeviceError when one is read-only or two overlap."""
+        self._windows: list[_Window] = []
+        self._written = written
+        for name, base, buffer in regions:
+            data = np.frombuffer(buffer, dtype=np.uint8)
+            if not data.flags.writeable:
+                raise NpuDeviceError(f"memory {name}: the buffer is read-only, the device must be able to write it")
+            for other in self._windows:
+                if base < other.end and other.base < base + len(data):
+                    raise NpuDeviceError(
+                        f"memory {name} at {base:#x}..{base + len(data):#x} overlaps {other.name}: move one"
+                    )
+            self._windows.append(_Window(name, base, base + len(data), data))
+
+    def holds(self, address: int, size: int) -> bool:
+        """Whether all of `size` bytes at `address` lie in one region."""
+        return any(window.base <= address and address + size <= window.end for window in self._windows)
+
+    def rows(self, region: Region) -> Bytes:
+        """A view, shape (rows, row_bytes). NpuDeviceError outside memory."""
+        for window in self._windows:
+            if window.base <= region.address and region.end <= window.end:
+                return np.ndarray(
+                    (region.rows, region.row_bytes),
+                    np.uint8,
+                    window.data,
+                    region.address - window.base,
+                    (region.stride, 1),
+                )
+        raise NpuDeviceError(f"no memory at {region.address:#x}..{region.end:#x}: ask `holds` first")
+
+    def read(self, address: int, size: int) -> bytes | None:
+        """`size` bytes, or None where there is no memory."""
+        for window in self._windows:
+            if window.base <= address and address + size <= window.end:
+                return window.data[address - window.base : address - window.base + size].tobytes()
+        return None
+
+    def write(self, region: Region, data: Bytes) -> None:
+        """Store `data`, of as many bytes as the region's payload. NpuDeviceError outside memory."""
+        self.rows(region)[:] = data.reshape(region.rows, region.row_bytes)
+        if self._written is not None:
+            self._written(region.address, region.end - region.address)
+
+    def write_bytes(self, address: int, data: bytes) -> None:
+        """Store contiguous bytes. NpuDeviceError outside memory."""
+        self.write(Region(address, 1, len(data), len(data)), np.frombuffer(data, dtype=np.uint8))

@@ -1,0 +1,280 @@
+"""What each opcode takes in tile form: its unit, its operands and their types (specification 20, "Tile form").
+
+| op | in0 | in1 | out | param0, param1 |
+|---|---|---|---|---|
+| LOAD, STORE | tile_m rows of tile_k | - | the same | bytes between rows in DRAM, in the scratchpad; 0: packed |
+| GEMM_T | M x K | K x N (in1_nk: N x K) | M x N | out INT8 or UINT8: multiplier (f32 bits), zero point (i32); else 0 |
+| ELTWISE add sub mul div max min pow | M x N | M x N, or as param1 says | M x N | 0; `Broadcast` of in1 |
+| ELTWISE relu sigmoid tanh erf exp sqrt | M x N | - | M x N | 0 |
+| ELTWISE clip | M x N | - | M x N | lowest, highest: f32 bits, or i32 for integers |
+| ELTWISE where | condition M x N | M x N | M x N, kept where in0 is 0 | 0 |
+| ELTWISE cast | M x N | - | M x N | 0 |
+| ELTWISE quant, dequant | M x N | - | M x N | scale (f32 bits), zero point (i32) |
+| LAYERNORM | M x N | layer: gamma, beta 2 x N; RMS: gamma 1 x N | M x N | epsilon (f32 bits) |
+| SOFTMAX | M x N, by row | - | M x N | 0 |
+| GELU | M x N | - | M x N | 0 with erf, 1 with tanh |
+| REDUCE | M x N, by row | - | M x 1 | 0 |
+| COPY | tile_m rows of tile_k | - | the same | bytes between rows of in0, of out; 0: packed |
+
+M, N, K are tile_m, tile_n, tile_k. Operands are packed row-major where no stride is named. NOP and BARRIER take none.
+"""
+
+from collections.abc import Callable, Collection
+from enum import IntEnum
+from typing import NamedTuple
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.opcodes import DataType, Eltwise, Gemm, Norm, Opcode, Reduce
+from npu_device.descriptor_error import DescriptorError
+from npu_device.events import Kind
+from npu_device.operands import FLOATS, INTEGERS, TYPES, Matrix, make_matrix, row_bytes
+
+SMALL_INTEGERS = tuple(kind for kind in INTEGERS if kind is not DataType.INT32)
+REQUANTIZED = (DataType.INT8, DataType.UINT8)
+"""Integer results of GEMM_T that are scaled down from the int32 sum."""
+
+
+class Broadcast(IntEnum):
+    """ELTWISE param1 with two operands: the shape of in1."""
+
+    FULL = 0
+    ROW = 1
+    COLUMN = 2
+    SCALAR = 3
+
+
+class Operands(NamedTuple):
+    """The matrices of one command."""
+
+    inputs: tuple[Matrix, ...] = ()
+    output: Matrix | None = None
+
+
+class Operation(NamedTuple):
+    """One opcode."""
+
+    kind: Kind | None
+    """Unit that executes it; None: none, it takes no time."""
+    operands: Callable[[Descriptor], Operands] | None
+    """DescriptorError when types, shapes or parameters are wrong; None: declared, not executed in tile form."""
+    options: Collection[str] = ()
+    """Option flags that it takes."""
+    macro: bool = False
+    """Whether it has a macro form (extended block)."""
+    in_dram: str = ""
+    """Operand that must be in DRAM: `in0` or `out`. All others are in the scratchpad."""
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+_TYPE = {int(kind): kind for kind in TYPES}
+
+
+def _type(d: Descriptor, name: str, allowed: Collection[DataType]) -> DataType:
+    kind = _TYPE.get(getattr(d, name))
+    if kind is None or kind not in allowed:
+        names = ", ".join(one.name for one in allowed)
+        raise DescriptorError(TicketError.DATA_TYPE, f"{name} {getattr(d, name)}: must be one of {names}")
+    return kind
+
+
+def _no_type(d: Descriptor, *names: str) -> None:
+    for name in names:
+        if getattr(d, name):
+            raise DescriptorError(TicketError.DATA_TYPE, f"{name} {getattr(d, name)}: must be 0, it is not used")
+
+
+def _shape(d: Descriptor, *names: str) -> None:
+    for name in names:
+        if not getattr(d, name):
+            raise DescriptorError(TicketError.SHAPE, f"{name} is 0")
+
+
+def _no_params(d: Descriptor, *names: str) -> None:
+    for name in names:
+        if getattr(d, name):
+            raise DescriptorError(TicketError.RESERVED, f"{name} {getattr(d, name):#x}: must be 0, it is not used")
+
+
+def _strided(d: Descriptor, address: int, kind: DataType, stride: str) -> Matrix:
+    """tile_m rows of tile_k elements, the named parameter between their starts."""
+    distance = getattr(d, stride)
+    if 0 < distance < row_bytes(d.tile_k, kind):
+        raise DescriptorError(TicketError.SHAPE, f"{stride} {distance}: rows of {row_bytes(d.tile_k, kind)} overlap")
+    return make_matrix(address, d.tile_m, d.tile_k, kind, distance)
+
+
+# -- operands ----------------------------------------------------------------------------------------------------------
+
+
+def _nothing(d: Descriptor) -> Operands:
+    return Operands()
+
+
+def _move(d: Descriptor, in_stride: str, out_stride: str) -> Operands:
+    kind = _type(d, "type_in0", TYPES)
+    _no_type(d, "type_in1", "type_kv")
+    if d.type_out not in (DataType.NONE, kind):
+        raise DescriptorError(TicketError.DATA_TYPE, f"type_out {d.type_out}: must be 0 or as type_in0, {kind.value}")
+    _shape(d, "tile_m", "tile_k")
+    return Operands(
+        (_strided(d, d.in0_addr, kind, in_stride),),
+        _strided(d, d.out_addr, kind, out_stride),
+    )
+
+
+def _load(d: Descriptor) -> Operands:
+    return _move(d, "param0", "param1")
+
+
+def _store(d: Descriptor) -> Operands:
+    return _move(d, "param1", "param0")
+
+
+def _gemm(d: Descriptor) -> Operands:
+    kind0 = _type(d, "type_in0", (*SMALL_INTEGERS, *FLOATS))
+    if kind0 in SMALL_INTEGERS:
+        kind1 = _type(d, "type_in1", SMALL_INTEGERS)
+        out = _type(d, "type_out", (DataType.INT32, *REQUANTIZED))
+    else:
+        kind1 = _type(d, "type_in1", (kind0,))
+        out = _type(d, "type_out", (DataType.FP32, kind0))
+    _no_type(d, "type_kv")
+    _shape(d, "tile_m", "tile_n", "tile_k")
+    if out not in REQUANTIZED:
+        _no_params(d, "param0", "param1")
+    m, n, k = d.tile_m, d.tile_n, d.tile_k
+    in1 = make_matrix(d.in1_addr, n, k, kind1) if d.in1_nk else make_matrix(d.in1_addr, k, n, kind1)
+    return Operands((make_matrix(d.in0_addr, m, k, kind0), in1), make_matrix(d.out_addr, m, n, out))
+
+
+def _rowwise(d: Descriptor, kind: DataType, *more: Matrix, out: DataType | None = None, columns: int = 0) -> Operands:
+    """in0 of M x N elements of `kind`, and a result of the same shape and type if nothing else is said."""
+    return Operands(
+        (make_matrix(d.in0_addr, d.tile_m, d.tile_n, kind), *more),
+        make_matrix(d.out_addr, d.tile_m, columns or d.tile_n, out or kind),
+    )
+
+
+_FLOAT_ONLY = frozenset((Eltwise.SIGMOID, Eltwise.TANH, Eltwise.ERF, Eltwise.EXP, Eltwise.SQRT, Eltwise.POW))
+_BINARY = frozenset(
+    (Eltwise.ADD, Eltwise.SUB, Eltwise.MUL, Eltwise.DIV, Eltwise.MAX, Eltwise.MIN, Eltwise.POW, Eltwise.WHERE)
+)
+_CONVERSIONS: dict[int, tuple[Collection[DataType], Collection[DataType]]] = {
+    Eltwise.CAST: (TYPES, TYPES),
+    Eltwise.QUANT: ((*FLOATS, DataType.INT32), SMALL_INTEGERS),
+    Eltwise.DEQUANT: (INTEGERS, FLOATS),
+}
+"""Types that in0 and out may have, for functions that change the type."""
+
+
+def _eltwise(d: Descriptor) -> Operands:
+    function = Eltwise(d.function)
+    _no_type(d, "type_kv")
+    _shape(d, "tile_m", "tile_n")
+    if function in _CONVERSIONS:
+        sources, targets = _CONVERSIONS[function]
+        kind, out = _type(d, "type_in0", sources), _type(d, "type_out", targets)
+        _no_type(d, "type_in1")
+        if function is Eltwise.CAST:
+            _no_params(d, "param0", "param1")
+        return _rowwise(d, kind, out=out)
+    if function is Eltwise.WHERE:
+        condition = _type(d, "type_in0", REQUANTIZED)
+        kind = _type(d, "type_in1", TYPES)
+        _type(d, "type_out", (kind,))
+        _no_params(d, "param0", "param1")
+        return _rowwise(d, condition, make_matrix(d.in1_addr, d.tile_m, d.tile_n, kind), out=kind)
+    kind = _type(d, "type_in0", FLOATS if function in _FLOAT_ONLY else TYPES)
+    _type(d, "type_out", (kind,))
+    if function in _BINARY:
+        _type(d, "type_in1", (kind,))
+        _no_params(d, "param0")
+        return _rowwise(d, kind, _second(d, kind))
+    _no_type(d, "type_in1")
+    if function is not Eltwise.CLIP:
+        _no_params(d, "param0", "param1")
+    return _rowwise(d, kind)
+
+
+def _second(d: Descriptor, kind: DataType) -> Matrix:
+    """in1 of a function with two operands, in the shape that param1 names."""
+    if d.param1 > max(Broadcast):
+        raise DescriptorError(TicketError.RESERVED, f"param1 {d.param1}: must be a Broadcast, 0..{len(Broadcast) - 1}")
+    rows = 1 if d.param1 in (Broadcast.ROW, Broadcast.SCALAR) else d.tile_m
+    columns = 1 if d.param1 in (Broadcast.COLUMN, Broadcast.SCALAR) else d.tile_n
+    return make_matrix(d.in1_addr, rows, columns, kind)
+
+
+def _float_rows(d: Descriptor) -> DataType:
+    kind = _type(d, "type_in0", FLOATS)
+    _type(d, "type_out", (kind,))
+    _no_type(d, "type_kv")
+    _shape(d, "tile_m", "tile_n")
+    return kind
+
+
+def _norm(d: Descriptor) -> Operands:
+    kind = _float_rows(d)
+    _type(d, "type_in1", (kind,))
+    _no_params(d, "param1")
+    return _rowwise(d, kind, make_matrix(d.in1_addr, 1 if d.function == Norm.RMS else 2, d.tile_n, kind))
+
+
+def _softmax(d: Descriptor) -> Operands:
+    kind = _float_rows(d)
+    _no_type(d, "type_in1")
+    _no_params(d, "param0", "param1")
+    return _rowwise(d, kind)
+
+
+def _gelu(d: Descriptor) -> Operands:
+    kind = _float_rows(d)
+    _no_type(d, "type_in1")
+    _no_params(d, "param1")
+    if d.param0 > 1:
+        raise DescriptorError(TicketError.RESERVED, f"param0 {d.param0}: must be 0 (erf) or 1 (tanh)")
+    return _rowwise(d, kind)
+
+
+def _reduce(d: Descriptor) -> Operands:
+    kind = _type(d, "type_in0", FLOATS if d.function == Reduce.MEAN else TYPES)
+    if d.function == Reduce.ARGMAX or (d.function == Reduce.SUM and kind in INTEGERS):
+        out = _type(d, "type_out", (DataType.INT32,))
+    else:
+        out = _type(d, "type_out", (kind,))
+    _no_type(d, "type_in1", "type_kv")
+    _no_params(d, "param0", "param1")
+    _shape(d, "tile_m", "tile_n")
+    return _rowwise(d, kind, out=out, columns=1)
+
+
+OPERATIONS: dict[Opcode, Operation] = {
+    Opcode.NOP: Operation(None, _nothing),
+    Opcode.LOAD: Operation(Kind.DMA, _load, in_dram="in0"),
+    Opcode.STORE: Operation(Kind.DMA, _store, in_dram="out"),
+    Opcode.GEMM_T: Operation(Kind.TE, _gemm, ("accumulate", "in1_nk"), macro=True),
+    Opcode.CONV2D_T: Operation(Kind.TE, None, ("accumulate", "in1_nk"), macro=True),
+    Opcode.ATTN_T: Operation(Kind.TE, None, macro=True),
+    Opcode.ELTWISE: Operation(Kind.VE, _eltwise, macro=True),
+    Opcode.LAYERNORM: Operation(Kind.VE, _norm, macro=True),
+    Opcode.SOFTMAX: Operation(Kind.VE, _softmax, macro=True),
+    Opcode.GELU: Operation(Kind.VE, _gelu, macro=True),
+    Opcode.POOL: Operation(Kind.VE, None, macro=True),
+    Opcode.REDUCE: Operation(Kind.VE, _reduce, macro=True),
+    Opcode.COPY: Operation(Kind.VE, _load, macro=True),
+    Opcode.GATHER: Operation(Kind.DMA, None, macro=True),
+    Opcode.ROPE: Operation(Kind.VE, None, macro=True),
+    Opcode.KV_READ: Operation(Kind.DMA, None, macro=True),
+    Opcode.KV_APPEND: Operation(Kind.DMA, None, macro=True),
+    Opcode.BARRIER: Operation(None, _nothing),
+}
+"""The commands of the device."""
+
+assert set(OPERATIONS) == set(Opcode), "every opcode has a row"
+
+
+def holds(d: Descriptor) -> bool:
+    """Whether a GEMM_T keeps its sum in the accumulator."""
+    return d.opcode == Opcode.GEMM_T and bool(d.function & Gemm.HOLD)

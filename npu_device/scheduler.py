@@ -1,0 +1,90 @@
+"""Who starts next, and where (specification 40, "Scheduler")."""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from npu_device.command import Command
+from npu_device.config import NpuConfig
+from npu_device.events import Kind, unit_code
+
+Key = Callable[[Command], tuple[int, ...]]
+
+POLICIES: dict[str, Key] = {
+    "fifo": lambda command: (command.number,),
+    "prio": lambda command: (-command.prio, command.number),
+    "cp": lambda command: (-command.descriptor.rank, -command.prio, command.number),
+}
+"""The smallest goes first. Age is the acceptance number."""
+
+
+def unit_counts(config: NpuConfig) -> dict[Kind, int]:
+    """Units of each kind in one cluster."""
+    return {Kind.TE: config.te.count, Kind.VE: config.ve.count, Kind.DMA: config.dma.channels}
+
+
+class Units:
+    """The engines of all clusters: free or busy."""
+
+    def __init__(self, config: NpuConfig) -> None:
+        self._counts = unit_counts(config)
+        self._clusters = config.clusters
+        self.reset()
+
+    def reset(self) -> None:
+        self._free = {kind: [True] * (count * self._clusters) for kind, count in self._counts.items()}
+
+    def codes(self, kind: Kind) -> list[int]:
+        """Unit codes of a kind in all clusters."""
+        return [unit_code(kind, index) for index in range(len(self._free[kind]))]
+
+    def find(self, command: Command) -> int | None:
+        """The lowest free unit that may execute `command`: its code, or None."""
+        kind = command.kind
+        if kind is None:
+            return None
+        count, free = self._counts[kind], self._free[kind]
+        first = command.descriptor.cluster * count
+        if command.affinity:
+            index = first + command.affinity - 1
+            return unit_code(kind, index) if free[index] else None
+        for index in range(first, first + count):
+            if free[index]:
+                return unit_code(kind, index)
+        return None
+
+    def occupy(self, unit: int) -> None:
+        self._free[Kind(unit >> 8)][unit & 0xFF] = False
+
+    def release(self, unit: int) -> None:
+        self._free[Kind(unit >> 8)][unit & 0xFF] = True
+
+
+class Scheduler:
+    """Looks at the oldest `window` commands that have not started."""
+
+    def __init__(self, config: NpuConfig, units: Units) -> None:
+        self._window = config.scheduler.window
+        self._key = POLICIES[config.scheduler.policy]
+        self._units = units
+
+    def choose(self, waiting: Sequence[Command]) -> tuple[int, int | None] | None:
+        """(place in `waiting`, unit code) of the command to start now; unit None for one that needs none.
+
+        None: nothing can start.
+        """
+        best: tuple[int, int | None] | None = None
+        best_key: tuple[int, ...] = ()
+        for place, command in enumerate(islice(waiting, self._window)):
+            if command.hazards or command.gates:
+                continue
+            if command.kind is None:
+                if command.oldest:
+                    return place, None
+                continue
+            unit = self._units.find(command)
+            if unit is None:
+                continue
+            key = self._key(command)
+            if best is None or key < best_key:
+                best, best_key = (place, unit), key
+        return best
