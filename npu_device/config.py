@@ -96,7 +96,7 @@ class NpuConfig:
     mode: str = _key("tight", "how firmware submits", source=SPEC_20, choices=("loose", "tight"))
     clusters: int = _key(1, "clusters", "clusters", PLAN, min=1, max=4)
     clock_hz: int = _key(1_200_000_000, "core clock, for bandwidths and reports", "Hz", PLAN, min=1)
-    clock_ratio: tuple[int, int] = _key((1, 1), "core cycles : NPU cycles", "ratio", "specification 35")
+    clock_ratio: tuple[int, int] = _key((1, 1), "core cycles : NPU cycles", "ratio", "specification 35", min=1)
     queue: QueueConfig = field(default_factory=QueueConfig)
     frontend: FrontEndConfig = field(default_factory=FrontEndConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)

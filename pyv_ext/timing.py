@@ -6,8 +6,10 @@ One instance is one preset's core half; the table of presets lives in `pyv_npu`.
 from dataclasses import dataclass, field
 
 
-def _cycles(meaning: str, default: int) -> int:
-    return field(default=default, metadata={"unit": "cycles", "meaning": meaning, "min": 0})
+def _cycles(meaning: str, default: int, least: int = 1) -> int:
+    """An instruction takes at least a cycle, else a loop of them would stand still in time; a delay may be 0."""
+    rule = {"unit": "cycles", "meaning": meaning, "min": least}
+    return field(default=default, metadata=rule)
 
 
 @dataclass(frozen=True)
@@ -26,16 +28,16 @@ class CoreTiming:
     fence: int = _cycles("fence, fence.i", 1)
     trap: int = _cycles("a synchronous trap, from the start of the trapping instruction to the first of the handler", 1)
     wfi: int = _cycles("wfi, once an interrupt is pending", 1)
-    reset: int = _cycles("from reset to the first instruction", 1)
-    near_extra: int = _cycles("added to load/store for devices beside the core: CLINT and scratchpad", 0)
+    reset: int = _cycles("from reset to the first instruction", 1, least=0)
+    near_extra: int = _cycles("added to load/store for devices beside the core: CLINT and scratchpad", 0, least=0)
     mmio_write: int = _cycles("posted MMIO write: core busy", 1)
-    mmio_one_way: int = _cycles("MMIO request, one way", 0)
+    mmio_one_way: int = _cycles("MMIO request, one way", 0, least=0)
     mmio_read: int = _cycles("MMIO read, round trip", 1)
     posted_depth: int = field(
         default=8, metadata={"unit": "stores", "meaning": "posted stores in flight before the core stalls", "min": 1}
     )
     custom: int = _cycles("custom instruction: issue, until the device sees the request", 1)
-    custom_response: int = _cycles("custom instruction: from the answer to the next instruction", 0)
+    custom_response: int = _cycles("custom instruction: from the answer to the next instruction", 0, least=0)
     irq: int = _cycles("from mip to the first instruction of the handler", 1)
     irq_fast: int = _cycles("the same through a fast interrupt path, where the core has one", 1)
-    plic: int = _cycles("from an interrupt line through the PLIC to mip", 0)
+    plic: int = _cycles("from an interrupt line through the PLIC to mip", 0, least=0)

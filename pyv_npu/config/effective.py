@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyv_npu.config import presets
+from pyv_npu.config.key import Key, RuleError, Shape
 from pyv_npu.config.rules import check_together
-from pyv_npu.config.schema import Key, RuleError, build, flatten, keys_of, sections_of, unknown
+from pyv_npu.config.schema import build, flatten, keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config
 from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
@@ -100,7 +101,7 @@ def _find(keys: Mapping[str, Key], path: str) -> tuple[Key, str | None]:
     if path in keys:
         return keys[path], None
     parent, _, item = path.rpartition(".")
-    if parent in keys and isinstance(keys[parent].default, Mapping):
+    if parent in keys and keys[parent].form.shape is Shape.TABLE:
         return keys[parent], item
     if any(name.startswith(path + ".") for name in keys):
         raise RuleError(f"{path}: is a section, not a value; set one of its keys, for example {_first(keys, path)}")

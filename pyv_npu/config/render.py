@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 
 from pyv_npu.config.effective import RECORD, Effective
-from pyv_npu.config.schema import Key, flatten, keys_of
+from pyv_npu.config.key import Key
+from pyv_npu.config.schema import flatten, keys_of
 from pyv_npu.config.tree import Config
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
@@ -38,8 +39,8 @@ def render(effective: Effective, record: Mapping[str, object] | None = None) -> 
 
 def _comment(key: Key, origin: str | None) -> str:
     unit = f" [{key.unit}]" if key.unit else ""
-    source = origin if origin is not None else f"default: {key.metadata.get('source', 'preset pyv')}"
-    return f"{key.metadata['meaning']}{unit} -- {source}"
+    source = origin if origin is not None else f"default: {key.rule.get('source', 'preset pyv')}"
+    return f"{key.rule['meaning']}{unit} -- {source}"
 
 
 def scalar(value: object, key: Key | None = None) -> str:

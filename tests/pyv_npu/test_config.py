@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import pytest
 import yaml
@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyv_npu.config import Config, load, with_values
+from pyv_npu.config.key import Key, Shape
 from pyv_npu.config.render import render
-from pyv_npu.config.schema import Key, build, flatten, keys_of
+from pyv_npu.config.schema import build, flatten, keys_of
 from pyv_npu.errors import BadInputError, UsageError
 
 KEYS = keys_of(Config)
@@ -45,7 +46,10 @@ def write(folder: Path, text: str, name: str = "my.yaml") -> Path:
                                        "did you mean twait?"),
         ("core.custom", "twait,twait", "core.custom = twait,twait: must not name an entry twice"),
         ("core.engine", "fast", "core.engine = fast: this version has only the reference engine; use reference"),
-        ("npu.clock_ratio", "1", "npu.clock_ratio = 1: must be a list of 2 integers, for example [1, 1]"),
+        ("npu.clock_ratio", "1", "npu.clock_ratio = 1: must be a list of 2 integers of at least 1 each, for example [1, 1]"),
+        ("npu.clock_ratio", "1,0", "npu.clock_ratio = 1,0: must be a list of 2 integers of at least 1 each, for example "
+                                   "[1, 1]"),
+        ("core.timing.alu", "0", "core.timing.alu = 0: must be an integer of at least 1 (default 1)"),
         ("run.args.n", "5000000000", "run.args.n = 5000000000: must be an integer from -2147483648 to 4294967295"),
         ("core.timing.mmio_reed", "1", "core.timing.mmio_reed: unknown key; did you mean core.timing.mmio_read?"),
         ("mmio_base", "1", "mmio_base: unknown key; did you mean platform.mmio_base?"),
@@ -104,7 +108,7 @@ def test_rules_between_keys() -> None:
 
 def test_every_key_says_what_it_means_and_has_a_legal_default() -> None:
     for key in KEYS.values():
-        assert key.metadata["meaning"], key.path
+        assert key.rule["meaning"], key.path
         assert key.convert(key.default) == key.default, key.path
 
 
@@ -169,31 +173,28 @@ WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 def values_of(key: Key) -> st.SearchStrategy[Any]:
     """Legal values of a key."""
+    scalar = _scalars(key)
+    if key.form.shape is Shape.TABLE:
+        return st.dictionaries(WORDS.filter(bool), scalar, max_size=3)
+    if key.form.shape is Shape.LIST:
+        count = key.form.count
+        return st.lists(scalar, unique=count is None, min_size=count or 0, max_size=count).map(tuple)
+    return st.none() | scalar if key.form.optional else scalar
 
-    def scalar(kind: Any) -> st.SearchStrategy[Any]:
-        rule = key.metadata
-        if "choices" in rule:
-            return st.sampled_from([choice for choice in rule["choices"] if choice not in rule.get("unavailable", ())])
-        if kind is bool:
-            return st.booleans()
-        if kind is str:
-            return WORDS
-        low, high = rule.get("min", -(1 << 40)), rule.get("max", 1 << 40)
-        if rule.get("power_of_two"):
-            return st.sampled_from([1 << bit for bit in range(41) if low <= 1 << bit <= high])
-        step = rule.get("multiple_of", 1)
-        return st.integers(-(-low // step), high // step).map(lambda count: count * step)
 
-    origin, parts = get_origin(key.type), get_args(key.type)
-    if type(None) in parts:
-        return st.none() | scalar(next(part for part in parts if part is not type(None)))
-    if origin is tuple and parts[-1] is ...:
-        return st.lists(scalar(parts[0]), unique=True).map(tuple)
-    if origin is tuple:
-        return st.tuples(*map(scalar, parts))
-    if origin is not None:
-        return st.dictionaries(WORDS.filter(bool), scalar(parts[1]), max_size=3)
-    return scalar(key.type)
+def _scalars(key: Key) -> st.SearchStrategy[Any]:
+    rule = key.rule
+    if "choices" in rule:
+        return st.sampled_from([choice for choice in rule["choices"] if choice not in rule.get("unavailable", ())])
+    if key.form.scalar is bool:
+        return st.booleans()
+    if key.form.scalar is str:
+        return WORDS
+    low, high = rule.get("min", -(1 << 40)), rule.get("max", 1 << 40)
+    if rule.get("power_of_two"):
+        return st.sampled_from([1 << bit for bit in range(41) if low <= 1 << bit <= high])
+    step = rule.get("multiple_of", 1)
+    return st.integers(-(-low // step), high // step).map(lambda count: count * step)
 
 
 OVERRIDES = st.fixed_dictionaries({}, optional={path: values_of(key) for path, key in KEYS.items()})

@@ -35,6 +35,7 @@ def test_numbers(name: str) -> None:
     ) == TABLE[name]  # fmt: skip
     assert t.posted_depth == 8
     assert t.wfi == 1
+    assert t.reset == (1 if name in ("ideal", "pyv") else 0)
     assert t.near_extra == (0 if name in ("ideal", "pyv") else 2)
     assert t.trap == (1 if name in ("ideal", "pyv") else t.jump + 2)
 

@@ -1,0 +1,167 @@
+"""One key of the configuration: its type, its rule, and the one place where a value is checked against them."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import NoneType
+from typing import Any, get_args, get_origin
+
+from pyv_npu.errors import BadInputError
+
+Value = Any
+"""int, bool, str or None; a tuple of them; or a mapping of names to int."""
+
+
+class RuleError(BadInputError):
+    """A value breaks its key's rule. The message does not say where the value came from: the caller does."""
+
+
+class Shape(Enum):
+    ONE = auto()
+    LIST = auto()
+    TABLE = auto()
+
+
+@dataclass(frozen=True)
+class Form:
+    """What values of a key look like, taken from the annotation of its field."""
+
+    scalar: type
+    """int, bool or str."""
+    shape: Shape = Shape.ONE
+    optional: bool = False
+    """`none` is a value too."""
+    count: int | None = None
+    """How many a list holds; None: any number, all different."""
+
+    @classmethod
+    def of(cls, annotation: Any) -> "Form":
+        """`X`, `X | None`, `tuple[X, ...]`, `tuple[X, X]` or `Mapping[str, X]`."""
+        origin, parts = get_origin(annotation), get_args(annotation)
+        if NoneType in parts:
+            return cls(next(part for part in parts if part is not NoneType), optional=True)
+        if origin is tuple:
+            return cls(parts[0], Shape.LIST, count=None if parts[-1] is ... else len(parts))
+        return cls(annotation) if origin is None else cls(parts[1], Shape.TABLE)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A leaf of the tree by its dotted path."""
+
+    path: str
+    form: Form
+    default: Value
+    rule: Mapping[str, Any]
+    """The metadata of the field (see `tree`)."""
+
+    @property
+    def unit(self) -> str:
+        return str(self.rule.get("unit", ""))
+
+    def convert(self, raw: object) -> Value:
+        """`raw` (from YAML, a command line or Python) as a value of this key; RuleError where it breaks the rule."""
+        if self.form.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
+            return None
+        if self.form.shape is Shape.LIST:
+            return self._list(raw)
+        if self.form.shape is Shape.TABLE:
+            return self._table(raw)
+        return self._scalar(raw, raw)
+
+    def show(self, value: object) -> str:
+        """A value as people write it."""
+        if isinstance(value, bool) or value is None:
+            return {True: "true", False: "false", None: "none"}[value]
+        return f"{value:#x}" if isinstance(value, int) and self.unit == "address" else str(value)
+
+    def _list(self, raw: object) -> Value:
+        items = raw
+        if isinstance(raw, str):
+            items = [item.strip() for item in raw.strip("[] ").split(",") if item.strip()]
+        if not isinstance(items, list | tuple) or self.form.count not in (None, len(items)):
+            raise self._error(raw, self._words())
+        values = tuple(self._scalar(item, raw) for item in items)
+        if self.form.count is None and len(set(values)) != len(values):
+            raise self._error(raw, "must not name an entry twice")
+        return values
+
+    def _table(self, raw: object) -> Value:
+        if not isinstance(raw, Mapping) or not all(isinstance(name, str) for name in raw):
+            raise self._error(raw, self._words())
+        return {
+            name: Key(f"{self.path}.{name}", Form(self.form.scalar), None, self.rule).convert(item)
+            for name, item in raw.items()
+        }
+
+    def _scalar(self, item: object, whole: object) -> Value:
+        """`item` as a scalar; messages show the `whole` value."""
+        kind, value = self.form.scalar, item
+        if isinstance(item, str):
+            if kind is bool:
+                value = {"true": True, "false": False}.get(item.lower(), item)
+            elif kind is int:
+                value = _integer(item)
+            else:
+                value = self.rule.get("aliases", {}).get(item, item)
+        if type(value) is not kind:
+            raise self._error(whole, self._words())
+        if "choices" in self.rule and value not in self.rule["choices"]:
+            near = difflib.get_close_matches(str(value), self.rule["choices"], 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise self._error(whole, f"must be one of {', '.join(self.rule['choices'])}{hint}")
+        if value in self.rule.get("unavailable", ()):
+            raise self._error(whole, f"{self.rule['unavailable'][value]}; use {self.default}")
+        if isinstance(value, int) and not self._in_range(value):
+            raise self._error(whole, self._words())
+        return value
+
+    def _in_range(self, value: int) -> bool:
+        rule = self.rule
+        return bool(
+            rule.get("min", value) <= value <= rule.get("max", value)
+            and value % rule.get("multiple_of", 1) == 0
+            and (not rule.get("power_of_two") or value & (value - 1) == 0)
+        )
+
+    def _words(self) -> str:
+        """The rule in words, with the default or an example as the remedy."""
+        integers = self.form.scalar is int
+        if self.form.shape is Shape.LIST:
+            count = "" if self.form.count is None else f"{self.form.count} "
+            kind = f"integers{self._range(' each')}" if integers else "words"
+            return f"must be a list of {count}{kind}, for example [{', '.join(map(str, self.default))}]"
+        if self.form.shape is Shape.TABLE:
+            return f"must be a table of names and integers{self._range()}, for example {{n: 1000}}"
+        if "choices" in self.rule:
+            return f"must be one of {', '.join(self.rule['choices'])}"
+        none = " or none" if self.form.optional else ""
+        if integers:
+            default = "" if self.default is None else f" (default {self.show(self.default)})"
+            return f"must be an integer{self._range()}{none}{default}"
+        return f"must be {'true or false' if self.form.scalar is bool else 'a word'}{none}"
+
+    def _range(self, each: str = "") -> str:
+        rule, text = self.rule, ""
+        low, high = rule.get("min"), rule.get("max")
+        if low is not None and high is not None:
+            text = f" from {self.show(low)} to {self.show(high)}"
+        elif low is not None:
+            text = f" of at least {self.show(low)}"
+        if rule.get("power_of_two"):
+            text += ", a power of two"
+        if rule.get("multiple_of", 1) > 1:
+            text += f", a multiple of {self.show(rule['multiple_of'])}"
+        return text + each if text else ""
+
+    def _error(self, raw: object, rule: str) -> RuleError:
+        return RuleError(f"{self.path} = {self.show(raw)}: {rule}")
+
+
+def _integer(text: str) -> int | str:
+    """The integer that `text` writes, in any base that Python has a prefix for; else the text."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        return text
