@@ -46,9 +46,10 @@ def write(folder: Path, text: str, name: str = "my.yaml") -> Path:
                                        "did you mean twait?"),
         ("core.custom", "twait,twait", "core.custom = twait,twait: must not name an entry twice"),
         ("core.engine", "fast", "core.engine = fast: this version has only the reference engine; use reference"),
-        ("npu.clock_ratio", "1", "npu.clock_ratio = 1: must be a list of 2 integers of at least 1 each, for example [1, 1]"),
-        ("npu.clock_ratio", "1,0", "npu.clock_ratio = 1,0: must be a list of 2 integers of at least 1 each, for example "
-                                   "[1, 1]"),
+        ("npu.clock_ratio", "1", "npu.clock_ratio = 1: must be a list of 2 integers of at least 1 each, for example "
+                                 "[1, 1]"),
+        ("npu.clock_ratio", "1,0", "npu.clock_ratio = 1,0: must be a list of 2 integers of at least 1 each, for "
+                                   "example [1, 1]"),
         ("core.timing.alu", "0", "core.timing.alu = 0: must be an integer of at least 1 (default 1)"),
         ("run.args.n", "5000000000", "run.args.n = 5000000000: must be an integer from -2147483648 to 4294967295"),
         ("core.timing.mmio_reed", "1", "core.timing.mmio_reed: unknown key; did you mean core.timing.mmio_read?"),
