@@ -17,6 +17,7 @@ GCC_FLAGS = (
     "-Wall",
     "-Werror",
 )
+GNU_PACKAGES = "gcc-riscv64-unknown-elf binutils-riscv64-unknown-elf"
 QEMU = "qemu-system-riscv32"
 
 
@@ -27,7 +28,7 @@ def need(tool: str, package: str) -> None:
 
 def gnu(tool: str, *arguments: str | Path) -> str:
     """The output of a tool of the RISC-V GNU toolchain."""
-    need(PREFIX + tool, "gcc-riscv64-unknown-elf binutils-riscv64-unknown-elf")
+    need(PREFIX + tool, GNU_PACKAGES)
     command = [PREFIX + tool, *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
