@@ -109,7 +109,7 @@ class Isa:
         """
         instruction = self.decode(word)
         if instruction is not None:
-            return text.text(instruction, pc, numeric=numeric)
+            return text.text(instruction, pc + instruction.imm & self.mask, numeric=numeric)
         return f".4byte\t{word & 0xFFFFFFFF:#x}" if word & 3 == 3 else f".2byte\t{word & 0xFFFF:#x}"
 
 

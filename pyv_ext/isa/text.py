@@ -18,30 +18,31 @@ def _ordering(bits: int) -> str:
     return "".join(letter for bit, letter in ((8, "i"), (4, "o"), (2, "r"), (1, "w")) if bits & bit) or "unknown"
 
 
-_Words = dict[str, Callable[[Instruction, int, tuple[str, ...]], str]]
-
-_WORDS: _Words = {
-    "rd": lambda i, pc, names: names[i.rd],
-    "rs1": lambda i, pc, names: names[i.rs1],
-    "rs2": lambda i, pc, names: names[i.rs2],
-    "(rs1)": lambda i, pc, names: f"({names[i.rs1]})",
-    "imm": lambda i, pc, names: str(i.imm),
-    "imm(rs1)": lambda i, pc, names: f"{i.imm}({names[i.rs1]})",
-    "hex": lambda i, pc, names: f"{i.imm:#x}",
-    "upper": lambda i, pc, names: f"{i.imm >> 12 & 0xFFFFF:#x}",
-    "target": lambda i, pc, names: f"{pc + i.imm & 0xFFFFFFFF:#x}",
-    "csr": lambda i, pc, names: NAMES.get(i.csr, f"{i.csr:#x}"),
-    "pred": lambda i, pc, names: _ordering(i.imm >> 4),
-    "succ": lambda i, pc, names: _ordering(i.imm & 15),
+_WORDS: dict[str, Callable[[Instruction, int, tuple[str, ...]], str]] = {
+    "rd": lambda i, target, names: names[i.rd],
+    "rs1": lambda i, target, names: names[i.rs1],
+    "rs2": lambda i, target, names: names[i.rs2],
+    "(rs1)": lambda i, target, names: f"({names[i.rs1]})",
+    "imm": lambda i, target, names: str(i.imm),
+    "imm(rs1)": lambda i, target, names: f"{i.imm}({names[i.rs1]})",
+    "hex": lambda i, target, names: f"{i.imm:#x}",
+    "upper": lambda i, target, names: f"{i.imm >> 12 & 0xFFFFF:#x}",
+    "target": lambda i, target, names: f"{target:#x}",
+    "csr": lambda i, target, names: NAMES.get(i.csr, f"{i.csr:#x}"),
+    "pred": lambda i, target, names: _ordering(i.imm >> 4),
+    "succ": lambda i, target, names: _ordering(i.imm & 15),
 }
-"""What each comma-separated part of a format's operand text stands for."""
+"""How each part of a format's operand text is written."""
 
 
-def text(instruction: Instruction, pc: int, *, numeric: bool = False) -> str:
-    """Mnemonic and operands, apart by a tab; `numeric` writes x0..x31 instead of the ABI's names."""
+def text(instruction: Instruction, target: int, *, numeric: bool = False) -> str:
+    """Mnemonic and operands, apart by a tab.
+
+    `target` is the address that the immediate of a jump means; `numeric` writes x0..x31 instead of the ABI's names.
+    """
     names = NUMERIC_NAMES if numeric else ABI_NAMES
     template = instruction.row.format.text
     if not template:
         return instruction.row.name
-    operands = ",".join(_WORDS[part](instruction, pc, names) for part in template.split(","))
+    operands = ",".join(_WORDS[part](instruction, target, names) for part in template.split(","))
     return f"{instruction.row.name}\t{operands}"

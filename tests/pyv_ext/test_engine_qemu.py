@@ -66,13 +66,14 @@ jal x0,spin
 """Writes what is dumped to the UART and ends the machine."""
 
 SYSTEM = (
-    "csrrw x3,mscratch,x4; csrrs x5,mscratch,x6; csrrc x5,mscratch,x9; csrrci x7,mscratch,9; csrrwi x7,mscratch,3;"
-    "csrrw x8,mcause,x9; csrrsi x11,mie,8; csrrs x12,mepc,x0; fence rw,rw; fence.i; fence.tso"
-).split(";")
+    *("csrrw x3,mscratch,x4", "csrrs x5,mscratch,x6", "csrrc x5,mscratch,x9", "csrrci x7,mscratch,9"),
+    *("csrrwi x7,mscratch,3", "csrrw x8,mcause,x9", "csrrsi x11,mie,8", "csrrs x12,mepc,x0"),
+    *("fence rw,rw", "fence.i", "fence.tso"),
+)
 TRAPS = (
-    "ecall; ebreak; c.ebreak; .word 0x4b; .word 0xffffffff; .word 0x02004033; .word 0x00010000;"
-    "csrrw x1,0x7c0,x1; csrrw x1,mhartid,x1; lw x1,0(x0); sw x1,-4(x0)"
-).split(";")
+    *("ecall", "ebreak", "c.ebreak", ".word 0x4b", ".word 0xffffffff", ".word 0x02004033", ".word 0x00010000"),
+    *("csrrw x1,0x7c0,x1", "csrrw x1,mhartid,x1", "lw x1,0(x0)", "sw x1,-4(x0)"),
+)
 
 
 def operation(row: Row, chance: random.Random) -> bytes:
