@@ -5,11 +5,10 @@ The core knows encodings and outcomes, the device knows submissions: neither kno
 
 from collections.abc import Callable, Sequence
 
-from npu_device.port import CommandPort, PortReply, PortTrap, PortWait
-
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
 from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS, CustomEncoding, match_mask
-from pyv_ext.protocols import CustomInstruction, Operands, Outcome, Stall, Trap, Value
+from npu_device.port import CommandPort, PortReply, PortTrap, PortWait
+from pyv_ext.protocols import CsrWindow, CustomInstruction, Operands, Outcome, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
 
 MASK = 0xFFFF_FFFF
@@ -17,6 +16,9 @@ ILLEGAL_INSTRUCTION, LOAD_MISALIGNED, LOAD_FAULT = 2, 4, 5
 
 Observer = Callable[[str, Operands, Outcome], None]
 """Is told each answer of the device: instruction name, operands, outcome."""
+
+CsrObserver = Callable[[int, int, int], None]
+"""Is told each read of a CSR of the device: address, value, cycle."""
 
 
 def custom_instructions(
@@ -52,6 +54,21 @@ def _observed(name: str, handler: Callable[[Operands], Outcome], observe: Observ
         return outcome
 
     return handle
+
+
+class ObservedCsrs:
+    """The device's CSR window with an ear at it."""
+
+    def __init__(self, window: CsrWindow, observe: CsrObserver) -> None:
+        self.addresses = window.addresses
+        self.write = window.write
+        self._window = window
+        self._observe = observe
+
+    def read(self, address: int, now: int) -> int:
+        value = self._window.read(address, now)
+        self._observe(address, value, now)
+        return value
 
 
 class _Handlers:

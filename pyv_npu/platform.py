@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from npu_device.device import NpuDevice
-from npu_device.events import EventStream
-from npu_device.memory import Memory
-from pyv_ext.engines.reference import ReferenceEngine
 
 from npu_device.abi import memory_map as mm
 from npu_device.config import NpuConfig
+from npu_device.device import NpuDevice
+from npu_device.events import EventStream
+from npu_device.memory import Memory
 from pyv_ext import elf
 from pyv_ext.bus import Bus
 from pyv_ext.clock import NEVER, Clock
@@ -25,15 +24,16 @@ from pyv_ext.devices.htif import Htif
 from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.uart import Uart
 from pyv_ext.elf import Program
+from pyv_ext.engines.reference import ReferenceEngine
 from pyv_ext.hart import Hart
 from pyv_ext.interrupts import InterruptWiring
 from pyv_ext.isa import Isa
 from pyv_ext.memory import Ram
-from pyv_ext.protocols import CustomInstruction, Device
+from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu import boot
 from pyv_npu.config.tree import Config
-from pyv_npu.custom0 import custom_instructions, ignored_instructions
+from pyv_npu.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
 from pyv_npu.errors import UsageError
 from pyv_npu.latency.probe import LatencyProbe
 from pyv_npu.latency.table import Latency
@@ -92,7 +92,7 @@ class Platform:
         self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
         self.hart = Hart(self.isa, self.timing, reset_cycles=self.timing.reset)
         self.hart.csrs.time = self.clint.mtime
-        self.hart.csrs.add_window(self.npu.csr)
+        self.hart.csrs.add_window(ObservedCsrs(self.npu.csr, self._observe_csr))
         self.engine = ReferenceEngine(self.hart, self.bus, misaligned=core.misaligned)
 
         self.bus.add_device(mm.FINISHER_BASE, self.finisher)
@@ -229,9 +229,13 @@ class Platform:
     def _reset(self) -> None:
         self.engine.stop(Stop(StopReason.EXIT, 0, "reset requested"))
 
-    def _observe_custom(self, name: str, operands: object, outcome: object) -> None:
+    def _observe_custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
         if self.latency is not None:
-            self.latency.custom(name, operands, outcome)  # type: ignore[arg-type]
+            self.latency.custom(name, operands, outcome)
+
+    def _observe_csr(self, address: int, value: int, now: int) -> None:
+        if self.latency is not None:
+            self.latency.csr_read(address, value, now)
 
 
 def sized_for(config: NpuConfig, dram_bytes: int) -> NpuConfig:

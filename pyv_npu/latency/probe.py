@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from npu_device.abi.instructions import CSRS
 from npu_device.abi.registers import REGISTERS
 from pyv_ext.bus import Access, WatchedLoad
 from pyv_ext.elf import Program
@@ -18,6 +19,7 @@ _OFFSET = {register.name: register.offset for register in REGISTERS}
 _DOORBELL, _HEAD = _OFFSET["DOORBELL"], _OFFSET["QUEUE_HEAD"]
 _TICKET_SEL, _TICKET_STATUS = _OFFSET["TICKET_SEL"], _OFFSET["TICKET_STATUS"]
 _COMPLETED, _IRQ_STATUS = _OFFSET["COMPLETED"], _OFFSET["IRQ_STATUS"]
+_CSR_OFFSET = {entry.address: _OFFSET[entry.register] for entry in CSRS}
 _DONE_OR_ERROR = 0b11
 _TICKET_DONE = 3
 _EXTERNAL_INTERRUPT = MEIP.bit_length() - 1
@@ -64,6 +66,10 @@ class LatencyProbe:
         elif name == "TWAIT" and isinstance(outcome, Value):
             self.stamps.saw_ticket(operands.rs1, operands.now, operands.now + 1 + outcome.cycles)
 
+    def csr_read(self, address: int, value: int, now: int) -> None:
+        """A CSR of the NPU was read in the last cycle of the instruction."""
+        self._completions_read(_CSR_OFFSET[address], value, now, now + 1)
+
     def _committed(self, committed: Committed) -> None:
         if committed.write_status:
             self._bus.watch(committed.submission.descriptor)
@@ -84,12 +90,16 @@ class LatencyProbe:
         elif offset == _TICKET_STATUS:
             if access.value & 0xFF >= _TICKET_DONE:
                 self.stamps.saw_ticket(self._selected, access.arrival - 1, access.end)
-        elif offset == _COMPLETED:
-            if access.value != self._completed:
-                self._completed = access.value
-                self.stamps.saw_all(access.arrival - 1, access.end)
-        elif offset == _IRQ_STATUS and access.value & _DONE_OR_ERROR:
-            self.stamps.saw_all(access.arrival - 1, access.end)
+        else:
+            self._completions_read(offset, access.value, access.arrival - 1, access.end)
+
+    def _completions_read(self, offset: int, value: int, look: int, end: int) -> None:
+        """A register that shows completions was read: it tells something when it has changed."""
+        if offset == _COMPLETED and value != self._completed:
+            self._completed = value
+            self.stamps.saw_all(look, end)
+        elif offset == _IRQ_STATUS and value & _DONE_OR_ERROR:
+            self.stamps.saw_all(look, end)
 
     def _watched(self, load: WatchedLoad) -> None:
         if load.value and load.address % 64 == STATUS_WORD:

@@ -5,9 +5,9 @@ from collections import deque
 from typing import Any
 
 import numpy as np
-from npu_device.events import What
 
 from npu_device.abi.descriptor import WORDS
+from npu_device.events import What
 from pyv_npu.latency.recorder import Committed
 from pyv_npu.latency.submission import Submission
 
