@@ -7,7 +7,7 @@
 | ACCEPT | front end | ticket | cycle at which its fetch began | ring index, or TIGHT |
 | REJECT | front end | 0 | address, register offset or tail that was refused | `Refusal` |
 | STALL | front end | ticket | cycles waited | `Cause` |
-| READY | front end | ticket | 0 | 0 |
+| READY | front end | ticket | 0 | stream |
 | *_BEGIN | engine | ticket | payload bytes | opcode, function << 8 |
 | *_END | engine | ticket | payload bytes | DMA: aligned bytes in DRAM, else 0 |
 | BARRIER_OPEN, BARRIER_CLOSE | front end | of BARRIER, 0 for TBAR | 0 | scope, index of stream or cluster << 4 |

@@ -4,7 +4,7 @@
 |---|---|---|
 | name of an opcode | the engine that worked on it | begin and end of the work |
 | ACCEPT | frontend | start of the fetch, in the queue |
-| STALL | frontend | what held an accepted command back (cause) began and ended |
+| STALL | frontend | what held an accepted command back (its cause) began and ended |
 | BARRIER | frontend | opened, closed |
 | any other event | where it happened | the same cycle twice |
 
@@ -57,6 +57,8 @@ class Timeline:
         """By ticket and scope, the oldest first."""
         self._streams: dict[int, int] = {}
         """Of tickets in flight."""
+        self._stalls: dict[int, list[tuple[Cause, int]]] = {}
+        """By ticket: causes and their cycles, in order, until the command is ready."""
 
     def __enter__(self) -> "Timeline":
         self._rows = csv.writer(self._replacing.__enter__(), lineterminator="\n")
@@ -89,15 +91,24 @@ class Timeline:
         elif what == What.ACCEPT:
             self._row(_Open(where, "ACCEPT", ticket, tile, size), cycle)
         elif what == What.STALL:
-            self._row(_Open(where, "STALL", ticket, tile, cycle - size), cycle, cause=Cause(aux).name)
+            self._stalls.setdefault(ticket, []).append((Cause(aux), size))
         else:
             if what == What.READY:
-                self._streams[ticket] = aux
+                self._ready(where, cycle, ticket, aux)
             codes = _CAUSES.get(what)
             cause = "" if codes is None else codes(aux).name
             self._row(_Open(where, What(what).name, ticket, tile, cycle), cycle, cause=cause)
             if what in (What.DONE, What.ERROR):
                 self._streams.pop(ticket, None)
+
+    def _ready(self, where: str, cycle: int, ticket: int, stream: int) -> None:
+        """All causes are gone now; the last one ended last."""
+        self._streams[ticket] = stream
+        stalls = self._stalls.pop(ticket, [])
+        start = cycle - sum(cycles for _, cycles in stalls)
+        for cause, cycles in stalls:
+            self._row(_Open(where, What.STALL.name, ticket, 0, start), start + cycles, cause=cause.name)
+            start += cycles
 
     def _close_barrier(self, key: tuple[int, int], unopened: _Open, cycle: int) -> None:
         queue = self._barriers.get(key)
