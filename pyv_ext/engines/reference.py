@@ -45,7 +45,7 @@ class _Trapped(NamedTuple):
 
 
 class ReferenceEngine:
-    """Executes the instructions of `hart` on `bus`. The bus must have its memory before the engine is made.
+    """Executes the instructions of `hart` on `bus`. The first memory of the bus is that of the fast path.
 
     `misaligned` allows loads and stores of memory at any address; else they trap.
 
@@ -54,8 +54,8 @@ class ReferenceEngine:
     """
 
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
-        if not bus.rams:
-            raise PyvExtError("the bus has no memory: call add_ram before making an engine")
+        if not bus.rams or bus.rams[0].near:
+            raise PyvExtError("the first memory of the bus must be plain RAM: add_ram it before making an engine")
         self.hart = hart
         self.bus = bus
         self.isa = hart.isa

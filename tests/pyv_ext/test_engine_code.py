@@ -176,7 +176,7 @@ def test_the_first_stop_wins():
 
 def test_an_engine_needs_memory():
     bus = Bus(Clock(), CoreTiming())
-    with pytest.raises(PyvExtError, match="call add_ram before making an engine"):
+    with pytest.raises(PyvExtError, match="must be plain RAM: add_ram it before making an engine"):
         ReferenceEngine(Hart(Isa("rv32i"), CoreTiming()), bus)
 
 
