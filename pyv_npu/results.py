@@ -59,7 +59,7 @@ def run_program(
     `console` gets the UART's bytes as they come; `report` is a folder that gets timeline.csv and latency.csv.
     Raises the errors of `Platform.load`.
     """
-    loaded = program if isinstance(program, Program) else elf.read_elf(find_program(str(program)))
+    loaded = _loaded(program)
     config = replace(config, npu=sized_for(config.npu, boot.requirements(loaded).dram_bytes))
     wall, cpu = time.perf_counter(), time.process_time()
     platform = Platform(config, console=console)
@@ -75,6 +75,13 @@ def run_program(
         write_latency_csv(report / "latency.csv", latency.submissions)
     host = {"wall_s": round(time.perf_counter() - wall, 3), "cpu_s": round(time.process_time() - cpu, 3)}
     return _result(config, loaded, platform, stop, latency, host)
+
+
+def _loaded(program: str | Path | Program) -> Program:
+    """The program, under the name by which it was asked for: results do not depend on where the package is."""
+    if isinstance(program, Program):
+        return program
+    return replace(elf.read_elf(find_program(str(program))), name=str(program))
 
 
 def _result(
@@ -113,7 +120,7 @@ def compare_program(
     report: Path | None = None,
 ) -> CompareResult:
     """Run the same program loose and tight; everything else of `config` stays."""
-    loaded = elf.read_elf(find_program(str(program)))
+    loaded = _loaded(program)
     runs = {
         mode: run_program(
             with_values(config, {"npu.mode": mode}), loaded, args, console, None if report is None else report / mode
