@@ -124,7 +124,7 @@ static void expect_row(const struct row *row)
         }
         *word = (*word & ~edit->mask) | value;
     }
-    npu_write(NPU_REG_IRQ_ACK, NPU_IRQ_ALL);
+    (void)npu_irq_acknowledge(NPU_IRQ_ALL);
     int32_t ticket = npu_submit_prebuilt(&descriptor);
     expect_equal("waiting returns the code", (uint32_t)npu_wait(ticket), (uint32_t)-row->code);
     expect_error_state(row->text, ticket, row->code);

@@ -37,16 +37,17 @@ static uint32_t submission_cost(void)
     return cost;
 }
 
-/* Long commands at the head, then a barrier, then NOPs that pile up behind it. Twice the time that filling takes. */
+/* Long commands at the head, then a barrier, then NOPs that pile up behind it. Four times the time that filling takes. */
 static uint32_t busy_commands(void)
 {
-    return busy_count(2 * submission_cost() * (npu.ring_size + DEVICE_QUEUE + MORE));
+    return busy_count(4 * submission_cost() * (npu.ring_size + DEVICE_QUEUE + MORE));
 }
 
-static void begin(void)
+static struct counters begin(void)
 {
     count = 0;
-    npu_write(NPU_REG_IRQ_ACK, NPU_IRQ_ALL);
+    (void)npu_irq_acknowledge(NPU_IRQ_ALL);
+    return read_counters();
 }
 
 static void keep(int32_t ticket)
@@ -82,87 +83,114 @@ static void account(const struct counters *before, uint32_t rejected)
 
 /* -- tight ------------------------------------------------------------------------------------------------------- */
 
-/* Fill the device queue by single attempts until one is refused (policy retry). */
-static void fill(uint32_t busy_count_needed)
+/* What single attempts on the full queue returned. Printing takes time in which the queue empties: it comes last. */
+static struct {
+    int32_t refused; /* the attempt that found the queue full, policy retry */
+    uint32_t depth, status_before, status_after;
+    int32_t returned[MORE];
+    uint32_t mcause[MORE], mtval[MORE];
+    uint32_t traps, stalled;
+} seen;
+
+/* Fill the device queue by single attempts until one is refused (policy retry), then try MORE times under `policy`. */
+static void attempt(uint32_t needed, uint32_t policy)
 {
+    int32_t ticket;
     npu_full_policy(NPU_FULL_RETRY);
+    (void)npu_read(NPU_REG_CTRL);
     for (;;) {
-        const struct npu_descriptor *next = count < busy_count_needed ? &busy : count == busy_count_needed ? &barrier : &nop;
-        int32_t ticket = npu_enqcmd_t(next, 0);
+        ticket = npu_enqcmd_t(count < needed ? &busy : count == needed ? &barrier : &nop, 0);
         if (ticket <= 0 || count == TICKETS - MORE) {
-            expect_equal("the attempt on a full queue", (uint32_t)ticket, (uint32_t)-NPU_EBUSY);
             break;
         }
         keep(ticket);
     }
-    expect_equal("queue depth", npu_counter(QUEUE_DEPTH), npu.ring_size);
-    expect_equal("SPACE while the queue is full", status() & NPU_IRQ_SPACE_MASK, 0);
+    seen.refused = ticket;
+    npu_full_policy(policy);
+    seen.depth = npu_counter(QUEUE_DEPTH);
+    seen.status_before = status();
+    trap_record_start();
+    uint32_t start = cycles();
+    for (uint32_t i = 0; i < MORE; i++) {
+        seen.returned[i] = npu_enqcmd_t(&nop, 0);
+        seen.mcause[i] = trap_record.cause;
+        seen.mtval[i] = trap_record.mtval;
+    }
+    seen.stalled = cycles() - start;
+    seen.traps = trap_record.count;
+    trap_record_stop();
+    seen.status_after = status();
+    expect_equal("the attempt that found it full", (uint32_t)seen.refused, (uint32_t)-NPU_EBUSY);
+    expect_equal("queue depth", seen.depth, npu.ring_size);
+    expect_equal("IRQ_STATUS before", seen.status_before, 0);
+}
+
+static void expect_returned(int32_t wanted)
+{
+    uint32_t wrong = 0;
+    for (uint32_t i = 0; i < MORE; i++) {
+        wrong += seen.returned[i] != wanted;
+    }
+    print("attempts on the full queue return %d\n", (int)seen.returned[0]);
+    expect_equal("attempts that returned something else", wrong, 0);
 }
 
 static void policy_retry(uint32_t needed)
 {
     print("-- policy retry\n");
-    begin();
-    struct counters before = read_counters();
-    fill(needed);
-    for (uint32_t i = 1; i < MORE; i++) {
-        expect_equal("another attempt", (uint32_t)npu_enqcmd_t(&nop, 0), (uint32_t)-NPU_EBUSY);
-    }
-    account(&before, MORE);
-    expect_equal("IRQ_STATUS: SPACE", status(), NPU_IRQ_SPACE_MASK);
+    struct counters before = begin();
+    attempt(needed, NPU_FULL_RETRY);
+    expect_returned(-NPU_EBUSY);
+    expect_equal("traps", seen.traps, 0);
+    expect_equal("IRQ_STATUS while it is full", seen.status_after, 0);
+    account(&before, 1 + MORE);
+    expect_equal("IRQ_STATUS later", status(), NPU_IRQ_SPACE_MASK);
 }
 
 static void policy_stall(uint32_t needed)
 {
     print("-- policy stall\n");
-    begin();
-    struct counters before = read_counters();
-    fill(needed);
-    npu_full_policy(NPU_FULL_STALL);
-    uint32_t start = cycles();
+    struct counters before = begin();
+    attempt(needed, NPU_FULL_STALL);
+    uint32_t refused = 0;
     for (uint32_t i = 0; i < MORE; i++) {
-        int32_t ticket = npu_enqcmd_t(&nop, 0);
-        expect_true("a stalled attempt is accepted", ticket > 0);
-        keep(ticket);
-        if (i == 0) {
-            print("stalled for %u cycles\n", (unsigned)(cycles() - start));
-        }
+        refused += seen.returned[i] <= 0;
+        keep(seen.returned[i]);
     }
+    print("attempts on the full queue return %d and so on, after %u cycles\n", (int)seen.returned[0],
+          (unsigned)seen.stalled);
+    expect_equal("attempts that were refused", refused, 0);
+    expect_equal("traps", seen.traps, 0);
     account(&before, 1);
-    expect_equal("IRQ_STATUS: SPACE", status(), NPU_IRQ_SPACE_MASK);
+    expect_equal("IRQ_STATUS later", status(), NPU_IRQ_SPACE_MASK);
 }
 
 static void policy_trap(uint32_t needed)
 {
     print("-- policy trap\n");
-    begin();
-    struct counters before = read_counters();
-    fill(needed);
-    npu_full_policy(NPU_FULL_TRAP);
-    trap_record_start();
-    for (uint32_t i = 1; i < MORE; i++) {
-        (void)npu_enqcmd_t(&nop, 0);
-        expect_equal("traps", trap_record.count, i);
-        expect_equal("mcause", trap_record.cause, NPU_TRAP_QUEUE_FULL);
-        expect_equal("mtval is rs1", trap_record.mtval, (uint32_t)(uintptr_t)&nop);
+    struct counters before = begin();
+    attempt(needed, NPU_FULL_TRAP);
+    uint32_t wrong = 0;
+    for (uint32_t i = 0; i < MORE; i++) {
+        wrong += seen.mcause[i] != NPU_TRAP_QUEUE_FULL || seen.mtval[i] != (uint32_t)(uintptr_t)&nop;
     }
-    trap_record_stop();
-    account(&before, MORE);
+    print("attempts on the full queue trap: mcause %u, mtval 0x%08x\n", (unsigned)seen.mcause[0],
+          (unsigned)seen.mtval[0]);
+    expect_equal("traps", seen.traps, MORE);
+    expect_equal("traps with another cause or mtval", wrong, 0);
+    account(&before, 1 + MORE);
 }
 
 static void policy_drop(uint32_t needed)
 {
     print("-- policy drop\n");
-    begin();
-    struct counters before = read_counters();
-    fill(needed);
-    npu_full_policy(NPU_FULL_DROP);
-    expect_equal("DROPPED before", status() & NPU_IRQ_DROPPED_MASK, 0);
-    for (uint32_t i = 1; i < MORE; i++) {
-        expect_equal("a dropped attempt returns", (uint32_t)npu_enqcmd_t(&nop, 0), 0);
-    }
-    expect_equal("DROPPED after", status() & NPU_IRQ_DROPPED_MASK, NPU_IRQ_DROPPED_MASK);
-    account(&before, MORE);
+    struct counters before = begin();
+    attempt(needed, NPU_FULL_DROP);
+    expect_returned(0);
+    expect_equal("traps", seen.traps, 0);
+    expect_equal("IRQ_STATUS while it is full", seen.status_after, NPU_IRQ_DROPPED_MASK);
+    account(&before, 1 + MORE);
+    expect_equal("IRQ_STATUS.DROPPED later", status() & NPU_IRQ_DROPPED_MASK, NPU_IRQ_DROPPED_MASK);
 }
 
 /* -- loose ------------------------------------------------------------------------------------------------------- */
@@ -170,8 +198,7 @@ static void policy_drop(uint32_t needed)
 static void ring_full(uint32_t needed)
 {
     print("-- ring of %u\n", (unsigned)npu.ring_size);
-    begin();
-    struct counters before = read_counters();
+    struct counters before = begin();
     uint32_t total = needed + npu.ring_size + DEVICE_QUEUE + MORE, full = 0, waited = 0;
     for (uint32_t i = 0; i < total; i++) {
         if (npu.tail == npu.limit) { /* the driver is going to look at HEAD */

@@ -87,8 +87,7 @@ static void burst(uint32_t n)
 static void without_flag(uint32_t n)
 {
     begin();
-    npu_write(NPU_REG_IRQ_ACK, NPU_IRQ_ALL);
-    (void)npu_read(NPU_REG_IRQ_STATUS);
+    (void)npu_irq_acknowledge(NPU_IRQ_ALL);
     interrupts_on();
     for (uint32_t i = 0; i < n; i++) {
         submit(0);

@@ -5,9 +5,9 @@
 #include "runtime.h"
 
 /* Scratchpad that they use, from its start: a program with NPU_NEEDS_SPM(BUSY_SPM) has room for it. */
-#define BUSY_SPM 0x90000
+#define BUSY_SPM 0x100000
 
-/* Such a command. Each waits for the one before, since all have one result: k of them take k times as long. */
+/* Such a command. Each waits for the one before, since all write the same bytes: k of them take k times as long. */
 void busy_descriptor(struct npu_descriptor *descriptor);
 
 /* How many take at least `wanted` cycles. The first call runs one to find out. */

@@ -109,6 +109,10 @@ NPU_INLINE void npu_barrier(const uint32_t scope, const uint32_t stream)
 void npu_irq_enable(uint32_t mask, void (*scan)(void));
 void npu_irq_disable(void);
 
+/* Clear causes in IRQ_STATUS and return what is left. The write is posted: reading back makes sure that it has arrived,
+   else it could clear a later event, or leave the line up. Tight mode uses the CSRs. */
+uint32_t npu_irq_acknowledge(uint32_t mask);
+
 /* -- registers -------------------------------------------------------------------------------------------------- */
 
 NPU_INLINE uint32_t npu_read(uint32_t reg)

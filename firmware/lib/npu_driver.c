@@ -62,7 +62,10 @@ void npu_full_policy(uint32_t policy)
 /* Whether a ticket that the device does not know is one of ours on its way through the ring. */
 static bool on_its_way(int32_t ticket)
 {
-    uint32_t age = (npu.tail - (uint32_t)ticket) & INT32_MAX;
+    uint32_t age = npu.tail - (uint32_t)ticket;
+    if (npu.tail > INT32_MAX) { /* tickets wrap at 2^31, the tail does not */
+        age &= INT32_MAX;
+    }
     return !npu.tight && ticket > 0 && age < HISTORY;
 }
 

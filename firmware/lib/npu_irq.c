@@ -1,7 +1,6 @@
 /* Interrupts of the NPU, in the order of specification 20: acknowledge, read back, scan tickets, return.
 
-   Acknowledging before the scan loses nothing: a command that completes during the scan raises its bit again. Reading
-   IRQ_STATUS back makes sure that the posted acknowledgement has arrived, else the line would still be up at mret. */
+   Acknowledging before the scan loses nothing: a command that completes during the scan raises its bit again. */
 #include "npu_driver.h"
 #include "runtime.h"
 #include "trap.h"
@@ -24,17 +23,19 @@ static void scan(void)
     }
 }
 
-static void handle_loose(void)
+uint32_t npu_irq_acknowledge(uint32_t mask)
 {
-    npu_write(NPU_REG_IRQ_ACK, enabled);
-    (void)npu_read(NPU_REG_IRQ_STATUS);
-    scan();
+    if (npu.tight) {
+        NPU_CSR_WRITE(NPU_CSR_IRQ_ACK, mask);
+        return NPU_CSR_READ(NPU_CSR_IRQ_STATUS);
+    }
+    npu_write(NPU_REG_IRQ_ACK, mask);
+    return npu_read(NPU_REG_IRQ_STATUS);
 }
 
-static void handle_tight(void)
+static void handle(void)
 {
-    NPU_CSR_WRITE(NPU_CSR_IRQ_ACK, enabled);
-    (void)NPU_CSR_READ(NPU_CSR_IRQ_STATUS);
+    (void)npu_irq_acknowledge(enabled);
     scan();
 }
 
@@ -42,7 +43,7 @@ static void handle_plic(void)
 {
     uint32_t source = mmio_read32(NPU_MAP_PLIC_BASE + PLIC_CLAIM);
     if (source == NPU_PLIC_SOURCE_NPU) {
-        (npu.tight ? handle_tight : handle_loose)();
+        handle();
     }
     mmio_write32(NPU_MAP_PLIC_BASE + PLIC_CLAIM, source);
     (void)mmio_read32(NPU_MAP_PLIC_BASE + PLIC_THRESHOLD); /* the posted completion has arrived */
@@ -52,7 +53,7 @@ void npu_irq_enable(uint32_t mask, void (*scan_function)(void))
 {
     enabled = mask;
     scan_tickets = scan_function;
-    npu_write(NPU_REG_IRQ_ACK, NPU_IRQ_ALL);
+    (void)npu_irq_acknowledge(NPU_IRQ_ALL);
     npu_write(NPU_REG_IRQ_MASK, mask);
     if (arg_plic() != 0) {
         mmio_write32(NPU_MAP_PLIC_BASE + PLIC_PRIORITY + 4 * NPU_PLIC_SOURCE_NPU, 1);
@@ -60,7 +61,7 @@ void npu_irq_enable(uint32_t mask, void (*scan_function)(void))
         mmio_write32(NPU_MAP_PLIC_BASE + PLIC_ENABLE, 1u << NPU_PLIC_SOURCE_NPU);
         trap_on_interrupt(TRAP_EXTERNAL, handle_plic);
     } else {
-        trap_on_interrupt(TRAP_EXTERNAL, npu.tight ? handle_tight : handle_loose);
+        trap_on_interrupt(TRAP_EXTERNAL, handle);
     }
 }
 
