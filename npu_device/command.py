@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from npu_device.hazards import Range
     from npu_device.kernels import Result
 
+Place = tuple[Kind, int, int]
+"""(kind, cluster, index + 1 within the cluster or 0 for any)."""
+
 
 @dataclass(slots=True, eq=False)
 class Command:
@@ -62,6 +65,8 @@ class Command:
     ranges_read: "list[Range]" = field(default_factory=list)
     ranges_written: "list[Range]" = field(default_factory=list)
     epochs: "tuple[Epoch, ...]" = ()
+    place: Place | None = None
+    """Which units may execute it."""
     unit: int = FRONTEND
     """Code of the unit that executes it."""
     ended: bool = False

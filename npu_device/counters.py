@@ -9,6 +9,7 @@ from npu_device.scheduler import unit_counts
 
 _BEGINS = frozenset((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN))
 _ENDS = frozenset((What.DMA_END, What.TE_END, What.VE_END))
+_COUNTED = _BEGINS | _ENDS | {What.ACCEPT, What.DONE, What.ERROR, What.STALL, What.REJECT}
 
 
 class Counters:
@@ -82,6 +83,8 @@ class Counters:
     def observe(self, cycle: int, unit: int, what: int, ticket: int, size: int, aux: int) -> None:
         """One event; a listener of the EventStream."""
         self.cycle = cycle
+        if what not in _COUNTED:
+            return
         if what in _BEGINS:
             self.depth -= 1
             self._running[unit] = (ticket, cycle, aux & 0xFF)

@@ -3,22 +3,20 @@
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, EXTENDED_WORDS, Descriptor
 from npu_device.abi.errors import NpuDeviceError, TicketError
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
-from npu_device.abi.opcodes import BITS, FUNCTIONS, DataType, Eltwise, Opcode
+from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
 from npu_device.accumulators import Accumulators
 from npu_device.command import Command
 from npu_device.config import NpuConfig
 from npu_device.descriptor_error import DescriptorError
 from npu_device.events import Kind
 from npu_device.memory import Memory
-from npu_device.operands import INTEGERS, Matrix
+from npu_device.operands import ELEMENT_BYTES, INTEGERS, Matrix
 from npu_device.operations import OPERATIONS, Operands, Operation, holds
 from npu_device.scheduler import unit_counts
 
 _OPCODES = {int(opcode): opcode for opcode in Opcode}
 _FUNCTION_VALUES = {opcode: frozenset(int(member) for member in kind) for opcode, kind in FUNCTIONS.items()}
 _NO_FUNCTION = frozenset((0,))
-_OPTIONS = ("accumulate", "in1_nk")
-_TYPE_FIELDS = ("type_in0", "type_in1", "type_out", "type_kv")
 _LAST_TYPE = max(DataType)
 _MASK_BITS = 8
 _EXT_RESERVED = next(word for word in EXTENDED_WORDS if word.name == "ext_reserved")
@@ -93,8 +91,8 @@ class Decoder:
             raise DescriptorError(TicketError.CLUSTER, f"cluster {d.cluster} of {self._clusters}")
         if d.function not in _FUNCTION_VALUES.get(opcode, _NO_FUNCTION):
             raise DescriptorError(TicketError.FUNCTION, f"{opcode.name} has no function {d.function}")
-        for option in _OPTIONS:
-            if getattr(d, option) and option not in operation.options:
+        for option, value in (("accumulate", d.accumulate), ("in1_nk", d.in1_nk)):
+            if value and option not in operation.options:
                 raise DescriptorError(TicketError.RESERVED, f"flag {option} means nothing for {opcode.name}")
         units = 0 if operation.kind is None else self._units[operation.kind]
         if d.affinity > units:
@@ -102,9 +100,9 @@ class Decoder:
             raise DescriptorError(TicketError.AFFINITY, f"engine {d.affinity - 1}, {opcode.name} has {kind}")
         if d.bank_mask and not self._banks_of[d.bank_mask]:
             raise DescriptorError(TicketError.BANK_MASK, f"mask {d.bank_mask:#04x}")
-        for name in _TYPE_FIELDS:
-            if getattr(d, name) > _LAST_TYPE:
-                raise DescriptorError(TicketError.DATA_TYPE, f"{name} {getattr(d, name)} does not exist")
+        last = max(d.type_in0, d.type_in1, d.type_out, d.type_kv)
+        if last > _LAST_TYPE:
+            raise DescriptorError(TicketError.DATA_TYPE, f"type {last} does not exist")
 
     def _extended(self, d: Descriptor, opcode: Opcode, operation: Operation) -> None:
         """The macro form: its block is checked as far as all operations share it, then it is not executed."""
@@ -122,7 +120,10 @@ class Decoder:
         raise DescriptorError(TicketError.UNSUPPORTED, f"{opcode.name} in macro form")
 
     def _in_spm(self, address: int, size: int) -> bool:
-        return any(base < address + size and address < base + self._spm_size for base in self._spm)
+        for base in self._spm:  # noqa: SIM110 - called for each operand, a generator would double its cost
+            if base < address + size and address < base + self._spm_size:
+                return True
+        return False
 
     def _place(self, d: Descriptor, operation: Operation, operands: Operands) -> None:
         in_dram = operation.in_dram
@@ -135,7 +136,7 @@ class Decoder:
     def _check(self, d: Descriptor, name: str, matrix: Matrix, in_dram: bool) -> None:
         region = matrix.region
         address, end = region.address, region.end
-        element = max(1, BITS[matrix.kind] // 8)
+        element = ELEMENT_BYTES[matrix.kind]
         if address % element or region.stride % element:
             raise DescriptorError(TicketError.MISALIGNED, f"{name} {address:#x} in rows of {region.stride:#x}")
         base = self._spm[d.cluster]

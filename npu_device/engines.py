@@ -45,14 +45,15 @@ class AnalyticEngines:
         assert kind is not None
         aux = command.opcode | command.descriptor.function << 8
         self._events.emit(cycle, command.unit, BEGIN[kind], command.ticket, 0, payload(command), aux)
-        self._timeline.at(cycle + self._timing.duration(command), Phase.END, self._end, command)
+        traffic = self._timing.dram_traffic(command)
+        self._timeline.at(cycle + self._timing.duration(command, traffic), Phase.END, self._end, (command, traffic[0]))
 
     def reset(self) -> None:
         pass
 
-    def _end(self, cycle: int, command: Command) -> None:
+    def _end(self, cycle: int, ending: tuple[Command, int]) -> None:
+        command, aligned = ending
         assert command.kind is not None
-        aligned, _ = self._timing.dram_traffic(command)
         self._events.emit(
             cycle, command.unit, END[command.kind], command.ticket, 0, payload(command), aligned & 0xFFFF_FFFF
         )

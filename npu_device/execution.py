@@ -54,6 +54,8 @@ class Execution:
     def accept(self, cycle: int, command: Command) -> None:
         """A valid command, with ticket and number, takes its reserved place in the queue."""
         command.accepted = command.hazards_clear = command.gates_clear = cycle
+        if command.kind is not None:
+            command.place = (command.kind, command.descriptor.cluster, command.affinity)
         self._queue.enter(command)
         stream = self._streams[command.stream]
         command.oldest = not stream
@@ -119,7 +121,7 @@ class Execution:
             self._events.emit(cycle, FRONTEND, What.STALL, command.ticket, 0, hazard, Cause.HAZARD)
         if barrier > 0:
             self._events.emit(cycle, FRONTEND, What.STALL, command.ticket, 0, barrier, Cause.BARRIER)
-        self._events.emit(cycle, FRONTEND, What.READY, command.ticket)
+        self._events.emit(cycle, FRONTEND, What.READY, command.ticket, aux=command.stream)
         self._start.request(cycle)
 
     # -- start -------------------------------------------------------------------------------------------------
@@ -129,8 +131,8 @@ class Execution:
             choice = self._scheduler.choose(self._queue.waiting)
             if choice is None:
                 return
-            place, unit = choice
-            command = self._queue.leave(cycle, place)
+            index, unit = choice
+            command = self._queue.leave(cycle, index)
             self._tickets.start(command.ticket)
             if unit is None:
                 self._ended(cycle, command)

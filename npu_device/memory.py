@@ -39,7 +39,10 @@ class Memory:
 
     def holds(self, address: int, size: int) -> bool:
         """Whether all of `size` bytes at `address` lie in one region."""
-        return any(window.base <= address and address + size <= window.end for window in self._windows)
+        for window in self._windows:  # noqa: SIM110 - called for each operand, a generator would double its cost
+            if window.base <= address and address + size <= window.end:
+                return True
+        return False
 
     def rows(self, region: Region) -> Bytes:
         """A view, shape (rows, row_bytes). NpuDeviceError outside memory."""

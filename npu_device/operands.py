@@ -9,6 +9,9 @@ FLOATS = (DataType.FP32, DataType.FP16, DataType.BF16, DataType.E4M3FN, DataType
 INTEGERS = (DataType.INT32, DataType.INT8, DataType.UINT8, DataType.INT4, DataType.UINT4, DataType.INT2)
 TYPES = FLOATS + INTEGERS
 
+ELEMENT_BYTES = {kind: max(1, BITS[kind] // 8) for kind in TYPES}
+"""What an address of such elements must be a multiple of."""
+
 
 def row_bytes(columns: int, kind: DataType) -> int:
     """Bytes of one row; rows of elements below 8 bits are padded to a byte."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from npu_device.command import Command
+from npu_device.command import Command, Place
 from npu_device.config import NpuConfig
 from npu_device.events import Kind, unit_code
 
@@ -37,15 +37,13 @@ class Units:
         """Unit codes of a kind in all clusters."""
         return [unit_code(kind, index) for index in range(len(self._free[kind]))]
 
-    def find(self, command: Command) -> int | None:
-        """The lowest free unit that may execute `command`: its code, or None."""
-        kind = command.kind
-        if kind is None:
-            return None
+    def find(self, place: Place) -> int | None:
+        """The lowest free unit of those that `place` names: its code, or None."""
+        kind, cluster, affinity = place
         count, free = self._counts[kind], self._free[kind]
-        first = command.descriptor.cluster * count
-        if command.affinity:
-            index = first + command.affinity - 1
+        first = cluster * count
+        if affinity:
+            index = first + affinity - 1
             return unit_code(kind, index) if free[index] else None
         for index in range(first, first + count):
             if free[index]:
@@ -68,23 +66,28 @@ class Scheduler:
         self._units = units
 
     def choose(self, waiting: Sequence[Command]) -> tuple[int, int | None] | None:
-        """(place in `waiting`, unit code) of the command to start now; unit None for one that needs none.
+        """(index in `waiting`, unit code) of the command to start now; unit None for one that needs none.
 
         None: nothing can start.
         """
         best: tuple[int, int | None] | None = None
         best_key: tuple[int, ...] = ()
-        for place, command in enumerate(islice(waiting, self._window)):
+        free: dict[Place, int | None] = {}
+        for index, command in enumerate(islice(waiting, self._window)):
             if command.hazards or command.gates:
                 continue
-            if command.kind is None:
+            place = command.place
+            if place is None:
                 if command.oldest:
-                    return place, None
+                    return index, None
                 continue
-            unit = self._units.find(command)
+            if place in free:
+                unit = free[place]
+            else:
+                unit = free[place] = self._units.find(place)
             if unit is None:
                 continue
             key = self._key(command)
             if best is None or key < best_key:
-                best, best_key = (place, unit), key
+                best, best_key = (index, unit), key
         return best

@@ -80,6 +80,7 @@ class Timing:
             Fraction(config.noc.bytes_per_second) / clock,
         )
         """Bytes per NPU cycle of a lone transfer: the slowest of channel, DRAM and NoC."""
+        self._dma_latency = config.dram.latency + config.noc.latency
         macs = config.te.rows * config.te.columns
         self._gemm_rate = {(w, a): gemm_rate(macs, w, a) for w in SPEED for a in SPEED}
         self._vector_rate = {a: vector_rate(config.ve.lanes, a) for a in SPEED}
@@ -98,13 +99,10 @@ class Timing:
             return 0, 0
         return transfer_size(region, self._config.dma.alignment, self._config.dma.bus_width_bytes)
 
-    def duration(self, command: Command) -> int:
-        """Core cycles from start to end on a free unit; 0 for a command that needs no unit."""
-        if command.kind is None:
-            return 0
+    def duration(self, command: Command, traffic: tuple[int, int]) -> int:
+        """Core cycles, at least 1, from start to end on a unit; `traffic` as `dram_traffic` gives it."""
         if command.kind is Kind.DMA:
-            latency = self._config.dram.latency + self._config.noc.latency
-            cycles = dma_cycles(*self.dram_traffic(command), self.dma_rate, latency)
+            cycles = dma_cycles(*traffic, self.dma_rate, self._dma_latency)
         elif command.kind is Kind.TE:
             cycles = self._gemm(command)
         else:

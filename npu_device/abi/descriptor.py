@@ -1,7 +1,6 @@
 """The 64-byte kernel descriptor and its 128-byte extension (specification 20, "Descriptor")."""
 
 import struct
-from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, Self
 
 from npu_device.abi.errors import AbiError
@@ -139,8 +138,7 @@ _STRUCT = struct.Struct("<2I3Q8I")
 _SPLIT = {name: tuple(p for p in PARTS if p.word == name) for name in ("op", "flags", "quant")}
 
 
-@dataclass(frozen=True)
-class Descriptor:
+class Descriptor(NamedTuple):
     """One command, every part by its name. All values are unsigned."""
 
     opcode: int = 0
@@ -200,7 +198,7 @@ class Descriptor:
 
     def with_(self, **changes: int) -> Self:
         """A copy with some parts changed."""
-        return replace(self, **changes)
+        return self._replace(**changes)
 
 
 def _fit(name: str, value: int, width: int) -> int:
@@ -209,11 +207,11 @@ def _fit(name: str, value: int, width: int) -> int:
     return value
 
 
-def _check_dataclass() -> None:
+def _check_order() -> None:
     order = []
     for word in WORDS:
         order += [p.name for p in _SPLIT[word.name]] if word.name in _SPLIT else [word.name]
-    if [f.name for f in fields(Descriptor)] != order:
+    if list(Descriptor._fields) != order:
         raise AbiError("Descriptor's attributes must follow the order of WORDS and PARTS")
 
 
@@ -222,4 +220,4 @@ check_layout(EXTENDED_WORDS, EXTENDED_SIZE)
 check_layout(CONV2D_WORDS, 120, 88)
 check_layout(ATTN_WORDS, EXTENDED_SIZE, 88)
 check_parts(PARTS, WORDS)
-_check_dataclass()
+_check_order()
