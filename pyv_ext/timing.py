@@ -17,7 +17,7 @@ class CoreTiming:
     """Costs in core cycles. The defaults are the cycle contract of preset `pyv` (specification 30)."""
 
     alu: int = _cycles("register and immediate arithmetic, lui, auipc", 1)
-    mul: int = _cycles("mul, mulh, mulhsu, mulhu", 1)
+    mul: int = _cycles("mul, mulh, mulhsu, mulhu, clmul, clmulh, clmulr", 1)
     div: int = _cycles("div, divu, rem, remu", 1)
     load: int = _cycles("load from RAM", 1)
     store: int = _cycles("store to RAM", 1)

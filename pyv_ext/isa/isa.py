@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from pyv_ext.errors import PyvExtError
-from pyv_ext.isa import a, c, formats, m, privileged, rv32i, text, zba, zbb, zbs, zicbom, zicsr, zifencei
+from pyv_ext.isa import a, c, formats, m, privileged, rv32i, text, zba, zbb, zbc, zbs, zicbom, zicsr, zifencei
 from pyv_ext.isa.row import Instruction, Kind, Row
 from pyv_ext.protocols import CustomInstruction
 
@@ -20,6 +20,7 @@ EXTENSIONS: dict[str, tuple[Row, ...]] = {
     "zifencei": zifencei.ROWS,
     "zba": zba.ROWS,
     "zbb": zbb.ROWS,
+    "zbc": zbc.ROWS,
     "zbs": zbs.ROWS,
     "zicbom": zicbom.ROWS,
 }

@@ -12,8 +12,8 @@ from pyv_ext.stop import Stop, StopReason
 
 pytestmark = pytest.mark.skipif(bool(RISCV_TESTS.missing), reason=RISCV_TESTS.missing)
 
-ISA = "rv32imacu_zicsr_zifencei_zba_zbb_zbs"
-SUITES = ("ui", "um", "ua", "uc", "mi", "uzba", "uzbb", "uzbs")
+ISA = "rv32imacu_zicsr_zifencei_zba_zbb_zbc_zbs"
+SUITES = ("ui", "um", "ua", "uc", "mi", "uzba", "uzbb", "uzbc", "uzbs")
 MARCH = "rv32g"
 """What the suite's own Makefile compiles with; the bit-manipulation suites add theirs."""
 NEEDS_MISALIGNED = {"rv32ui-p-ma_data"}

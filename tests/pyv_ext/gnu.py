@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-MARCH = "rv32imac_zicsr_zifencei_zba_zbb_zbs_zicbom"
+MARCH = "rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"
 ORIGIN = 0x10_0000
 PREFIX = "riscv64-unknown-elf-"
 

@@ -18,7 +18,7 @@ HANDLER = RAM + 0x400
 DATA = RAM + 0x4000
 PORT = 0x4000_0000
 LINES = 0x4100_0000
-FULL = "rv32imac_zicsr_zifencei_zba_zbb_zbs_zicbom"
+FULL = "rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"
 
 
 def assemble(isa: Isa, text: str, origin: int = RAM) -> bytes:

@@ -9,7 +9,7 @@ from pyv_ext.isa import Isa, Kind
 from pyv_ext.isa.bits import Bits
 from pyv_ext.protocols import CustomInstruction
 
-FULL = "rv32imac_zicsr_zifencei_zba_zbb_zbs_zicbom"
+FULL = "rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"
 
 
 def custom(name="mac", match=0x5C00000B, mask=0xFE00707F, syntax="rd,rs1,rs2"):
@@ -22,7 +22,7 @@ def custom(name="mac", match=0x5C00000B, mask=0xFE00707F, syntax="rd,rs1,rs2"):
         ("rv32i", 0x4000_0100),
         ("rv32im_zicsr_zifencei", 0x4000_1100),
         ("RV32IMAC_Zicsr", 0x4000_1105),
-        ("rv32imacu_zicsr_zifencei_zba_zbb_zbs", 0x4010_1105),
+        ("rv32imacu_zicsr_zifencei_zba_zbb_zbc_zbs", 0x4010_1105),
     ],
 )
 def test_misa_has_a_bit_for_each_letter(name, misa):

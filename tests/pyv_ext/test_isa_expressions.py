@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyv_ext.isa import EXTENSIONS, Isa, Kind
 from pyv_ext.isa.expressions import OPERANDS, constants, evaluator, functions, operands, parse, python_source
 
-ISA = Isa("rv32imac_zicsr_zifencei_zba_zbb_zbs")
+ISA = Isa("rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs")
 ROWS = [row for row in ISA.rows if row.expr]
 SECOND = 1 << 32
 
@@ -66,6 +66,11 @@ def differ(p, q):
     return "1" if p != q else "0"
 
 
+def carry_less(a, b):
+    """The 63 coefficients of a product of polynomials over GF(2)."""
+    return "".join(str(n % 2) for n in np.convolve([int(p) for p in bits(a)], [int(q) for q in bits(b)]))
+
+
 MEANINGS = {
     "add": lambda a, b: unsigned(a + b),
     "sub": lambda a, b: unsigned(a - b),
@@ -108,6 +113,9 @@ MEANINGS = {
     "bclr": lambda a, b: with_bit(a, b, "0"),
     "bset": lambda a, b: with_bit(a, b, "1"),
     "binv": lambda a, b: with_bit(a, b, flip(bits(a)[31 - b % 32])),
+    "clmul": lambda a, b: int(carry_less(a, b)[-32:], 2),
+    "clmulh": lambda a, b: int(carry_less(a, b)[:-32], 2),
+    "clmulr": lambda a, b: int(carry_less(a, b)[:-31], 2),
     "bext": lambda a, b: int(bits(a)[31 - b % 32]),
     "lui": lambda a, b: b,
     "beq": lambda a, b: bits(a) == bits(b),
