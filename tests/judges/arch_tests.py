@@ -1,0 +1,140 @@
+"""The programs of a riscv-arch-test checkout that a hart must pass, and the signature that each must leave.
+
+Releases up to 2.x carry signatures made by the reference models. Later ones leave these to the user, so QEMU runs
+the same executable; it performs misaligned accesses, hence the variant of a program that wants them to trap has a
+judge in a 2.x checkout only (branch old-framework-2.x).
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from checkouts import RISCV_ARCH_TEST, build
+from qemu import Qemu
+
+from pyv_ext.elf import Program
+
+GROUPS = ("I", "M", "A", "C", "B", "Zifencei", "privilege")
+MODEL = Path(__file__).parent / "arch_model"
+_MISALIGNED = "hw_data_misaligned_support"
+_RELATIVE_MTVAL = "-DSET_REL_TVAL_MSK=0xB0F3"
+"""The suite's list of causes whose mtval is an address, without breakpoints: QEMU 7.2 leaves 0 there, which the
+privileged manual permits, and we the pc. 2.x has no such list; its references hold the pc."""
+_EXTENSIONS = ("zicsr", "zifencei", "zba", "zbb", "zbc", "zbs")
+
+
+class Setup(NamedTuple):
+    """The hart on which a program runs."""
+
+    compressed: bool
+    misaligned: bool
+
+    @property
+    def isa(self) -> str:
+        return "_".join((f"rv32ima{'c' if self.compressed else ''}u", *_EXTENSIONS))
+
+    def fits(self, condition: str) -> bool:
+        """Whether a condition of RVTEST_CASE holds, such as "ISA:=regex(.*I.*C.*)"."""
+        name, _, value = condition.strip().partition(":=")
+        if name == _MISALIGNED:
+            return value == str(self.misaligned)
+        pattern = re.fullmatch(r"regex\((.*)\)", value)
+        if name != "ISA" or pattern is None:
+            raise ValueError(f"unknown condition {condition!r}")
+        extensions = "_".join(name.capitalize() for name in _EXTENSIONS)
+        return re.match(pattern[1], f"RV32IMA{'C' if self.compressed else ''}U{extensions}") is not None
+
+
+class ArchTest(NamedTuple):
+    """One program on one set-up."""
+
+    source: Path
+    setup: Setup
+
+    @property
+    def name(self) -> str:
+        allowed = "-misaligned" if self.setup.misaligned else ""
+        return f"{self.source.parent.parent.name}/{self.source.stem}{allowed}"
+
+    def march(self) -> str:
+        """The compiler's name of what the program says it needs."""
+        needed = re.search(r'RVTEST_ISA\("RV32([A-Y]+)([^",]*)', self.source.read_text())
+        assert needed, f"{self.source} has no RVTEST_ISA"
+        named = {extension.lower() for extension in re.findall(r"Z[a-z]+", needed[2])} | {"zicsr", "zifencei"}
+        return "_".join((f"rv32{needed[1].lower()}", *sorted(named)))
+
+    def build(self, folder: Path) -> Path:
+        env = self.source.parents[3] / "env"
+        target = folder / self.name.replace("/", "-")
+        flags = ("-DXLEN=32", _RELATIVE_MTVAL, *self._defined())
+        return build(self.source, target, self.march(), (MODEL, env), MODEL / "link.ld", *flags)
+
+    def _defined(self) -> list[str]:
+        return [f"-D{name}" for case in _cases(self.source) if case.fits(self.setup) for name in case.defines]
+
+    @property
+    def traps_misaligned(self) -> bool:
+        """Whether the program is about misaligned accesses and its hart refuses them."""
+        return _asks_about_misaligned(_cases(self.source)) and not self.setup.misaligned
+
+    @property
+    def reference(self) -> Path | None:
+        """The signature that the suite itself carries."""
+        path = self.source.parent.parent / "references" / f"{self.source.stem}.reference_output"
+        return path if path.is_file() else None
+
+
+class _Case(NamedTuple):
+    """One RVTEST_CASE: under which conditions it takes part, and what it then defines."""
+
+    conditions: tuple[str, ...]
+    defines: tuple[str, ...]
+
+    def fits(self, setup: Setup) -> bool:
+        return all(map(setup.fits, self.conditions))
+
+
+def _cases(source: Path) -> list[_Case]:
+    cases = []
+    for text in re.findall(r'^\s*RVTEST_CASE\([^"]*"([^"]*)"', source.read_text(), re.MULTILINE):
+        parts = [part.strip() for part in text.lstrip("/ ").split(";")]
+        conditions = tuple(part[len("check ") :] for part in parts if part.startswith("check "))
+        defines = tuple(part[len("def ") :] for part in parts if part.startswith("def "))
+        cases.append(_Case(conditions, defines))
+    return cases
+
+
+def _asks_about_misaligned(cases: list[_Case]) -> bool:
+    return any(condition.startswith(_MISALIGNED) for case in cases for condition in case.conditions)
+
+
+def arch_tests() -> list[ArchTest]:
+    """What the checkout holds for our harts; nothing if there is no checkout."""
+    folder = RISCV_ARCH_TEST.folder
+    if folder is None:
+        return []
+    sources = [sorted((folder / RISCV_ARCH_TEST.marker / group / "src").glob("*.S")) for group in GROUPS]
+    return [test for group in sources for source in group for test in _variants(source)]
+
+
+def _variants(source: Path) -> Iterator[ArchTest]:
+    """The program on the first hart that it fits; with misaligned accesses allowed too if it asks about them."""
+    cases = _cases(source)
+    referenced = ArchTest(source, Setup(True, False)).reference is not None
+    for misaligned in (False, True) if _asks_about_misaligned(cases) and not referenced else (False,):
+        for compressed in (True, False):
+            setup = Setup(compressed, misaligned)
+            if any(case.fits(setup) for case in cases):
+                yield ArchTest(source, setup)
+                break
+
+
+def qemu_signature(executable: Path, program: Program, setup: Setup) -> str:
+    """What the program leaves on QEMU."""
+    begin, end = program.symbols["begin_signature"].address, program.symbols["end_signature"].address
+    with Qemu("-kernel", str(executable), compressed=setup.compressed) as machine:
+        machine.start()
+        machine.finish()
+        data = machine.memory(begin, end - begin)
+    return "".join(f"{int.from_bytes(data[at : at + 4], 'little'):08x}\n" for at in range(0, len(data), 4))
