@@ -9,7 +9,6 @@ NPU_NEEDS_SPM(BUSY_SPM);
 
 enum {
     UNIT = NPU_TWAIT_TIMEOUT_UNIT,
-    LONG = 16 * UNIT,
     UNKNOWN = 0x7ffffff0, /* a ticket that nobody has */
     CLINT_MTIMECMP = 0x4000,
     CLINT_MTIME = 0xbff8,
@@ -44,23 +43,31 @@ static uint32_t timed_wait(int32_t ticket, uint32_t units, int32_t *result)
     return cycles() - start;
 }
 
+/* Keep the device busy for longer than waits of `units` take. Printing takes time, too: it comes after the waits. */
+static int32_t busy_beyond(uint32_t units)
+{
+    return busy_for(2 * units * (UNIT + slack));
+}
+
 /* What both modes offer. */
 static void driver_waits(void)
 {
-    int32_t result;
-    int32_t ticket = busy_for(LONG);
-    uint32_t took = timed_wait(ticket, 1, &result);
-    expect_equal("1 unit: ETIMEDOUT", (uint32_t)result, (uint32_t)-NPU_ETIMEDOUT);
-    expect_range("1 unit: cycles", took, UNIT, UNIT + slack);
-    took = timed_wait(ticket, 3, &result);
-    expect_equal("3 units: ETIMEDOUT", (uint32_t)result, (uint32_t)-NPU_ETIMEDOUT);
-    expect_range("3 units: cycles", took, 3 * UNIT, 3 * (UNIT + slack));
-    expect_equal("not complete", (uint32_t)npu_result(ticket), (uint32_t)-NPU_EBUSY);
+    int32_t one, three;
+    int32_t ticket = busy_beyond(1 + 3);
+    uint32_t one_took = timed_wait(ticket, 1, &one);
+    uint32_t three_took = timed_wait(ticket, 3, &three);
+    int32_t state = npu_result(ticket);
+    expect_equal("1 unit: ETIMEDOUT", (uint32_t)one, (uint32_t)-NPU_ETIMEDOUT);
+    expect_range("1 unit: cycles", one_took, UNIT, UNIT + slack);
+    expect_equal("3 units: ETIMEDOUT", (uint32_t)three, (uint32_t)-NPU_ETIMEDOUT);
+    expect_range("3 units: cycles", three_took, 3 * UNIT, 3 * (UNIT + slack));
+    expect_equal("not complete", (uint32_t)state, (uint32_t)-NPU_EBUSY);
     expect_equal("a timeout longer than the command", (uint32_t)npu_wait_for(ticket, 1u << 16), 0);
     expect_equal("waiting again: waiting consumes nothing", (uint32_t)npu_wait(ticket), 0);
 
-    took = timed_wait(UNKNOWN, 2, &result);
-    expect_equal("unknown ticket: ENOENT", (uint32_t)result, (uint32_t)-NPU_ENOENT);
+    int32_t unknown;
+    uint32_t took = timed_wait(UNKNOWN, 2, &unknown);
+    expect_equal("unknown ticket: ENOENT", (uint32_t)unknown, (uint32_t)-NPU_ENOENT);
     expect_range("unknown ticket: at once", took, 0, slack);
     expect_equal("ticket 0: ENOENT", (uint32_t)npu_wait(0), (uint32_t)-NPU_ENOENT);
     expect_equal("ticket -1: ENOENT", (uint32_t)npu_wait(-1), (uint32_t)-NPU_ENOENT);
@@ -70,38 +77,48 @@ static void driver_waits(void)
     expect_equal("failed ticket, with a timeout", (uint32_t)npu_wait_for(ticket, 1), (uint32_t)-NPU_E_OPCODE);
 }
 
-/* One instruction with a timeout of two units, broken by the timer after about one: it restarts with its deadline. */
-static void twait_interrupted(uint32_t divider_cycles)
+struct twait {
+    int32_t result;
+    uint32_t took, handler_calls;
+};
+
+/* One TWAIT of two units while the timer's interrupt comes after about one. */
+static struct twait twait_under_timer(int32_t ticket, uint32_t ticks, bool enabled)
 {
-    int32_t ticket = busy_for(LONG);
     timer_calls = 0;
-    trap_on_interrupt(TRAP_TIMER, on_timer);
-    timer_in(UNIT / divider_cycles);
-    interrupts_on();
+    timer_in(ticks);
+    if (enabled) {
+        interrupts_on();
+    }
     uint32_t start = cycles();
     int32_t result = npu_twait(ticket, 2);
     uint32_t took = cycles() - start;
     interrupts_off();
-    expect_equal("interrupted TWAIT: handler calls", timer_calls, 1);
-    expect_equal("interrupted TWAIT: ETIMEDOUT", (uint32_t)result, (uint32_t)-NPU_ETIMEDOUT);
-    expect_range("interrupted TWAIT: cycles", took, 2 * UNIT, 2 * UNIT + slack);
-
-    /* With mstatus.MIE = 0 a pending interrupt breaks nothing. */
-    timer_calls = 0;
-    timer_in(UNIT / divider_cycles);
-    start = cycles();
-    result = npu_twait(ticket, 2);
-    took = cycles() - start;
-    expect_equal("masked interrupt: handler calls", timer_calls, 0);
-    expect_equal("masked interrupt: ETIMEDOUT", (uint32_t)result, (uint32_t)-NPU_ETIMEDOUT);
-    expect_range("masked interrupt: cycles", took, 2 * UNIT, 2 * UNIT + slack);
     timer_off();
-    trap_on_interrupt(TRAP_TIMER, NULL);
+    return (struct twait){result, took, timer_calls};
+}
 
-    start = cycles();
+/* An interrupt that would be taken breaks TWAIT, which restarts with its deadline; with mstatus.MIE = 0 nothing does. */
+static void twait_interrupted(uint32_t ticks)
+{
+    int32_t ticket = busy_beyond(2 + 2);
+    trap_on_interrupt(TRAP_TIMER, on_timer);
+    struct twait broken = twait_under_timer(ticket, ticks, true);
+    struct twait masked = twait_under_timer(ticket, ticks, false);
+    trap_on_interrupt(TRAP_TIMER, NULL);
+    uint32_t start = cycles();
     __asm__ volatile(".insn i %0, %1, x0, %2, 0" ::"i"(NPU_CUSTOM_OPCODE), "i"(NPU_TWAIT_FUNCT3), "r"(ticket) : "memory");
-    print("TWAIT into x0 waited for %u cycles\n", (unsigned)(cycles() - start));
-    expect_equal("TWAIT into x0 waits until it is done", (uint32_t)npu_result(ticket), 0);
+    uint32_t took = cycles() - start;
+    int32_t state = npu_result(ticket);
+
+    expect_equal("interrupted TWAIT: handler calls", broken.handler_calls, 1);
+    expect_equal("interrupted TWAIT: ETIMEDOUT", (uint32_t)broken.result, (uint32_t)-NPU_ETIMEDOUT);
+    expect_range("interrupted TWAIT: cycles", broken.took, 2 * UNIT, 2 * UNIT + slack);
+    expect_equal("masked interrupt: handler calls", masked.handler_calls, 0);
+    expect_equal("masked interrupt: ETIMEDOUT", (uint32_t)masked.result, (uint32_t)-NPU_ETIMEDOUT);
+    expect_range("masked interrupt: cycles", masked.took, 2 * UNIT, 2 * UNIT + slack);
+    print("TWAIT into x0 waited for %u cycles\n", (unsigned)took);
+    expect_equal("TWAIT into x0 waits until it is done", (uint32_t)state, 0);
 }
 
 /* Cycles of one tick of mtime. */
@@ -130,7 +147,7 @@ int main(void)
     print("mode %s\n", npu.tight ? "tight" : "loose");
     driver_waits();
     if (npu.tight && (npu.caps & NPU_CAPS_TWAIT) != 0) {
-        twait_interrupted(divider());
+        twait_interrupted(UNIT / divider());
     }
     return expect_result("fault_timeout");
 }
