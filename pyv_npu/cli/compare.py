@@ -36,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
         write_latency_cdf(report.folder / "latency_cdf.svg", {mode: run.latency for mode, run in runs.items()}, caption)
         used = with_values(outcome.loose.config, {"npu.mode": config.npu.mode})
         report.finish(outcome.json, text, effective.adopt(used, output.NOTE))
-    output.show(args, outcome.json, text)
+    output.show(args, outcome.json, text, report)
     codes = {mode: exit_codes.of_stop(run.stop) for mode, run in runs.items()}
     for mode, code in codes.items():
         if code:

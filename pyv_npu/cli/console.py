@@ -16,7 +16,8 @@ def as_json(value: dict[str, Any]) -> str:
 
 
 def talk(text: str) -> None:
-    """Something that is not a result, on standard error."""
+    """Something that is not a result, on standard error, after what is already on standard output."""
+    sys.stdout.flush()
     sys.stderr.write(f"pyv-npu: {text}\n")
 
 

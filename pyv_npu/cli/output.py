@@ -54,7 +54,6 @@ class Report:
         self.describe(effective)
         write_text(self.folder / "result.json", console.as_json(result))
         write_text(self.folder / "summary.txt", f"{text}\n{provenance(effective)}")
-        console.talk(f"the report is in {self.folder}")
 
 
 def open_report(args: argparse.Namespace, effective: "Effective", command: str) -> Report | None:
@@ -62,6 +61,8 @@ def open_report(args: argparse.Namespace, effective: "Effective", command: str) 
     return None if args.report is None else Report(args, effective, command)
 
 
-def show(args: argparse.Namespace, result: dict[str, Any], text: str) -> None:
-    """The result on standard output, in the form that was asked for."""
+def show(args: argparse.Namespace, result: dict[str, Any], text: str, report: Report | None) -> None:
+    """The result on standard output, in the form that was asked for; then where the report is."""
     console.result(console.as_json(result) if args.json else text)
+    if report is not None:
+        console.talk(f"the report is in {report.folder}")

@@ -32,7 +32,7 @@ def execute(args: argparse.Namespace) -> int:
     text = render_run(outcome.json, outcome.config)
     if report is not None:
         report.finish(outcome.json, text, effective.adopt(outcome.config, output.NOTE))
-    output.show(args, outcome.json, text)
+    output.show(args, outcome.json, text, report)
     code = exit_codes.of_stop(outcome.stop)
     if code > exit_codes.GUEST_MAX:
         console.talk(outcome.stop.text or outcome.stop.reason)
