@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyv_ext.clock import Clock
 from pyv_ext.errors import PyvExtError
-from pyv_ext.memory import LINE_BITS, PAGE_BITS, Ram
+from pyv_ext.memory import LINE_BITS, PAGE, PAGE_BITS, Ram
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
 
@@ -257,6 +257,16 @@ class Bus:
             ram.code[(address - ram.base) >> LINE_BITS] = 1
             self.store_ok[address >> PAGE_BITS] = 0
 
+    def unmark_code(self, address: int) -> None:
+        """Nothing is decoded from the line of `address` any more."""
+        ram, page = self.ram_at(address, 2), address >> PAGE_BITS
+        if ram is None or page in self._store_watchers:
+            return
+        ram.code[(address - ram.base) >> LINE_BITS] = 0
+        first = ((page << PAGE_BITS) - ram.base) >> LINE_BITS
+        if ram is self.rams[0] and ram.writable and not any(ram.code[first : first + (PAGE >> LINE_BITS)]):
+            self.store_ok[page] = 1
+
     def watch(self, address: int) -> None:
         """Report loads from the page of `address` to `watchers`, until as many `unwatch` calls."""
         self._watched[address >> PAGE_BITS] += 1
@@ -275,3 +285,7 @@ class Bus:
         page = address >> PAGE_BITS
         self._store_watchers.setdefault(page, []).append(watcher)
         self.store_ok[page] = 0
+        ram = self.ram_at(address, 1)
+        if ram is not None:
+            first = ((page << PAGE_BITS) - ram.base) >> LINE_BITS
+            ram.code[first : first + (PAGE >> LINE_BITS)] = b"\1" * (PAGE >> LINE_BITS)

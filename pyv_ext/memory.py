@@ -7,6 +7,7 @@ from pyv_ext.errors import PyvExtError
 PAGE_BITS = 12
 PAGE = 1 << PAGE_BITS
 LINE_BITS = 6
+LINE = 1 << LINE_BITS
 """Code is tracked by lines of 64 bytes."""
 
 
@@ -33,7 +34,7 @@ class Ram:
         self.u16 = self.u8.cast("H")
         self.u32 = self.u8.cast("I")
         self.code = bytearray((size >> LINE_BITS) + 1)
-        """Non-zero for each line from which an engine has decoded instructions."""
+        """1 for each line to which stores must go through the bus: decoded instructions, and watched pages."""
 
     def read(self, address: int, size: int) -> int:
         """The little-endian integer at `address`, at any alignment."""

@@ -1,0 +1,137 @@
+"""Decoded instructions: what has been decoded where, what a write to memory makes stale, and hooked addresses."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from pyv_ext.engines.closures import After, Closures, Step, leave
+from pyv_ext.engines.slow import SLOW, Core
+from pyv_ext.errors import PyvExtError
+from pyv_ext.hart import Hart
+from pyv_ext.isa import Instruction, Kind
+from pyv_ext.memory import LINE
+from pyv_ext.traps import Cause
+
+Hook = Callable[[Hart], None]
+
+
+class Decoded(NamedTuple):
+    """What there is at an address: an instruction, or a trap (`instruction` None)."""
+
+    instruction: Instruction | None
+    step: Step
+    slow: Callable[[], After | None]
+
+
+class _Line(NamedTuple):
+    """64 bytes from which instructions were decoded, as they were then."""
+
+    content: bytes | None
+    pcs: dict[int, None]
+    """The instructions that have bytes in the line (a set with an order)."""
+
+
+class Code:
+    """The decoded instructions of one hart."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._bus = core.bus
+        self._closures = Closures(core.isa, core.hart, core.bus)
+        self._decoded: dict[int, Decoded] = {}
+        self._lines: dict[int, _Line] = {}
+        self.steps: dict[int, Step] = {}
+        """What a loop over closures calls: the closure of each decoded instruction; hooked addresses leave the loop."""
+        self.hooks: dict[int, list[Hook]] = {}
+        self.on_drop: list[Callable[[Iterable[int]], None]] = []
+        """`f(pcs)`: whatever else was made from the instructions at these addresses must go."""
+        core.bus.on_code_write.append(self._written)
+
+    def at(self, pc: int) -> Decoded:
+        """The instruction at `pc`; where there is none, the trap."""
+        return self._decoded.get(pc) or self._decode(pc)
+
+    def _decode(self, pc: int) -> Decoded:
+        peek = self._bus.peek
+        raw = peek(pc, 2)
+        second = peek(pc + 2, 2) if raw is not None and raw[0] & 3 == 3 else b""
+        if raw is None or second is None:
+            fault = pc if raw is None else pc + 2
+            decoded = Decoded(None, leave, lambda: self._core.trap(Cause.FETCH_FAULT, fault))
+            if raw is None:
+                return decoded
+        else:
+            decoded = self._executable(pc, int.from_bytes(raw + second, "little"))
+        for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
+            line = self._lines.get(base)
+            if line is None:
+                line = self._lines[base] = _Line(peek(base, LINE), {})
+                self._bus.mark_code(base)
+            line.pcs[pc] = None
+        self._decoded[pc] = decoded
+        self.steps[pc] = leave if pc in self.hooks else decoded.step
+        return decoded
+
+    def _executable(self, pc: int, word: int) -> Decoded:
+        core = self._core
+        instruction = core.isa.decode(word)
+        if instruction is None:
+            return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, word))
+        slow = SLOW.get(instruction.row.kind)
+        assert instruction.row.kind is Kind.OP or slow is not None
+        step = self._closures.make(instruction, pc)
+        return Decoded(instruction, step, lambda: slow(core, instruction) if slow else None)
+
+    # -- changes -----------------------------------------------------------------------------------------------
+
+    def _written(self, address: int, size: int) -> None:
+        """Memory has changed: drop the lines of which an instruction was overwritten; data beside code is none."""
+        end = address + size
+        bases: Iterable[int] = range(address & -LINE, end, LINE)
+        if size // LINE > len(self._lines):
+            bases = [base for base in self._lines if address - LINE < base < end]
+        for base in bases:
+            line = self._lines.get(base)
+            if line is not None and any(pc < end and address < pc + self._length(pc) for pc in line.pcs):
+                self._drop(base)
+
+    def _length(self, pc: int) -> int:
+        decoded = self._decoded.get(pc)
+        return 0 if decoded is None else decoded.instruction.length if decoded.instruction else 4
+
+    def refresh(self) -> None:
+        """Drop what memory holds no longer, even if it was changed behind the bus's back."""
+        for base, line in tuple(self._lines.items()):
+            if self._bus.peek(base, LINE) != line.content:
+                self._drop(base)
+
+    def _drop(self, base: int) -> None:
+        pcs = [pc for pc in self._lines.pop(base).pcs if self._decoded.pop(pc, None)]
+        for pc in pcs:
+            del self.steps[pc]
+        self._bus.unmark_code(base)
+        self._dropped(pcs)
+
+    def _dropped(self, pcs: Iterable[int]) -> None:
+        for listener in self.on_drop:
+            listener(pcs)
+
+    # -- hooks -------------------------------------------------------------------------------------------------
+
+    def add_hook(self, pc: int, hook: Hook) -> None:
+        """Call `hook(hart)` right before each instruction that begins at `pc`."""
+        self.hooks.setdefault(pc, []).append(hook)
+        if pc in self.steps:
+            self.steps[pc] = leave
+            self._dropped([pc])
+
+    def remove_hook(self, pc: int, hook: Hook) -> None:
+        """Undo one `add_hook`; PyvExtError if there is none such."""
+        hooks = self.hooks.get(pc, [])
+        if hook not in hooks:
+            raise PyvExtError(f"no such hook at {pc:#x}: remove what add_hook was given")
+        hooks.remove(hook)
+        if not hooks:
+            del self.hooks[pc]
+            if pc in self._decoded:
+                self.steps[pc] = self._decoded[pc].step
+                self._dropped([pc])

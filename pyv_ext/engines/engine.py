@@ -1,0 +1,232 @@
+"""What all engines share: running to a budget, waiting, interrupts, traps, hooks and traces (specification 30).
+
+An engine adds its burst: how it executes instructions between two events. All that a burst leaves, and everything
+while a tracer looks, is executed here, one instruction at a time.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from pyv_ext.bus import Bus
+from pyv_ext.clock import NEVER
+from pyv_ext.engines.closures import After
+from pyv_ext.engines.code import Code, Hook
+from pyv_ext.errors import PyvExtError
+from pyv_ext.hart import Hart, Wait
+from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa.expressions import evaluator
+from pyv_ext.stop import Stop, StopReason
+from pyv_ext.traps import cause_name
+
+
+class Tracer(Protocol):
+    """Sees every instruction and trap while it is an engine's `tracer`. Cycles are starts."""
+
+    def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
+        """An instruction has retired; the next one starts in cycle `end`."""
+
+    def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
+        """The instruction at `pc` has trapped or was squashed; the handler starts in cycle `end`."""
+
+
+class _Trapped(NamedTuple):
+    """A synchronous trap, as far as it takes to know it again."""
+
+    instret: int
+    pc: int
+    cause: int
+
+
+class Engine:
+    """Executes the instructions of `hart` on `bus`. The first memory of the bus is that of the fast path.
+
+    `misaligned` allows loads and stores of memory at any address; else they trap.
+
+    Ctrl-C: a KeyboardInterrupt inside `run` may leave an instruction half done. A caller that wants to survive it
+    handles SIGINT by calling `stop`, and runs in slices short enough to wait for.
+    """
+
+    def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
+        if not bus.rams or bus.rams[0].near:
+            raise PyvExtError("the first memory of the bus must be plain RAM: add_ram it before making an engine")
+        self.hart = hart
+        self.bus = bus
+        self.isa = hart.isa
+        self.misaligned = misaligned
+        self.tracer: Tracer | None = None
+        self.code = Code(self)
+        self._evaluators: dict[str, Callable[[int, int, int, int], int]] = {}
+        self._stop: Stop | None = None
+        self._trapped: _Trapped | None = None
+        self._loop_began = ""
+
+    # -- running -----------------------------------------------------------------------------------------------
+
+    def run(self, until: int) -> Stop | None:
+        """Execute until the hart's cycle is `until` or the end of the instruction that reaches it; None then.
+
+        Splitting a run at any cycles changes nothing. A waiting hart stops exactly at `until`.
+        """
+        hart, clock = self.hart, self.bus.clock
+        while self._stop is None and hart.cycle < until:
+            if not self._ready(until):
+                continue
+            if self.tracer is None and hart.waiting is None:
+                limit = min(until, clock.next)
+                self._burst(limit)
+                if hart.cycle >= limit:
+                    continue
+            self._one()
+        stop, self._stop = self._stop, None
+        return stop
+
+    def step(self) -> Stop | None:
+        """Execute one instruction, or take one trap or interrupt, however long it waits for it."""
+        hart = self.hart
+        done = hart.instret + hart.traps
+        while self._stop is None and hart.instret + hart.traps == done:
+            if self._ready(NEVER):
+                self._one()
+        stop, self._stop = self._stop, None
+        return stop
+
+    def stop(self, stop: Stop) -> None:
+        """Let the run end with `stop` after the current instruction."""
+        if self._stop is None:
+            self._stop = stop
+
+    def _burst(self, limit: int) -> None:
+        """Execute instructions up to cycle `limit` or to one that goes the slow way; the same as `_closures` does."""
+        raise NotImplementedError
+
+    def _closures(self, limit: int) -> None:
+        """Execute closures up to cycle `limit`, or to an instruction that is not decoded or goes the slow way."""
+        hart, steps = self.hart, self.code.steps
+        pc, cycle, instret = hart.pc, hart.cycle, hart.instret
+        try:
+            while cycle < limit:
+                after = steps[pc]()
+                if after is None:
+                    break
+                pc, cost = after
+                cycle += cost
+                instret += 1
+        except KeyError:
+            pass  # not decoded yet
+        finally:
+            hart.pc, hart.cycle, hart.instret = pc, cycle, instret
+
+    def _one(self) -> None:
+        """Execute, or ask again, the instruction at pc."""
+        hart = self.hart
+        pc = hart.pc
+        decoded = self.code.at(pc)
+        if hart.waiting is not None:
+            start = hart.waiting.start
+        else:
+            start = hart.cycle
+            for hook in tuple(self.code.hooks.get(pc, ())):
+                hook(hart)
+        after = decoded.step() or decoded.slow()
+        if after is None:
+            return
+        hart.pc, cycles = after
+        hart.cycle += cycles
+        hart.instret += 1
+        hart.waiting = None
+        if self.tracer is not None and decoded.instruction is not None:
+            self.tracer.retire(pc, start, hart.cycle, decoded.instruction)
+
+    # -- waiting and interrupts --------------------------------------------------------------------------------
+
+    def wait(self, wait: Wait, cycle: int) -> After | None:
+        """The instruction at pc cannot retire yet; the hart has come to `cycle`."""
+        self.hart.waiting = wait
+        self.hart.cycle = cycle
+        return None
+
+    def _ready(self, until: int) -> bool:
+        """Let devices and interrupts have their turn; whether the instruction at pc is to be executed now."""
+        hart, clock = self.hart, self.bus.clock
+        wait = hart.waiting
+        if wait is not None and not self._roused():
+            look = max(min(clock.next, wait.until), hart.cycle)
+            if look >= NEVER:
+                self.stop(Stop(StopReason.DEADLOCK, text=f"deadlock at pc {hart.pc:#010x}: no event is left"))
+                return False
+            hart.cycle = min(look, until)
+            if look >= until:
+                return False
+        if clock.next <= hart.cycle:
+            clock.advance(hart.cycle)
+        if hart.csrs.mip & hart.csrs.mie and self._interrupted():
+            return False
+        if wait is not None:
+            return hart.cycle >= wait.not_before
+        return self._stop is None
+
+    def _roused(self) -> bool:
+        """Whether an interrupt that is pending already ends the wait."""
+        csrs = self.hart.csrs
+        return bool(csrs.mip & csrs.mie) and (self.hart.interrupt() is not None or self._at_wfi())
+
+    def _at_wfi(self) -> bool:
+        decoded = self.code.at(self.hart.pc)
+        return decoded.instruction is not None and decoded.instruction.row.kind is Kind.WFI
+
+    def _interrupted(self) -> bool:
+        """Take the interrupt that squashes the instruction at pc, if one does."""
+        hart = self.hart
+        interrupt = hart.interrupt()
+        if interrupt is None or self._at_wfi():
+            return False
+        pc, start = hart.pc, hart.cycle if hart.waiting is None else hart.waiting.start
+        hart.enter_trap(interrupt, 0, interrupt=True)
+        hart.cycle += hart.timing.irq
+        if self.tracer is not None:
+            self.tracer.trap(pc, interrupt, 0, start, hart.cycle, True)
+        return True
+
+    def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
+        """Take a synchronous trap, found `delay` cycles after the hart's; stop if it repeats without progress."""
+        hart = self.hart
+        here = f"pc {hart.pc:#010x}: cause {cause} ({cause_name(cause)}), mtval {value:#010x}"
+        trapped = _Trapped(hart.instret, hart.pc, cause)
+        if self._trapped is None or self._trapped.instret != hart.instret:
+            self._loop_began = here
+        elif trapped == self._trapped:
+            began = "" if self._loop_began == here else f"; it began at {self._loop_began}"
+            self.stop(Stop(StopReason.TRAP_LOOP, text=f"trap loop at {here}{began}"))
+            return None
+        self._trapped = trapped
+        pc, start = hart.pc, hart.cycle if hart.waiting is None else hart.waiting.start
+        hart.enter_trap(cause, value)
+        hart.cycle += delay + hart.timing.trap
+        if self.tracer is not None:
+            self.tracer.trap(pc, cause, value, start, hart.cycle, False)
+        return None
+
+    # -- what the slow way asks for ----------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """FENCE.I: execute what memory holds now."""
+        self.code.refresh()
+
+    def evaluate(self, instruction: Instruction, old: int = 0) -> int:
+        """The value of the row's expression, with the registers as they are; `old` as the row's kind says."""
+        row, hart = instruction.row, self.hart
+        function = self._evaluators.get(row.name)
+        if function is None:
+            function = self._evaluators[row.name] = evaluator(row.expr, self.isa.xlen)
+        b = hart.x[instruction.rs2] if row.format.rs2 else instruction.imm & self.isa.mask
+        return function(hart.x[instruction.rs1], b, hart.pc, old)
+
+    # -- hooks -------------------------------------------------------------------------------------------------
+
+    def add_hook(self, pc: int, hook: Hook) -> None:
+        """Call `hook(hart)` right before each instruction that begins at `pc`."""
+        self.code.add_hook(pc, hook)
+
+    def remove_hook(self, pc: int, hook: Hook) -> None:
+        """Undo one `add_hook`; PyvExtError if there is none such."""
+        self.code.remove_hook(pc, hook)
