@@ -1,0 +1,174 @@
+"""Every shipped program in both modes: exit code 0; and non-zero when what it tests is broken on purpose."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npu_device.abi.errors import TicketError
+from npu_device.device import NpuDevice
+from npu_device.interrupts import Interrupts
+from npu_device.port import CommandPort, PortReply
+from npu_device.ring import Ring
+from npu_device.tickets import Tickets
+from pyv_ext.stop import StopReason
+from pyv_npu.config import load
+from pyv_npu.programs import shipped_programs
+from pyv_npu.results import RunResult, run_program
+
+MODES = ("loose", "tight")
+PROGRAMS = sorted(shipped_programs())
+QUICK = {"submit_latency": {"n": 40}}
+"""Arguments that keep a program short."""
+
+
+def run(program: str, mode: str, **settings: Any) -> RunResult:
+    config = load(overrides={"npu.mode": mode, "run.max_cycles": 20_000_000, **settings}).config
+    return run_program(config, program, QUICK.get(program, {}))
+
+
+def test_all_programs_are_shipped() -> None:
+    assert set(PROGRAMS) >= {
+        "hello", "submit_latency", "gemm", "irq_completion", "fault_illegal", "fault_queue_full", "fault_descriptor",
+        "fault_timeout", "fault_access", "fault_doorbell",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program_succeeds(program: str, mode: str) -> None:
+    result = run(program, mode)
+    assert result.stop.reason is StopReason.EXIT, result.stop
+    assert result.exit_code == 0, result.json["uart"]
+    assert "FAIL" not in result.json["uart"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_small_queue_is_filled_too(mode: str) -> None:
+    result = run("fault_queue_full", mode, **{"npu.queue.size": 4})
+    assert result.exit_code == 0, result.json["uart"]
+
+
+# -- each feature broken on purpose ------------------------------------------------------------------------------
+
+
+def ignore_custom(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Custom words do nothing instead of trapping."""
+    return {"core.tight_off": "nop"}
+
+
+def loose_decoding(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """TBAR takes reserved scopes."""
+    monkeypatch.setattr(CommandPort, "tbar_legal", staticmethod(lambda immediate: True))
+    monkeypatch.setattr(CommandPort, "tbar", lambda self, immediate, now: PortReply(0))
+    return {}
+
+
+def one_policy(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A full queue always says -NPU_EBUSY, whatever CTRL says."""
+    monkeypatch.setattr(CommandPort, "_full", lambda self, arrival, address: PortReply(-16))
+    return {}
+
+
+def lost_descriptors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The ring takes any doorbell: entries are overwritten."""
+    original = Ring.doorbell
+
+    def doorbell(self: Ring, tail: int) -> int | None:
+        answer = original(self, tail)
+        if answer is None:
+            self.tail = tail
+            return 1
+        return answer
+
+    monkeypatch.setattr(Ring, "doorbell", doorbell)
+    return {"run.max_cycles": 2_000_000}
+
+
+def skipped_descriptor(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The device forgets one descriptor of a full ring."""
+    original = Ring.take
+    forgotten: list[int] = []
+
+    def take(self: Ring) -> int:
+        if self.full and not forgotten:
+            forgotten.append(original(self))
+            self.fetched()
+        return original(self)
+
+    monkeypatch.setattr(Ring, "take", take)
+    return {"run.max_cycles": 3_000_000, "npu.queue.size": 8}
+
+
+def one_error_code(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Every error is reported as an unknown opcode."""
+    original = Tickets.finish
+
+    def finish(self: Tickets, ticket: int, code: int = 0) -> None:
+        original(self, ticket, TicketError.OPCODE if code else 0)
+
+    monkeypatch.setattr(Tickets, "finish", finish)
+    return {}
+
+
+def instant_waits(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """TWAIT and the ticket registers say done at once."""
+    monkeypatch.setattr(CommandPort, "twait", lambda self, *arguments: PortReply(0))
+    monkeypatch.setattr(Tickets, "status", lambda self, ticket: 3)
+    return {}
+
+
+def any_access(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The registers take any access."""
+    monkeypatch.setattr(NpuDevice, "accepts", lambda self, offset, size, write: True)
+    monkeypatch.setattr(NpuDevice, "read", lambda self, offset, size, now: 0)
+    return {}
+
+
+def silent_line(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The interrupt line never rises."""
+    monkeypatch.setattr(Interrupts, "level", False, raising=True)
+    return {}
+
+
+def wrong_product(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """One element of each product is off by one."""
+    from npu_device.kernels import gemm
+
+    original: Callable[..., np.ndarray[Any, Any]] = gemm.product
+
+    def product(*arguments: Any, **named: Any) -> np.ndarray[Any, Any]:
+        result = np.array(original(*arguments, **named))
+        result.flat[0] += 1
+        return result
+
+    monkeypatch.setattr(gemm, "product", product)
+    return {}
+
+
+MUTATIONS = [
+    ("fault_illegal", "loose", ignore_custom),
+    ("fault_illegal", "tight", loose_decoding),
+    ("fault_queue_full", "tight", one_policy),
+    ("fault_queue_full", "loose", skipped_descriptor),
+    ("fault_descriptor", "loose", one_error_code),
+    ("fault_descriptor", "tight", one_error_code),
+    ("fault_timeout", "loose", instant_waits),
+    ("fault_timeout", "tight", instant_waits),
+    ("fault_access", "loose", any_access),
+    ("fault_access", "tight", any_access),
+    ("fault_doorbell", "loose", lost_descriptors),
+    ("irq_completion", "loose", silent_line),
+    ("irq_completion", "tight", silent_line),
+    ("gemm", "loose", wrong_product),
+    ("gemm", "tight", wrong_product),
+]
+
+
+@pytest.mark.parametrize(("program", "mode", "mutate"), MUTATIONS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_broken_feature_is_noticed(
+    program: str, mode: str, mutate: Callable[[pytest.MonkeyPatch], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run(program, mode, **mutate(monkeypatch))
+    assert result.exit_code != 0, result.json["uart"]
