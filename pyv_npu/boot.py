@@ -74,6 +74,16 @@ def check(program: Program, needs: Requirements, config: Config) -> None:
             )
 
 
+def implied_arguments(config: Config, needs: Requirements) -> dict[str, int]:
+    """What the driver has to know of the platform; a program with its own driver may do without `plic`."""
+    implied = {}
+    if config.driver.tail_write:
+        implied["tail_write"] = 1
+    if config.platform.irq == "plic" and any(argument.name == "plic" for argument in needs.arguments):
+        implied["plic"] = 1
+    return implied
+
+
 def argument_words(program: Program, needs: Requirements, values: Mapping[str, int]) -> list[int]:
     """npu_bootinfo.args: the program's defaults, with `values` by name; UsageError for a name it does not take."""
     known = {argument.name: argument for argument in needs.arguments}

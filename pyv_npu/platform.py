@@ -158,9 +158,7 @@ class Platform:
             program = elf.read_elf(program)
         needs = boot.requirements(program)
         boot.check(program, needs, self.config)
-        values = dict(args or {})
-        if self.config.driver.tail_write:
-            values.setdefault("tail_write", 1)
+        values = {**boot.implied_arguments(self.config, needs), **(args or {})}
         info = boot.bootinfo(self.config, boot.argument_words(program, needs, values))
         self.bus.add_ram(boot_rom(mm.ROM_BASE, program.entry, info))
         elf.load(program, self.bus)
