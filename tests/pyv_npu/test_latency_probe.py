@@ -1,0 +1,121 @@
+"""The latency probe on real firmware: stamps in order, sums exact, figures that follow from the preset."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pyv_ext import elf
+from pyv_npu.config import load, presets
+from pyv_npu.latency.submission import Reason
+from pyv_npu.programs import find_program
+from pyv_npu.results import RunResult, run_program
+
+BURST, PACED, INTERRUPTS, PREBUILT = 1, 2, 4, 8
+
+
+def run(mode: str, preset: str = "soc-axi", args: dict[str, int] | None = None, **overrides: Any) -> RunResult:
+    config = load(preset=preset, overrides={"npu.mode": mode, **overrides}).config
+    return run_program(config, "submit_latency", {"n": 8, "tile": 16, **(args or {})})
+
+
+def check(result: RunResult) -> None:
+    """What holds for every submission of every run."""
+    assert result.exit_code == 0, result.json["uart"]
+    for submission in result.latency.submissions:
+        stamps = [submission.t0, submission.t2, submission.t3, submission.t4]
+        assert None not in stamps
+        assert stamps == sorted(stamps)  # type: ignore[type-var]
+        assert submission.t1 is not None and submission.t0 is not None and submission.t1 > submission.t0
+        assert sum(submission.reasons.values()) == submission.span("t0", "t2")
+        assert all(cycles > 0 for cycles in submission.reasons.values())
+        if submission.t7 is not None:
+            assert submission.t7 > submission.t4
+        if submission.t5 is not None:
+            assert submission.t5 >= submission.t4
+        if submission.t6 is not None:
+            assert submission.t6 >= submission.t5
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+@pytest.mark.parametrize("preset", presets.NAMES)
+def test_the_message_takes_what_the_preset_says(preset: str, mode: str) -> None:
+    result = run(mode, preset, {"phases": PACED, "gap": 20_000})
+    check(result)
+    timing, frontend = result.config.core.timing, result.config.npu.frontend
+    for submission in result.latency.submissions:
+        reasons = submission.reasons
+        assert reasons.get(Reason.VALIDATE, 0) == frontend.validate
+        assert reasons.get(Reason.FULL_WAIT, 0) == 0
+        if mode == "tight":
+            assert reasons.get(Reason.ISSUE, 0) == timing.custom
+            assert reasons.get(Reason.FETCH, 0) == frontend.fetch_tight
+            assert reasons.get(Reason.MMIO, 0) == 0
+        else:
+            assert reasons.get(Reason.BUS, 0) == timing.mmio_one_way
+            assert reasons.get(Reason.FETCH, 0) == frontend.fetch_loose
+            assert reasons[Reason.MMIO] == timing.mmio_write
+            assert reasons[Reason.FENCE] == timing.fence
+        assert reasons[Reason.DESCRIPTOR_STORE] == 16 * timing.store
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_an_interrupt_is_followed_to_its_handler(mode: str) -> None:
+    result = run(mode, args={"phases": INTERRUPTS, "n": 30})
+    check(result)
+    assert all(submission.t6 is not None for submission in result.latency.submissions)
+    first = result.latency.submissions[0]
+    assert first.t5 == first.t4
+    assert first.t6 is not None and first.t4 is not None
+    assert first.t6 - first.t4 >= result.config.core.timing.irq
+
+
+def test_a_program_without_symbols_is_measured_from_its_first_store() -> None:
+    program = elf.read_elf(find_program("submit_latency"))
+    with_symbols = run("tight", args={"phases": PACED})
+    bare = replace(program, symbols={}, functions=())
+    config = load(overrides={"npu.mode": "tight"}).config
+    result = run_program(config, bare, {"n": 8, "tile": 16, "phases": PACED})
+    assert result.json["latency"]["t0_source"] == "first_store"
+    assert with_symbols.json["latency"]["t0_source"] == "symbol"
+    assert result.json["events_sha256"] == with_symbols.json["events_sha256"]
+    for submission, named in zip(result.latency.submissions, with_symbols.latency.submissions, strict=True):
+        assert submission.t2 == named.t2
+        assert sum(submission.reasons.values()) == submission.span("t0", "t2")
+    later = zip(result.latency.submissions[1:], with_symbols.latency.submissions[1:], strict=True)
+    assert all(s.t0 >= n.t0 and s.t1 <= n.t1 for s, n in later)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_retries_and_full_queues_are_attributed(mode: str) -> None:
+    result = run(mode, args={"phases": BURST, "n": 60, "tile": 128}, **{"npu.queue.size": 4, "npu.te.rows": 8})
+    check(result)
+    reasons = result.json["latency"]["reasons"]
+    assert reasons["retry"] > 0
+    assert reasons["full_wait"] > 0 or mode == "tight"
+
+
+def test_prebuilt_descriptors_have_a_line_of_their_own() -> None:
+    result = run("tight", args={"phases": PACED | PREBUILT, "n": 20})
+    stages = result.json["latency"]["stages"]
+    assert stages["t_submit"]["n"] == stages["t_submit_prebuilt"]["n"] == 20
+    assert stages["t_submit_prebuilt"]["p50"] < stages["t_submit"]["p50"]
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(
+    mode=st.sampled_from(["loose", "tight"]),
+    preset=st.sampled_from(presets.NAMES),
+    policy=st.sampled_from(["retry", "stall"]),
+    size=st.sampled_from([2, 4, 16]),
+    phases=st.integers(1, 15),
+    gap=st.integers(1, 500),
+    n=st.integers(1, 25),
+)
+def test_reasons_add_up_for_any_load(
+    mode: str, preset: str, policy: str, size: int, phases: int, gap: int, n: int
+) -> None:
+    overrides = {"npu.queue.size": size, "npu.queue.full_policy": policy, "npu.te.rows": 16}
+    check(run(mode, preset, {"phases": phases, "gap": gap, "n": n}, **overrides))
