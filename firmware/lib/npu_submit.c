@@ -49,7 +49,7 @@ NPU_INLINE void copy(struct npu_descriptor *slot, const struct npu_descriptor *d
    looks full. */
 NPU_INLINE struct npu_descriptor *ring_slot(uint32_t tail)
 {
-    while (tail == npu.limit) {
+    while (__builtin_expect(tail == npu.limit, 0)) { /* unlikely: no taken branch on the way */
         npu.limit = npu_read(NPU_REG_QUEUE_HEAD) + npu.mask + 1;
     }
     return &npu_ring[tail & npu.mask];
