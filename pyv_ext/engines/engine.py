@@ -189,6 +189,18 @@ class Engine:
 
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
         """Take a synchronous trap, found `delay` cycles after the hart's; stop if it repeats without progress."""
+        if self._repeats(cause, value):
+            return None
+        hart = self.hart
+        pc, start = hart.pc, hart.cycle if hart.waiting is None else hart.waiting.start
+        hart.enter_trap(cause, value)
+        hart.cycle += delay + hart.timing.trap
+        if self.tracer is not None:
+            self.tracer.trap(pc, cause, value, start, hart.cycle, False)
+        return None
+
+    def _repeats(self, cause: int, value: int) -> bool:
+        """Whether the synchronous trap at pc is the last one again, without progress since: then the run stops."""
         hart = self.hart
         here = f"pc {hart.pc:#010x}: cause {cause} ({cause_name(cause)}), mtval {value:#010x}"
         trapped = _Trapped(hart.instret, hart.pc, cause)
@@ -197,14 +209,9 @@ class Engine:
         elif trapped == self._trapped:
             began = "" if self._loop_began == here else f"; it began at {self._loop_began}"
             self.stop(Stop(StopReason.TRAP_LOOP, text=f"trap loop at {here}{began}"))
-            return None
+            return True
         self._trapped = trapped
-        pc, start = hart.pc, hart.cycle if hart.waiting is None else hart.waiting.start
-        hart.enter_trap(cause, value)
-        hart.cycle += delay + hart.timing.trap
-        if self.tracer is not None:
-            self.tracer.trap(pc, cause, value, start, hart.cycle, False)
-        return None
+        return False
 
     # -- what the slow way asks for ----------------------------------------------------------------------------
 
