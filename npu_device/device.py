@@ -1,7 +1,8 @@
 """The NPU as the bus, the core and the reports see it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS
 from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.opcodes import FullPolicy
 from npu_device.abi.registers import REGISTERS
@@ -28,6 +29,12 @@ _POLICY = _CTRL["FULL_POLICY"]
 _POLICY_MASK = (1 << _POLICY.width) - 1 << _POLICY.low
 
 
+def _caps(config: NpuConfig, instructions: Collection[str] | None) -> int:
+    if instructions is None:
+        instructions = [row.isa_name for row in CUSTOM_INSTRUCTIONS] if config.mode == "tight" else []
+    return sum(1 << row.caps_bit for row in CUSTOM_INSTRUCTIONS if row.isa_name in instructions)
+
+
 class NpuDevice:
     """One NPU. Satisfies the device protocol: `now` is the cycle in which a call acts, its effect starts at now + 1.
 
@@ -43,8 +50,14 @@ class NpuDevice:
     name = "npu"
     size = NPU_WINDOW
 
-    def __init__(self, config: NpuConfig, memory: Memory, events: EventStream) -> None:
-        """NpuDeviceError when the configuration and the memory do not fit together."""
+    def __init__(
+        self, config: NpuConfig, memory: Memory, events: EventStream, instructions: Collection[str] | None = None
+    ) -> None:
+        """`instructions`: the custom instructions that the core decodes, named as in `--isa`, for CAPS; None: all in
+        tight mode, none in loose mode.
+
+        NpuDeviceError when the configuration and the memory do not fit together.
+        """
         self._timeline = Timeline()
         self._policy = FullPolicy[config.queue.full_policy.upper()]
         self._tickets = Tickets(config.queue.history)
@@ -70,7 +83,7 @@ class NpuDevice:
         self._completion.on_end = self.port.completed
         self.registers = RegisterFile(
             config, events, self, self.ring, self._frontend, self._queue, self._tickets, self._interrupts,
-            self._completion, self.counters,
+            self._completion, self.counters, _caps(config, instructions),
         )  # fmt: skip
         self.csr = CsrWindow(self.registers)
 

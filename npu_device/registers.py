@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS
 from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, UNITS
 from npu_device.completion import Completion
@@ -49,7 +48,9 @@ class RegisterFile:
         interrupts: Interrupts,
         completion: Completion,
         counters: Counters,
+        caps: int,
     ) -> None:
+        """`caps`: the custom instructions that exist, as in the register CAPS."""
         self._events = events
         self._control = control
         self._ring = ring
@@ -64,7 +65,7 @@ class RegisterFile:
         """Offset of a LO half -> the HI half as it was then."""
         self._shown: dict[int, tuple[int, int]] = {}
         """Offset -> what NOTIFY last said about it."""
-        self._identification = _identification(config)
+        self._identification = _identification(config, caps)
         self._counts = self._counter_sources()
         self._reads = self._read_table()
         self._writes = self._write_table()
@@ -211,12 +212,11 @@ class RegisterFile:
         return sources
 
 
-def _identification(config: NpuConfig) -> dict[str, int]:
+def _identification(config: NpuConfig, caps: int) -> dict[str, int]:
     """Registers that never change."""
-    tight = config.mode == "tight"
     return {
         "ID_VERSION": _BY_OFFSET[_OFFSET["ID_VERSION"]].reset,
-        "CAPS": sum(1 << row.caps_bit for row in CUSTOM_INSTRUCTIONS) if tight else 0,
+        "CAPS": caps,
         "CLUSTERS": config.clusters,
         "TE_COUNT": config.te.count,
         "VE_COUNT": config.ve.count,

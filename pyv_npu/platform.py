@@ -87,7 +87,7 @@ class Platform:
         self.plic = Plic()
         self.finisher = Finisher(self._exit, self._reset)
         self.events = EventStream()
-        self.npu = NpuDevice(config.npu, self._npu_memory(), self.events)
+        self.npu = NpuDevice(config.npu, self._npu_memory(), self.events, config.custom_enabled)
 
         self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
         self.hart = Hart(self.isa, self.timing, reset_cycles=self.timing.reset)
