@@ -289,3 +289,33 @@ class Bus:
         if ram is not None:
             first = ((page << PAGE_BITS) - ram.base) >> LINE_BITS
             ram.code[first : first + (PAGE >> LINE_BITS)] = b"\1" * (PAGE >> LINE_BITS)
+
+    def unwatch_stores(self, address: int, watcher: Callable[[int, int, int], None]) -> None:
+        """Undo one `watch_stores`."""
+        page = address >> PAGE_BITS
+        watchers = self._store_watchers[page]
+        watchers.remove(watcher)
+        ram = self.ram_at(address, 1)
+        if watchers:
+            return
+        del self._store_watchers[page]
+        if ram is None:
+            return
+        for listener in self.on_code_write:  # the page's lines count as code: let go of those that are
+            listener(page << PAGE_BITS, PAGE)
+        first = ((page << PAGE_BITS) - ram.base) >> LINE_BITS
+        ram.code[first : first + (PAGE >> LINE_BITS)] = bytes(PAGE >> LINE_BITS)
+        if ram is self.rams[0] and ram.writable:
+            self.store_ok[page] = 1
+
+    def base(self, device: Device) -> int:
+        """Where a device is mapped; PyvExtError when it is not."""
+        for window in self._windows:
+            if window.device is device:
+                return window.base
+        raise PyvExtError(f"{device.name} is not on this bus: add_device it first")
+
+    def device_at(self, address: int, size: int) -> tuple[Device, int] | None:
+        """The device that answers at an address, and the offset there."""
+        window = self._window_at(address, size)
+        return None if window is None else (window.device, address - window.base)

@@ -9,9 +9,10 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import Hart
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.memory import LINE
+from pyv_ext.stop import Stop
 from pyv_ext.traps import Cause
 
-Hook = Callable[[Hart], None]
+Hook = Callable[[Hart], Stop | None]
 
 
 class Decoded(NamedTuple):
@@ -117,9 +118,10 @@ class Code:
 
     # -- hooks -------------------------------------------------------------------------------------------------
 
-    def add_hook(self, pc: int, hook: Hook) -> None:
-        """Call `hook(hart)` right before each instruction that begins at `pc`."""
-        self.hooks.setdefault(pc, []).append(hook)
+    def add_hook(self, pc: int, hook: Hook, *, first: bool = False) -> None:
+        """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`."""
+        hooks = self.hooks.setdefault(pc, [])
+        hooks.insert(0 if first else len(hooks), hook)
         if pc in self.steps:
             self.steps[pc] = leave
             self._dropped([pc])

@@ -80,12 +80,15 @@ class Engine:
         stop, self._stop = self._stop, None
         return stop
 
-    def step(self) -> Stop | None:
-        """Execute one instruction, or take one trap or interrupt, however long it waits for it."""
+    def step(self, until: int = NEVER) -> Stop | None:
+        """Execute one instruction, or take one trap or interrupt, however long it waits for it, but to `until` at most.
+
+        An instruction still waiting at `until` goes on waiting in the next step.
+        """
         hart = self.hart
         done = hart.instret + hart.traps
-        while self._stop is None and hart.instret + hart.traps == done:
-            if self._ready(NEVER):
+        while self._stop is None and hart.instret + hart.traps == done and hart.cycle < until:
+            if self._ready(until):
                 self._one()
         stop, self._stop = self._stop, None
         return stop
@@ -126,7 +129,9 @@ class Engine:
         else:
             start = hart.cycle
             for hook in tuple(self.code.hooks.get(pc, ())):
-                hook(hart)
+                held = hook(hart)
+                if held is not None:
+                    return self.stop(held)
         after = decoded.step() or decoded.slow()
         if after is None:
             return
@@ -230,9 +235,12 @@ class Engine:
 
     # -- hooks -------------------------------------------------------------------------------------------------
 
-    def add_hook(self, pc: int, hook: Hook) -> None:
-        """Call `hook(hart)` right before each instruction that begins at `pc`."""
-        self.code.add_hook(pc, hook)
+    def add_hook(self, pc: int, hook: Hook, *, first: bool = False) -> None:
+        """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`.
+
+        A hook that returns a Stop ends the run with it before the instruction; hooks after it are not called.
+        """
+        self.code.add_hook(pc, hook, first=first)
 
     def remove_hook(self, pc: int, hook: Hook) -> None:
         """Undo one `add_hook`; PyvExtError if there is none such."""
