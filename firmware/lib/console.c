@@ -61,12 +61,15 @@ static void put_number(uint64_t value, uint32_t base, bool negative, uint32_t wi
 
 static void put_text(const char *text, uint32_t width)
 {
-    for (; *text != '\0'; text++) {
-        put(*text);
-        width -= width > 0;
+    uint32_t count = 0;
+    while (text[count] != '\0') {
+        count++;
     }
-    for (; width > 0; width--) {
+    for (; width > count; width--) {
         put(' ');
+    }
+    while (*text != '\0') {
+        put(*text++);
     }
 }
 

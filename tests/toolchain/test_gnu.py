@@ -1,0 +1,214 @@
+"""Building firmware: same bytes anywhere, clear errors, and prebuilt programs that belong to their sources."""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from npu_device.abi import memory_map as mm
+from pyv_ext.elf import read_elf
+from pyv_npu import boot
+from toolchain import gnu
+from toolchain.errors import ToolchainError
+from toolchain.firmware_catalog import APPLICATIONS, BOTH, RUNTIME_SOURCES
+from toolchain.gnu import COMPILER, PACKAGES, build, build_program, find_compiler, firmware_folder, source_hashes
+
+PREBUILT = firmware_folder() / "prebuilt"
+NAMES = [row.name for row in APPLICATIONS]
+MANIFEST = json.loads((PREBUILT / gnu.MANIFEST).read_text(encoding="utf-8"))
+SUBMIT = {
+    "npu_submit_loose", "npu_submit_loose_tail", "npu_submit_tight",
+    "npu_submit_prebuilt_loose", "npu_submit_prebuilt_loose_tail", "npu_submit_prebuilt_tight",
+}  # fmt: skip
+PAGE = 4096
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which(COMPILER) is None, reason=f"needs {COMPILER}: apt-get install {PACKAGES}"
+)
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# -- what ships --------------------------------------------------------------------------------------------------
+
+
+def test_the_catalogue_is_what_ships() -> None:
+    assert sorted(NAMES) == sorted(path.stem for path in PREBUILT.glob("*.elf")) == sorted(MANIFEST["programs"])
+    assert all(set(row.modes) <= set(BOTH) and row.modes and row.text for row in APPLICATIONS)
+
+
+def test_every_source_is_in_the_catalogue() -> None:
+    used = {*RUNTIME_SOURCES, *(source for row in APPLICATIONS for source in row.sources)}
+    there = {path for path in source_hashes(firmware_folder()) if path.endswith((".c", ".S"))}
+    assert used == there
+
+
+def test_prebuilt_programs_belong_to_the_sources() -> None:
+    assert MANIFEST["sources"] == source_hashes(firmware_folder()), "stale: run scripts/build-firmware"
+    assert MANIFEST["compile_flags"] == list(gnu.COMPILE_FLAGS)
+    assert MANIFEST["link_flags"] == list(gnu.LINK_FLAGS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prebuilt_program_is_small_and_names_no_machine(name: str) -> None:
+    data = (PREBUILT / f"{name}.elf").read_bytes()
+    assert MANIFEST["programs"][name] == {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    assert len(data) < 32 << 10
+    assert re.findall(rb"/(?:home|root|tmp|usr|work)/[^\0]*", data) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prebuilt_program_says_what_it_needs(name: str) -> None:
+    program = read_elf(PREBUILT / f"{name}.elf")
+    needs = boot.requirements(program)
+    assert needs.slot == 0
+    assert needs.dram_bytes == max(segment.end for segment in program.segments) - mm.DRAM_BASE
+    assert needs.spm_bytes <= mm.SPM_SIZE
+    indices = [argument.slot for argument in needs.arguments]
+    assert sorted(set(indices)) == sorted(indices)
+    assert {"tail_write", "plic"} <= {argument.name for argument in needs.arguments}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_written_shares_no_page_with_code(name: str) -> None:
+    program = read_elf(PREBUILT / f"{name}.elf")
+    code = {page for s in program.segments if s.executable for page in range(s.address // PAGE, -(-s.end // PAGE))}
+    data = {page for s in program.segments if not s.executable for page in range(s.address // PAGE, -(-s.end // PAGE))}
+    assert code and data and not code & data
+
+
+def test_arguments_are_declared() -> None:
+    arguments = {a.name: a.default for a in boot.requirements(read_elf(PREBUILT / "submit_latency.elf")).arguments}
+    assert arguments == {
+        "n": 1000, "phases": 15, "gap": 1000, "op": 3, "tile": 64, "warmup": 0, "plic": 0, "tail_write": 0
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_complete_submissions_are_called_npu_submit(name: str) -> None:
+    """Latency is measured at every function of that name: no part, clone or helper may have it."""
+    found = {f.name for f in read_elf(PREBUILT / f"{name}.elf").functions if f.name.startswith("npu_submit")}
+    assert found == SUBMIT
+
+
+# -- the hot path ------------------------------------------------------------------------------------------------
+
+
+def disassemble(function: str) -> list[tuple[str, str]]:
+    """(mnemonic, operands) of a function of submit_latency."""
+    objdump = "riscv64-unknown-elf-objdump"
+    if shutil.which(objdump) is None:
+        pytest.skip(f"needs {objdump}: apt-get install binutils-riscv64-unknown-elf")
+    command = [objdump, "-d", "-M", "no-aliases", f"--disassemble={function}", str(PREBUILT / "submit_latency.elf")]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return re.findall(r"^[0-9a-f]+:\t[0-9a-f ]+\t(\S+)(?:\t(.*))?$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("function", sorted(SUBMIT))
+def test_a_submission_calls_nothing_and_uses_no_stack(function: str) -> None:
+    code = disassemble(function)
+    assert code
+    assert not [row for row in code if row[0] == "jal" and not row[1].startswith("zero")]
+    assert [row for row in code if row[0] == "jalr"] == [("jalr", "zero,0(ra)")]
+    assert not [row for row in code if "(sp)" in row[1] or row[1].startswith("sp")]
+
+
+@pytest.mark.parametrize(
+    ("function", "loads", "stores", "fences", "total"),
+    [
+        # 16 words of the descriptor, tail, doorbell; tail, limit, mask, base and in the poll base, head and limit
+        ("npu_submit_loose", 6, 19, 1, 49),
+        # 16 words, next buffer
+        ("npu_submit_tight", 1, 17, 0, 31),
+        # 15 words copied and the ticket
+        ("npu_submit_prebuilt_loose", 6 + 15, 19, 1, 58),
+        ("npu_submit_prebuilt_tight", 0, 0, 0, 5),
+    ],
+)
+def test_the_hot_path_stays_lean(function: str, loads: int, stores: int, fences: int, total: int) -> None:
+    """An upper bound on instructions; the exact number of memory accesses of this compiler's code."""
+    names = [name for name, _ in disassemble(function)]
+    assert (names.count("lw"), names.count("sw"), names.count("fence")) == (loads, stores, fences)
+    assert len(names) <= total
+
+
+def test_both_modes_write_the_same_words() -> None:
+    """The fair pair: each word of the 64 bytes is stored once, by either mode."""
+    for function in ("npu_submit_loose", "npu_submit_tight"):
+        stores = [operands for name, operands in disassemble(function) if name == "sw"]
+        base = max((operand.split("(")[1] for operand in stores), key=[o.split("(")[1] for o in stores].count)
+        offsets = sorted(int(o.split(",")[1].split("(")[0]) for o in stores if o.split("(")[1] == base)
+        assert offsets == list(range(0, 64, 4))
+
+
+# -- building ----------------------------------------------------------------------------------------------------
+
+
+@needs_compiler
+def test_building_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    if find_compiler().version != MANIFEST["compiler"]:
+        pytest.skip(f"another compiler than the manifest's {MANIFEST['compiler']}")
+    elfs = build(tmp_path, debug=False)
+    assert {elf.stem: sha256(elf) for elf in elfs} == {name: sha256(PREBUILT / f"{name}.elf") for name in NAMES}
+    assert json.loads((tmp_path / gnu.MANIFEST).read_text()) == MANIFEST
+
+
+@needs_compiler
+def test_bytes_do_not_depend_on_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = build(tmp_path / "here", ["hello"], debug=False)[0]
+    shutil.copytree(firmware_folder(), tmp_path / "else" / "where", ignore=shutil.ignore_patterns("prebuilt"))
+    monkeypatch.setattr(gnu, "firmware_folder", lambda: tmp_path / "else" / "where")
+    monkeypatch.chdir(tmp_path)
+    there = build(Path("there"), ["hello"], debug=False)[0]
+    assert here.read_bytes() == there.read_bytes()
+
+
+@needs_compiler
+def test_the_slot_is_in_note_and_code(tmp_path: Path) -> None:
+    (elf,) = build(tmp_path, ["hello"], slot=2)
+    program = read_elf(elf)
+    assert boot.requirements(program).slot == 2
+    tight = program.symbols["npu_submit_prebuilt_tight"]
+    segment = next(s for s in program.segments if s.executable)
+    code = segment.data[tight.address - segment.address :][: tight.size]
+    words = [int.from_bytes(code[at : at + 4], "little") for at in range(0, len(code), 4)]
+    assert [word & 0xFE00_707F for word in words].count(0x5C00_005B) == 1
+
+
+@needs_compiler
+def test_the_compilers_message_is_passed_on(tmp_path: Path) -> None:
+    source = tmp_path / "broken.c"
+    source.write_text("int main(void) { int unused; return 0; }\n")
+    with pytest.raises(ToolchainError, match=r"(?s)failed with 1:.*broken.c:1:22: error: unused variable"):
+        build_program(tmp_path / "broken.elf", [source])
+
+
+@needs_compiler
+def test_debug_information_can_be_kept(tmp_path: Path) -> None:
+    (elf,) = build(tmp_path, ["hello"])
+    sections = subprocess.run(["readelf", "-SW", str(elf)], capture_output=True, text=True, check=True).stdout
+    assert ".debug_line" in sections
+
+
+def test_a_missing_compiler_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolchainError) as caught:
+        build(tmp_path)
+    assert str(caught.value) == (
+        "riscv64-unknown-elf-gcc is not on the PATH: it builds firmware; "
+        "apt-get install gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
+    )
+
+
+@needs_compiler
+def test_unknown_names_and_slots_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match="nothing: no such program; there are hello, submit_latency, "):
+        build(tmp_path, ["nothing"])
+    with pytest.raises(ToolchainError, match=r"opcode slot 4: must be 0\.\.3"):
+        build(tmp_path, ["hello"], slot=4)
