@@ -34,10 +34,9 @@ def of_stop(stop: Stop) -> int:
 
 def of_error(error: BaseException) -> int | None:
     """The code of an error that a user caused, None for a fault of ours."""
-    from toolchain.errors import ToolchainError
-
     from npu_device.abi.errors import NpuDeviceError
     from pyv_ext.errors import PyvExtError
+    from toolchain.errors import ToolchainError
 
     if isinstance(error, PyvNpuError):
         return error.exit_code
