@@ -78,10 +78,9 @@ class Command:
         return not self.hazards and not self.gates
 
     def reads(self) -> tuple[Region, ...]:
-        """Memory, and held sums, that it looks at when it starts."""
+        """Memory, and held sums, that it looks at when it starts. What it also writes it need not name here: a writer
+        waits for everyone."""
         regions = tuple(matrix.region for matrix in self.inputs)
-        if self.reads_output and self.output is not None:
-            regions += (self.output.region,)
         if self.descriptor.accumulate:
             regions += self.held_regions
         return regions

@@ -1,0 +1,127 @@
+"""Which commands wait for which, against byte sets and brute force."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.command import Command
+from npu_device.events import Kind
+from npu_device.hazards import Hazards
+from npu_device.memory import Memory
+from npu_device.operands import Matrix
+from npu_device.region import Region, conflict, make_region
+from npu_device.results import Results
+
+regions = st.builds(
+    make_region,
+    st.integers(0, 200),
+    st.integers(1, 6),
+    st.integers(1, 24),
+    st.sampled_from((0, 24, 32, 40)),
+)
+
+
+def byte_set(region: Region) -> set[int]:
+    return {region.address + row * region.stride + i for row in range(region.rows) for i in range(region.row_bytes)}
+
+
+@settings(max_examples=500, deadline=None)
+@given(regions, regions)
+def test_a_shared_byte_is_a_conflict(a: Region, b: Region) -> None:
+    if byte_set(a) & byte_set(b):
+        assert conflict(a, b)
+    assert conflict(a, b) == conflict(b, a)
+
+
+@settings(max_examples=500, deadline=None)
+@given(regions, regions)
+def test_the_rule_for_conflicts(a: Region, b: Region) -> None:
+    """Equal strides: the boxes overlap and a column is shared. Others: the boxes overlap."""
+    boxes = a.address < b.address + (b.rows - 1) * b.stride + b.row_bytes and (
+        b.address < a.address + (a.rows - 1) * a.stride + a.row_bytes
+    )
+    if boxes and a.rows > 1 and b.rows > 1 and a.stride == b.stride:
+        columns = [{(r.address + i) % r.stride for i in range(r.row_bytes)} for r in (a, b)]
+        boxes = bool(columns[0] & columns[1])
+    assert conflict(a, b) == boxes
+
+
+def matrix(region: Region) -> Matrix:
+    return Matrix(region, region.rows, region.row_bytes, DataType.INT8)
+
+
+def command(number: int, reads: list[Region], write: Region | None) -> Command:
+    output = None if write is None else matrix(write)
+    made = Command(Descriptor(), Opcode.COPY, Kind.VE, 0, 0, tuple(map(matrix, reads)), output)
+    made.number = number
+    return made
+
+
+uses = st.tuples(st.lists(regions, max_size=2), st.none() | regions)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(uses, max_size=25), st.randoms(use_true_random=False))
+def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(
+    todo: list[tuple[list[Region], Region | None]], random: object
+) -> None:
+    """Ready exactly when no older conflicting command is before its end (before retirement: write after write).
+
+    Commands start, end and retire in any order that the table allows.
+    """
+    hazards = Hazards()
+    commands = [command(number, reads, write) for number, (reads, write) in enumerate(todo)]
+    state = dict.fromkeys(range(len(commands)), "queued")
+
+    def blockers(mine: Command) -> Iterator[int]:
+        for older in commands[: mine.number]:
+            if state[older.number] in ("queued", "running") and (
+                any(conflict(r, w) for r in mine.reads() for w in older.writes())
+                or any(conflict(w, r) for w in mine.writes() for r in older.reads())
+            ):
+                yield older.number
+            if state[older.number] != "retired" and any(conflict(w, v) for w in mine.writes() for v in older.writes()):
+                yield older.number
+
+    for one in commands:
+        hazards.add(one)
+    steps = {"queued": "running", "running": "ended", "ended": "retired"}
+    while any(value != "retired" for value in state.values()):
+        for one in commands:
+            if state[one.number] == "queued":
+                assert (one.hazards == 0) == (not set(blockers(one)))
+        movable = [one for one in commands if state[one.number] in ("running", "ended") or (
+            state[one.number] == "queued" and not one.hazards)]  # fmt: skip
+        one = random.choice(movable)  # type: ignore[attr-defined]
+        state[one.number] = steps[state[one.number]]
+        if state[one.number] == "ended":
+            one.ended = True
+            hazards.ended(one)
+        elif state[one.number] == "retired":
+            hazards.retired(one)
+    assert not hazards._ranges
+    assert not any(hazards._classes.values())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(regions, max_size=6), regions, st.integers(0, 2**32 - 1))
+def test_parked_results_are_read_as_if_they_were_in_memory(writes: list[Region], look: Region, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    data = random.integers(0, 256, 512, np.uint8)
+    memory = Memory([("m", 0, data)])
+    results = Results(memory)
+    taken: list[Region] = []
+    for number, region in enumerate(writes):
+        if not any(conflict(region, other) for other in taken):
+            taken.append(region)
+            results.park(number, region, random.integers(0, 256, region.payload, np.uint8))
+    before = data.copy()
+    seen = results.read(look).copy()
+    assert np.array_equal(before, data)
+    for number in range(len(writes)):
+        results.publish(number)
+    assert np.array_equal(seen, memory.rows(look))

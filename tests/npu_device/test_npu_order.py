@@ -1,0 +1,398 @@
+"""The result of every run equals executing the commands one by one in the order of acceptance; and how it gets there."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from npu_reference import Sequential
+from npu_rig import DRAM, SMALL_SPM, SPM, Rig
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
+from npu_device.abi.opcodes import DataType, Eltwise, Opcode, Scope
+from npu_device.config import (
+    DmaConfig,
+    DramConfig,
+    FrontEndConfig,
+    NpuConfig,
+    QueueConfig,
+    SchedulerConfig,
+    TeConfig,
+    VeConfig,
+)
+from npu_device.events import What
+
+INT8, INT32 = DataType.INT8, DataType.INT32
+ACC_BYTES = 640
+BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
+ENDS = (What.DMA_END, What.TE_END, What.VE_END)
+
+
+class Barrier(NamedTuple):
+    """TBAR between two submissions."""
+
+    immediate: int
+
+
+Action = Descriptor | Barrier
+
+# A dozen places that overlap each other: hazards of all kinds are the rule.
+spm = st.integers(0, 12).map(lambda i: SPM + 32 * i)
+dram = st.integers(0, 12).map(lambda i: DRAM + 32 * i)
+small = st.integers(1, 6)
+stride = st.sampled_from((0, 0, 32, 64, 96))
+ways = st.fixed_dictionaries(
+    {
+        "stream": st.integers(0, 3),
+        "prio": st.integers(0, 3),
+        "rank": st.integers(0, 2),
+        "irq": st.integers(0, 1),
+    }
+)
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> Descriptor:
+    opcode = draw(st.sampled_from((Opcode.LOAD, Opcode.STORE, Opcode.COPY)))
+    source = draw(dram if opcode is Opcode.LOAD else spm)
+    target = draw(dram if opcode is Opcode.STORE else spm)
+    kind, k = draw(st.sampled_from(((INT8, 24), (INT8, 32), (INT32, 8))))
+    return Descriptor(
+        opcode=opcode, tile_m=draw(small), tile_k=k, type_in0=kind, in0_addr=source, out_addr=target,
+        param0=draw(stride), param1=draw(stride), **draw(ways),
+    )  # fmt: skip
+
+
+@st.composite
+def gemms(draw: st.DrawFn) -> Descriptor:
+    side = draw(st.sampled_from((4, 8)))
+    return Descriptor(
+        opcode=Opcode.GEMM_T, tile_m=side, tile_n=side, tile_k=draw(small), type_in0=INT8, type_in1=INT8,
+        type_out=INT32, in0_addr=draw(spm), in1_addr=draw(spm), out_addr=SPM + 128 * draw(st.integers(0, 3)),
+        accumulate=draw(st.integers(0, 1)), function=draw(st.integers(0, 1)), in1_nk=draw(st.integers(0, 1)),
+        **draw(ways),
+    )  # fmt: skip
+
+
+@st.composite
+def eltwises(draw: st.DrawFn) -> Descriptor:
+    function = draw(st.sampled_from((Eltwise.ADD, Eltwise.RELU, Eltwise.WHERE)))
+    return Descriptor(
+        opcode=Opcode.ELTWISE, function=function, tile_m=draw(small), tile_n=32, type_in0=INT8,
+        type_in1=0 if function is Eltwise.RELU else INT8, type_out=INT8, in0_addr=draw(spm), in1_addr=draw(spm),
+        out_addr=draw(spm), **draw(ways),
+    )  # fmt: skip
+
+
+barriers = st.builds(
+    lambda scope, way: Descriptor(opcode=Opcode.BARRIER, function=scope, **way), st.sampled_from(list(Scope)), ways
+)
+tbars = st.sampled_from([*(stream << 4 for stream in range(4)), int(Scope.CLUSTER), int(Scope.GLOBAL)]).map(Barrier)
+others = st.builds(
+    lambda opcode, way: Descriptor(opcode=opcode, tile_m=0, **way), st.sampled_from((Opcode.NOP, Opcode.LOAD)), ways
+)
+graphs = st.lists(
+    st.one_of(moves(), moves(), gemms(), gemms(), eltwises(), eltwises(), barriers | tbars | others),
+    min_size=16,
+    max_size=40,
+)
+
+configs = st.builds(
+    lambda te, ve, dma, policy, window, front, ratio, latency, queue, history: NpuConfig(
+        spm=SMALL_SPM,
+        te=TeConfig(count=te, rows=2, columns=2, acc_bytes=ACC_BYTES),
+        ve=VeConfig(count=ve, lanes=4, latency=latency),
+        dma=DmaConfig(channels=dma, alignment=32),
+        dram=DramConfig(latency=latency),
+        scheduler=SchedulerConfig(policy=policy, window=window),
+        frontend=FrontEndConfig(*front),
+        clock_ratio=ratio,
+        queue=QueueConfig(size=queue, command_size=history, history=1000),
+    ),
+    st.just(2),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.sampled_from(("fifo", "prio", "cp")),
+    st.sampled_from((1, 2, 16)),
+    st.sampled_from(((0, 0, 0), (5, 2, 1), (1, 3, 9))),
+    st.sampled_from(((1, 1), (3, 2), (1, 3))),
+    st.sampled_from((0, 7, 120)),
+    st.sampled_from((4, 64)),
+    st.sampled_from((2, 16)),
+)
+
+
+def fill(rig: Rig) -> None:
+    random = np.random.default_rng(7)
+    rig.dram[:4096] = random.integers(0, 256, 4096, np.uint8)
+    for data in rig.spm:
+        data[:4096] = random.integers(0, 256, 4096, np.uint8)
+
+
+def run(actions: list[Action], config: NpuConfig, step: int | None = None, ring: bool = False) -> Rig:
+    rig = Rig(replace(config, mode="loose" if ring else "tight"), step=step)
+    fill(rig)
+    for action in actions:
+        if isinstance(action, Barrier):
+            rig.device.port.tbar(action.immediate, rig.now)
+            rig.go(rig.now + 1)
+        elif ring:
+            while rig.device.ring.full:
+                assert rig.next()
+            rig.ring(action)
+        else:
+            rig.submit(action)
+    rig.idle()
+    return rig
+
+
+def commands(actions: list[Action]) -> list[Descriptor]:
+    return [action for action in actions if isinstance(action, Descriptor)]
+
+
+@settings(max_examples=120, deadline=None)
+@given(graphs, configs, st.booleans())
+def test_the_result_is_that_of_sequential_execution(actions: list[Action], config: NpuConfig, ring: bool) -> None:
+    fresh = Rig(config)
+    fill(fresh)
+    reference = Sequential({DRAM: fresh.dram, SPM: fresh.spm[0]}, acc_bytes=ACC_BYTES)
+    rig = run(actions, config, ring=ring)
+    good = [reference.execute(d) for d in commands(actions)]
+    tickets = [event["ticket"] for event in rig.happened(What.ACCEPT)]
+    assert [ticket in rig.stamps(What.DONE) for ticket in tickets] == good
+    assert [ticket in rig.stamps(What.ERROR) for ticket in tickets] == [not one for one in good]
+    used = slice(0, 0xE_0000)  # beyond are the descriptors
+    assert np.array_equal(rig.dram[used], reference.memories[DRAM][used])
+    assert np.array_equal(rig.spm[0], reference.memories[SPM])
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs, configs)
+def test_streams_retire_in_order_and_units_do_one_thing_at_a_time(actions: list[Action], config: NpuConfig) -> None:
+    rig = run(actions, config)
+    tickets = [event["ticket"] for event in rig.happened(What.ACCEPT)]
+    errors = rig.stamps(What.ERROR)
+    order = [event["ticket"] for event in rig.happened(What.DONE)]
+    for stream in range(4):
+        mine = [
+            ticket
+            for ticket, d in zip(tickets, commands(actions), strict=True)
+            if d.stream == stream and ticket not in errors
+        ]
+        assert [ticket for ticket in order if ticket in set(mine)] == mine
+    running: dict[int, int] = {}
+    for event in rig.happened(*BEGINS, *ENDS):
+        if event["what"] in BEGINS:
+            assert event["unit"] not in running
+            running[event["unit"]] = event["ticket"]
+        else:
+            assert running.pop(event["unit"]) == event["ticket"]
+    assert not running
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs, configs)
+def test_barriers_hold_back_what_comes_after_until_what_came_before_is_done(
+    actions: list[Action], config: NpuConfig
+) -> None:
+    rig = run(actions, config)
+    done = rig.stamps(What.DONE)
+    begun = {event["ticket"]: event["cycle"] for event in rig.happened(*BEGINS)}
+    accepted = iter([event["ticket"] for event in rig.happened(What.ACCEPT)])
+    seen: list[tuple[int, int]] = []  # (ticket, stream)
+    before: dict[tuple[str, int], list[int]] = {}
+
+    def stamp(scope: int, stream: int) -> None:
+        key = ("stream", stream) if scope == Scope.TILE else ("all", 0)
+        before[key] = [ticket for ticket, mine in seen if scope != Scope.TILE or mine == stream]
+
+    for action in actions:
+        if isinstance(action, Barrier):
+            stamp(action.immediate & 3, action.immediate >> 4)
+            continue
+        ticket = next(accepted)
+        if ticket not in done:
+            continue
+        if action.opcode == Opcode.BARRIER:
+            stamp(action.function, action.stream)
+        start = begun.get(ticket, done[ticket])
+        for key in (("stream", action.stream), ("all", 0)):
+            assert all(done[older] <= start for older in before.get(key, []))
+        seen.append((ticket, action.stream))
+        if action.opcode == Opcode.BARRIER:
+            stamp(action.function, action.stream)
+    assert len(rig.happened(What.BARRIER_OPEN)) == len(rig.happened(What.BARRIER_CLOSE))
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs, configs, st.booleans())
+def test_steps_of_any_size_give_the_same_events(actions: list[Action], config: NpuConfig, ring: bool) -> None:
+    hashes = {run(actions, config, step, ring).events.hexdigest() for step in (1, 7, 1000, None)}
+    assert len(hashes) == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs, configs)
+def test_cycles_never_go_back_and_counters_balance(actions: list[Action], config: NpuConfig) -> None:
+    rig = run(actions, config)
+    cycles = rig.records()["cycle"]
+    assert (np.diff(cycles.astype(np.int64)) >= 0).all()
+    json: dict[str, Any] = rig.device.counters.to_json()
+    accepted = len(rig.happened(What.ACCEPT))
+    assert json["accepted"] == json["completed"] == accepted == len(commands(actions))
+    assert json["errors"] == len(rig.happened(What.ERROR))
+    assert json["submitted"] == json["accepted"] + json["rejected"]
+    assert rig.device.counters.depth == 0
+    assert json["queue_depth_max"] <= config.queue.size
+    ends = rig.happened(What.DMA_END)
+    assert json["dram_bytes_read"] + json["dram_bytes_written"] == sum(event["aux"] for event in ends)
+    start = {(event["unit"], event["ticket"]): event["cycle"] for event in rig.happened(*BEGINS)}
+    busy = sum(event["cycle"] - start[event["unit"], event["ticket"]] for event in rig.happened(*ENDS))
+    assert sum(sum(json[kind]) for kind in ("te_busy", "ve_busy", "dma_busy")) == busy
+
+
+# -- cases worth a name ------------------------------------------------------------------------------------------------
+
+
+def load(target: int, source: int = DRAM, size: int = 64, **more: int) -> Descriptor:
+    return Descriptor(
+        opcode=Opcode.LOAD, tile_m=1, tile_k=size, type_in0=INT8, in0_addr=source, out_addr=target, **more
+    )
+
+
+def relu(source: int, target: int, **more: int) -> Descriptor:
+    return Descriptor(
+        opcode=Opcode.ELTWISE, function=Eltwise.RELU, tile_m=1, tile_n=64, type_in0=INT8, type_out=INT8,
+        in0_addr=source, out_addr=target, **more,
+    )  # fmt: skip
+
+
+def test_a_stream_overlaps_but_its_results_appear_in_order() -> None:
+    rig = Rig()
+    rig.dram[:4096] = 5
+    rig.spm[0][4096:4160] = 7
+    slow, fast = rig.submit(load(SPM, size=4096)), rig.submit(relu(SPM + 4096, SPM + 8192))
+    ended = {}
+    while rig.next():
+        ended = {event["ticket"]: event["cycle"] for event in rig.happened(*ENDS)}
+        visible = bool(rig.spm[0][8192:8256].any())
+        assert visible == (rig.status(fast) == 3) == (rig.status(slow) == 3)
+    assert ended[fast] < ended[slow]
+    assert rig.stamps(What.DONE)[fast] == rig.stamps(What.DONE)[slow] == ended[slow]
+
+
+def test_a_dependent_command_starts_on_a_result_that_has_not_appeared_yet() -> None:
+    """The result of a command whose stream holds it back is forwarded, whole or in parts."""
+    rig = Rig()
+    rig.spm[0][4096:4160] = np.arange(64)
+    slow = rig.submit(load(SPM, size=8192))
+    middle = rig.submit(relu(SPM + 4096 + 8192, SPM + 20000))
+    rig.idle()
+    rig.spm[0][12288:12352] = np.arange(64)
+    slow = rig.submit(load(SPM, size=8192))
+    middle = rig.submit(relu(SPM + 12288, SPM + 20000))
+    part = rig.submit(relu(SPM + 19968, SPM + 24000, stream=1))
+    while rig.status(part) != 3:
+        assert rig.next()
+    assert rig.status(slow) == 2
+    assert rig.status(middle) == 2
+    assert not rig.spm[0][20032:20064].any()
+    assert rig.spm[0][24032:24064].tolist() == list(range(32))
+    rig.idle()
+    assert rig.spm[0][20000:20064].tolist() == list(range(64))
+
+
+def test_results_reach_memory_in_order_when_an_older_stream_is_behind() -> None:
+    """Two writers of the same bytes: the younger is ready first, the older may not retire yet."""
+    rig = Rig()
+    rig.spm[0][8192:8256], rig.spm[0][12288:12352] = 1, 2
+    rig.submit(load(SPM, size=8192))
+    older = rig.submit(relu(SPM + 8192, SPM + 16384))
+    younger = rig.submit(relu(SPM + 12288, SPM + 16384, stream=1))
+    rig.idle()
+    assert rig.spm[0][16384:16448].tolist() == [2] * 64
+    assert rig.stamps(What.DONE)[older] <= rig.stamps(What.VE_BEGIN)[younger]
+
+
+def test_columns_of_one_matrix_are_independent_and_boxes_are_not() -> None:
+    """Equal strides by column interval, others by bounding box."""
+    wide = {"opcode": Opcode.LOAD, "tile_m": 8, "tile_k": 32, "type_in0": INT8, "in0_addr": DRAM}
+    rig = Rig()
+    left = rig.submit(Descriptor(**wide, out_addr=SPM, param1=128))
+    right = rig.submit(Descriptor(**wide, out_addr=SPM + 32, param1=128))
+    rig.idle()
+    begin = rig.stamps(What.DMA_BEGIN)
+    assert begin[right] < rig.stamps(What.DMA_END)[left]
+    other = rig.submit(Descriptor(**wide, out_addr=SPM, param1=128))
+    crossing = rig.submit(Descriptor(**wide, out_addr=SPM + 32, param1=64))
+    rig.idle()
+    assert rig.stamps(What.DMA_BEGIN)[crossing] == rig.stamps(What.DMA_END)[other]
+
+
+@pytest.mark.parametrize(("policy", "order"), [("fifo", [1, 2, 3, 4]), ("prio", [1, 4, 2, 3]), ("cp", [1, 3, 4, 2])])
+def test_policies(policy: str, order: list[int]) -> None:
+    config = NpuConfig(spm=SMALL_SPM, dma=DmaConfig(channels=1), scheduler=SchedulerConfig(policy=policy))
+    rig = Rig(config)
+    for index, (prio, rank) in enumerate(((0, 0), (0, 0), (0, 9), (3, 0))):
+        rig.submit(load(SPM + 64 * index, prio=prio, rank=rank, stream=index))
+    rig.idle()
+    assert list(rig.stamps(What.DMA_BEGIN)) == order
+
+
+def test_only_the_oldest_commands_are_looked_at() -> None:
+    config = NpuConfig(spm=SMALL_SPM, dma=DmaConfig(channels=1), scheduler=SchedulerConfig(window=2))
+    rig = Rig(config)
+    for index in range(3):
+        rig.submit(load(SPM + 64 * index, stream=index))
+    urgent = rig.submit(load(SPM + 512, prio=15, rank=9, stream=4))
+    rig.idle()
+    assert list(rig.stamps(What.DMA_BEGIN)) == [1, 2, urgent, 3]
+
+
+def test_affinity_names_the_engine_and_the_lowest_free_one_wins() -> None:
+    rig = Rig(NpuConfig(spm=SMALL_SPM, dma=DmaConfig(channels=3)))
+    third = rig.submit(load(SPM, affinity=3, stream=1))
+    first = rig.submit(load(SPM + 64, stream=2))
+    again = rig.submit(load(SPM + 128, affinity=3, stream=3))
+    rig.idle()
+    units = {event["ticket"]: event["unit"] & 0xFF for event in rig.happened(What.DMA_BEGIN)}
+    assert units == {third: 2, first: 0, again: 2}
+    assert rig.stamps(What.DMA_BEGIN)[again] == rig.stamps(What.DMA_END)[third]
+
+
+def test_a_chain_of_sums_stays_on_its_engine() -> None:
+    rig = Rig()
+    rig.spm[0][:1024] = 1
+    gemm = Descriptor(
+        opcode=Opcode.GEMM_T, tile_m=8, tile_n=8, tile_k=16, type_in0=INT8, type_in1=INT8, type_out=INT32,
+        in0_addr=SPM, in1_addr=SPM + 256,
+    )  # fmt: skip
+    for out, stream in ((SPM + 4096, 1), (SPM + 8192, 2)):
+        rig.submit(gemm.with_(out_addr=out, stream=stream, function=1))
+    for out, stream in ((SPM + 8192, 2), (SPM + 4096, 1)):
+        rig.submit(gemm.with_(out_addr=out, stream=stream, function=1, accumulate=1))
+        rig.submit(gemm.with_(out_addr=out, stream=stream, accumulate=1))
+    rig.idle()
+    assert [event["unit"] & 0xFF for event in rig.happened(What.TE_BEGIN)].count(1) == 3
+    by_engine: dict[int, set[int]] = {0: set(), 1: set()}
+    for event in rig.happened(What.TE_BEGIN):
+        by_engine[event["unit"] & 0xFF].add(event["ticket"])
+    assert by_engine == {0: {1, 5, 6}, 1: {2, 3, 4}}
+    assert (rig.spm[0][4096:4352].view("<i4") == 48).all()
+    assert (rig.spm[0][8192:8448].view("<i4") == 48).all()
+
+
+def test_clusters_have_scratchpads_engines_and_barriers_of_their_own() -> None:
+    rig = Rig(NpuConfig(spm=SMALL_SPM, clusters=2, dma=DmaConfig(channels=1)))
+    other = SPM + SPM_CLUSTER_STRIDE
+    a = rig.submit(load(SPM, stream=1))
+    rig.device.port.tbar(int(Scope.CLUSTER), rig.now)
+    b = rig.submit(load(other, cluster=1, stream=2))
+    c = rig.submit(load(SPM + 64, stream=3))
+    rig.idle()
+    begin, done = rig.stamps(What.DMA_BEGIN), rig.stamps(What.DONE)
+    assert begin[b] < done[a] <= begin[c]
+    assert {event["ticket"]: event["unit"] & 0xFF for event in rig.happened(What.DMA_BEGIN)} == {a: 0, b: 1, c: 0}
