@@ -31,7 +31,7 @@ from pyv_ext.isa import Isa
 from pyv_ext.memory import Ram
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome
 from pyv_ext.stop import Stop, StopReason
-from pyv_npu import boot
+from pyv_npu import boot, ctrl_c
 from pyv_npu.config.tree import Config
 from pyv_npu.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
 from pyv_npu.errors import UsageError
@@ -196,7 +196,8 @@ class Platform:
     def run(self, until: int | None = None) -> Stop:
         """Run to the end of the program, or until the hart reaches cycle `until`, or a limit of the configuration.
 
-        Ctrl-C stops between two slices with reason `interrupted` and a consistent machine.
+        Ctrl-C stops between two instructions with reason `interrupted`; a second one raises KeyboardInterrupt, which
+        may leave an instruction half done.
         """
         if self.program is None:
             raise UsageError("nothing to run: load a program first")
@@ -204,15 +205,15 @@ class Platform:
         limit = min(NEVER if until is None else until, settings.max_cycles or NEVER)
         deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
         stop: Stop | None = None
-        try:
+        with ctrl_c.caught(lambda: self.engine.stop(Stop(StopReason.INTERRUPTED))):
             while stop is None:
                 stop = self.engine.run(min(limit, self.hart.cycle + SLICE))
                 if stop is None and self.hart.cycle >= limit:
                     stop = Stop(StopReason.LIMIT, text=f"cycle limit {limit} reached at pc {self.hart.pc:#010x}")
                 elif stop is None and deadline is not None and time.monotonic() >= deadline:
                     stop = Stop(StopReason.TIMEOUT, text=f"{settings.timeout} s are over at pc {self.hart.pc:#010x}")
-        except KeyboardInterrupt:
-            stop = Stop(StopReason.INTERRUPTED, text=f"interrupted at pc {self.hart.pc:#010x}")
+        if stop.reason is StopReason.INTERRUPTED:
+            stop = replace(stop, text=f"interrupted at pc {self.hart.pc:#010x}")
         self.clock.advance(self.hart.cycle)
         self.events.flush()
         return stop

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyv_ext import elf
 from pyv_ext.elf import Program
-from pyv_ext.stop import Stop
+from pyv_ext.stop import Stop, StopReason
 from pyv_npu import boot
 from pyv_npu.config import Config, with_values
 from pyv_npu.latency.table import Latency
@@ -119,14 +119,17 @@ def compare_program(
     console: Console | None = None,
     report: Path | None = None,
 ) -> CompareResult:
-    """Run the same program loose and tight; everything else of `config` stays."""
+    """Run the same program loose and tight; everything else of `config` stays.
+
+    KeyboardInterrupt when Ctrl-C stopped the first run: the report has its files, and there is nothing to compare.
+    """
     loaded = _loaded(program)
-    runs = {
-        mode: run_program(
-            with_values(config, {"npu.mode": mode}), loaded, args, console, None if report is None else report / mode
-        )
-        for mode in ("loose", "tight")
-    }
+    runs: dict[str, RunResult] = {}
+    for mode in ("loose", "tight"):
+        folder = None if report is None else report / mode
+        run = runs[mode] = run_program(with_values(config, {"npu.mode": mode}), loaded, args, console, folder)
+        if run.stop.reason is StopReason.INTERRUPTED and mode == "loose":
+            raise KeyboardInterrupt
     loose, tight = runs["loose"], runs["tight"]
     same = (
         loose.exit_code == tight.exit_code

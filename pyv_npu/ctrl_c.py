@@ -1,0 +1,30 @@
+"""Ctrl-C during a run: the machine stops between two instructions instead of breaking off inside one."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def caught(stop: Callable[[], None]) -> Iterator[None]:
+    """Within the context the first Ctrl-C calls `stop`; the next one raises KeyboardInterrupt at once.
+
+    Python delivers signals to the main thread only, and an application may have a handler of its own: in another
+    thread, and beside such a handler, this does nothing.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop()
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
