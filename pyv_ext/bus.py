@@ -61,6 +61,8 @@ class Bus:
         self.store_ok = bytearray(ADDRESS_SPACE >> PAGE_BITS)
         self.observers: list[Callable[[Access], None]] = []
         self.watchers: list[Callable[[WatchedLoad], None]] = []
+        self.watching = False
+        """Whether a page has ever been watched; until then `load_ok` is 1 all over `rams[0]`."""
         self.on_code_write: list[Callable[[int, int], None]] = []
         """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
         self._windows: list[_Window] = []
@@ -270,6 +272,7 @@ class Bus:
     def watch(self, address: int) -> None:
         """Report loads from the page of `address` to `watchers`, until as many `unwatch` calls."""
         self._watched[address >> PAGE_BITS] += 1
+        self.watching = True
         self.load_ok[address >> PAGE_BITS] = 0
 
     def unwatch(self, address: int) -> None:

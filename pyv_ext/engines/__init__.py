@@ -1,0 +1,38 @@
+"""Engines: each executes the instructions of a hart; all give the same results at every budget (specification 30)."""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from pyv_ext.errors import PyvExtError
+
+if TYPE_CHECKING:
+    from pyv_ext.bus import Bus
+    from pyv_ext.engines.engine import Engine
+    from pyv_ext.hart import Hart
+
+ENGINES = {
+    "fast": "pyv_ext.engines.fast.engine:FastEngine",
+    "reference": "pyv_ext.engines.reference:ReferenceEngine",
+}
+"""Where each engine is."""
+
+
+def make_engine(name: str, hart: "Hart", bus: "Bus", *, misaligned: bool = False) -> "Engine":
+    """The engine of that name; PyvExtError if there is none, or if it needs a package that is not installed."""
+    if name not in ENGINES:
+        raise PyvExtError(f"engine {name!r}: choose one of {', '.join(ENGINES)}")
+    if name == "fast" and not _has_llvmlite():
+        raise PyvExtError("engine 'fast' needs llvmlite: pip install llvmlite, or choose --core python")
+    module, _, kind = ENGINES[name].partition(":")
+    engine: Engine = getattr(import_module(module), kind)(hart, bus, misaligned=misaligned)
+    return engine
+
+
+def default_engine() -> str:
+    """The fastest engine that can run here."""
+    return "fast" if _has_llvmlite() else "python"
+
+
+def _has_llvmlite() -> bool:
+    return find_spec("llvmlite") is not None

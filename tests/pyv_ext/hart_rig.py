@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable, Sequence
 
+from engine_choice import chosen_engine
+
 from pyv_ext.bus import Bus
 from pyv_ext.clock import Clock
-from pyv_ext.engines.reference import ReferenceEngine
 from pyv_ext.hart import Hart
 from pyv_ext.isa import Instruction, Isa
 from pyv_ext.isa.csr_names import ADDRESSES
@@ -179,7 +180,7 @@ class Rig:
         self.bus.poke(RAM, assemble(self.isa, program, RAM))
         self.bus.poke(HANDLER, assemble(self.isa, handler, HANDLER))
         self.hart.csrs.mtvec = HANDLER
-        self.engine = ReferenceEngine(self.hart, self.bus, misaligned=misaligned)
+        self.engine = chosen_engine(self.hart, self.bus, misaligned=misaligned)
 
     @property
     def x(self) -> list[int]:

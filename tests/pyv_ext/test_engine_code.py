@@ -15,6 +15,8 @@ from pyv_ext.memory import Ram
 from pyv_ext.stop import Stop, StopReason
 from pyv_ext.timing import CoreTiming
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 ADDI_2 = 0x0020_0093
 """addi x1,x0,2"""
 

@@ -7,6 +7,8 @@ from pyv_ext.protocols import CustomInstruction, Retry, Stall, Trap, Value
 from pyv_ext.stop import StopReason
 from pyv_ext.timing import CoreTiming
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 MTI = 1 << 7
 PROGRAM = "li x5,6\nli x6,7\nmac x7,x5,x6\naddi x8,x0,1\nspin:; jal x0,spin"
 AT = RAM + 16

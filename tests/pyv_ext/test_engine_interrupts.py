@@ -6,6 +6,8 @@ from hart_rig import HANDLER, LINES, RAM, Rig, Trace
 from pyv_ext.stop import StopReason
 from pyv_ext.timing import CoreTiming
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 MSI, MTI, MEI = 1 << 3, 1 << 7, 1 << 11
 ALL = MSI | MTI | MEI
 SPIN = "spin:; jal x0,spin"

@@ -2,12 +2,15 @@
 
 from itertools import pairwise
 
+import pytest
 from hart_rig import DATA, LINES, PORT, Rig, Trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyv_ext.protocols import CustomInstruction, Retry, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
+
+pytestmark = pytest.mark.usefixtures("each_engine")
 
 MTI, MEI = 1 << 7, 1 << 11
 BODY = (

@@ -7,6 +7,8 @@ from pyv_ext.hart import Hart
 from pyv_ext.memory import Ram
 from pyv_ext.timing import CoreTiming
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 PRIMES = CoreTiming(
     alu=2,
     mul=3,

@@ -6,6 +6,8 @@ from hart_rig import DATA, HANDLER, PORT, RAM, Rig
 from pyv_ext.stop import StopReason
 from pyv_ext.timing import CoreTiming
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 ADD = 0x0000_0033
 NO_C = "rv32im_zicsr_zifencei"
 EBREAK = 0x0010_0073

@@ -1,0 +1,50 @@
+"""The engine `fast`: native code by LLVM, from an interpreter made from the table and translations of what runs often.
+
+Closures execute the start of a program, so that a short one does not wait for LLVM; which of the three executes an
+instruction changes nothing but the speed.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pyv_ext.bus import Bus
+from pyv_ext.engines.engine import Engine
+from pyv_ext.hart import Hart
+
+if TYPE_CHECKING:
+    from pyv_ext.engines.fast.native import Native
+
+WARM_UP = 1 << 15
+"""Instructions that closures execute before native code is made: about what making it costs."""
+
+
+class FastEngine(Engine):
+    """Needs llvmlite, and imports it when a program has run for a while."""
+
+    def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
+        super().__init__(hart, bus, misaligned=misaligned)
+        self._native: Native | None = None
+        self._watching = False
+        self._warm_up = WARM_UP
+        self.code.on_drop.append(self._drop)
+
+    def _burst(self, limit: int) -> None:
+        if self._warm_up > 0:
+            self._warm(limit)
+            return
+        if self._native is None or self.bus.watching is not self._watching:
+            from pyv_ext.engines.fast.native import Native
+
+            self._watching = self.bus.watching
+            self._native = Native(self, self.code)
+        self._native.run(limit)
+
+    def _warm(self, limit: int) -> None:
+        hart = self.hart
+        before = hart.instret
+        self._closures(min(limit, hart.cycle + self._warm_up))
+        self._warm_up -= hart.instret - before
+
+    def _drop(self, pcs: Iterable[int]) -> None:
+        if self._native is not None:
+            self._native.drop(pcs)

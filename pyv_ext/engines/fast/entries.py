@@ -1,0 +1,79 @@
+"""Decoded instructions in the form that the native interpreter reads: one entry for each place where one may begin.
+
+A table has a pointer for each page of the address space; a page that holds code has its entries, allocated when its
+first instruction is decoded, followed by two that lead on to the next page.
+"""
+
+import struct
+
+from pyv_ext.bus import ADDRESS_SPACE
+from pyv_ext.engines.fast.frame import address_of
+from pyv_ext.memory import PAGE, PAGE_BITS
+
+STEP = 2
+"""Bytes of code per entry: instructions begin at multiples of it."""
+
+FORMAT = struct.Struct("<HBBBxHiHH")
+"""operation, rd, rs1, rs2, region, immediate, heat, block."""
+
+SIZE = FORMAT.size
+OPERATION, RD, RS1, RS2, REGION, IMMEDIATE, HEAT, BLOCK = 0, 2, 3, 4, 6, 8, 12, 14
+"""Offsets of the fields."""
+
+UNKNOWN, LEAVE, NEXT_PAGE, FIRST = 0, 1, 2, 3
+"""Operations that are no instructions: not decoded yet; not for native code; see `NEXT_PAGE`. Rows begin at `FIRST`."""
+
+_PER_PAGE = PAGE // STEP
+
+
+class Entries:
+    """The entries of one hart."""
+
+    def __init__(self) -> None:
+        self.table = memoryview(bytearray(8 * (ADDRESS_SPACE >> PAGE_BITS))).cast("Q")
+        self._pages: dict[int, bytearray] = {}
+
+    def instruction(self, pc: int, operation: int, rd: int = 0, rs1: int = 0, rs2: int = 0, imm: int = 0) -> None:
+        """Fill the entry of `pc`."""
+        page, at = self._place(pc)
+        FORMAT.pack_into(page, at, operation, rd, rs1, rs2, 0, imm, 0, 0)
+
+    def operation(self, pc: int) -> int:
+        """What the entry of `pc` says."""
+        return self._field(pc, OPERATION)
+
+    def heat(self, pc: int) -> int:
+        """How often the interpreter has come to `pc` by a jump, a branch or from outside."""
+        return self._field(pc, HEAT)
+
+    def region(self, pc: int) -> int:
+        """The number of the region that has a block at `pc`, or 0."""
+        return self._field(pc, REGION)
+
+    def enter(self, pc: int, region: int, block: int) -> None:
+        """Let native code go on in a block of a region whenever it comes to `pc`; region 0 undoes it."""
+        page, at = self._place(pc)
+        struct.pack_into("<H", page, at + REGION, region)
+        struct.pack_into("<H", page, at + BLOCK, block)
+
+    def forget(self, pc: int) -> None:
+        """Nothing is known about `pc` any more."""
+        page, at = self._place(pc)
+        page[at : at + SIZE] = bytes(SIZE)
+
+    def _field(self, pc: int, offset: int) -> int:
+        page = self._pages.get(pc >> PAGE_BITS)
+        if page is None:
+            return 0
+        at = pc % PAGE // STEP * SIZE + offset
+        return page[at] | page[at + 1] << 8
+
+    def _place(self, pc: int) -> tuple[bytearray, int]:
+        number = pc >> PAGE_BITS
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = bytearray(SIZE * (_PER_PAGE + 2))
+            for last in (_PER_PAGE, _PER_PAGE + 1):
+                FORMAT.pack_into(page, SIZE * last, NEXT_PAGE, 0, 0, 0, 0, 0, 0, 0)
+            self.table[number] = address_of(page)
+        return page, pc % PAGE // STEP * SIZE

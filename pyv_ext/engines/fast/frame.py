@@ -1,0 +1,33 @@
+"""The memory through which Python and native code share a hart: one 64-bit word for each name."""
+
+import ctypes
+
+from pyv_ext.bus import Bus
+from pyv_ext.hart import Hart
+
+PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS = range(8)
+"""Words of the frame: where the hart is, then the addresses of its registers, of memory and its maps (see `Ram.code`
+and `Bus.load_ok`), of the table of entries and of the regions' functions."""
+
+BIAS = 1 << 31
+"""Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""
+
+
+def advance(cycles: int, instructions: int = 1) -> int:
+    """What is added to progress, which is: instructions retired << 32 | cycles left + BIAS."""
+    return (instructions << 32) - cycles
+
+
+def address_of(buffer: object) -> int:
+    """Where a writable buffer lies; whoever uses the number keeps the buffer alive."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))  # type: ignore[arg-type]
+
+
+def make_frame(hart: Hart, bus: Bus, table: object, functions: object) -> memoryview:
+    """The frame of a hart."""
+    ram = bus.rams[0]
+    frame = memoryview(bytearray(8 * 8)).cast("Q")
+    for word, buffer in ((X, hart.x), (RAM, ram.data), (CODE, ram.code), (LOAD_OK, bus.load_ok)):
+        frame[word] = address_of(buffer)
+    frame[TABLE], frame[FUNCTIONS] = address_of(table), address_of(functions)
+    return frame

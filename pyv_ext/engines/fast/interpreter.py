@@ -1,0 +1,207 @@
+"""The interpreter: one native function, made from the instruction table, that executes decoded entries.
+
+It is exact at every budget: an instruction begins only while cycles are left. Where control arrives by a jump, a
+branch or from outside, it goes on in translated code if there is some, and else counts, so that the hot places get
+translated.
+
+pc and progress are in the frame between calls.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+
+from pyv_ext.engines.fast import entries, frame
+from pyv_ext.engines.fast.access import Access
+from pyv_ext.engines.fast.frame import BIAS, advance
+from pyv_ext.engines.fast.ir import Ir
+from pyv_ext.engines.fast.lowering import Lowering, declarations
+from pyv_ext.isa import Isa, Kind, Row
+from pyv_ext.memory import PAGE, PAGE_BITS
+from pyv_ext.timing import CoreTiming
+
+WORD = "i32"
+"""pc and counters of blocks."""
+
+
+class Exit(IntEnum):
+    """Why native code returned."""
+
+    BUDGET = 0
+    """No cycles are left for the next instruction."""
+    LEAVE = 1
+    """The next instruction goes the slow way."""
+    DECODE = 2
+    """The next instruction has no entry yet."""
+    HOT = 3
+    """The next instruction begins a block that is worth a translation."""
+
+
+class Left(IntEnum):
+    """Why a region returned to the interpreter."""
+
+    JUMP = 0
+    """The next instruction is in no block of the region."""
+    LEAVE = 1
+    BUDGET = 2
+    """The next block does not fit into the cycles left."""
+
+
+class Interpreter:
+    """Makes the interpreter's IR."""
+
+    def __init__(self, isa: Isa, timing: CoreTiming, access: Access, rows: Sequence[Row]) -> None:
+        """`rows`: the rows of native operations, in the order of their numbers from `entries.FIRST`."""
+        self._isa = isa
+        self._timing = timing
+        self._access = access
+        self._rows = rows
+
+    def text(self, threshold: int) -> str:
+        """A module with `interpret(frame) -> Exit`; a place is hot that it has come to `threshold` times."""
+        ir = self._ir = Ir()
+        self._lower = Lowering(ir, self._isa.xlen)
+        ir.block("entry")
+        self._at = self._access.pointers(ir)
+        self._table = ir.load("ptr", "%frame", 8 * frame.TABLE)
+        functions = ir.load("ptr", "%frame", 8 * frame.FUNCTIONS)
+        ir.goto("head", (ir.load("i32", "%frame", 8 * frame.PC), ir.load("i64", "%frame", 8 * frame.PROGRESS)))
+        self._head(functions, threshold)
+        self._fetch()
+        self._step()
+        for number, row in enumerate(self._rows, entries.FIRST):
+            self._operation(number, row)
+        self._exits()
+        return declarations(self._isa.xlen) + ir.text("i64 @interpret(ptr %frame)")
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    def _entry(self, pc: str, progress: str) -> str:
+        """The entry of a pc; leaves to be decoded if its page has none."""
+        ir = self._ir
+        page = ir.value(f"zext i32 {ir.value(f'lshr i32 {pc}, {PAGE_BITS}')} to i64")
+        base = ir.load("ptr", ir.value(f"getelementptr ptr, ptr {self._table}, i64 {page}"))
+        ir.unless(ir.value(f"icmp ne ptr {base}, null"), ("unknown", (pc, progress)))
+        number = ir.value(f"lshr i32 {ir.value(f'and i32 {pc}, {PAGE - 1}')}, {entries.STEP.bit_length() - 1}")
+        offset = ir.value(f"mul i64 {ir.value(f'zext i32 {number} to i64')}, {entries.SIZE}")
+        return ir.value(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    def _head(self, functions: str, threshold: int) -> None:
+        """Where control arrives: a region, or a count."""
+        ir = self._ir
+        pc, progress = ir.block("head", WORD, "i64")
+        entry = self._entry(pc, progress)
+        region = ir.load("i16", entry, entries.REGION)
+        ir.branch(ir.value(f"icmp eq i16 {region}, 0"), ("count", ()), ("enter", ()))
+
+        ir.block("enter")
+        block = ir.value(f"zext i16 {ir.load('i16', entry, entries.BLOCK)} to i32")
+        index = ir.value(f"zext i16 {region} to i64")
+        function = ir.load("ptr", ir.value(f"getelementptr ptr, ptr {functions}, i64 {index}"))
+        answer = ir.value(f"call {{i64, i64}} {function}(ptr %frame, i64 {progress}, i32 {block})")
+        after = ir.value(f"extractvalue {{i64, i64}} {answer}, 0")
+        where = ir.value(f"extractvalue {{i64, i64}} {answer}, 1")
+        there = ir.value(f"trunc i64 {where} to i32")
+        cases = [(Left.JUMP, "again"), (Left.LEAVE, "left")]
+        ir.switch("i64", ir.value(f"lshr i64 {where}, 32"), cases, ("fetch", (there, after)))
+        ir.block("again")
+        ir.goto("head", (there, after))
+        ir.block("left")
+        ir.goto("leave", (there, after))
+
+        ir.block("count")
+        heat = ir.value(f"add i16 {ir.load('i16', entry, entries.HEAT)}, 1")
+        ir.store("i16", heat, entry, entries.HEAT)
+        ir.branch(
+            ir.value(f"icmp eq i16 {heat}, {threshold}"), ("hot", (pc, progress)), ("step", (pc, progress, entry))
+        )
+
+    def _fetch(self) -> None:
+        pc, progress = self._ir.block("fetch", WORD, "i64")
+        self._ir.goto("step", (pc, progress, self._entry(pc, progress)))
+
+    def _step(self) -> None:
+        """Execute one entry, if there are cycles left to begin it."""
+        ir = self._ir
+        pc, progress, entry = ir.block("step", WORD, "i64", "ptr")
+        left = ir.value(f"trunc i64 {progress} to i32")
+        ir.unless(ir.value(f"icmp ugt i32 {left}, {BIAS}"), ("budget", (pc, progress)))
+        operations = [(number, f"op{number}") for number in range(entries.FIRST, entries.FIRST + len(self._rows))]
+        others = [(entries.UNKNOWN, "decode"), (entries.NEXT_PAGE, "next")]
+        operation = ir.load("i16", entry, entries.OPERATION)
+        ir.switch("i16", operation, [*others, *operations], ("leave", (pc, progress)))
+        ir.block("decode")
+        ir.goto("unknown", (pc, progress))
+        ir.block("next")
+        ir.goto("fetch", (pc, progress))
+        self._pc, self._progress, self._current = pc, progress, entry
+
+    def _exits(self) -> None:
+        ends = (("budget", Exit.BUDGET), ("leave", Exit.LEAVE), ("unknown", Exit.DECODE), ("hot", Exit.HOT))
+        for label, code in ends:
+            pc, progress = self._ir.block(label, WORD, "i64")
+            self._ir.store("i32", pc, "%frame", 8 * frame.PC)
+            self._ir.store("i64", progress, "%frame", 8 * frame.PROGRESS)
+            self._ir.do(f"ret i64 {code}")
+
+    # -- operations --------------------------------------------------------------------------------------------
+
+    def _operation(self, number: int, row: Row) -> None:
+        ir = self._ir
+        ir.block(f"op{number}")
+        given = self._operands(row)
+        cost = getattr(self._timing, row.timing)
+        after = ir.value(f"add i64 {self._progress}, {advance(cost)}")
+        next_pc = ir.value(f"add i32 {self._pc}, {row.length}")
+        if row.kind is Kind.OP:
+            self._write(self._lower.value(row.expr, given))
+        elif row.kind is Kind.LOAD:
+            self._write(self._access.load(ir, self._at, row, self._address(given), self._leave))
+        elif row.kind is Kind.STORE:
+            self._access.store(ir, self._at, row, self._address(given), self._register(entries.RS2), self._leave)
+        elif row.kind is Kind.BRANCH:
+            taken = ir.value(f"add i64 {self._progress}, {advance(self._timing.taken)}")
+            target = ir.value(f"add i32 {self._pc}, {self._immediate()}")
+            condition = self._lower.condition(row.expr, given)
+            ir.branch(condition, ("head", (target, taken)), ("head", (next_pc, after)))
+            return
+        else:
+            target = self._lower.value(row.expr, given)
+            odd = ir.value(f"and i32 {target}, {self._isa.alignment - 1}")
+            ir.unless(ir.value(f"icmp eq i32 {odd}, 0"), self._leave)
+            self._write(next_pc)
+            ir.goto("head", (target, after))
+            return
+        entry = ir.at(self._current, row.length // entries.STEP * entries.SIZE)
+        ir.goto("step", (next_pc, after, entry))
+
+    @property
+    def _leave(self) -> tuple[str, tuple[str, str]]:
+        return "leave", (self._pc, self._progress)
+
+    def _operands(self, row: Row) -> Mapping[str, str]:
+        """The operands of the row's expression, or of its address."""
+        given = {"pc": self._pc}
+        if row.format.rs1:
+            given["a"] = self._register(entries.RS1)
+        if row.kind in (Kind.LOAD, Kind.STORE) or not row.format.rs2:
+            given["b"] = self._immediate()
+        else:
+            given["b"] = self._register(entries.RS2)
+        return given
+
+    def _address(self, given: Mapping[str, str]) -> str:
+        return self._ir.value(f"add i32 {given['a']}, {given['b']}")
+
+    def _immediate(self) -> str:
+        return self._ir.load("i32", self._current, entries.IMMEDIATE)
+
+    def _slot(self, field: int) -> str:
+        number = self._ir.value(f"zext i8 {self._ir.load('i8', self._current, field)} to i64")
+        return self._ir.value(f"getelementptr i64, ptr {self._at.x}, i64 {number}")
+
+    def _register(self, field: int) -> str:
+        return self._ir.load("i32", self._slot(field))
+
+    def _write(self, value: str) -> None:
+        """Write rd. The upper half of its slot is and stays zero."""
+        self._ir.store("i32", value, self._slot(entries.RD))

@@ -1,0 +1,126 @@
+"""LLVM IR as text: one function made of blocks with parameters, which become phi nodes.
+
+Text, because building it takes a fraction of the time that objects for each instruction would.
+"""
+
+from collections.abc import Iterable, Sequence
+
+Target = tuple[str, Sequence[str]]
+"""A block's label, and an argument for each of its parameters."""
+
+
+class Ir:
+    """Builds a function block by block. A block may be jumped to before it is there."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[str]] = {}
+        self._parameters: dict[str, tuple[str, ...]] = {}
+        self._arguments: dict[str, list[tuple[str, Sequence[str]]]] = {}
+        self._current: list[str] = []
+        self._label = ""
+        self._names = 0
+
+    def block(self, label: str, *types: str) -> tuple[str, ...]:
+        """Begin a block; the names of its parameters, whose types are given."""
+        self._label = label
+        self._current = self._lines[label] = []
+        self._parameters[label] = types
+        return tuple(f"%{label}.{index}" for index in range(len(types)))
+
+    def fresh(self) -> str:
+        """A label that is not used otherwise."""
+        self._names += 1
+        return f"l{self._names}"
+
+    def value(self, text: str) -> str:
+        """The name of the value that an instruction makes."""
+        self._names += 1
+        name = f"%v{self._names}"
+        self._current.append(f"{name} = {text}")
+        return name
+
+    def do(self, text: str) -> None:
+        """An instruction that makes no value."""
+        self._current.append(text)
+
+    def load(self, kind: str, pointer: str, offset: int = 0) -> str:
+        """The value of an LLVM type at `offset` bytes from a pointer."""
+        return self.value(f"load {kind}, ptr {self.at(pointer, offset)}, align 1")
+
+    def store(self, kind: str, value: str, pointer: str, offset: int = 0) -> None:
+        self.do(f"store {kind} {value}, ptr {self.at(pointer, offset)}, align 1")
+
+    def at(self, pointer: str, offset: int | str) -> str:
+        """The pointer `offset` bytes (a constant, or an i64 value) further."""
+        return pointer if offset == 0 else self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+
+    # -- the end of a block ------------------------------------------------------------------------------------
+
+    def goto(self, label: str, arguments: Sequence[str] = ()) -> None:
+        self._edge(label, arguments)
+        self.do(f"br label %{label}")
+
+    def branch(self, condition: str, then: Target, other: Target) -> None:
+        """To `then` if the i1 `condition` holds."""
+        if then[0] == other[0]:
+            other = self._relay(other)
+        self._edge(*then)
+        self._edge(*other)
+        self.do(f"br i1 {condition}, label %{then[0]}, label %{other[0]}")
+
+    def switch(self, kind: str, value: str, cases: Iterable[tuple[int, str]], default: Target, *given: str) -> None:
+        """To the label of the case that equals `value`, with the arguments `given`; no label twice."""
+        self._edge(*default)
+        texts = []
+        for case, label in cases:
+            self._edge(label, given)
+            texts.append(f"{kind} {case}, label %{label}")
+        self.do(f"switch {kind} {value}, label %{default[0]} [{' '.join(texts)}]")
+
+    def unless(self, condition: str, target: Target) -> None:
+        """Go to `target` unless the i1 `condition` holds, else go on in a new block."""
+        label = self.fresh()
+        self.branch(condition, (label, ()), target)
+        self.block(label)
+
+    def _edge(self, label: str, arguments: Sequence[str]) -> None:
+        self._arguments.setdefault(label, []).append((self._label, arguments))
+
+    def _relay(self, target: Target) -> Target:
+        """A block that goes to `target`: two edges between the same blocks could not differ in their arguments."""
+        relay, label = self.fresh(), target[0]
+        self._lines[relay] = [f"br label %{label}"]
+        self._parameters[relay] = ()
+        self._arguments.setdefault(label, []).append((relay, target[1]))
+        return relay, ()
+
+    # -- the whole ---------------------------------------------------------------------------------------------
+
+    def text(self, signature: str) -> str:
+        """The function as IR, without blocks that cannot be reached."""
+        reached = self._reached()
+        parts = [f"define {signature} nounwind {{"]
+        for label in reached:
+            parts.append(f"{label}:")
+            edges = [edge for edge in self._arguments.get(label, ()) if edge[0] in reached]
+            for number, kind in enumerate(self._parameters[label]):
+                choices = ", ".join(f"[{given[number]}, %{source}]" for source, given in edges)
+                parts.append(f"%{label}.{number} = phi {kind} {choices}")
+            parts += self._lines[label]
+        parts.append("}\n")
+        return "\n".join(parts)
+
+    def _reached(self) -> dict[str, None]:
+        """The labels that are reached from the first block, that one first."""
+        successors: dict[str, list[str]] = {}
+        for label, edges in self._arguments.items():
+            for source, _ in edges:
+                successors.setdefault(source, []).append(label)
+        reached = {next(iter(self._lines)): None}
+        waiting = list(reached)
+        while waiting:
+            for label in successors.get(waiting.pop(), ()):
+                if label not in reached:
+                    reached[label] = None
+                    waiting.append(label)
+        return reached

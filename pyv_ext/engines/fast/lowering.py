@@ -1,0 +1,169 @@
+"""The LLVM back end of the expression dialect (`pyv_ext.isa.expressions`).
+
+A value is computed in the width of a register where its low bits depend on nothing beyond, else in twice that width,
+which is what the dialect promises to be enough.
+"""
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+
+from pyv_ext.engines.fast.ir import Ir
+from pyv_ext.isa.expressions import OPERANDS, constants, parse
+
+_WRAPPING: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.LShift: "shl",
+}
+"""Operators whose low bits depend on the low bits of their operands alone."""
+
+_COUNTS = {
+    "CLZ": "ctlz.{0}({0} {1}, i1 false)",
+    "CTZ": "cttz.{0}({0} {1}, i1 false)",
+    "CPOP": "ctpop.{0}({0} {1})",
+    "BSWAP": "bswap.{0}({0} {1})",
+}
+"""Functions of one register that are LLVM intrinsics."""
+
+_COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.GtE: "ge",
+    ast.Gt: "gt",
+}
+
+
+def declarations(xlen: int) -> str:
+    """The intrinsics that lowered expressions use."""
+    word = f"i{xlen}"
+    lines = [f"declare {word} @llvm.{name}.{word}({word}, i1)" for name in ("ctlz", "cttz")]
+    lines += [f"declare {word} @llvm.{name}.{word}({word})" for name in ("ctpop", "bswap")]
+    lines += [f"declare {word} @llvm.fshr.{word}({word}, {word}, {word})"]
+    return "\n".join(lines) + "\n"
+
+
+class Lowering:
+    """Makes IR for one function. Operands are given by name: IR values of a register's width."""
+
+    def __init__(self, ir: Ir, xlen: int) -> None:
+        self._ir = ir
+        self._word = f"i{xlen}"
+        self._wide = f"i{2 * xlen}"
+        self._constants = constants(xlen)
+        self._mask = (1 << xlen) - 1
+
+    def value(self, expr: str, given: Mapping[str, str]) -> str:
+        """The value of an expression, as a register holds it."""
+        return self._narrow(_tree(expr), given)
+
+    def condition(self, expr: str, given: Mapping[str, str]) -> str:
+        """A comparison, as an i1."""
+        node = _tree(expr)
+        if not isinstance(node, ast.Compare):
+            raise _unknown(node)
+        return self._flag(node, given)
+
+    def _narrow(self, node: ast.expr, given: Mapping[str, str]) -> str:
+        """The low bits of a node's value."""
+        ir, word = self._ir, self._word
+        match node:
+            case ast.Constant(value=int(number)):
+                return str(_signed(number, self._mask))
+            case ast.Name(id=name):
+                return given[name] if name in OPERANDS else str(_signed(self._constants[name], self._mask))
+            case ast.BinOp(left=left, op=ast.BitAnd(), right=ast.Name(id="M")):
+                return self._narrow(left, given)
+            case ast.BinOp(left=left, op=ast.RShift(), right=count) if _is_register(left):
+                return ir.value(f"lshr {word} {self._narrow(left, given)}, {self._narrow(count, given)}")
+            case ast.BinOp(left=left, op=ast.RShift(), right=count) if _is_signed(left):
+                return ir.value(f"ashr {word} {self._narrow(left, given)}, {self._narrow(count, given)}")
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _WRAPPING:
+                low, high = self._narrow(left, given), self._narrow(right, given)
+                return ir.value(f"{_WRAPPING[type(op)]} {word} {low}, {high}")
+            case ast.UnaryOp(op=ast.Invert(), operand=operand):
+                return ir.value(f"xor {word} {self._narrow(operand, given)}, -1")
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return ir.value(f"sub {word} 0, {self._narrow(operand, given)}")
+            case ast.Compare():
+                return ir.value(f"zext i1 {self._flag(node, given)} to {word}")
+            case ast.IfExp(test=ast.Compare() as test, body=body, orelse=other):
+                then, otherwise = self._narrow(body, given), self._narrow(other, given)
+                return ir.value(f"select i1 {self._flag(test, given)}, {word} {then}, {word} {otherwise}")
+            case ast.Call(func=ast.Name(id="S"), args=[operand]):
+                return self._narrow(operand, given)
+            case ast.Call(func=ast.Name(id=name), args=[operand]) if name in _COUNTS:
+                return ir.value(f"call {word} @llvm." + _COUNTS[name].format(word, self._narrow(operand, given)))
+        return ir.value(f"trunc {self._wide} {self._exact(node, given)} to {word}")
+
+    def _exact(self, node: ast.expr, given: Mapping[str, str]) -> str:
+        """A node's value in twice the width of a register."""
+        ir, wide = self._ir, self._wide
+        match node:
+            case ast.Constant(value=int(number)):
+                return str(number)
+            case ast.Name(id=name) if name in self._constants:
+                return str(self._constants[name])
+            case ast.Name(id=name):
+                return ir.value(f"zext {self._word} {given[name]} to {wide}")
+            case ast.BinOp(left=left, op=ast.RShift(), right=count):
+                return ir.value(f"ashr {wide} {self._exact(left, given)}, {self._exact(count, given)}")
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _WRAPPING:
+                return ir.value(f"{_WRAPPING[type(op)]} {wide} {self._exact(left, given)}, {self._exact(right, given)}")
+            case ast.Call(func=ast.Name(id=name)) if name in _COUNTS:
+                return ir.value(f"zext {self._word} {self._narrow(node, given)} to {wide}")
+            case ast.Call(func=ast.Name(id="S"), args=[operand]):
+                return ir.value(f"sext {self._word} {self._narrow(operand, given)} to {wide}")
+            case ast.Call(func=ast.Name(id="QUOT" | "REM" as name), args=[left, right]):
+                return self._division(name, self._exact(left, given), self._exact(right, given))
+        raise _unknown(node)
+
+    def _division(self, name: str, left: str, right: str) -> str:
+        """Never divides by zero; the width leaves room for the one quotient that would overflow."""
+        ir, wide = self._ir, self._wide
+        zero = ir.value(f"icmp eq {wide} {right}, 0")
+        divisor = ir.value(f"select i1 {zero}, {wide} 1, {wide} {right}")
+        if name == "QUOT":
+            result, by_zero = ir.value(f"sdiv {wide} {left}, {divisor}"), "-1"
+        else:
+            result, by_zero = ir.value(f"srem {wide} {left}, {divisor}"), left
+        return ir.value(f"select i1 {zero}, {wide} {by_zero}, {wide} {result}")
+
+    def _flag(self, node: ast.Compare, given: Mapping[str, str]) -> str:
+        """Both sides are registers, or both are signed views of registers."""
+        match node:
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                sign = "s" if _is_signed(left) else "u"
+                if type(op) in _COMPARISONS and _is_signed(right) == _is_signed(left):
+                    name = _COMPARISONS[type(op)]
+                    kind = name if name in ("eq", "ne") else sign + name
+                    sides = f"{self._narrow(left, given)}, {self._narrow(right, given)}"
+                    return self._ir.value(f"icmp {kind} {self._word} {sides}")
+        raise _unknown(node)
+
+
+@cache
+def _tree(expr: str) -> ast.expr:
+    return parse(expr)
+
+
+def _is_register(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in OPERANDS
+
+
+def _is_signed(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "S"
+
+
+def _signed(value: int, mask: int) -> int:
+    """The constant as LLVM prints it: all ones are -1."""
+    return value - mask - 1 if value > mask >> 1 else value
+
+
+def _unknown(node: ast.expr) -> ValueError:
+    return ValueError(f"no LLVM form for {ast.unparse(node)!r}: keep to the dialect of pyv_ext.isa.expressions")

@@ -1,0 +1,170 @@
+"""Native code of one hart: runs it, decodes for it, translates what is hot, drops what has changed."""
+
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from pyv_ext.engines.blocks import TRANSLATED, Block, find_blocks, translatable
+from pyv_ext.engines.code import Code
+from pyv_ext.engines.fast import entries
+from pyv_ext.engines.fast.access import Access
+from pyv_ext.engines.fast.entries import Entries
+from pyv_ext.engines.fast.frame import BIAS, PC, PROGRESS, address_of, make_frame
+from pyv_ext.engines.fast.interpreter import Exit, Interpreter
+from pyv_ext.engines.fast.machine import NativeCode
+from pyv_ext.engines.fast.region import RegionTranslator
+from pyv_ext.engines.slow import Core
+from pyv_ext.hart import SINK
+from pyv_ext.isa import Instruction
+
+CALL = 50_000_000
+"""Cycles of one call at most, so that Ctrl-C is noticed."""
+
+HOT = 1 << 14
+"""How often the interpreter comes to a place before it is translated: by then, translating costs as much."""
+
+WARM = HOT >> 6
+"""How often, for a block to be translated together with a hot one that leads to it."""
+
+REGION = 1000
+"""About how many instructions a region has at most."""
+
+ABSORB = 8
+"""A new region takes in an older one of at most so many times its size: what is translated again stays bounded."""
+
+REGIONS = 1 << 12
+
+
+class _Region(NamedTuple):
+    native: NativeCode
+    heads: tuple[int, ...]
+    pcs: frozenset[int]
+
+
+class Native:
+    """Executes the instructions of a core that need no slow way."""
+
+    def __init__(self, core: Core, code: Code) -> None:
+        isa, timing = core.isa, core.hart.timing
+        self._hart = core.hart
+        self._isa = isa
+        self._code = code
+        self._entries = Entries()
+        self._functions = memoryview(bytearray(8 * REGIONS)).cast("Q")
+        self._frame = make_frame(core.hart, core.bus, self._entries.table, self._functions)
+        self._regions: dict[int, _Region] = {}
+        rows = [row for row in isa.rows if row.kind in TRANSLATED]
+        self._numbers = {row.name: number for number, row in enumerate(rows, entries.FIRST)}
+        access = Access(core.hart, core.bus)
+        self._translator = RegionTranslator(isa, timing, access)
+        self._interpreter = NativeCode(Interpreter(isa, timing, access, rows).text(HOT))
+        self._caller = NativeCode(caller(self._interpreter.address("interpret"), address_of(self._frame)))
+        self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._caller.address("call"))
+
+    def run(self, limit: int) -> None:
+        """Execute up to cycle `limit`, or to an instruction that goes the slow way."""
+        hart, frame, call = self._hart, self._frame, self._call
+        while hart.cycle < limit:
+            given = min(limit - hart.cycle, CALL)
+            frame[PC] = hart.pc
+            frame[PROGRESS] = BIAS + given
+            reason = call()
+            progress = frame[PROGRESS]
+            hart.pc = frame[PC]
+            hart.cycle += given + BIAS - (progress & 0xFFFFFFFF)
+            hart.instret += progress >> 32
+            if reason == Exit.LEAVE or (reason == Exit.DECODE and not self._decode(hart.pc)):
+                return
+            if reason == Exit.HOT:
+                self._translate(hart.pc)
+
+    def drop(self, pcs: Iterable[int]) -> None:
+        """The instructions at these addresses are others now, or hooked."""
+        stale = frozenset(pcs)
+        for number, region in tuple(self._regions.items()):
+            if not stale.isdisjoint(region.pcs):
+                for head in region.heads:
+                    if self._entries.region(head) == number:
+                        self._entries.enter(head, 0, 0)
+                del self._regions[number]
+        for pc in stale:
+            self._entries.forget(pc)
+
+    # -- decoding ----------------------------------------------------------------------------------------------
+
+    def _decode(self, pc: int) -> bool:
+        """Fill the entry of `pc`; False where there is no memory."""
+        instruction = self._code.at(pc).instruction
+        if pc not in self._code.steps:
+            return False
+        if instruction is not None and self._takes(pc, instruction):
+            number = self._numbers[instruction.name]
+            rd = instruction.rd or SINK
+            self._entries.instruction(pc, number, rd, instruction.rs1, instruction.rs2, instruction.imm)
+        else:
+            self._entries.instruction(pc, entries.LEAVE)
+        return True
+
+    def _takes(self, pc: int, instruction: Instruction) -> bool:
+        return pc not in self._code.hooks and translatable(pc, instruction, self._isa.mask, self._isa.alignment)
+
+    # -- translating -------------------------------------------------------------------------------------------
+
+    def _translate(self, pc: int) -> None:
+        """Make a region of the hot blocks around `pc`."""
+        touched: dict[int, None] = {}
+
+        def fresh(head: int) -> bool:
+            region = self._entries.region(head)
+            if region:
+                touched[region] = None
+            return not region and self._entries.heat(head) >= WARM
+
+        room = ABSORB * _size(self._find(pc, fresh))
+        absorbed = set()
+        for number in sorted(touched, key=lambda number: len(self._regions[number].pcs)):
+            room -= len(self._regions[number].pcs)
+            if room >= 0:
+                absorbed.add(number)
+        blocks = self._find(pc, lambda head: fresh(head) or self._entries.region(head) in absorbed)
+        if blocks:
+            self._install(blocks)
+
+    def _find(self, pc: int, hot: Callable[[int], bool]) -> list[Block]:
+        return find_blocks(pc, self._isa.mask, self._known, self._takes, hot, REGION)
+
+    def _known(self, pc: int) -> Instruction | None:
+        if self._entries.operation(pc) == entries.UNKNOWN:
+            return None
+        return self._code.at(pc).instruction
+
+    def _install(self, blocks: Sequence[Block]) -> None:
+        number = next((number for number in range(1, REGIONS) if number not in self._regions), None)
+        if number is None:
+            return  # there is enough translated code; the interpreter executes the rest
+        native = NativeCode(self._translator.text(blocks))
+        heads = tuple(block.pc for block in blocks)
+        self._regions[number] = _Region(
+            native, heads, frozenset(pc for block in blocks for pc, _ in block.instructions)
+        )
+        self._functions[number] = native.address("region")
+        for index, head in enumerate(heads):
+            self._entries.enter(head, number, index)
+        for old, region in tuple(self._regions.items()):
+            if all(self._entries.region(head) != old for head in region.heads):
+                del self._regions[old]
+
+
+def _size(blocks: Sequence[Block]) -> int:
+    return sum(len(block.instructions) for block in blocks)
+
+
+def caller(function: int, frame: int) -> str:
+    """A module with `call() -> Exit`: Python calls a function without arguments in a fraction of the time."""
+    return (
+        "define i64 @call() nounwind {\n"
+        f"%function = inttoptr i64 {function} to ptr\n"
+        f"%frame = inttoptr i64 {frame} to ptr\n"
+        "%exit = call i64 %function(ptr %frame)\n"
+        "ret i64 %exit\n}\n"
+    )

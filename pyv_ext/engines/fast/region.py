@@ -1,0 +1,177 @@
+"""Regions: blocks of code that run often, translated into one native function with an entry for each block.
+
+A block is entered only if all of its instructions begin within the budget; its cost is known beforehand and counted
+once. Within a block, registers are kept in values; at its end, and wherever it is left, they are in the state array.
+"""
+
+from collections.abc import Sequence
+
+from pyv_ext.engines.blocks import CONTROL, Block, target_of
+from pyv_ext.engines.fast.access import Access, Pointers
+from pyv_ext.engines.fast.frame import BIAS, advance
+from pyv_ext.engines.fast.interpreter import WORD, Left
+from pyv_ext.engines.fast.ir import Ir, Target
+from pyv_ext.engines.fast.lowering import Lowering, declarations
+from pyv_ext.isa import Instruction, Isa, Kind
+from pyv_ext.timing import CoreTiming
+
+
+class _Registers:
+    """The registers within one block: what has been read or written, and what the state array does not have yet."""
+
+    def __init__(self, ir: Ir, x: str) -> None:
+        self._ir = ir
+        self._x = x
+        self._values = {0: "0"}
+        self.unsaved: dict[int, str] = {}
+
+    def __getitem__(self, number: int) -> str:
+        value = self._values.get(number)
+        if value is None:
+            value = self._values[number] = self._ir.load(WORD, self._x, 8 * number)
+        return value
+
+    def __setitem__(self, number: int, value: str) -> None:
+        if number:
+            self._values[number] = self.unsaved[number] = value
+
+    def save(self, values: dict[int, str]) -> None:
+        """Put values into the state array. The upper half of a slot is and stays zero."""
+        for number, value in values.items():
+            self._ir.store(WORD, value, self._x, 8 * number)
+
+
+class RegionTranslator:
+    """Makes the IR of regions."""
+
+    def __init__(self, isa: Isa, timing: CoreTiming, access: Access) -> None:
+        self._isa = isa
+        self._timing = timing
+        self._access = access
+
+    def text(self, blocks: Sequence[Block]) -> str:
+        """A module with `region(frame, progress, number of block) -> (progress, Left << 32 | pc)`."""
+        return _Region(self._isa, self._timing, self._access, blocks).text()
+
+
+class _Region:
+    def __init__(self, isa: Isa, timing: CoreTiming, access: Access, blocks: Sequence[Block]) -> None:
+        self._isa = isa
+        self._timing = timing
+        self._access = access
+        self._blocks = blocks
+        self._labels = {block.pc: f"b{block.pc:x}" for block in blocks}
+        self._ir = Ir()
+        self._lower = Lowering(self._ir, isa.xlen)
+        self._at: Pointers
+
+    def text(self) -> str:
+        ir = self._ir
+        ir.block("entry")
+        self._at = self._access.pointers(ir)
+        ir.switch(WORD, "%block", enumerate(self._labels.values()), ("nowhere", ()), "%progress")
+        for block in self._blocks:
+            self._block(block)
+        self._dispatch()
+        self._exits()
+        return declarations(self._isa.xlen) + ir.text("{i64, i64} @region(ptr %frame, i64 %progress, i32 %block)")
+
+    def _cost(self, instruction: Instruction) -> int:
+        cost: int = getattr(self._timing, instruction.row.timing)
+        return cost
+
+    def _block(self, block: Block) -> None:
+        ir = self._ir
+        (self._progress,) = ir.block(self._labels[block.pc], "i64")
+        self._done = 0
+        """Cycles of the instructions of the block so far."""
+        self._x = _Registers(ir, self._at.x)
+        self._exits_of_block: list[tuple[str, int, int, int, dict[int, str]]] = []
+        before_last = sum(self._cost(instruction) for _, instruction in block.instructions[:-1])
+        left = ir.value(f"trunc i64 {self._progress} to i32")
+        fits = ir.value(f"icmp ugt i32 {left}, {BIAS + before_last}")
+        ir.unless(fits, ("budget", (str(block.pc), self._progress)))
+        for count, (pc, instruction) in enumerate(block.instructions):
+            self._instruction(pc, instruction, count)
+            self._done += self._cost(instruction)
+        if block.instructions[-1][1].row.kind not in CONTROL:
+            self._x.save(self._x.unsaved)
+            ir.goto(*self._to(block.end, self._after(len(block.instructions), self._done)))
+        for label, pc, count, done, unsaved in self._exits_of_block:
+            ir.block(label)
+            self._x.save(unsaved)
+            ir.goto("leave", (str(pc), self._after(count, done)))
+
+    def _after(self, count: int, cycles: int) -> str:
+        """Progress after `count` instructions of the block."""
+        return self._ir.value(f"add i64 {self._progress}, {advance(cycles, count)}") if count else self._progress
+
+    def _to(self, pc: int, progress: str) -> Target:
+        """A block of this region, or out of it."""
+        label = self._labels.get(pc)
+        return (label, (progress,)) if label else ("jump", (str(pc), progress))
+
+    def _leave(self, pc: int, count: int) -> Target:
+        """Where an instruction that goes the slow way leaves: out of the way of those that do not."""
+        label = self._ir.fresh()
+        self._exits_of_block.append((label, pc, count, self._done, dict(self._x.unsaved)))
+        return label, ()
+
+    def _instruction(self, pc: int, instruction: Instruction, count: int) -> None:
+        ir, x, row = self._ir, self._x, instruction.row
+        immediate = str(instruction.imm)
+        given = {"pc": str(pc), "a": x[instruction.rs1]}
+        given["b"] = x[instruction.rs2] if row.format.rs2 else immediate
+        if row.kind is Kind.OP:
+            x[instruction.rd] = self._lower.value(row.expr, given)
+        elif row.kind is Kind.LOAD or row.kind is Kind.STORE:
+            address = ir.value(f"add i32 {given['a']}, {immediate}")
+            leave = self._leave(pc, count)
+            if row.kind is Kind.LOAD:
+                x[instruction.rd] = self._access.load(ir, self._at, row, address, leave)
+            else:
+                self._access.store(ir, self._at, row, address, given["b"], leave)
+        else:
+            self._control(pc, instruction, count, given)
+
+    def _control(self, pc: int, instruction: Instruction, count: int, given: dict[str, str]) -> None:
+        ir, x, row = self._ir, self._x, instruction.row
+        next_pc = pc + instruction.length & self._isa.mask
+        target = target_of(pc, instruction, self._isa.mask)
+        after = self._after(count + 1, self._done + self._cost(instruction))
+        if row.kind is Kind.BRANCH:
+            assert target is not None
+            condition = self._lower.condition(row.expr, given)
+            taken = self._after(count + 1, self._done + self._timing.taken)
+            x.save(x.unsaved)
+            ir.branch(condition, self._to(target, taken), self._to(next_pc, after))
+            return
+        if target is None:
+            indirect = self._lower.value(row.expr, given)
+            if self._isa.alignment > 2:
+                odd = ir.value(f"and i32 {indirect}, {self._isa.alignment - 1}")
+                ir.unless(ir.value(f"icmp eq i32 {odd}, 0"), self._leave(pc, count))
+        x[instruction.rd] = str(next_pc)
+        x.save(x.unsaved)
+        ir.goto(*(("dispatch", (indirect, after)) if target is None else self._to(target, after)))
+
+    def _dispatch(self) -> None:
+        """Indirect jumps: to the block at a pc."""
+        ir = self._ir
+        pc, progress = ir.block("dispatch", WORD, "i64")
+        lowest = min(self._labels)
+        offset = ir.value(f"sub i32 {pc}, {lowest}")
+        index = ir.value(f"call i32 @llvm.fshr.i32(i32 {offset}, i32 {offset}, i32 1)")
+        cases = [(place - lowest >> 1, label) for place, label in self._labels.items()]
+        ir.switch(WORD, index, cases, ("jump", (pc, progress)), progress)
+
+    def _exits(self) -> None:
+        ir = self._ir
+        for label, code in (("jump", Left.JUMP), ("leave", Left.LEAVE), ("budget", Left.BUDGET)):
+            pc, progress = ir.block(label, WORD, "i64")
+            where = ir.value(f"or i64 {ir.value(f'zext i32 {pc} to i64')}, {code << 32}")
+            both = ir.value(f"insertvalue {{i64, i64}} poison, i64 {progress}, 0")
+            both = ir.value(f"insertvalue {{i64, i64}} {both}, i64 {where}, 1")
+            ir.do(f"ret {{i64, i64}} {both}")
+        ir.block("nowhere")
+        ir.do("unreachable")

@@ -1,0 +1,12 @@
+"""Which engine the rigs make: `each_engine` of conftest.py sets it."""
+
+from pyv_ext.bus import Bus
+from pyv_ext.engines import make_engine
+from pyv_ext.engines.engine import Engine
+from pyv_ext.hart import Hart
+
+NAME = "reference"
+
+
+def chosen_engine(hart: Hart, bus: Bus, *, misaligned: bool = False) -> Engine:
+    return make_engine(NAME, hart, bus, misaligned=misaligned)
