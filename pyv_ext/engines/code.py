@@ -62,7 +62,8 @@ class Code:
                 return decoded
         else:
             decoded = self._executable(pc, int.from_bytes(raw + second, "little"))
-        for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
+        # With the line of the next instruction: a store there must not be fast (`Engine._fetched_before`).
+        for base in {pc & -LINE: None, pc + 2 & -LINE: None, pc + 4 & -LINE: None}:
             line = self._lines.get(base)
             if line is None:
                 line = self._lines[base] = _Line(peek(base, LINE), {})

@@ -10,12 +10,13 @@ from typing import NamedTuple, Protocol
 from pyv_ext.bus import Bus
 from pyv_ext.clock import NEVER
 from pyv_ext.engines.closures import After
-from pyv_ext.engines.code import Code, Hook
+from pyv_ext.engines.code import Code, Decoded, Hook
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import Hart, Wait
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator
 from pyv_ext.stop import Stop, StopReason
+from pyv_ext.timing import CoreTiming
 from pyv_ext.traps import cause_name
 
 
@@ -27,6 +28,15 @@ class Tracer(Protocol):
 
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
         """The instruction at `pc` has trapped or was squashed; the handler starts in cycle `end`."""
+
+
+class _Ahead(NamedTuple):
+    """An instruction that was fetched before a store overwrote it."""
+
+    pc: int
+    decoded: Decoded
+    overwritten: bytes | None
+    """What the store left at pc; if that changes once more, the instruction is fetched again."""
 
 
 class _Trapped(NamedTuple):
@@ -57,6 +67,9 @@ class Engine:
         self.code = Code(self)
         self._evaluators: dict[str, Callable[[int, int, int, int], int]] = {}
         self._stop: Stop | None = None
+        self._fetches_ahead = hart.timing == CoreTiming()
+        """The cycle contract of specification 30: a store is not seen by the instruction right after it."""
+        self._ahead: _Ahead | None = None
         self._trapped: _Trapped | None = None
         self._loop_began = ""
 
@@ -71,7 +84,7 @@ class Engine:
         while self._stop is None and hart.cycle < until:
             if not self._ready(until):
                 continue
-            if self.tracer is None and hart.waiting is None:
+            if self.tracer is None and hart.waiting is None and self._ahead is None:
                 limit = min(until, clock.next)
                 self._burst(limit)
                 if hart.cycle >= limit:
@@ -123,7 +136,7 @@ class Engine:
         """Execute, or ask again, the instruction at pc."""
         hart = self.hart
         pc = hart.pc
-        decoded = self.code.at(pc)
+        decoded = self._fetched(pc)
         if hart.waiting is not None:
             start = hart.waiting.start
         else:
@@ -132,15 +145,37 @@ class Engine:
                 held = hook(hart)
                 if held is not None:
                     return self.stop(held)
+        ahead = self._ahead = None
+        if self._fetches_ahead and decoded.instruction is not None:
+            ahead = self._fetched_before(decoded.instruction)
         after = decoded.step() or decoded.slow()
         if after is None:
             return
         hart.pc, cycles = after
+        if ahead is not None:
+            self._ahead = _Ahead(hart.pc, ahead, self.bus.peek(hart.pc, 4))
         hart.cycle += cycles
         hart.instret += 1
         hart.waiting = None
         if self.tracer is not None and decoded.instruction is not None:
             self.tracer.retire(pc, start, hart.cycle, decoded.instruction)
+
+    def _fetched(self, pc: int) -> Decoded:
+        """The instruction at `pc`, as it was when it was fetched."""
+        ahead = self._ahead
+        if ahead is not None and ahead.pc == pc and self.bus.peek(pc, 4) == ahead.overwritten:
+            return ahead.decoded
+        return self.code.at(pc)
+
+    def _fetched_before(self, instruction: Instruction) -> Decoded | None:
+        """The instruction after the one at pc, if that is a store which is about to overwrite it."""
+        if instruction.row.kind is not Kind.STORE:
+            return None
+        hart = self.hart
+        address = hart.x[instruction.rs1] + instruction.imm & self.isa.mask
+        next_pc = hart.pc + instruction.length & self.isa.mask
+        overlaps = address < next_pc + 4 and next_pc < address + instruction.row.size
+        return self.code.at(next_pc) if overlaps else None
 
     # -- waiting and interrupts --------------------------------------------------------------------------------
 
@@ -176,7 +211,7 @@ class Engine:
         return bool(csrs.mip & csrs.mie) and (self.hart.interrupt() is not None or self._at_wfi())
 
     def _at_wfi(self) -> bool:
-        decoded = self.code.at(self.hart.pc)
+        decoded = self._fetched(self.hart.pc)
         return decoded.instruction is not None and decoded.instruction.row.kind is Kind.WFI
 
     def _interrupted(self) -> bool:
@@ -186,6 +221,7 @@ class Engine:
         if interrupt is None or self._at_wfi():
             return False
         pc, start = hart.pc, hart.cycle if hart.waiting is None else hart.waiting.start
+        self._ahead = None
         hart.enter_trap(interrupt, 0, interrupt=True)
         hart.cycle += hart.timing.irq
         if self.tracer is not None:
