@@ -1,6 +1,6 @@
 """Engines: each executes the instructions of a hart; all give the same results at every budget (specification 30)."""
 
-from importlib import import_module
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,21 @@ if TYPE_CHECKING:
     from pyv_ext.engines.engine import Engine
     from pyv_ext.hart import Hart
 
-ENGINES = {
-    "fast": "pyv_ext.engines.fast.engine:FastEngine",
-    "reference": "pyv_ext.engines.reference:ReferenceEngine",
-}
-"""Where each engine is."""
+
+def _fast() -> "Callable[..., Engine]":
+    from pyv_ext.engines.fast.engine import FastEngine
+
+    return FastEngine
+
+
+def _reference() -> "Callable[..., Engine]":
+    from pyv_ext.engines.reference import ReferenceEngine
+
+    return ReferenceEngine
+
+
+ENGINES = {"fast": _fast, "reference": _reference}
+"""Each imports its engine when it is asked for."""
 
 
 def make_engine(name: str, hart: "Hart", bus: "Bus", *, misaligned: bool = False) -> "Engine":
@@ -24,9 +34,7 @@ def make_engine(name: str, hart: "Hart", bus: "Bus", *, misaligned: bool = False
         raise PyvExtError(f"engine {name!r}: choose one of {', '.join(ENGINES)}")
     if name == "fast" and not _has_llvmlite():
         raise PyvExtError("engine 'fast' needs llvmlite: pip install llvmlite, or choose --core python")
-    module, _, kind = ENGINES[name].partition(":")
-    engine: Engine = getattr(import_module(module), kind)(hart, bus, misaligned=misaligned)
-    return engine
+    return ENGINES[name]()(hart, bus, misaligned=misaligned)
 
 
 def default_engine() -> str:
