@@ -1,17 +1,26 @@
 """Which versions of what took part in a run."""
 
 import platform
+import re
 from importlib import metadata
 
+DISTRIBUTION = "pyv-npu"
 MISSING = "missing"
-PACKAGES = ("numpy", "ml_dtypes", "pyelftools", "PyYAML")
-"""What `pip install` brings along."""
 
 
 def versions() -> dict[str, str]:
-    """Version of this package, of Python and of each package, MISSING where it is not installed."""
-    found = {"pyv_npu": _version("pyv-npu"), "python": platform.python_version()}
-    return found | {name: _version(name) for name in PACKAGES}
+    """Version of this package, of Python and of each package that this one depends on; MISSING where there is none."""
+    found = {"pyv_npu": _version(DISTRIBUTION), "python": platform.python_version()}
+    return found | {name: _version(name) for name in dependencies()}
+
+
+def dependencies() -> list[str]:
+    """What `pip install` brings along, as pyproject.toml names it; empty where this package is not installed."""
+    try:
+        rows = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return []
+    return [re.split(r"[^\w.-]", row, maxsplit=1)[0] for row in rows if "extra ==" not in row]
 
 
 def _version(name: str) -> str:

@@ -60,13 +60,13 @@ def execute(args: argparse.Namespace) -> int:
 def everything() -> Iterator[Check]:
     """Required things first."""
     from pyv_npu.programs import shipped_programs
-    from pyv_npu.versions import MISSING, PACKAGES, versions
+    from pyv_npu.versions import MISSING, dependencies, versions
 
     installed = versions()
     wanted = ".".join(map(str, PYTHON))
     version = installed["python"] if sys.version_info >= PYTHON else ""
     yield Check("Python", version, f"Python {wanted} or later is needed", required=True)
-    for name in PACKAGES:
+    for name in dependencies():
         found = "" if installed[name] == MISSING else installed[name]
         yield Check(name, found, f"python -m pip install {name}", required=True)
     shipped = len(shipped_programs())
