@@ -98,6 +98,7 @@ def test_a_file_imports_only_what_the_table_allows(path: Path, module: str, is_p
         ("pyv_ext.x", "from elftools.elf.elffile import ELFFile\nimport llvmlite.ir", []),
         ("pyv_ext.x", "import yaml", ["1: yaml"]),
         ("pyv_ext.engines.reference", "import pyv", ["1: pyv"]),
+        ("pyv_ext.pyv_core.stages", "from pyv.stages import EXStage\nimport pyv_ext.hart, pyv_npu", ["2: pyv_npu"]),
         ("pyv_ext.pyv_core.x", "import pyv.module\nfrom pyv_ext.hart import Hart\nimport yaml", ["3: yaml"]),
         ("toolchain.x", "from npu_device.device import NpuDevice", ["1: npu_device.device.NpuDevice"]),
         ("toolchain.x", "from pyv_ext.isa import Isa\nfrom pyv_ext.hart import Hart", ["2: pyv_ext.hart.Hart"]),

@@ -1,0 +1,97 @@
+"""The Py-V core as an engine: it has the face of the others, and every cycle is a cycle of the netlist."""
+
+from pyv_ext.bus import Bus
+from pyv_ext.clock import NEVER
+from pyv_ext.engines.engine import Engine
+from pyv_ext.errors import PyvExtError
+from pyv_ext.hart import Hart
+from pyv_ext.isa import Isa
+from pyv_ext.pyv_core import loader
+from pyv_ext.stop import Stop
+from pyv_ext.timing import CoreTiming
+from pyv_ext.traps import INTERRUPT
+
+EXTENSIONS = ("i", "m", "zicsr", "zifencei")
+"""What the core executes, besides custom instructions."""
+
+
+class PyvEngine(Engine):
+    """Executes the instructions of `hart` on `bus` by the extended Py-V core.
+
+    `specialised` chooses the evaluation: faster parts and a fixed order, or Py-V's own. PyvExtError when Py-V is
+    missing or is not what we extend, or when the core cannot be such a hart. Cycle 0 is the bubble after reset.
+    """
+
+    def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False, specialised: bool = True) -> None:
+        _check(hart.isa, hart.timing, misaligned)
+        super().__init__(hart, bus)
+        loader.load()
+        from pyv_ext.pyv_core.clocked_core import ClockedCore
+
+        self._core = ClockedCore(hart, bus, specialised=specialised)
+        self._in_core: int | None = None
+        """The pc of the instruction in the core's pipeline; None: of none."""
+        hart.cycle = max(hart.cycle, hart.timing.reset)
+
+    def run(self, until: int) -> Stop | None:
+        """As the base class says; the host may have changed pc, registers and memory before."""
+        self._take_over()
+        return super().run(until)
+
+    def step(self, until: int = NEVER) -> Stop | None:
+        """As the base class says."""
+        self._take_over()
+        return super().step(until)
+
+    def _take_over(self) -> None:
+        if self._in_core != self.hart.pc:
+            self._core.go_to(self.hart.pc)
+        self._core.disturb()
+
+    def _burst(self, limit: int) -> None:
+        """Every instruction goes the slow way."""
+
+    def _at_wfi(self) -> bool:
+        return self._core.holds_wfi
+
+    def _interrupted(self) -> bool:
+        """The core takes its interrupts itself."""
+        if not self._core.begin():
+            return False
+        self._one()
+        return True
+
+    def _one(self) -> None:
+        """One cycle: a whole instruction, or one look of an instruction that waits."""
+        hart, core = self.hart, self._core
+        pc, waiting = hart.pc, hart.waiting
+        start = hart.cycle if waiting is None else waiting.start
+        if not core.begin() and waiting is None:
+            for hook in tuple(self.code.hooks.get(pc, ())):
+                held = hook(hart)
+                if held is not None:
+                    return self.stop(held)
+        self._in_core = None  # should anything be raised, the next run starts this instruction anew
+        trap = core.evaluate()
+        trapped = trap.cause >= 0
+        interrupt = trapped and bool(trap.cause & INTERRUPT)
+        if trapped and not interrupt and self._repeats(trap.cause, trap.value):
+            return core.abandon()
+        core.tick()
+        self._in_core = hart.pc
+        if self.tracer is not None and trapped:
+            self.tracer.trap(pc, trap.cause & ~INTERRUPT, trap.value, start, hart.cycle, interrupt)
+        elif self.tracer is not None and hart.waiting is None and core.instruction is not None:
+            self.tracer.retire(pc, start, hart.cycle, core.instruction)
+        return None
+
+
+def _check(isa: Isa, timing: CoreTiming, misaligned: bool) -> None:
+    """PyvExtError when the core cannot be a hart with these properties."""
+    others = [name for name in isa.extensions if name not in EXTENSIONS]
+    if others:
+        raise PyvExtError(f"core pyv: ISA {isa.name}: it does not execute {others[0]}: use rv32im_zicsr_zifencei")
+    if misaligned:
+        raise PyvExtError("core pyv: misaligned accesses trap: set core.misaligned to false, or use another core")
+    if timing != CoreTiming():
+        raise PyvExtError("core pyv: executes an instruction per cycle, its bus too: use preset pyv, or another core")

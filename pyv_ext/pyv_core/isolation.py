@@ -1,0 +1,95 @@
+"""Keeps one core's simulation apart from every other: Py-V keeps its lists of parts in classes.
+
+`OwnSimulator` is Py-V's simulator with lists of its own. Parts are made, and ports are written, while it is `active`;
+at all other times Py-V's classes are as we found them.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyv.clocked import MemList, RegList
+from pyv.port import PortList
+from pyv.simulator import Simulator
+
+_LISTS = (
+    (RegList, "_reg_list"),
+    (MemList, "_mem_list"),
+    (PortList, "port_list"),
+    (PortList, "port_list_filtered"),
+    (Simulator, "_stable_callbacks"),
+)
+"""The state that Py-V keeps in classes, besides `Simulator.globalSim`."""
+
+
+class OrderedEvents:
+    """Py-V's event queue, with events of equal time in the order in which they were added (stock: at random)."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._serial = 0
+
+    def add_event(self, time_abs: int, callback: Callable[[], None]) -> None:
+        self._serial += 1
+        self._events.append((time_abs, self._serial, callback))
+        self._events.sort(key=lambda event: event[:2])
+
+    def get_next_event(self) -> tuple[int, int, Callable[[], None]]:
+        return self._events.pop(0)
+
+    def next_event_time(self) -> int:
+        return self._events[0][0] if self._events else -1
+
+
+class OwnSimulator(Simulator):
+    """The change queue of one core. Its clock edges are the core's own affair."""
+
+    def __init__(self) -> None:
+        before = Simulator.globalSim
+        super().__init__()
+        Simulator.globalSim = before
+        self._event_queue = OrderedEvents()
+        self.ports: list[Any] = []
+        """Every port of the core."""
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """While parts are made and initialised: they enter our lists, not Py-V's."""
+        before = [(owner, name, getattr(owner, name)) for owner, name in _LISTS]
+        for owner, name in _LISTS:
+            setattr(owner, name, [])
+        try:
+            with self.active():
+                yield
+        finally:
+            self.ports = PortList.port_list
+            for owner, name, value in before:
+                setattr(owner, name, value)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """While ports may be written: their changes enter our queue."""
+        before, Simulator.globalSim = Simulator.globalSim, self
+        try:
+            yield
+        finally:
+            Simulator.globalSim = before
+
+    def settle(self) -> None:
+        """Evaluate until no port changes."""
+        with self.active():
+            self._process_changes()
+
+    def _process_changes(self) -> None:
+        queue = self._change_queue
+        while queue:
+            queue.popleft()()
+
+    def _add_to_change_queue(self, fn: Callable[[], None]) -> None:
+        if fn not in self._change_queue:
+            self._change_queue.append(fn)
+
+    def again(self, *methods: Callable[[], None]) -> None:
+        """Evaluate these methods in the next cycle although no port of theirs changes."""
+        for method in methods:
+            self._add_to_change_queue(method)

@@ -1,0 +1,50 @@
+"""What travels on the ports that we add to Py-V's."""
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from pyv_ext.isa import Instruction
+
+
+class TrapRequest(NamedTuple):
+    """A stage asks for a trap: mcause (interrupts with their top bit) and mtval."""
+
+    cause: int = -1
+    """Negative: it does not."""
+    value: int = 0
+
+
+NO_TRAP = TrapRequest()
+
+
+class Duty(Enum):
+    """What the system unit does with an instruction that Py-V's decoder does not know."""
+
+    NONE = auto()
+    TRAP = auto()
+    WFI = auto()
+    CUSTOM = auto()
+    CSR_WINDOW = auto()
+
+
+class SystemWork(NamedTuple):
+    """From fetch to the system unit, beside the NOP that takes the instruction's place in the pipeline."""
+
+    duty: Duty = Duty.NONE
+    pc: int = 0
+    instruction: Instruction | None = None
+    trap: TrapRequest = NO_TRAP
+
+
+NO_WORK = SystemWork()
+
+
+class SystemResult(NamedTuple):
+    """From the system unit to write-back."""
+
+    rd: int = 0
+    """Register to write; 0: none."""
+    value: int = 0
+
+
+NO_RESULT = SystemResult()
