@@ -148,7 +148,7 @@ class FrontEnd:
 
     def _accept(self, cycle: int, taken: Taken) -> None:
         data = taken.data
-        if taken.slot == TIGHT:
+        if taken.ticket:
             del self._promised[taken.ticket]
         else:
             data = self._fetches.pop(taken.slot)

@@ -1,4 +1,4 @@
-"""The result of every run equals executing the commands one by one in the order of acceptance; and how it gets there."""
+"""The result of every run equals executing the commands one by one in the order of acceptance."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
