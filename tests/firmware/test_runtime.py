@@ -67,3 +67,14 @@ def test_a_trap_without_a_handler_ends_the_run(tmp_path: Path, machine: Callable
     main = read_elf(elf).symbols["main"].address
     assert text == f"unhandled trap: mcause 2, mepc {main:#010x}, mtval 0x00000000\n"
     assert code == 62
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_the_first_program_of_the_guide(tmp_path: Path, mode: str) -> None:
+    guide = (HERE.parents[1] / "docs" / "firmware.md").read_text(encoding="utf-8")
+    source = tmp_path / "first.c"
+    source.write_text(guide.split("```c\n")[1].split("```")[0])
+    elf = build_program(tmp_path / "first.elf", [source])
+    result = run_program(load(overrides={"npu.mode": mode}).config, elf, {"n": 20})
+    assert result.json["uart"] == f"{mode}, the last one: 0\n"
+    assert result.json["npu"]["completed"] == 20
