@@ -21,12 +21,15 @@ A barrier is open from its stamp until everything before it has completed.
 
 import hashlib
 import struct
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from npu_device.abi.errors import NpuDeviceError
 
 TIGHT = 0xFFFF_FFFF
 """`aux` of FETCH and ACCEPT for a descriptor that did not come through the ring."""
@@ -122,10 +125,27 @@ _PACK = struct.Struct("<QHHIIQI")
 _BATCH = 4096
 
 
-class EventStream:
-    """Records in order, hashed; memory does not grow with their number."""
+class EventMark(NamedTuple):
+    """A place in an event stream, to which it can be set back."""
 
-    def __init__(self) -> None:
+    flushed: int
+    pending: bytes
+    """Records that were not handed over yet."""
+    hash: "hashlib._Hash"
+    """Over the records before these."""
+    log: tuple[bytes, ...] | None
+    """The same records, each batch as `pack` gives it; None when they were not kept."""
+
+
+class EventStream:
+    """Records in order, hashed; memory does not grow with their number unless they are kept.
+
+    With `keep` the stream holds all its records, packed to some two bytes each: what a snapshot needs to go on with
+    in another process, where the state of a hash cannot be taken to.
+    """
+
+    def __init__(self, *, keep: bool = False) -> None:
+        self._log: list[bytes] | None = [] if keep else None
         self._buffer = bytearray(_BATCH * RECORD.itemsize)
         self._used = 0
         self._flushed = 0
@@ -166,6 +186,8 @@ class EventStream:
         self._flushed += self._used // RECORD.itemsize
         self._used = 0
         self._hash.update(data)
+        if self._log is not None:
+            self._log.append(pack(data))
         for subscriber in self._subscribers:
             subscriber(np.frombuffer(data, dtype=RECORD))
 
@@ -173,6 +195,44 @@ class EventStream:
         """SHA-256 over all records so far."""
         self.flush()
         return self._hash.hexdigest()
+
+    # -- going back --------------------------------------------------------------------------------------------
+
+    def mark(self) -> EventMark:
+        """Where the stream is now."""
+        log = None if self._log is None else tuple(self._log)
+        return EventMark(self._flushed, bytes(self._buffer[: self._used]), self._hash.copy(), log)
+
+    def rewind(self, mark: EventMark) -> None:
+        """Go on from `mark`, of this stream or another one; listeners and subscribers stay and are told nothing.
+
+        A stream that keeps its records goes on keeping them only if the mark has those before it.
+        """
+        self._flushed = mark.flushed
+        self._used = len(mark.pending)
+        self._buffer[: self._used] = mark.pending
+        self._hash = mark.hash.copy()
+        self._log = None if self._log is None or mark.log is None else list(mark.log)
+
+    def kept(self) -> Iterator[Batch]:
+        """All records so far, in batches; NpuDeviceError when the stream does not keep them."""
+        self.flush()
+        if self._log is None:
+            raise NpuDeviceError("the events of this run were not kept: make the stream with keep=True")
+        for packed in tuple(self._log):
+            yield np.frombuffer(unpack(packed), dtype=RECORD)
+
+
+def pack(data: bytes) -> bytes:
+    """Records, compressed. Byte 0 of all records comes first, then byte 1, ...: most of these rows are constant."""
+    columns = np.frombuffer(data, np.uint8).reshape(-1, RECORD.itemsize).T
+    return zlib.compress(columns.tobytes(), 1)
+
+
+def unpack(packed: bytes) -> bytes:
+    """The inverse of `pack`."""
+    columns = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(RECORD.itemsize, -1)
+    return columns.T.tobytes()
 
 
 def records(stream: EventStream) -> Callable[[], NDArray[Any]]:

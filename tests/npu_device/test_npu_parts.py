@@ -1,0 +1,240 @@
+"""The small parts: event stream, event queue, tickets, accumulators."""
+
+import hashlib
+import struct
+from collections import deque
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.opcodes import Opcode
+from npu_device.accumulators import Accumulators
+from npu_device.command import Command
+from npu_device.descriptor_error import DescriptorError
+from npu_device.events import RECORD, EventStream, What, records
+from npu_device.tickets import MODULUS, Tickets
+from npu_device.timeline import Agenda, Phase, Timeline
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_is_32_bytes_little_endian() -> None:
+    assert RECORD.itemsize == 32
+    stream = EventStream()
+    stream.emit(0x0102030405060708, 0x0301, What.DMA_END, 0x11223344, 5, 0x99, 0xAABBCCDD)
+    data = struct.pack("<QHHIIQI", 0x0102030405060708, 0x0301, What.DMA_END, 0x11223344, 5, 0x99, 0xAABBCCDD)
+    assert stream.hexdigest() == hashlib.sha256(data).hexdigest()
+
+
+@given(st.lists(st.sampled_from(("emit", "flush", "digest", "subscribe")), max_size=30), st.integers(1, 3000))
+def test_the_hash_is_over_all_records_and_subscribers_see_those_that_follow(steps: list[str], burst: int) -> None:
+    stream = EventStream()
+    expected = hashlib.sha256()
+    seen: list[tuple[int, list[int]]] = []
+    heard: list[int] = []
+    stream.listen(lambda cycle, *_: heard.append(cycle))
+    count = 0
+    for step in steps:
+        if step == "emit":
+            for _ in range(burst):
+                stream.emit(count, 0, What.READY)
+                expected.update(struct.pack("<QHHIIQI", count, 0, What.READY, 0, 0, 0, 0))
+                count += 1
+        elif step == "flush":
+            stream.flush()
+        elif step == "digest":
+            assert stream.hexdigest() == expected.hexdigest()
+        else:
+            got: list[int] = []
+            seen.append((count, got))
+            stream.subscribe(lambda batch, got=got: got.extend(batch["cycle"].tolist()))
+    assert stream.count == count
+    assert heard == list(range(count))
+    assert stream.hexdigest() == expected.hexdigest()
+    for start, got in seen:
+        assert got == list(range(start, count))
+
+
+def test_records_keeps_everything_for_tests() -> None:
+    stream = EventStream()
+    collected = records(stream)
+    assert len(collected()) == 0
+    for cycle in range(5000):
+        stream.emit(cycle, 0, What.READY)
+    assert np.array_equal(collected()["cycle"], np.arange(5000))
+
+
+# -- timeline ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(list(Phase))), max_size=40), st.integers(1, 10))
+def test_events_happen_by_cycle_phase_and_sequence(plan: list[tuple[int, Phase]], step: int) -> None:
+    timeline = Timeline()
+    happened: list[tuple[int, Phase, int]] = []
+    for number, (cycle, phase) in enumerate(plan):
+        timeline.at(cycle, phase, lambda cycle, what: happened.append((cycle, *what)), (phase, number))
+    expected = sorted((cycle, phase, number) for number, (cycle, phase) in enumerate(plan))
+    assert timeline.next_event() == (expected[0][0] if expected else None)
+    for now in range(0, 20, step):
+        timeline.advance(now)
+        assert happened == [one for one in expected if one[0] <= now]
+    assert timeline.next_event() is None
+
+
+def test_the_order_of_phases_is_that_of_specification_40() -> None:
+    assert [phase.name for phase in sorted(Phase)] == ["END", "RELEASE", "RATE", "ACCEPT", "FETCH", "START", "IRQ"]
+
+
+def test_an_agenda_runs_once_per_cycle_and_not_later_than_asked() -> None:
+    timeline = Timeline()
+    ran: list[int] = []
+    agenda = Agenda(timeline, Phase.START, ran.append)
+    for cycle in (7, 7, 9, 5, 5):
+        agenda.request(cycle)
+    timeline.advance(6)
+    assert ran == [5]
+    agenda.request(7)
+    timeline.advance(20)
+    assert ran[:2] == [5, 7]
+    assert set(ran) <= {5, 7}
+
+
+# -- tickets -----------------------------------------------------------------------------------------------------------
+
+
+class ModelTickets:
+    """Specification 20 in the plainest words."""
+
+    def __init__(self, history: int) -> None:
+        self.count = 0
+        self.flying: set[int] = set()
+        self.ended: deque[tuple[int, int]] = deque(maxlen=history)
+
+    def assign(self) -> int:
+        ticket = self.count % 2**31
+        while ticket == 0 or ticket in self.flying:
+            ticket = (ticket + 1) % 2**31
+        return ticket
+
+    def enter(self, ticket: int) -> None:
+        self.flying.add(ticket)
+        kept = [one for one in self.ended if one[0] != ticket]
+        self.ended = deque(kept, maxlen=self.ended.maxlen)
+
+    def status(self, ticket: int) -> int:
+        if ticket in self.flying:
+            return 1
+        for number, code in self.ended:
+            if number == ticket:
+                return 4 | code << 8 if code else 3
+        return 0
+
+
+@settings(max_examples=150)
+@given(
+    st.integers(0, 2**33),
+    st.lists(st.tuples(st.sampled_from(("device", "host", "done", "error")), st.integers(-2, 9)), max_size=60),
+)
+def test_tickets(start: int, steps: list[tuple[str, int]]) -> None:
+    tickets, model = Tickets(history=5), ModelTickets(5)
+    tickets.taken = model.count = start
+    near = [(start + i) % 2**32 for i in range(-3, 12)]
+    for what, number in steps:
+        if what == "device":
+            model.count += 1
+            expected = model.assign()
+            assert tickets.assign(tickets.take()) == expected
+            model.enter(expected)
+        elif what == "host":
+            ticket = near[number + 3]
+            legal = 0 < ticket < 2**31 and ticket not in model.flying
+            assert tickets.claim(ticket) == legal
+            if legal:
+                model.enter(ticket)
+        elif model.flying:
+            ticket = sorted(model.flying)[number % len(model.flying)]
+            code = TicketError.OPCODE if what == "error" else 0
+            tickets.finish(ticket, code)
+            model.flying.remove(ticket)
+            model.ended.append((ticket, code))
+        assert [tickets.status(ticket) for ticket in near] == [model.status(ticket) for ticket in near]
+    assert set(tickets.in_flight) == model.flying
+
+
+def test_device_tickets_wrap_and_skip_zero() -> None:
+    tickets = Tickets(4)
+    tickets.taken = MODULUS - 2
+    assert [tickets.assign(tickets.take()) for _ in range(4)] == [MODULUS - 1, 1, 2, 3]
+    tickets.start(2)
+    assert [tickets.status(ticket) for ticket in (1, 2, 0)] == [1, 2, 0]
+
+
+# -- accumulators ------------------------------------------------------------------------------------------------------
+
+
+def gemm(address: int, accumulate: bool, affinity: int = 0) -> Command:
+    return Command(
+        Descriptor(opcode=Opcode.GEMM_T, out_addr=address, accumulate=accumulate), Opcode.GEMM_T, None, 0, 0,
+        affinity=affinity,
+    )  # fmt: skip
+
+
+steps = st.tuples(
+    st.integers(0, 4), st.booleans(), st.booleans(), st.sampled_from(((2, 2), (3, 5), (8, 4), (1, 7))),
+    st.sampled_from((0, 0, 1, 2)),
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.lists(steps, max_size=60))
+def test_accumulators_never_overlap_and_refuse_only_what_does_not_fit(
+    plan: list[tuple[int, bool, bool, tuple[int, int], int]],
+) -> None:
+    """Against a model that only counts bytes: whatever the order, a sum that fits by count finds a place."""
+    size = 160
+    accumulators = Accumulators(0, 2, size)
+    held: dict[int, tuple[tuple[int, int], int, tuple[object, ...]]] = {}
+    for address, accumulate, hold, shape, affinity in plan:
+        command = gemm(address, accumulate, affinity)
+        free = [size - sum(4 * s[0] * s[1] for s, engine, _ in held.values() if engine == index) for index in (0, 1)]
+        expected: TicketError | None = None
+        engine = None
+        if accumulate:
+            if address not in held or held[address][0] != shape:
+                expected = TicketError.NO_ACCUMULATOR
+            elif affinity not in (0, held[address][1] + 1):
+                expected = TicketError.AFFINITY
+            else:
+                engine = held[address][1]
+        elif hold:
+            if address in held:
+                old, where, _ = held[address]
+                free[where] += 4 * old[0] * old[1]
+            engine = affinity - 1 if affinity else free.index(max(free))
+            if free[engine] < 4 * shape[0] * shape[1]:
+                expected = TicketError.ACC_OVERFLOW
+        if expected is not None:
+            with pytest.raises(DescriptorError) as error:
+                accumulators.plan(command, shape, True, hold)
+            assert error.value.code == expected
+            continue
+        accumulators.plan(command, shape, True, hold)
+        if engine is None:
+            assert command.held is None
+            continue
+        assert command.held is not None
+        assert command.affinity == engine + 1
+        assert sum(region.row_bytes for region in command.held_regions) == 4 * shape[0] * shape[1]
+        if accumulate:
+            assert command.held_regions == held[address][2]
+        if hold:
+            held[address] = (shape, engine, command.held_regions)
+        else:
+            del held[address]
+        used = sorted((r.address, r.end) for _, _, regions in held.values() for r in regions)
+        assert all(a[1] <= b[0] for a, b in pairwise(used))
