@@ -7,7 +7,7 @@
 
 NPU_ARG(0, n, 1000) /* commands of each phase */
 NPU_ARG(1, phases, 15) /* sum of 1 burst, 2 paced, 4 interrupts, 8 prebuilt */
-NPU_ARG(2, gap, 1000) /* paced: cycles from one submission to the next */
+NPU_ARG(2, gap, 500) /* paced: cycles from one submission to the next */
 NPU_ARG(3, op, NPU_OPCODE_GEMM_T) /* 3 GEMM_T, 0 NOP */
 NPU_ARG(4, tile, 64) /* GEMM_T: rows, columns and depth, at most 128 */
 NPU_ARG(5, warmup, 0) /* commands before the phases */
@@ -15,6 +15,11 @@ NPU_ARG(5, warmup, 0) /* commands before the phases */
 enum { PHASE_BURST = 1, PHASE_PACED = 2, PHASE_INTERRUPTS = 4, PHASE_PREBUILT = 8, TILES = 8, TILE_MAX = 128 };
 
 NPU_NEEDS_SPM(0xa4000); /* TILES int8 operands, one identity matrix, TILES int32 results */
+
+/* What npu_submit takes, ready to be loaded into registers: a burst shall not wait for its program. */
+static struct command {
+    uint32_t op, in0, in1, out, mn, k, quant;
+} commands[TILES];
 
 static struct npu_descriptor prebuilt[TILES];
 static uint32_t operands, identity, results; /* in the scratchpad */
@@ -68,35 +73,33 @@ static void check_scratchpad(void)
     expect_equal("wrong elements", wrong, 0);
 }
 
-static uint32_t quant(void)
+static void build_commands(void)
 {
-    return arg_op() == NPU_OPCODE_NOP
-               ? 0
-               : NPU_DESC(TYPE_IN0, NPU_TYPE_INT8) | NPU_DESC(TYPE_IN1, NPU_TYPE_INT8) |
-                     NPU_DESC(TYPE_OUT, NPU_TYPE_INT32);
-}
-
-static int32_t submit(uint32_t i, uint32_t flags)
-{
-    if (arg_op() == NPU_OPCODE_NOP) {
-        return npu_submit(NPU_DESC(OPCODE, NPU_OPCODE_NOP), flags, 0, 0, 0, 0, 0, 0);
-    }
-    return npu_submit(NPU_DESC(OPCODE, NPU_OPCODE_GEMM_T), flags, operand(i), identity, result(i), NPU_MN(tile, tile),
-                      NPU_K(tile, 0), quant());
-}
-
-static void build_descriptors(void)
-{
+    const uint32_t types = NPU_DESC(TYPE_IN0, NPU_TYPE_INT8) | NPU_DESC(TYPE_IN1, NPU_TYPE_INT8) |
+                           NPU_DESC(TYPE_OUT, NPU_TYPE_INT32);
     for (uint32_t i = 0; i < TILES; i++) {
-        prebuilt[i] = (struct npu_descriptor){.op = NPU_DESC(OPCODE, arg_op())};
-        if (arg_op() != NPU_OPCODE_NOP) {
-            prebuilt[i].in0_addr = operand(i);
-            prebuilt[i].in1_addr = identity;
-            prebuilt[i].out_addr = result(i);
-            prebuilt[i].tile_m = prebuilt[i].tile_n = prebuilt[i].tile_k = tile;
-            prebuilt[i].quant = quant();
+        if (arg_op() == NPU_OPCODE_NOP) {
+            commands[i] = (struct command){.op = NPU_DESC(OPCODE, NPU_OPCODE_NOP)};
+            prebuilt[i] = (struct npu_descriptor){.op = commands[i].op};
+            continue;
         }
+        commands[i] = (struct command){NPU_DESC(OPCODE, NPU_OPCODE_GEMM_T), operand(i), identity, result(i),
+                                       NPU_MN(tile, tile), NPU_K(tile, 0), types};
+        prebuilt[i] = (struct npu_descriptor){.op = commands[i].op,
+                                              .in0_addr = operand(i),
+                                              .in1_addr = identity,
+                                              .out_addr = result(i),
+                                              .tile_m = tile,
+                                              .tile_n = tile,
+                                              .tile_k = tile,
+                                              .quant = types};
     }
+}
+
+static void submit(uint32_t i, uint32_t flags)
+{
+    const struct command *c = &commands[i % TILES];
+    (void)npu_submit(c->op, flags, c->in0, c->in1, c->out, c->mn, c->k, c->quant);
 }
 
 static void note_used(uint32_t n)
@@ -113,18 +116,19 @@ static void on_completion(void)
 static void burst(uint32_t n, uint32_t flags)
 {
     for (uint32_t i = 0; i < n; i++) {
-        (void)submit(i, flags);
+        submit(i, flags);
     }
 }
 
 static void paced(uint32_t n)
 {
+    const uint32_t gap = arg_gap();
     uint32_t due = cycles();
     for (uint32_t i = 0; i < n; i++) {
         while ((int32_t)(cycles() - due) < 0) {
         }
-        due += arg_gap();
-        (void)submit(i, 0);
+        due += gap;
+        submit(i, 0);
     }
 }
 
@@ -193,7 +197,7 @@ int main(void)
     }
     print("mode %s, op %u, tile %u\n", npu.tight ? "tight" : "loose", (unsigned)arg_op(), (unsigned)tile);
     fill_scratchpad();
-    build_descriptors();
+    build_commands();
 
     uint32_t n = arg_n();
     uint32_t errors = npu_counter(ERRORS);

@@ -86,7 +86,7 @@ def test_what_is_written_shares_no_page_with_code(name: str) -> None:
 def test_arguments_are_declared() -> None:
     arguments = {a.name: a.default for a in boot.requirements(read_elf(PREBUILT / "submit_latency.elf")).arguments}
     assert arguments == {
-        "n": 1000, "phases": 15, "gap": 1000, "op": 3, "tile": 64, "warmup": 0, "plic": 0, "tail_write": 0
+        "n": 1000, "phases": 15, "gap": 500, "op": 3, "tile": 64, "warmup": 0, "plic": 0, "tail_write": 0
     }  # fmt: skip
 
 
