@@ -87,8 +87,8 @@ class Uart(DeviceBase):
         elif offset == RBR_THR:
             self._transmit(value)
         elif offset == IER:
-            if (value ^ self._ier) & IER_THRE:
-                self._thre_pending = bool(value & IER_THRE)
+            if value & ~self._ier & IER_THRE:
+                self._thre_pending = True
             self._ier = value & 0x0F
         elif offset == IIR_FCR:
             self._control_fifo(value)

@@ -87,6 +87,17 @@ def test_reset_values() -> None:
     assert rig.clint.next_event() is None
 
 
+def test_mtime_counts_on_from_what_is_written() -> None:
+    rig = Rig(divider=10)
+    rig.now = 95
+    rig.store(CLINT + TIME_HI, 0x1234)
+    rig.store(CLINT + TIME_LO, 0xFFFF_FFFE)
+    assert (rig.load(CLINT + TIME_HI), rig.load(CLINT + TIME_LO)) == (0x1234, 0xFFFF_FFFE)
+    rig.now = 109
+    assert (rig.load(CLINT + TIME_HI), rig.load(CLINT + TIME_LO)) == (0x1234, 0)
+    assert rig.load(CLINT + TIME_HI) == 0x1235
+
+
 def test_software_interrupt_has_one_bit() -> None:
     rig = Rig()
     rig.store(CLINT + MSIP_REG, ONES)

@@ -57,7 +57,7 @@ class PlicBySpecification:
             gateway.sample()
 
 
-few = st.sampled_from([1, 2, 3, 10, 11, 31])
+few = st.sampled_from([1, 2, 31])
 steps = st.one_of(
     st.tuples(st.just("level"), few, st.booleans()),
     st.tuples(st.just("priority"), few, st.integers(0, 9)),
@@ -72,6 +72,10 @@ steps = st.one_of(
 @given(st.lists(steps, max_size=60))
 def test_equals_the_specification(script: list[tuple[str, int, int]]) -> None:
     plic, truth = Plic(), PlicBySpecification()
+    for source, gateway in truth.sources.items():
+        gateway.enabled, gateway.priority = True, 1
+        plic.write(4 * source, 4, 1, 0)
+    plic.write(ENABLE, 4, 0xFFFF_FFFF, 0)
     for what, source, value in script:
         if what == "level":
             plic.set_level(source, bool(value))
@@ -117,14 +121,24 @@ def test_a_claim_ignores_the_threshold_the_line_does_not() -> None:
     assert plic.read(CLAIM, 4, 0) == 4
 
 
-def test_a_level_that_stays_high_interrupts_again_after_completion() -> None:
-    plic = armed(s4=1)
-    assert plic.read(CLAIM, 4, 0) == 4
+@pytest.mark.parametrize("source", [1, 4, SOURCES])
+def test_a_level_that_stays_high_interrupts_again_after_completion(source: int) -> None:
+    plic = armed(**{f"s{source}": 1})
+    assert plic.read(CLAIM, 4, 0) == source
     assert not plic.irq
-    plic.set_level(4, True)
+    plic.set_level(source, True)
     assert not plic.irq, "in service: the gateway passes nothing"
-    plic.write(CLAIM, 4, 4, 0)
+    plic.write(CLAIM, 4, source, 0)
     assert plic.irq
+
+
+def test_a_level_that_fell_while_in_service_does_not() -> None:
+    plic = armed(s4=1, s5=1)
+    assert plic.read(CLAIM, 4, 0) == 4
+    plic.set_level(4, False)
+    plic.write(CLAIM, 4, 4, 0)
+    assert plic.read(CLAIM, 4, 0) == 5
+    assert not plic.irq
 
 
 def test_a_completion_of_a_disabled_source_is_ignored() -> None:

@@ -118,6 +118,16 @@ def test_switching_or_clearing_the_fifo_drops_what_it_holds() -> None:
     assert read(uart, DATA) == 17
 
 
+def test_without_the_fifo_its_other_control_bits_do_nothing() -> None:
+    uart = Uart()
+    uart.feed(b"ab")
+    write(uart, IER, RX)
+    write(uart, FCR, 0xC6)
+    assert read(uart, IIR) == 0x04, "no trigger level of 14, and nothing was cleared"
+    assert read(uart, DATA) == ord("a")
+    assert read(uart, IIR) == 0x04
+
+
 def test_loopback_returns_what_is_sent_and_the_modem_lines() -> None:
     uart = Uart()
     for mcr, msr in ((0x11, 0x20), (0x12, 0x10), (0x14, 0x40), (0x18, 0x80), (0x1F, 0xF0), (0x00, 0xB0)):

@@ -7,7 +7,7 @@ from pyv_ext.devices.base import DeviceBase
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.plic import Plic
 from pyv_ext.errors import PyvExtError
-from pyv_ext.interrupts import MEIP, MTIP, InterruptWiring
+from pyv_ext.interrupts import MEIP, MSIP, MTIP, InterruptWiring
 
 SOURCE = 11
 CLAIM = 0x20_0004
@@ -74,6 +74,10 @@ def wired(device: Pulse, *, through: bool = True, direct: bool = False, delay: i
     return Wired(clock, plic, wiring, history, rises)
 
 
+def test_the_bits_of_mip() -> None:
+    assert (MSIP, MTIP, MEIP) == (0x8, 0x80, 0x800)
+
+
 @pytest.mark.parametrize("delay", [0, 1, 3, 15])
 def test_the_plic_delays_a_rise(delay: int) -> None:
     rig = wired(Pulse(100, 200), delay=delay)
@@ -128,12 +132,15 @@ def test_timer_and_external_bits_are_told_apart() -> None:
     wiring = InterruptWiring(
         clock, lambda bits: history.append((clock.now, bits)), clint=clint, plic=plic, sources={}, direct=[device]
     )
+    external: list[tuple[int, bool]] = []
+    wiring.on_external.append(lambda cycle, level: external.append((cycle, level)))
     clint.write(0x4000, 4, 55, 0)
     clint.write(0x4004, 4, 0, 0)
     clock.changed(1)
     clock.advance(100)
     assert history == [(50, MEIP), (55, MEIP | MTIP), (60, MTIP)]
     assert wiring.lines == MTIP
+    assert external == [(50, True), (60, False)], "the timer is no external interrupt"
 
 
 def test_a_call_from_outside_in_the_middle_of_an_access_does_not_go_back_in_time() -> None:
@@ -145,6 +152,16 @@ def test_a_call_from_outside_in_the_middle_of_an_access_does_not_go_back_in_time
     assert rig.wiring.lines == MEIP
 
 
-def test_a_source_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(PyvExtError, match=r"PLIC source 0 of pulse: sources are 1\.\.31"):
-        InterruptWiring(Clock(), lambda bits: None, clint=Clint(), plic=Plic(), sources={0: Pulse(1, 2)})
+@pytest.mark.parametrize("source", [0, 32])
+def test_a_source_that_does_not_exist_is_refused(source: int) -> None:
+    with pytest.raises(PyvExtError, match=rf"PLIC source {source} of pulse: sources are 1\.\.31"):
+        InterruptWiring(Clock(), lambda bits: None, clint=Clint(), plic=Plic(), sources={source: Pulse(1, 2)})
+
+
+@pytest.mark.parametrize("source", [1, 31])
+def test_the_first_and_the_last_source_work(source: int) -> None:
+    clock, plic, device = Clock(), Plic(), Pulse(5, 6)
+    clock.attach(device)
+    InterruptWiring(clock, lambda bits: None, clint=Clint(), plic=plic, sources={source: device})
+    clock.advance(5)
+    assert plic["PENDING"] == 1 << source
