@@ -24,7 +24,7 @@ from pyv_ext.devices.htif import Htif
 from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.uart import Uart
 from pyv_ext.elf import Program
-from pyv_ext.engines.reference import ReferenceEngine
+from pyv_ext.engines import make_engine
 from pyv_ext.hart import Hart
 from pyv_ext.interrupts import InterruptWiring
 from pyv_ext.isa import Isa
@@ -93,7 +93,7 @@ class Platform:
         self.hart = Hart(self.isa, self.timing, reset_cycles=self.timing.reset)
         self.hart.csrs.time = self.clint.mtime
         self.hart.csrs.add_window(ObservedCsrs(self.npu.csr, self._observe_csr))
-        self.engine = ReferenceEngine(self.hart, self.bus, misaligned=core.misaligned)
+        self.engine = make_engine(core.engine, self.hart, self.bus, misaligned=core.misaligned)
 
         self.bus.add_device(mm.FINISHER_BASE, self.finisher)
         self.bus.add_device(mm.CLINT_BASE, self.clint, near=True)

@@ -18,13 +18,19 @@ def _fast() -> "Callable[..., Engine]":
     return FastEngine
 
 
+def _pyv() -> "Callable[..., Engine]":
+    from pyv_ext.pyv_core.engine import PyvEngine
+
+    return PyvEngine
+
+
 def _reference() -> "Callable[..., Engine]":
     from pyv_ext.engines.reference import ReferenceEngine
 
     return ReferenceEngine
 
 
-ENGINES = {"fast": _fast, "reference": _reference}
+ENGINES = {"fast": _fast, "pyv": _pyv, "reference": _reference}
 """Each imports its engine when it is asked for."""
 
 

@@ -51,7 +51,6 @@ class ClockedCore:
         self._evaluation.again(core.system.process, core.id_stg.process, core.mem.process_read1)
         self._evaluation.settle()
         core.regf.we = False
-        core.mem.next_word = None
         self._load_registers()
 
     def begin(self) -> bool:
@@ -82,7 +81,6 @@ class ClockedCore:
     def evaluate(self) -> TrapRequest:
         """All that comes before the edge, device access or custom commit included. The trap that the cycle takes."""
         core, evaluation = self.core, self._evaluation
-        core.mem.next_word = None
         evaluation.settle()
         unit = self._asked = core.system if core.system.acts else core.mem if core.mem.acts else None
         if unit is None:
@@ -114,7 +112,7 @@ class ClockedCore:
         self._load_registers()
         if npc == pc:
             self._after_jump_to_itself()
-        if core.mem.next_word is not None:
+        if core.mem.stored:
             self._after_store()
         self.abandon()
 
@@ -148,10 +146,10 @@ class ClockedCore:
         self._evaluation.again(self.core.mem.process_read1)
 
     def _after_devices(self) -> None:
-        """DMA may have changed what was fetched or loaded last."""
+        """DMA may have changed what was fetched or loaded in the last cycle."""
         memory = self.core.mem
         if memory.fetch_is_stale:
             with self._evaluation.driving():
                 memory.process_read1()
             self._load_registers()
-        self._evaluation.again(memory.process_read0, memory.process_read1)
+        self._evaluation.again(memory.process_read0)

@@ -28,8 +28,10 @@ class BusMemory(Memory):
         """How long this cycle lasts: the core's clock stands still while a device makes it wait."""
         self.answered = False
         """Whether `_prepare_next_val` has driven ports."""
-        self.next_word: int | None = None
-        """The word at the fetch address, when the hart has just stored: the fetch itself was before that store."""
+        self.stored = False
+        """Whether the hart has stored to memory in this cycle."""
+        self._seen: int | None = None
+        """The word at the fetch address when we looked last: at the fetch, or after the hart's own store."""
 
     def _read(self, addr: int, w: int) -> int:
         """RAM; where only the bus may read, it does so at the end of the cycle."""
@@ -39,7 +41,7 @@ class BusMemory(Memory):
 
     def process_read1(self) -> None:
         port = self.read_port1
-        word = self._word(port.addr_i.read())
+        word = self._seen = self._word(port.addr_i.read())
         port.fault_o.write(word is None)
         port.rdata_o.write(word or 0)
 
@@ -53,9 +55,7 @@ class BusMemory(Memory):
     @property
     def fetch_is_stale(self) -> bool:
         """Whether somebody else than the hart has changed the word that was fetched last."""
-        port = self.read_port1
-        expected = port.rdata_o.read() if self.next_word is None else self.next_word
-        return (self._word(port.addr_i.read()) or 0) != expected
+        return self._word(self.read_port1.addr_i.read()) != self._seen
 
     # -- once per cycle ----------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ class BusMemory(Memory):
 
     def _prepare_next_val(self) -> None:
         super()._prepare_next_val()
-        self.cycles, self.answered = 1, False
+        self.cycles, self.answered, self.stored = 1, False, False
         if self.we_next:
             self._store(self.addr_next, self.w_next, self.wdata_next & (1 << 8 * self.w_next) - 1)
         elif self._loads_by_bus():
@@ -98,8 +98,10 @@ class BusMemory(Memory):
             self.cycles = cycles
             if bus.ram_at(address, size) is None:
                 return
-        self.next_word = self._word(self.read_port1.addr_i.read()) or 0
+        self.stored = True
+        self._seen = self._word(self.read_port1.addr_i.read())
 
     def _tick(self) -> None:
         """What the answer of this cycle drove ends with it; stores have happened."""
+        self.stored = False
         self.read_port0.fault_o.write(False)

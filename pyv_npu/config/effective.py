@@ -51,9 +51,10 @@ def load(
 ) -> Effective:
     """The effective configuration: preset `soc-axi`, then each file, then `preset` and `overrides`.
 
+    The Py-V core implies its preset, unless somebody names one: it has no other timing.
     Raises BadInputError naming file and line, or UsageError for what the caller gave.
     """
-    settings = preset_settings(presets.DEFAULT, Path(), "default")
+    settings: list[Setting] = []
     for name in files:
         settings += file_settings(Path(name))
     own = dict(overrides or {})
@@ -64,7 +65,16 @@ def load(
         except BadInputError as error:
             raise UsageError(f"{COMMAND_LINE}: preset: {error}") from None
     settings += [Setting(path, value, COMMAND_LINE) for path, value in own.items()]
-    return resolve(settings)
+    return resolve(_beneath(settings) + settings)
+
+
+def _beneath(settings: Sequence[Setting]) -> list[Setting]:
+    """The presets that the values given by anybody are put upon."""
+    result = preset_settings(presets.DEFAULT, Path(), "default")
+    given = {setting.path: setting.value for setting in settings}
+    if given.get("core.engine") == presets.PYV and "preset" not in given:
+        result += preset_settings(presets.PYV, Path(), f"core.engine = {presets.PYV}")
+    return result
 
 
 def with_values(config: Config, values: Mapping[str, object]) -> Config:

@@ -17,6 +17,8 @@ from pyv_npu.errors import BadInputError
 
 NAMES = ("ideal", "pyv", "neorv32-2024", "ibex", "rocket", "cva6", "soc-axi", "pcie")
 DEFAULT = "soc-axi"
+PYV = "pyv"
+"""The cycle contract, and the core that defines it."""
 
 _FOLDER = Path(__file__).resolve().parent.parent / "presets"
 _REQUIRED = ("name", "basis", "source")

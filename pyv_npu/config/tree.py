@@ -33,7 +33,7 @@ class CoreConfig:
         "engine that executes the instructions",
         source=SPEC_30,
         choices=("reference", "fast", "python", "pyv"),
-        unavailable=dict.fromkeys(("fast", "python", "pyv"), "this version has only the reference engine"),
+        unavailable=dict.fromkeys(("fast", "python"), "this version has only the reference engine and Py-V"),
     )
     isa: str = _key("rv32im_zicsr_zifencei", "instruction set: misa, decoding and CSR masks follow it", source=SPEC_30)
     misaligned: bool = _key(False, "misaligned accesses to RAM are allowed instead of trapping", source=SPEC_30)

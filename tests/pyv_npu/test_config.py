@@ -45,7 +45,8 @@ def write(folder: Path, text: str, name: str = "my.yaml") -> Path:
         ("core.custom", "enqcmd,twat", "core.custom = enqcmd,twat: must be one of enqcmd, twait, tbar, tstat; "
                                        "did you mean twait?"),
         ("core.custom", "twait,twait", "core.custom = twait,twait: must not name an entry twice"),
-        ("core.engine", "fast", "core.engine = fast: this version has only the reference engine; use reference"),
+        ("core.engine", "fast", "core.engine = fast: this version has only the reference engine and Py-V; use "
+                                "reference"),
         ("npu.clock_ratio", "1", "npu.clock_ratio = 1: must be a list of 2 integers of at least 1 each, for example "
                                  "[1, 1]"),
         ("npu.clock_ratio", "1,0", "npu.clock_ratio = 1,0: must be a list of 2 integers of at least 1 each, for "
@@ -150,6 +151,16 @@ def test_arguments_add_up_over_layers(tmp_path: Path) -> None:
 
 def test_setting_the_preset_as_a_key_is_choosing_it() -> None:
     assert load(overrides={"preset": "pcie"}) == load(preset="pcie")
+
+
+def test_the_pyv_core_implies_its_preset_unless_one_is_named(tmp_path: Path) -> None:
+    implied = load(overrides={"core.engine": "pyv"})
+    named = load(preset="pyv", overrides={"core.engine": "pyv"})
+    assert implied.config == named.config
+    assert implied.origins["preset"] == "core.engine = pyv"
+    by_file = load([write(tmp_path, "core.engine: pyv\ncore.timing.mul: 4\n")]).config
+    assert (by_file.preset, by_file.core.timing.mul, by_file.core.timing.load) == ("pyv", 4, 1)
+    assert load(preset="rocket", overrides={"core.engine": "pyv"}).config.preset == "rocket"
 
 
 def test_short_level_names_are_the_plans() -> None:
