@@ -1,15 +1,12 @@
 """The device's counters: a fold over the event stream and nothing else (specification 40, "Events")."""
 
+from collections.abc import Callable
 from typing import Any
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
 from npu_device.events import FRONTEND, SUBMISSION_REFUSALS, Cause, Kind, What, unit_code
 from npu_device.scheduler import unit_counts
-
-_BEGINS = frozenset((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN))
-_ENDS = frozenset((What.DMA_END, What.TE_END, What.VE_END))
-_COUNTED = _BEGINS | _ENDS | {What.ACCEPT, What.DONE, What.ERROR, What.STALL, What.REJECT}
 
 
 class Counters:
@@ -39,6 +36,15 @@ class Counters:
         self._busy = {unit: 0 for units in self._units.values() for unit in units}
         self._running: dict[int, tuple[int, int, int]] = {}
         """Unit -> (ticket, cycle of its start, opcode)."""
+        self._counts: dict[int, Callable[[int, int, int, int, int], None]] = {
+            What.ACCEPT: self._accept,
+            What.REJECT: self._reject,
+            What.STALL: self._stall,
+            What.DONE: self._complete,
+            What.ERROR: self._error,
+            **dict.fromkeys((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN), self._begin),
+            **dict.fromkeys((What.DMA_END, What.TE_END, What.VE_END), self._end),
+        }
 
     @property
     def submitted(self) -> int:
@@ -83,37 +89,45 @@ class Counters:
     def observe(self, cycle: int, unit: int, what: int, ticket: int, size: int, aux: int) -> None:
         """One event; a listener of the EventStream."""
         self.cycle = cycle
-        if what not in _COUNTED:
-            return
-        if what in _BEGINS:
-            self.depth -= 1
-            self._running[unit] = (ticket, cycle, aux & 0xFF)
-        elif what in _ENDS:
-            _, start, opcode = self._running.pop(unit)
-            self._busy[unit] += cycle - start
-            if opcode == Opcode.LOAD:
-                self.dram_bytes_read += aux
-            elif opcode == Opcode.STORE:
-                self.dram_bytes_written += aux
-        elif what == What.ACCEPT:
-            self.accepted += 1
-            self.depth += 1
-            self.depth_max = max(self.depth_max, self.depth)
-        elif what == What.DONE:
-            self._complete(cycle, unit, ticket)
-        elif what == What.ERROR:
-            self.errors += 1
-            self._complete(cycle, unit, ticket)
-        elif what == What.STALL:
-            if aux == Cause.BARRIER:
-                self.barrier_wait += size
-        elif what == What.REJECT:
-            if aux in SUBMISSION_REFUSALS:
-                self.rejected += 1
-            else:
-                self.bad_accesses += 1
+        count = self._counts.get(what)
+        if count is not None:
+            count(cycle, unit, ticket, size, aux)
 
-    def _complete(self, cycle: int, unit: int, ticket: int) -> None:
+    # -- one method per kind of event: (cycle, unit, ticket, bytes, aux) ----------------------------------------
+
+    def _accept(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        self.accepted += 1
+        self.depth += 1
+        if self.depth > self.depth_max:
+            self.depth_max = self.depth
+
+    def _reject(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        if aux in SUBMISSION_REFUSALS:
+            self.rejected += 1
+        else:
+            self.bad_accesses += 1
+
+    def _stall(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        if aux == Cause.BARRIER:
+            self.barrier_wait += size
+
+    def _begin(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        self.depth -= 1
+        self._running[unit] = (ticket, cycle, aux & 0xFF)
+
+    def _end(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        _, start, opcode = self._running.pop(unit)
+        self._busy[unit] += cycle - start
+        if opcode == Opcode.LOAD:
+            self.dram_bytes_read += aux
+        elif opcode == Opcode.STORE:
+            self.dram_bytes_written += aux
+
+    def _error(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        self.errors += 1
+        self._complete(cycle, unit, ticket, size, aux)
+
+    def _complete(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         self.completed += 1
         if unit == FRONTEND:
             self.depth -= 1  # it never ran on a unit

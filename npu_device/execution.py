@@ -80,6 +80,7 @@ class Execution:
             self._completion.error(cycle, command.ticket, TicketError.RESET, reason, None, command.unit)
         self._queue.reset()
         self._units.reset()
+        self._scheduler.reset()
         self._engines.reset()
         self._hazards.reset()
         self._results.reset()
@@ -122,6 +123,7 @@ class Execution:
         if barrier > 0:
             self._events.emit(cycle, FRONTEND, What.STALL, command.ticket, 0, barrier, Cause.BARRIER)
         self._events.emit(cycle, FRONTEND, What.READY, command.ticket, aux=command.stream)
+        self._scheduler.ready(command)
         self._start.request(cycle)
 
     # -- start -------------------------------------------------------------------------------------------------
@@ -133,12 +135,12 @@ class Execution:
                 return
             index, unit = choice
             command = self._queue.leave(cycle, index)
+            self._scheduler.start(command, unit)
             self._tickets.start(command.ticket)
             if unit is None:
                 self._ended(cycle, command)
                 continue
             command.unit = unit
-            self._units.occupy(unit)
             command.result = compute(command, self._results.read)
             self._engines.begin(cycle, command)
 

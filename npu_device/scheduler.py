@@ -31,11 +31,9 @@ class Units:
         self.reset()
 
     def reset(self) -> None:
-        self._free = {kind: [True] * (count * self._clusters) for kind, count in self._counts.items()}
-
-    def codes(self, kind: Kind) -> list[int]:
-        """Unit codes of a kind in all clusters."""
-        return [unit_code(kind, index) for index in range(len(self._free[kind]))]
+        self._free: dict[int, list[bool]] = {
+            kind: [True] * (count * self._clusters) for kind, count in self._counts.items()
+        }
 
     def find(self, place: Place) -> int | None:
         """The lowest free unit of those that `place` names: its code, or None."""
@@ -51,10 +49,10 @@ class Units:
         return None
 
     def occupy(self, unit: int) -> None:
-        self._free[Kind(unit >> 8)][unit & 0xFF] = False
+        self._free[unit >> 8][unit & 0xFF] = False
 
     def release(self, unit: int) -> None:
-        self._free[Kind(unit >> 8)][unit & 0xFF] = True
+        self._free[unit >> 8][unit & 0xFF] = True
 
 
 class Scheduler:
@@ -64,15 +62,29 @@ class Scheduler:
         self._window = config.scheduler.window
         self._key = POLICIES[config.scheduler.policy]
         self._units = units
+        self.reset()
+
+    def reset(self) -> None:
+        self._ready: dict[Place | None, int] = {}
+        """How many commands for each place are ready and wait, in the window or beyond."""
+
+    def ready(self, command: Command) -> None:
+        """A waiting command has become ready."""
+        self._ready[command.place] = self._ready.get(command.place, 0) + 1
 
     def choose(self, waiting: Sequence[Command]) -> tuple[int, int | None] | None:
         """(index in `waiting`, unit code) of the command to start now; unit None for one that needs none.
 
         None: nothing can start.
         """
+        free: dict[Place, int] = {}
+        for place, count in self._ready.items():
+            if count and place is not None and (unit := self._units.find(place)) is not None:
+                free[place] = unit
+        if not free and not self._ready.get(None):
+            return None
         best: tuple[int, int | None] | None = None
         best_key: tuple[int, ...] = ()
-        free: dict[Place, int | None] = {}
         for index, command in enumerate(islice(waiting, self._window)):
             if command.hazards or command.gates:
                 continue
@@ -80,14 +92,14 @@ class Scheduler:
             if place is None:
                 if command.oldest:
                     return index, None
-                continue
-            if place in free:
-                unit = free[place]
-            else:
-                unit = free[place] = self._units.find(place)
-            if unit is None:
-                continue
-            key = self._key(command)
-            if best is None or key < best_key:
-                best, best_key = (index, unit), key
+            elif place in free:
+                key = self._key(command)
+                if best is None or key < best_key:
+                    best, best_key = (index, free[place]), key
         return best
+
+    def start(self, command: Command, unit: int | None) -> None:
+        """The choice is followed."""
+        self._ready[command.place] -= 1
+        if unit is not None:
+            self._units.occupy(unit)

@@ -83,6 +83,7 @@ class Timing:
         self._dma_latency = config.dram.latency + config.noc.latency
         macs = config.te.rows * config.te.columns
         self._gemm_rate = {(w, a): gemm_rate(macs, w, a) for w in SPEED for a in SPEED}
+        self._rules = {Kind.DMA: self._dma, Kind.TE: self._gemm, Kind.VE: self._vector}
         self._vector_rate = {a: vector_rate(config.ve.lanes, a) for a in SPEED}
 
     def core_cycles(self, npu_cycles: int) -> int:
@@ -101,21 +102,19 @@ class Timing:
 
     def duration(self, command: Command, traffic: tuple[int, int]) -> int:
         """Core cycles, at least 1, from start to end on a unit; `traffic` as `dram_traffic` gives it."""
-        if command.kind is Kind.DMA:
-            cycles = dma_cycles(*traffic, self.dma_rate, self._dma_latency)
-        elif command.kind is Kind.TE:
-            cycles = self._gemm(command)
-        else:
-            cycles = self._vector(command)
-        return max(1, self.core_cycles(cycles))
+        assert command.kind is not None
+        return max(1, self.core_cycles(self._rules[command.kind](command, traffic)))
 
-    def _gemm(self, command: Command) -> int:
+    def _dma(self, command: Command, traffic: tuple[int, int]) -> int:
+        return dma_cycles(*traffic, self.dma_rate, self._dma_latency)
+
+    def _gemm(self, command: Command, traffic: tuple[int, int]) -> int:
         activations, weights = command.inputs
         macs = activations.rows * activations.columns * command.descriptor.tile_n
         rate = self._gemm_rate[BITS[weights.kind], BITS[activations.kind]]
         return compute_cycles(macs, rate, self._config.te.fill)
 
-    def _vector(self, command: Command) -> int:
+    def _vector(self, command: Command, traffic: tuple[int, int]) -> int:
         source = command.inputs[0]
         operations = source.rows * source.columns * vector_ops(command)
         return compute_cycles(operations, self._vector_rate[BITS[source.kind]], self._config.ve.latency)

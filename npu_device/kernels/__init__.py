@@ -17,6 +17,16 @@ from npu_device.region import Region
 
 Read = Callable[[Region], Bytes]
 
+_MOVES = frozenset((Opcode.LOAD, Opcode.STORE, Opcode.COPY))
+_VECTOR = {
+    Opcode.ELTWISE: eltwise,
+    Opcode.LAYERNORM: rows.layernorm,
+    Opcode.SOFTMAX: rows.softmax,
+    Opcode.GELU: rows.gelu,
+    Opcode.REDUCE: rows.reduce,
+}
+"""`f(descriptor, operands, type of the result, previous output or None)`: the values of the result."""
+
 
 class Result(NamedTuple):
     """The effect of a command, to be made visible when it completes."""
@@ -32,24 +42,14 @@ def compute(command: Command, read: Read) -> Result:
     output = command.output
     if output is None:
         return Result()
-    if command.opcode in (Opcode.LOAD, Opcode.STORE, Opcode.COPY):
+    if command.opcode in _MOVES:
         return Result(read(command.inputs[0].region).copy())
     operands = [_values(matrix, read) for matrix in command.inputs]
     if command.opcode is Opcode.GEMM_T:
         return _gemm(command, operands, output)
-    d, kind = command.descriptor, output.kind
-    if command.opcode is Opcode.ELTWISE:
-        previous = _values(output, read) if command.reads_output else None
-        values = eltwise(d, operands, kind, previous)
-    elif command.opcode is Opcode.LAYERNORM:
-        values = rows.layernorm(d, operands, kind)
-    elif command.opcode is Opcode.SOFTMAX:
-        values = rows.softmax(operands[0], kind)
-    elif command.opcode is Opcode.GELU:
-        values = rows.gelu(d, operands[0], kind)
-    else:
-        values = rows.reduce(d, operands[0], kind)
-    return Result(elements.encode(values, kind))
+    previous = _values(output, read) if command.reads_output else None
+    values = _VECTOR[command.opcode](command.descriptor, operands, output.kind, previous)
+    return Result(elements.encode(values, output.kind))
 
 
 def _values(matrix: Matrix, read: Read) -> elements.Values:

@@ -17,7 +17,7 @@ def _result(values: Values, kind: DataType) -> Values:
     return to_float(values.astype(np.float32), kind)
 
 
-def layernorm(d: Descriptor, operands: list[Values], kind: DataType) -> Values:
+def layernorm(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None) -> Values:
     """LAYER: (x - mean) / sqrt(variance + eps) * gamma + beta. RMS: x / sqrt(mean of squares + eps) * gamma."""
     x, weights = (operand.astype(np.float64) for operand in operands)
     epsilon = float(as_float(d.param0))
@@ -28,26 +28,28 @@ def layernorm(d: Descriptor, operands: list[Values], kind: DataType) -> Values:
         return _result(y + weights[1] if d.function == Norm.LAYER else y, kind)
 
 
-def softmax(x: Values, kind: DataType) -> Values:
+def softmax(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None) -> Values:
     """exp(x - largest of the row) / sum of the row."""
+    x = operands[0].astype(np.float64)
     with np.errstate(all="ignore"):
-        y = np.exp(x.astype(np.float64) - x.astype(np.float64).max(axis=1, keepdims=True))
+        y = np.exp(x - x.max(axis=1, keepdims=True))
         return _result(y / y.sum(axis=1, keepdims=True), kind)
 
 
-def gelu(d: Descriptor, x: Values, kind: DataType) -> Values:
+def gelu(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None) -> Values:
     """x/2 * (1 + erf(x / sqrt 2)), or with param0 = 1 the tanh form."""
-    wider = x.astype(np.float64)
+    x = operands[0].astype(np.float64)
     with np.errstate(all="ignore"):
         if d.param0:
-            gate = np.tanh(np.sqrt(2 / np.pi) * (wider + _TANH_CUBIC * wider**3))
+            gate = np.tanh(np.sqrt(2 / np.pi) * (x + _TANH_CUBIC * x**3))
         else:
-            gate = erf(wider / np.sqrt(2))
-        return _result(wider / 2 * (1 + gate), kind)
+            gate = erf(x / np.sqrt(2))
+        return _result(x / 2 * (1 + gate), kind)
 
 
-def reduce(d: Descriptor, x: Values, kind: DataType) -> Values:
+def reduce(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None) -> Values:
     """One element per row; ARGMAX is the first index of the largest."""
+    x = operands[0]
     with np.errstate(all="ignore"):
         if d.function == Reduce.ARGMAX:
             return np.argmax(wide(x), axis=1, keepdims=True).astype(np.int32)
