@@ -85,6 +85,8 @@ class LatencyProbe:
                 self.recorder.doorbell(access)
             elif offset == _TICKET_SEL:
                 self._selected = access.value
+            else:
+                self.recorder.control(access)
         elif offset == _HEAD:
             self.recorder.head_read(access)
         elif offset == _TICKET_STATUS:

@@ -43,6 +43,8 @@ class TracingEngine(Protocol):
 
     def add_hook(self, pc: int, hook: Callable[[Hart], None]) -> None: ...
 
+    def has_hook(self, pc: int, hook: Callable[[Hart], None]) -> bool: ...
+
 
 class Committed(NamedTuple):
     """A submission that has left the core, as the device side needs it."""
@@ -92,21 +94,22 @@ class Recorder:
         self._issued = (0, 0)
         """Start of the ENQCMD_T being executed, and when the device has it."""
         self._return_hooks: set[int] = set()
+        self._tracing = False
         if functions:
             for entry, prebuilt in functions.items():
                 engine.add_hook(entry, self._entry_hook(prebuilt))
         else:
             self._stack.append(Window(serial=0, t0=None))
-            engine.tracer = self
+            self._trace(True)
 
     # -- windows -----------------------------------------------------------------------------------------------
 
     def _entry_hook(self, prebuilt: bool) -> Callable[[Hart], None]:
         def enter(hart: Hart) -> None:
             self._serial += 1
-            if self._engine.tracer is None:
+            if not self._tracing:
                 self._depth = 0
-                self._engine.tracer = self
+                self._trace(True)
             return_pc = int(hart.x[1])
             window = Window(self._serial, hart.cycle, return_pc, int(hart.x[2]), self._depth, prebuilt)
             self._stack.append(window)
@@ -132,7 +135,7 @@ class Recorder:
             elif any(self._in_ring(line) for line in window.lines):
                 self._pending.append(window)
         if not self._stack and not self._pending and self._carried is None:
-            self._engine.tracer = None
+            self._trace(False)
             self._log.clear()
 
     def _in_ring(self, line: int) -> bool:
@@ -142,6 +145,18 @@ class Recorder:
         if self._carried is not None:
             self._carried = None
             self.rejected += 1
+
+    def restored(self) -> None:
+        """The state has been replaced by that of a snapshot: let the engine call what this state waits for."""
+        self._engine.tracer = self if self._tracing else None
+        for pc in sorted(self._return_hooks):
+            if not self._engine.has_hook(pc, self._returned):
+                self._engine.add_hook(pc, self._returned)
+
+    def _trace(self, on: bool) -> None:
+        """Look at every instruction from now on, or at none."""
+        self._tracing = on
+        self._engine.tracer = self if on else None
 
     def close(self) -> None:
         """The run is over: a refused submission that nobody tried again is rejected."""
@@ -185,7 +200,7 @@ class Recorder:
 
     def mmio(self, access: Access) -> None:
         """Any access of the hart to a device."""
-        self._mmio = self._engine.tracer is self
+        self._mmio = self._tracing
 
     def head_read(self, access: Access) -> None:
         """QUEUE_HEAD was read: when it shows a full ring, the submission under way is waiting for room."""
@@ -199,12 +214,20 @@ class Recorder:
         elif self._stack:
             self._stack[-1].attempt = access.start
 
+    def control(self, access: Access) -> None:
+        """Another register was written: it may have moved the tail."""
+        if access.arrival == access.end:
+            self._tail = self._ring.tail
+
     def doorbell(self, access: Access) -> None:
-        """A write of DOORBELL has left the core."""
-        if access.start >= self._rung:
+        """A write of DOORBELL has left the core. Where the way takes no time, the device has acted on it already."""
+        posted = access.arrival > access.end
+        if posted and access.start >= self._rung:
             self._tail = self._ring.tail
         slots = ring_slots(self._ring.base, self._ring.size, self._tail, access.value & MASK)
         self._rung = access.arrival
+        if not posted and self._ring.tail != access.value & MASK:
+            return
         if not slots:
             return
         self._tail = access.value & MASK

@@ -23,6 +23,7 @@ def run(mode: str, preset: str = "soc-axi", args: dict[str, int] | None = None, 
 
 def check(result: RunResult) -> None:
     """What holds for every submission of every run."""
+    assert result.latency.submissions
     assert result.exit_code == 0, result.json["uart"]
     for submission in result.latency.submissions:
         stamps = [submission.t0, submission.t2, submission.t3, submission.t4]
