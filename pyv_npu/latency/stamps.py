@@ -137,6 +137,8 @@ class StampBook:
                 ends.append(self._seen_all[index][1])
             ends += [end for look, end in self._seen_one.get(submission.ticket, ()) if look >= t4][:1]
             submission.t7 = min(ends, default=None)
+            if submission.t6 is not None and submission.t7 is not None and submission.t6 > submission.t7:
+                submission.t6 = None  # a handler that was running already had noticed
 
     def _interrupts(self) -> None:
         """t5: when mip shows the completion; t6: the first handler from then on."""

@@ -37,7 +37,7 @@ def check(result: RunResult) -> None:
         if submission.t5 is not None:
             assert submission.t5 >= submission.t4
         if submission.t6 is not None:
-            assert submission.t6 >= submission.t5
+            assert submission.t7 is not None and submission.t5 <= submission.t6 < submission.t7
 
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])
@@ -66,7 +66,8 @@ def test_the_message_takes_what_the_preset_says(preset: str, mode: str) -> None:
 def test_an_interrupt_is_followed_to_its_handler(mode: str) -> None:
     result = run(mode, args={"phases": INTERRUPTS, "n": 30})
     check(result)
-    assert all(submission.t6 is not None for submission in result.latency.submissions)
+    assert all(submission.t5 is not None for submission in result.latency.submissions)
+    assert sum(submission.t6 is not None for submission in result.latency.submissions) >= 10
     first = result.latency.submissions[0]
     assert first.t5 == first.t4
     assert first.t6 is not None and first.t4 is not None
