@@ -311,6 +311,25 @@ class Bus:
         if ram is self.rams[0] and ram.writable:
             self.store_ok[page] = 1
 
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> object:
+        """Posted stores under way and watched pages; memory, map and watchers are kept elsewhere."""
+        return list(self._in_flight), self.drained, dict(self._watched)
+
+    def load_state(self, state: tuple[list[int], int, dict[int, int]]) -> None:
+        """Take on a state of a bus with the same map."""
+        in_flight, self.drained, watched = state
+        self._in_flight = deque(in_flight)
+        for page in tuple(self._watched):
+            while page in self._watched:
+                self.unwatch(page << PAGE_BITS)
+        for page, times in watched.items():
+            self.watch(page << PAGE_BITS)
+            self._watched[page] = times
+
+    # -- devices -----------------------------------------------------------------------------------------------
+
     def base(self, device: Device) -> int:
         """Where a device is mapped; PyvExtError when it is not."""
         for window in self._windows:

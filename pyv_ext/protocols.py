@@ -7,7 +7,7 @@ seen, and is stamped, from the start of cycle `now + 1` (specification 30, "Cycl
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Reply(NamedTuple):
@@ -49,6 +49,20 @@ class Device(Timed, Protocol):
 
     def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
         """Store the low `size` bytes given in `value`; None means done."""
+
+
+class Stateful(Protocol):
+    """Optional for a device: what of it goes into snapshots, instead of its attributes.
+
+    Without these methods the state of a device is its attributes: numbers, strings, bytes, lists, dicts, deques, sets
+    and arrays of these. Attributes that hold functions are left alone. Anything else needs the two methods.
+    """
+
+    def state(self) -> object:
+        """The state as numbers, strings, bytes, None, and lists, tuples and dicts of these."""
+
+    def load_state(self, state: Any) -> None:
+        """Take on a state that `state` of the same class gave, maybe in another process."""
 
 
 class BusMaster(Protocol):

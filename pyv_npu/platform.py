@@ -38,6 +38,8 @@ from pyv_npu.errors import UsageError
 from pyv_npu.latency.probe import LatencyProbe
 from pyv_npu.latency.table import Latency
 from pyv_npu.outputs import Outputs
+from pyv_npu.snapshot import Snapshot
+from pyv_npu.snapshot.machine import Machine
 
 SLICE = 1 << 20
 """Cycles between two looks at the wall clock."""
@@ -68,6 +70,8 @@ class Platform:
         Raises PyvExtError or NpuDeviceError when the parts do not fit together.
         """
         self.config = config
+        self.devices = tuple(devices)
+        self.instructions = tuple(instructions)
         core = config.core
         self.timing = replace(core.timing, irq=core.timing.irq_fast) if core.fast_irq else core.timing
         self.program: Program | None = None
@@ -86,8 +90,9 @@ class Platform:
         self.clint = Clint(config.clint.divider)
         self.plic = Plic()
         self.finisher = Finisher(self._exit, self._reset)
-        self.events = EventStream()
-        self.npu = NpuDevice(config.npu, self._npu_memory(), self.events, config.custom_enabled)
+        self.events = EventStream(keep=True)
+        self.npu_memory = self._npu_memory()
+        self.npu = NpuDevice(config.npu, self.npu_memory, self.events, config.custom_enabled)
 
         self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
         self.hart = Hart(self.isa, self.timing, reset_cycles=self.timing.reset)
@@ -113,6 +118,7 @@ class Platform:
         )
         self.latency: LatencyProbe | None = None
         """The latency probe of the loaded program."""
+        self._machine: Machine | None = None
 
     # -- composition -------------------------------------------------------------------------------------------
 
@@ -172,6 +178,7 @@ class Platform:
             tohost = program.symbols["tohost"].address
             Htif(self.bus, tohost, fromhost.address if fromhost else None, self.console, self._exit)
         self.latency = LatencyProbe(self, program)
+        self._machine = Machine(self)
 
     # -- running -----------------------------------------------------------------------------------------------
 
@@ -221,6 +228,28 @@ class Platform:
     def step(self) -> Stop | None:
         """One instruction or trap."""
         return self.engine.step()
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def save(self, before: Snapshot | None = None) -> Snapshot:
+        """The state of the whole machine, to be restored here or in another process; it shares memory with `before`.
+
+        Raises UsageError for a device or instruction whose state cannot be stored, see `pyv_ext.protocols.Stateful`.
+        """
+        if self._machine is None:
+            raise UsageError("nothing to save: load a program first")
+        return self._machine.save(before)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from `snapshot`, taken from a platform with the same configuration, program and arguments.
+
+        Raises BadInputError when it is of another one.
+        """
+        if self._machine is None:
+            raise UsageError("nothing to restore: load the program of the snapshot first")
+        self._machine.restore(snapshot)
+
+    # -- what parts report ---------------------------------------------------------------------------------------
 
     def _exit(self, code: int) -> None:
         self.engine.stop(Stop(StopReason.EXIT, code, f"exit code {code}"))

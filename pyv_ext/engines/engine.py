@@ -269,7 +269,24 @@ class Engine:
         b = hart.x[instruction.rs2] if row.format.rs2 else instruction.imm & self.isa.mask
         return function(hart.x[instruction.rs1], b, hart.pc, old)
 
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> object:
+        """What an engine knows beyond the hart: the last trap, to find loops of traps."""
+        return self._trapped, self._loop_began
+
+    def load_state(self, state: tuple[tuple[int, int, int] | None, str]) -> None:
+        """Take on a state; memory has changed to what it was then."""
+        trapped, self._loop_began = state
+        self._trapped = None if trapped is None else _Trapped(*trapped)
+        self._stop = None
+        self.flush()
+
     # -- hooks -------------------------------------------------------------------------------------------------
+
+    def has_hook(self, pc: int, hook: Hook) -> bool:
+        """Whether `hook` is called before instructions at `pc`."""
+        return hook in self.code.hooks.get(pc, ())
 
     def add_hook(self, pc: int, hook: Hook, *, first: bool = False) -> None:
         """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`.

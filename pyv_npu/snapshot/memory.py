@@ -1,0 +1,47 @@
+"""The memory of a machine: its pages that hold anything, and the way back."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyv_ext.memory import PAGE, Ram
+
+Pages = Mapping[int, bytes]
+"""Page number within the memory -> its bytes; a page that is missing is zero."""
+
+ZERO = bytes(PAGE)
+
+
+def take(ram: Ram, before: Pages) -> Pages:
+    """The pages that are not zero. Those that equal pages of `before` share their bytes with it."""
+    pages = {}
+    for number in _used(ram):
+        old = before.get(number)
+        view = ram.u8[number * PAGE : (number + 1) * PAGE]
+        pages[number] = old if old is not None and view == old else bytes(view)
+    return pages
+
+
+def put(ram: Ram, pages: Pages) -> None:
+    """Make the memory hold these pages; only what differs is written."""
+    for number in {*_used(ram), *pages}:
+        view, page = ram.u8[number * PAGE : (number + 1) * PAGE], pages.get(number, ZERO)
+        if view != page:
+            view[:] = page
+
+
+def _used(ram: Ram) -> list[int]:
+    words: NDArray[np.uint64] = np.frombuffer(ram.data, np.uint64).reshape(-1, PAGE // 8)
+    used: list[int] = np.flatnonzero(words.any(axis=1)).tolist()
+    return used
+
+
+def join(pages: Pages) -> bytes:
+    """The pages one after the other, in the order of `numbers`."""
+    return b"".join(pages[number] for number in sorted(pages))
+
+
+def split(numbers: Iterable[int], data: bytes) -> dict[int, bytes]:
+    """The inverse of `join`."""
+    return {number: data[at * PAGE : (at + 1) * PAGE] for at, number in enumerate(sorted(numbers))}
