@@ -1,5 +1,7 @@
 """A hart with memory, CLINT and HTIF and nothing else: what the programs of outside judges run on."""
 
+from importlib.util import find_spec
+
 from pyv_ext import elf
 from pyv_ext.bus import Bus
 from pyv_ext.clock import Clock
@@ -7,7 +9,8 @@ from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.console import Console
 from pyv_ext.devices.htif import Htif
 from pyv_ext.devices.plic import Plic
-from pyv_ext.engines.reference import ReferenceEngine
+from pyv_ext.engines import ENGINES as ALL_ENGINES
+from pyv_ext.engines import make_engine
 from pyv_ext.hart import Hart
 from pyv_ext.interrupts import InterruptWiring
 from pyv_ext.isa import Isa
@@ -15,7 +18,8 @@ from pyv_ext.memory import Ram
 from pyv_ext.stop import Stop, StopReason
 from pyv_ext.timing import CoreTiming
 
-ENGINES = {"reference": ReferenceEngine}
+ENGINES = [name for name in ALL_ENGINES if name != "pyv" and (name != "fast" or find_spec("llvmlite") is not None)]
+"""Those that can run here, without the Py-V core, which has rv32im only."""
 RAM, RAM_SIZE = 0x8000_0000, 16 << 20
 CLINT = 0x200_0000
 
@@ -34,7 +38,7 @@ class BareMachine:
         self.bus.add_device(CLINT, self.clint, near=True)
         InterruptWiring(self.clock, self.hart.set_lines, clint=self.clint, plic=Plic(), sources={})
         self.hart.csrs.time = self.clint.mtime
-        self.engine = ENGINES[engine](self.hart, self.bus, misaligned=misaligned)
+        self.engine = make_engine(engine, self.hart, self.bus, misaligned=misaligned)
         self.console = Console()
 
     def load(self, program: elf.Program) -> None:

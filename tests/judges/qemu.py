@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from threading import Timer
 from types import TracebackType
 from typing import IO, Any
 
@@ -16,6 +17,9 @@ import pytest
 
 QEMU = "qemu-system-riscv32"
 FINISHER, RESET = 0x10_0000, 0x7777
+"""The store that ends a program."""
+PATIENCE = 120
+"""Seconds after which a machine that has not finished is ended."""
 
 needs_qemu = pytest.mark.skipif(shutil.which(QEMU) is None, reason=f"needs {QEMU}: apt-get install qemu-system-misc")
 
@@ -24,14 +28,16 @@ class Qemu:
     """One machine, halted before its first instruction. `flags` are more arguments of QEMU's command line."""
 
     def __init__(self, *flags: str, compressed: bool = True) -> None:
-        cpu = f"rv32,f=off,d=off,s=off,h=off,sstc=off,c={'on' if compressed else 'off'}"
-        machine = ("-M", "virt", "-cpu", cpu, "-bios", "none", "-m", "32", "-display", "none", "-serial", "none")
+        cpu = f"rv32,f=off,d=off,s=off,h=off,sstc=off,marchid=0,mimpid=0,c={'on' if compressed else 'off'}"
+        machine = ("-M", "virt", "-cpu", cpu, "-bios", "none", "-m", "16", "-display", "none", "-serial", "none")
         self._process = subprocess.Popen(
             [QEMU, *machine, "-S", "-no-reboot", "-no-shutdown", "-qmp", "stdio", *flags],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        self._watchdog = Timer(PATIENCE, self._process.kill)
+        self._watchdog.start()
         self._events: list[str] = []
         self._line()
         self._ask("qmp_capabilities")
@@ -40,6 +46,7 @@ class Qemu:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._watchdog.cancel()
         self._process.kill()
         self._process.communicate()
 

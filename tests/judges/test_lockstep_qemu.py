@@ -1,0 +1,39 @@
+"""Lock-step with QEMU on a few random programs; scripts/lockstep-qemu does as many as one likes."""
+
+from collections import Counter
+
+import pytest
+from bare_machine import ENGINES
+from lockstep import WITH_C, DifferenceError, campaign, lockstep
+from qemu import needs_qemu
+from random_programs import random_program
+
+from pyv_ext.isa import Isa
+from pyv_ext.traps import INTERRUPT, Cause, Interrupt
+
+pytestmark = needs_qemu
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_difference(engine: str) -> None:
+    rows: Counter[str] = Counter()
+    causes: Counter[int] = Counter()
+    for _, result in campaign(20_000, 1, engine):
+        rows += result.rows
+        causes += result.causes
+    assert [row.name for row in Isa(WITH_C).rows if not rows[row.name]] == []
+    interrupts = [INTERRUPT | cause for cause in (Interrupt.SOFTWARE, Interrupt.TIMER)]
+    assert sorted(causes) == sorted([*Cause, *interrupts])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_difference_in_a_long_run(engine: str) -> None:
+    assert sum(result.instructions for _, result in campaign(300_000, 1000, engine)) >= 300_000
+
+
+def test_a_hart_that_means_something_else_is_found() -> None:
+    program = random_program(Isa(WITH_C), 5, 200)
+    poorer = program._replace(isa=Isa(WITH_C.replace("_zbb", "")))
+    with pytest.raises(DifferenceError, match=r"mcause: QEMU \w{8}, we 00000002"):
+        lockstep(poorer)
