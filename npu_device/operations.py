@@ -5,7 +5,8 @@
 | LOAD, STORE | tile_m rows of tile_k | - | the same | bytes between rows in DRAM, in the scratchpad; 0: packed |
 | GEMM_T | M x K | K x N (in1_nk: N x K) | M x N | out INT8 or UINT8: multiplier (f32 bits), zero point (i32); else 0 |
 | ELTWISE add sub mul div max min pow | M x N | M x N, or as param1 says | M x N | 0; `Broadcast` of in1 |
-| ELTWISE relu sigmoid tanh erf exp sqrt | M x N | - | M x N | 0 |
+| ELTWISE equal greater less | M x N | as above | M x N, UINT8 | 0; `Broadcast` of in1 |
+| ELTWISE relu sigmoid tanh erf exp sqrt sin cos | M x N | - | M x N | 0 |
 | ELTWISE clip | M x N | - | M x N | lowest, highest: f32 bits, or i32 for integers |
 | ELTWISE where | condition M x N | M x N | M x N, kept where in0 is 0 | 0 |
 | ELTWISE cast | M x N | - | M x N | 0 |
@@ -157,13 +158,16 @@ def _rowwise(d: Descriptor, kind: DataType, *more: Matrix, out: DataType | None 
     )
 
 
-_FLOAT_ONLY = frozenset((Eltwise.SIGMOID, Eltwise.TANH, Eltwise.ERF, Eltwise.EXP, Eltwise.SQRT, Eltwise.POW))
+_FLOAT_ONLY = frozenset(
+    (Eltwise.SIGMOID, Eltwise.TANH, Eltwise.ERF, Eltwise.EXP, Eltwise.SQRT, Eltwise.POW, Eltwise.SIN, Eltwise.COS)
+)
+_COMPARE = frozenset((Eltwise.EQUAL, Eltwise.GREATER, Eltwise.LESS))
 _BINARY = frozenset(
     (Eltwise.ADD, Eltwise.SUB, Eltwise.MUL, Eltwise.DIV, Eltwise.MAX, Eltwise.MIN, Eltwise.POW, Eltwise.WHERE)
 )
 _CONVERSIONS: dict[int, tuple[Collection[DataType], Collection[DataType]]] = {
     Eltwise.CAST: (TYPES, TYPES),
-    Eltwise.QUANT: ((*FLOATS, DataType.INT32), SMALL_INTEGERS),
+    Eltwise.QUANT: ((*FLOATS, DataType.INT32), INTEGERS),
     Eltwise.DEQUANT: (INTEGERS, FLOATS),
 }
 """Types that in0 and out may have, for functions that change the type."""
@@ -187,11 +191,11 @@ def _eltwise(d: Descriptor) -> Operands:
         _no_params(d, "param0", "param1")
         return _rowwise(d, condition, make_matrix(d.in1_addr, d.tile_m, d.tile_n, kind), out=kind)
     kind = _type(d, "type_in0", FLOATS if function in _FLOAT_ONLY else TYPES)
-    _type(d, "type_out", (kind,))
-    if function in _BINARY:
+    out = _type(d, "type_out", (DataType.UINT8 if function in _COMPARE else kind,))
+    if function in _BINARY or function in _COMPARE:
         _type(d, "type_in1", (kind,))
         _no_params(d, "param0")
-        return _rowwise(d, kind, _second(d, kind))
+        return _rowwise(d, kind, _second(d, kind), out=out)
     _no_type(d, "type_in1")
     if function is not Eltwise.CLIP:
         _no_params(d, "param0", "param1")

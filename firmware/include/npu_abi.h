@@ -217,6 +217,11 @@
 #define NPU_ELTWISE_CAST 15u
 #define NPU_ELTWISE_QUANT 16u
 #define NPU_ELTWISE_DEQUANT 17u
+#define NPU_ELTWISE_SIN 18u
+#define NPU_ELTWISE_COS 19u
+#define NPU_ELTWISE_EQUAL 20u
+#define NPU_ELTWISE_GREATER 21u
+#define NPU_ELTWISE_LESS 22u
 
 /* Gemm */
 #define NPU_GEMM_WRITE 0u
@@ -235,6 +240,25 @@
 #define NPU_REDUCE_MEAN 1u
 #define NPU_REDUCE_MAX 2u
 #define NPU_REDUCE_ARGMAX 3u
+
+/* Activation */
+#define NPU_ACTIVATION_NONE 0u
+#define NPU_ACTIVATION_RELU 1u
+#define NPU_ACTIVATION_SIGMOID 2u
+#define NPU_ACTIVATION_TANH 3u
+#define NPU_ACTIVATION_GELU 4u
+#define NPU_ACTIVATION_GELU_TANH 5u
+#define NPU_ACTIVATION_SILU 6u
+
+/* LoopOrder */
+#define NPU_LOOP_OUTPUT 0u
+#define NPU_LOOP_WEIGHT 1u
+
+/* Epilogue */
+#define NPU_EPILOGUE_BIAS 16u
+#define NPU_EPILOGUE_RESIDUAL 32u
+#define NPU_EPILOGUE_REQUANTIZE 64u
+#define NPU_EPILOGUE_PER_CHANNEL 128u
 
 /* Scope */
 #define NPU_SCOPE_TILE 0u
@@ -459,6 +483,82 @@ NPU_STATIC_ASSERT(offsetof(struct npu_attn, attn_reserved) == 28, "npu_attn.attn
 NPU_STATIC_ASSERT(offsetof(struct npu_attn, pos_addr) == 32, "npu_attn.pos_addr");
 NPU_STATIC_ASSERT(sizeof(struct npu_attn) == 40, "size of npu_attn");
 
+struct npu_eltwise {
+    uint32_t broadcast0; /* ELTWISE: shape of in0: 0 M x N, 1 one row, 2 one column, 3 one element */
+    uint32_t broadcast1; /* ELTWISE: shape of in1 */
+    uint32_t broadcast2; /* ELTWISE: shape of in2 (WHERE) */
+    uint32_t lowest; /* CLIP: f32 bits, or i32 for integers */
+    uint32_t highest; /* CLIP: f32 bits, or i32 for integers */
+};
+NPU_STATIC_ASSERT(offsetof(struct npu_eltwise, broadcast0) == 0, "npu_eltwise.broadcast0");
+NPU_STATIC_ASSERT(offsetof(struct npu_eltwise, broadcast1) == 4, "npu_eltwise.broadcast1");
+NPU_STATIC_ASSERT(offsetof(struct npu_eltwise, broadcast2) == 8, "npu_eltwise.broadcast2");
+NPU_STATIC_ASSERT(offsetof(struct npu_eltwise, lowest) == 12, "npu_eltwise.lowest");
+NPU_STATIC_ASSERT(offsetof(struct npu_eltwise, highest) == 16, "npu_eltwise.highest");
+NPU_STATIC_ASSERT(sizeof(struct npu_eltwise) == 20, "size of npu_eltwise");
+
+struct npu_pool {
+    uint16_t pool_batch; /* POOL */
+    uint16_t pool_h; /* POOL */
+    uint16_t pool_w; /* POOL */
+    uint16_t channels; /* POOL */
+    uint16_t pool_kh; /* POOL */
+    uint16_t pool_kw; /* POOL */
+    uint16_t pool_sh; /* POOL */
+    uint16_t pool_sw; /* POOL */
+    uint16_t pool_dh; /* POOL */
+    uint16_t pool_dw; /* POOL */
+    uint16_t pool_pt; /* POOL */
+    uint16_t pool_pl; /* POOL */
+    uint16_t pool_pb; /* POOL */
+    uint16_t pool_pr; /* POOL */
+    uint16_t count_pads; /* POOL */
+};
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_batch) == 0, "npu_pool.pool_batch");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_h) == 2, "npu_pool.pool_h");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_w) == 4, "npu_pool.pool_w");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, channels) == 6, "npu_pool.channels");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_kh) == 8, "npu_pool.pool_kh");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_kw) == 10, "npu_pool.pool_kw");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_sh) == 12, "npu_pool.pool_sh");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_sw) == 14, "npu_pool.pool_sw");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_dh) == 16, "npu_pool.pool_dh");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_dw) == 18, "npu_pool.pool_dw");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_pt) == 20, "npu_pool.pool_pt");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_pl) == 22, "npu_pool.pool_pl");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_pb) == 24, "npu_pool.pool_pb");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, pool_pr) == 26, "npu_pool.pool_pr");
+NPU_STATIC_ASSERT(offsetof(struct npu_pool, count_pads) == 28, "npu_pool.count_pads");
+NPU_STATIC_ASSERT(sizeof(struct npu_pool) == 30, "size of npu_pool");
+
+struct npu_copy {
+    uint32_t dim3; /* COPY: innermost dimension; M, N, K are the outer ones */
+    int32_t stride_in[4]; /* COPY: bytes between elements of each dimension */
+    int32_t stride_out[4]; /* COPY: bytes between elements of each dimension */
+};
+NPU_STATIC_ASSERT(offsetof(struct npu_copy, dim3) == 0, "npu_copy.dim3");
+NPU_STATIC_ASSERT(offsetof(struct npu_copy, stride_in) == 4, "npu_copy.stride_in");
+NPU_STATIC_ASSERT(offsetof(struct npu_copy, stride_out) == 20, "npu_copy.stride_out");
+NPU_STATIC_ASSERT(sizeof(struct npu_copy) == 36, "size of npu_copy");
+
+struct npu_rope {
+    uint16_t rope_heads; /* ROPE; flags [0]: pairs are neighbours */
+    uint16_t rope_head_dim; /* ROPE; flags [0]: pairs are neighbours */
+    uint16_t rotary_dim; /* ROPE; flags [0]: pairs are neighbours */
+    uint16_t rope_flags; /* ROPE; flags [0]: pairs are neighbours */
+    uint32_t rope_t_max; /* ROPE: rows of the cos and sin tables */
+    uint32_t rope_reserved; /* zero */
+    uint64_t rope_pos_addr; /* ROPE: address of the position of the first row, u32; 0: position 0 */
+};
+NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_heads) == 0, "npu_rope.rope_heads");
+NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_head_dim) == 2, "npu_rope.rope_head_dim");
+NPU_STATIC_ASSERT(offsetof(struct npu_rope, rotary_dim) == 4, "npu_rope.rotary_dim");
+NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_flags) == 6, "npu_rope.rope_flags");
+NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_t_max) == 8, "npu_rope.rope_t_max");
+NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_reserved) == 12, "npu_rope.rope_reserved");
+NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_pos_addr) == 16, "npu_rope.rope_pos_addr");
+NPU_STATIC_ASSERT(sizeof(struct npu_rope) == 24, "size of npu_rope");
+
 struct npu_extended {
     uint32_t m; /* M */
     uint32_t n; /* N */
@@ -475,7 +575,7 @@ struct npu_extended {
     uint32_t workspace_bytes; /* its size */
     int32_t zero_point[4]; /* in0, in1, in2, out */
     uint32_t ext_reserved; /* zero */
-    union { uint8_t bytes[40]; struct npu_conv2d conv2d; struct npu_attn attn; } per_op; /* see the operation */
+    union { uint8_t bytes[40]; struct npu_conv2d conv2d; struct npu_attn attn; struct npu_eltwise eltwise; struct npu_pool pool; struct npu_copy copy; struct npu_rope rope; } per_op; /* see the operation */
 } __attribute__((aligned(64)));
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, m) == 0, "npu_extended.m");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, n) == 4, "npu_extended.n");

@@ -1,21 +1,24 @@
 """The C header of the ABI, made from the tables: `firmware/include/npu_abi.h`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from itertools import chain
 
-from npu_device.abi import descriptor, errors, instructions, memory_map, opcodes, registers
+from npu_device.abi import descriptor, errors, extended, instructions, memory_map, opcodes, registers
 from npu_device.abi.descriptor import Part, Word
 from npu_device.abi.errors import AbiError
 from npu_device.abi.registers import Bits
 
-ENUMS: tuple[tuple[str, type[IntEnum], str], ...] = (
+ENUMS: tuple[tuple[str, type[IntEnum] | type[IntFlag], str], ...] = (
     ("OPCODE", opcodes.Opcode, "u"),
     ("ELTWISE", opcodes.Eltwise, "u"),
     ("GEMM", opcodes.Gemm, "u"),
     ("NORM", opcodes.Norm, "u"),
     ("POOL", opcodes.Pool, "u"),
     ("REDUCE", opcodes.Reduce, "u"),
+    ("ACTIVATION", opcodes.Activation, "u"),
+    ("LOOP", opcodes.LoopOrder, "u"),
+    ("EPILOGUE", extended.Epilogue, "u"),
     ("SCOPE", opcodes.Scope, "u"),
     ("TYPE", opcodes.DataType, "u"),
     ("TICKET", opcodes.TicketState, "u"),
@@ -25,6 +28,16 @@ ENUMS: tuple[tuple[str, type[IntEnum], str], ...] = (
     ("E", errors.TicketError, ""),
 )
 """(prefix, enumeration, suffix of its constants). Codes that are returned negated stay signed."""
+
+PER_OP: dict[str, Sequence[Word]] = {
+    "conv2d": descriptor.CONV2D_WORDS,
+    "attn": descriptor.ATTN_WORDS,
+    "eltwise": extended.ELTWISE_WORDS,
+    "pool": extended.POOL_WORDS,
+    "copy": extended.COPY_WORDS,
+    "rope": extended.ROPE_WORDS,
+}
+"""Structures of the words that operations have of their own in the extended block."""
 
 _TYPES = {
     (size, signed): f"{'' if signed else 'u'}int{8 * size}_t" for size in (1, 2, 4, 8) for signed in (False, True)
@@ -149,7 +162,7 @@ def _instructions() -> Iterator[tuple[str, str]]:
     yield "TRAP_QUEUE_FULL", f"{opcodes.TRAP_QUEUE_FULL}u"
 
 
-def _enum(prefix: str, kind: type[IntEnum], suffix: str) -> Iterator[tuple[str, str]]:
+def _enum(prefix: str, kind: type[IntEnum] | type[IntFlag], suffix: str) -> Iterator[tuple[str, str]]:
     for member in kind:
         yield f"{prefix}_{member.name}" if prefix else member.name, f"{member.value}{suffix}"
 
@@ -163,9 +176,8 @@ def _structures() -> Iterator[str]:
     arguments = Word("args", 4 * len(bootinfo), 4, "values of --arg", memory_map.BOOTINFO_ARGS)
     yield _struct("npu_bootinfo", (*bootinfo, arguments))
     yield _struct("npu_descriptor", descriptor.WORDS, align=descriptor.DESCRIPTOR_SIZE)
-    start = descriptor.CONV2D_WORDS[0].offset
-    yield _struct("npu_conv2d", descriptor.CONV2D_WORDS, start)
-    yield _struct("npu_attn", descriptor.ATTN_WORDS, start)
+    for name, words in PER_OP.items():
+        yield _struct(f"npu_{name}", words, extended.PER_OP)
     yield _struct("npu_extended", descriptor.EXTENDED_WORDS, align=descriptor.DESCRIPTOR_SIZE)
 
 
@@ -184,7 +196,8 @@ def _struct(name: str, words: Sequence[Word], start: int = 0, align: int = 0) ->
 def _member(word: Word) -> str:
     kind = _TYPES.get((word.size, word.signed))
     if kind is None:
-        return f"union {{ uint8_t bytes[{word.size}]; struct npu_conv2d conv2d; struct npu_attn attn; }} {word.name};"
+        members = "".join(f" struct npu_{name} {name};" for name in PER_OP)
+        return f"union {{ uint8_t bytes[{word.size}];{members} }} {word.name};"
     return f"{kind} {word.name}{f'[{word.repeat}]' if word.repeat > 1 else ''};"
 
 

@@ -47,6 +47,11 @@ class Eltwise(IntEnum):
     CAST = 15
     QUANT = 16
     DEQUANT = 17
+    SIN = 18
+    COS = 19
+    EQUAL = 20
+    GREATER = 21
+    LESS = 22
 
 
 @unique
@@ -69,6 +74,27 @@ class Norm(IntEnum):
 class Pool(IntEnum):
     MAX = 0
     AVG = 1
+
+
+@unique
+class Activation(IntEnum):
+    """Last function of an epilogue, in epilogue[3:0]."""
+
+    NONE = 0
+    RELU = 1
+    SIGMOID = 2
+    TANH = 3
+    GELU = 4
+    GELU_TANH = 5
+    SILU = 6
+
+
+@unique
+class LoopOrder(IntEnum):
+    """How the sequencer walks the tiles of a macro command."""
+
+    OUTPUT = 0
+    WEIGHT = 1
 
 
 @unique

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from npu_device.abi import descriptor, errors, instructions, memory_map, opcodes, registers
+from npu_device.abi import descriptor, errors, extended, instructions, memory_map, opcodes, registers
 from npu_device.abi.descriptor import Word
 from npu_device.abi.registers import Bits, Register
 
@@ -89,10 +89,9 @@ def descriptor_page() -> str:
             "## Extended block\n",
             f"{descriptor.EXTENDED_SIZE} bytes in DRAM that the core sees, at `param1` when `extended` is set.\n",
             _words(descriptor.EXTENDED_WORDS),
-            "### Per operation: CONV2D_T\n",
-            _words(descriptor.CONV2D_WORDS),
-            "### Per operation: ATTN_T\n",
-            _words(descriptor.ATTN_WORDS),
+            *_own_words(),
+            "## Activations\n",
+            _table(("code", "activation"), ((str(a.value), a.name) for a in opcodes.Activation)),
             "## Opcodes\n",
             f"Functions exist for {functions}; elsewhere flags[31:24] is 0.\n",
             _table(
@@ -114,6 +113,15 @@ def descriptor_page() -> str:
             _table(("code", "name"), ((str(c.value), f"NPU_{c.name}") for c in errors.ReturnCode)),
         )
     )
+
+
+def _own_words() -> Iterable[str]:
+    layouts: dict[tuple[Word, ...], list[str]] = {}
+    for opcode, words in extended.LAYOUTS.items():
+        layouts.setdefault(words, []).append(opcode.name)
+    for words, names in layouts.items():
+        yield f"### Per operation: {', '.join(names)}\n"
+        yield _words(words)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

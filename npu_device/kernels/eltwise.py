@@ -45,6 +45,8 @@ UNARY: dict[Eltwise, Callable[[Values], Values]] = {
     Eltwise.ERF: in_fp64(erf),
     Eltwise.EXP: in_fp64(np.exp),
     Eltwise.SQRT: np.sqrt,
+    Eltwise.SIN: in_fp64(np.sin),
+    Eltwise.COS: in_fp64(np.cos),
 }
 
 
@@ -68,6 +70,14 @@ BINARY: dict[Eltwise, Callable[[Values, Values], Values]] = {
     Eltwise.MIN: np.minimum,
     Eltwise.POW: _power,
 }
+
+
+COMPARE: dict[Eltwise, Callable[[Values, Values], Values]] = {
+    Eltwise.EQUAL: np.equal,
+    Eltwise.GREATER: np.greater,
+    Eltwise.LESS: np.less,
+}
+"""1 or 0 as UINT8."""
 
 
 def narrow(values: Values, kind: DataType) -> Values:
@@ -119,12 +129,14 @@ def eltwise(d: Descriptor, operands: list[Values], kind: DataType, previous: Val
             return dequantize(first, as_float(d.param0), as_signed(d.param1), kind)
         if function is Eltwise.CLIP:
             return narrow(clip(first, d, kind), kind)
+        if function in COMPARE:
+            return COMPARE[function](wide(first), wide(operands[1])).astype(np.uint8)
         if function in UNARY:
             return narrow(UNARY[function](wide(first)), kind)
         return narrow(BINARY[function](wide(first), wide(operands[1])), kind)
 
 
-assert set(UNARY) | set(BINARY) | {
+assert set(UNARY) | set(BINARY) | set(COMPARE) | {
     Eltwise.CLIP,
     Eltwise.WHERE,
     Eltwise.CAST,

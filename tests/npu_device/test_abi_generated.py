@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from npu_device.abi import descriptor, memory_map, opcodes, registers
+from npu_device.abi import descriptor, extended, memory_map, opcodes, registers
 from npu_device.abi.errors import AbiError, TicketError
 from npu_device.abi.generated import GENERATED
 from npu_device.abi.header import header
@@ -50,6 +50,10 @@ def test_the_compiler_agrees_about_structures(tmp_path: Path) -> None:
         ("npu_extended", descriptor.EXTENDED_WORDS, 0, 128),
         ("npu_conv2d", descriptor.CONV2D_WORDS, start, 32),
         ("npu_attn", descriptor.ATTN_WORDS, start, 40),
+        ("npu_eltwise", extended.ELTWISE_WORDS, start, 20),
+        ("npu_pool", extended.POOL_WORDS, start, 30),
+        ("npu_copy", extended.COPY_WORDS, start, 36),
+        ("npu_rope", extended.ROPE_WORDS, start, 24),
     )
     expected: dict[str, int] = {}
     for name, words, base, size in tables:

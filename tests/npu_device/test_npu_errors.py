@@ -97,7 +97,7 @@ CASES: list[tuple[TicketError, Descriptor, str]] = [
     (E.DATA_TYPE, ADD.with_(opcode=Opcode.REDUCE, function=Reduce.SUM, type_in1=0), "type_out"),
     (E.FUNCTION, NOP.with_(function=1), "NOP has no function 1"),
     (E.FUNCTION, GEMM.with_(function=2), "GEMM_T has no function 2"),
-    (E.FUNCTION, ADD.with_(function=18), "ELTWISE has no function 18"),
+    (E.FUNCTION, ADD.with_(function=23), "ELTWISE has no function 23"),
     (E.FUNCTION, Descriptor(opcode=Opcode.BARRIER, function=3), "BARRIER has no function 3"),
     (E.FUNCTION, NORM.with_(function=2), "LAYERNORM has no function 2"),
     (E.AFFINITY, LOAD.with_(affinity=3), "2 of DMA"),
@@ -192,7 +192,8 @@ def test_an_operand_in_another_cluster_is_not_in_the_scratchpad() -> None:
     rig = Rig(NpuConfig(spm=SMALL_SPM, clusters=2))
     rig.submit(ADD.with_(out_addr=SPM + SPM_CLUSTER_STRIDE))
     rig.submit(LOAD.with_(cluster=1))
-    assert [entry.code for entry in rig.device.error_log] == [E.OPERAND_NOT_IN_SPM] * 2
+    rig.submit(LOAD.with_(in0_addr=SPM + SPM_CLUSTER_STRIDE))  # and it is not DRAM
+    assert [entry.code for entry in rig.device.error_log] == [E.OPERAND_NOT_IN_SPM] * 2 + [E.ADDRESS]
 
 
 @pytest.mark.parametrize("ticket", [2**31, 2**32 - 1, 5])

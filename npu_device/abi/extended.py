@@ -1,0 +1,171 @@
+"""The extended block of the macro form as values: shared words, and what each operation keeps in bytes 88..127
+(specification 20, "Extended block"; the layouts that it leaves to the operation are settled here).
+"""
+
+import struct
+from enum import IntFlag
+from typing import Any, NamedTuple, Self
+
+from npu_device.abi.descriptor import (
+    ATTN_WORDS,
+    CONV2D_WORDS,
+    EXTENDED_SIZE,
+    EXTENDED_WORDS,
+    Word,
+    check_layout,
+)
+from npu_device.abi.errors import AbiError
+from npu_device.abi.opcodes import Opcode
+
+PER_OP = 88
+"""Where the operation's own words begin."""
+PER_OP_BYTES = EXTENDED_SIZE - PER_OP
+
+
+class Epilogue(IntFlag):
+    """Bits of `epilogue` above the activation in [3:0]."""
+
+    BIAS = 0x10
+    RESIDUAL = 0x20
+    REQUANTIZE = 0x40
+    PER_CHANNEL = 0x80
+
+
+ACTIVATION_MASK = 0xF
+
+
+def _shorts(names: tuple[str, ...], text: str) -> tuple[Word, ...]:
+    return tuple(Word(name, PER_OP + 2 * index, 2, text) for index, name in enumerate(names))
+
+
+ELTWISE_WORDS = (
+    Word("broadcast0", 88, 4, "ELTWISE: shape of in0: 0 M x N, 1 one row, 2 one column, 3 one element"),
+    Word("broadcast1", 92, 4, "ELTWISE: shape of in1"),
+    Word("broadcast2", 96, 4, "ELTWISE: shape of in2 (WHERE)"),
+    Word("lowest", 100, 4, "CLIP: f32 bits, or i32 for integers"),
+    Word("highest", 104, 4, "CLIP: f32 bits, or i32 for integers"),
+)
+
+POOL_WORDS = _shorts(
+    ("pool_batch", "pool_h", "pool_w", "channels", "pool_kh", "pool_kw", "pool_sh", "pool_sw", "pool_dh", "pool_dw",
+     "pool_pt", "pool_pl", "pool_pb", "pool_pr", "count_pads"),
+    "POOL",
+)  # fmt: skip
+
+COPY_WORDS = (
+    Word("dim3", 88, 4, "COPY: innermost dimension; M, N, K are the outer ones"),
+    Word("stride_in", 92, 4, "COPY: bytes between elements of each dimension", repeat=4, signed=True),
+    Word("stride_out", 108, 4, "COPY: bytes between elements of each dimension", repeat=4, signed=True),
+)
+
+ROPE_WORDS = (
+    *_shorts(("rope_heads", "rope_head_dim", "rotary_dim", "rope_flags"), "ROPE; flags [0]: pairs are neighbours"),
+    Word("rope_t_max", 96, 4, "ROPE: rows of the cos and sin tables"),
+    Word("rope_reserved", 100, 4, "zero"),
+    Word("rope_pos_addr", 104, 8, "ROPE: address of the position of the first row, u32; 0: position 0"),
+)
+
+LAYOUTS: dict[Opcode, tuple[Word, ...]] = {
+    Opcode.CONV2D_T: CONV2D_WORDS,
+    Opcode.ATTN_T: ATTN_WORDS,
+    Opcode.KV_READ: ATTN_WORDS,
+    Opcode.KV_APPEND: ATTN_WORDS,
+    Opcode.ELTWISE: ELTWISE_WORDS,
+    Opcode.POOL: POOL_WORDS,
+    Opcode.COPY: COPY_WORDS,
+    Opcode.ROPE: ROPE_WORDS,
+}
+"""Operations with words of their own. The bytes that a layout leaves, and all 40 of the others, are zero."""
+
+
+def _format(words: tuple[Word, ...]) -> struct.Struct:
+    codes = {1: "b", 2: "h", 4: "i", 8: "q"}
+    return struct.Struct(
+        "<" + "".join((codes[w.size] if w.signed else codes[w.size].upper()) * w.repeat for w in words)
+    )
+
+
+def unpack_words(words: tuple[Word, ...], data: bytes) -> dict[str, Any]:
+    """Values of the fields by name, from the bytes that begin with the first word; repeated words as a tuple."""
+    layout = _format(words)
+    flat = iter(layout.unpack(data[: layout.size]))
+    return {w.name: next(flat) if w.repeat == 1 else tuple(next(flat) for _ in range(w.repeat)) for w in words}
+
+
+def pack_words(words: tuple[Word, ...], values: dict[str, Any]) -> bytes:
+    """The bytes of the fields; one that is not given is 0. AbiError: an unknown name, a value that does not fit."""
+    unknown = set(values) - {word.name for word in words}
+    if unknown:
+        raise AbiError(f"no field {sorted(unknown)[0]}: fields are {', '.join(word.name for word in words)}")
+    flat: list[int] = []
+    for word in words:
+        value = values.get(word.name, 0)
+        parts = [value] * word.repeat if isinstance(value, int) else list(value)
+        low = -(1 << 8 * word.size - 1) if word.signed else 0
+        if len(parts) != word.repeat or not all(low <= part < low + (1 << 8 * word.size) for part in parts):
+            kind = f"{'' if word.signed else 'un'}signed {8 * word.size}-bit"
+            raise AbiError(f"extended block field {word.name}: {value} is not {word.repeat} {kind} value(s)")
+        flat += parts
+    return _format(words).pack(*flat)
+
+
+_SHARED = EXTENDED_WORDS[:-1]
+
+
+class Extended(NamedTuple):
+    """The shared words by name, and those of the operation in `per_op`."""
+
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    loop_order: int = 0
+    ld0: int = 0
+    ld1: int = 0
+    ldo: int = 0
+    epilogue: int = 0
+    in2: int = 0
+    bias: int = 0
+    scale: int = 0
+    workspace: int = 0
+    workspace_bytes: int = 0
+    zero_point: tuple[int, int, int, int] = (0, 0, 0, 0)
+    ext_reserved: int = 0
+    per_op: bytes = bytes(PER_OP_BYTES)
+
+    def pack(self) -> bytes:
+        """The 128 bytes; AbiError names a value that does not fit."""
+        values = self._asdict()
+        del values["per_op"]
+        return pack_words(_SHARED, values) + self.per_op.ljust(PER_OP_BYTES, b"\0")
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Self:
+        """Read 128 bytes (AbiError for another length). Validation is the device's."""
+        if len(data) != EXTENDED_SIZE:
+            raise AbiError(f"extended block of {len(data)} bytes: must be {EXTENDED_SIZE}")
+        return cls(**unpack_words(_SHARED, data), per_op=data[PER_OP:])
+
+    @classmethod
+    def make(cls, opcode: Opcode, *, own: dict[str, Any] | None = None, **shared: Any) -> Self:
+        """A block of `opcode`; `own`: the words of its layout by name."""
+        words = LAYOUTS.get(opcode, ())
+        return cls(**shared, per_op=pack_words(words, own or {}).ljust(PER_OP_BYTES, b"\0"))
+
+    def own(self, opcode: Opcode) -> dict[str, Any]:
+        """The words of the operation's layout by name."""
+        return unpack_words(LAYOUTS[opcode], self.per_op) if opcode in LAYOUTS else {}
+
+    def leftover(self, opcode: Opcode) -> bool:
+        """Whether a byte that no word of the layout covers is not zero."""
+        words = LAYOUTS.get(opcode, ())
+        return any(self.per_op[_format(words).size :])
+
+
+def _check() -> None:
+    if list(Extended._fields[:-1]) != [word.name for word in _SHARED] or EXTENDED_WORDS[-1].offset != PER_OP:
+        raise AbiError("Extended's attributes must follow the order of EXTENDED_WORDS")
+    for words in (ELTWISE_WORDS, POOL_WORDS, COPY_WORDS, ROPE_WORDS):
+        check_layout(words, words[-1].offset + words[-1].size * words[-1].repeat, PER_OP)
+
+
+_check()
