@@ -85,8 +85,6 @@ class Execution:
         self._hazards.reset()
         self._results.reset()
         self.barriers.reset()
-        self._freed.clear()
-        self._release.reset()
         self._start.reset()
         for stream in self._streams:
             stream.clear()

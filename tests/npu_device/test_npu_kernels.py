@@ -330,6 +330,17 @@ def test_quantize_as_onnx_does(values: list[float], scale: float, zero: int, out
     assert run(d, a)[0].tolist() == expected
 
 
+def test_ties_are_rounded_before_or_after_the_zero_point() -> None:
+    """QuantizeLinear rounds and then adds the zero point; requantizing adds it and then rounds."""
+    halves = np.array([[1, 3, 5, -1, -3]], np.int32)
+    onnx = eltwise(Eltwise.QUANT, (1, 5), T.FP32, 0, T.INT8, param0=f32_bits(2.0), param1=1)
+    assert run(onnx, halves.astype(np.float32))[0].tolist() == [1, 3, 3, 1, -1]
+    sums = eltwise(Eltwise.QUANT, (1, 5), T.INT32, 0, T.INT8, param0=f32_bits(0.5), param1=1)
+    assert run(sums, halves)[0].tolist() == [2, 2, 4, 0, 0]
+    product = gemm(5, 1, 1, T.INT8, T.INT8, T.INT8, param0=f32_bits(0.5), param1=1)
+    assert run(product, halves.T.astype(np.int8), np.array([[1]], np.int8))[:, 0].tolist() == [2, 2, 4, 0, 0]
+
+
 def test_quantize_of_sums_is_requantize() -> None:
     a = np.array([[5, 15, 25, -5, -15, 100000]], np.int32)
     d = eltwise(Eltwise.QUANT, (1, 6), T.INT32, 0, T.INT8, param0=f32_bits(0.1), param1=3)

@@ -10,7 +10,7 @@ from npu_rig import BUFFER, DRAM, SMALL_SPM, SPM, Rig
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import NpuDeviceError, ReturnCode, TicketError
 from npu_device.abi.opcodes import DataType, FullPolicy, Opcode, Scope
-from npu_device.config import FrontEndConfig, NpuConfig, QueueConfig, TeConfig
+from npu_device.config import DmaConfig, FrontEndConfig, NpuConfig, QueueConfig, TeConfig
 from npu_device.events import TIGHT, Refusal, What
 from npu_device.interrupts import Irq
 from npu_device.port import CommandPort, PortReply, PortTrap, PortWait
@@ -50,14 +50,19 @@ def test_a_submission_takes_fetch_and_validate_and_is_accepted_then() -> None:
 
 
 def test_the_operand_fills_in_priority_and_stream_where_the_descriptor_has_none() -> None:
-    rig = Rig(NpuConfig(spm=SMALL_SPM, queue=QueueConfig(size=16)))
+    config = NpuConfig(spm=SMALL_SPM, queue=QueueConfig(size=16), dma=DmaConfig(channels=1))
+    rig = Rig(config)
     rig.submit(LOAD)
-    slow = rig.submit(LOAD, operand=0x30)  # stream 3, behind the first by its hazard
-    mine = rig.submit(NOP.with_(stream=4), operand=0x30)
-    theirs = rig.submit(NOP, operand=0x30)
+    waiting = [
+        rig.submit(LOAD.with_(out_addr=SPM + 64 * index, **own), operand=operand)
+        for index, (own, operand) in enumerate(
+            [({}, 0x11), ({}, 0x25), ({"prio": 3}, 0x3F), ({"stream": 4}, 0x52), ({"prio": 1, "stream": 6}, 0x00)], 1
+        )
+    ]
     rig.idle()
-    done = rig.stamps(What.DONE)
-    assert done[mine] < done[slow] == done[theirs]
+    assert [event["aux"] for event in rig.happened(What.READY)][1:] == [1, 2, 3, 4, 6]  # streams
+    order = [event["ticket"] for event in rig.happened(What.DMA_BEGIN)][1:]
+    assert order == [waiting[index] for index in (1, 2, 3, 0, 4)]  # priorities 5, 3, 2, 1, 1
 
 
 @pytest.mark.parametrize("operand", [0x100, 0x8000_0000, 0xFFFF_FFFF])
@@ -113,6 +118,17 @@ def test_a_full_queue_stalls() -> None:
 
 def test_nobody_hears_of_space_when_nobody_was_refused() -> None:
     rig = full("retry")
+    rig.idle()
+    assert rig.read("IRQ_STATUS") == 0
+
+
+def test_one_refusal_is_one_notice_of_space() -> None:
+    rig = full("retry")
+    rig.enqcmd(LOAD)
+    while not rig.read("IRQ_STATUS"):
+        assert rig.next()
+    rig.write("IRQ_ACK", int(Irq.SPACE))
+    assert rig.counter("QUEUE_DEPTH") == 1
     rig.idle()
     assert rig.read("IRQ_STATUS") == 0
 

@@ -103,6 +103,18 @@ def test_a_set_up_that_cannot_be_is_ignored(name: str, value: int) -> None:
     assert ignored(rig) == [REG[name]]
 
 
+def test_the_ring_does_not_shrink_below_what_it_holds() -> None:
+    rig = Rig(enable=False)
+    rig.write("QUEUE_TAIL", 5)
+    rig.write("QUEUE_SIZE", 4)
+    assert rig.read("QUEUE_SIZE") == 1024
+    rig.write("QUEUE_SIZE", 8)
+    assert rig.read("QUEUE_SIZE") == 8
+    rig.write("QUEUE_TAIL", 9)
+    assert rig.read("QUEUE_TAIL") == 5
+    assert ignored(rig) == [REG["QUEUE_SIZE"], REG["QUEUE_TAIL"]]
+
+
 def test_the_ring_base_has_64_bits() -> None:
     rig = Rig(enable=False)
     rig.write("QUEUE_BASE_LO", 0xFFFF_FFC0)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from npu_rig import BUFFER, DRAM, RING, SMALL_SPM, SPM, Rig
+from npu_rig import BUFFER, DRAM, REG, RING, SMALL_SPM, SPM, Rig
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import ReturnCode, TicketError
 from npu_device.abi.opcodes import DataType, Gemm, Opcode, Scope
 from npu_device.config import FrontEndConfig, NpuConfig, QueueConfig
 from npu_device.events import What
-from npu_device.port import PortReply
+from npu_device.port import PortReply, PortWait
 
 INT8, INT32 = DataType.INT8, DataType.INT32
 LOAD = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=4096, type_in0=INT8, in0_addr=DRAM, out_addr=SPM)
@@ -32,6 +32,7 @@ def busy() -> tuple[Rig, list[int]]:
         rig.submit(GEMM.with_(in0_addr=SPM + 8192, in1_addr=SPM + 8256, out_addr=SPM + 12288)),
         rig.submit(LOAD),
         rig.submit(GEMM.with_(function=Gemm.HOLD, stream=1)),
+        rig.submit(LOAD.with_(out_addr=SPM + 16384, stream=2)),
     ]
     rig.device.port.tbar(Scope.GLOBAL, rig.now)
     rig.go(rig.now + 1)
@@ -59,6 +60,12 @@ def test_what_vanishes_and_what_stays() -> None:
     assert np.array_equal(rig.spm[0], spm)
     assert rig.counter("ACCEPTED") == rig.counter("COMPLETED") == rig.counter("ERRORS") == len(tickets)
     assert rig.counter("QUEUE_DEPTH") == rig.device.counters.depth == 0
+    stop = {event["ticket"]: event["cycle"] for event in rig.happened(What.ERROR, What.DMA_END, What.TE_END)[::-1]}
+    begins = rig.happened(What.DMA_BEGIN, What.TE_BEGIN)
+    busy_cycles = sum(stop[event["ticket"]] - event["cycle"] for event in begins)
+    json = rig.device.counters.to_json()
+    assert sum(json["dma_busy"] + json["te_busy"]) == busy_cycles
+    assert len(begins) == 3
     assert rig.enqcmd(Descriptor()) == PortReply(-ReturnCode.EBUSY)
 
 
@@ -70,6 +77,11 @@ def test_the_device_works_as_new_and_counts_on() -> None:
     next_ticket = len(tickets) + 1
     again = rig.submit(LOAD)
     assert again == next_ticket
+    copy = Descriptor(opcode=Opcode.COPY, tile_m=1, tile_k=256, type_in0=INT8, in0_addr=SPM + 12288, stream=5)
+    rig.spm[0][20480:20736] = 9
+    rig.submit(copy.with_(out_addr=SPM + 20480))  # where a result was parked
+    rig.idle()
+    assert not rig.spm[0][20480:20736].any()
     rig.submit(GEMM.with_(in0_addr=SPM + 8192, in1_addr=SPM + 8256, out_addr=SPM + 12288))
     gone = rig.submit(GEMM.with_(accumulate=1))  # the sum of before is not held any more
     rig.ring(Descriptor(ticket=1000))
@@ -94,6 +106,43 @@ def test_the_core_has_the_ticket_of_an_enqcmd_that_a_reset_overtakes() -> None:
     assert not rig.happened(What.DMA_BEGIN)
     assert rig.counter("ACCEPTED") == rig.counter("COMPLETED") == 1
     assert rig.submit(LOAD) == 2
+
+
+def test_the_pipeline_is_empty_after_a_reset() -> None:
+    rig = Rig(NpuConfig(spm=SMALL_SPM, frontend=FrontEndConfig(fetch_loose=200)))
+    rig.ring(Descriptor())
+    rig.go(rig.now + 3)
+    rig.write("CTRL", 2)
+    rig.write("CTRL", 1)
+    rig.slots = 0
+    rig.ring(Descriptor())
+    begin = rig.now
+    assert [event["cycle"] for event in rig.happened(What.FETCH)][-1] == begin
+    assert rig.idle() == begin + 200
+
+
+def test_a_reset_in_the_cycle_of_an_enable_and_a_doorbell() -> None:
+    rig = Rig(enable=False)
+    for name, value in (("QUEUE_BASE_LO", RING), ("CTRL", 1), ("DOORBELL", 1), ("IRQ_MASK", 31), ("CTRL", 2)):
+        rig.device.write(REG[name], 4, value, rig.now)
+    for name, value in (("CTRL", 1), ("DOORBELL", 1)):
+        rig.device.write(REG[name], 4, value, rig.now)
+    rig.put([LOAD])
+    rig.idle()
+    assert rig.status(1) == 3
+
+
+def test_a_stalled_submission_is_a_new_one_after_a_reset() -> None:
+    rig = Rig(NpuConfig(spm=SMALL_SPM, queue=QueueConfig(size=2, full_policy="stall")))
+    for _ in range(3):
+        rig.submit(LOAD)
+    assert rig.enqcmd(LOAD) == rig.enqcmd(LOAD) == PortWait(None)
+    rig.write("CTRL", 0x12)
+    rig.write("CTRL", 0x11)
+    assert isinstance(rig.enqcmd(LOAD), PortReply)
+    assert len(rig.happened(What.SUBMIT)) == 5
+    rig.idle()
+    assert rig.read("IRQ_STATUS") == 0
 
 
 @settings(max_examples=60, deadline=None)

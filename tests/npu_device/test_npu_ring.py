@@ -149,6 +149,15 @@ def test_someone_refused_at_a_full_ring_hears_of_space() -> None:
     assert rig.read("IRQ_STATUS") == Irq.SPACE
 
 
+def test_nobody_else_hears_of_space() -> None:
+    rig = loose(size=4)
+    rig.ring(NOP, NOP, NOP)
+    rig.write("DOORBELL", 0)  # backward: refused, but the ring is not full
+    rig.write("IRQ_ACK", int(Irq.RING_OVERFLOW))
+    rig.idle()
+    assert rig.read("IRQ_STATUS") == 0
+
+
 def test_nothing_is_fetched_or_started_while_disabled() -> None:
     rig = loose()
     rig.write("CTRL", 0)
