@@ -1,5 +1,6 @@
 """ELF32 RISC-V executables: what to load, where to start, and what the addresses are called."""
 
+import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from pyv_ext.errors import PyvExtError
 
 PF_X = 1
 SHF_EXECINSTR = 4
+EF_RISCV_RVC = 1
 
 
 class ElfError(PyvExtError):
@@ -62,6 +64,8 @@ class Program:
     functions: tuple[Symbol, ...]
     """Code symbols by address, one for each address."""
     notes: tuple[Note, ...]
+    extensions: tuple[str, ...] = ()
+    """The base and the extensions that it was built for. Without attributes all that is known is whether C is one."""
 
     def function_at(self, address: int) -> Symbol | None:
         """The function that holds `address`; one without a size reaches to the next function."""
@@ -98,6 +102,7 @@ def parse_elf(data: bytes, name: str) -> Program:
             symbols=_by_name(_symbols(elf)),
             functions=_functions(elf),
             notes=tuple(_notes(elf)),
+            extensions=_extensions(elf),
         )
     except ElfError:
         raise
@@ -209,6 +214,17 @@ def _notes(elf: Any) -> Iterator[Note]:
                 raise ValueError(f"a note in {section.name} is longer than its section")
             owner = data[name_at : name_at + name_size].rstrip(b"\0").decode("ascii")
             yield Note(owner, kind, data[desc_at : desc_at + desc_size])
+
+
+def _extensions(elf: Any) -> tuple[str, ...]:
+    """From the architecture string of the attributes, for example rv32i2p1_m2p0_zicsr2p0."""
+    for section in elf.iter_sections("SHT_RISCV_ATTRIBUTES"):
+        for part in section.iter_subsections(vendor_name="riscv"):
+            for file in part.iter_subsubsections(scope="TAG_FILE"):
+                for attribute in file.iter_attributes(tag="TAG_ARCH"):
+                    names = attribute.value.lower().removeprefix("rv32").split("_")
+                    return tuple(re.sub(r"\d+p\d+$", "", name) for name in names)
+    return ("i", "c") if elf.header["e_flags"] & EF_RISCV_RVC else ()
 
 
 def _aligned(size: int) -> int:

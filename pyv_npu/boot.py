@@ -7,7 +7,9 @@ from typing import NamedTuple
 from npu_device.abi import memory_map as mm
 from npu_device.abi.registers import ABI_VERSION
 from pyv_ext.elf import Program
-from pyv_npu.config.tree import Config
+from pyv_ext.isa import EXTENSIONS, Isa
+from pyv_npu.config import presets
+from pyv_npu.config.tree import Config, CoreConfig
 from pyv_npu.errors import BadInputError, UsageError
 
 REBUILD = "rebuild it against this version's npu_abi.h (pyv-npu build-firmware)"
@@ -59,6 +61,7 @@ def requirements(program: Program) -> Requirements:
 
 def check(program: Program, needs: Requirements, config: Config) -> None:
     """BadInputError when the platform of `config` is not what the program was built for."""
+    _check_extensions(program, config.core)
     if needs.slot is not None and config.npu.mode == "tight" and needs.slot != config.core.custom_slot:
         raise BadInputError(
             f"{program.name}: built for opcode slot custom-{needs.slot}, "
@@ -72,6 +75,24 @@ def check(program: Program, needs: Requirements, config: Config) -> None:
             raise BadInputError(
                 f"{program.name}: needs {needed} bytes of {what}, there are {given}: --set {key}={needed}"
             )
+
+
+def _check_extensions(program: Program, core: CoreConfig) -> None:
+    """BadInputError when the program says that it has instructions which the core does not know."""
+    present = Isa(core.isa).extensions
+    named = [name for name in program.extensions[1:] if len(name) == 1 or name in EXTENSIONS]
+    missing = [name for name in named if name not in present]
+    if not missing:
+        return
+    wider = ""
+    if core.engine != presets.PYV and all(name in EXTENSIONS for name in missing):
+        base, _, rest = core.isa.partition("_")
+        letters, words = (sorted(name for name in missing if (len(name) == 1) is letter) for letter in (True, False))
+        wider = f", or --set core.isa={'_'.join(filter(None, [base + ''.join(letters), rest, *words]))}"
+    raise BadInputError(
+        f"{program.name}: built with {', '.join(missing)}, core {core.engine} is {core.isa}: "
+        f"rebuild it with -march={core.isa}{wider}"
+    )
 
 
 def implied_arguments(config: Config, needs: Requirements) -> dict[str, int]:

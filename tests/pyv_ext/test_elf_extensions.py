@@ -1,0 +1,31 @@
+"""What a program was built for, as GNU as wrote it into the file."""
+
+import subprocess
+from pathlib import Path
+
+import device_judges as judges
+import pytest
+
+from pyv_ext.elf import read_elf
+
+
+@pytest.mark.parametrize(
+    ("march", "named"),
+    [
+        ("rv32i", {"i"}),
+        ("rv32im_zicsr_zifencei", {"i", "m", "zicsr", "zifencei"}),
+        ("rv32imac_zicsr_zba", {"i", "m", "a", "c", "zicsr", "zba"}),
+    ],
+)
+def test_the_extensions_are_those_of_march(tmp_path: Path, march: str, named: set[str]) -> None:
+    extensions = read_elf(judges.build(tmp_path, ".globl _start\n_start: nop\n", f"-march={march}")).extensions
+    assert extensions[0] == "i"
+    assert named <= set(extensions)
+    assert not {"m", "a", "c", "zba"} & set(extensions) - named
+
+
+@pytest.mark.parametrize(("march", "left"), [("rv32imac", ("i", "c")), ("rv32ima", ())])
+def test_without_attributes_compressed_code_is_still_known(tmp_path: Path, march: str, left: tuple[str, ...]) -> None:
+    elf = judges.build(tmp_path, ".globl _start\n_start: nop\n", f"-march={march}")
+    subprocess.run([judges.PREFIX + "objcopy", "-R", ".riscv.attributes", elf], check=True)
+    assert read_elf(elf).extensions == left
