@@ -9,9 +9,8 @@ from pyv_ext.errors import PyvExtError
 SETTLE = 1000
 """Cycles after which a store to one half of `tohost` counts although the other half was not stored."""
 
-SYSCALL_DEVICE, CONSOLE_DEVICE = 0, 1
-CONSOLE_WRITE = 1
-PAYLOAD = (1 << 48) - 1
+SYSCALL, CONSOLE_WRITE = 0x0000, 0x0101
+"""Device << 8 | command, the upper 16 bits of what is stored to `tohost`; the lower 48 are the payload."""
 SYS_WRITE, SYS_EXIT = 64, 93
 EBADF, EFAULT, ENOSYS = 9, 14, 38
 """Linux error numbers, returned negative."""
@@ -21,10 +20,10 @@ BOTH_HALVES = 0b11
 class Htif:
     """Acts on each command that the hart stores to `tohost`, a 64-bit word written by two 32-bit stores in any order.
 
-    A command is device << 56 | command << 48 | payload. Device 0: an odd payload ends the run with exit code
-    payload >> 1; an even one is the address of a system call block of 64-bit words {number, arg0, arg1, arg2}, of which
-    `write` and `exit` are served. Device 1, command 1 prints a character. As the front end does, a command is taken
-    out of `tohost` (0 is written there) and an answer, if it has one, is put into `fromhost`.
+    `SYSCALL`: an odd payload ends the run with exit code payload >> 1; an even one is the address of a block of 64-bit
+    words {number, arg0, arg1, arg2}, of which `write` and `exit` are served. `CONSOLE_WRITE` prints a character. As
+    Spike's front end does, a command is taken out of `tohost` (0 is written there), and when a system call is done its
+    result is in the first word of the block and 1 in `fromhost`.
     """
 
     def __init__(
@@ -79,15 +78,15 @@ class Htif:
         if not command:
             return
         self._put(self._tohost, 0)
-        device, what, payload = command >> 56, command >> 48 & 0xFF, command & PAYLOAD
-        if device == SYSCALL_DEVICE and payload & 1:
-            self._on_exit(payload >> 1)
-        elif device == SYSCALL_DEVICE and self._in_memory(self._bus, payload, 32):
-            self._system_call(payload)
+        what = command >> 48
+        if what == SYSCALL and command & 1:
+            self._on_exit(command >> 1)
+        elif what == SYSCALL and self._in_memory(self._bus, command, 32):
+            self._system_call(command)
             if self._fromhost is not None:
-                self._put(self._fromhost, command & ~PAYLOAD | 1)
-        elif device == CONSOLE_DEVICE and what == CONSOLE_WRITE:
-            self._console.write(bytes((payload & 0xFF,)))
+                self._put(self._fromhost, 1)
+        elif what == CONSOLE_WRITE:
+            self._console.write(bytes((command & 0xFF,)))
         else:
             self.ignored += 1
 

@@ -94,8 +94,11 @@ def test_a_character_is_not_taken_for_an_exit_code_between_its_halves(first: int
 
 def test_a_low_half_alone_counts_after_a_while() -> None:
     host = Host()
+    changes: list[int] = []
+    host.clock.on_change(changes.append)
     host.store(TOHOST, 3)
     stored = host.now
+    assert changes == [stored]
     assert host.clock.next == stored + SETTLE
     host.clock.advance(stored + SETTLE - 1)
     assert host.exits == []
@@ -128,12 +131,19 @@ def test_system_calls_write_and_exit() -> None:
     assert host.call(64, 1, 0x10, 6) == (1 << 64) - 14
     assert host.call(63, 0, TEXT, 6) == (1 << 64) - 38
     assert host.exits == []
-    host.call(93, 4)
+    assert host.call(64, 2, TEXT, 1) == 1
+    assert host.call(93, 4) == 0
     assert host.exits == [4]
-    assert host.console.text == "hello\n"
+    assert host.console.text == "hello\nh"
 
 
-@pytest.mark.parametrize("command", [0x10, 2 << 56 | 1, 1 << 56 | 7 << 48 | 65])
+def test_a_block_may_end_with_the_memory() -> None:
+    host = Host()
+    host.tohost(RAM + 0x10_0000 - 32)
+    assert (host.htif.ignored, host.word(FROMHOST)) == (0, 1)
+
+
+@pytest.mark.parametrize("command", [0x10, 2 << 56 | 1, 1 << 48 | 1, 1 << 56 | 7 << 48 | 65, RAM + 0x10_0000 - 24])
 def test_an_unknown_command_is_ignored_and_counted(command: int) -> None:
     host = Host()
     host.tohost(command)

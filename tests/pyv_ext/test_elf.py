@@ -83,6 +83,10 @@ def test_the_smallest_file() -> None:
     assert (program.symbols, program.functions, program.notes) == ({}, (), ())
 
 
+def test_a_segment_may_end_with_the_address_space() -> None:
+    assert parse_elf(little(p_paddr=0xFFFF_FFE0, entry=0xFFFF_FFE0), "little").segments[0].end == 1 << 32
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
