@@ -1,8 +1,14 @@
 """`pyv-npu run`: one firmware, one mode."""
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyv_npu.cli import console, exit_codes, options, output
+from pyv_npu.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyv_npu.results import SavePoint
 
 NAME = "run"
 HELP = "run firmware on the core with the NPU beside it"
@@ -12,6 +18,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", nargs="?", metavar="FIRMWARE", help="an ELF, or a name that `pyv-npu info` lists")
     options.arguments(parser, with_mode=True)
     output.arguments(parser)
+    parser.add_argument("--save", type=_save_point, metavar="FILE@CYCLE", help="write a snapshot of the machine")
+    parser.add_argument("--restore", type=Path, metavar="FILE", help="go on from a snapshot of the same machine")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -26,7 +34,8 @@ def execute(args: argparse.Namespace) -> int:
 
     report = output.open_report(args, effective, NAME)
     uart = None if args.json else console.Uart()
-    outcome = run_program(config, program, config.run.args, uart, None if report is None else report.folder)
+    folder = None if report is None else report.folder
+    outcome = run_program(config, program, config.run.args, uart, folder, restore=args.restore, save=args.save)
     if uart is not None:
         uart.finish()
     text = render_run(outcome.json, outcome.config)
@@ -37,3 +46,12 @@ def execute(args: argparse.Namespace) -> int:
     if code > exit_codes.GUEST_MAX:
         console.talk(outcome.stop.text or outcome.stop.reason)
     return code
+
+
+def _save_point(text: str) -> "SavePoint":
+    from pyv_npu.results import SavePoint
+
+    file, _, cycle = text.rpartition("@")
+    if not (file and cycle.isdecimal()):
+        raise UsageError(f"--save {text}: must have the form FILE@CYCLE, for example boot.snapshot@100000")
+    return SavePoint(Path(file), int(cycle))
