@@ -110,7 +110,7 @@ TOTALS = (
     Counter("ACCEPTED", "descriptors accepted: completed + in flight"),
     Counter("COMPLETED", "commands completed, errors included"),
     Counter("ERRORS", "commands completed with an error"),
-    Counter("REJECTED", "submissions refused by a full or disabled queue, or dropped"),
+    Counter("REJECTED", "submissions turned away: queue full or disabled, reserved operand bits, dropped"),
     Counter("BAD_ACCESSES", "register accesses that faulted, and writes that the architecture ignores"),
     Counter("QUEUE_DEPTH", "commands accepted and not started, now"),
     Counter("QUEUE_DEPTH_MAX", "the same, highest so far"),
