@@ -27,6 +27,7 @@ from typing import NamedTuple
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import DataType, Eltwise, Gemm, Norm, Opcode, Reduce
+from npu_device.checks import element_type, nonzero, unused_type, unused_word
 from npu_device.descriptor_error import DescriptorError
 from npu_device.events import Kind
 from npu_device.operands import FLOATS, INTEGERS, TYPES, Matrix, make_matrix, row_bytes
@@ -67,37 +68,6 @@ class Operation(NamedTuple):
     """Operand that must be in DRAM: `in0` or `out`. All others are in the scratchpad."""
 
 
-# -- checks ------------------------------------------------------------------------------------------------------------
-
-_TYPE = {int(kind): kind for kind in TYPES}
-
-
-def _type(d: Descriptor, name: str, allowed: Collection[DataType]) -> DataType:
-    kind = _TYPE.get(getattr(d, name))
-    if kind is None or kind not in allowed:
-        names = ", ".join(one.name for one in allowed)
-        raise DescriptorError(TicketError.DATA_TYPE, f"{name} {getattr(d, name)}: must be one of {names}")
-    return kind
-
-
-def _no_type(d: Descriptor, *names: str) -> None:
-    for name in names:
-        if getattr(d, name):
-            raise DescriptorError(TicketError.DATA_TYPE, f"{name} {getattr(d, name)}: must be 0, it is not used")
-
-
-def _shape(d: Descriptor, *names: str) -> None:
-    for name in names:
-        if not getattr(d, name):
-            raise DescriptorError(TicketError.SHAPE, f"{name} is 0")
-
-
-def _no_params(d: Descriptor, *names: str) -> None:
-    for name in names:
-        if getattr(d, name):
-            raise DescriptorError(TicketError.RESERVED, f"{name} {getattr(d, name):#x}: must be 0, it is not used")
-
-
 def _strided(d: Descriptor, address: int, kind: DataType, stride: str) -> Matrix:
     """tile_m rows of tile_k elements, the named parameter between their starts."""
     distance = getattr(d, stride)
@@ -114,11 +84,11 @@ def _nothing(d: Descriptor) -> Operands:
 
 
 def _move(d: Descriptor, in_stride: str, out_stride: str) -> Operands:
-    kind = _type(d, "type_in0", TYPES)
-    _no_type(d, "type_in1", "type_kv")
+    kind = element_type(d, "type_in0", TYPES)
+    unused_type(d, "type_in1", "type_kv")
     if d.type_out not in (DataType.NONE, kind):
         raise DescriptorError(TicketError.DATA_TYPE, f"type_out {d.type_out}: must be 0 or as type_in0, {kind.value}")
-    _shape(d, "tile_m", "tile_k")
+    nonzero(d, "tile_m", "tile_k")
     return Operands(
         (_strided(d, d.in0_addr, kind, in_stride),),
         _strided(d, d.out_addr, kind, out_stride),
@@ -134,17 +104,17 @@ def _store(d: Descriptor) -> Operands:
 
 
 def _gemm(d: Descriptor) -> Operands:
-    kind0 = _type(d, "type_in0", (*SMALL_INTEGERS, *FLOATS))
+    kind0 = element_type(d, "type_in0", (*SMALL_INTEGERS, *FLOATS))
     if kind0 in SMALL_INTEGERS:
-        kind1 = _type(d, "type_in1", SMALL_INTEGERS)
-        out = _type(d, "type_out", (DataType.INT32, *REQUANTIZED))
+        kind1 = element_type(d, "type_in1", SMALL_INTEGERS)
+        out = element_type(d, "type_out", (DataType.INT32, *REQUANTIZED))
     else:
-        kind1 = _type(d, "type_in1", (kind0,))
-        out = _type(d, "type_out", (DataType.FP32, kind0))
-    _no_type(d, "type_kv")
-    _shape(d, "tile_m", "tile_n", "tile_k")
+        kind1 = element_type(d, "type_in1", (kind0,))
+        out = element_type(d, "type_out", (DataType.FP32, kind0))
+    unused_type(d, "type_kv")
+    nonzero(d, "tile_m", "tile_n", "tile_k")
     if out not in REQUANTIZED:
-        _no_params(d, "param0", "param1")
+        unused_word(d, "param0", "param1")
     m, n, k = d.tile_m, d.tile_n, d.tile_k
     in1 = make_matrix(d.in1_addr, n, k, kind1) if d.in1_nk else make_matrix(d.in1_addr, k, n, kind1)
     return Operands((make_matrix(d.in0_addr, m, k, kind0), in1), make_matrix(d.out_addr, m, n, out))
@@ -175,30 +145,30 @@ _CONVERSIONS: dict[int, tuple[Collection[DataType], Collection[DataType]]] = {
 
 def _eltwise(d: Descriptor) -> Operands:
     function = Eltwise(d.function)
-    _no_type(d, "type_kv")
-    _shape(d, "tile_m", "tile_n")
+    unused_type(d, "type_kv")
+    nonzero(d, "tile_m", "tile_n")
     if function in _CONVERSIONS:
         sources, targets = _CONVERSIONS[function]
-        kind, out = _type(d, "type_in0", sources), _type(d, "type_out", targets)
-        _no_type(d, "type_in1")
+        kind, out = element_type(d, "type_in0", sources), element_type(d, "type_out", targets)
+        unused_type(d, "type_in1")
         if function is Eltwise.CAST:
-            _no_params(d, "param0", "param1")
+            unused_word(d, "param0", "param1")
         return _rowwise(d, kind, out=out)
     if function is Eltwise.WHERE:
-        condition = _type(d, "type_in0", REQUANTIZED)
-        kind = _type(d, "type_in1", TYPES)
-        _type(d, "type_out", (kind,))
-        _no_params(d, "param0", "param1")
+        condition = element_type(d, "type_in0", REQUANTIZED)
+        kind = element_type(d, "type_in1", TYPES)
+        element_type(d, "type_out", (kind,))
+        unused_word(d, "param0", "param1")
         return _rowwise(d, condition, make_matrix(d.in1_addr, d.tile_m, d.tile_n, kind), out=kind)
-    kind = _type(d, "type_in0", FLOATS if function in _FLOAT_ONLY else TYPES)
-    out = _type(d, "type_out", (DataType.UINT8 if function in _COMPARE else kind,))
+    kind = element_type(d, "type_in0", FLOATS if function in _FLOAT_ONLY else TYPES)
+    out = element_type(d, "type_out", (DataType.UINT8 if function in _COMPARE else kind,))
     if function in _BINARY or function in _COMPARE:
-        _type(d, "type_in1", (kind,))
-        _no_params(d, "param0")
+        element_type(d, "type_in1", (kind,))
+        unused_word(d, "param0")
         return _rowwise(d, kind, _second(d, kind), out=out)
-    _no_type(d, "type_in1")
+    unused_type(d, "type_in1")
     if function is not Eltwise.CLIP:
-        _no_params(d, "param0", "param1")
+        unused_word(d, "param0", "param1")
     return _rowwise(d, kind)
 
 
@@ -212,45 +182,45 @@ def _second(d: Descriptor, kind: DataType) -> Matrix:
 
 
 def _float_rows(d: Descriptor) -> DataType:
-    kind = _type(d, "type_in0", FLOATS)
-    _type(d, "type_out", (kind,))
-    _no_type(d, "type_kv")
-    _shape(d, "tile_m", "tile_n")
+    kind = element_type(d, "type_in0", FLOATS)
+    element_type(d, "type_out", (kind,))
+    unused_type(d, "type_kv")
+    nonzero(d, "tile_m", "tile_n")
     return kind
 
 
 def _norm(d: Descriptor) -> Operands:
     kind = _float_rows(d)
-    _type(d, "type_in1", (kind,))
-    _no_params(d, "param1")
+    element_type(d, "type_in1", (kind,))
+    unused_word(d, "param1")
     return _rowwise(d, kind, make_matrix(d.in1_addr, 1 if d.function == Norm.RMS else 2, d.tile_n, kind))
 
 
 def _softmax(d: Descriptor) -> Operands:
     kind = _float_rows(d)
-    _no_type(d, "type_in1")
-    _no_params(d, "param0", "param1")
+    unused_type(d, "type_in1")
+    unused_word(d, "param0", "param1")
     return _rowwise(d, kind)
 
 
 def _gelu(d: Descriptor) -> Operands:
     kind = _float_rows(d)
-    _no_type(d, "type_in1")
-    _no_params(d, "param1")
+    unused_type(d, "type_in1")
+    unused_word(d, "param1")
     if d.param0 > 1:
         raise DescriptorError(TicketError.RESERVED, f"param0 {d.param0}: must be 0 (erf) or 1 (tanh)")
     return _rowwise(d, kind)
 
 
 def _reduce(d: Descriptor) -> Operands:
-    kind = _type(d, "type_in0", FLOATS if d.function == Reduce.MEAN else TYPES)
+    kind = element_type(d, "type_in0", FLOATS if d.function == Reduce.MEAN else TYPES)
     if d.function == Reduce.ARGMAX or (d.function == Reduce.SUM and kind in INTEGERS):
-        out = _type(d, "type_out", (DataType.INT32,))
+        out = element_type(d, "type_out", (DataType.INT32,))
     else:
-        out = _type(d, "type_out", (kind,))
-    _no_type(d, "type_in1", "type_kv")
-    _no_params(d, "param0", "param1")
-    _shape(d, "tile_m", "tile_n")
+        out = element_type(d, "type_out", (kind,))
+    unused_type(d, "type_in1", "type_kv")
+    unused_word(d, "param0", "param1")
+    nonzero(d, "tile_m", "tile_n")
     return _rowwise(d, kind, out=out, columns=1)
 
 

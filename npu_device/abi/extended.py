@@ -3,7 +3,7 @@
 """
 
 import struct
-from enum import IntFlag
+from enum import IntEnum, unique
 from typing import Any, NamedTuple, Self
 
 from npu_device.abi.descriptor import (
@@ -22,7 +22,8 @@ PER_OP = 88
 PER_OP_BYTES = EXTENDED_SIZE - PER_OP
 
 
-class Epilogue(IntFlag):
+@unique
+class Epilogue(IntEnum):
     """Bits of `epilogue` above the activation in [3:0]."""
 
     BIAS = 0x10

@@ -1,7 +1,7 @@
 """The C header of the ABI, made from the tables: `firmware/include/npu_abi.h`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from itertools import chain
 
 from npu_device.abi import descriptor, errors, extended, instructions, memory_map, opcodes, registers
@@ -9,7 +9,7 @@ from npu_device.abi.descriptor import Part, Word
 from npu_device.abi.errors import AbiError
 from npu_device.abi.registers import Bits
 
-ENUMS: tuple[tuple[str, type[IntEnum] | type[IntFlag], str], ...] = (
+ENUMS: tuple[tuple[str, type[IntEnum], str], ...] = (
     ("OPCODE", opcodes.Opcode, "u"),
     ("ELTWISE", opcodes.Eltwise, "u"),
     ("GEMM", opcodes.Gemm, "u"),
@@ -162,7 +162,7 @@ def _instructions() -> Iterator[tuple[str, str]]:
     yield "TRAP_QUEUE_FULL", f"{opcodes.TRAP_QUEUE_FULL}u"
 
 
-def _enum(prefix: str, kind: type[IntEnum] | type[IntFlag], suffix: str) -> Iterator[tuple[str, str]]:
+def _enum(prefix: str, kind: type[IntEnum], suffix: str) -> Iterator[tuple[str, str]]:
     for member in kind:
         yield f"{prefix}_{member.name}" if prefix else member.name, f"{member.value}{suffix}"
 
