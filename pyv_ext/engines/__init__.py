@@ -18,6 +18,12 @@ def _fast() -> "Callable[..., Engine]":
     return FastEngine
 
 
+def _python() -> "Callable[..., Engine]":
+    from pyv_ext.engines.python.engine import PythonEngine
+
+    return PythonEngine
+
+
 def _pyv() -> "Callable[..., Engine]":
     from pyv_ext.pyv_core.engine import PyvEngine
 
@@ -30,7 +36,7 @@ def _reference() -> "Callable[..., Engine]":
     return ReferenceEngine
 
 
-ENGINES = {"fast": _fast, "pyv": _pyv, "reference": _reference}
+ENGINES = {"fast": _fast, "python": _python, "pyv": _pyv, "reference": _reference}
 """Each imports its engine when it is asked for."""
 
 

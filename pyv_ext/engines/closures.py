@@ -93,7 +93,7 @@ class Closures:
     def _compile(self, row: Row) -> Callable[..., Step]:
         statements = _STATEMENTS[row.kind].format(
             value=self._value(row),
-            loaded=_loaded(row, self._isa),
+            loaded=loaded(row, self._isa, f"ram[(address - base) >> {max(row.size.bit_length() - 1, 0)}]"),
             narrow="" if row.size in (0, 4) else f" & {(1 << 8 * row.size) - 1}",
             mask=self._isa.mask,
             odd=self._isa.alignment - 1,
@@ -123,10 +123,9 @@ def _read_twice(row: Row) -> list[tuple[str, str]]:
     return [(name, field) for name, field in registers if mentioned.count(name) > 1]
 
 
-def _loaded(row: Row, isa: Isa) -> str:
-    """The value that a load puts into its register."""
-    raw = f"ram[(address - base) >> {max(row.size.bit_length() - 1, 0)}]"
+def loaded(row: Row, isa: Isa, cell: str) -> str:
+    """Python for the value that a load puts into its register; `cell` is the memory that it reads, zero-extended."""
     if not row.signed or row.size * 8 == isa.xlen:
-        return raw
+        return cell
     sign = 1 << 8 * row.size - 1
-    return f"(({raw} ^ {sign}) - {sign}) & {isa.mask}"
+    return f"(({cell} ^ {sign}) - {sign}) & {isa.mask}"

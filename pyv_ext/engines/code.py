@@ -83,6 +83,15 @@ class Code:
         step = self._closures.make(instruction, pc)
         return Decoded(instruction, step, lambda: slow(core, instruction) if slow else None)
 
+    def divert(self, pc: int) -> None:
+        """Let a loop over closures stop before the instruction at `pc`, which has been decoded."""
+        self.steps[pc] = leave
+
+    def undo_divert(self, pc: int) -> None:
+        """Let loops over closures go on at `pc`, if it is decoded still and not hooked."""
+        if pc in self._decoded and pc not in self.hooks:
+            self.steps[pc] = self._decoded[pc].step
+
     # -- changes -----------------------------------------------------------------------------------------------
 
     def _written(self, address: int, size: int) -> None:
@@ -135,6 +144,5 @@ class Code:
         hooks.remove(hook)
         if not hooks:
             del self.hooks[pc]
-            if pc in self._decoded:
-                self.steps[pc] = self._decoded[pc].step
-                self._dropped([pc])
+            self.undo_divert(pc)
+            self._dropped([pc])

@@ -5,7 +5,7 @@ while a tracer looks, is executed here, one instruction at a time.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pyv_ext.bus import Bus
 from pyv_ext.clock import NEVER
@@ -199,6 +199,8 @@ class Engine:
                 return False
         if clock.next <= hart.cycle:
             clock.advance(hart.cycle)
+            if self._stop is not None:
+                return False
         if hart.csrs.mip & hart.csrs.mie and self._interrupted():
             return False
         if wait is not None:
@@ -272,14 +274,15 @@ class Engine:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> object:
-        """What an engine knows beyond the hart: the last trap, to find loops of traps."""
-        return self._trapped, self._loop_began
+        """What an engine knows beyond the hart: the last trap, to find loops of traps, and a stop to come."""
+        stop = self._stop
+        return self._trapped, self._loop_began, None if stop is None else (stop.reason.value, stop.code, stop.text)
 
-    def load_state(self, state: tuple[tuple[int, int, int] | None, str]) -> None:
+    def load_state(self, state: Any) -> None:
         """Take on a state; memory has changed to what it was then."""
-        trapped, self._loop_began = state
+        trapped, self._loop_began, stop = state
         self._trapped = None if trapped is None else _Trapped(*trapped)
-        self._stop = None
+        self._stop = None if stop is None else Stop(StopReason(stop[0]), *stop[1:])
         self.flush()
 
     # -- hooks -------------------------------------------------------------------------------------------------

@@ -1,0 +1,103 @@
+"""The engine `python`: hot code translated to Python source, with no compiled dependency.
+
+Closures execute everything else. They look up now and then: where they are found twice is hot, and is translated with
+all the code around it that has been executed.
+"""
+
+from collections.abc import Iterable
+
+from pyv_ext.bus import Bus
+from pyv_ext.engines.blocks import CONTROL, find_blocks, translatable
+from pyv_ext.engines.engine import Engine
+from pyv_ext.engines.python.region import PythonRegion
+from pyv_ext.hart import Hart
+from pyv_ext.isa import Instruction
+
+PERIOD = 4000
+"""Cycles that closures execute between two looks."""
+
+HOT = 2
+"""How often closures are found at a place before it is translated."""
+
+REGION = 250
+"""About how many instructions a region has at most."""
+
+
+class PythonEngine(Engine):
+    """Needs nothing but Python."""
+
+    def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
+        super().__init__(hart, bus, misaligned=misaligned)
+        self._entries: dict[int, tuple[PythonRegion, int]] = {}
+        """Where a region may be entered: the region, and the number of the block there."""
+        self._found: dict[int, int] = {}
+        """How often closures have been found at a place."""
+        self._period = PERIOD
+        self.code.on_drop.append(self._drop)
+
+    def _burst(self, limit: int) -> None:
+        hart, entries = self.hart, self._entries
+        while hart.cycle < limit:
+            entry = entries.get(hart.pc)
+            if entry is None:
+                before = hart.cycle
+                self._closures(min(limit, before + self._period))
+                self._period -= hart.cycle - before
+                if self._period <= 0:
+                    self._look()
+                elif hart.pc not in entries:
+                    return
+                continue
+            region, block = entry
+            before, x = limit - hart.cycle, hart.x
+            hart.pc, left, done, values = region.run(block, before)
+            hart.cycle += before - left
+            hart.instret += done
+            for number, value in zip(region.written, values, strict=True):
+                x[number] = value
+            if not done:
+                return
+
+    # -- translating -------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Note where the closures are; translate what is hot."""
+        self._period = PERIOD
+        pc = self._next_head(self.hart.pc)
+        found = self._found[pc] = self._found.get(pc, 0) + 1
+        if found < HOT or pc in self._entries:
+            return
+        isa = self.isa
+        blocks = find_blocks(pc, isa.mask, self._known, self._takes, self._known_at, REGION)
+        if blocks:
+            region = PythonRegion(self.hart, self.bus, blocks)
+            for number, block in enumerate(blocks):
+                self._entries[block.pc] = region, number
+                self.code.divert(block.pc)
+
+    def _next_head(self, pc: int) -> int:
+        """Where the next block begins."""
+        while (instruction := self._known(pc)) is not None:
+            pc = pc + instruction.length & self.isa.mask
+            if instruction.row.kind in CONTROL:
+                break
+        return pc
+
+    def _known(self, pc: int) -> Instruction | None:
+        return self.code.at(pc).instruction if pc in self.code.steps else None
+
+    def _known_at(self, pc: int) -> bool:
+        return pc in self.code.steps
+
+    def _takes(self, pc: int, instruction: Instruction) -> bool:
+        return pc not in self.code.hooks and translatable(pc, instruction, self.isa.mask, self.isa.alignment)
+
+    def _drop(self, pcs: Iterable[int]) -> None:
+        """The instructions at these addresses are others now, or hooked."""
+        stale = frozenset(pcs)
+        dropped = {id(region): region for region, _ in self._entries.values() if not stale.isdisjoint(region.pcs)}
+        for region in dropped.values():
+            for head in region.heads:
+                if self._entries.get(head, (None,))[0] is region:
+                    del self._entries[head]
+                    self.code.undo_divert(head)
