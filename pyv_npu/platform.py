@@ -211,6 +211,7 @@ class Platform:
         settings = self.config.run
         limit = min(NEVER if until is None else until, settings.max_cycles or NEVER)
         deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
+        self.clock.changed(self.clock.now)  # the host may have fed a device since
         stop: Stop | None = None
         with ctrl_c.caught(lambda: self.engine.stop(Stop(StopReason.INTERRUPTED))):
             while stop is None:
