@@ -1,19 +1,22 @@
 """The latency probe of one platform: listens to core, bus, interrupts and NPU, disturbs none of them."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.registers import REGISTERS
-from pyv_ext.bus import Access, WatchedLoad
+from npu_device.device import NpuDevice
+from npu_device.events import EventStream
+from pyv_ext.bus import Access, Bus, WatchedLoad
 from pyv_ext.elf import Program
-from pyv_ext.interrupts import MEIP
+from pyv_ext.engines.engine import Engine
+from pyv_ext.hart import Hart
+from pyv_ext.interrupts import MEIP, InterruptWiring
 from pyv_ext.protocols import Operands, Outcome, Value
+from pyv_ext.timing import CoreTiming
+from pyv_npu.config import Config
 from pyv_npu.latency.recorder import PREBUILT_PREFIX, SUBMIT_PREFIX, Committed, Recorder
 from pyv_npu.latency.stamps import STATUS_WORD, StampBook
 from pyv_npu.latency.table import Latency
-
-if TYPE_CHECKING:
-    from pyv_npu.platform import Platform
 
 _OFFSET = {register.name: register.offset for register in REGISTERS}
 _DOORBELL, _HEAD = _OFFSET["DOORBELL"], _OFFSET["QUEUE_HEAD"]
@@ -25,10 +28,31 @@ _TICKET_DONE = 3
 _EXTERNAL_INTERRUPT = MEIP.bit_length() - 1
 
 
+class Probed(Protocol):
+    """The parts of a platform that the probe listens to."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def timing(self) -> CoreTiming: ...
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def hart(self) -> Hart: ...
+    @property
+    def bus(self) -> Bus: ...
+    @property
+    def interrupts(self) -> InterruptWiring: ...
+    @property
+    def npu(self) -> NpuDevice: ...
+    @property
+    def events(self) -> EventStream: ...
+
+
 class LatencyProbe:
     """Collects the submissions of one run."""
 
-    def __init__(self, platform: "Platform", program: Program) -> None:
+    def __init__(self, platform: Probed, program: Program) -> None:
         functions = {
             symbol.address: symbol.name.startswith(PREBUILT_PREFIX)
             for symbol in program.functions
