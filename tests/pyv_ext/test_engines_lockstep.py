@@ -1,0 +1,141 @@
+"""All engines against the reference on random programs with random budgets; and that this finds what is broken."""
+
+from functools import cache
+
+import engine_world
+import pytest
+from engine_world import compare
+
+from pyv_ext.engines.fast import engine as fast
+from pyv_ext.engines.python import engine as python
+from pyv_ext.engines.python import region as python_region
+
+SEEDS = range(24)
+INSTRUCTIONS = 6000
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    """Everything is translated at once, so that a short program is executed by translations."""
+    monkeypatch.setattr(python, "PERIOD", 40)
+    monkeypatch.setattr(python, "HOT", 1)
+    monkeypatch.setattr(fast, "WARM_UP", 0)
+
+
+@pytest.fixture
+def native(monkeypatch):
+    pytest.importorskip("llvmlite", reason="needs llvmlite: pip install llvmlite")
+    from pyv_ext.engines.fast import native
+
+    monkeypatch.setattr(native, "HOT", 6)
+    monkeypatch.setattr(native, "WARM", 2)
+    monkeypatch.setattr(native, "NativeCode", cache(native.NativeCode))
+    return native
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_python_equals_reference(seed):
+    compare(("reference", "python"), seed, INSTRUCTIONS)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fast_equals_reference(seed, native):
+    compare(("reference", "fast"), seed, INSTRUCTIONS)
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_engines_agree_as_they_are_shipped(seed, monkeypatch, native):
+    monkeypatch.undo()
+    compare(("reference", "python", "fast"), seed, 60_000, longest=40_001)
+
+
+def test_the_programs_do_what_they_are_for():
+    """Over all seeds: most instructions are not traps, every kind of cause comes, code is overwritten."""
+    causes, instructions, traps = set(), 0, 0
+    for seed in SEEDS:
+        world = engine_world.World("reference", seed)
+        code = bytes(world.ram.u8[:0x1000])
+        while world.hart.instret < 3000:
+            world.run(world.hart.cycle + 50)
+            causes.add(world.hart.csrs.mcause)
+        instructions, traps = instructions + world.hart.instret, traps + world.hart.traps
+        assert bytes(world.ram.u8[:0x1000]) != code
+    assert causes >= {0, 1 << 31 | 3, 1 << 31 | 7, 1 << 31 | 11, 2, 3, 4, 5, 6, 7, 11, 24}
+    assert traps < instructions // 5
+
+
+# -- broken on purpose -----------------------------------------------------------------------------------------
+
+
+def found(engine):
+    """Whether lock-step finds a difference."""
+    for seed in SEEDS:
+        try:
+            compare(("reference", engine), seed, 20_000)
+        except (AssertionError, IndexError, KeyError, ValueError):
+            return True
+    return False
+
+
+def no_drop(engine, pcs):
+    """A translation outlives a change of its code."""
+
+
+def test_python_translations_that_outlive_their_code_are_found(monkeypatch):
+    monkeypatch.setattr(python.PythonEngine, "_drop", no_drop)
+    assert found("python")
+
+
+def test_python_blocks_that_overstep_the_budget_are_found(monkeypatch):
+    original = python_region._Source._before_last
+    monkeypatch.setattr(python_region._Source, "_before_last", lambda self, block: original(self, block) - 1)
+    assert found("python")
+
+
+def test_native_translations_that_outlive_their_code_are_found(monkeypatch, native):
+    monkeypatch.setattr(fast.FastEngine, "_drop", no_drop)
+    assert found("fast")
+
+
+def test_native_stores_that_miss_code_are_found(monkeypatch, native):
+    nowhere = bytearray(engine_world.SIZE)
+
+    def make_frame(*given):
+        made = frame.make_frame(*given)
+        made[frame.CODE] = frame.address_of(nowhere)
+        return made
+
+    from pyv_ext.engines.fast import frame
+
+    monkeypatch.setattr(native, "make_frame", make_frame)
+    assert found("fast")
+
+
+def miscount(original, self, count, cycles):
+    return original(self, count, cycles + 1)
+
+
+def lose_one(original, self, values):
+    return original(self, dict(list(values.items())[1:]))
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "wrong"),
+    [("_Region", "_after", miscount), ("_Registers", "save", lose_one)],
+    ids=["cycles", "registers"],
+)
+def test_regions_that_lose_something_are_found(owner, method, wrong, monkeypatch, native):
+    from pyv_ext.engines.fast import region
+
+    original = getattr(getattr(region, owner), method)
+    monkeypatch.setattr(getattr(region, owner), method, lambda *given: wrong(original, *given))
+    assert found("fast")
+
+
+@pytest.mark.parametrize("module", ["region", "interpreter"])
+def test_native_code_that_oversteps_the_budget_is_found(module, monkeypatch, native):
+    from pyv_ext.engines.fast import interpreter, region
+
+    target = {"region": region, "interpreter": interpreter}[module]
+    monkeypatch.setattr(target, "BIAS", target.BIAS - 1)
+    assert found("fast")
