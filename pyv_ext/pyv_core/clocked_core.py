@@ -114,9 +114,9 @@ class ClockedCore:
             self._after_jump_to_itself()
         if core.mem.stored:
             self._after_store()
-        self.abandon()
+        self.release()
 
-    def abandon(self) -> None:
+    def release(self) -> None:
         """End what the unit that was asked drives."""
         if self._asked is not None:
             with self._evaluation.driving():

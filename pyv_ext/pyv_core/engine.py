@@ -76,7 +76,7 @@ class PyvEngine(Engine):
         trapped = trap.cause >= 0
         interrupt = trapped and bool(trap.cause & INTERRUPT)
         if trapped and not interrupt and self._repeats(trap.cause, trap.value):
-            return core.abandon()
+            return core.release()
         core.tick()
         self._in_core = hart.pc
         if self.tracer is not None and trapped:

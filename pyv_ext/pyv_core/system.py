@@ -43,16 +43,17 @@ class SystemUnit(Module, Clocked):
         work = self.work_i.read()
         self.trap_o.write(work.trap)
         csrs, now = self._hart.csrs, self._hart.cycle
-        asleep = work.duty is Duty.WFI and not csrs.mip & csrs.mie
-        if asleep:
-            self.wait = Wait(self._start(), now + 1, NEVER)
-        self.stall_o.write(asleep)
         self.result_o.write(NO_RESULT)
+        if work.duty is Duty.WFI and not csrs.mip & csrs.mie:
+            self._stall(now + 1, NEVER)
+        else:
+            self.stall_o.write(False)
 
-    def _start(self) -> int:
-        """When the instruction at the pc began."""
+    def _stall(self, not_before: int, until: int) -> None:
         hart = self._hart
-        return hart.cycle if hart.waiting is None else hart.waiting.start
+        start = hart.cycle if hart.waiting is None else hart.waiting.start
+        self.wait = Wait(start, not_before, until)
+        self.stall_o.write(True)
 
     @property
     def acts(self) -> bool:
@@ -101,19 +102,14 @@ class SystemUnit(Module, Clocked):
         if isinstance(outcome, Trap):
             self.trap_o.write(TrapRequest(outcome.cause, outcome.value))
         elif isinstance(outcome, Stall):
-            until = NEVER if outcome.until is None else max(outcome.until, acts + 1)
-            self._stall(Wait(self._start(), acts + 1, until))
+            self._stall(acts + 1, NEVER if outcome.until is None else max(outcome.until, acts + 1))
         elif isinstance(outcome, Retry):
             again = acts + max(outcome.cycles, 1)
-            self._stall(Wait(self._start(), again, again))
+            self._stall(again, again)
         else:
             value, cycles = outcome if isinstance(outcome, Value) else (outcome, 0)
             self.cycles += cycles
             self.result_o.write(SystemResult(instruction.rd, value & self._hart.isa.mask))
-
-    def _stall(self, wait: Wait) -> None:
-        self.wait = wait
-        self.stall_o.write(True)
 
     # -- CSRs of devices ---------------------------------------------------------------------------------------
 

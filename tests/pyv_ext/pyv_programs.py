@@ -197,7 +197,7 @@ class _Maker:
             (2, self.patches_later),
             (3, self.wait),
             (6, self.custom),
-            (3, self.trap),
+            (6, self.trap),
         ]
         weights, makers = zip(*items, strict=True)
         while len(self.words) < _LENGTH:
