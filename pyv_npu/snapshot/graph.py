@@ -79,7 +79,7 @@ class _Writer:
         elif protocol is not None and is_part:
             state = protocol.state()
             _check_plain(state, where)
-            node[1:4] = KEPT, None, [self._value(state, f"{where}.state()")]
+            node[1:4] = KEPT, None, self._value(state, f"{where}.state()")
         elif self._parts.is_open(value):
             content = attributes(value)
             if is_part:
@@ -126,7 +126,11 @@ class _Reader:
     def run(self) -> None:
         self._objects = [self._object(*node[:3]) for node in self._nodes]
         for node, value in zip(self._nodes, self._objects, strict=True):
-            self._fill(value, *node[1:])
+            if node[1] not in (WIRING, KEPT):
+                self._fill(value, *node[1:])
+        for node, value in zip(self._nodes, self._objects, strict=True):
+            if node[1] == KEPT:
+                value.load_state(self._value(node[3]))
 
     def _object(self, part: str | None, kind: str, header: Any) -> Any:
         if part is not None:
@@ -136,12 +140,8 @@ class _Reader:
         return FORMS[NAMES[kind]].make(header)
 
     def _fill(self, value: Any, kind: str, header: Any, content: Any) -> None:
-        if kind == WIRING:
-            return
         items = [self._value(item) for item in content]
-        if kind == KEPT:
-            value.load_state(items[0])
-        elif kind == INSTANCE:
+        if kind == INSTANCE:
             names = header[1:]
             if not all(name.isidentifier() and not name.startswith("__") for name in names):
                 raise ValueError(f"{names} are not attributes")
@@ -192,9 +192,9 @@ class _Reader:
     def _class(self, name: str) -> type:
         """A class of ours that is in use already: nothing is imported for a file."""
         module, _, path = name.partition(":")
-        found: Any = sys.modules[module] if module.split(".")[0] in self._parts.packages else None
+        found: Any = sys.modules.get(module) if module.split(".")[0] in self._parts.packages else None
         for step in path.split("."):
-            found = found.__dict__[step]
+            found = getattr(found, "__dict__", {}).get(step)
         if not isinstance(found, type) or found.__module__ != module:
             raise ValueError(f"{name} is no class of ours")
         return found

@@ -52,7 +52,6 @@ class Machine:
             memory.put(ram, snapshot.memory.get(ram.name, {}))
         graph.put(self._parts, snapshot.state)
         self._platform.events.rewind(snapshot.events)
-        self._platform.engine.flush()
         if self._platform.latency is not None:
             self._platform.latency.recorder.restored()
 

@@ -62,7 +62,10 @@ class Parts:
         self._without = {id(value) for value in without}
         self._root_ids = {id(value) for value in roots.values()}
         self._names: dict[int, str] = {}
-        self._walk()
+        for name, root in roots.items():
+            self._add(name, root)
+        for name, root in roots.items():
+            self._walk(name, root)
 
     def name(self, value: object) -> str | None:
         """The name of a part, None for anything else."""
@@ -81,16 +84,21 @@ class Parts:
         """Whether the attributes of an instance are its state."""
         return type(value).__module__.split(".")[0] in self.packages or id(value) in self._root_ids
 
-    def _walk(self) -> None:
-        waiting = [(name, value) for name, value in reversed(self.roots.items())]
+    def _add(self, name: str, value: object) -> None:
+        self.objects[name] = value
+        self._names[id(value)] = name
+
+    def _walk(self, name: str, value: object) -> None:
+        """Name everything that is reached from `value` and has no name yet, depth first."""
+        waiting = [(name, value)]
         while waiting:
             name, value = waiting.pop()
-            if isinstance(value, PLAIN) or id(value) in self._names:
-                continue
-            if not isinstance(value, tuple | frozenset):
-                self.objects[name] = value
-                self._names[id(value)] = name
-            waiting += [(f"{name}{label}", child) for label, child in reversed(list(self._children(value)))]
+            for label, child in reversed(list(self._children(value))):
+                if isinstance(child, tuple | frozenset):
+                    waiting.append((name + label, child))
+                elif not isinstance(child, PLAIN) and id(child) not in self._names:
+                    self._add(name + label, child)
+                    waiting.append((name + label, child))
 
     def _children(self, value: object) -> Iterator[tuple[str, object]]:
         if self.is_opaque(value) or isinstance(value, _BUFFERS):

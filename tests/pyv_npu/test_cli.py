@@ -58,6 +58,7 @@ class Runner:
         args: dict[str, int],
         console: Callable[[bytes], None] | None,
         report: Path | None,
+        **snapshots: None,
     ) -> Outcome:
         if self.error is not None:
             raise self.error

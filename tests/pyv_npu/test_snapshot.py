@@ -1,0 +1,500 @@
+"""Snapshots: a run goes on from one, in another machine or the same, as if it had never stopped."""
+
+import io
+import json
+import zipfile
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import guest
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pyv_ext.devices.base import Register, RegisterDevice
+from pyv_ext.engines import ENGINES
+from pyv_ext.protocols import CustomInstruction, Device, Operands, Stall, Value
+from pyv_ext.stop import StopReason
+from pyv_npu.cli import main
+from pyv_npu.config import load
+from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.platform import Placed, Platform
+from pyv_npu.programs import find_program
+from pyv_npu.snapshot import Snapshot
+
+PROGRAMS: dict[str, dict[str, int]] = {
+    "submit_latency": {"n": 4, "tile": 16},
+    "irq_completion": {},
+    "fault_timeout": {},
+    "fault_doorbell": {},
+    "hello": {},
+}
+
+
+def machine(name: str, mode: str = "tight", **settings: Any) -> Platform:
+    platform = Platform(load(overrides={"npu.mode": mode, **settings}).config)
+    platform.load(find_program(name), PROGRAMS[name])
+    return platform
+
+
+def outcome(platform: Platform) -> dict[str, Any]:
+    """Run to the end: all that a run leaves."""
+    stop, hart = platform.run(), platform.hart
+    return {
+        "stop": stop,
+        "hart": (hart.pc, hart.cycle, hart.instret, hart.traps, bytes(hart.x)),
+        "uart": platform.console.text,
+        "events": (platform.events.count, platform.events.hexdigest()),
+        "npu": platform.npu.counters.to_json(),
+        "latency": platform.result().to_json(),
+        "outputs": platform.outputs.sha256(),
+        "ram": platform.ram.u8[: 1 << 20].tobytes(),
+    }
+
+
+@cache
+def expected(name: str, mode: str) -> dict[str, Any]:
+    return outcome(machine(name, mode))
+
+
+def moved(platform: Platform, name: str, mode: str) -> Platform:
+    """The machine in another process, as far as it can tell."""
+    other = machine(name, mode)
+    other.restore(Snapshot.from_bytes(platform.save().to_bytes()))
+    return other
+
+
+# -- a run goes on ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["tight", "loose"])
+@pytest.mark.parametrize("name", PROGRAMS)
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cuts=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=3))
+def test_a_run_cut_anywhere_is_the_same_run(name: str, mode: str, cuts: list[float]) -> None:
+    whole = expected(name, mode)
+    platform = machine(name, mode)
+    for cut in sorted(cuts):
+        platform.run(until=int(cut * whole["hart"][1]))
+        platform = moved(platform, name, mode)
+    assert outcome(platform) == whole
+
+
+def test_every_moment_around_a_submission_can_be_saved() -> None:
+    """Every few cycles while commands are fetched, validated, queued, run and waited for."""
+    whole = expected("submit_latency", "tight")
+    platform = machine("submit_latency")
+    while not platform.npu.counters.accepted:
+        platform.engine.step()
+    for _ in range(12):
+        platform.run(until=platform.cycle + 23)
+        platform = moved(platform, "submit_latency", "tight")
+    assert outcome(platform) == whole
+
+
+def test_a_wait_with_a_deadline_goes_on_waiting() -> None:
+    whole = expected("fault_timeout", "tight")
+    platform = machine("fault_timeout")
+    while platform.hart.waiting is None:
+        platform.run(until=platform.cycle + 50)
+        assert platform.hart.pc
+    assert outcome(moved(platform, "fault_timeout", "tight")) == whole
+
+
+def test_a_machine_goes_back_in_time_in_place() -> None:
+    whole = expected("submit_latency", "loose")
+    platform = machine("submit_latency", "loose")
+    platform.run(until=whole["hart"][1] // 3)
+    early = platform.save()
+    platform.run(until=whole["hart"][1] // 2)
+    late = platform.save(early)
+    assert outcome(platform) == whole
+    for snapshot in (early, late, early):
+        platform.restore(snapshot)
+        assert platform.cycle == snapshot.cycle
+        assert outcome(platform) == whole
+
+
+def test_the_present_is_not_the_past() -> None:
+    """A restored machine shares nothing with the snapshot: what it does later does not change it."""
+    platform = machine("irq_completion")
+    platform.run(until=20_000)
+    snapshot = platform.save()
+    before = snapshot.to_bytes()
+    platform.run()
+    platform.restore(snapshot)
+    platform.run()
+    assert snapshot.to_bytes() == before
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name in ("fast", "python")])
+def test_another_engine_can_go_on(engine: str) -> None:
+    whole = expected("submit_latency", "tight")
+    try:
+        platform = machine("submit_latency", **{"core.engine": engine})
+    except UsageError as error:
+        pytest.skip(str(error))
+    platform.run(until=whole["hart"][1] // 2)
+    reference = moved(platform, "submit_latency", "tight")
+    platform.restore(platform.save())
+    assert outcome(platform) == outcome(reference) == whole
+
+
+def test_listeners_hear_what_comes_and_the_kept_events_are_complete() -> None:
+    platform, whole = machine("submit_latency"), machine("submit_latency")
+    whole.run()
+    platform.run(until=whole.cycle // 2)
+    count = platform.events.count
+    other = machine("submit_latency")
+    heard: list[Any] = []
+    other.events.subscribe(heard.append)
+    other.restore(platform.save())
+    other.run()
+    assert sum(map(len, heard)) == other.events.count - count + len(platform.save().events.pending) // 32
+    assert [batch.tobytes() for batch in [np.concatenate([*other.events.kept()])]] == [
+        np.concatenate([*whole.events.kept()]).tobytes()
+    ]
+
+
+# -- the file --------------------------------------------------------------------------------------------------
+
+
+def test_equal_machines_give_equal_files() -> None:
+    first, second = machine("submit_latency"), machine("submit_latency")
+    for platform in (first, second):
+        platform.run(until=30_000)
+    assert first.save().to_bytes() == second.save().to_bytes() == first.save().to_bytes()
+
+
+def test_unchanged_pages_are_shared() -> None:
+    platform = machine("hello")
+    first = platform.save()
+    platform.run(until=2000)
+    second = platform.save(first)
+    old, new = first.memory["DRAM"], second.memory["DRAM"]
+    shared = [number for number in old if new[number] is old[number]]
+    assert shared
+    assert all(old[number] != page for number, page in new.items() if number in old and number not in shared)
+
+
+@cache
+def some_file() -> bytes:
+    platform = machine("submit_latency")
+    platform.run(until=30_000)
+    return platform.save().to_bytes()
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_damaged_files_are_refused_with_one_line(data: st.DataObject) -> None:
+    file = bytearray(some_file())
+    if data.draw(st.booleans()):
+        del file[data.draw(st.integers(0, len(file) - 1)) :]
+    else:
+        for _ in range(data.draw(st.integers(1, 4))):
+            file[data.draw(st.integers(0, len(file) - 1))] ^= data.draw(st.integers(1, 255))
+    try:
+        Snapshot.from_bytes(bytes(file))
+    except BadInputError as error:
+        assert "\n" not in str(error)
+
+
+def edited(change: Callable[[str, Any], Any]) -> bytes:
+    """The file with the JSON of its members replaced by `change(name, value)`."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(some_file())) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith(".json"):
+                content = json.dumps(change(name, json.loads(content))).encode()
+            new.writestr(name, content)
+    return out.getvalue()
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path] + [leaf for key, item in items for leaf in leaves(item, (*path, key))]
+
+
+JUNK: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 1 << 70) | st.text(max_size=8) | st.floats(allow_nan=False)
+    | st.sampled_from(["node", "tuple", "method", "frozen", "enum", "part", "instance", "list", "ndarray", "kept"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_hostile_states_are_refused_or_harmless(data: st.DataObject) -> None:
+    def change(name: str, value: Any) -> Any:
+        if name == "state.json":
+            for _ in range(data.draw(st.integers(1, 3))):
+                node = data.draw(st.integers(0, len(value) - 1))
+                *path, last = data.draw(st.sampled_from([leaf for leaf in leaves(value[node], (node,)) if leaf[1:]]))
+                target = value
+                for key in path:
+                    target = target[key]
+                target[last] = data.draw(JUNK)
+        return value
+
+    try:
+        machine_to_spoil().restore(Snapshot.from_bytes(edited(change)))
+    except BadInputError as error:
+        assert "\n" not in str(error)
+
+
+@cache
+def machine_to_spoil() -> Platform:
+    return machine("submit_latency")
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        ([None, "instance", ["subprocess:Popen"], []], "subprocess"),
+        ([None, "instance", ["pyv_npu.platform:time.struct_time"], []], "no class of ours"),
+        (["console", "instance", ["pyv_ext.devices.console:Console", "__class__"], [1]], "are not attributes"),
+        (["console", "list", None, [["method", ["part", "console"], "data"]]], ""),
+        (["console", "list", None, [["method", ["bytes", {"base64": ""}], "hex"]]], "is no method"),
+        (["console", "list", None, [["enum", "pyv_npu.platform:Platform", 1]]], "no value of kind"),
+        (["nobody", "list", None, []], "nobody"),
+    ],
+)
+def test_a_state_cannot_name_what_is_not_of_the_machine(node: list[Any], why: str) -> None:
+    def change(name: str, value: Any) -> Any:
+        return [node] if name == "state.json" else value
+
+    with pytest.raises(BadInputError, match="does not fit this machine") as error:
+        machine_to_spoil().restore(Snapshot.from_bytes(edited(change)))
+    assert why in str(error.value)
+
+
+# -- what does not fit -----------------------------------------------------------------------------------------
+
+
+def refusal(platform: Platform) -> str:
+    with pytest.raises(BadInputError) as error:
+        platform.restore(Snapshot.from_bytes(some_file()))
+    return str(error.value)
+
+
+def test_a_snapshot_of_another_machine_is_refused() -> None:
+    assert refusal(machine("hello")) == "snapshot: taken from another program; load the one it was taken from"
+    assert refusal(machine("submit_latency", "loose")) == (
+        "snapshot: taken with npu.mode=tight, here it is loose; --set npu.mode=tight"
+    )
+    other = Platform(load().config)
+    other.load(find_program("submit_latency"), {"n": 5, "tile": 16})
+    assert refusal(other) == "snapshot: taken with other arguments of the program; give the same --arg options"
+    device = Platform(load().config, devices=[Placed(guest.DEVICE, Plain())])
+    device.load(find_program("submit_latency"), PROGRAMS["submit_latency"])
+    assert refusal(device) == ("snapshot: taken from a machine with other devices or instructions; add the same ones")
+
+
+def test_limits_and_labels_may_differ() -> None:
+    platform = machine("submit_latency", **{"run.max_cycles": 40_000})
+    platform.restore(Snapshot.from_bytes(some_file()))
+    assert platform.run().reason is StopReason.LIMIT
+    assert platform.cycle >= 40_000
+
+
+def test_a_newer_format_is_refused() -> None:
+    def change(name: str, value: Any) -> Any:
+        return {**value, "format": 2} if name == "snapshot.json" else value
+
+    with pytest.raises(BadInputError, match="format 2, this version reads format 1; take it again"):
+        Snapshot.from_bytes(edited(change))
+
+
+def test_nothing_is_loaded_yet() -> None:
+    with pytest.raises(UsageError, match="nothing to save: load a program first"):
+        Platform(load().config).save()
+    with pytest.raises(UsageError, match="nothing to restore: load the program of the snapshot first"):
+        Platform(load().config).restore(Snapshot.from_bytes(some_file()))
+
+
+# -- devices and instructions of users ---------------------------------------------------------------------------
+
+
+class Plain(RegisterDevice):
+    """Each read of IN gives the next of a sequence that depends on all that was written."""
+
+    name = "plain"
+    size = 0x100
+    registers = (Register("IN", 0), Register("OUT", 4, "wo"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[int] = Counter()
+        self.queue: deque[tuple[int, bytes]] = deque(maxlen=3)
+        self.weights = np.arange(4, dtype=np.int16)
+        self.callback = lambda: None
+        self.bus: Any = None
+
+    def connect(self, master: Any) -> None:
+        self.bus = master
+
+    def on_read(self, name: str, now: int) -> int:
+        self.weights = np.roll(self.weights + 1, 1)
+        return int(self.weights[0]) + sum(value for value, _ in self.queue) + len(self.seen)
+
+    def on_write(self, name: str, value: int, now: int) -> None:
+        self.seen[value % 5] += 1
+        self.queue.append((value % 7, bytes([value % 256])))
+        self[name] = value
+
+
+class Job:
+    def __init__(self) -> None:
+        self.left = 5
+
+
+class WithObject(Plain):
+    """Holds an object of a class that snapshots know nothing of."""
+
+    name = "machine room"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.job = Job()
+
+    def on_read(self, name: str, now: int) -> int:
+        self.job.left += 1
+        return self.job.left
+
+
+class WithProtocol(WithObject):
+    def state(self) -> object:
+        return {"left": self.job.left, "words": [b"x", (1, None)]}
+
+    def load_state(self, state: Any) -> None:
+        assert state["words"] == [b"x", (1, None)]
+        self.job.left = state["left"]
+
+
+class WithSecret(WithProtocol):
+    def state(self) -> object:
+        return {"job": [self.job]}
+
+
+def with_device(device: Device) -> Platform:
+    platform = Platform(load().config, devices=[Placed(guest.DEVICE, device)])
+    platform.load(guest.polling(20))
+    return platform
+
+
+@pytest.mark.parametrize("kind", [Plain, WithProtocol])
+@pytest.mark.parametrize("cycle", [200, 1234, 2500])
+def test_devices_of_users_are_part_of_the_machine(kind: type[Device], cycle: int) -> None:
+    whole = with_device(kind())
+    end = whole.run()
+    platform, other = with_device(kind()), with_device(kind())
+    platform.run(until=cycle)
+    assert platform.cycle < whole.cycle
+    other.restore(Snapshot.from_bytes(platform.save().to_bytes()))
+    assert other.run() == end
+    assert other.cycle == whole.cycle
+
+
+def test_a_device_that_cannot_be_stored_is_named() -> None:
+    with pytest.raises(UsageError) as error:
+        with_device(WithObject()).save()
+    assert str(error.value) == (
+        "device machine room.job is a Job, which no snapshot can hold; give the class that owns it state() and "
+        "load_state()"
+    )
+    with pytest.raises(UsageError) as error:
+        with_device(WithSecret()).save()
+    assert str(error.value) == (
+        "device machine room: state() gave a Job; it may hold numbers, strings, bytes, None, and lists, tuples and "
+        "dicts of these"
+    )
+
+
+def test_a_function_among_data_is_named() -> None:
+    device = Plain()
+    platform = with_device(device)
+    device.queue.append((3, len))  # type: ignore[arg-type]
+    device.queue.append((3, lambda: 3))  # type: ignore[arg-type, return-value]
+    with pytest.raises(UsageError, match=r"device plain\.queue\[1\] is a function, which no snapshot can hold"):
+        platform.save()
+
+
+class Accumulator:
+    """A stateful custom instruction: rd = sum of all operands so far, after it has stalled once."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def execute(self, operands: Operands) -> Value | Stall:
+        if not operands.resumed:
+            return Stall(operands.now + 20)
+        self.total += operands.rs1
+        return Value(self.total)
+
+
+def with_instruction() -> Platform:
+    row = CustomInstruction("acc", 0x0000_102B, 0xFE00_707F, "rd, rs1", Accumulator().execute)
+    platform = Platform(load().config, instructions=[row])
+    word = 0x0000_102B | 5 << 7 | 2 << 15
+    loop = [word, guest.ENCODE("addi", rd=2, rs1=2, imm=-1), guest.ENCODE("bne", rs1=2, rs2=0, imm=-8)]
+    platform.load(guest.program(*guest.li(2, 50), *loop, *guest.exit_code(5)))
+    return platform
+
+
+def test_the_object_behind_an_instruction_is_part_of_the_machine() -> None:
+    whole, platform, other = with_instruction(), with_instruction(), with_instruction()
+    end = whole.run()
+    assert end.code == 50 * 51 // 2
+    platform.run(until=333)
+    assert platform.hart.waiting is not None
+    other.restore(Snapshot.from_bytes(platform.save().to_bytes()))
+    assert other.run() == end
+    assert other.cycle == whole.cycle
+
+
+# -- the command line ------------------------------------------------------------------------------------------
+
+RUN = ["run", "submit_latency", "--arg", "n=4", "--arg", "tile=16", "--json"]
+
+
+def result(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert main([*RUN, *options]) == 0
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    del value["host"]
+    return value
+
+
+def test_a_run_goes_on_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, whole, resumed = str(tmp_path / "s"), tmp_path / "whole", tmp_path / "resumed"
+    expected = result(capsys, "--report", str(whole))
+    assert result(capsys, "--save", f"{file}@20000") == expected
+    assert result(capsys, "--restore", file, "--report", str(resumed)) == expected
+    for name in ("timeline.csv", "latency.csv"):
+        assert (whole / name).read_bytes() == (resumed / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--save", "x@later"], 64, "--save x@later: must have the form FILE@CYCLE, for example boot.snapshot@100000"),
+        (["--save", "x"], 64, "--save x: must have the form FILE@CYCLE, for example boot.snapshot@100000"),
+        (["--restore", "nowhere"], 65, "nowhere: No such file or directory"),
+        (["--save", "x@99999999"], 64, "no snapshot of cycle 99999999: the run ended at "),
+    ],
+)
+def test_errors_of_the_command_line(
+    options: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main([*RUN, *options]) == code
+    error = capsys.readouterr().err
+    assert error.startswith(f"pyv-npu: error: {text}")
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
