@@ -3,7 +3,22 @@
 import random
 from collections.abc import Callable
 
-from pyv_world import DATA, GREMLIN, HANDLER, ISA, LEVELS, NOP, RAM, ROM, SPM, WINDOW, Event, Image, custom_instructions
+from pyv_world import (
+    DATA,
+    GREMLIN,
+    HANDLER,
+    ISA,
+    LEVELS,
+    NOP,
+    RAM,
+    ROM,
+    SLOT,
+    SPM,
+    WINDOW,
+    Event,
+    Image,
+    custom_instructions,
+)
 
 from pyv_ext.isa import Isa, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
@@ -15,6 +30,7 @@ _CSRS = (
     *("mcycle", "mcycleh", "minstret", "minstreth", "cycle", "time", "instret", "pmpcfg0", "pmpaddr3", "tselect"),
 )
 _VALUES = (0, 1, 2, 0xFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x8000_0001, DATA, RAM + 8, GREMLIN)
+_SPIN, _WFI = 0x6F, 0x1050_0073
 _LENGTH = 110
 """Words of a program; a jump at their end leads back to the start."""
 
@@ -48,8 +64,8 @@ class _Maker:
         return self.chance.choice(_FREE)
 
     def target(self) -> int:
-        """Usually a register without duties."""
-        return self.register() if self.chance.random() < 0.98 else self.chance.randrange(32)
+        """Nearly always a register without duties."""
+        return self.register() if self.chance.random() < 0.995 else self.chance.randrange(32)
 
     def pick(self, *numbers: int) -> int:
         return self.chance.choice(numbers)
@@ -88,7 +104,7 @@ class _Maker:
             if base == _CODE and name in self.stores:
                 continue
             size = self.isa.by_name[name].size
-            offset = self.chance.randrange(0, 24, size if self.chance.random() < 0.9 else 1)
+            offset = self.chance.randrange(0, 24, size if self.chance.random() < 0.8 else 1)
             self.add(name, rd=self.target(), rs1=base, rs2=self.register(), imm=offset)
 
     def same_address(self) -> None:
@@ -128,15 +144,16 @@ class _Maker:
 
     def branch(self) -> None:
         name = self.chance.choice([*self.branches, "jal"])
-        distance = 4 * self.chance.randint(-6, 8) + self.pick(0, 0, 0, 0, 0, 2)
+        distance = 4 * (self.chance.randint(1, 6) if self.chance.random() < 0.9 else self.chance.randint(-6, 0))
+        distance += self.pick(0, 0, 0, 0, 0, 0, 0, 2)
         self.add(name, rd=self.target(), rs1=self.register(), rs2=self.register(), imm=distance)
 
     def jump(self) -> None:
-        """Anywhere, or back to code."""
+        """Anywhere, or a little further."""
         if self.chance.random() < 0.2:
             self.add("jalr", rd=self.target(), rs1=self.register(), imm=self.chance.randrange(-64, 64))
         else:
-            at = self.pick(0, len(self.words), self.chance.randrange(_LENGTH))
+            at = min(len(self.words) + self.chance.randint(1, 6), _LENGTH)
             self.add("jalr", rd=self.target(), rs1=_CODE, imm=4 * at + self.pick(0, 0, 0, 1, 2))
 
     def calls_itself(self) -> None:
@@ -150,17 +167,17 @@ class _Maker:
         register = self.pick(1, 2, 3, 4)
         self.li(register, self.pick(NOP, 0x0010_8093))
         self.add("sw", rs1=_CODE, rs2=register, imm=4 * len(self.words) + 4)
-        self.words.append(self.pick(0x6F, 0x1050_0073, 0x0010_8093, NOP, 0x5200 | 0b0001011))
+        self.words.append(self.pick(_SPIN, _WFI, 0x0010_8093, NOP, 0x5200 | SLOT))
 
     def patches_later(self) -> None:
         """A jump to itself until a device overwrites it, by DMA or at once."""
         spin = len(self.words) + 3
         if self.chance.random() < 0.8:
             self.command(20, self.chance.randrange(1, 8), spin)
-            self.words.append(0x6F)
+            self.words.append(_SPIN)
         else:
             self.command(24, 0, spin)
-            self.words.append(self.pick(0x6F, 0, 0x1050_0073))
+            self.words.append(self.pick(_SPIN, 0, _WFI))
 
     def wait(self) -> None:
         if self.chance.random() < 0.8:
@@ -172,10 +189,10 @@ class _Maker:
             self.add(self.chance.choice(self.customs), rd=self.target(), rs1=self.register(), rs2=self.register())
 
     def trap(self) -> None:
-        if self.chance.random() < 0.5:
-            self.add(self.chance.choice(("ecall", "ebreak", "fence.i", "fence", "mret")))
+        if self.chance.random() < 0.6:
+            self.add(self.chance.choice(("ecall", "ebreak", "fence.i", "fence", "fence")))
         else:
-            self.words.append(self.chance.getrandbits(32) | self.pick(0, 3, 3, 0b0001011))
+            self.words.append(self.chance.getrandbits(32) | self.pick(0, 3, 3, SLOT))
 
     # -- the image ---------------------------------------------------------------------------------------------
 
@@ -195,9 +212,9 @@ class _Maker:
             (2, self.calls_itself),
             (2, self.patches_the_next),
             (2, self.patches_later),
-            (3, self.wait),
+            (5, self.wait),
             (6, self.custom),
-            (6, self.trap),
+            (4, self.trap),
         ]
         weights, makers = zip(*items, strict=True)
         while len(self.words) < _LENGTH:
@@ -218,7 +235,8 @@ class _Maker:
             return Event(cycle, 0, self.pick(*LEVELS))
         if choice < 0.8:
             return Event(cycle, DATA + 4 * self.chance.randrange(32), self.chance.getrandbits(32))
-        return Event(cycle, RAM + 4 * self.chance.randrange(_LENGTH), self.pick(*code, NOP, 0, 0x6F))
+        word = self.pick(*code, NOP, 0)
+        return Event(cycle, RAM + 4 * self.chance.randrange(_LENGTH), NOP if word == _SPIN else word)
 
     def _handler(self) -> None:
         """Skips what trapped, goes back to the start from nowhere, and has the device take its lines back."""

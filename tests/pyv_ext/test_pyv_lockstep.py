@@ -59,7 +59,7 @@ def test_the_programs_do_all_that_they_are_for() -> None:
         def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
             done["interrupt" if interrupt else "trap", cause] += 1
 
-    for seed in range(60):
+    for seed in range(100):
         world = side("reference", ReferenceEngine, random_image(seed, CYCLES))
         world.engine.tracer = Tracer()
         world.engine.run(CYCLES)
@@ -175,10 +175,10 @@ def test_without_this_rule_the_programs_find_a_difference(
 ) -> None:
     owner, attribute, mutant, _ = MUTATIONS[name]
     monkeypatch.setattr(owner, attribute, mutant)
-    for seed in range(60):
+    for seed in range(100):
         try:
             if isinstance(compare(EVALUATIONS[evaluation], seed), Difference):
                 return
         except Exception:  # a mutant may well break down instead
             return
-    pytest.fail(f"{name}: no difference in 60 programs")
+    pytest.fail(f"{name}: no difference in 100 programs")
