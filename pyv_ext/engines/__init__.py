@@ -40,19 +40,21 @@ ENGINES = {"fast": _fast, "python": _python, "pyv": _pyv, "reference": _referenc
 """Each imports its engine when it is asked for."""
 
 
-def make_engine(name: str, hart: "Hart", bus: "Bus", *, misaligned: bool = False) -> "Engine":
-    """The engine of that name; PyvExtError if there is none, or if it needs a package that is not installed."""
-    if name not in ENGINES:
-        raise PyvExtError(f"engine {name!r}: choose one of {', '.join(ENGINES)}")
-    if name == "fast" and not _has_llvmlite():
-        raise PyvExtError("engine 'fast' needs llvmlite: pip install llvmlite, or choose --core python")
-    return ENGINES[name]()(hart, bus, misaligned=misaligned)
+def unavailable() -> dict[str, str]:
+    """The engines that cannot run here, each with the reason and what to do."""
+    return {} if find_spec("llvmlite") is not None else {"fast": "needs llvmlite: pip install llvmlite"}
 
 
 def default_engine() -> str:
     """The fastest engine that can run here."""
-    return "fast" if _has_llvmlite() else "python"
+    return "python" if "fast" in unavailable() else "fast"
 
 
-def _has_llvmlite() -> bool:
-    return find_spec("llvmlite") is not None
+def make_engine(name: str, hart: "Hart", bus: "Bus", *, misaligned: bool = False) -> "Engine":
+    """The engine of that name; PyvExtError if there is none, or if it needs a package that is not installed."""
+    if name not in ENGINES:
+        raise PyvExtError(f"engine {name!r}: choose one of {', '.join(ENGINES)}")
+    missing = unavailable().get(name)
+    if missing is not None:
+        raise PyvExtError(f"engine {name!r} {missing}, or choose --core {default_engine()}")
+    return ENGINES[name]()(hart, bus, misaligned=misaligned)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npu_device.config import NpuConfig
+from pyv_ext.engines import default_engine, unavailable
 from pyv_ext.timing import CoreTiming
 
 SPEC_20, SPEC_30, SPEC_70 = "specification 20", "specification 30", "specification 70"
@@ -29,11 +30,11 @@ def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rul
 @dataclass(frozen=True)
 class CoreConfig:
     engine: str = _key(
-        "reference",
+        default_engine(),
         "engine that executes the instructions",
         source=SPEC_30,
-        choices=("reference", "fast", "python", "pyv"),
-        unavailable=dict.fromkeys(("fast", "python"), "this version has only the reference engine and Py-V"),
+        choices=("fast", "python", "reference", "pyv"),
+        unavailable=unavailable(),
     )
     isa: str = _key("rv32im_zicsr_zifencei", "instruction set: misa, decoding and CSR masks follow it", source=SPEC_30)
     misaligned: bool = _key(False, "misaligned accesses to RAM are allowed instead of trapping", source=SPEC_30)

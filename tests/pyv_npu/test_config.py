@@ -45,8 +45,7 @@ def write(folder: Path, text: str, name: str = "my.yaml") -> Path:
         ("core.custom", "enqcmd,twat", "core.custom = enqcmd,twat: must be one of enqcmd, twait, tbar, tstat; "
                                        "did you mean twait?"),
         ("core.custom", "twait,twait", "core.custom = twait,twait: must not name an entry twice"),
-        ("core.engine", "fast", "core.engine = fast: this version has only the reference engine and Py-V; use "
-                                "reference"),
+        ("core.engine", "quick", "core.engine = quick: must be one of fast, python, reference, pyv"),
         ("npu.clock_ratio", "1", "npu.clock_ratio = 1: must be a list of 2 integers of at least 1 each, for example "
                                  "[1, 1]"),
         ("npu.clock_ratio", "1,0", "npu.clock_ratio = 1,0: must be a list of 2 integers of at least 1 each, for "
