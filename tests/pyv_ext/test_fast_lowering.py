@@ -56,5 +56,5 @@ def test_both_forms_agree(expr, native):
 def test_what_is_not_in_the_dialect_is_refused(expr):
     ir = Ir()
     ir.block("entry")
-    with pytest.raises(ValueError, match="keep to the dialect of pyv_ext.isa.expressions"):
+    with pytest.raises(ValueError, match=r"keep to the dialect of pyv_ext.isa.expressions"):
         Lowering(ir, 32).value(expr, GIVEN)
