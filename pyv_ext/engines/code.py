@@ -61,7 +61,7 @@ class Code:
             if raw is None:
                 return decoded
         else:
-            decoded = self._executable(pc, int.from_bytes(raw + second, "little"))
+            decoded = self.executable(pc, int.from_bytes(raw + second, "little"))
         # With the line of the next instruction: a store there must not be fast (`Engine._fetched_before`).
         for base in {pc & -LINE: None, pc + 2 & -LINE: None, pc + 4 & -LINE: None}:
             line = self._lines.get(base)
@@ -73,11 +73,13 @@ class Code:
         self.steps[pc] = leave if pc in self.hooks else decoded.step
         return decoded
 
-    def _executable(self, pc: int, word: int) -> Decoded:
+    def executable(self, pc: int, word: int) -> Decoded:
+        """The instruction in the low bits of `word`, as it would be at `pc`."""
         core = self._core
         instruction = core.isa.decode(word)
         if instruction is None:
-            return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, word))
+            illegal = word if word & 3 == 3 else word & 0xFFFF
+            return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, illegal))
         slow = SLOW.get(instruction.row.kind)
         assert instruction.row.kind is Kind.OP or slow is not None
         step = self._closures.make(instruction, pc)

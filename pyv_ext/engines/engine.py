@@ -19,6 +19,9 @@ from pyv_ext.stop import Stop, StopReason
 from pyv_ext.timing import CoreTiming
 from pyv_ext.traps import cause_name
 
+_WORD = 4
+"""Bytes that an instruction has at most."""
+
 
 class Tracer(Protocol):
     """Sees every instruction and trap while it is an engine's `tracer`. Cycles are starts."""
@@ -30,11 +33,11 @@ class Tracer(Protocol):
         """The instruction at `pc` has trapped or was squashed; the handler starts in cycle `end`."""
 
 
-class _Ahead(NamedTuple):
+class Ahead(NamedTuple):
     """An instruction that was fetched before a store overwrote it."""
 
     pc: int
-    decoded: Decoded
+    word: int
     overwritten: bytes | None
     """What the store left at pc; if that changes once more, the instruction is fetched again."""
 
@@ -69,7 +72,7 @@ class Engine:
         self._stop: Stop | None = None
         self._fetches_ahead = hart.timing == CoreTiming()
         """The cycle contract of specification 30: a store is not seen by the instruction right after it."""
-        self._ahead: _Ahead | None = None
+        self._ahead: Ahead | None = None
         self._trapped: _Trapped | None = None
         self._loop_began = ""
 
@@ -153,7 +156,7 @@ class Engine:
             return
         hart.pc, cycles = after
         if ahead is not None:
-            self._ahead = _Ahead(hart.pc, ahead, self.bus.peek(hart.pc, 4))
+            self._ahead = Ahead(hart.pc, ahead, self.bus.peek(hart.pc, _WORD))
         hart.cycle += cycles
         hart.instret += 1
         hart.waiting = None
@@ -162,20 +165,25 @@ class Engine:
 
     def _fetched(self, pc: int) -> Decoded:
         """The instruction at `pc`, as it was when it was fetched."""
-        ahead = self._ahead
-        if ahead is not None and ahead.pc == pc and self.bus.peek(pc, 4) == ahead.overwritten:
-            return ahead.decoded
-        return self.code.at(pc)
+        word = self._fetched_ahead(pc)
+        return self.code.at(pc) if word is None else self.code.executable(pc, word)
 
-    def _fetched_before(self, instruction: Instruction) -> Decoded | None:
+    def _fetched_ahead(self, pc: int) -> int | None:
+        """The instruction at `pc`, if it was fetched before the store that has overwritten it."""
+        ahead = self._ahead
+        holds = ahead is not None and ahead.pc == pc and self.bus.peek(pc, _WORD) == ahead.overwritten
+        return ahead.word if ahead is not None and holds else None
+
+    def _fetched_before(self, instruction: Instruction) -> int | None:
         """The instruction after the one at pc, if that is a store which is about to overwrite it."""
         if instruction.row.kind is not Kind.STORE:
             return None
         hart = self.hart
         address = hart.x[instruction.rs1] + instruction.imm & self.isa.mask
         next_pc = hart.pc + instruction.length & self.isa.mask
-        overlaps = address < next_pc + 4 and next_pc < address + instruction.row.size
-        return self.code.at(next_pc) if overlaps else None
+        overlaps = address < next_pc + _WORD and next_pc < address + instruction.row.size
+        word = self.bus.peek(next_pc, _WORD) if overlaps else None
+        return None if word is None else int.from_bytes(word, "little")
 
     # -- waiting and interrupts --------------------------------------------------------------------------------
 
@@ -274,15 +282,16 @@ class Engine:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> object:
-        """What an engine knows beyond the hart: the last trap, to find loops of traps, and a stop to come."""
-        stop = self._stop
-        return self._trapped, self._loop_began, None if stop is None else (stop.reason.value, stop.code, stop.text)
+        """What an engine knows beyond the hart: the last trap, to find loops of traps, a stop to come, a fetch."""
+        stop = None if self._stop is None else (self._stop.reason.value, self._stop.code, self._stop.text)
+        return self._trapped, self._loop_began, stop, self._ahead
 
     def load_state(self, state: Any) -> None:
         """Take on a state; memory has changed to what it was then."""
-        trapped, self._loop_began, stop = state
+        trapped, self._loop_began, stop, ahead = state
         self._trapped = None if trapped is None else _Trapped(*trapped)
         self._stop = None if stop is None else Stop(StopReason(stop[0]), *stop[1:])
+        self._ahead = None if ahead is None else Ahead(*ahead)
         self.flush()
 
     # -- hooks -------------------------------------------------------------------------------------------------

@@ -40,8 +40,11 @@ class ClockedCore:
         """Devices, or the host, may have changed memory."""
         self._disturbed = True
 
-    def go_to(self, pc: int) -> None:
-        """Make `pc` the instruction of the coming cycle, through a bubble that takes no time."""
+    def go_to(self, pc: int, word: int | None = None) -> None:
+        """Make the instruction at `pc` that of the coming cycle, through a bubble that takes no time.
+
+        `word`: it was fetched when it still was this.
+        """
         core, fetch = self.core, self.core.if_stg
         with self._evaluation.driving():
             core.irq.write(0)
@@ -52,6 +55,15 @@ class ClockedCore:
         self._evaluation.settle()
         core.regf.we = False
         self._load_registers()
+        if word is not None:
+            with self._evaluation.driving():
+                fetch.ir_reg.cur.write(word)
+
+    @property
+    def fetched_ahead(self) -> int | None:
+        """The instruction of the coming cycle, if the hart has overwritten it since it was fetched."""
+        fetched = int(self.core.if_stg.ir_reg.cur.read())
+        return fetched if fetched != self.core.mem.seen else None
 
     def begin(self) -> bool:
         """Take over what devices have done; whether an interrupt squashes the instruction of the coming cycle."""

@@ -2,7 +2,7 @@
 
 from pyv_ext.bus import Bus
 from pyv_ext.clock import NEVER
-from pyv_ext.engines.engine import Engine
+from pyv_ext.engines.engine import Ahead, Engine
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import Hart
 from pyv_ext.isa import Isa
@@ -44,9 +44,24 @@ class PyvEngine(Engine):
         return super().step(until)
 
     def _take_over(self) -> None:
-        if self._in_core != self.hart.pc:
-            self._core.go_to(self.hart.pc)
+        pc = self.hart.pc
+        if self._in_core != pc:
+            self._core.go_to(pc, self._fetched_ahead(pc))
+            self._in_core = pc
         self._core.disturb()
+
+    def flush(self) -> None:
+        """Fetch again."""
+        super().flush()
+        self._in_core = None
+
+    def state(self) -> object:
+        """As the base class says; here an instruction is fetched ahead in the pipeline."""
+        if self._in_core == self.hart.pc:
+            word = self._core.fetched_ahead
+            overwritten = self.bus.peek(self._in_core, 4)
+            self._ahead = None if word is None else Ahead(self._in_core, word, overwritten)
+        return super().state()
 
     def _burst(self, limit: int) -> None:
         """Every instruction goes the slow way."""

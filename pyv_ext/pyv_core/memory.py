@@ -30,7 +30,7 @@ class BusMemory(Memory):
         """Whether `_prepare_next_val` has driven ports."""
         self.stored = False
         """Whether the hart has stored to memory in this cycle."""
-        self._seen: int | None = None
+        self.seen: int | None = None
         """The word at the fetch address when we looked last: at the fetch, or after the hart's own store."""
 
     def _read(self, addr: int, w: int) -> int:
@@ -41,7 +41,7 @@ class BusMemory(Memory):
 
     def process_read1(self) -> None:
         port = self.read_port1
-        word = self._seen = self._word(port.addr_i.read())
+        word = self.seen = self._word(port.addr_i.read())
         port.fault_o.write(word is None)
         port.rdata_o.write(word or 0)
 
@@ -55,7 +55,7 @@ class BusMemory(Memory):
     @property
     def fetch_is_stale(self) -> bool:
         """Whether somebody else than the hart has changed the word that was fetched last."""
-        return self._word(self.read_port1.addr_i.read()) != self._seen
+        return self._word(self.read_port1.addr_i.read()) != self.seen
 
     # -- once per cycle ----------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class BusMemory(Memory):
             if bus.ram_at(address, size) is None:
                 return
         self.stored = True
-        self._seen = self._word(self.read_port1.addr_i.read())
+        self.seen = self._word(self.read_port1.addr_i.read())
 
     def _tick(self) -> None:
         """What the answer of this cycle drove ends with it; stores have happened."""
