@@ -1,5 +1,6 @@
 """A command: what a valid descriptor asks for, and how far the device is with it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,11 @@ from npu_device.region import Region
 if TYPE_CHECKING:
     from npu_device.accumulators import HeldSum
     from npu_device.barriers import Epoch
+    from npu_device.descriptor_error import DescriptorError
     from npu_device.hazards import Range
-    from npu_device.kernels import Result
+    from npu_device.kernels.effect import Effect
+    from npu_device.macro.base import Macro
+    from npu_device.plan import Plan
 
 Place = tuple[Kind, int, int]
 """(kind, cluster, index + 1 within the cluster or 0 for any)."""
@@ -36,6 +40,12 @@ class Command:
     """GEMM_T: the sum stays in the accumulator and `output` is not written."""
     reads_output: bool = False
     """WHERE: elements that are not selected stay."""
+    macro: "Macro | None" = None
+    """Macro form: what it does; `inputs` and `output` are empty then."""
+    workspace: Region | None = None
+    """Macro form: scratchpad that it uses and leaves as it was."""
+    expand: "Callable[[], Plan] | None" = None
+    """Macro form: its steps; to be called when it starts, after `macro` has read the token position."""
 
     ticket: int = 0
     number: int = 0
@@ -70,7 +80,9 @@ class Command:
     unit: int = FRONTEND
     """Code of the unit that executes it."""
     ended: bool = False
-    result: "Result | None" = None
+    result: "Effect | None" = None
+    failure: "DescriptorError | None" = None
+    """Why it could not start: it ends at once, without a unit, and its ticket becomes an error."""
 
     @property
     def ready(self) -> bool:
@@ -80,13 +92,21 @@ class Command:
     def reads(self) -> tuple[Region, ...]:
         """Memory, and held sums, that it looks at when it starts. What it also writes it need not name here: a writer
         waits for everyone."""
-        regions = tuple(matrix.region for matrix in self.inputs)
+        if self.macro is not None:
+            regions = tuple(one.region for one in self.macro.operands if not one.written)
+        else:
+            regions = tuple(matrix.region for matrix in self.inputs)
         if self.descriptor.accumulate:
             regions += self.held_regions
         return regions
 
     def writes(self) -> tuple[Region, ...]:
         """Memory, and held sums, that it changes."""
+        if self.macro is not None:
+            used = () if self.workspace is None else (self.workspace,)
+            if self.holds:
+                return self.held_regions + used
+            return tuple(one.region for one in self.macro.operands if one.written) + used
         if self.output is None:
             return ()
         return self.held_regions if self.holds else (self.output.region,)

@@ -1,7 +1,10 @@
 """From a descriptor to a command, or to the reason why not (specification 20, "Descriptor" and "Errors")."""
 
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, EXTENDED_WORDS, Descriptor
+from functools import partial
+
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, Descriptor
 from npu_device.abi.errors import NpuDeviceError, TicketError
+from npu_device.abi.extended import Extended
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
 from npu_device.accumulators import Accumulators
@@ -9,17 +12,21 @@ from npu_device.command import Command
 from npu_device.config import NpuConfig
 from npu_device.descriptor_error import DescriptorError
 from npu_device.events import Kind
+from npu_device.macro import MACROS
+from npu_device.macro.base import SLOT_ALIGNMENT, Operand, Setting, Site
 from npu_device.memory import Memory
 from npu_device.operands import ELEMENT_BYTES, INTEGERS, Matrix
 from npu_device.operations import OPERATIONS, Operands, Operation, holds
+from npu_device.plan import Plan, buffers
+from npu_device.region import Region
 from npu_device.scheduler import unit_counts
+from npu_device.sequencer import Bus
 
 _OPCODES = {int(opcode): opcode for opcode in Opcode}
 _FUNCTION_VALUES = {opcode: frozenset(int(member) for member in kind) for opcode, kind in FUNCTIONS.items()}
 _NO_FUNCTION = frozenset((0,))
 _LAST_TYPE = max(DataType)
 _MASK_BITS = 8
-_EXT_RESERVED = next(word for word in EXTENDED_WORDS if word.name == "ext_reserved")
 
 
 class Decoder:
@@ -43,6 +50,11 @@ class Decoder:
         self._banks_of = [_banks(mask, config.spm.banks) for mask in range(1 << _MASK_BITS)]
         self._units = unit_counts(config)
         self._te = config.te
+        self._setting = Setting(
+            Bus(config.dma.alignment, config.dma.bus_width_bytes),
+            partial(buffers, "full"),
+            "im2col",
+        )
         self.reset()
 
     def reset(self) -> None:
@@ -62,7 +74,7 @@ class Decoder:
         operation = OPERATIONS[opcode]
         self._header(d, opcode, operation)
         if d.extended:
-            self._extended(d, opcode, operation)
+            return self._macro(d, opcode, operation, prio, stream)
         if operation.operands is None:
             raise DescriptorError(TicketError.UNSUPPORTED, f"{opcode.name} in tile form")
         operands = operation.operands(d)
@@ -104,20 +116,78 @@ class Decoder:
         if last > _LAST_TYPE:
             raise DescriptorError(TicketError.DATA_TYPE, f"type {last} does not exist")
 
-    def _extended(self, d: Descriptor, opcode: Opcode, operation: Operation) -> None:
-        """The macro form: its block is checked as far as all operations share it, then it is not executed."""
+    # -- macro form --------------------------------------------------------------------------------------------
+
+    def _macro(self, d: Descriptor, opcode: Opcode, operation: Operation, prio: int, stream: int) -> Command:
+        block = self._block(d, opcode, operation)
+        site = Site(self._spm[d.cluster], self._spm_size, self._te.acc_bytes)
+        workspace = self._workspace(d, block)
+        macro = MACROS[opcode](d, block, site)
+        for operand in macro.operands:
+            self._check_macro(d, operand, workspace)
+        command = Command(
+            d, opcode, operation.kind, d.stream or stream, d.prio or prio, affinity=d.affinity, macro=macro,
+            workspace=workspace,
+        )  # fmt: skip
+        command.expand = partial(_expand, command, self._setting)
+        if macro.held_shape is not None and (d.accumulate or d.function):
+            command.holds = holds(d)
+            self._accumulators[d.cluster].plan(command, macro.held_shape, d.type_in0 in INTEGERS, command.holds)
+        return command
+
+    def _block(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Extended:
         if not operation.macro:
             raise DescriptorError(TicketError.RESERVED, f"{opcode.name} has no macro form")
         if d.param1 % DESCRIPTOR_SIZE or self._in_spm(d.param1, EXTENDED_SIZE):
             raise DescriptorError(
                 TicketError.EXTENDED_BLOCK, f"{d.param1:#x} must be a multiple of {DESCRIPTOR_SIZE} in DRAM"
             )
-        block = self._memory.read(d.param1, EXTENDED_SIZE)
-        if block is None:
+        data = self._memory.read(d.param1, EXTENDED_SIZE)
+        if data is None:
             raise DescriptorError(TicketError.EXTENDED_BLOCK, f"no memory at {d.param1:#x}")
-        if any(block[_EXT_RESERVED.offset : _EXT_RESERVED.offset + _EXT_RESERVED.size]):
+        block = Extended.unpack(data)
+        if block.ext_reserved:
             raise DescriptorError(TicketError.RESERVED, f"extended block at {d.param1:#x}: word 84 must be 0")
-        raise DescriptorError(TicketError.UNSUPPORTED, f"{opcode.name} in macro form")
+        if block.leftover(opcode):
+            raise DescriptorError(
+                TicketError.RESERVED,
+                f"extended block at {d.param1:#x}: bytes that {opcode.name} does not use must be 0",
+            )
+        return block
+
+    def _workspace(self, d: Descriptor, block: Extended) -> Region | None:
+        size = block.workspace_bytes
+        if not size:
+            return None
+        base, at = self._spm[d.cluster], block.workspace
+        if at % SLOT_ALIGNMENT:
+            raise DescriptorError(TicketError.MISALIGNED, f"workspace {at:#x}: must be a multiple of {SLOT_ALIGNMENT}")
+        if at < base or at + size > base + self._spm_size:
+            raise DescriptorError(
+                TicketError.WORKSPACE, f"{at:#x}..{at + size:#x} is not in the scratchpad of cluster {d.cluster}"
+            )
+        self._check_banks(d, "workspace", at, at + size)
+        return Region(at, 1, size, size)
+
+    def _check_macro(self, d: Descriptor, operand: Operand, workspace: Region | None) -> None:
+        """Operands may be in DRAM or in the cluster's own scratchpad, outside the workspace."""
+        name, region = operand.name, operand.region
+        address, end = region.address, region.end
+        if address % operand.element or region.stride % operand.element:
+            raise DescriptorError(TicketError.MISALIGNED, f"{name} {address:#x} in rows of {region.stride:#x}")
+        if not self._memory.holds(address, end - address):
+            raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x}..{end:#x}")
+        base = self._spm[d.cluster]
+        if base <= address and end <= base + self._spm_size:
+            self._check_banks(d, name, address, end)
+            if workspace is not None and address < workspace.end and workspace.address < end:
+                raise DescriptorError(TicketError.WORKSPACE, f"{name} {address:#x}..{end:#x} lies in the workspace")
+        elif self._in_spm(address, end - address):
+            raise DescriptorError(
+                TicketError.ADDRESS, f"{name} {address:#x} is in the scratchpad of another cluster than {d.cluster}"
+            )
+
+    # -- places ------------------------------------------------------------------------------------------------
 
     def _in_spm(self, address: int, size: int) -> bool:
         for base in self._spm:  # noqa: SIM110 - called for each operand, a generator would double its cost
@@ -143,13 +213,7 @@ class Decoder:
         if base <= address and end <= base + self._spm_size:
             if in_dram:
                 raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x} must be in DRAM")
-            if d.bank_mask:
-                first, last = (address - base) // self._bank_bytes, (end - 1 - base) // self._bank_bytes
-                if any(not self._banks_of[d.bank_mask] >> bank & 1 for bank in range(first, last + 1)):
-                    raise DescriptorError(
-                        TicketError.OPERAND_OUTSIDE_BANKS,
-                        f"{name} is in banks {first}..{last}, mask {d.bank_mask:#04x}",
-                    )
+            self._check_banks(d, name, address, end)
             return
         if not in_dram and region.payload > self._spm_size:
             raise DescriptorError(
@@ -161,6 +225,22 @@ class Decoder:
             raise DescriptorError(TicketError.OPERAND_NOT_IN_SPM, f"{name} {address:#x} of cluster {d.cluster}")
         if self._in_spm(address, end - address):
             raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x} must be in DRAM")
+
+    def _check_banks(self, d: Descriptor, name: str, address: int, end: int) -> None:
+        """Bytes of the cluster's scratchpad lie in the banks of the mask."""
+        if not d.bank_mask:
+            return
+        base = self._spm[d.cluster]
+        first, last = (address - base) // self._bank_bytes, (end - 1 - base) // self._bank_bytes
+        if any(not self._banks_of[d.bank_mask] >> bank & 1 for bank in range(first, last + 1)):
+            raise DescriptorError(
+                TicketError.OPERAND_OUTSIDE_BANKS, f"{name} is in banks {first}..{last}, mask {d.bank_mask:#04x}"
+            )
+
+
+def _expand(command: Command, setting: Setting) -> Plan:
+    assert command.macro is not None
+    return command.macro.plan(setting)
 
 
 def _banks(mask: int, banks: int) -> int:

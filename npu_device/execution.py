@@ -9,6 +9,7 @@ from npu_device.barriers import STREAMS, Barriers
 from npu_device.command import Command
 from npu_device.completion import Completion
 from npu_device.config import NpuConfig
+from npu_device.descriptor_error import DescriptorError
 from npu_device.engines import AnalyticEngines, Engines
 from npu_device.events import FRONTEND, Cause, EventStream, What
 from npu_device.hazards import Hazards
@@ -34,8 +35,11 @@ class Execution:
         queue: CommandQueue,
         tickets: Tickets,
         completion: Completion,
+        values: bool = True,
     ) -> None:
+        """`values`: whether results are computed; without them all memory but status words stays as it is."""
         self.enabled = False
+        self._values = values
         self.barriers = Barriers(config.clusters, events)
         self._events = events
         self._queue = queue
@@ -133,27 +137,39 @@ class Execution:
                 return
             index, unit = choice
             command = self._queue.leave(cycle, index)
+            if unit is not None and not self._sample(command):
+                unit = None
             self._scheduler.start(command, unit)
             self._tickets.start(command.ticket)
             if unit is None:
                 self._ended(cycle, command)
                 continue
             command.unit = unit
-            command.result = compute(command, self._results.read)
             self._engines.begin(cycle, command)
+
+    def _sample(self, command: Command) -> bool:
+        """Take the inputs, at the start: False when they do not allow the command to run."""
+        try:
+            if command.macro is not None:
+                command.macro = command.macro.start(self._results.read)
+            if self._values:
+                command.result = compute(command, self._results.read)
+        except DescriptorError as failure:
+            command.failure = failure
+        return command.failure is None
 
     # -- end and retirement ------------------------------------------------------------------------------------
 
     def _ended(self, cycle: int, command: Command) -> None:
         command.ended = True
-        if command.kind is not None:
+        if command.kind is not None and command.failure is None:
             self._units.release(command.unit)
             self._start.request(cycle)
-        result, output = command.result, command.output
-        if result is not None and output is not None and result.data is not None:
-            self._results.park(command.number, output.region, result.data)
-        if result is not None and result.held is not None:
-            _held(command).value = result.held
+        result = command.result
+        if result is not None:
+            self._results.park(command.number, result.writes)
+            if result.held is not None:
+                _held(command).value = result.held
         command.result = None
         self._free_hazards(cycle, self._hazards.ended(command))
         stream = self._streams[command.stream]
@@ -165,8 +181,12 @@ class Execution:
 
     def _retire(self, cycle: int, command: Command) -> None:
         self._results.publish(command.number)
-        d = command.descriptor
-        self._completion.done(cycle, command.ticket, command.unit, command.status_address, bool(d.irq))
+        failure = command.failure
+        if failure is None:
+            irq = bool(command.descriptor.irq)
+            self._completion.done(cycle, command.ticket, command.unit, command.status_address, irq)
+        else:
+            self._completion.error(cycle, command.ticket, failure.code, failure.reason, command.status_address)
         self._free_hazards(cycle, self._hazards.retired(command))
         self._free_gates(cycle, self.barriers.completed(cycle, command))
 

@@ -15,20 +15,19 @@ class Results:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._parked: dict[int, tuple[Region, Bytes]] = {}
+        self._parked: dict[int, tuple[tuple[Region, Bytes], ...]] = {}
 
-    def park(self, number: int, region: Region, data: Bytes) -> None:
-        self._parked[number] = (region, data)
+    def park(self, number: int, writes: tuple[tuple[Region, Bytes], ...]) -> None:
+        self._parked[number] = writes
 
     def publish(self, number: int) -> None:
-        """The command retires: its output, if it has one here, goes to memory."""
-        parked = self._parked.pop(number, None)
-        if parked is not None:
-            self._memory.write(*parked)
+        """The command retires: its outputs, if it has some here, go to memory."""
+        for region, data in self._parked.pop(number, ()):
+            self._memory.write(region, data)
 
     def read(self, region: Region) -> Bytes:
         """Rows of a region as a later command sees them; a view of memory when nothing there is parked."""
-        parked = [one for one in self._parked.values() if conflict(region, one[0])]
+        parked = [one for writes in self._parked.values() for one in writes if conflict(region, one[0])]
         if not parked:
             return self._memory.rows(region)
         size = region.end - region.address

@@ -5,10 +5,13 @@ All results are integers. Durations are NPU cycles; `Timing` turns them into cor
 
 from fractions import Fraction
 
+import numpy as np
+
 from npu_device.abi.opcodes import BITS, Norm, Opcode
 from npu_device.command import Command
 from npu_device.config import NpuConfig
 from npu_device.events import Kind
+from npu_device.plan import Piece, Plan, Transfer
 from npu_device.region import Region
 
 SPEED = {2: Fraction(4), 4: Fraction(2), 8: Fraction(1), 16: Fraction(1, 2), 32: Fraction(1, 4)}
@@ -103,7 +106,22 @@ class Timing:
     def duration(self, command: Command, traffic: tuple[int, int]) -> int:
         """Core cycles, at least 1, from start to end on a unit; `traffic` as `dram_traffic` gives it."""
         assert command.kind is not None
+        if command.expand is not None:
+            return max(1, self.core_cycles(self._serial(command.expand())))
         return max(1, self.core_cycles(self._rules[command.kind](command, traffic)))
+
+    def _serial(self, plan: Plan) -> int:
+        """All steps of a plan one after the other."""
+        counts = np.bincount(plan.piece, minlength=len(plan.pieces)).tolist()
+        return sum(count * self._step(piece) for count, piece in zip(counts, plan.pieces, strict=True))
+
+    def _step(self, piece: Piece) -> int:
+        if isinstance(piece, Transfer):
+            return dma_cycles(piece.aligned, piece.bursts, self.dma_rate, self._dma_latency)
+        if piece.kind is Kind.TE:
+            rate = self._gemm_rate[piece.bits_w, piece.bits_a]
+            return compute_cycles(piece.m * piece.n * piece.k, rate, self._config.te.fill)
+        return compute_cycles(piece.operations, self._vector_rate[piece.bits_a], self._config.ve.latency)
 
     def _dma(self, command: Command, traffic: tuple[int, int]) -> int:
         return dma_cycles(*traffic, self.dma_rate, self._dma_latency)

@@ -1,21 +1,13 @@
 """What each command computes: numpy on the bytes of its operands, the same at every level of timing."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
-from numpy.typing import NDArray
-
 from npu_device.abi.opcodes import Opcode
 from npu_device.command import Command
 from npu_device.kernels import elements, gemm, rows
+from npu_device.kernels.effect import Effect, Read
 from npu_device.kernels.eltwise import eltwise
 from npu_device.kernels.parameters import as_float, as_signed
-from npu_device.memory import Bytes
 from npu_device.operands import Matrix
 from npu_device.operations import REQUANTIZED
-from npu_device.region import Region
-
-Read = Callable[[Region], Bytes]
 
 _MOVES = frozenset((Opcode.LOAD, Opcode.STORE, Opcode.COPY))
 _VECTOR = {
@@ -28,35 +20,33 @@ _VECTOR = {
 """`f(descriptor, operands, type of the result, previous output or None)`: the values of the result."""
 
 
-class Result(NamedTuple):
-    """The effect of a command, to be made visible when it completes."""
+def compute(command: Command, read: Read) -> Effect:
+    """Sample the operands through `read(region)` and compute; nothing of the result shares their memory.
 
-    data: Bytes | None = None
-    """Bytes of its output."""
-    held: NDArray[Any] | None = None
-    """The sum that stays in the accumulator."""
-
-
-def compute(command: Command, read: Read) -> Result:
-    """Sample the operands through `read(region)` and compute; nothing of the result shares their memory."""
+    DescriptorError where a macro command's data do not allow it.
+    """
+    if command.macro is not None:
+        return command.macro.compute(
+            read, command.held.value if command.held and command.descriptor.accumulate else None
+        )
     output = command.output
     if output is None:
-        return Result()
+        return Effect()
     if command.opcode in _MOVES:
-        return Result(read(command.inputs[0].region).copy())
+        return Effect(((output.region, read(command.inputs[0].region).copy()),))
     operands = [_values(matrix, read) for matrix in command.inputs]
     if command.opcode is Opcode.GEMM_T:
         return _gemm(command, operands, output)
     previous = _values(output, read) if command.reads_output else None
     values = _VECTOR[command.opcode](command.descriptor, operands, output.kind, previous)
-    return Result(elements.encode(values, output.kind))
+    return Effect(((output.region, elements.encode(values, output.kind)),))
 
 
 def _values(matrix: Matrix, read: Read) -> elements.Values:
     return elements.decode(read(matrix.region), matrix.kind, matrix.rows, matrix.columns)
 
 
-def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> Result:
+def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> Effect:
     d = command.descriptor
     in0, in1 = operands
     total = gemm.product(in0, in1.T if d.in1_nk else in1)
@@ -64,9 +54,9 @@ def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> 
         assert command.held is not None and command.held.value is not None
         total = gemm.add(command.held.value, total)
     if command.holds:
-        return Result(held=total)
+        return Effect(held=total)
     if output.kind in REQUANTIZED:
         total = gemm.requantize(total, as_float(d.param0), as_signed(d.param1), output.kind)
     elif total.dtype.kind == "f":
         total = elements.to_float(total, output.kind)
-    return Result(elements.encode(total, output.kind))
+    return Effect(((output.region, elements.encode(total, output.kind)),))

@@ -7,13 +7,13 @@ from npu_device.kernels.elements import Values, saturate, to_float, wrap
 
 
 def product(in0: Values, in1: Values) -> Values:
-    """in0 (M x K) times in1 (K x N): int32 for integers, exact and wrapping; fp32 for floats.
+    """in0 (M x K) times in1 (K x N): int32 where both are integers, exact and wrapping; else fp32.
 
     Both go through float64 BLAS: exact for integers, whose sums stay below 2^53 for every tile that fits the
     scratchpad; for floats the sum of a tile is rounded once, to fp32.
     """
     total = in0.astype(np.float64) @ in1.astype(np.float64)
-    if in0.dtype.kind in "iu":
+    if in0.dtype.kind in "iu" and in1.dtype.kind in "iu":
         return wrap(total.astype(np.int64), DataType.INT32)
     return to_float(total, DataType.FP32)
 
@@ -28,3 +28,24 @@ def requantize(total: Values, multiplier: np.float32, zero_point: int, kind: Dat
     """rint_half_even(float64(sum) * float64(multiplier) + zero point), clipped."""
     with np.errstate(over="ignore", invalid="ignore"):
         return saturate(np.rint(total.astype(np.float64) * np.float64(multiplier) + zero_point), kind)
+
+
+def tiled(in0: Values, in1: Values, tile_k: int, held: Values | None = None) -> Values:
+    """A product whose depth is cut into tiles: their sums are added in k order to `held`, or to nothing.
+
+    The last two axes are M x K and K x N; axes before them are independent products. Integers need no tiles, their sum
+    is exact and wraps.
+    """
+    depth = in0.shape[-1]
+    if in0.dtype.kind in "iu":
+        tile_k = depth
+    for start in range(0, depth, tile_k):
+        tile = product(in0[..., start : start + tile_k], in1[..., start : start + tile_k, :])
+        held = tile if held is None else add(held, tile)
+    assert held is not None
+    return held
+
+
+def shifted(values: Values, zero_point: int) -> Values:
+    """Elements less their zero point; integers as int64 where that matters."""
+    return values.astype(np.int64) - zero_point if zero_point else values

@@ -118,7 +118,7 @@ def test_parked_results_are_read_as_if_they_were_in_memory(writes: list[Region],
     for number, region in enumerate(writes):
         if not any(conflict(region, other) for other in taken):
             taken.append(region)
-            results.park(number, region, random.integers(0, 256, region.payload, np.uint8))
+            results.park(number, ((region, random.integers(0, 256, region.payload, np.uint8)),))
     before = data.copy()
     seen = results.read(look).copy()
     assert np.array_equal(before, data)

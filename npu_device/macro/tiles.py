@@ -1,0 +1,115 @@
+"""How the tiles of a nest see one operand: as a move into a buffer, or in place."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.opcodes import BITS, Opcode
+from npu_device.operands import Matrix
+from npu_device.plan import NONE, Column, Compute, Role
+from npu_device.region import Region, make_region
+from npu_device.sequencer import Slots, Stream, Work
+
+NOWHERE = -1
+
+
+def classes(*columns: Column) -> tuple[NDArray[np.int64], Column]:
+    """(distinct rows, index of each row among them) of columns side by side."""
+    combined = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        distinct, index = np.unique(column, return_inverse=True)
+        combined = combined * len(distinct) + index
+        _, combined = np.unique(combined, return_inverse=True)
+    _, first, index = np.unique(combined, return_index=True, return_inverse=True)
+    return np.stack([column[first] for column in columns], axis=1), index.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """The part of a matrix that each tile of a nest uses. Columns have one row per tile."""
+
+    matrix: Matrix
+    slots: Slots | None
+    """None: the matrix is in the scratchpad, and tiles use it there."""
+    row: Column
+    rows: Column
+    column: Column
+    columns: Column
+    moves: Column
+    """Tiles at which it moves; tiles between use what moved last (reads) or write nothing (writes)."""
+
+    @property
+    def _stride(self) -> int:
+        region = self.matrix.region
+        return region.row_bytes // self.matrix.rows if region.rows == 1 else region.stride
+
+    def _address(self) -> Column:
+        bits = BITS[self.matrix.kind]
+        return self.matrix.region.address + self.row * self._stride + self.column * bits // 8
+
+    def _row_bytes(self) -> Column:
+        return (self.columns * BITS[self.matrix.kind] + 7) // 8
+
+    def stream(self, role: Role, opcode: Opcode, write: bool = False, late: bool = False) -> tuple[Stream, ...]:
+        """The moves; none for a matrix in the scratchpad."""
+        if self.slots is None:
+            return ()
+        at = self.moves
+        return (
+            Stream(
+                role, int(opcode), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
+                self._stride, write, late,
+            ),
+        )  # fmt: skip
+
+    def places(self, only: NDArray[np.bool_] | None = None) -> tuple[Column, Column, Column]:
+        """(address, rows, bytes of a row) in the scratchpad at each tile; NOWHERE where `only` is False."""
+        if self.slots is None:
+            where = (self._address(), self.rows, self._row_bytes())
+        else:
+            move = np.searchsorted(self.moves, np.arange(len(self.row)), side="left" if only is not None else "right")
+            if only is None:
+                move -= 1
+            latest = self.moves[np.minimum(move, len(self.moves) - 1)]
+            address = self.slots.address + move % self.slots.copies * self.slots.size
+            size = (self.rows * self._row_bytes())[latest]
+            where = (address, np.ones_like(size), size)
+        if only is None:
+            return where
+        address, rows, size = (np.where(only, column, NOWHERE) for column in where)
+        return address, rows, size
+
+    def region(self, address: int, rows: int, row_bytes: int) -> tuple[Region, ...]:
+        """The region of a place."""
+        if address == NOWHERE:
+            return ()
+        return (make_region(address, rows, row_bytes, 0 if self.slots else self._stride),)
+
+
+Shape = Callable[..., Compute]
+
+
+def work(
+    make: Callable[[list[int], tuple[Region, ...], tuple[Region, ...]], Compute],
+    shape: Sequence[Column],
+    reads: Sequence[Tiles],
+    writes: Sequence[tuple[Tiles, NDArray[np.bool_]]] = (),
+    only: NDArray[np.bool_] | None = None,
+) -> Work:
+    """The computations of a nest: `make(shape, reads, writes)` for each distinct combination.
+
+    `only`: tiles that compute; None: all. A result appears where the second of a pair in `writes` is True.
+    """
+    places = [tiles.places() for tiles in reads] + [tiles.places(mask) for tiles, mask in writes]
+    operands = [*reads, *(tiles for tiles, _ in writes)]
+    distinct, index = classes(*shape, *(column for place in places for column in place))
+    pieces = []
+    for row in distinct.tolist():
+        at = len(shape)
+        regions = [tiles.region(*row[at + 3 * i : at + 3 * i + 3]) for i, tiles in enumerate(operands)]
+        inputs = tuple(one for group in regions[: len(reads)] for one in group)
+        results = tuple(one for group in regions[len(reads) :] for one in group)
+        pieces.append(make(row[:at], inputs, results))
+    return Work(pieces, index if only is None else np.where(only, index, NONE))
