@@ -13,7 +13,7 @@ from npu_device.config import NpuConfig
 from npu_device.device import NpuDevice
 from npu_device.events import EventStream
 from npu_device.memory import Memory
-from pyv_ext import elf
+from pyv_ext import elf, semihosting
 from pyv_ext.bus import Bus
 from pyv_ext.clock import NEVER, Clock
 from pyv_ext.devices.bootrom import INFO_OFFSET, boot_rom
@@ -177,6 +177,7 @@ class Platform:
             fromhost = program.symbols.get("fromhost")
             tohost = program.symbols["tohost"].address
             Htif(self.bus, tohost, fromhost.address if fromhost else None, self.console, self._exit)
+        semihosting.attach(program, self.engine, self.bus, self._exit)
         self.latency = LatencyProbe(self, program)
         self._machine = Machine(self)
 
