@@ -34,7 +34,7 @@ def engine(request: pytest.FixtureRequest) -> MakesEngine:
 
 
 class Seen:
-    """(mnemonic, first cycle, cycle of the next) of what retired, (cause, first cycle, cycle of the handler) of traps."""
+    """Of what retired (mnemonic, first cycle, cycle of the next); of traps (cause, first cycle, that of the handler)."""
 
     def __init__(self) -> None:
         self.retired: list[tuple[str, int, int]] = []
@@ -59,7 +59,8 @@ def start(engine: MakesEngine) -> Start:
         program: str, until: int, *events: Event, handler: str = "spin:; jal x0,spin", trace: bool = True
     ) -> World:
         isa = Isa(ISA, custom_instructions([]))
-        memory = {RAM: assemble(isa, program), HANDLER: assemble(isa, handler, HANDLER)}
+        nops = NOP.to_bytes(4, "little") * 8
+        memory = {RAM: assemble(isa, program) + nops, HANDLER: assemble(isa, handler, HANDLER) + nops}
         registers = {5: DATA, 6: GREMLIN, 7: RAM, 31: MTI | MEI}
         world, seen = side("world", engine, Image(memory, registers, events)), Seen()
         if trace:
