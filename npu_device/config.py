@@ -10,6 +10,8 @@ from typing import Any
 PLAN = "plan, section 9"
 CHOSEN = "chosen by us"
 SPEC_20 = "specification 20"
+SPEC_40 = "specification 40"
+UNLIMITED = "none: no limit"
 
 
 def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rule: Any) -> Any:
@@ -41,10 +43,19 @@ class FrontEndConfig:
 @dataclass(frozen=True)
 class TeConfig:
     count: int = _key(2, "tensor engines of a cluster", "engines", PLAN, min=1, max=4)
+    kind: str = _key("roofline", "timing rule of the engine", source=SPEC_40,
+                     choices=("roofline", "systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe"))  # fmt: skip
+    form: str = _key("v3", "closed form of the systolic kinds: SCALE-Sim v3's, or its paper's",
+                     source="specification 45, F1-F3", choices=("v3", "paper"))  # fmt: skip
     rows: int = _key(64, "rows of the array", "processing elements", min=1)
     columns: int = _key(64, "columns of the array", "processing elements", min=1)
     fill: int = _key(0, "fill and drain cycles of one command (roofline)", "NPU cycles", min=0)
+    speed: str = _key("by_bits", "whether narrow elements run faster (roofline): f_w and f_a, or all as 8 bits",
+                      source="specification 55, R9", choices=("by_bits", "flat"))  # fmt: skip
+    conv_lowering: str = _key("im2col", "how CONV2D_T becomes matrix products: one, or one per kernel position",
+                              source=SPEC_40, choices=("im2col", "kernel_position"))  # fmt: skip
     acc_bytes: int = _key(131072, "accumulator of one engine", "bytes", min=0)
+    ideal: bool = _key(False, "computation takes no time, for studies of transfers")
 
 
 @dataclass(frozen=True)
@@ -52,34 +63,50 @@ class VeConfig:
     count: int = _key(4, "vector engines of a cluster", "engines", PLAN, min=1, max=4)
     lanes: int = _key(64, "elements of 8 bits per cycle", "lanes", min=1)
     latency: int = _key(16, "start-up of one command", "NPU cycles", min=0)
+    speed: str = _key("by_bits", "whether wide elements run slower: f_a, or all as 8 bits",
+                      source="specification 55, R9", choices=("by_bits", "flat"))  # fmt: skip
+    ideal: bool = _key(False, "computation takes no time, for studies of transfers")
 
 
 @dataclass(frozen=True)
 class SpmConfig:
     size: int = _key(2 << 20, "scratchpad of a cluster", "bytes", PLAN, min=4096, max=64 << 20)
     banks: int = _key(8, "banks of a cluster", "banks", PLAN, min=1, max=64)
+    port: int | None = _key(64, f"what a port of a bank moves; {UNLIMITED}", "bytes per core cycle", min=1)
+    ports: str = _key("1rw", "ports of a bank: one for both, or one to read and one to write", choices=("1rw", "1r1w"))
+    interleave: str = _key("block", "consecutive addresses: a bank at a time, or the next bank every 64 bytes",
+                           choices=("block", "64B"))  # fmt: skip
 
 
 @dataclass(frozen=True)
 class DmaConfig:
     channels: int = _key(2, "channels of a cluster", "channels", PLAN, min=1, max=4)
-    bytes_per_cycle: int = _key(128, "rate of one channel", "bytes per NPU cycle", min=1)
+    bytes_per_cycle: int | None = _key(128, f"rate of one channel; {UNLIMITED}", "bytes per NPU cycle", min=1)
     bus_width_bytes: int = _key(128, "one burst", "bytes", min=1, power_of_two=True)
     alignment: int = _key(64, "DRAM accesses are widened to this", "bytes", "specification 55, R5", min=1,
                           power_of_two=True)  # fmt: skip
+    buffering: str = _key("full", "buffers of a macro command: two for operands and results, one for operands, none",
+                          source=SPEC_40, choices=("full", "out", "none"))  # fmt: skip
+    order: str = _key("fifo", "which transfer a channel takes next", source=SPEC_40, choices=("fifo",))
+    direction: str = _key("shared", "transfers of macro commands: any channel, or channel 0 reads and 1 writes",
+                          choices=("shared", "split"))  # fmt: skip
 
 
 @dataclass(frozen=True)
 class DramConfig:
     size: int = _key(128 << 20, "DRAM", "bytes", SPEC_20, min=4096)
     latency: int = _key(120, "of one transfer", "NPU cycles", min=0)
-    bytes_per_second: int = _key(102_400_000_000, "bandwidth", "bytes per second", PLAN, min=1)
+    bytes_per_second: int | None = _key(102_400_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", PLAN, min=1)
+    row_model: str = _key("none", "whether opening a row costs time", source=SPEC_40, choices=("none", "open"))
+    row_bytes: int = _key(2048, "row of a DRAM bank", "bytes", SPEC_40, min=64, power_of_two=True)
+    row_banks: int = _key(16, "banks of the DRAM, rows in turn", "banks", SPEC_40, min=1, max=64)
+    row_cycles: int = _key(36, "of a transfer whose first row is closed", "NPU cycles", SPEC_40, min=0)
 
 
 @dataclass(frozen=True)
 class NocConfig:
     latency: int = _key(8, "of one transfer", "NPU cycles", min=0)
-    bytes_per_second: int = _key(256_000_000_000, "bandwidth", "bytes per second", PLAN, min=1)
+    bytes_per_second: int | None = _key(256_000_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", PLAN, min=1)
 
 
 @dataclass(frozen=True)

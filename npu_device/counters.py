@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from npu_device.abi.opcodes import Opcode
+import numpy as np
+
 from npu_device.config import NpuConfig
-from npu_device.events import FRONTEND, SUBMISSION_REFUSALS, Cause, Kind, What, unit_code
+from npu_device.events import SUBMISSION_REFUSALS, WRITES, Batch, Cause, Kind, What, unit_code
 from npu_device.scheduler import unit_counts
+
+_BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
+_ENDS = (What.DMA_END, What.TE_END, What.VE_END)
 
 
 class Counters:
@@ -19,32 +23,37 @@ class Counters:
         self.errors = 0
         self.rejected = 0
         self.bad_accesses = 0
-        self.depth = 0
-        """Accepted and not started."""
         self.depth_max = 0
         self.barrier_wait = 0
         self.dram_bytes_read = 0
-        """Aligned bytes of LOAD; fetches of descriptors are not among them."""
+        """Aligned bytes of transfers; fetches of descriptors are not among them."""
         self.dram_bytes_written = 0
-        self.bank_conflict_stall = 0
-        """Stays 0, as the busy cycles of banks do: L1 has no model of banks."""
         self.cycle = 0
         """Of the latest event."""
         counts = {kind: count * config.clusters for kind, count in unit_counts(config).items()}
         counts[Kind.BANK] = config.spm.banks * config.clusters
         self._units = {kind: [unit_code(kind, index) for index in range(count)] for kind, count in counts.items()}
         self._busy = {unit: 0 for units in self._units.values() for unit in units}
+        self._conflicts = dict.fromkeys(self._units[Kind.BANK], 0)
+        self._waiting: set[int] = set()
+        """Tickets of commands that were accepted and have not started."""
         self._running: dict[int, tuple[int, int, int]] = {}
-        """Unit -> (ticket, cycle of its start, opcode)."""
+        """Unit -> (ticket, cycle of its start, aux)."""
         self._counts: dict[int, Callable[[int, int, int, int, int], None]] = {
             What.ACCEPT: self._accept,
             What.REJECT: self._reject,
             What.STALL: self._stall,
             What.DONE: self._complete,
             What.ERROR: self._error,
-            **dict.fromkeys((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN), self._begin),
-            **dict.fromkeys((What.DMA_END, What.TE_END, What.VE_END), self._end),
+            What.BANK_BUSY: self._bank_busy,
+            **dict.fromkeys(_BEGINS, self._begin),
+            **dict.fromkeys(_ENDS, self._end),
         }
+
+    @property
+    def depth(self) -> int:
+        """Commands accepted and not started."""
+        return len(self._waiting)
 
     @property
     def submitted(self) -> int:
@@ -54,6 +63,11 @@ class Counters:
     def noc_bytes(self) -> int:
         """Every DRAM transfer crosses the NoC."""
         return self.dram_bytes_read + self.dram_bytes_written
+
+    @property
+    def bank_conflict_stall(self) -> int:
+        """Cycles by which steps were lengthened because they met others on a bank."""
+        return sum(self._conflicts.values())
 
     def units(self, kind: Kind) -> list[int]:
         """Codes of the units of a kind, of all clusters."""
@@ -79,7 +93,7 @@ class Counters:
             "ve_busy": self._all_busy(Kind.VE),
             "dma_busy": self._all_busy(Kind.DMA),
             "bank_busy": self._all_busy(Kind.BANK),
-            "bank_conflict_stall": [0] * len(self._units[Kind.BANK]),
+            "bank_conflict_stall": list(self._conflicts.values()),
             "barrier_wait": self.barrier_wait,
         }
 
@@ -93,13 +107,42 @@ class Counters:
         if count is not None:
             count(cycle, unit, ticket, size, aux)
 
+    def observe_batch(self, records: Batch) -> None:
+        """Events of engines and banks, as the event loop gives them in long runs; the same as one after the other."""
+        steps = np.isin(records["what"], _STEPS)
+        for record in records[~steps].tolist():
+            cycle, unit, what, ticket, _, size, aux = record
+            self.observe(cycle, unit, what, ticket, size, aux)
+        records = records[steps]
+        for unit in np.unique(records["unit"]).tolist():
+            self._steps_of(unit, records[records["unit"] == unit])
+        if len(records):
+            self.cycle = max(self.cycle, int(records["cycle"][-1]))
+
+    def _steps_of(self, unit: int, mine: Batch) -> None:
+        """Steps of one unit: a begin, an end, a begin, ..."""
+        if mine["what"][0] in _ENDS:
+            self._end(*(int(mine[name][0]) for name in ("cycle", "unit", "ticket", "bytes", "aux")))
+            mine = mine[1:]
+        begins, ends = mine[0::2], mine[1::2]
+        for ticket in np.unique(begins["ticket"]).tolist():
+            self._waiting.discard(ticket)
+        whole = begins[: len(ends)]
+        self._busy[unit] += int(ends["cycle"].sum()) - int(whole["cycle"].sum())
+        written = whole["aux"] & WRITES != 0
+        self.dram_bytes_written += int(ends["aux"][written].sum())
+        self.dram_bytes_read += int(ends["aux"][~written].sum())
+        if len(begins) > len(ends):
+            last = begins[-1]
+            self._running[unit] = (int(last["ticket"]), int(last["cycle"]), int(last["aux"]))
+
     # -- one method per kind of event: (cycle, unit, ticket, bytes, aux) ----------------------------------------
 
     def _accept(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         self.accepted += 1
-        self.depth += 1
-        if self.depth > self.depth_max:
-            self.depth_max = self.depth
+        self._waiting.add(ticket)
+        if len(self._waiting) > self.depth_max:
+            self.depth_max = len(self._waiting)
 
     def _reject(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         if aux in SUBMISSION_REFUSALS:
@@ -110,29 +153,35 @@ class Counters:
     def _stall(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         if aux == Cause.BARRIER:
             self.barrier_wait += size
+        elif aux == Cause.BANK_CONFLICT:
+            self._conflicts[unit] += size
 
     def _begin(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        self.depth -= 1
-        self._running[unit] = (ticket, cycle, aux & 0xFF)
+        self._waiting.discard(ticket)
+        self._running[unit] = (ticket, cycle, aux)
 
     def _end(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        _, start, opcode = self._running.pop(unit)
+        _, start, began = self._running.pop(unit)
         self._busy[unit] += cycle - start
-        if opcode == Opcode.LOAD:
-            self.dram_bytes_read += aux
-        elif opcode == Opcode.STORE:
+        if began & WRITES:
             self.dram_bytes_written += aux
+        else:
+            self.dram_bytes_read += aux
+
+    def _bank_busy(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        self._busy[unit] += size
 
     def _error(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         self.errors += 1
         self._complete(cycle, unit, ticket, size, aux)
+        for other, running in list(self._running.items()):
+            if running[0] == ticket:  # a reset has stopped it
+                del self._running[other]
+                self._busy[other] += cycle - running[1]
 
     def _complete(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         self.completed += 1
-        if unit == FRONTEND:
-            self.depth -= 1  # it never ran on a unit
-            return
-        running = self._running.get(unit)
-        if running is not None and running[0] == ticket:  # a reset has stopped it
-            del self._running[unit]
-            self._busy[unit] += cycle - running[1]
+        self._waiting.discard(ticket)  # it may have run on no unit
+
+
+_STEPS = np.array([*_BEGINS, *_ENDS], np.uint16)

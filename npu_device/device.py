@@ -4,8 +4,9 @@ from collections.abc import Collection, Sequence
 
 from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS
 from npu_device.abi.memory_map import NPU_WINDOW
-from npu_device.abi.opcodes import FullPolicy
+from npu_device.abi.opcodes import FullPolicy, TicketState
 from npu_device.abi.registers import REGISTERS
+from npu_device.command import Command
 from npu_device.completion import Completion, ErrorEntry
 from npu_device.config import NpuConfig
 from npu_device.counters import Counters
@@ -64,7 +65,7 @@ class NpuDevice:
         self._interrupts = Interrupts(self._timeline, events)
         self.ring = Ring(config.queue.size)
         self.counters = Counters(config)
-        events.listen(self.counters.observe)
+        events.listen(self.counters.observe, self.counters.observe_batch)
         capacity = config.queue.size if config.mode == "tight" else config.queue.command_size
         self._queue = CommandQueue(capacity, self._interrupts)
         self._completion = Completion(memory, self._tickets, self._interrupts, events)
@@ -104,6 +105,10 @@ class NpuDevice:
     def write(self, offset: int, size: int, value: int, now: int) -> None:
         self.registers.write(offset, value, now)
 
+    def peek(self, offset: int, size: int, now: int) -> int | None:
+        """What a debugger sees of a register, None where there is none."""
+        return self.registers.peek(offset, now) if self.registers.accepts(offset, size) else None
+
     def refused(self, offset: int, size: int, write: bool, now: int) -> None:
         """The bus has turned away an access that `accepts` did not like: count and trace it."""
         self.registers.trace(offset, Refusal.ACCESS, now)
@@ -122,6 +127,11 @@ class NpuDevice:
     def error_log(self) -> Sequence[ErrorEntry]:
         """The latest error tickets, oldest first."""
         return tuple(self._completion.log)
+
+    @property
+    def in_flight(self) -> Sequence[tuple[Command, TicketState]]:
+        """Commands that were accepted and have not retired, oldest first."""
+        return [(command, self._tickets.in_flight[command.ticket]) for command in self._execution.in_flight()]
 
     # -- CTRL --------------------------------------------------------------------------------------------------
 

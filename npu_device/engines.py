@@ -1,65 +1,101 @@
-"""The engines: what lies between the start of a command on a unit and its end.
-
-The front end and the scheduler know engines only through `Engines`; another model of time replaces this module.
-"""
+"""The engines: what lies between the start of a command on a unit and its end, on the device's timeline."""
 
 from collections.abc import Callable
-from typing import Protocol
 
-from npu_device.command import Command
-from npu_device.events import EventStream, Kind, What
-from npu_device.timeline import Phase, Timeline
+from npu_device.command import Command, Place
+from npu_device.config import NpuConfig
+from npu_device.events import EventStream, unit_code
+from npu_device.machine import Machine
+from npu_device.plan import single
+from npu_device.scheduler import unit_counts
+from npu_device.timeline import Agenda, Phase, Timeline
 from npu_device.timing import Timing
 
 Ended = Callable[[int, Command], None]
 
-BEGIN = {Kind.TE: What.TE_BEGIN, Kind.VE: What.VE_BEGIN, Kind.DMA: What.DMA_BEGIN}
-END = {Kind.TE: What.TE_END, Kind.VE: What.VE_END, Kind.DMA: What.DMA_END}
 
+class Engines:
+    """CA_HYBRID: DMA channels, DRAM, NoC, banks and engines, event by event.
 
-class Engines(Protocol):
-    """A model of time."""
+    Steps run in bulk while nothing else on the timeline is due and no command waits for a unit that is free.
+    """
+
+    def __init__(
+        self,
+        config: NpuConfig,
+        timeline: Timeline,
+        events: EventStream,
+        ended: Ended,
+        request_start: Callable[[int], None],
+    ) -> None:
+        """`ended(cycle, command)` is called in phase END; `request_start(cycle)` has `start` called in phase START."""
+        self._timing = Timing(config)
+        self.machine = Machine(config, self._timing, events)
+        self._timeline = timeline
+        self._ended = ended
+        self._request_start = request_start
+        self._counts = unit_counts(config)
+        self._running: dict[int, Command] = {}
+        """By slot of the machine."""
+        self._step = Agenda(timeline, Phase.END, self._advance)
+
+    def find(self, place: Place) -> int | None:
+        """The lowest free unit of those that `place` names: its code, or None."""
+        kind, cluster, affinity = place
+        count = self._counts[kind]
+        first = cluster * count
+        for index in [first + affinity - 1] if affinity else range(first, first + count):
+            code = unit_code(kind, index)
+            if self.machine.free(code):
+                return code
+        return None
+
+    def want(self, places: list[Place]) -> None:
+        """For these places commands wait that are ready."""
+        self.machine.want([place[:2] for place in places])
 
     def begin(self, cycle: int, command: Command) -> None:
-        """Start `command` on the free unit `command.unit`; the model reports its end later."""
+        """Start `command` on the free unit `command.unit`."""
+        plan = single(*self._timing.tile(command)) if command.expand is None else command.expand()
+        slot = self.machine.add(plan, command.number, command.ticket, command.unit, command.descriptor.cluster)
+        self._running[slot] = command
+        self.start(cycle)
+
+    def start(self, cycle: int) -> None:
+        """Steps that can start now do, before further commands."""
+        self.machine.start(cycle)
+        self._schedule()
+
+    def fetch(self, cycle: int, size: int) -> int:
+        """A descriptor is fetched from DRAM: cycles that it waits for its turn."""
+        wait = self.machine.take_first(cycle, size)
+        self._schedule()
+        return wait
 
     def reset(self) -> None:
         """Forget what runs; the timeline has been cleared."""
+        self.machine.reset()
+        self._running.clear()
+        self._step.reset()
 
+    def _schedule(self) -> None:
+        cycle = self.machine.next_cycle()
+        if cycle is not None:
+            self._step.request(cycle)
 
-class AnalyticEngines:
-    """L1: each command takes what the closed forms of `Timing` say, whatever runs beside it.
+    def _advance(self, cycle: int) -> None:
+        limit = self._timeline.horizon()
+        if limit <= cycle:  # the rest of the device acts in this cycle too: its turn is between ends and starts
+            if self.machine.next_cycle() == cycle:
+                self.machine.ends(cycle)
+                self._complete(cycle)
+                self._request_start(cycle)
+        elif self.machine.advance(limit):
+            now = self.machine.now
+            self._complete(now)
+            self._request_start(now)
+        self._schedule()
 
-    There is no contention for DRAM, NoC or banks here: bank busy and bank conflict counters stay 0.
-    """
-
-    def __init__(self, timing: Timing, timeline: Timeline, events: EventStream, ended: Ended) -> None:
-        """`ended(cycle, command)` is called in phase END."""
-        self._timing = timing
-        self._timeline = timeline
-        self._events = events
-        self._ended = ended
-
-    def begin(self, cycle: int, command: Command) -> None:
-        kind = command.kind
-        assert kind is not None
-        aux = command.opcode | command.descriptor.function << 8
-        self._events.emit(cycle, command.unit, BEGIN[kind], command.ticket, 0, payload(command), aux)
-        traffic = self._timing.dram_traffic(command)
-        self._timeline.at(cycle + self._timing.duration(command, traffic), Phase.END, self._end, (command, traffic[0]))
-
-    def reset(self) -> None:
-        pass
-
-    def _end(self, cycle: int, ending: tuple[Command, int]) -> None:
-        command, aligned = ending
-        assert command.kind is not None
-        self._events.emit(
-            cycle, command.unit, END[command.kind], command.ticket, 0, payload(command), aligned & 0xFFFF_FFFF
-        )
-        self._ended(cycle, command)
-
-
-def payload(command: Command) -> int:
-    """Bytes that the command is about: what a transfer moves, what a computation writes."""
-    return 0 if command.output is None or command.holds else command.output.region.payload
+    def _complete(self, cycle: int) -> None:
+        for slot in self.machine.completed():
+            self._ended(cycle, self._running.pop(slot))

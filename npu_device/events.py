@@ -6,11 +6,12 @@
 | FETCH | front end | 0 | address of the descriptor | ring index, or TIGHT |
 | ACCEPT | front end | ticket | cycle at which its fetch began | ring index, or TIGHT |
 | REJECT | front end | 0 | address, register offset or tail that was refused | `Refusal` |
-| STALL | front end | ticket | cycles waited | `Cause` |
+| STALL | front end, or bank | ticket | cycles waited, or by which a step is lengthened | `Cause` |
 | READY | front end | ticket | 0 | stream |
-| *_BEGIN | engine | ticket | payload bytes | opcode, function << 8 |
+| *_BEGIN | engine | ticket | payload bytes | opcode, function << 8; DMA: WRITES, ROLE * `plan.Role` |
 | *_END | engine | ticket | payload bytes | DMA: aligned bytes in DRAM, else 0 |
 | BARRIER_OPEN, BARRIER_CLOSE | front end | of BARRIER, 0 for TBAR | 0 | scope, index of stream or cluster << 4 |
+| BANK_BUSY | bank | of the command that completes | port cycles since the last such record | 0 |
 | DONE | engine, or front end if it had none | ticket | 0 | 0 |
 | ERROR | the same | ticket | 0 | `TicketError` |
 | IRQ | front end | 0 | 0 | the causes that are set and not masked |
@@ -34,6 +35,11 @@ from npu_device.abi.errors import NpuDeviceError
 TIGHT = 0xFFFF_FFFF
 """`aux` of FETCH and ACCEPT for a descriptor that did not come through the ring."""
 
+WRITES = 1 << 16
+"""In `aux` of DMA_BEGIN: to DRAM."""
+ROLE = 1 << 17
+"""In `aux` of DMA_BEGIN: times `plan.Role`."""
+
 
 class What(IntEnum):
     SUBMIT = 1
@@ -55,6 +61,7 @@ class What(IntEnum):
     IRQ = 17
     NOTIFY = 18
     STALE = 19
+    BANK_BUSY = 20
 
 
 class Kind(IntEnum):
@@ -98,10 +105,13 @@ SUBMISSION_REFUSALS = frozenset(
 
 
 class Cause(IntEnum):
-    """`aux` of STALL: what an accepted command waited for. While both hold it back, the hazard counts."""
+    """`aux` of STALL. The first two: what an accepted command waited for; while both hold it back, the hazard counts.
+    The others: by what accesses to a bank of the scratchpad lengthened a step, beside others or by itself."""
 
     HAZARD = 0
     BARRIER = 1
+    BANK_CONFLICT = 2
+    PORT_BOUND = 3
 
 
 RECORD = np.dtype(
@@ -152,6 +162,8 @@ class EventStream:
         self._hash = hashlib.sha256()
         self._subscribers: list[Subscriber] = []
         self._listeners: list[Listener] = []
+        self._single_listeners: list[Listener] = []
+        self._batch_listeners: list[Subscriber] = []
 
     @property
     def count(self) -> int:
@@ -169,9 +181,31 @@ class EventStream:
         for listener in self._listeners:
             listener(cycle, unit, what, ticket, size, aux)
 
-    def listen(self, listener: Listener) -> None:
-        """Call `listener(cycle, unit, what, ticket, bytes, aux)` at once for each later event."""
+    def extend(self, records: Batch) -> None:
+        """Append records of RECORD, as `emit` would one by one."""
+        for batch_listener in self._batch_listeners:
+            batch_listener(records)
+        for listener in self._single_listeners:
+            for cycle, unit, what, ticket, _, size, aux in records.tolist():
+                listener(cycle, unit, what, ticket, size, aux)
+        for at in range(0, len(records), _BATCH):
+            data = records[at : at + _BATCH].tobytes()
+            room = len(self._buffer) - self._used
+            self._buffer[self._used : self._used + min(room, len(data))] = data[:room]
+            self._used += min(room, len(data))
+            if room < len(data):
+                self.flush()
+                self._buffer[: len(data) - room] = data[room:]
+                self._used = len(data) - room
+
+    def listen(self, listener: Listener, batches: Subscriber | None = None) -> None:
+        """Call `listener(cycle, unit, what, ticket, bytes, aux)` at once for each later event; for events that come in
+        bulk `batches(records)` instead, if it is given."""
         self._listeners.append(listener)
+        if batches is None:
+            self._single_listeners.append(listener)
+        else:
+            self._batch_listeners.append(batches)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Hand batches of later events (arrays of RECORD, owned by the subscriber) to `subscriber`."""

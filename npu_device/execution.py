@@ -10,17 +10,16 @@ from npu_device.command import Command
 from npu_device.completion import Completion
 from npu_device.config import NpuConfig
 from npu_device.descriptor_error import DescriptorError
-from npu_device.engines import AnalyticEngines, Engines
+from npu_device.engines import Engines
 from npu_device.events import FRONTEND, Cause, EventStream, What
 from npu_device.hazards import Hazards
 from npu_device.kernels import compute
 from npu_device.memory import Memory
 from npu_device.queue import CommandQueue
 from npu_device.results import Results
-from npu_device.scheduler import Scheduler, Units
+from npu_device.scheduler import Scheduler
 from npu_device.tickets import Tickets
 from npu_device.timeline import Agenda, Phase, Timeline
-from npu_device.timing import Timing
 
 
 class Execution:
@@ -45,9 +44,8 @@ class Execution:
         self._queue = queue
         self._tickets = tickets
         self._completion = completion
-        self._units = Units(config)
-        self._scheduler = Scheduler(config, self._units)
-        self._engines: Engines = AnalyticEngines(Timing(config), timeline, events, self._ended)
+        self.engines = Engines(config, timeline, events, self._ended, self.request_start)
+        self._scheduler = Scheduler(config, self.engines)
         self._hazards = Hazards()
         self._results = Results(memory)
         self._streams: list[deque[Command]] = [deque() for _ in range(STREAMS)]
@@ -76,16 +74,18 @@ class Execution:
         """Something that may let a command start has changed."""
         self._start.request(cycle)
 
+    def in_flight(self) -> list[Command]:
+        """Commands that were accepted and have not retired, oldest first."""
+        return sorted((command for stream in self._streams for command in stream), key=lambda command: command.number)
+
     def reset(self, cycle: int, reason: str) -> None:
         """Work in flight vanishes: its tickets become errors. The timeline has been cleared."""
         self.enabled = False
-        commands = sorted((command for stream in self._streams for command in stream), key=lambda c: c.number)
-        for command in commands:
+        for command in self.in_flight():
             self._completion.error(cycle, command.ticket, TicketError.RESET, reason, None, command.unit)
         self._queue.reset()
-        self._units.reset()
         self._scheduler.reset()
-        self._engines.reset()
+        self.engines.reset()
         self._hazards.reset()
         self._results.reset()
         self.barriers.reset()
@@ -131,21 +131,23 @@ class Execution:
     # -- start -------------------------------------------------------------------------------------------------
 
     def _start_ready(self, cycle: int) -> None:
+        self.engines.start(cycle)
         while self.enabled:
             choice = self._scheduler.choose(self._queue.waiting)
             if choice is None:
-                return
+                break
             index, unit = choice
             command = self._queue.leave(cycle, index)
             if unit is not None and not self._sample(command):
                 unit = None
-            self._scheduler.start(command, unit)
+            self._scheduler.start(command)
             self._tickets.start(command.ticket)
             if unit is None:
                 self._ended(cycle, command)
                 continue
             command.unit = unit
-            self._engines.begin(cycle, command)
+            self.engines.begin(cycle, command)
+        self.engines.want(self._scheduler.wanted() if self.enabled else [])
 
     def _sample(self, command: Command) -> bool:
         """Take the inputs, at the start: False when they do not allow the command to run."""
@@ -163,7 +165,6 @@ class Execution:
     def _ended(self, cycle: int, command: Command) -> None:
         command.ended = True
         if command.kind is not None and command.failure is None:
-            self._units.release(command.unit)
             self._start.request(cycle)
         result = command.result
         if result is not None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Protocol
 
 from npu_device.command import Command, Place
 from npu_device.config import NpuConfig
-from npu_device.events import Kind, unit_code
+from npu_device.events import Kind
 
 Key = Callable[[Command], tuple[int, ...]]
 
@@ -22,37 +23,11 @@ def unit_counts(config: NpuConfig) -> dict[Kind, int]:
     return {Kind.TE: config.te.count, Kind.VE: config.ve.count, Kind.DMA: config.dma.channels}
 
 
-class Units:
-    """The engines of all clusters: free or busy."""
-
-    def __init__(self, config: NpuConfig) -> None:
-        self._counts = unit_counts(config)
-        self._clusters = config.clusters
-        self.reset()
-
-    def reset(self) -> None:
-        self._free: dict[int, list[bool]] = {
-            kind: [True] * (count * self._clusters) for kind, count in self._counts.items()
-        }
+class Units(Protocol):
+    """The engines of all clusters, as far as commands are given to them."""
 
     def find(self, place: Place) -> int | None:
         """The lowest free unit of those that `place` names: its code, or None."""
-        kind, cluster, affinity = place
-        count, free = self._counts[kind], self._free[kind]
-        first = cluster * count
-        if affinity:
-            index = first + affinity - 1
-            return unit_code(kind, index) if free[index] else None
-        for index in range(first, first + count):
-            if free[index]:
-                return unit_code(kind, index)
-        return None
-
-    def occupy(self, unit: int) -> None:
-        self._free[unit >> 8][unit & 0xFF] = False
-
-    def release(self, unit: int) -> None:
-        self._free[unit >> 8][unit & 0xFF] = True
 
 
 class Scheduler:
@@ -98,8 +73,10 @@ class Scheduler:
                     best, best_key = (index, free[place]), key
         return best
 
-    def start(self, command: Command, unit: int | None) -> None:
+    def start(self, command: Command) -> None:
         """The choice is followed."""
         self._ready[command.place] -= 1
-        if unit is not None:
-            self._units.occupy(unit)
+
+    def wanted(self) -> list[Place]:
+        """Places that ready commands wait for."""
+        return [place for place, count in self._ready.items() if count and place is not None]

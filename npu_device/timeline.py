@@ -26,6 +26,7 @@ class Timeline:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, int, Action, Any]] = []
         self._sequence = 0
+        self._until = 0
 
     def at(self, cycle: int, phase: Phase, action: Action, argument: Any = None) -> None:
         """Call `action(cycle, argument)` at the start of `cycle`; an action may schedule for its own cycle."""
@@ -36,9 +37,15 @@ class Timeline:
         """The cycle of the next event, or None."""
         return self._heap[0][0] if self._heap else None
 
+    def horizon(self) -> int:
+        """For an action: the first cycle in which another event is due, or which `advance` was not asked for."""
+        after = self._until + 1
+        return min(after, self._heap[0][0]) if self._heap else after
+
     def advance(self, now: int) -> None:
         """Do all that is due at the start of cycle `now` or earlier."""
         heap = self._heap
+        self._until = now
         while heap and heap[0][0] <= now:
             cycle, _, _, action, argument = heappop(heap)
             action(cycle, argument)

@@ -3,19 +3,19 @@
 All results are integers. Durations are NPU cycles; `Timing` turns them into core cycles.
 """
 
+from collections.abc import Sequence
 from fractions import Fraction
-
-import numpy as np
+from math import lcm
+from typing import NamedTuple
 
 from npu_device.abi.opcodes import BITS, Norm, Opcode
+from npu_device.banks import Access, Demand, demands
 from npu_device.command import Command
 from npu_device.config import NpuConfig
-from npu_device.events import Kind
-from npu_device.plan import Piece, Plan, Transfer
+from npu_device.events import ROLE, WRITES, Cause, Kind
+from npu_device.plan import Compute, Piece, Role, Transfer
 from npu_device.region import Region
-
-SPEED = {2: Fraction(4), 4: Fraction(2), 8: Fraction(1), 16: Fraction(1, 2), 32: Fraction(1, 4)}
-"""f_w and f_a: operations per cycle by the bits of an element, relative to 8 bits."""
+from npu_device.tensor import SPEED, Product, ceil_div, product
 
 VECTOR_OPS = {
     Opcode.ELTWISE: 1,
@@ -28,9 +28,10 @@ VECTOR_OPS = {
 """Operations per element of the vector engine (COPY: chosen by us)."""
 RMS_OPS = 4
 
-
-def ceil_div(value: int, divisor: int) -> int:
-    return -(-value // divisor)
+MIN_CREDITS = 64
+"""Credits per cycle below which shares of a slow memory would round to nothing."""
+CACHED = 4096
+"""Costs that are remembered."""
 
 
 def aligned_bytes(address: int, size: int, alignment: int) -> int:
@@ -55,11 +56,6 @@ def dma_cycles(aligned: int, bursts: int, rate: Fraction, latency: int) -> int:
     return latency + max(bursts, ceil_div(aligned * rate.denominator, rate.numerator))
 
 
-def gemm_rate(macs_per_cycle: int, weight_bits: int, activation_bits: int) -> Fraction:
-    """MACs per cycle of a tensor engine that does `macs_per_cycle` at 8 bits (specification 55, R9)."""
-    return macs_per_cycle * SPEED[weight_bits] * SPEED[activation_bits]
-
-
 def vector_rate(lanes: int, activation_bits: int) -> Fraction:
     """Operations per cycle of a vector engine (specification 55, R9)."""
     return lanes * SPEED[activation_bits]
@@ -70,72 +66,145 @@ def compute_cycles(operations: int, rate: Fraction, start_up: int) -> int:
     return start_up + ceil_div(operations * rate.denominator, rate.numerator)
 
 
+class Rates:
+    """Bandwidths as whole credits per core cycle; a credit is 1/`per_byte` of a byte."""
+
+    def __init__(self, config: NpuConfig) -> None:
+        npu, core = config.clock_ratio[1], config.clock_ratio[0]
+        per_npu_cycle = config.dma.bytes_per_cycle
+        channel = None if per_npu_cycle is None else Fraction(per_npu_cycle * npu, core)
+        shared = [config.dram.bytes_per_second, config.noc.bytes_per_second]
+        total = min((Fraction(rate, config.clock_hz) for rate in shared if rate is not None), default=None)
+        known = [rate for rate in (channel, total) if rate is not None]
+        self.per_byte = lcm(*(rate.denominator for rate in known)) if known else 1
+        if total is not None and total * self.per_byte < MIN_CREDITS:
+            self.per_byte *= MIN_CREDITS
+        self.channel = int((channel or 0) * self.per_byte)
+        """One DMA channel; 0: no limit."""
+        self.total = int((total or 0) * self.per_byte)
+        """DRAM and NoC together; 0: no limit."""
+
+    def alone(self, size: int) -> int:
+        """Core cycles in which `size` bytes move when nothing else does."""
+        limits = [rate for rate in (self.channel, self.total) if rate]
+        return ceil_div(size * self.per_byte, min(limits)) if limits else 0
+
+
+class Cost(NamedTuple):
+    """What a step takes, core cycles."""
+
+    kind: Kind
+    write: bool
+    cycles: int
+    """On the engine; of a transfer: at least, from the first byte to the last (bursts, ports of banks)."""
+    alone: int
+    """From start to end with nothing beside it and a warm pipeline."""
+    drain: int
+    """From there until its result is complete."""
+    cold: int
+    """More, when the engine's pipeline has run empty."""
+    payload: int
+    aligned: int
+    aux: int
+    demands: tuple[Demand, ...]
+    stalls: tuple[tuple[int, Cause, int], ...]
+    """(bank, cause, cycles) that its own accesses cost; they are in `cycles`."""
+
+
 class Timing:
     """The rules with one configuration's numbers. What a command computes never depends on them."""
 
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
         self._ratio = config.clock_ratio
-        clock = Fraction(config.clock_hz) / Fraction(*config.clock_ratio)
-        self.dma_rate = min(
-            Fraction(config.dma.bytes_per_cycle),
-            Fraction(config.dram.bytes_per_second) / clock,
-            Fraction(config.noc.bytes_per_second) / clock,
-        )
-        """Bytes per NPU cycle of a lone transfer: the slowest of channel, DRAM and NoC."""
-        self._dma_latency = config.dram.latency + config.noc.latency
-        macs = config.te.rows * config.te.columns
-        self._gemm_rate = {(w, a): gemm_rate(macs, w, a) for w in SPEED for a in SPEED}
-        self._rules = {Kind.DMA: self._dma, Kind.TE: self._gemm, Kind.VE: self._vector}
-        self._vector_rate = {a: vector_rate(config.ve.lanes, a) for a in SPEED}
+        self.rates = Rates(config)
+        self.latency = self.core_cycles(config.dram.latency + config.noc.latency)
+        """Core cycles of a transfer before its first byte."""
+        self._costs: dict[Piece, Cost] = {}
 
     def core_cycles(self, npu_cycles: int) -> int:
         """Core cycles of a duration in NPU cycles, rounded up."""
         return ceil_div(npu_cycles * self._ratio[0], self._ratio[1])
 
-    def dram_traffic(self, command: Command) -> tuple[int, int]:
-        """(aligned bytes, bursts) of LOAD or STORE on the DRAM side; (0, 0) for others."""
-        if command.opcode is Opcode.LOAD:
-            region = command.inputs[0].region
-        elif command.opcode is Opcode.STORE and command.output is not None:
-            region = command.output.region
-        else:
-            return 0, 0
-        return transfer_size(region, self._config.dma.alignment, self._config.dma.bus_width_bytes)
+    def tile(self, command: Command) -> tuple[Piece, int]:
+        """The one step of a tile command, and the DRAM address that it begins at."""
+        d = command.descriptor
+        aux = command.opcode | d.function << 8
+        assert command.output is not None, "what runs on a unit has a result"
+        output = command.output.region
+        if command.kind is Kind.DMA:
+            write = command.opcode is Opcode.STORE
+            source, target = command.inputs[0].region, output
+            inside, outside = (source, target) if write else (target, source)
+            aligned, bursts = transfer_size(outside, self._config.dma.alignment, self._config.dma.bus_width_bytes)
+            return Transfer(write, Role.ACTIVATION, outside.payload, aligned, bursts, inside, aux), outside.address
+        reads = tuple(matrix.region for matrix in command.inputs)
+        first = command.inputs[0]
+        bits = BITS[first.kind]
+        written = () if command.holds else (output,)
+        if command.kind is Kind.TE:
+            m, n, k = first.rows, d.tile_n, first.columns
+            return Compute(Kind.TE, aux, m, n, k, bits, BITS[command.inputs[1].kind], 0, reads, written), 0
+        work = first.rows * first.columns * vector_ops(command)
+        return Compute(Kind.VE, aux, 0, 0, 0, bits, bits, work, reads, written), 0
 
-    def duration(self, command: Command, traffic: tuple[int, int]) -> int:
-        """Core cycles, at least 1, from start to end on a unit; `traffic` as `dram_traffic` gives it."""
-        assert command.kind is not None
-        if command.expand is not None:
-            return max(1, self.core_cycles(self._serial(command.expand())))
-        return max(1, self.core_cycles(self._rules[command.kind](command, traffic)))
+    def cost(self, piece: Piece) -> Cost:
+        """Cost of a step."""
+        cost = self._costs.get(piece)
+        if cost is None:
+            if len(self._costs) >= CACHED:
+                self._costs.clear()
+            cost = self._transfer(piece) if isinstance(piece, Transfer) else self._compute(piece)
+            self._costs[piece] = cost
+        return cost
 
-    def _serial(self, plan: Plan) -> int:
-        """All steps of a plan one after the other."""
-        counts = np.bincount(plan.piece, minlength=len(plan.pieces)).tolist()
-        return sum(count * self._step(piece) for count, piece in zip(counts, plan.pieces, strict=True))
+    def _transfer(self, piece: Transfer) -> Cost:
+        bursts = 0 if self._config.dma.bytes_per_cycle is None else self.core_cycles(piece.bursts)
+        data = self.rates.alone(piece.aligned)
+        own = demands([Access(piece.spm, not piece.write)], self._config.spm)
+        ports, stalls = _own_stalls(own, max(bursts, data))
+        cycles = max(bursts, ports)
+        alone = self.latency + max(cycles, data)
+        aux = piece.aux | piece.write * WRITES | piece.role * ROLE
+        return Cost(Kind.DMA, piece.write, cycles, alone, 0, 0, piece.payload, piece.aligned, aux, own, stalls)
 
-    def _step(self, piece: Piece) -> int:
-        if isinstance(piece, Transfer):
-            return dma_cycles(piece.aligned, piece.bursts, self.dma_rate, self._dma_latency)
+    def _compute(self, piece: Compute) -> Cost:
+        config = self._config
+        payload = sum(region.payload for region in piece.writes)
         if piece.kind is Kind.TE:
-            rate = self._gemm_rate[piece.bits_w, piece.bits_a]
-            return compute_cycles(piece.m * piece.n * piece.k, rate, self._config.te.fill)
-        return compute_cycles(piece.operations, self._vector_rate[piece.bits_a], self._config.ve.latency)
+            made = product(config.te, piece.m, piece.n, piece.k, piece.bits_a, piece.bits_w, piece.weights_kept)
+        elif config.ve.ideal:
+            made = Product(0)
+        else:
+            rate = vector_rate(config.ve.lanes, piece.bits_a if config.ve.speed == "by_bits" else 8)
+            made = Product(compute_cycles(piece.operations, rate, config.ve.latency))
+        cycles = self.core_cycles(made.cycles)
+        accesses = [Access(region, False, made.reads[min(i, 1)]) for i, region in enumerate(piece.reads)]
+        own = demands([*accesses, *(Access(region, True) for region in piece.writes)], config.spm)
+        ports, stalls = _own_stalls(own, cycles)
+        cycles = max(cycles, ports)
+        drain, cold = self.core_cycles(made.drain), self.core_cycles(made.cold)
+        return Cost(piece.kind, False, cycles, cycles, drain, cold, payload, 0, piece.aux, own, stalls)
 
-    def _dma(self, command: Command, traffic: tuple[int, int]) -> int:
-        return dma_cycles(*traffic, self.dma_rate, self._dma_latency)
 
-    def _gemm(self, command: Command, traffic: tuple[int, int]) -> int:
-        activations, weights = command.inputs
-        macs = activations.rows * activations.columns * command.descriptor.tile_n
-        rate = self._gemm_rate[BITS[weights.kind], BITS[activations.kind]]
-        return compute_cycles(macs, rate, self._config.te.fill)
+def _own_stalls(own: Sequence[Demand], length: int) -> tuple[int, tuple[tuple[int, Cause, int], ...]]:
+    """Cycles that a step's own port accesses take, and by what they lengthen it.
 
-    def _vector(self, command: Command, traffic: tuple[int, int]) -> int:
-        source = command.inputs[0]
-        operations = source.rows * source.columns * vector_ops(command)
-        return compute_cycles(operations, self._vector_rate[BITS[source.kind]], self._config.ve.latency)
+    A phase that needs more than the step's length is port bound; phases of the step on one port that together need more
+    than that conflict.
+    """
+    if not own:
+        return 0, ()
+    longest = max(own, key=lambda demand: demand.longest)
+    fullest = max(own, key=lambda demand: demand.cycles)
+    bound = max(0, longest.longest - length)
+    conflict = max(0, fullest.cycles - length - bound)
+    stalls = []
+    if bound:
+        stalls.append((longest.bank, Cause.PORT_BOUND, bound))
+    if conflict:
+        stalls.append((fullest.bank, Cause.BANK_CONFLICT, conflict))
+    return fullest.cycles, tuple(stalls)
 
 
 def vector_ops(command: Command) -> int:

@@ -126,7 +126,7 @@ def test_one_refusal_is_one_notice_of_space() -> None:
     rig = full("retry")
     rig.enqcmd(LOAD)
     while not rig.read("IRQ_STATUS"):
-        assert rig.next()
+        rig.go(rig.now + 1)
     rig.write("IRQ_ACK", int(Irq.SPACE))
     assert rig.counter("QUEUE_DEPTH") == 1
     rig.idle()

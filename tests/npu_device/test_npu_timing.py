@@ -1,25 +1,28 @@
 """How long things take: the closed forms of specification 40, with numbers worked out by hand."""
 
+import math
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npu_rig import DRAM, SMALL_SPM, SPM, Rig
+from npu_rig import DRAM, SPM, SPM_SIZE, Rig
 
 from npu_device import timing
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode
-from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, TeConfig, VeConfig
+from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
 from npu_device.events import What
 from npu_device.region import Region, make_region
-from npu_device.timing import Timing
 
 INT8, INT32, FP16 = DataType.INT8, DataType.INT32, DataType.FP16
 
 
+PORTS_FREE = SpmConfig(size=SPM_SIZE, port=None)
+
+
 def duration(descriptor: Descriptor, config: NpuConfig | None = None) -> int:
-    rig = Rig(config or NpuConfig(spm=SMALL_SPM))
+    rig = Rig(config or NpuConfig(spm=PORTS_FREE))
     ticket = rig.submit(descriptor)
     rig.idle()
     (begin,) = rig.happened(What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
@@ -56,11 +59,34 @@ def test_the_size_of_a_transfer_is_that_of_its_rows(
     assert timing.transfer_size(region, alignment, bus) == (sum(sizes), bursts)
 
 
-def test_the_rate_is_the_slowest_of_channel_dram_and_noc() -> None:
-    assert Timing(NpuConfig()).dma_rate == Fraction(256, 3)
-    assert Timing(NpuConfig(dma=DmaConfig(bytes_per_cycle=16))).dma_rate == 16
-    assert Timing(NpuConfig(noc=NocConfig(bytes_per_second=1_200_000_000))).dma_rate == 1
-    assert Timing(NpuConfig(clock_ratio=(2, 1), dma=DmaConfig(bytes_per_cycle=1024))).dma_rate == Fraction(512, 3)
+@pytest.mark.parametrize(
+    ("config", "slowest"),
+    [
+        (NpuConfig(), Fraction(256, 3)),
+        (NpuConfig(dma=DmaConfig(bytes_per_cycle=16)), 16),
+        (NpuConfig(noc=NocConfig(bytes_per_second=1_200_000_000)), 1),
+        (NpuConfig(clock_ratio=(2, 1), dma=DmaConfig(bytes_per_cycle=1024)), Fraction(256, 3)),
+        (NpuConfig(clock_ratio=(2, 1), dma=DmaConfig(bytes_per_cycle=64)), 32),
+        (NpuConfig(dram=DramConfig(bytes_per_second=1)), Fraction(1, 1_200_000_000)),
+    ],
+)
+def test_a_lone_transfer_moves_at_the_rate_of_the_slowest_of_channel_dram_and_noc(
+    config: NpuConfig, slowest: Fraction
+) -> None:
+    rates = timing.Rates(config)
+    for size in (1, 64, 255, 4096):
+        assert rates.alone(size) == math.ceil(size / slowest)
+    assert min(Fraction(rate, rates.per_byte) for rate in (rates.channel, rates.total)) == slowest
+
+
+def test_without_limits_bytes_take_no_time() -> None:
+    free = NpuConfig(
+        spm=PORTS_FREE, dma=DmaConfig(bytes_per_cycle=None), dram=DramConfig(bytes_per_second=None, latency=7),
+        noc=NocConfig(bytes_per_second=None, latency=0),
+    )  # fmt: skip
+    load = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=4096, type_in0=INT8, in0_addr=DRAM, out_addr=SPM)
+    assert duration(load, free) == 7
+    assert duration(load, NpuConfig(**{**vars(free), "dma": DmaConfig(bytes_per_cycle=3)})) == 7 + 1366
 
 
 @pytest.mark.parametrize(
@@ -102,8 +128,9 @@ def test_gemm(m: int, n: int, k: int, in0: DataType, in1: DataType, out: DataTyp
         opcode=Opcode.GEMM_T, tile_m=m, tile_n=n, tile_k=k, type_in0=in0, type_in1=in1, type_out=out,
         in0_addr=SPM, in1_addr=SPM + 65536, out_addr=SPM + 131072,
     )  # fmt: skip
-    assert duration(descriptor, NpuConfig()) == cycles
-    assert duration(descriptor, NpuConfig(te=TeConfig(fill=9))) == cycles + 9
+    spm = SpmConfig(port=None)
+    assert duration(descriptor, NpuConfig(spm=spm)) == cycles
+    assert duration(descriptor, NpuConfig(spm=spm, te=TeConfig(fill=9))) == cycles + 9
 
 
 @pytest.mark.parametrize(
@@ -126,13 +153,15 @@ def test_vector(more: dict[str, int], cycles: int) -> None:
     base = {"tile_m": 16, "tile_n": 64, "type_in0": INT8, "type_out": INT8, "in0_addr": SPM, "in1_addr": SPM + 8192,
             "out_addr": SPM + 16384}  # fmt: skip
     assert duration(Descriptor(**(base | more))) == cycles
-    slow = NpuConfig(spm=SMALL_SPM, ve=VeConfig(latency=0, lanes=32))
+    slow = NpuConfig(spm=PORTS_FREE, ve=VeConfig(latency=0, lanes=32))
     assert duration(Descriptor(**(base | more)), slow) == max(1, 2 * (cycles - 16) - (cycles == 17))
 
 
 @pytest.mark.parametrize(("ratio", "cycles"), [((1, 1), 131), ((2, 1), 262), ((1, 2), 66), ((3, 2), 197), ((2, 3), 88)])
 def test_a_duration_is_rounded_up_in_core_cycles(ratio: tuple[int, int], cycles: int) -> None:
-    config = NpuConfig(spm=SMALL_SPM, clock_ratio=ratio, dma=DmaConfig(bytes_per_cycle=1), dram=DramConfig(latency=120))
+    config = NpuConfig(
+        spm=PORTS_FREE, clock_ratio=ratio, dma=DmaConfig(bytes_per_cycle=1), dram=DramConfig(latency=120)
+    )
     load = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=3, type_in0=INT8, in0_addr=DRAM, out_addr=SPM)
     config = NpuConfig(**{**vars(config), "dma": DmaConfig(bytes_per_cycle=1, alignment=1)})
     assert duration(load, config) == cycles
@@ -152,7 +181,10 @@ def test_nop_and_barrier_take_no_time() -> None:
 def test_double_buffering_is_the_closed_form_of_specification_45_f8(n: int, side: int, slowest: str) -> None:
     """Equal tiles, two input and two output buffers, a channel per direction, one stream:
     L + (n-1) * max(L, P, W) + P + W."""
-    rig = Rig(NpuConfig(spm=SMALL_SPM, te=TeConfig(count=1, rows=side, columns=side)))
+    dram = DramConfig(bytes_per_second=2 * 128 * 1_200_000_000)  # as much as both channels take
+    noc = NocConfig(bytes_per_second=None)
+    te = TeConfig(count=1, rows=side, columns=side)
+    rig = Rig(NpuConfig(spm=PORTS_FREE, te=te, dram=dram, noc=noc))
     rows = 128 if slowest == "load" else 64
     load = Descriptor(opcode=Opcode.LOAD, tile_m=rows, tile_k=32, type_in0=INT8, in0_addr=DRAM, affinity=1)
     gemm = Descriptor(

@@ -1,0 +1,150 @@
+"""Where the event loop keeps its state: words of three arrays (`stepper`).
+
+`m` holds the machine: a header, units, runs and banks. `p` holds the plans that run: steps and pieces. `e` holds events
+that the stream has not been given yet. Everything is a 64-bit integer; cycles are core cycles, credits are 1/den bytes.
+"""
+
+FOREVER = 1 << 62
+
+# -- m: header ---------------------------------------------------------------------------------------------------------
+FLOW_BASE = 0
+"""Cycle from which the present rates move credits."""
+TOTAL = 1
+"""Credits per cycle that DRAM and NoC carry together; 0: no limit."""
+CHANNEL = 2
+"""Credits per cycle of one DMA channel; 0: no limit."""
+LATENCY = 3
+"""Cycles of DRAM and NoC before the first byte."""
+SHARE_DUE = 4
+"""A transfer has joined or left: rates are to be computed again."""
+WAKE = 5
+"""When the earliest step starts whose predecessors are over in the future."""
+CLUSTERS = 6
+SPLIT = 10
+"""Steps of long plans read through channel 0 of the cluster and write through channel 1."""
+ROW_CYCLES = 11
+"""Of opening a DRAM row; 0: no row model."""
+ROW_BYTES = 12
+ROW_BANKS = 13
+BUCKET = 14
+"""Credits saved for descriptor fetches, at most BURST."""
+BUCKET_AT = 15
+"""Cycle up to which they were counted."""
+BURST = 16
+OUT = 17
+"""Events in `e`."""
+OUT_LIMIT = 18
+"""No cycle is begun with more."""
+ORDERED = 19
+"""Runs, listed from ORDER on by acceptance number."""
+FINISHING = 20
+"""Runs whose steps are over and whose results are still on their way."""
+COMPLETED = 21
+"""Runs that completed in this cycle, listed from COMPLETE on."""
+WANTED = 22
+"""Commands wait for a unit: bit 4 * class + cluster."""
+TIME = 23
+"""The cycle that was stepped last."""
+UNITS_USED = 24
+"""Units that exist, listed from UNIT_LIST on."""
+BANKS = 25
+"""Of all clusters."""
+HEADER = 26
+
+# -- m: units ----------------------------------------------------------------------------------------------------------
+UNIT_COUNT = 48
+UNITS = HEADER
+UNIT_WORDS = 20
+(
+    U_CODE,  # as in events
+    U_CLASS,  # TE, VE, DMA
+    U_CLUSTER,
+    U_HOLDER,  # run that has the unit to itself, + 1; 0: none
+    U_RUN,  # run of the step in progress; -1: idle
+    U_STEP,  # the step, index in p
+    U_PIECE,  # its piece, index in p
+    U_NUMBER,  # acceptance number of its command
+    U_END,  # cycle of its end (DMA: once all data has moved)
+    U_LAST,  # cycle of the end of the step before
+    U_FROM,  # cycle from which it uses banks (DMA: from which data moves)
+    U_LENGTH,  # cycles over which its bank accesses are spread
+    U_STATE,  # DMA: LATE, FLOWING, TAIL
+    U_LEFT,  # DMA: credits to move
+    U_RATE,  # DMA: credits per cycle; 0: all at once, when there is no limit
+    U_MIN_END,  # DMA: no earlier than this
+    U_STALL,  # DMA: cycles lost to bank conflicts
+    _,
+    _,
+    _,
+) = range(UNIT_WORDS)
+TE, VE, DMA = 0, 1, 2
+LATE, FLOWING, TAIL = 1, 2, 3
+UNIT_LIST = UNITS + UNIT_COUNT * UNIT_WORDS
+"""Indices of the units that exist: TE, VE, DMA, each class through all clusters."""
+
+# -- m: runs -----------------------------------------------------------------------------------------------------------
+MAX_RUNS = 96
+RUNS = UNIT_LIST + UNIT_COUNT
+RUN_WORDS = 12
+(
+    R_NUMBER,  # acceptance number of the command; 0: the slot is free
+    R_STEPS,  # index of its first step in p
+    R_TICKET,
+    R_UNIT,  # the unit that it holds
+    R_CLUSTER,
+    R_HEAD,  # next step of each class: READ, WRITE, TENSOR, VECTOR; -1: none
+    _,
+    _,
+    _,
+    R_LEFT,  # steps not over
+    R_FINISH,  # latest completion of its steps
+    _,
+) = range(RUN_WORDS)
+ORDER = RUNS + MAX_RUNS * RUN_WORDS
+COMPLETE = ORDER + MAX_RUNS
+BUSY = COMPLETE + MAX_RUNS
+"""Port cycles of each bank since the last record of them."""
+MAX_BANKS = 256
+OPEN_ROWS = BUSY + MAX_BANKS
+MAX_ROW_BANKS = 64
+MACHINE_WORDS = OPEN_ROWS + MAX_ROW_BANKS
+
+# -- p: steps and pieces -----------------------------------------------------------------------------------------------
+STEP_WORDS = 10
+(
+    S_PIECE,  # index of the piece in p
+    S_TILE,
+    S_DRAM,  # first DRAM address
+    S_AFTER,  # earlier steps, relative to the first; -1: none
+    _,
+    _,
+    _,
+    S_NEXT,  # next step of the class, -1: none
+    S_RELEASED,  # cycle since when its operands are free, -1: not yet
+    S_DONE,  # cycle since when its result is there, -1: not yet
+) = range(STEP_WORDS)
+MAX_AFTER = 4
+READ, WRITE, TENSOR, VECTOR = 0, 1, 2, 3
+
+(
+    P_CLASS,
+    P_CYCLES,  # computation: cycles on the engine. Transfer: cycles that data takes at least (bursts, ports)
+    P_DRAIN,  # cycles from there to the result
+    P_COLD,  # more cycles when the engine's pipeline has run empty
+    P_BYTES,  # payload, for events
+    P_ALIGNED,  # bytes on NoC and DRAM
+    P_CREDITS,
+    P_AUX,
+    P_MASK,  # banks modulo 32 of its phases
+    P_PHASES,  # how many
+    P_STALLS,  # how many
+    P_LIST,  # phases (bank, port, port cycles), then stalls (bank, cause, cycles)
+) = range(12)
+PHASE_WORDS = 3
+Q_BANK, Q_PORT, Q_NEED = 0, 1, 2
+
+EVENT_WORDS = 7
+EVENTS = 8192
+"""Events that `e` holds."""
+EVENTS_PER_CYCLE = 4096
+"""Room that a cycle begins with."""
