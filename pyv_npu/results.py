@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from npu_device.events import EventStream
 from pyv_ext import elf
 from pyv_ext.elf import Program
 from pyv_ext.stop import Stop, StopReason
@@ -38,6 +39,8 @@ class RunResult:
     """Stream -> acceptance numbers, within the stream, in the order of completion."""
     outputs_sha256: str
     """What the NPU left in memory."""
+    events: EventStream
+    """Its records, kept."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ def _result(
         "events_sha256": platform.events.hexdigest(),
         "host": {**host, "mips": round(hart.instret / cpu / 1e6, 3) if cpu else None},
     }
-    return RunResult(config, stop, stop.code, latency, json, platform.completion_order(), outputs)
+    return RunResult(config, stop, stop.code, latency, json, platform.completion_order(), outputs, platform.events)
 
 
 def compare_program(

@@ -23,6 +23,7 @@ MEANING = {
     "notify": "done to firmware knows",
 }
 FIGURES = ("n", "p50", "p95", "p99", "min", "max")
+RATIOS = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
 
 
 def render_run(run: Run, config: Config) -> str:
@@ -126,7 +127,7 @@ def _stages(modes: Mapping[str, Run]) -> str:
             rows.append([name, *(_figure(stage, figure) for stage in stages for figure in FIGURES)])
     heads = ["core cycles", *(figure.upper() if figure[0] == "p" else figure for _ in modes for figure in FIGURES)]
     legend = "; ".join(f"{row[0]}: {MEANING[row[0]]}" for row in rows)
-    return "\n".join([columns(heads, rows, tuple(modes)), *wrapped(legend), *_notes(modes)])
+    return "\n".join([columns(heads, rows, tuple(modes)), *wrapped(legend), *notes(modes)])
 
 
 def _stage(run: Run, name: str) -> Mapping[str, Any]:
@@ -138,7 +139,7 @@ def _figure(stage: Mapping[str, Any], figure: str) -> str:
     return MISSING if value is None else f"{value:,}"
 
 
-def _notes(modes: Mapping[str, Run]) -> list[str]:
+def notes(modes: Mapping[str, Run]) -> list[str]:
     """How many submissions are not in the table, and what its gaps mean."""
     notes = []
     for mode, run in modes.items():
@@ -173,6 +174,5 @@ def _reasons(modes: Mapping[str, Run]) -> str:
 
 
 def _ratios(ratio: Mapping[str, float | None]) -> str:
-    names = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
-    parts = (f"{text} {MISSING if ratio[key] is None else f'{ratio[key]:.2f}'}" for key, text in names.items())
+    parts = (f"{text} {MISSING if ratio[key] is None else f'{ratio[key]:.2f}'}" for key, text in RATIOS.items())
     return f"loose / tight: {', '.join(parts)}"

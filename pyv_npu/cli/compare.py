@@ -30,12 +30,11 @@ def execute(args: argparse.Namespace) -> int:
     runs = {"loose": outcome.loose, "tight": outcome.tight}
     text = render_compare(outcome.json, config)
     if report is not None:
-        from pyv_npu.report.latency_cdf import write_latency_cdf
+        from pyv_npu.report.report import write_report
 
-        caption = f"{outcome.json['loose']['program']}, preset {config.preset}"
-        write_latency_cdf(report.folder / "latency_cdf.svg", {mode: run.latency for mode, run in runs.items()}, caption)
-        used = with_values(outcome.loose.config, {"npu.mode": config.npu.mode})
-        report.finish(outcome.json, text, effective.adopt(used, output.NOTE))
+        used = effective.adopt(with_values(outcome.loose.config, {"npu.mode": config.npu.mode}), output.NOTE)
+        report.finish(outcome.json, text, used)
+        write_report(report.folder, runs, used, outcome.json)
     output.show(args, outcome.json, text, report)
     codes = {mode: exit_codes.of_stop(run.stop) for mode, run in runs.items()}
     for mode, code in codes.items():

@@ -40,7 +40,11 @@ def execute(args: argparse.Namespace) -> int:
         uart.finish()
     text = render_run(outcome.json, outcome.config)
     if report is not None:
-        report.finish(outcome.json, text, effective.adopt(outcome.config, output.NOTE))
+        from pyv_npu.report.report import write_report
+
+        used = effective.adopt(outcome.config, output.NOTE)
+        report.finish(outcome.json, text, used)
+        write_report(report.folder, {outcome.json["mode"]: outcome}, used)
     output.show(args, outcome.json, text, report)
     code = exit_codes.of_stop(outcome.stop)
     if code > exit_codes.GUEST_MAX:

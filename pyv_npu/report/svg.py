@@ -17,8 +17,10 @@ class Svg:
         self._body: list[str] = []
         self.rectangle(0, 0, width, height, "#ffffff")
 
-    def rectangle(self, x: float, y: float, width: float, height: float, fill: str) -> None:
-        self._body.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"/>')
+    def rectangle(self, x: float, y: float, width: float, height: float, fill: str, tip: str = "") -> None:
+        """A filled rectangle; browsers show `tip` when the pointer rests on it."""
+        shape = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"'
+        self._body.append(f"{shape}><title>{escape(tip)}</title></rect>" if tip else f"{shape}/>")
 
     def line(self, x1: float, y1: float, x2: float, y2: float, stroke: str, width: float = 1, dash: str = "") -> None:
         self._body.append(

@@ -14,6 +14,7 @@ import synthetic
 import yaml
 
 from npu_device.abi.errors import AbiError
+from npu_device.events import EventStream
 from pyv_ext.errors import PyvExtError
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu.cli import main
@@ -29,6 +30,7 @@ class Outcome:
     stop: Stop
     latency: Any
     json: dict[str, Any]
+    events: EventStream = field(default_factory=lambda: EventStream(keep=True))
 
 
 @dataclass

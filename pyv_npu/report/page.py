@@ -1,0 +1,166 @@
+"""report.html: one page that works from disk, with the figures of result.json, the pictures and a Gantt chart."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyv_npu.config import Config, Effective
+from pyv_npu.config.schema import flatten, keys_of
+from pyv_npu.report.html import Cell, data, document, paragraph, section, table
+from pyv_npu.report.pictures import Runs, meaning
+from pyv_npu.tables import COMPARED, FIGURES, OPEN_LOOP, RATIOS, notes
+from pyv_npu.text import MISSING
+
+Sweep = Mapping[str, Any]
+TIME_PICTURES = ("queue_depth.svg", "te_idle.svg", "utilization.svg", "barrier_wait.svg")
+
+
+def page(
+    runs: Runs,
+    configs: Mapping[str, Config],
+    effective: Effective,
+    pictures: Mapping[str, str],
+    gantts: Mapping[str, Any],
+    comparison: Mapping[str, Any] | None,
+    sweeps: Sequence[Sweep],
+) -> str:
+    """The document. `runs` and `configs` by mode; `comparison` has `ratio` and `same_results`, None for one run."""
+    first = next(iter(runs.values()))
+    title = f"{first['program']}: {' against '.join(runs)}"
+    subtitle = (
+        f"preset {first['preset']}, core {first['core']}, {first['sim_level']}, "
+        f"{effective.config.npu.clock_hz / 1e6:g} MHz; times are core cycles"
+    )
+    parts = [
+        ("latency", "Submission latency", [_latency(runs), pictures.get("latency_cdf.svg", "")]),
+        ("stages", "Stages and reasons",
+         [pictures.get("stages.svg", ""), pictures.get("reasons.svg", ""), _reasons(runs)]),
+        ("sweeps", "Sweeps and break-even", [_sweep(sweep, pictures) for sweep in sweeps]),
+        ("time", "Over time", [*(pictures.get(name, "") for name in TIME_PICTURES), _banks(runs, pictures)]),
+        ("gantt", "Gantt", [paragraph("Wheel: zoom. Drag: move. The pointer shows ticket and cycles.", "muted"),
+                            *(_gantt(mode, chart) for mode, chart in gantts.items())]),
+        ("runs", "The runs", [_counters(runs)]),
+        ("parameters", "Parameters", [_differences(configs), _parameters(effective)]),
+    ]  # fmt: skip
+    shown = [(name, head, [part for part in inner if part]) for name, head, inner in parts]
+    shown = [entry for entry in shown if entry[2]]
+    links = " ".join(f'<a href="#{name}">{head}</a>' for name, head, _ in shown)
+    head = [f"<h1>{title}</h1>", paragraph(subtitle, "muted"), _tiles(comparison, runs), f"<nav>{links}</nav>"]
+    return document(title, "\n".join(head + [section(name, text, *inner) for name, text, inner in shown]))
+
+
+def _tiles(comparison: Mapping[str, Any] | None, runs: Runs) -> str:
+    tiles = []
+    if comparison is not None:
+        for key, text in RATIOS.items():
+            tiles.append((Cell(_number(comparison["ratio"][key]), f"ratio.{key}"), f"{text}, loose / tight"))
+        tiles.append(
+            (Cell("yes" if comparison["same_results"] else "NO", "same_results"), "same results in both modes")
+        )
+    for mode, run in runs.items():
+        tiles.append((Cell(_number(run["cycles"]), f"{mode}.cycles"), f"cycles, {mode}"))
+    inner = (
+        f'<div class="tile"><b data-figure="{cell.name}">{cell.text}</b><span>{text}</span></div>'
+        for cell, text in tiles
+    )
+    return f'<div class="tiles">{"".join(inner)}</div>'
+
+
+def _latency(runs: Runs) -> str:
+    rows = []
+    for name in (*OPEN_LOOP, *COMPARED):
+        for mode, run in runs.items():
+            stage = (run["latency"] or {"stages": {}})["stages"].get(name)
+            if stage is not None:
+                figures = [Cell(_number(stage[each]), f"{mode}.{name}.{each}") for each in (*FIGURES, "mean")]
+                rows.append([Cell(name), Cell(mode, kind=mode), *figures, Cell(meaning(name), kind="text")])
+    heads = ("stage", "mode", "N", "P50", "P95", "P99", "min", "max", "mean", "from, to")
+    return table(heads, rows) + "".join(paragraph(note, "muted") for note in notes(runs)) if rows else ""
+
+
+def _reasons(runs: Runs) -> str:
+    found = {mode: run["latency"]["reasons"] for mode, run in runs.items() if run["latency"] is not None}
+    names = list(dict.fromkeys(name for reasons in found.values() for name in reasons))
+    rows = [
+        [Cell(name), *(Cell(_number(found[mode][name]), f"{mode}.reasons.{name}") for mode in found)]
+        for name in names
+        if any(reasons[name] for reasons in found.values())
+    ]
+    totals = [Cell(_number(sum(reasons.values())), f"{mode}.reasons") for mode, reasons in found.items()]
+    if not rows:
+        return ""
+    return table(["cycles by reason, summed over submissions", *found], [*rows, [Cell("t_submit"), *totals]])
+
+
+def _sweep(sweep: Sweep, pictures: Mapping[str, str]) -> str:
+    rows = []
+    for point in sweep["points"]:
+        cells = [Cell(_number(point["value"]))]
+        for figure in sweep["figures"]:
+            for mode in ("loose", "tight"):
+                name = f"sweep.{sweep['key']}.{point['value']}.{mode}.{figure}"
+                cells.append(Cell(_number(point[mode][figure]), name))
+        rows.append(cells)
+    heads = [sweep["key"], *(f"{figure}, {mode}" for figure in sweep["figures"] for mode in ("loose", "tight"))]
+    drawn = (pictures[name] for name in sweep["pictures"] if name in pictures)
+    return "\n".join([f'<div class="pair">{"".join(drawn)}</div>', table(heads, rows),
+                      *(paragraph(text) for text in sweep["findings"])])  # fmt: skip
+
+
+def _banks(runs: Runs, pictures: Mapping[str, str]) -> str:
+    found = [pictures[name] for name in (f"banks_{mode}.svg" for mode in runs) if name in pictures]
+    return "\n".join(found) if found else paragraph("No scratchpad bank was busy in these runs.", "muted")
+
+
+def _gantt(mode: str, chart: Any) -> str:
+    return (
+        f'{data(f"gantt-{mode}", chart)}<div class="gantt" data-run="gantt-{mode}"><div class="bar">'
+        f'<b class="{mode}">{mode}</b><button data-do="in">+</button><button data-do="out">&minus;</button>'
+        f'<button data-do="all">all</button><output></output></div><canvas></canvas></div>'
+    )
+
+
+def _counters(runs: Runs) -> str:
+    names = list(next(iter(runs.values()))["npu"])
+    rows = [
+        [Cell(name), *(Cell(_counter(run["npu"][name]), f"{mode}.npu.{name}") for mode, run in runs.items())]
+        for name in names
+    ]
+    rows = [[Cell(name), *(Cell(_number(run[name]), f"{mode}.{name}") for mode, run in runs.items())]
+            for name in ("cycles", "instret", "stop_reason", "exit_code")] + rows  # fmt: skip
+    return table(["", *runs], rows)
+
+
+def _differences(configs: Mapping[str, Config]) -> str:
+    if len(configs) < 2:
+        return ""
+    flat = {mode: flatten(config) for mode, config in configs.items()}
+    keys = [key for key in keys_of(Config) if len({str(values[key]) for values in flat.values()}) > 1]
+    rows = [[Cell(key), *(Cell(str(values[key])) for values in flat.values())] for key in keys]
+    rows.append([Cell("custom instructions"),
+                 *(Cell(", ".join(config.custom_enabled) or "none") for config in configs.values())])  # fmt: skip
+    rows.append([Cell("commands in the device queue"),
+                 *(Cell(_number(c.npu.queue.command_size if c.npu.mode == "loose" else c.npu.queue.size))
+                   for c in configs.values())])  # fmt: skip
+    return paragraph("What differs between the runs:") + table(["key", *configs], rows)
+
+
+def _parameters(effective: Effective) -> str:
+    values, rows = flatten(effective.config), []
+    for path, key in keys_of(Config).items():
+        origin = effective.origins.get(path) or f"default: {key.rule.get('source', 'preset pyv')}"
+        rows.append([Cell(path), Cell(key.show(values[path])), Cell(key.unit, kind="text"),
+                     Cell(str(key.rule["meaning"]), kind="text"), Cell(origin, kind="text")])  # fmt: skip
+    inner = table(("key", "value", "unit", "meaning", "where it comes from"), rows)
+    return f"<details><summary>every parameter with its provenance ({len(rows)})</summary>{inner}</details>"
+
+
+def _counter(value: Any) -> str:
+    return " ".join(_number(each) for each in value) if isinstance(value, list) else _number(value)
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,33 @@
+"""A headless Chromium for tests of pages; a test without it is skipped and says how to get it."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--window-size=1250,900",
+)  # fmt: skip
+
+
+@contextmanager
+def chromium(profile: Path) -> Iterator[Any]:
+    """A selenium driver; `profile` is a new empty folder."""
+    selenium = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
+    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if browser is None or driver is None:
+        pytest.skip("no browser: apt-get install chromium chromium-driver")
+    options = selenium.ChromeOptions()
+    options.binary_location = browser
+    for option in (*OPTIONS, f"--user-data-dir={profile}"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    page = selenium.Chrome(options=options, service=selenium.ChromeService(driver))
+    try:
+        yield page
+    finally:
+        page.quit()

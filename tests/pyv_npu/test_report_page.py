@@ -1,0 +1,157 @@
+"""report.html in a real browser: it opens without an error, shows the figures of the JSON, and its chart is fluid."""
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import chromium
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyv_npu.cli import main
+from pyv_npu.report.gantt import chart
+from pyv_npu.report.html import data, document
+from pyv_npu.report.packed import packed
+from pyv_npu.report.page import _gantt
+from pyv_npu.report.series import _covered, _deepest
+from pyv_npu.report.spans import Spans
+
+FEW = ["--arg", "n=120", "--arg", "tile=16"]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    assert main(["compare", "submit_latency", *FEW, "--json", "--report", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with chromium(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+def errors(browser: Any) -> list[str]:
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
+def test_it_loads_nothing_from_anywhere(report: Path) -> None:
+    text = (report / "report.html").read_text(encoding="utf-8")
+    without_names = re.sub(r'xmlns="[^"]*"', "", text)
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:,)|url\(|@import|https?://""", without_names)
+
+
+def test_it_shows_the_figures_of_the_json(report: Path, browser: Any) -> None:
+    browser.get((report / "report.html").as_uri())
+    shown = browser.execute_script(
+        "return Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
+        ".map((cell) => [cell.dataset.figure, cell.innerText]))"
+    )
+    result = json.loads((report / "result.json").read_text())
+    seen = 0
+    for mode in ("loose", "tight"):
+        for stage, figures in result[mode]["latency"]["stages"].items():
+            for name, value in (figures or {}).items():
+                text = shown[f"{mode}.{stage}.{name}"]
+                assert text == "-" if value is None else float(text.replace(",", "")) == value
+                seen += 1
+        for reason, cycles in result[mode]["latency"]["reasons"].items():
+            text = shown.get(f"{mode}.reasons.{reason}", "0")
+            assert int(text.replace(",", "")) == cycles
+        assert int(shown[f"{mode}.cycles"].replace(",", "")) == result[mode]["cycles"]
+    assert seen > 50
+    assert float(shown["ratio.t_submit_p50"]) == result["ratio"]["t_submit_p50"]
+    assert shown["same_results"] == "yes"
+    assert errors(browser) == []
+
+
+def test_every_part_is_there(report: Path, browser: Any) -> None:
+    browser.get((report / "report.html").as_uri())
+    sections = browser.execute_script("return [...document.querySelectorAll('section')].map((part) => part.id)")
+    assert sections[:3] == ["latency", "stages", "sweeps"] or sections[:2] == ["latency", "stages"]
+    assert {"time", "gantt", "runs", "parameters"} <= set(sections)
+    assert browser.execute_script("return document.querySelectorAll('svg').length") >= 6
+    assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    text = browser.execute_script("document.querySelector('details').open = true; return document.body.innerText")
+    assert "core.timing.mmio_one_way" in text and "gem5" in text
+
+
+def test_the_pictures_and_tables_are_files_too(report: Path) -> None:
+    page = (report / "report.html").read_text(encoding="utf-8")
+    for name in ("latency_cdf.svg", "stages.svg", "reasons.svg", "queue_depth.svg", "te_idle.svg"):
+        assert (report / name).read_text(encoding="utf-8") in page
+    result = json.loads((report / "result.json").read_text())
+    for row in csv.DictReader((report / "stages.csv").open()):
+        assert str(result[row["mode"]]["latency"]["stages"][row["stage"]]["p50"]) == row["p50"]
+    series = list(csv.DictReader((report / "series.csv").open()))
+    for mode in ("loose", "tight"):
+        rows = [row for row in series if row["mode"] == mode]
+        busy = sum(float(row["te_busy"]) * (int(row["end"]) - int(row["start"])) for row in rows)
+        engines = result[mode]["npu"]["te_busy"]
+        assert busy * len(engines) == pytest.approx(sum(engines), rel=1e-4)
+        deepest = max(int(row["queue_depth_max"]) for row in rows)  # a command that starts at once does not wait
+        assert 0 <= result[mode]["npu"]["queue_depth_max"] - deepest <= 1
+
+
+def test_the_chart_stays_fluid_at_100_000_spans(tmp_path: Path, browser: Any) -> None:
+    count = 100_000
+    start = np.arange(count, dtype=np.int64) * 50
+    lane = Spans(start, start + 37, np.arange(1, count + 1, dtype=np.int64))
+    drawn = chart({"te0": lane, "queue": Spans(start, start + 400, lane.ticket)}, count * 50)
+    (tmp_path / "x.html").write_text(document("x", _gantt("tight", drawn)))
+    browser.get((tmp_path / "x.html").as_uri())
+    milliseconds = browser.execute_script(
+        "const chart = gantts['gantt-tight']; const begin = performance.now();"
+        "for (let i = 0; i < 20; i++) chart.show(0, chart.end);"
+        "return (performance.now() - begin) / 20;"
+    )
+    assert milliseconds < 50
+    first = browser.execute_script("return [...gantts['gantt-tight'].lanes[0].start.slice(-2)]")
+    assert first == [float(start[-2]), float(start[-1])]
+    browser.execute_script("document.querySelector('[data-do=in]').click()")
+    assert browser.execute_script("const c = gantts['gantt-tight']; return c.to - c.from") == count * 50 / 2
+    browser.execute_script("gantts['gantt-tight'].show(1000, 1200)")
+    assert errors(browser) == []
+    dark = browser.execute_script(
+        "const c = gantts['gantt-tight'], r = devicePixelRatio, p = c.canvas.getContext('2d');"
+        "return [10, 40].map((cycle) => p.getImageData((Gantt.LEFT + cycle * c.width / 200) * r,"
+        " (Gantt.HEAD + 12) * r, 1, 1).data[3])"
+    )
+    assert dark == [255, 0]  # cycles 1000..1037 are busy, 1037..1050 are not
+
+
+def test_data_cannot_end_its_element() -> None:
+    assert data("x", {"name": "</script>"}).count("</script>") == 1
+
+
+@given(st.lists(st.integers(0, 1 << 45), max_size=40))
+def test_packed_numbers_are_read_back(values: list[int]) -> None:
+    import base64
+
+    raw = base64.b64decode(packed(np.array(values, dtype=np.int64)))
+    found, value, shift, total = [], 0, 0, 0
+    for byte in raw:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            total += (value >> 1) ^ -(value & 1)
+            found.append(total)
+            value = shift = 0
+    assert found == values
+
+
+@given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30)), max_size=25))
+def test_bins_agree_with_counting_cycle_by_cycle(rows: list[tuple[int, int]]) -> None:
+    spans = Spans.of((start, start + length, 1) for start, length in rows)
+    edges = np.array([0, 7, 20, 21, 60, 130], dtype=np.int64)
+    open_at = [sum(start <= cycle < start + length for start, length in rows) for cycle in range(130)]
+    bins = list(pairwise(edges))
+    assert _covered(spans, edges).tolist() == [sum(open_at[a:b]) for a, b in bins]
+    assert _deepest(spans, edges).tolist() == [max(open_at[a:b]) for a, b in bins]
