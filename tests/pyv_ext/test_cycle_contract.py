@@ -34,7 +34,7 @@ def engine(request: pytest.FixtureRequest) -> MakesEngine:
 
 
 class Seen:
-    """Of what retired (mnemonic, first cycle, cycle of the next); of traps (cause, first cycle, that of the handler)."""
+    """What an engine has done: (mnemonic, cycle, next cycle) and (cause, cycle, cycle of the handler)."""
 
     def __init__(self) -> None:
         self.retired: list[tuple[str, int, int]] = []
