@@ -5,25 +5,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import BITS, DataType, Gemm, LoopOrder, Opcode
-from npu_device.checks import element_type, nonzero, unused_type, unused_word
-from npu_device.descriptor_error import DescriptorError
-from npu_device.events import Kind
+from npu_device.abi.opcodes import Gemm, LoopOrder
+from npu_device.checks import nonzero, unused_word
 from npu_device.kernels import elements, gemm
 from npu_device.macro.base import (
     Demand,
     Effect,
-    Macro,
-    Operand,
     Read,
     Setting,
     Site,
     Tile,
     in_dram,
     input_copies,
-    operand,
     output_copies,
     reserve,
     strided,
@@ -31,72 +25,26 @@ from npu_device.macro.base import (
     values,
     whole,
 )
-from npu_device.macro.finish import Finish, finish, zero_point
-from npu_device.macro.tiles import Tiles, work
-from npu_device.operands import FLOATS, INTEGERS, Matrix, row_bytes
-from npu_device.operations import SMALL_INTEGERS
-from npu_device.plan import Column, Compute, Plan, Role
-from npu_device.region import Region
-from npu_device.sequencer import Nest, Slots, Stream, sequence
-
-SUM_BYTES = 4
-"""Of one element of a sum."""
-
-
-def product_types(d: Descriptor) -> tuple[DataType, DataType, DataType, bool]:
-    """(in0, in1, out, whether the sum is an integer) of a product. Floats also take integer weights."""
-    kind0 = element_type(d, "type_in0", (*SMALL_INTEGERS, *FLOATS))
-    integer = kind0 in SMALL_INTEGERS
-    kind1 = element_type(d, "type_in1", SMALL_INTEGERS if integer else (kind0, *SMALL_INTEGERS))
-    if integer:
-        out = element_type(d, "type_out", (*INTEGERS, *FLOATS))
-    else:
-        out = element_type(d, "type_out", dict.fromkeys((DataType.FP32, kind0)))
-    unused_type(d, "type_kv")
-    return kind0, kind1, out, integer
-
-
-def loop_order(block: Extended) -> LoopOrder:
-    if block.loop_order not in (LoopOrder.OUTPUT, LoopOrder.WEIGHT):
-        raise DescriptorError(TicketError.FUNCTION, f"loop_order {block.loop_order}: must be 0 or 1")
-    return LoopOrder(block.loop_order)
-
-
-def check_sum(tile_m: int, tile_n: int, site: Site) -> None:
-    """The sum of one hardware tile stays in the accumulator while its k tiles pass."""
-    need = tile_m * tile_n * SUM_BYTES
-    if need > site.acc_bytes:
-        raise DescriptorError(
-            TicketError.ACC_OVERFLOW,
-            f"the sum of a tile of {tile_m} x {tile_n} needs {need} bytes, te.acc_bytes is {site.acc_bytes}",
-        )
-
-
-def sum_copies(count: int, rows: int, columns: int, site: Site) -> int:
-    """Bytes of scratchpad for `count` tile sums that are open at once: 0 while the accumulator holds them."""
-    need = count * rows * columns * SUM_BYTES
-    return 0 if need <= site.acc_bytes else need
+from npu_device.macro.finish import finish, zero_point
+from npu_device.macro.product import (
+    Product,
+    ProductMacro,
+    check_sum,
+    finish_demand,
+    loop_order,
+    product_plan,
+    product_types,
+    sum_copies,
+    weights,
+)
+from npu_device.macro.tiles import Tiles
+from npu_device.operands import row_bytes
+from npu_device.plan import Column, Plan
 
 
 @dataclass(frozen=True, eq=False)
-class GemmMacro(Macro):
+class GemmMacro(ProductMacro):
     """M x K times K x N."""
-
-    in0: Matrix
-    in1: Matrix
-    out: Matrix
-    finish: Finish
-    integer: bool
-    zeros: tuple[int, int]
-    tile: tuple[int, int, int]
-    slots: dict[str, Slots]
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        return (
-            operand("in0", self.in0), operand("in1", self.in1), *self.finish.operands(),
-            operand("out", self.out, written=True),
-        )  # fmt: skip
 
     @property
     def held_shape(self) -> tuple[int, int] | None:
@@ -113,82 +61,18 @@ class GemmMacro(Macro):
     def plan(self, setting: Setting) -> Plan:
         b, (m, n, k) = self.block, self.tile
         counts = [-(-extent // size) for extent, size in ((b.m, m), (b.n, n), (b.k, k))]
-        order = (0, 1, 2) if self.block.loop_order == LoopOrder.OUTPUT else (1, 2, 0)
+        order = (0, 1, 2) if b.loop_order == LoopOrder.OUTPUT else (1, 2, 0)
         index: list[Column] = [np.zeros(0, np.int64)] * 3
         for axis, column in zip(order, np.indices([counts[a] for a in order]), strict=True):
             index[axis] = column.reshape(-1).astype(np.int64)
         at_m, at_n, at_k = index
-        tiles = len(at_m)
-        rows, columns = np.minimum(m, b.m - at_m * m), np.minimum(n, b.n - at_n * n)
-        depth = np.minimum(k, b.k - at_k * k)
-        every = np.arange(tiles)
-        kept = np.zeros(tiles, np.int64)
-        if self.block.loop_order == LoopOrder.WEIGHT:
-            kept[1:] = (at_m[1:] != 0).astype(np.int64)
-        fresh = np.flatnonzero(kept == 0)
-        last = (at_k == counts[2] - 1) & (not self.d.function & Gemm.HOLD)
-        ends = np.flatnonzero(last)
-        in0 = Tiles(self.in0, self.slots.get("in0"), at_m * m, rows, at_k * k, depth, every)
-        if self.d.in1_nk:
-            in1 = Tiles(self.in1, self.slots.get("in1"), at_n * n, columns, at_k * k, depth, fresh)
-        else:
-            in1 = Tiles(self.in1, self.slots.get("in1"), at_k * k, depth, at_n * n, columns, fresh)
-        out = Tiles(self.out, self.slots.get("out"), at_m * m, rows, at_n * n, columns, ends)
-        extra = finish_streams(self.finish, self.slots, at_m * m, rows, at_n * n, columns, ends)
-        partial = self.slots.get("sums")
-
-        def step(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
-            size_m, size_n, size_k, keep, open_ = shape
-            if partial is not None and not open_ and not writes:
-                writes = (partial.region(0, size_m * size_n * SUM_BYTES),)
-            return Compute(
-                Kind.TE, self.d.opcode | self.d.function << 8, size_m, size_n, size_k, BITS[self.in0.kind],
-                BITS[self.in1.kind], 0, reads, writes, bool(keep),
-            )  # fmt: skip
-
-        computed = work(step, (rows, columns, depth, kept, last.astype(np.int64)), (in0, in1), ((out, last),))
-        nest = Nest(
-            tiles,
-            (
-                *in0.stream(Role.ACTIVATION, Opcode.LOAD), *in1.stream(Role.WEIGHT, Opcode.LOAD), *extra,
-            ),
-            out.stream(Role.ACTIVATION, Opcode.STORE, write=True) if len(ends) else (),
-            computed,
-            outputs=np.flatnonzero(at_k == 0) if self.block.loop_order == LoopOrder.OUTPUT else ends,
+        nest = Product(
+            at_m * m, np.minimum(m, b.m - at_m * m), at_n * n, np.minimum(n, b.n - at_n * n), at_k * k,
+            np.minimum(k, b.k - at_k * k), at_k == 0, at_k == counts[2] - 1,
+            (at_m > 0) & (b.loop_order == LoopOrder.WEIGHT),
         )  # fmt: skip
-        return sequence(nest, setting.bus, setting.buffers(self.d.prefetch_dist))
-
-
-def finish_demand(part: Finish, rows: int, columns: int, copies: int) -> dict[str, tuple[Matrix | None, int, int]]:
-    """Buffers for the epilogue's operands of one tile."""
-    count = columns if part.channels > 1 else 1
-    return {
-        "bias": (part.bias, columns * SUM_BYTES, copies),
-        "scale": (part.scale, count * SUM_BYTES, copies),
-        "residual": (part.residual, rows * row_bytes(columns, part.kind), copies),
-    }
-
-
-def finish_streams(
-    part: Finish, slots: dict[str, Slots], row: Column, rows: Column, column: Column, columns: Column, ends: Column
-) -> tuple[Stream, ...]:
-    """Moves of the epilogue's operands, at the tiles that end an output."""
-    zero, one = np.zeros_like(row), np.ones_like(row)
-    streams: tuple[Stream, ...] = ()
-    if part.bias is not None and "bias" in slots:
-        streams += Tiles(part.bias, slots["bias"], zero, one, column, columns, ends).stream(
-            Role.WEIGHT, Opcode.LOAD, late=True
-        )
-    if part.scale is not None and "scale" in slots:
-        per = part.channels > 1
-        streams += Tiles(
-            part.scale, slots["scale"], zero, one, column if per else zero, columns if per else one, ends
-        ).stream(Role.WEIGHT, Opcode.LOAD, late=True)
-    if part.residual is not None and "residual" in slots:
-        streams += Tiles(part.residual, slots["residual"], row, rows, column, columns, ends).stream(
-            Role.ACTIVATION, Opcode.LOAD, late=True
-        )
-    return streams
+        in0 = Tiles(self.in0, self.slots.get("in0"), nest.row, nest.rows, nest.at, nest.depth, np.arange(len(at_m)))
+        return product_plan(self, nest, in0, weights(self.in1, self.slots, nest, bool(self.d.in1_nk)), setting)
 
 
 def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
@@ -226,6 +110,6 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
         return wanted | ({"sums": (open_sums, 1)} if open_sums else {})
 
     return GemmMacro(
-        d, block, site, in0, in1, out, part, integer, (zero_point(block, 0, kind0), zero_point(block, 1, kind1)), tile,
+        d, block, site, in0, in1, out, part, (zero_point(block, 0, kind0), zero_point(block, 1, kind1)), tile,
         reserve(block, tile, demand),
     )  # fmt: skip

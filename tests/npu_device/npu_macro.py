@@ -11,7 +11,7 @@ from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import NpuConfig, SpmConfig
 from npu_device.kernels import elements
 from npu_device.macro.base import Macro
-from npu_device.operands import row_bytes
+from npu_device.operands import FLOATS, row_bytes
 
 Array = np.ndarray[Any, Any]
 EXT = DRAM + 0xD_0000
@@ -69,6 +69,15 @@ class MacroRig(Rig):
         command = self.device._decoder.decode(self.macro(d, block), 0, 0)
         assert command.macro is not None
         return command.macro
+
+
+def random(kind: DataType, rows: int, columns: int, seed: int) -> Array:
+    """Elements over the whole range of an integer type; of moderate size for a float type."""
+    rng = np.random.default_rng(seed)
+    if kind in FLOATS:
+        return (rng.standard_normal((rows, columns)) * 2).astype(np.float32).astype(elements.DTYPE[kind])
+    low, high = elements.limits(kind)
+    return rng.integers(low, high + 1, (rows, columns)).astype(elements.DTYPE[kind])
 
 
 def block(opcode: Opcode, own: dict[str, Any] | None = None, **shared: Any) -> Extended:

@@ -6,25 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from npu_macro import WORK, MacroRig, block
+from npu_macro import WORK, MacroRig, block, random
 from npu_rig import SPM
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Epilogue
 from npu_device.abi.opcodes import Activation, DataType, Opcode
-from npu_device.kernels import elements
-from npu_device.operands import FLOATS, row_bytes
+from npu_device.operands import row_bytes
 
 T = DataType
 Array = np.ndarray[Any, Any]
-
-
-def random(kind: DataType, rows: int, columns: int, seed: int) -> Array:
-    rng = np.random.default_rng(seed)
-    if kind in FLOATS:
-        return (rng.standard_normal((rows, columns)) * 2).astype(np.float32).astype(elements.DTYPE[kind])
-    low, high = elements.limits(kind)
-    return rng.integers(low, high + 1, (rows, columns)).astype(elements.DTYPE[kind])
 
 
 def tile_by_tile(d: Descriptor, m: int, n: int, k: int, in0: Array, in1: Array) -> Array:

@@ -1,0 +1,60 @@
+"""Windows that slide over images: convolution as a matrix product, and pooling."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.kernels.elements import Values
+
+
+class Windows(NamedTuple):
+    """Images of `h` x `w`, windows of `kh` x `kw`, strides, dilations, pads at top, left, bottom and right."""
+
+    batch: int
+    h: int
+    w: int
+    kh: int
+    kw: int
+    sh: int
+    sw: int
+    dh: int
+    dw: int
+    pt: int
+    pl: int
+    pb: int
+    pr: int
+
+    @property
+    def p(self) -> int:
+        """Rows of the result."""
+        return (self.h + self.pt + self.pb - self.dh * (self.kh - 1) - 1) // self.sh + 1
+
+    @property
+    def q(self) -> int:
+        """Columns of the result."""
+        return (self.w + self.pl + self.pr - self.dw * (self.kw - 1) - 1) // self.sw + 1
+
+    @property
+    def pixels(self) -> int:
+        """Of the result, all images."""
+        return self.batch * self.p * self.q
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each pixel of the result sees the pixel of the image at the same place."""
+        return (self.kh, self.kw, self.sh, self.sw) == (1, 1, 1, 1) and not any((self.pt, self.pl, self.pb, self.pr))
+
+
+def windows(images: Values, s: Windows, pad: float) -> Values:
+    """What each window sees, shape (batch, P, Q, kh, kw, C), a view; `images`: (batch, h, w, C)."""
+    if any((s.pt, s.pl, s.pb, s.pr)):
+        padded = np.full((s.batch, s.h + s.pt + s.pb, s.w + s.pl + s.pr, images.shape[3]), pad, dtype=images.dtype)
+        padded[:, s.pt : s.pt + s.h, s.pl : s.pl + s.w] = images
+        images = padded
+    image, row, column, channel = images.strides
+    return np.lib.stride_tricks.as_strided(
+        images,
+        (s.batch, s.p, s.q, s.kh, s.kw, images.shape[3]),
+        (image, row * s.sh, column * s.sw, row * s.dh, column * s.dw, channel),
+        writeable=False,
+    )

@@ -1,0 +1,179 @@
+"""CONV2D_T: NHWC activations, weights kh, kw, Cin / groups, Cout (or Cout first, with in1_nk).
+
+The result is that of one matrix product per group, M = batch x P x Q pixels, K = kh x kw x Cin / groups in this order,
+N = Cout / groups (specification 45, F9), whose k tiles are tile_k long. `te.conv_lowering` only decides in which steps
+the array gets there.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import BITS, LoopOrder, Opcode
+from npu_device.checks import unused_word
+from npu_device.descriptor_error import DescriptorError
+from npu_device.kernels import elements, gemm
+from npu_device.kernels.windows import Windows, windows
+from npu_device.macro.base import (
+    Demand,
+    Effect,
+    Read,
+    Setting,
+    Site,
+    Tile,
+    field,
+    in_dram,
+    input_copies,
+    output_copies,
+    reserve,
+    strided,
+    tile_size,
+    values,
+    whole,
+)
+from npu_device.macro.finish import finish, zero_point
+from npu_device.macro.product import (
+    Product,
+    ProductMacro,
+    check_sum,
+    finish_demand,
+    loop_order,
+    product_plan,
+    product_types,
+    sum_copies,
+    weights,
+)
+from npu_device.macro.tiles import Tiles
+from npu_device.operands import make_matrix, row_bytes
+from npu_device.plan import Column, Plan
+
+
+@dataclass(frozen=True, eq=False)
+class ConvMacro(ProductMacro):
+    """A convolution. `in0` has one row per pixel, `in1` one per kernel position and channel, `out` one per pixel."""
+
+    shape: Windows
+    groups: int
+
+    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+        s, groups = self.shape, self.groups
+        pixels = gemm.shifted(values(read, self.in0), self.zeros[0])
+        patches = windows(pixels.reshape(s.batch, s.h, s.w, -1), s, 0)
+        channels = patches.shape[-1] // groups
+        patches = patches.reshape(s.pixels, s.kh * s.kw, groups, channels).transpose(2, 0, 1, 3)
+        kernel = gemm.shifted(values(read, self.in1), self.zeros[1])
+        if self.d.in1_nk:
+            kernel = kernel.T
+        kernel = kernel.reshape(kernel.shape[0], groups, -1).transpose(1, 0, 2)
+        total = gemm.tiled(patches.reshape(groups, s.pixels, -1), kernel, self.tile[2])
+        total = np.ascontiguousarray(total.transpose(1, 0, 2)).reshape(s.pixels, -1)
+        return Effect((whole(self.out, self.finish.apply(total, read)),))
+
+    def plan(self, setting: Setting) -> Plan:
+        s, (m, n, k) = self.shape, self.tile
+        channels, filters = self.in0.columns // self.groups, self.out.columns // self.groups
+        if setting.conv_lowering == "kernel_position":
+            starts = np.arange(0, channels, k)
+            at = (np.arange(s.kh * s.kw)[:, None] * channels + starts).reshape(-1)
+            depth = np.tile(np.minimum(k, channels - starts), s.kh * s.kw)
+        else:
+            at = np.arange(0, s.kh * s.kw * channels, k)
+            depth = np.minimum(k, s.kh * s.kw * channels - at)
+        counts = {"g": self.groups, "m": -(-s.pixels // m), "n": -(-filters // n), "k": len(at)}
+        weight = self.block.loop_order == LoopOrder.WEIGHT
+        order = "gnkm" if weight else "gmnk"
+        grid = np.indices([counts[axis] for axis in order]).reshape(4, -1).astype(np.int64)
+        index: dict[str, Column] = dict(zip(order, grid, strict=True))
+        row, column = index["m"] * m, index["n"] * n
+        nest = Product(
+            row, np.minimum(m, s.pixels - row), index["g"] * filters + column, np.minimum(n, filters - column),
+            at[index["k"]], depth[index["k"]], index["k"] == 0, index["k"] == len(at) - 1, (index["m"] > 0) & weight,
+        )  # fmt: skip
+        fresh = np.arange(len(row)) if weight else np.flatnonzero((index["n"] == 0) & (index["k"] == 0))
+        first, count = patch(s, row, nest.rows)
+        in0 = Tiles(
+            self.in0, self.slots.get("in0"), first, count, index["g"] * channels, np.full_like(row, channels), fresh
+        )
+        return product_plan(self, nest, in0, weights(self.in1, self.slots, nest, bool(self.d.in1_nk)), setting)
+
+
+def patch(s: Windows, row: Column, rows: Column) -> tuple[Column, Column]:
+    """(first input pixel, pixels) that the output pixels `row`..`row + rows` look at: whole rows of the image."""
+    if s.pointwise:
+        return row, rows
+    image, last_image = row // (s.p * s.q), (row + rows - 1) // (s.p * s.q)
+    top = row % (s.p * s.q) // s.q * s.sh - s.pt
+    bottom = (row + rows - 1) % (s.p * s.q) // s.q * s.sh - s.pt + (s.kh - 1) * s.dh
+    first = image * s.h + np.clip(top, 0, s.h - 1)
+    last = last_image * s.h + np.clip(bottom, 0, s.h - 1)
+    return first * s.w, (np.maximum(last, first) - first + 1) * s.w
+
+
+def window_shape(own: dict[str, Any], prefix: str = "") -> Windows:
+    """The words of a window, which CONV2D_T and POOL share. DescriptorError when no window fits the padded image."""
+    names = ("batch", "h", "w", "kh", "kw", "sh", "sw", "dh", "dw")
+    field(own, *(prefix + name for name in names))
+    shape = Windows(*(own[prefix + name] for name in Windows._fields))
+    if shape.p < 1 or shape.q < 1:
+        raise DescriptorError(
+            TicketError.SHAPE, f"a window of {shape.kh} x {shape.kw} does not fit {shape.h} x {shape.w} with its pads"
+        )
+    return shape
+
+
+def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
+    """DescriptorError when types, shapes, strides or the workspace are wrong."""
+    own = block.own(Opcode.CONV2D_T)
+    kind0, kind1, kind, integer = product_types(d)
+    unused_word(block, "m", "n", "k")
+    unused_word(d, "param0")
+    order = loop_order(block)
+    shape = window_shape(own)
+    field(own, "cin", "cout", "groups")
+    groups = own["groups"]
+    if own["cin"] % groups or own["cout"] % groups:
+        raise DescriptorError(TicketError.SHAPE, f"groups {groups} must divide cin {own['cin']} and cout {own['cout']}")
+    channels, filters = own["cin"] // groups, own["cout"] // groups
+    depth = shape.kh * shape.kw * channels
+    in0 = strided("in0", d.in0_addr, shape.batch * shape.h * shape.w, own["cin"], kind0, block.ld0)
+    unused_word(block, "ld1")
+    in1 = make_matrix(d.in1_addr, *((own["cout"], depth) if d.in1_nk else (depth, own["cout"])), kind1)
+    out = strided("out", d.out_addr, shape.pixels, own["cout"], kind, block.ldo)
+    part = finish(d, block, shape.pixels, own["cout"], integer, kind)
+    if groups > 1:
+        for extent, name, one in ((channels, "cin", kind0), (filters, "cout", kind1), (filters, "cout", kind)):
+            if extent * BITS[one] % 8:
+                raise DescriptorError(TicketError.SHAPE, f"{name} / groups {extent}: {one.name} must end at a byte")
+    tile = (
+        tile_size(d, "tile_m", shape.pixels),
+        tile_size(d, "tile_n", filters, kind, *(() if d.in1_nk else (kind1,))),
+        tile_size(d, "tile_k", depth, *((kind1,) if d.in1_nk else ())),
+    )
+    check_sum(tile[0], tile[1], site)
+
+    def demand(tile: Tile) -> Demand:
+        tm, tn, tk = tile
+        reads, results = input_copies(d), output_copies(d)
+        row = np.arange(0, shape.pixels, tm)
+        pixels = int(patch(shape, row, np.minimum(tm, shape.pixels - row))[1].max())
+        kernel = tn * row_bytes(tk, kind1) if d.in1_nk else tk * row_bytes(tn, kind1)
+        wanted = in_dram(
+            site,
+            {
+                "in0": (in0, pixels * row_bytes(channels, kind0), reads),
+                "in1": (in1, kernel, reads),
+                "out": (out, tm * row_bytes(tn, kind), results),
+                **finish_demand(part, tm, tn, results),
+            },
+        )
+        open_sums = sum_copies(len(row), tm, tn, site) if order is LoopOrder.WEIGHT and tk < depth else 0
+        return wanted | ({"sums": (open_sums, 1)} if open_sums else {})
+
+    return ConvMacro(
+        d, block, site, in0, in1, out, part, (zero_point(block, 0, kind0), zero_point(block, 1, kind1)),
+        tile, reserve(block, tile, demand), shape, groups,
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""CONV2D_T and POOL in macro form, judged by onnx.reference."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from npu_macro import MacroRig, block, random
+from npu_onnx import reference
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.extended import Epilogue, Extended
+from npu_device.abi.opcodes import Activation, DataType, Opcode
+from npu_device.macro.base import Setting
+from npu_device.macro.conv import ConvMacro
+from npu_device.plan import Compute, Transfer, buffers
+from npu_device.sequencer import Bus
+
+T = DataType
+Array = np.ndarray[Any, Any]
+
+shapes = st.fixed_dictionaries(
+    {
+        "batch": st.integers(1, 2), "h": st.integers(1, 9), "w": st.integers(1, 9), "kh": st.integers(1, 3),
+        "kw": st.integers(1, 3), "sh": st.integers(1, 3), "sw": st.integers(1, 3), "dh": st.integers(1, 2),
+        "dw": st.integers(1, 2), "pt": st.integers(0, 2), "pl": st.integers(0, 2), "pb": st.integers(0, 2),
+        "pr": st.integers(0, 2),
+    }
+)  # fmt: skip
+
+
+def out_size(s: dict[str, int]) -> tuple[int, int]:
+    p = (s["h"] + s["pt"] + s["pb"] - s["dh"] * (s["kh"] - 1) - 1) // s["sh"] + 1
+    q = (s["w"] + s["pl"] + s["pr"] - s["dw"] * (s["kw"] - 1) - 1) // s["sw"] + 1
+    return p, q
+
+
+def attributes(s: dict[str, int]) -> dict[str, Any]:
+    return {
+        "kernel_shape": [s["kh"], s["kw"]], "strides": [s["sh"], s["sw"]], "dilations": [s["dh"], s["dw"]],
+        "pads": [s["pt"], s["pl"], s["pb"], s["pr"]],
+    }  # fmt: skip
+
+
+def nchw(images: Array) -> Array:
+    return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+
+
+def judge(x: Array, w: Array, s: dict[str, int], groups: int) -> Array:
+    """fp64 Conv of NHWC images and weights (kh, kw, Cin / groups, Cout), as rows of pixels."""
+    y = reference("Conv", nchw(x), np.ascontiguousarray(w.transpose(3, 2, 0, 1)), group=groups, **attributes(s))
+    return y.transpose(0, 2, 3, 1).reshape(-1, w.shape[3])
+
+
+@settings(max_examples=40, deadline=None)
+@given(shapes, st.sampled_from((1, 2, 3)), st.integers(1, 4), st.integers(1, 4), st.booleans(),
+       st.sampled_from((T.UINT8, T.INT8, T.FP32, T.FP16)), st.integers(0, 1), st.booleans(), st.integers(0, 2))  # fmt: skip
+def test_convolution(
+    s: dict[str, int], groups: int, cin: int, cout: int, nk: bool, kind: DataType, order: int, spm: bool, prefetch: int
+) -> None:
+    p, q = out_size(s)
+    assume(p > 0 and q > 0)
+    cin, cout = cin * groups, cout * groups
+    integer = kind in (T.UINT8, T.INT8)
+    weight_kind = T.INT8 if integer else kind
+    out_kind = T.INT32 if integer else T.FP32
+    x = random(kind, s["batch"] * s["h"] * s["w"], cin, 1)
+    w = random(weight_kind, s["kh"] * s["kw"] * cin // groups, cout, 2)
+    rig = MacroRig()
+    zeros = (3, -2, 0, 0) if integer else (0, 0, 0, 0)
+    d = Descriptor(
+        opcode=Opcode.CONV2D_T, tile_m=5, tile_n=2, tile_k=4, type_in0=kind, type_in1=weight_kind, type_out=out_kind,
+        in0_addr=rig.put(x, kind, "spm" if spm else "dram"), in1_addr=rig.put(w.T if nk else w, weight_kind),
+        out_addr=rig.place(s["batch"] * p * q * cout * 4), in1_nk=int(nk), prefetch_dist=prefetch,
+    )  # fmt: skip
+    own = {**s, "cin": cin, "cout": cout, "groups": groups}
+    rig.execute(d, block(Opcode.CONV2D_T, own, zero_point=zeros, loop_order=order))
+    got = rig.get(d.out_addr, s["batch"] * p * q, cout, out_kind)
+    images = (x.astype(np.float64) - zeros[0]).reshape(s["batch"], s["h"], s["w"], cin)
+    kernel = (w.astype(np.float64) - zeros[1]).reshape(s["kh"], s["kw"], cin // groups, cout)
+    expected = judge(images, kernel, s, groups)
+    if integer:
+        assert np.array_equal(got, expected)
+    else:
+        assert np.abs(got - expected).max() <= 1e-5 * max(np.abs(expected).max(), 1)
+
+
+def residual_block() -> tuple[MacroRig, Descriptor, Extended, Array]:
+    """A quantized 3 x 3 layer with everything; its expected result."""
+    s = {"batch": 1, "h": 7, "w": 9, "kh": 3, "kw": 3, "sh": 1, "sw": 1, "dh": 1, "dw": 1}
+    s |= {"pt": 1, "pl": 1, "pb": 1, "pr": 1}
+    x, w = random(T.UINT8, 63, 16, 1), random(T.INT8, 144, 8, 2)
+    residual, scale = random(T.UINT8, 63, 8, 3), np.float32(0.0021)
+    bias = np.arange(8, dtype=np.int32)[None] * 100
+    rig = MacroRig()
+    d = Descriptor(
+        opcode=Opcode.CONV2D_T, tile_m=16, tile_n=8, tile_k=64, type_in0=T.UINT8, type_in1=T.INT8, type_out=T.UINT8,
+        in0_addr=rig.put(x, T.UINT8), in1_addr=rig.put(w, T.INT8), out_addr=rig.place(63 * 8), prefetch_dist=1,
+    )  # fmt: skip
+    made = block(
+        Opcode.CONV2D_T, {**s, "cin": 16, "cout": 8, "groups": 1}, zero_point=(128, 0, 10, 5),
+        in2=rig.put(residual, T.UINT8), bias=rig.put(bias, T.INT32), scale=rig.put(np.array([[scale, 0.5]], np.float32), T.FP32),
+        epilogue=Epilogue.BIAS | Epilogue.RESIDUAL | Epilogue.REQUANTIZE | Activation.RELU,
+    )  # fmt: skip
+    total = judge(x.reshape(1, 7, 9, 16).astype(float) - 128, w.reshape(3, 3, 16, 8).astype(float), s, 1) + bias
+    value = np.maximum(total * np.float64(scale) + (residual.astype(float) - 10) * 0.5, 0)
+    return rig, d, made, np.clip(np.rint(value + 5), 0, 255)
+
+
+def test_a_quantized_layer_with_bias_residual_and_relu() -> None:
+    rig, d, made, expected = residual_block()
+    rig.execute(d, made)
+    assert np.array_equal(rig.get(d.out_addr, 63, 8, T.UINT8), expected)
+
+
+@pytest.mark.parametrize(("lowering", "depths"), [("im2col", [64, 64, 16]), ("kernel_position", [16] * 9)])
+def test_lowering_changes_steps_and_nothing_else(lowering: str, depths: list[int]) -> None:
+    rig, d, made, _ = residual_block()
+    macro = rig.decoded(d, made)
+    assert isinstance(macro, ConvMacro)
+    plan = macro.plan(Setting(Bus(64, 128), lambda distance: buffers("full", distance), lowering))
+    steps = [plan.pieces[index] for index in plan.piece]
+    computes = [step for step in steps if isinstance(step, Compute)]
+    assert [step.k for step in computes] == depths * 4
+    assert sum(step.m * step.n * step.k for step in computes) == 63 * 8 * 144
+    moved = [step for step in steps if isinstance(step, Transfer) and step.spm.address == macro.slots["in0"].address]
+    assert len(moved) == 2  # a patch per tile of pixels, in two buffers
+    assert sum(step.payload for step in steps if isinstance(step, Transfer) and step.write) == 63 * 8
+
+
+def test_a_window_that_does_not_fit_is_a_shape_error() -> None:
+    rig, d, made, _ = residual_block()
+    own = made.own(Opcode.CONV2D_T) | {"kh": 12}
+    ticket = rig.submit(rig.macro(d, block(Opcode.CONV2D_T, own)))
+    rig.idle()
+    assert rig.status(ticket) & 0xFF == 4
+    assert "does not fit" in rig.device.error_log[0].reason
