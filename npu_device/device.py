@@ -52,10 +52,16 @@ class NpuDevice:
     size = NPU_WINDOW
 
     def __init__(
-        self, config: NpuConfig, memory: Memory, events: EventStream, instructions: Collection[str] | None = None
+        self,
+        config: NpuConfig,
+        memory: Memory,
+        events: EventStream,
+        instructions: Collection[str] | None = None,
+        *,
+        values: bool = True,
     ) -> None:
         """`instructions`: the custom instructions that the core decodes, named as in `--isa`, for CAPS; None: all in
-        tight mode, none in loose mode.
+        tight mode, none in loose mode. `values`: whether results are computed; cycles and events are the same without.
 
         NpuDeviceError when the configuration and the memory do not fit together.
         """
@@ -71,7 +77,7 @@ class NpuDevice:
         self._completion = Completion(memory, self._tickets, self._interrupts, events)
         self._decoder = Decoder(config, memory)
         self._execution = Execution(
-            config, memory, self._timeline, events, self._queue, self._tickets, self._completion
+            config, memory, self._timeline, events, self._queue, self._tickets, self._completion, values
         )
         self._frontend = FrontEnd(
             config.frontend, memory, self._timeline, events, self.ring, self._queue, self._tickets, self._interrupts,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, Descriptor
 from npu_device.abi.errors import TicketError
+from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.completion import STATUS_OFFSET, Completion
 from npu_device.config import FrontEndConfig
 from npu_device.decode import Decoder
@@ -132,7 +133,8 @@ class FrontEnd:
             index = self._ring.take()
             taken = Taken(self._ring.slot(index), index, cycle, self._tickets.take())
             self._announce(cycle, taken)
-            fetched, accepted = self._occupy(cycle, self._config.fetch_loose)
+            wait = self._execution.engines.fetch(cycle, DESCRIPTOR_SIZE) if taken.address >= DRAM_BASE else 0
+            fetched, accepted = self._occupy(cycle, wait + self._config.fetch_loose)
             self._timeline.at(fetched, Phase.ACCEPT, self._fetched, taken)
             self._timeline.at(accepted, Phase.ACCEPT, self._accept, taken)
 

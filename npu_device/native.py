@@ -56,6 +56,7 @@ class NativeModule:
         """The compiled function, called with int64 arrays and integers."""
         kinds = [ctypes.c_int64 if kind is _WORD else ctypes.c_void_p for kind in self._kinds[name]]
         native = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(self._engine.get_function_address(name))
+        native.engine = self._engine  # type: ignore[attr-defined] # the code lives as long as its engine
 
         def call(*arguments: Array | int) -> int:
             return int(native(*[one if isinstance(one, int) else one.ctypes.data for one in arguments]))
