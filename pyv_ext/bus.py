@@ -13,23 +13,11 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.memory import LINE_BITS, PAGE, PAGE_BITS, Ram
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
+from pyv_ext.window import Access, Observer, Posted, Window
+
+__all__ = ["ADDRESS_SPACE", "Access", "Bus", "WatchedLoad"]
 
 ADDRESS_SPACE = 1 << 32
-
-
-class Access(NamedTuple):
-    """One access of the hart to a device, as observers see it. Cycles are starts."""
-
-    device: Device
-    offset: int
-    size: int
-    write: bool
-    value: int
-    start: int
-    end: int
-    """When the core goes on."""
-    arrival: int
-    """When the device has it: later than `end` for a posted store."""
 
 
 class WatchedLoad(NamedTuple):
@@ -42,13 +30,6 @@ class WatchedLoad(NamedTuple):
     end: int
 
 
-class _Window(NamedTuple):
-    base: int
-    end: int
-    device: Device
-    near: bool
-
-
 class Bus:
     """Memory and devices of one hart. Accesses are naturally aligned unless they go to RAM."""
 
@@ -59,18 +40,18 @@ class Bus:
         self.load_ok = bytearray(ADDRESS_SPACE >> PAGE_BITS)
         """Per page of the address space: 1 where a load may go straight to `rams[0]`."""
         self.store_ok = bytearray(ADDRESS_SPACE >> PAGE_BITS)
-        self.observers: list[Callable[[Access], None]] = []
+        self.observers: list[Observer] = []
         self.watchers: list[Callable[[WatchedLoad], None]] = []
         self.watching = False
         """Whether a page has ever been watched; until then `load_ok` is 1 all over `rams[0]`."""
+        self.guards: list[Callable[[int, int, bool], None]] = []
+        """`f(address, size, write)` before an access that comes here; one that raises `Held` prevents it."""
         self.on_code_write: list[Callable[[int, int], None]] = []
         """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
-        self._windows: list[_Window] = []
+        self._windows: list[Window] = []
         self._watched: Counter[int] = Counter()
         self._store_watchers: dict[int, list[Callable[[int, int, int], None]]] = {}
-        self._in_flight: deque[int] = deque()
-        self.drained = 0
-        """The cycle at whose start the last posted store arrives."""
+        self.posted = Posted(timing.posted_depth)
 
     # -- the map -----------------------------------------------------------------------------------------------
 
@@ -87,11 +68,11 @@ class Bus:
     def add_device(self, base: int, device: Device, *, near: bool = False) -> None:
         """Map a device; `near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
         self._refuse_overlap(device.name, base, base + device.size)
-        self._windows.append(_Window(base, base + device.size, device, near))
         connect = getattr(device, "connect", None)
         if connect is not None:
             connect(self)
-        self.clock.attach(device)
+        window = Window(base, device, near, self.clock, self.timing, self.posted, self.observers)
+        self._windows.append(window)
 
     def _refuse_overlap(self, name: str, base: int, end: int) -> None:
         if not 0 <= base < end <= ADDRESS_SPACE:
@@ -108,7 +89,8 @@ class Bus:
                 return ram
         return None
 
-    def _window_at(self, address: int, size: int) -> _Window | None:
+    def window_at(self, address: int, size: int) -> Window | None:
+        """The device that holds all of `size` bytes at `address`."""
         for window in self._windows:
             if window.base <= address and address + size <= window.end:
                 return window
@@ -119,13 +101,15 @@ class Bus:
         ram = self.ram_at(address, size)
         if ram is not None:
             return ram.writable or not write
-        window = self._window_at(address, size)
+        window = self.window_at(address, size)
         return window is not None and window.device.accepts(address - window.base, size, write)
 
     # -- accesses of the hart ----------------------------------------------------------------------------------
 
     def load(self, address: int, size: int, start: int) -> tuple[int, int] | None:
         """(value, cycles) of a load that starts in cycle `start`; None is an access fault."""
+        for guard in self.guards:
+            guard(address, size, False)
         timing = self.timing
         ram = self.ram_at(address, size)
         if ram is not None:
@@ -136,35 +120,13 @@ class Bus:
                 for watcher in self.watchers:
                     watcher(seen)
             return value, cycles
-        window = self._window_at(address, size)
-        if window is None:
-            return None
-        device, offset = window.device, address - window.base
-        if window.near:
-            cycles = timing.load + timing.near_extra
-            acts = start + cycles - 1
-        else:
-            cycles = timing.mmio_read
-            acts = start + min(1 + timing.mmio_one_way, cycles) - 1
-        if not device.accepts(offset, size, False):
-            self._refused(device, offset, size, False, start)
-            return None
-        self.clock.advance(acts)
-        reply = device.read(offset, size, acts)
-        self.clock.changed(acts + 1)
-        if isinstance(reply, tuple):
-            if reply.fault:
-                return None
-            cycles += reply.wait
-            reply = reply.value
-        if self.observers:
-            access = Access(device, offset, size, False, reply, start, start + cycles, acts + 1)
-            for observer in self.observers:
-                observer(access)
-        return reply, cycles
+        window = self.window_at(address, size)
+        return None if window is None else window.load(address, size, start)
 
     def store(self, address: int, size: int, value: int, start: int) -> int | None:
         """Cycles of a store that starts in cycle `start`; None is an access fault."""
+        for guard in self.guards:
+            guard(address, size, True)
         timing = self.timing
         ram = self.ram_at(address, size)
         if ram is not None:
@@ -176,52 +138,8 @@ class Bus:
             for watcher in self._store_watchers.get(address >> PAGE_BITS, ()):
                 watcher(address, size, start + cycles - 1)
             return cycles
-        window = self._window_at(address, size)
-        if window is None:
-            return None
-        device, offset = window.device, address - window.base
-        if not device.accepts(offset, size, True):
-            self._refused(device, offset, size, True, start)
-            return None
-        if window.near:
-            end = arrival = start + timing.store + timing.near_extra
-        else:
-            end = self._leave(start) + timing.mmio_write
-            arrival = end + timing.mmio_one_way
-        if arrival == end:
-            self.clock.advance(arrival - 1)
-            reply = device.write(offset, size, value, arrival - 1)
-            self.clock.changed(arrival)
-            if reply is not None:
-                if reply.fault:
-                    return None
-                end += reply.wait
-        else:
-            self._in_flight.append(arrival)
-            self.drained = arrival
-            self.clock.post(arrival, device, offset, size, value)
-        if self.observers:
-            access = Access(device, offset, size, True, value, start, end, arrival)
-            for observer in self.observers:
-                observer(access)
-        return end - start
-
-    def _leave(self, start: int) -> int:
-        """When a posted store of cycle `start` can leave the core: at once, unless `posted_depth` are in flight."""
-        in_flight = self._in_flight
-        while in_flight and in_flight[0] <= start:
-            in_flight.popleft()
-        if len(in_flight) >= self.timing.posted_depth:
-            start = in_flight.popleft()
-        return start
-
-    def _refused(self, device: Device, offset: int, size: int, write: bool, now: int) -> None:
-        """Tell a device that counts such things about an access that it did not accept."""
-        count = getattr(device, "refused", None)
-        if count is not None:
-            self.clock.advance(now)
-            count(offset, size, write, now)
-            self.clock.changed(now + 1)
+        window = self.window_at(address, size)
+        return None if window is None else window.store(address, size, value, start)
 
     # -- memory as others see it -------------------------------------------------------------------------------
 
@@ -315,12 +233,12 @@ class Bus:
 
     def state(self) -> object:
         """Posted stores under way and watched pages; memory, map and watchers are kept elsewhere."""
-        return list(self._in_flight), self.drained, dict(self._watched)
+        return list(self.posted.arrivals), self.posted.drained, dict(self._watched)
 
     def load_state(self, state: tuple[list[int], int, dict[int, int]]) -> None:
         """Take on a state of a bus with the same map."""
-        in_flight, self.drained, watched = state
-        self._in_flight = deque(in_flight)
+        arrivals, self.posted.drained, watched = state
+        self.posted.arrivals = deque(arrivals)
         for page in tuple(self._watched):
             while page in self._watched:
                 self.unwatch(page << PAGE_BITS)
@@ -330,14 +248,7 @@ class Bus:
 
     # -- devices -----------------------------------------------------------------------------------------------
 
-    def base(self, device: Device) -> int:
-        """Where a device is mapped; PyvExtError when it is not."""
-        for window in self._windows:
-            if window.device is device:
-                return window.base
-        raise PyvExtError(f"{device.name} is not on this bus: add_device it first")
-
     def device_at(self, address: int, size: int) -> tuple[Device, int] | None:
         """The device that answers at an address, and the offset there."""
-        window = self._window_at(address, size)
+        window = self.window_at(address, size)
         return None if window is None else (window.device, address - window.base)

@@ -45,7 +45,7 @@ class InterruptWiring:
         self._now = clock.now
         self._plic_due: int | None = None
         """When the PLIC's output, high now, reaches mip; None while it is low."""
-        clock.on_change(self._follow)
+        clock.on_change(self._follow, heeds=(clint, plic))
         clock.attach(self)
 
     def next_event(self) -> int | None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pyv_ext.bus import Bus
 from pyv_ext.clock import NEVER
-from pyv_ext.csr import TW
+from pyv_ext.csr import CBCFE, CBIE, TW
 from pyv_ext.engines.closures import After
 from pyv_ext.hart import SINK, Hart, Wait
 from pyv_ext.isa import Instruction, Isa, Kind
@@ -124,15 +124,17 @@ def _atomic(core: Core, instruction: Instruction) -> After | None:
 
 def _store_conditional(core: Core, instruction: Instruction, address: int, holds: bool) -> After:
     hart = core.hart
-    hart.reservation = None
     cycles = getattr(hart.timing, instruction.row.timing)
     if holds:
         cycles = core.bus.store(address, instruction.row.size, hart.x[instruction.rs2], hart.cycle) or cycles
+    hart.reservation = None
     hart.x[instruction.rd or SINK] = not holds
     return _next(core, instruction, cycles)
 
 
 def _cbo(core: Core, instruction: Instruction) -> After | None:
+    if not core.hart.csrs.permits_cbo(CBIE if instruction.name == "cbo.inval" else CBCFE):
+        return _illegal(core, instruction)
     address = core.hart.x[instruction.rs1]
     if not core.bus.check(address & -4, 4, False):
         return core.trap(Cause.STORE_FAULT, address)
@@ -143,7 +145,7 @@ def _fence(core: Core, instruction: Instruction) -> After:
     """Waits for posted stores if its predecessor set, imm[7:4] = iorw, contains O."""
     cycles = core.hart.timing.fence
     if instruction.imm & 0x40:
-        cycles = max(cycles, core.bus.drained - core.hart.cycle)
+        cycles = max(cycles, core.bus.posted.drained - core.hart.cycle)
     return _next(core, instruction, cycles)
 
 
