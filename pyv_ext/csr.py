@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MIE, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
 """Fields of mstatus."""
 
+CBIE, CBCFE = 3 << 4, 1 << 6
+"""Fields of menvcfg: cbo.inval, and cbo.clean and cbo.flush, in user mode."""
+
 _INTERRUPTS = 1 << 3 | 1 << 7 | 1 << 11
 _ALL = (1 << 32) - 1
 
@@ -47,6 +50,7 @@ class Csrs:
     mcause: int
     mtval: int
     mcounteren: int
+    menvcfg: int
     mcycle: Counter
     minstret: Counter
     pmp: Pmp
@@ -69,6 +73,7 @@ class Csrs:
         self.mcause = 0
         self.mtval = 0
         self.mcounteren = 0
+        self.menvcfg = 0
         self.mcycle = Counter()
         self.minstret = Counter()
         self.pmp = Pmp()
@@ -102,6 +107,10 @@ class Csrs:
         if write is not None:
             write(self, value)
 
+    def permits_cbo(self, field: int) -> bool:
+        """Whether the hart may now execute the cache-block operations that a field of menvcfg governs."""
+        return self.hart.priv == MACHINE or bool(self.menvcfg & field)
+
     def csr_end(self) -> int:
         """The cycle at whose start what the running CSR instruction writes takes effect."""
         return self.hart.cycle + self.hart.timing.csr
@@ -133,6 +142,12 @@ def _write_mstatus(csrs: Csrs, value: int) -> None:
 
 def _write_mtvec(csrs: Csrs, value: int) -> None:
     csrs.mtvec = value & ~2  # modes 2 and 3 are reserved
+
+
+def _write_menvcfg(csrs: Csrs, value: int) -> None:
+    if csrs.hart.isa.user_mode and "zicbom" in csrs.hart.isa.extensions:
+        reserved = value & CBIE == 2 << 4
+        csrs.menvcfg = value & (CBCFE if reserved else CBIE | CBCFE)
 
 
 def _write_mepc(csrs: Csrs, value: int) -> None:
@@ -190,7 +205,7 @@ _BY_NAME: dict[str, Csr] = {
     "mcause": _plain("mcause"),
     "mtval": _plain("mtval"),
     "mcounteren": _plain("mcounteren", 7),
-    "menvcfg": _ZERO,
+    "menvcfg": Csr(lambda csrs: csrs.menvcfg, _write_menvcfg),
     "menvcfgh": _ZERO,
     "mcountinhibit": Csr(_read_mcountinhibit, _write_mcountinhibit),
     "mcycle": _mcycle(False),

@@ -262,6 +262,35 @@ def test_mcounteren_opens_counters_to_user_mode():
     assert (rig.hart.instret, rig.hart.csrs.mepc) == (1, RAM + 4)
 
 
+@pytest.mark.parametrize(
+    ("instruction", "menvcfg", "legal"),
+    [
+        ("cbo.clean", 0x30, False),
+        ("cbo.clean", 0x40, True),
+        ("cbo.flush", 0x30, False),
+        ("cbo.flush", 0x40, True),
+        ("cbo.inval", 0x40, False),
+        ("cbo.inval", 0x10, True),
+        ("cbo.inval", 0x30, True),
+    ],
+)
+def test_menvcfg_opens_cache_block_operations_to_user_mode(instruction, menvcfg, legal):
+    rig = Rig(f"csrrw x0,menvcfg,x1\n{instruction} (x2)\n{instruction} (x2)", isa=USER_ISA + "_zicbom")
+    rig.hart.x[1], rig.hart.x[2] = menvcfg, RAM
+    rig.steps(2)
+    assert rig.hart.instret == 2  # machine mode needs no permission
+    rig.hart.priv = USER
+    rig.steps(1)
+    assert rig.hart.csrs.mcause == (0 if legal else 2)
+
+
+def test_menvcfg_is_legalized():
+    rig = Rig(isa=USER_ISA + "_zicbom")
+    for written, read in ((ONES, 0x70), (0x20, 0), (0x61, 0x40), (0x10, 0x10)):
+        assert write_read(rig, "menvcfg", written) == read
+    assert write_read(Rig(isa=USER_ISA), "menvcfg", ONES) == 0
+
+
 def test_mstatus_tw_makes_wfi_illegal_in_user_mode():
     rig = in_user_mode("wfi")
     rig.hart.csrs.mstatus = 1 << 21
