@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
+from judge_facts import MIE, MPP, MPRV, QEMU, Judge
 from qemu import FINISHER, RESET
 from random_code import Coder
 
@@ -22,34 +23,8 @@ UNMAPPED = (0x600_0000, 0x7FF_FFFC, 0xA00_0000, 0x9000_0000)
 """Where neither machine has anything."""
 
 MSI, MTI = 1 << 3, 1 << 7
-MIE, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
 
-WRITABLE = {
-    "mscratch": 0xFFFFFFFF,
-    "mcause": 0xFFFFFFFF,
-    "mtval": 0xFFFFFFFF,
-    "mepc": 0xFFFFFFFC,
-    "mie": 0x888,
-    "mstatus": MIE | MPIE | MPP | MPRV | TW,
-    "mcounteren": 7,
-    "mcountinhibit": 5,
-    "mip": 0x888,
-    "misa": 0xFFFFFFFF,
-    "mstatush": 0,
-    **{f"pmpcfg{n}": 0x05050505 for n in range(1, 4)},
-    **{f"pmpaddr{n}": 0xFFFFFFFF for n in range(1, 16)},
-}
-"""CSRs that programs write, and the bits that they write: those of both machines, or of neither.
-
-Left out are mtvec and the counters, which have items of their own; WARL fields of features that QEMU has and we do not
-(mstatus of S mode, S-mode bits of mie, floating point), or resolves otherwise (MPP = 1 or 2, which has two bits that
-are always written together; mtvec modes 2 and 3; mepc[1:0]; locked and active PMP regions).
-"""
-READABLE = ("mvendorid", "marchid", "mimpid", "mhartid", "mconfigptr", "mtvec", "menvcfg", "menvcfgh", "pmpcfg0")
 COUNTERS = ("cycle", "time", "instret", "cycleh", "timeh", "instreth", "mcycle", "minstret", "mcycleh", "minstreth")
-ABSENT = (0x000, 0x100, 0x180, 0x280, 0x604, 0x3EF, 0x5C0, 0x7C0, 0x800, 0xBC0, 0xCC0, 0xFC0)
-"""Addresses of CSRs that neither machine has."""
-
 ECALL_USER = 8
 VECTORS = 12
 PMP_ALL = 0x1F
@@ -66,14 +41,15 @@ class Program(NamedTuple):
     end: int
 
 
-def random_program(isa: Isa, seed: int, items: int) -> Program:
+def random_program(isa: Isa, seed: int, items: int, judge: Judge = QEMU) -> Program:
     """A program of `items` items. The same arguments give the same program."""
-    return _Generator(isa, random.Random(seed)).program(items)
+    return _Generator(isa, random.Random(seed), judge).program(items)
 
 
 class _Generator(Coder):
-    def __init__(self, isa: Isa, chance: random.Random) -> None:
+    def __init__(self, isa: Isa, chance: random.Random, judge: Judge) -> None:
         super().__init__(isa, chance)
+        self.judge = judge
         self.plain_rows = self.deck(Kind.OP)
         self.word_rows = self.deck(Kind.OP, where=lambda row: row.length == 4)
         self.memory_rows = self.deck(Kind.LOAD, Kind.STORE)
@@ -83,7 +59,11 @@ class _Generator(Coder):
         self.jump_rows = self.deck(Kind.JUMP, where=lambda row: "target" not in row.format.text)
         self.csr_rows = self.deck(Kind.CSR_WRITE, Kind.CSR_UPDATE)
         self.fence_rows = self.deck(Kind.FENCE, Kind.FENCE_I)
+        self.block_rows = self.deck(Kind.CBO)
         self.trap_rows = self.deck(Kind.ECALL, Kind.EBREAK)
+
+    def has(self, item: str) -> bool:
+        return item not in self.judge.without
 
     def plain(self) -> bytes:
         return self.random_one(self.plain_rows.draw())
@@ -97,7 +77,7 @@ class _Generator(Coder):
 
     def memory(self) -> bytes:
         row = self.memory_rows.draw()
-        step = row.size if self.chance.random() < 0.8 else 1
+        step = 1 if self.judge.misaligned and self.chance.random() < 0.2 else row.size
         word = self.random_word(row)
         instruction = self.isa.decode(word)
         assert instruction is not None
@@ -122,15 +102,14 @@ class _Generator(Coder):
             return code + self.random_atomic(self.amo_rows.draw(), at)
         reserve = self.random_atomic(self.lr_rows.draw(), at, keep=at)
         other = self.chance.choice([r for r in self.free if r != at])
-        between = self.chance.choice(
-            [
-                b"",
-                self.one("sw", rs1=at, rs2=self.register()),
-                self.one("addi", rd=at, rs1=at, imm=4),
-                self.one("addi", rd=other, rs1=at, imm=8) + self.random_atomic(self.sc_rows.draw(), other, keep=at),
-            ]
-        )
-        return code + reserve + between + self.random_atomic(self.sc_rows.draw(), at)
+        choices = [
+            b"",
+            self.one("addi", rd=at, rs1=at, imm=4),
+            self.one("addi", rd=other, rs1=at, imm=8) + self.random_atomic(self.sc_rows.draw(), other, keep=at),
+        ]
+        if self.has("store to a reserved word"):
+            choices.append(self.one("sw", rs1=at, rs2=self.register()))
+        return code + reserve + self.chance.choice(choices) + self.random_atomic(self.sc_rows.draw(), at)
 
     def random_atomic(self, row: Row, at: int, keep: int = 0) -> bytes:
         rd = self.chance.choice([0, *(r for r in self.free if r != keep)])
@@ -184,12 +163,13 @@ class _Generator(Coder):
 
     def csr(self) -> bytes:
         """Write and read one CSR that is not special."""
-        name = self.chance.choice([*WRITABLE, *READABLE])
+        writable = self.judge.writable
+        name = self.chance.choice([*writable, *self.judge.readable])
         row = self.csr_rows.draw()
-        bits = self.value() & WRITABLE.get(name, 0)
+        bits = self.value() & writable.get(name, 0)
         if name == "mstatus" and bits & MPP != MPP:
             bits &= ~MPP
-        if name not in WRITABLE:
+        if name not in writable:
             return self.one("csrrs", rd=self.target(), csr=ADDRESSES[name])
         if row.format.rs1 is None:
             return self.one(row.name, rd=self.target(), csr=ADDRESSES[name], imm=bits & 31)
@@ -213,7 +193,7 @@ class _Generator(Coder):
     def trap(self) -> bytes:
         """ecall, ebreak, an illegal word, a CSR that is absent or read-only."""
         illegal = self.illegal()
-        absent = self.chance.choice([*ABSENT, ADDRESSES["mhartid"], ADDRESSES["cycle"]])
+        absent = self.chance.choice([*self.judge.absent, ADDRESSES["mhartid"], ADDRESSES["cycle"]])
         choices = [
             self.random_one(self.trap_rows.draw()),
             illegal.to_bytes(4 if illegal & 3 == 3 else 2, "little"),
@@ -243,6 +223,8 @@ class _Generator(Coder):
         row = self.memory_rows.draw()
         if row.length == 2:
             return self.fault()
+        if not self.judge.misaligned and self.chance.random() < 0.5:
+            code = self.pointer(at, 4) + self.one("addi", rd=at, rs1=at, imm=self.chance.randint(1, 3))
         return self.risky(code + self.one(row.name, rd=self.target(), rs1=at, rs2=self.register()))
 
     def misaligned_jump(self) -> bytes:
@@ -282,7 +264,7 @@ class _Generator(Coder):
         inside += self.risky(self.one("ecall"))
         at, bits = self.chance.sample(self.free, 2)
         raised = b""
-        if self.chance.random() < 0.3:  # the first instruction in user mode is interrupted
+        if self.has("interrupt") and self.chance.random() < 0.3:  # the first instruction in user mode is interrupted
             raised += self.one("csrrsi", imm=MSI, csr=ADDRESSES["mie"])
             raised += self.one("csrrci", imm=MIE, csr=ADDRESSES["mstatus"])
             raised += self.li(at, MSIP) + self.one("addi", rd=bits, imm=1) + self.one("sw", rs1=at, rs2=bits)
@@ -292,21 +274,25 @@ class _Generator(Coder):
 
     def privileged(self) -> bytes:
         """What user mode may not do, or may if mcounteren says so."""
-        return self.risky(
-            self.chance.choice(
-                [
-                    self.one("mret"),
-                    self.one("csrrs", rd=self.target(), csr=ADDRESSES[self.chance.choice(list(WRITABLE))]),
-                    self.counter(),
-                ]
-            )
-        )
+        csr = ADDRESSES[self.chance.choice(list(self.judge.writable))]
+        choices = [self.one("mret"), self.one("csrrs", rd=self.target(), csr=csr)]
+        if self.has("counter"):
+            choices.append(self.counter())
+        if self.has("block"):
+            choices.append(self.block())
+        return self.risky(self.chance.choice(choices))
 
     def modify(self) -> bytes:
         """Store an instruction where another one is, and execute it after fence.i."""
         value, at = self.chance.sample(self.free, 2)
         code = self.li(value, self.random_word(self.word_rows.draw())) + self.one("auipc", rd=at)
-        return code + self.one("sw", rs1=at, rs2=value, imm=12) + self.one("fence.i") + self.one("addi")
+        code += self.one("sh", rs1=at, rs2=value, imm=20) + self.one("srli", rd=value, rs1=value, imm=16)
+        return code + self.one("sh", rs1=at, rs2=value, imm=22) + self.one("fence.i") + self.one("addi")
+
+    def block(self) -> bytes:
+        """A cache-block operation."""
+        at = self.register()
+        return self.pointer(at, 1) + self.one(self.block_rows.draw().name, rs1=at)
 
     # -- the program -------------------------------------------------------------------------------------------
 
@@ -355,9 +341,11 @@ class _Generator(Coder):
             (2, self.interrupt),
             (2, self.user),
             (1, self.modify),
+            (1, self.block),
         ]
         if "c" not in self.isa.extensions:
             items.append((3, self.misaligned_jump))
+        items = [item for item in items if self.has(item[1].__name__)]
         weights = [weight for weight, _ in items]
         makers = self.chance.choices([maker for _, maker in items], weights, k=count)
         body = before + b"".join(maker() for maker in makers)

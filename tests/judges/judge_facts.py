@@ -1,0 +1,64 @@
+"""What the judges of random programs do otherwise than we, as facts that keep programs to what all do alike."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+MIE, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
+"""Fields of mstatus."""
+
+_WRITABLE = {
+    "mscratch": 0xFFFFFFFF,
+    "mcause": 0xFFFFFFFF,
+    "mtval": 0xFFFFFFFF,
+    "mepc": 0xFFFFFFFC,
+    "mie": 0x888,
+    "mstatus": MIE | MPIE | MPP | MPRV | TW,
+    "mcounteren": 7,
+    "mcountinhibit": 5,
+    "mip": 0x888,
+    "mstatush": 0,
+    **{f"pmpcfg{n}": 0x05050505 for n in range(1, 4)},
+    **{f"pmpaddr{n}": 0xFFFFFFFF for n in range(1, 16)},
+}
+"""CSRs that programs write, and the bits that they write: those that judges and we have, or that all lack.
+
+Left out are mtvec and the counters, which have items of their own; WARL fields of features that a judge has and we do
+not (mstatus of S mode, S-mode bits of mie, floating point), or resolves otherwise (MPP = 1 or 2, which has two bits
+that are always written together; mtvec modes 2 and 3; mepc[1:0]; locked and active PMP regions).
+"""
+_READABLE = ("mvendorid", "mimpid", "mhartid", "mconfigptr", "mtvec", "menvcfg", "menvcfgh", "pmpcfg0")
+_ABSENT = (0x000, 0x100, 0x180, 0x280, 0x604, 0x5C0, 0x7C0, 0x800, 0xBC0, 0xCC0, 0xFC0)
+"""Addresses of CSRs that neither machine has."""
+
+
+class Judge(NamedTuple):
+    """What programs may do so that a judge does the same."""
+
+    writable: Mapping[str, int]
+    readable: Sequence[str]
+    absent: Sequence[int]
+    """Addresses of CSRs that must trap."""
+    misaligned: bool
+    """Whether it performs misaligned accesses, or they trap."""
+    without: frozenset[str] = frozenset()
+    """Items, and variants of them, that are left out."""
+
+
+QEMU = Judge(
+    writable={**_WRITABLE, "misa": 0xFFFFFFFF},
+    readable=(*_READABLE, "marchid"),
+    absent=(*_ABSENT, 0x3EF),
+    misaligned=True,
+    without=frozenset({"block"}),
+)
+"""QEMU 7.2: misa is constant, marchid can be set; it has no Zicbom."""
+
+SPIKE = Judge(
+    writable=_WRITABLE,
+    readable=_READABLE,
+    absent=_ABSENT,
+    misaligned=False,
+    without=frozenset({"interrupt", "counter", "store to a reserved word"}),
+)
+"""Spike: takes interrupts late, counts cycles as instructions, lets SC succeed after the hart's own store, which the
+manual leaves open, and turns extensions off by misa."""
