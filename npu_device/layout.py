@@ -105,7 +105,9 @@ COMPLETE = ORDER + MAX_RUNS
 BUSY = COMPLETE + MAX_RUNS
 """Port cycles of each bank since the last record of them."""
 MAX_BANKS = 256
-OPEN_ROWS = BUSY + MAX_BANKS
+BOOKED = BUSY + MAX_BANKS
+"""Of each bank and port: the cycle before which it cannot have served all that was asked of it."""
+OPEN_ROWS = BOOKED + 2 * MAX_BANKS
 MAX_ROW_BANKS = 64
 MACHINE_WORDS = OPEN_ROWS + MAX_ROW_BANKS
 

@@ -66,7 +66,7 @@ class Runner:
         self.device.write(_CTRL, 4, self.device.read(_CTRL, 4, -1) | _ENABLE, -1)
 
     def run(self, commands: Sequence[Listed]) -> Run:
-        """Submit all commands, each at its cycle or, with a full queue, as soon as there is room, and run to the end."""
+        """Submit all commands, each at its cycle or, with a full queue, once there is room, and run to the end."""
         device = self.device
         tickets = []
         now = -1

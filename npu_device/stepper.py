@@ -159,30 +159,58 @@ def meet(m: Ints, p: Ints, e: Ints, u: int, t: int, phase: int) -> int:
         if not others:
             passed = length
         else:
-            own = (mine << FINE) // length
+            own = (mine << FINE) // max(1, length)
             full = 1 << FINE
             deficit += part * (max(0, others + own - full) - max(0, others - full))
             passed += part
     lost = (deficit + (1 << FINE) - 1) >> FINE
     if lost:
-        emit(m, e, t, BANK_CODE + bank, STALL, p_ticket(m, loser), p[m[loser + w.U_STEP] + w.S_TILE], lost, CONFLICT)
-        lengthen(m, loser, lost)
+        stall(m, p, e, loser, t, bank, lost)
+    book(m, p, e, u, t, phase)
     return 0
 
 
-def p_ticket(m: Ints, u: int) -> int:
-    """Ticket of the command that a unit works for."""
-    return m[w.RUNS + m[u + w.U_RUN] * w.RUN_WORDS + w.R_TICKET]
+def book(m: Ints, p: Ints, e: Ints, u: int, t: int, phase: int) -> int:
+    """A port serves one access at a time: when it cannot be through with all by the end of all, the lowest waits."""
+    bank = p[phase + w.Q_BANK]
+    port = p[phase + w.Q_PORT]
+    at = w.BOOKED + 2 * bank + port
+    m[at] = max(m[at], t) + p[phase + w.Q_NEED]
+    loser = u
+    latest = no_earlier(m, u)
+    i = 0
+    while i < m[w.UNITS_USED] and latest < m[at]:
+        v = m[w.UNIT_LIST + i]
+        i += 1
+        if v != u and until(m, v) > t and need_of(p, m[v + w.U_PIECE], bank, port):
+            latest = max(latest, no_earlier(m, v))
+            loser = lower(m, loser, v)
+    if latest < m[at]:
+        stall(m, p, e, loser, t, bank, m[at] - no_earlier(m, loser))
+    return 0
 
 
-def lengthen(m: Ints, u: int, cycles: int) -> int:
-    """A unit's step takes so much longer."""
+def no_earlier(m: Ints, u: int) -> int:
+    """Cycle before which a unit does not leave its banks, however fast its data moves."""
+    if m[u + w.U_STATE] == w.FLOWING:
+        return m[u + w.U_MIN_END] + m[u + w.U_STALL]
+    return m[u + w.U_END]
+
+
+def stall(m: Ints, p: Ints, e: Ints, u: int, t: int, bank: int, cycles: int) -> int:
+    """A bank lengthens a unit's step."""
+    emit(m, e, t, BANK_CODE + bank, STALL, ticket_of(m, u), p[m[u + w.U_STEP] + w.S_TILE], cycles, CONFLICT)
     m[u + w.U_LENGTH] += cycles
-    if m[u + w.U_CLASS] == w.DMA and m[u + w.U_STATE] != w.TAIL:
+    if m[u + w.U_STATE] == w.FLOWING:
         m[u + w.U_STALL] += cycles
     else:
         m[u + w.U_END] += cycles
     return 0
+
+
+def ticket_of(m: Ints, u: int) -> int:
+    """Ticket of the command that a unit works for."""
+    return m[w.RUNS + m[u + w.U_RUN] * w.RUN_WORDS + w.R_TICKET]
 
 
 def use_banks(m: Ints, p: Ints, e: Ints, u: int, t: int) -> int:
@@ -192,7 +220,7 @@ def use_banks(m: Ints, p: Ints, e: Ints, u: int, t: int) -> int:
     at = piece + w.P_LIST + phases * w.PHASE_WORDS
     i = 0
     while i < p[piece + w.P_STALLS]:  # what it loses on its own, whatever runs beside it
-        emit(m, e, t, BANK_CODE + p[at], STALL, p_ticket(m, u), p[m[u + w.U_STEP] + w.S_TILE], p[at + 2], p[at + 1])
+        emit(m, e, t, BANK_CODE + p[at], STALL, ticket_of(m, u), p[m[u + w.U_STEP] + w.S_TILE], p[at + 2], p[at + 1])
         at += w.PHASE_WORDS
         i += 1
     at = piece + w.P_LIST

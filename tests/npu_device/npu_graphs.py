@@ -1,0 +1,182 @@
+"""Random command graphs and configurations for the model of time, and what their events say."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+from npu_rig import DRAM, SPM, Rig
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import DataType, Eltwise, Opcode, Scope
+from npu_device.config import (
+    DmaConfig,
+    DramConfig,
+    NocConfig,
+    NpuConfig,
+    QueueConfig,
+    SchedulerConfig,
+    SpmConfig,
+    TeConfig,
+    VeConfig,
+)
+from npu_device.events import What, records
+from npu_device.runner import Listed, Run, Runner
+
+INT8, INT32 = DataType.INT8, DataType.INT32
+SPM_SIZE = 1 << 16
+WORKSPACE = SPM + (1 << 15)
+"""Macro commands use the upper half of the scratchpad, tile commands the lower."""
+BLOCKS = DRAM + 0xC_0000
+BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
+ENDS = (What.DMA_END, What.TE_END, What.VE_END)
+
+_spm = st.integers(0, 15).map(lambda i: SPM + 2048 * i)
+_dram = st.integers(0, 31).map(lambda i: DRAM + 2048 * i)
+_ways = st.fixed_dictionaries({"stream": st.integers(0, 3), "prio": st.integers(0, 3), "rank": st.integers(0, 2)})
+_sizes = st.sampled_from((8, 64, 512, 2048))
+
+
+@st.composite
+def _moves(draw: st.DrawFn) -> Listed:
+    load = draw(st.booleans())
+    spm, dram, rows = draw(_spm), draw(_dram), draw(st.sampled_from((1, 1, 4)))
+    size = draw(_sizes) // rows
+    wide = draw(st.sampled_from((0, 0, 1024))) if rows > 1 else 0
+    return Listed(
+        Descriptor(
+            opcode=Opcode.LOAD if load else Opcode.STORE, tile_m=rows, tile_k=size, type_in0=INT8, param0=wide,
+            in0_addr=dram if load else spm, out_addr=spm if load else dram, **draw(_ways),
+        )
+    )  # fmt: skip
+
+
+@st.composite
+def _gemms(draw: st.DrawFn) -> Listed:
+    m, n, k = (draw(st.sampled_from((1, 8, 20))) for _ in range(3))
+    return Listed(
+        Descriptor(
+            opcode=Opcode.GEMM_T, tile_m=m, tile_n=n, tile_k=k, type_in0=INT8, type_in1=INT8, type_out=INT32,
+            in0_addr=draw(_spm), in1_addr=draw(_spm), out_addr=draw(_spm), **draw(_ways),
+        )
+    )  # fmt: skip
+
+
+@st.composite
+def _vectors(draw: st.DrawFn) -> Listed:
+    return Listed(
+        Descriptor(
+            opcode=Opcode.ELTWISE, function=Eltwise.RELU, tile_m=1, tile_n=draw(_sizes), type_in0=INT8, type_out=INT8,
+            in0_addr=draw(_spm), out_addr=draw(_spm), **draw(_ways),
+        )
+    )  # fmt: skip
+
+
+@st.composite
+def macros(draw: st.DrawFn) -> Listed:
+    m, n, k = (draw(st.sampled_from((8, 24, 40))) for _ in range(3))
+    block = Extended(m=m, n=n, k=k, workspace=WORKSPACE, workspace_bytes=1 << 15, loop_order=draw(st.integers(0, 1)))
+    descriptor = Descriptor(
+        opcode=Opcode.GEMM_T, tile_m=16, tile_n=16, tile_k=draw(st.sampled_from((8, 16))), type_in0=INT8,
+        type_in1=INT8, type_out=INT32, in0_addr=draw(_dram), in1_addr=draw(_dram),
+        out_addr=DRAM + 0x4_0000 + 8192 * draw(st.integers(0, 3)), prefetch_dist=draw(st.integers(0, 2)), **draw(_ways),
+    )  # fmt: skip
+    return Listed(descriptor, 0, block)
+
+
+_barriers = st.builds(
+    lambda scope, way: Listed(Descriptor(opcode=Opcode.BARRIER, function=scope, **way)),
+    st.sampled_from(list(Scope)),
+    _ways,
+)
+tiles = st.one_of(_moves(), _moves(), _gemms(), _vectors())
+graphs = st.lists(st.one_of(tiles, tiles, tiles, macros(), _barriers), min_size=4, max_size=24)
+
+
+@st.composite
+def configs(draw: st.DrawFn, **fixed: Any) -> NpuConfig:
+    """A device; `fixed` replaces sections."""
+    direction = draw(st.sampled_from(("shared", "split")))
+    sections: dict[str, Any] = {
+        "te": TeConfig(
+            count=draw(st.integers(1, 2)), rows=draw(st.sampled_from((2, 8))), columns=4,
+            kind=draw(st.sampled_from(("roofline", "systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe"))),
+            form=draw(st.sampled_from(("v3", "paper"))),
+        ),
+        "ve": VeConfig(count=draw(st.integers(1, 2)), lanes=8, latency=draw(st.sampled_from((0, 16)))),
+        "spm": SpmConfig(
+            size=SPM_SIZE, banks=draw(st.sampled_from((1, 4, 8))), port=draw(st.sampled_from((None, 8, 64))),
+            ports=draw(st.sampled_from(("1rw", "1r1w"))), interleave=draw(st.sampled_from(("block", "64B"))),
+        ),
+        "dma": DmaConfig(
+            channels=2 if direction == "split" else draw(st.integers(1, 4)), direction=direction,
+            bytes_per_cycle=draw(st.sampled_from((16, 128, None))),
+            buffering=draw(st.sampled_from(("full", "out", "none"))),
+        ),
+        "dram": DramConfig(
+            size=1 << 20, latency=draw(st.sampled_from((0, 7, 120))),
+            bytes_per_second=draw(st.sampled_from((7_000_000_000, 102_400_000_000, None))),
+            row_model=draw(st.sampled_from(("none", "open"))),
+        ),
+        "noc": NocConfig(latency=draw(st.sampled_from((0, 8)))),
+        "scheduler": SchedulerConfig(
+            policy=draw(st.sampled_from(("fifo", "prio", "cp"))), window=draw(st.sampled_from((1, 2, 16)))
+        ),
+        "clock_ratio": draw(st.sampled_from(((1, 1), (3, 2)))),
+        "queue": QueueConfig(size=64),
+    }  # fmt: skip
+    return NpuConfig(**(sections | fixed))
+
+
+class Seen(NamedTuple):
+    """A run, and its events."""
+
+    run: Run
+    events: np.ndarray[Any, Any]
+
+    @property
+    def makespan(self) -> int:
+        """Cycle of the last completion; all commands were accepted at 0."""
+        return int(self.events["cycle"][self.events["what"] == What.DONE].max())
+
+    def of(self, *whats: What) -> list[dict[str, int]]:
+        chosen = self.events[np.isin(self.events["what"], whats)]
+        return [{name: int(one[name]) for name in one.dtype.names} for one in chosen]
+
+    def spans(self) -> list[tuple[dict[str, int], dict[str, int]]]:
+        """Begin and end of every step, in the order of their ends."""
+        begun: dict[int, dict[str, int]] = {}
+        found = []
+        for event in self.of(*BEGINS, *ENDS):
+            if event["what"] in BEGINS:
+                assert event["unit"] not in begun, "a unit does one thing at a time"
+                begun[event["unit"]] = event
+            else:
+                found.append((begun.pop(event["unit"]), event))
+        assert not begun
+        return found
+
+
+def listed(commands: Sequence[Listed], config: NpuConfig, native: bool = False) -> Seen:
+    """Run a list without a core, timing only."""
+    runner = Runner(config, values=False)
+    if native:
+        runner.device._execution.engines.machine._native_steps = 0
+    collected = records(runner.events)
+    run = runner.run(commands)
+    return Seen(run, collected())
+
+
+def stepped(commands: Sequence[Listed], config: NpuConfig, step: int | None) -> str:
+    """Hash of the events when the device is advanced in steps of so many cycles."""
+    rig = Rig(config, step=step)
+    for index, command in enumerate(commands):
+        descriptor = command.descriptor
+        if command.block is not None:
+            at = BLOCKS + 128 * index
+            rig.memory.write_bytes(at, command.block.pack())
+            descriptor = descriptor.with_(extended=1, param1=at)
+        rig.submit(descriptor)
+    rig.idle()
+    return rig.events.hexdigest()
