@@ -13,6 +13,7 @@ from pyv_ext.protocols import CustomInstruction, Value
 from pyv_ext.timing import CoreTiming
 from pyv_ext.traces.commits import CommitLog
 from pyv_ext.traces.profile import CUSTOM, DEVICE, IDLE, UNKNOWN, Profile, Share
+from pyv_ext.traces.tracers import add_tracer, remove_tracer
 
 MAC = CustomInstruction("mac", 0x0000_000B, 0x0000_707F, "rd,rs1,rs2", lambda operands: Value(operands.rs1 + 1, 7))
 
@@ -146,3 +147,33 @@ def test_mapping_symbols_are_no_functions(tmp_path: Path) -> None:
 def test_instruction_counts(steps: int) -> None:
     profile = profiled(Rig("addi x1,x1,1\njal x0,-4"), steps)
     assert profile.instructions == Counter([RAM, RAM + 4, RAM, RAM + 4, RAM][:steps])
+
+
+# -- several at once -------------------------------------------------------------------------------------------
+
+
+def test_tracers_come_and_go() -> None:
+    rig = Rig("addi x1,x1,1\naddi x1,x1,1\naddi x1,x1,1\necall")
+    first, second = Profile(rig.timing), Profile(rig.timing)
+    add_tracer(rig.engine, first)
+    assert rig.engine.tracer is first
+    rig.steps(1)
+    add_tracer(rig.engine, second)
+    add_tracer(rig.engine, second)
+    rig.steps(1)
+    remove_tracer(rig.engine, first)
+    remove_tracer(rig.engine, first)
+    rig.steps(2)
+    assert (first.instructions.total(), first.traps) == (2, 0)
+    assert (second.instructions.total(), second.traps) == (2, 1)
+    remove_tracer(rig.engine, second)
+    assert rig.engine.tracer is None
+
+
+def test_tracers_are_called_in_the_order_in_which_they_came() -> None:
+    rig = Rig("addi x1,x1,1\necall")
+    calls: list[str] = []
+    for name in ("a", "b", "c"):
+        add_tracer(rig.engine, CommitLog(rig.hart, rig.bus, lambda line, name=name: calls.append(name)))
+    rig.steps(2)
+    assert calls == ["a", "b", "c"]
