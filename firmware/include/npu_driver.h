@@ -43,6 +43,18 @@ typedef int32_t npu_prebuilt_function(const struct npu_descriptor *descriptor);
 npu_submit_function npu_submit_loose, npu_submit_loose_tail, npu_submit_tight;
 npu_prebuilt_function npu_submit_prebuilt_loose, npu_submit_prebuilt_loose_tail, npu_submit_prebuilt_tight;
 
+/* A batch: stage descriptors, then hand them over under one doorbell with npu_submit_staged, before waiting for any and
+   at most as many as the ring holds. Tight mode has no doorbell: it submits each at once. */
+npu_submit_function npu_submit_stage_loose;
+void npu_submit_staged(void);
+
+/* One attempt: -NPU_EBUSY when the queue is full. The next attempt, with the same fields, goes on with the same
+   descriptor. */
+npu_submit_function npu_submit_once_loose, npu_submit_once_tight;
+
+/* As npu_submit, but not counted among the submissions that are measured. */
+npu_submit_function npu_send;
+
 struct npu {
     uintptr_t base; /* of the registers */
     uint32_t tail; /* loose: descriptors published, modulo 2^32 */
@@ -51,6 +63,8 @@ struct npu {
     struct npu_descriptor *next; /* tight: the buffer for the next command */
     npu_submit_function *submit;
     npu_prebuilt_function *submit_prebuilt;
+    npu_submit_function *stage;
+    npu_submit_function *submit_once;
     uint32_t caps; /* custom instructions that exist, NPU_CAPS_* */
     uint32_t ring_size; /* entries of the ring (loose), of the device queue (tight) */
     uint32_t selected; /* what TICKET_SEL holds */
@@ -66,6 +80,8 @@ extern struct npu_descriptor npu_ring[NPU_RING_CAPACITY];
 
 #define npu_submit(...) (npu.submit(__VA_ARGS__))
 #define npu_submit_prebuilt(descriptor) (npu.submit_prebuilt(descriptor))
+#define npu_submit_stage(...) (npu.stage(__VA_ARGS__))
+#define npu_submit_once(...) (npu.submit_once(__VA_ARGS__))
 
 /* -- completion ------------------------------------------------------------------------------------------------- */
 

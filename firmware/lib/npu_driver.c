@@ -15,7 +15,11 @@ static void choose(bool tight)
     if (tight) {
         npu.submit = npu_submit_tight;
         npu.submit_prebuilt = npu_submit_prebuilt_tight;
+        npu.stage = npu_submit_tight;
+        npu.submit_once = npu_submit_once_tight;
     } else {
+        npu.stage = npu_submit_stage_loose;
+        npu.submit_once = npu_submit_once_loose;
         npu.submit = tail_write ? npu_submit_loose_tail : npu_submit_loose;
         npu.submit_prebuilt = tail_write ? npu_submit_prebuilt_loose_tail : npu_submit_prebuilt_loose;
     }

@@ -95,6 +95,22 @@ NPU_INLINE int32_t prebuilt_loose(const struct npu_descriptor *descriptor, const
     return ring_doorbell(tail, tail_write);
 }
 
+/* The buffers are the first of the ring, whose alignment leaves their size's bit clear: wrap by clearing it. */
+NPU_INLINE struct npu_descriptor *next_buffer(struct npu_descriptor *buffer)
+{
+    return (struct npu_descriptor *)((uintptr_t)(buffer + 1) & ~(uintptr_t)(NPU_BUFFERS * sizeof(*buffer)));
+}
+
+NPU_INLINE int32_t tight(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+                         uint32_t k_param, uint32_t quant)
+{
+    struct npu_descriptor *buffer = npu.next;
+    fill(buffer, op, flags, in0, in1, out, mn, k_param, quant, 0);
+    int32_t ticket = enqueue(buffer);
+    npu.next = next_buffer(buffer);
+    return ticket;
+}
+
 HOT int32_t npu_submit_loose(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
                              uint32_t k_param, uint32_t quant)
 {
@@ -110,12 +126,7 @@ HOT int32_t npu_submit_loose_tail(uint32_t op, uint32_t flags, uint32_t in0, uin
 HOT int32_t npu_submit_tight(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
                              uint32_t k_param, uint32_t quant)
 {
-    struct npu_descriptor *buffer = npu.next;
-    fill(buffer, op, flags, in0, in1, out, mn, k_param, quant, 0);
-    int32_t ticket = enqueue(buffer);
-    /* The buffers are the first of the ring, whose alignment leaves their size's bit clear: wrap by clearing it. */
-    npu.next = (struct npu_descriptor *)((uintptr_t)(buffer + 1) & ~(uintptr_t)(NPU_BUFFERS * sizeof(*buffer)));
-    return ticket;
+    return tight(op, flags, in0, in1, out, mn, k_param, quant);
 }
 
 HOT int32_t npu_submit_prebuilt_loose(const struct npu_descriptor *descriptor)
@@ -131,4 +142,60 @@ HOT int32_t npu_submit_prebuilt_loose_tail(const struct npu_descriptor *descript
 HOT int32_t npu_submit_prebuilt_tight(const struct npu_descriptor *descriptor)
 {
     return enqueue(descriptor);
+}
+
+/* -- batches, single attempts ------------------------------------------------------------------------------------ */
+
+HOT int32_t npu_submit_stage_loose(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+                                   uint32_t k_param, uint32_t quant)
+{
+    uint32_t tail = npu.tail;
+    struct npu_descriptor *slot = ring_slot(tail);
+    tail++;
+    fill(slot, op, flags, in0, in1, out, mn, k_param, quant, tail & TICKET_MASK);
+    npu.tail = tail;
+    return (int32_t)(tail & TICKET_MASK);
+}
+
+HOT void npu_submit_staged(void)
+{
+    if (!npu.tight) {
+        (void)ring_doorbell(npu.tail, npu.submit == npu_submit_loose_tail);
+    }
+}
+
+HOT int32_t npu_submit_once_loose(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+                                  uint32_t k_param, uint32_t quant)
+{
+    uint32_t tail = npu.tail;
+    if (tail == npu.limit) {
+        npu.limit = npu_read(NPU_REG_QUEUE_HEAD) + npu.mask + 1;
+        if (tail == npu.limit) {
+            return -NPU_EBUSY;
+        }
+    }
+    tail++;
+    fill(&npu_ring[(tail - 1) & npu.mask], op, flags, in0, in1, out, mn, k_param, quant, tail & TICKET_MASK);
+    return ring_doorbell(tail, npu.submit == npu_submit_loose_tail);
+}
+
+HOT int32_t npu_submit_once_tight(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+                                  uint32_t k_param, uint32_t quant)
+{
+    struct npu_descriptor *buffer = npu.next;
+    fill(buffer, op, flags, in0, in1, out, mn, k_param, quant, 0);
+    int32_t ticket = npu_enqcmd_t(buffer, 0);
+    if (ticket != -NPU_EBUSY) {
+        npu.next = next_buffer(buffer);
+    }
+    return ticket;
+}
+
+HOT int32_t npu_send(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn, uint32_t k_param,
+                     uint32_t quant)
+{
+    if (!npu.tight) {
+        return loose(op, flags, in0, in1, out, mn, k_param, quant, npu.submit == npu_submit_loose_tail);
+    }
+    return tight(op, flags, in0, in1, out, mn, k_param, quant);
 }

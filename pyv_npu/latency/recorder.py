@@ -15,6 +15,7 @@ from pyv_ext.hart import Hart
 from pyv_ext.isa import Instruction
 from pyv_ext.isa import Kind as RowKind
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
+from pyv_ext.traces.tracers import add_tracer, remove_tracer
 from pyv_npu.latency.steps import Kind, Question, Step, StepLog
 from pyv_npu.latency.submission import Submission
 from pyv_npu.latency.windows import LINE, MASK, Window, ring_slots
@@ -129,7 +130,7 @@ class Recorder:
         for submission in window.commits:
             submission.t1 = hart.cycle
         if not window.commits:
-            if window.refused is not None:
+            if window.refused is not None and window.attempt <= window.refused:
                 self._give_up()
                 self._carried = window
             elif any(self._in_ring(line) for line in window.lines):
@@ -148,7 +149,7 @@ class Recorder:
 
     def restored(self) -> None:
         """The state has been replaced by that of a snapshot: let the engine call what this state waits for."""
-        self._engine.tracer = self if self._tracing else None
+        self._trace(self._tracing)
         for pc in sorted(self._return_hooks):
             if not self._engine.has_hook(pc, self._returned):
                 self._engine.add_hook(pc, self._returned)
@@ -156,7 +157,7 @@ class Recorder:
     def _trace(self, on: bool) -> None:
         """Look at every instruction from now on, or at none."""
         self._tracing = on
-        self._engine.tracer = self if on else None
+        (add_tracer if on else remove_tracer)(self._engine, self)
 
     def close(self) -> None:
         """The run is over: a refused submission that nobody tried again is rejected."""

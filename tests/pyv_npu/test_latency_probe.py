@@ -13,7 +13,7 @@ from pyv_npu.latency.submission import Reason
 from pyv_npu.programs import find_program
 from pyv_npu.results import RunResult, run_program
 
-BURST, PACED, INTERRUPTS, PREBUILT = 1, 2, 4, 8
+BURST, PACED, INTERRUPTS, PREBUILT, TILES, BATCHES = 1, 2, 4, 8, 16, 32
 
 
 def run(mode: str, preset: str = "soc-axi", args: dict[str, int] | None = None, **overrides: Any) -> RunResult:
@@ -92,7 +92,9 @@ def test_a_program_without_symbols_is_measured_from_its_first_store() -> None:
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_retries_and_full_queues_are_attributed(mode: str) -> None:
-    result = run(mode, args={"phases": BURST, "n": 60, "tile": 128}, **{"npu.queue.size": 4, "npu.te.rows": 8})
+    result = run(
+        mode, args={"phases": BURST, "n": 60, "burst": 0, "tile": 128}, **{"npu.queue.size": 4, "npu.te.rows": 8}
+    )
     check(result)
     reasons = result.json["latency"]["reasons"]
     assert reasons["retry"] > 0
@@ -112,12 +114,50 @@ def test_prebuilt_descriptors_have_a_line_of_their_own() -> None:
     preset=st.sampled_from(presets.NAMES),
     policy=st.sampled_from(["retry", "stall"]),
     size=st.sampled_from([2, 4, 16]),
-    phases=st.integers(1, 15),
+    phases=st.integers(1, 63),
     gap=st.integers(1, 500),
     n=st.integers(1, 25),
+    burst=st.integers(0, 20),
+    batch=st.integers(1, 16),
+    prefetch=st.integers(0, 4),
 )
-def test_reasons_add_up_for_any_load(
-    mode: str, preset: str, policy: str, size: int, phases: int, gap: int, n: int
-) -> None:
+def test_reasons_add_up_for_any_load(mode: str, preset: str, policy: str, size: int, batch: int, **args: int) -> None:
     overrides = {"npu.queue.size": size, "npu.queue.full_policy": policy, "npu.te.rows": 16}
-    check(run(mode, preset, {"phases": phases, "gap": gap, "n": n}, **overrides))
+    check(run(mode, preset, {"batch": min(batch, size), **args}, **overrides))
+
+
+def test_descriptors_under_one_doorbell_share_its_end() -> None:
+    args = {"phases": BATCHES, "batch": 4, "n": 12, "burst": 4}
+    result = run("loose", args=args)
+    check(result)
+    waves = [result.latency.submissions[index : index + 4] for index in (0, 4, 8)]
+    for wave in waves:
+        assert len({submission.t1 for submission in wave}) == 1
+        begins = [submission.t0 for submission in wave]
+        assert begins == sorted(set(begins))  # type: ignore[type-var]
+        batched = [submission.reasons.get(Reason.BATCH, 0) for submission in wave]
+        assert batched == sorted(batched, reverse=True) and batched[0] > 0
+        assert all(submission.reasons[Reason.MMIO] == 1 for submission in wave)
+    single = run("tight", args=args)
+    check(single)
+    assert len({submission.t1 for submission in single.latency.submissions}) == 12
+
+
+def test_a_batch_costs_one_way_to_the_device_for_all() -> None:
+    """Loose: the core's share of a doorbell and a fence goes down with their number."""
+    busy = []
+    for batch in (1, 8):
+        submissions = run("loose", args={"phases": BATCHES, "batch": batch, "n": 8, "burst": 8}).latency.submissions
+        assert submissions[0].t0 is not None and submissions[-1].t1 is not None
+        busy.append(submissions[-1].t1 - submissions[0].t0)
+    assert busy[1] < busy[0]
+
+
+def test_loads_that_run_ahead_hide_the_way_from_memory() -> None:
+    cycles = []
+    for prefetch in (0, 2):
+        result = run("tight", args={"phases": TILES, "prefetch": prefetch, "n": 16, "tile": 64})
+        check(result)
+        done = [submission.t4 for submission in result.latency.submissions]
+        cycles.append(max(done) - min(done))  # type: ignore[type-var, operator]
+    assert cycles[1] < cycles[0]
