@@ -50,7 +50,7 @@ void npu_submit_staged(void);
 
 /* One attempt: -NPU_EBUSY when the queue is full. The next attempt, with the same fields, goes on with the same
    descriptor. */
-npu_submit_function npu_submit_once_loose, npu_submit_once_tight;
+npu_submit_function npu_submit_once_loose, npu_submit_once_loose_tail, npu_submit_once_tight;
 
 /* As npu_submit, but not counted among the submissions that are measured. */
 npu_submit_function npu_send;
@@ -68,7 +68,7 @@ struct npu {
     uint32_t caps; /* custom instructions that exist, NPU_CAPS_* */
     uint32_t ring_size; /* entries of the ring (loose), of the device queue (tight) */
     uint32_t selected; /* what TICKET_SEL holds */
-    bool tight;
+    bool tight, tail_write;
 };
 extern struct npu npu;
 

@@ -10,8 +10,9 @@ enum { HISTORY = 65536 /* completions whose ticket state the device keeps */ };
 
 static void choose(bool tight)
 {
-    bool tail_write = arg_tail_write() != 0;
+    const bool tail_write = arg_tail_write() != 0;
     npu.tight = tight;
+    npu.tail_write = tail_write;
     if (tight) {
         npu.submit = npu_submit_tight;
         npu.submit_prebuilt = npu_submit_prebuilt_tight;
@@ -19,7 +20,7 @@ static void choose(bool tight)
         npu.submit_once = npu_submit_once_tight;
     } else {
         npu.stage = npu_submit_stage_loose;
-        npu.submit_once = npu_submit_once_loose;
+        npu.submit_once = tail_write ? npu_submit_once_loose_tail : npu_submit_once_loose;
         npu.submit = tail_write ? npu_submit_loose_tail : npu_submit_loose;
         npu.submit_prebuilt = tail_write ? npu_submit_prebuilt_loose_tail : npu_submit_prebuilt_loose;
     }

@@ -160,23 +160,32 @@ HOT int32_t npu_submit_stage_loose(uint32_t op, uint32_t flags, uint32_t in0, ui
 HOT void npu_submit_staged(void)
 {
     if (!npu.tight) {
-        (void)ring_doorbell(npu.tail, npu.submit == npu_submit_loose_tail);
+        (void)ring_doorbell(npu.tail, npu.tail_write);
     }
+}
+
+NPU_INLINE int32_t once_loose(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+                              uint32_t k_param, uint32_t quant, const bool tail_write)
+{
+    if (npu.tail == npu.limit) {
+        npu.limit = npu_read(NPU_REG_QUEUE_HEAD) + npu.mask + 1;
+        if (npu.tail == npu.limit) {
+            return -NPU_EBUSY;
+        }
+    }
+    return loose(op, flags, in0, in1, out, mn, k_param, quant, tail_write);
 }
 
 HOT int32_t npu_submit_once_loose(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
                                   uint32_t k_param, uint32_t quant)
 {
-    uint32_t tail = npu.tail;
-    if (tail == npu.limit) {
-        npu.limit = npu_read(NPU_REG_QUEUE_HEAD) + npu.mask + 1;
-        if (tail == npu.limit) {
-            return -NPU_EBUSY;
-        }
-    }
-    tail++;
-    fill(&npu_ring[(tail - 1) & npu.mask], op, flags, in0, in1, out, mn, k_param, quant, tail & TICKET_MASK);
-    return ring_doorbell(tail, npu.submit == npu_submit_loose_tail);
+    return once_loose(op, flags, in0, in1, out, mn, k_param, quant, false);
+}
+
+HOT int32_t npu_submit_once_loose_tail(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out,
+                                       uint32_t mn, uint32_t k_param, uint32_t quant)
+{
+    return once_loose(op, flags, in0, in1, out, mn, k_param, quant, true);
 }
 
 HOT int32_t npu_submit_once_tight(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
@@ -195,7 +204,7 @@ HOT int32_t npu_send(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, ui
                      uint32_t quant)
 {
     if (!npu.tight) {
-        return loose(op, flags, in0, in1, out, mn, k_param, quant, npu.submit == npu_submit_loose_tail);
+        return loose(op, flags, in0, in1, out, mn, k_param, quant, npu.tail_write);
     }
     return tight(op, flags, in0, in1, out, mn, k_param, quant);
 }

@@ -23,7 +23,8 @@ MANIFEST = json.loads((PREBUILT / gnu.MANIFEST).read_text(encoding="utf-8"))
 SUBMIT = {
     "npu_submit_loose", "npu_submit_loose_tail", "npu_submit_tight",
     "npu_submit_prebuilt_loose", "npu_submit_prebuilt_loose_tail", "npu_submit_prebuilt_tight",
-    "npu_submit_stage_loose", "npu_submit_once_loose", "npu_submit_once_tight",
+    "npu_submit_stage_loose", "npu_submit_once_loose", "npu_submit_once_loose_tail",
+    "npu_submit_once_tight",
 }  # fmt: skip
 STAGED = "npu_submit_staged"
 """Only in programs that submit batches."""
