@@ -117,6 +117,11 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True)
+class SubmitConfig:
+    cost: int = _key(0, "between two commands of a list that is run without a core", "core cycles", SPEC_40, min=0)
+
+
+@dataclass(frozen=True)
 class NpuConfig:
     """The whole device. `mode` settles which queue the size belongs to."""
 
@@ -126,6 +131,7 @@ class NpuConfig:
     clock_ratio: tuple[int, int] = _key((1, 1), "core cycles : NPU cycles", "ratio", "specification 35", min=1)
     queue: QueueConfig = field(default_factory=QueueConfig)
     frontend: FrontEndConfig = field(default_factory=FrontEndConfig)
+    submit: SubmitConfig = field(default_factory=SubmitConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     te: TeConfig = field(default_factory=TeConfig)
     ve: VeConfig = field(default_factory=VeConfig)

@@ -65,20 +65,28 @@ class Runner:
         self.device = NpuDevice(config, self.memory, self.events, values=values)
         self.device.write(_CTRL, 4, self.device.read(_CTRL, 4, -1) | _ENABLE, -1)
 
+    def place(self, commands: Sequence[Listed]) -> list[Descriptor]:
+        """The descriptors, with extended blocks written to the end of DRAM."""
+        at = DRAM_BASE + self.config.dram.size
+        placed = []
+        for command in commands:
+            descriptor = command.descriptor
+            if command.block is not None:
+                at -= EXTENDED_SIZE
+                self.memory.write_bytes(at, command.block.pack())
+                descriptor = descriptor.with_(extended=1, param1=at)
+            placed.append(descriptor)
+        return placed
+
     def run(self, commands: Sequence[Listed]) -> Run:
         """Submit all commands, each at its cycle or, with a full queue, once there is room, and run to the end."""
         device = self.device
         tickets = []
         now = -1
-        place = DRAM_BASE + self.config.dram.size
-        for command in commands:
-            descriptor = command.descriptor
-            if command.block is not None:
-                place -= EXTENDED_SIZE
-                self.memory.write_bytes(place, command.block.pack())
-                descriptor = descriptor.with_(extended=1, param1=place)
-            if command.at - 1 > now:
-                now = command.at - 1
+        for index, (command, descriptor) in enumerate(zip(commands, self.place(commands), strict=True)):
+            at = max(command.at, index * self.config.submit.cost)
+            if at - 1 > now:
+                now = at - 1
                 device.advance(now)
             data = descriptor.pack()
             while True:

@@ -1,0 +1,206 @@
+"""IA_TIMING: a list of commands laid out by recurrences, without an event loop (specification 40, "L1 per tile").
+
+One pass in the order of acceptance. Every unit serves in that order: one channel reads and one writes per cluster (one
+does both where there is only one), a computation takes the engine that is free first. A step starts when its unit is
+free and everything it depends on is over:
+
+    load[i]  = max(load[i-1], comp[i-B_in]) + L
+    comp[i]  = max(comp[i-1], load[i], store[i-B_out]) + P
+    store[i] = max(store[i-1], comp[i]) + W
+
+Durations are those of CA_HYBRID for a step with nothing beside it. Nothing is shared and nothing conflicts.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import NpuDeviceError
+from npu_device.abi.opcodes import Opcode, Scope
+from npu_device.barriers import STREAMS
+from npu_device.command import Command
+from npu_device.config import NpuConfig
+from npu_device.decode import Decoder
+from npu_device.descriptor_error import DescriptorError
+from npu_device.events import FRONTEND, TIGHT, EventStream, Kind, What, unit_code
+from npu_device.hazards import Hazards
+from npu_device.memory import Memory
+from npu_device.plan import Plan, single
+from npu_device.results import Results
+from npu_device.scheduler import unit_counts
+from npu_device.tensor import once_per_command
+from npu_device.timing import Timing
+
+_BEGIN = {Kind.TE: What.TE_BEGIN, Kind.VE: What.VE_BEGIN, Kind.DMA: What.DMA_BEGIN}
+_END, _START = 0, 1
+"""Order of events in one cycle."""
+
+Event = tuple[int, int, int, int, int, int, int, int, int]
+"""(cycle, order, index, unit, what, ticket, tile, bytes, aux)."""
+
+
+class Estimate(NamedTuple):
+    """What a list of commands takes."""
+
+    cycles: int
+    """Cycle of the last completion."""
+    done: tuple[int, ...]
+    """Cycle of completion of each command."""
+
+
+class _Domain:
+    """Barriers of one scope: when everything so far is done, and what a new command waits for."""
+
+    def __init__(self) -> None:
+        self.latest = 0
+        self.gate = 0
+
+    def stamp(self) -> None:
+        self.gate = self.latest
+
+
+class Analytic:
+    """The units of a device, each with the cycle from which it is free."""
+
+    def __init__(self, config: NpuConfig, memory: Memory, events: EventStream) -> None:
+        self._config = config
+        self._timing = Timing(config)
+        self._decoder = Decoder(config, memory)
+        self._results = Results(memory)
+        self._events = events
+        self._counts = unit_counts(config)
+        self._free: dict[int, int] = {}
+        self._once = once_per_command(config.te)
+        self._log: list[Event] = []
+        self._streams = [_Domain() for _ in range(STREAMS)]
+        self._clusters = [_Domain() for _ in range(config.clusters)]
+        self._global = _Domain()
+
+    def run(self, descriptors: Sequence[Descriptor], accepted: Sequence[int]) -> Estimate:
+        """Lay out all commands; `accepted`: cycle of acceptance of each.
+
+        NpuDeviceError for a command that the device would end with an error.
+        """
+        commands = [self._decode(index, descriptor) for index, descriptor in enumerate(descriptors)]
+        ended, done = [0] * len(commands), [0] * len(commands)
+        earliest = list(accepted)
+        retired = [0] * STREAMS
+        for index, command in enumerate(commands):
+            self._emit(accepted[index], _END, FRONTEND, What.ACCEPT, command.ticket, 0, accepted[index], TIGHT)
+            domains = (self._streams[command.stream], self._clusters[command.descriptor.cluster], self._global)
+            start = max(earliest[index], *(domain.gate for domain in domains))
+            if command.kind is None:
+                scope = self._scope(command)
+                ended[index] = max(start, retired[command.stream], scope.latest if scope else 0)
+            else:
+                ended[index] = self._lay_out(command, start)
+            done[index] = retired[command.stream] = max(ended[index], retired[command.stream])
+            self._emit(done[index], _END, command.unit, What.DONE, command.ticket, 0, 0, 0)
+            for domain in domains:
+                domain.latest = max(domain.latest, done[index])
+            if command.opcode is Opcode.BARRIER and (scope := self._scope(command)) is not None:
+                scope.stamp()
+            for later in command.after_end:
+                earliest[later.number - 1] = max(earliest[later.number - 1], ended[index])
+            for later in command.after_retire:
+                earliest[later.number - 1] = max(earliest[later.number - 1], done[index])
+        self._flush()
+        return Estimate(max(done, default=0), tuple(done))
+
+    # -- one command -------------------------------------------------------------------------------------------
+
+    def _decode(self, index: int, descriptor: Descriptor) -> Command:
+        if not index:
+            self._hazards = Hazards()
+        try:
+            command = self._decoder.decode(descriptor, 0, 0)
+            if command.macro is not None:
+                command.macro = command.macro.start(self._results.read)
+        except DescriptorError as error:
+            raise NpuDeviceError(f"command {index}: {error.code.name}: {error.reason}; correct the list") from None
+        command.number = command.ticket = index + 1
+        self._hazards.add(command)
+        return command
+
+    def _scope(self, command: Command) -> _Domain | None:
+        if command.opcode is not Opcode.BARRIER:
+            return None
+        return {
+            Scope.TILE: self._streams[command.stream],
+            Scope.CLUSTER: self._clusters[command.descriptor.cluster],
+            Scope.GLOBAL: self._global,
+        }[Scope(command.descriptor.function)]
+
+    def _lay_out(self, command: Command, start: int) -> int:
+        """Place the steps of a command; the cycle at which its last result is there."""
+        assert command.kind is not None
+        plan = single(*self._timing.tile(command)) if command.expand is None else command.expand()
+        cluster = command.descriptor.cluster
+        own = self._own_unit(command, cluster)
+        if command.kind is not Kind.DMA:
+            start = max(start, self._free.get(own, 0))
+        command.unit = own
+        released, finished = self._steps(command, plan, cluster, own, start)
+        if command.kind is not Kind.DMA:
+            self._free[own] = max(self._free.get(own, 0), released)
+        return finished
+
+    def _steps(self, command: Command, plan: Plan, cluster: int, own: int, start: int) -> tuple[int, int]:
+        """(cycle at which all steps are over, cycle at which all results are there)."""
+        costs = [self._timing.cost(piece) for piece in plan.pieces]
+        over: list[int] = []
+        done: list[int] = []
+        once = self._once
+        columns = zip(plan.piece.tolist(), plan.tile.tolist(), plan.after.tolist(), strict=True)
+        for piece, tile, after in columns:
+            cost = costs[piece]
+            kind = cost.kind
+            unit = own if kind is command.kind else self._pool(kind, cluster, cost.write)
+            free = self._free.get(unit, 0)
+            begin = max(start, free)
+            ends = over if kind is Kind.DMA and not cost.write else done
+            for before in after:
+                if before < 0:
+                    break
+                begin = max(begin, ends[before])
+            cycles = cost.alone
+            if kind is Kind.TE:
+                cycles += once + (cost.cold if begin != free or not free else 0)
+                once = 0
+            end = begin + max(0, cycles)
+            self._free[unit] = end
+            over.append(end)
+            done.append(end + cost.drain)
+            what = _BEGIN[kind]
+            self._emit(begin, _START, unit, what, command.ticket, tile, cost.payload, cost.aux)
+            self._emit(end, _END, unit, what + 1, command.ticket, tile, cost.payload, cost.aligned)
+        return max(over), max(done)
+
+    def _own_unit(self, command: Command, cluster: int) -> int:
+        kind = command.kind
+        assert kind is not None
+        if kind is Kind.DMA:
+            return self._pool(kind, cluster, command.opcode in (Opcode.STORE, Opcode.KV_APPEND))
+        if command.affinity:
+            return unit_code(kind, cluster * self._counts[kind] + command.affinity - 1)
+        return self._pool(kind, cluster, False)
+
+    def _pool(self, kind: Kind, cluster: int, write: bool) -> int:
+        """The channel of that direction, or the engine that is free first."""
+        count = self._counts[kind]
+        first = cluster * count
+        if kind is Kind.DMA:
+            return unit_code(kind, first + (1 if write and count > 1 else 0))
+        codes = [unit_code(kind, index) for index in range(first, first + count)]
+        return min(codes, key=lambda code: (self._free.get(code, 0), code))
+
+    # -- events ------------------------------------------------------------------------------------------------
+
+    def _emit(self, cycle: int, order: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+        self._log.append((cycle, order, len(self._log), unit, what, ticket, tile, size, aux))
+
+    def _flush(self) -> None:
+        for cycle, _, _, *rest in sorted(self._log):
+            self._events.emit(cycle, *rest)
+        self._events.flush()
+        self._log.clear()
