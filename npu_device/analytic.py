@@ -62,12 +62,16 @@ class _Domain:
 class Analytic:
     """The units of a device, each with the cycle from which it is free."""
 
-    def __init__(self, config: NpuConfig, memory: Memory, events: EventStream) -> None:
+    def __init__(
+        self, config: NpuConfig, memory: Memory, events: EventStream | None = None, *, unlimited: bool = False
+    ) -> None:
+        """`unlimited`: as if every step had a unit to itself; what is left is the critical path."""
         self._config = config
         self._timing = Timing(config)
         self._decoder = Decoder(config, memory)
         self._results = Results(memory)
-        self._events = events
+        self._events = events or EventStream()
+        self._unlimited = unlimited
         self._counts = unit_counts(config)
         self._free: dict[int, int] = {}
         self._once = once_per_command(config.te)
@@ -137,7 +141,7 @@ class Analytic:
         plan = single(*self._timing.tile(command)) if command.expand is None else command.expand()
         cluster = command.descriptor.cluster
         own = self._own_unit(command, cluster)
-        if command.kind is not Kind.DMA:
+        if command.kind is not Kind.DMA and not self._unlimited:
             start = max(start, self._free.get(own, 0))
         command.unit = own
         released, finished = self._steps(command, plan, cluster, own, start)
@@ -156,7 +160,7 @@ class Analytic:
             cost = costs[piece]
             kind = cost.kind
             unit = own if kind is command.kind else self._pool(kind, cluster, cost.write)
-            free = self._free.get(unit, 0)
+            free = 0 if self._unlimited else self._free.get(unit, 0)
             begin = max(start, free)
             ends = over if kind is Kind.DMA and not cost.write else done
             for before in after:
@@ -165,7 +169,7 @@ class Analytic:
                 begin = max(begin, ends[before])
             cycles = cost.alone
             if kind is Kind.TE:
-                cycles += once + (cost.cold if begin != free or not free else 0)
+                cycles += once + (cost.cold if not self._unlimited and (begin != free or not free) else 0)
                 once = 0
             end = begin + max(0, cycles)
             self._free[unit] = end

@@ -73,8 +73,9 @@ class Rates:
         npu, core = config.clock_ratio[1], config.clock_ratio[0]
         per_npu_cycle = config.dma.bytes_per_cycle
         channel = None if per_npu_cycle is None else Fraction(per_npu_cycle * npu, core)
-        shared = [config.dram.bytes_per_second, config.noc.bytes_per_second]
-        total = min((Fraction(rate, config.clock_hz) for rate in shared if rate is not None), default=None)
+        dram, noc = config.dram.bytes_per_second, config.noc.bytes_per_second
+        self.noc_is_lowest = noc is not None and (dram is None or noc < dram)
+        total = min((Fraction(rate, config.clock_hz) for rate in (dram, noc) if rate is not None), default=None)
         known = [rate for rate in (channel, total) if rate is not None]
         self.per_byte = lcm(*(rate.denominator for rate in known)) if known else 1
         if total is not None and total * self.per_byte < MIN_CREDITS:
