@@ -36,10 +36,10 @@ def of_error(error: BaseException) -> int | None:
     """The code of an error that a user caused, None for a fault of ours."""
     from npu_device.abi.errors import NpuDeviceError
     from pyv_ext.errors import PyvExtError
-    from toolchain.errors import ToolchainError
+    from toolchain.errors import ModelError, ToolchainError
 
     if isinstance(error, PyvNpuError):
         return error.exit_code
     if isinstance(error, ToolchainError):
-        return TOOLCHAIN
+        return BAD_INPUT if isinstance(error, ModelError) else TOOLCHAIN
     return BAD_INPUT if isinstance(error, PyvExtError | NpuDeviceError | OSError) else None

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pyv_npu.cli import build_firmware, calibrate, compare, console, disasm, doctor, exit_codes, info, run
+from pyv_npu.cli import build_firmware, calibrate, compare, compile, console, disasm, doctor, exit_codes, info, run
 from pyv_npu.errors import UsageError
 
-COMMANDS = (run, compare, calibrate, build_firmware, disasm, info, doctor)
+COMMANDS = (run, compare, compile, calibrate, build_firmware, disasm, info, doctor)
 """Each has NAME, HELP, `arguments(parser)` and `execute(args) -> exit code`."""
 
 

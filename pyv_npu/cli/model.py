@@ -1,0 +1,60 @@
+"""What `run` and `compile` have in common for models: options, and a run's text."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyv_npu.cli import console, exit_codes, output
+from pyv_npu.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyv_npu.config import Effective
+    from pyv_npu.models.run import Choices
+
+SUFFIX = ".onnx"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Options that say how a model is compiled."""
+    parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,128", help="shape of a model's input")
+    parser.add_argument("--passes", default="all", metavar="LIST", help="passes to run, or with a minus not to run")
+    parser.add_argument("--granularity", choices=("macro", "tile"), default="macro", help="commands for products")
+
+
+def choices(args: argparse.Namespace) -> "Choices":
+    """How the command line wants a model to be compiled; UsageError for a shape that is none."""
+    from pyv_npu.models.run import Choices
+
+    shapes = {}
+    for text in args.shape:
+        name, equals, dims = text.rpartition("=")
+        if not (equals and name and all(dim.isdecimal() and int(dim) for dim in dims.split(","))):
+            raise UsageError(f"--shape {text}: must have the form NAME=1,128")
+        shapes[name] = tuple(int(dim) for dim in dims.split(","))
+    return Choices(shapes, args.passes, args.granularity)
+
+
+def run(args: argparse.Namespace, effective: "Effective") -> int:
+    """`pyv-npu run MODEL.onnx`."""
+    from pyv_npu.models.run import run_model
+    from pyv_npu.models.text import render_model
+    from pyv_npu.tables import render_run
+
+    config = effective.config
+    report = output.open_report(args, effective, "run")
+    uart = None if args.json else console.Uart()
+    folder = None if report is None else report.folder
+    outcome = run_model(config, Path(config.run.program), choices(args), uart, folder)
+    if uart is not None:
+        uart.finish()
+    text = render_model(outcome.json)
+    if outcome.run is not None:
+        text = render_run(outcome.json, outcome.run.config) + "\n" + text
+    if report is not None:
+        used = effective if outcome.run is None else effective.adopt(outcome.run.config, output.NOTE)
+        report.finish(outcome.json, text, used)
+    output.show(args, outcome.json, text, report)
+    if not outcome.correct:
+        console.talk("the outputs differ from the ONNX reference")
+        return exit_codes.MODEL_BUG
+    return exit_codes.OK if outcome.run is None else exit_codes.of_stop(outcome.run.stop)

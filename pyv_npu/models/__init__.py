@@ -1,0 +1,1 @@
+"""Models: compiled, run at a level, compared with the ONNX reference."""

@@ -1,0 +1,46 @@
+"""Inputs and outputs of a model, between ONNX's types and the bytes in DRAM."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolchain.compiler import Compiled
+from toolchain.data_types import NUMPY
+
+Values = NDArray[Any]
+Tensors = Mapping[str, Values]
+
+_HOST = {"BOOL": np.dtype(np.bool_), "INT64": np.dtype(np.int64)}
+"""ONNX types that the device holds in another form."""
+
+
+def random_inputs(compiled: Compiled, seed: int) -> dict[str, Values]:
+    """Values for every input, the same for the same seed: floats in -1..1, small integers, bools."""
+    random = np.random.default_rng(seed)
+    made = {}
+    for name in compiled.graph.inputs:
+        tensor = compiled.graph.tensors[name]
+        kind = NUMPY[tensor.dtype]
+        if compiled.model.info[name].type == "BOOL":
+            values = random.integers(0, 2, tensor.shape).astype(np.bool_)
+        elif kind.kind in "iu":
+            limits = np.iinfo(np.int8 if kind.itemsize > 1 else kind)
+            values = random.integers(limits.min, limits.max + 1, tensor.shape).astype(kind)
+        else:
+            values = random.uniform(-1, 1, tensor.shape).astype(kind)
+        made[name] = values
+    return made
+
+
+def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
+    """The bytes of an input."""
+    return np.ascontiguousarray(values).astype(NUMPY[compiled.graph.tensors[name].dtype]).tobytes()
+
+
+def from_device(compiled: Compiled, name: str, data: bytes) -> Values:
+    """An output as ONNX has it."""
+    tensor = compiled.graph.tensors[name]
+    values = np.frombuffer(data, NUMPY[tensor.dtype]).reshape(tensor.shape)
+    return values.astype(_HOST.get(compiled.model.info[name].type, values.dtype))

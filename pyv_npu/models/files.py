@@ -1,0 +1,41 @@
+"""The folder of a compiled model."""
+
+import json
+from pathlib import Path
+
+from pyv_npu.models.run import image
+from toolchain.compiler import Compiled
+from toolchain.ir.text import render
+
+
+def write_files(compiled: Compiled, folder: Path, seed: int) -> list[Path]:
+    """Write the image with inputs of `seed`, the IR, and where inputs and outputs are; return the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {
+        "image.elf": image(compiled, seed),
+        "npu_ir.txt": render(compiled.graph).encode(),
+        "npu_ir.jsonl": "".join(f"{line}\n" for line in compiled.trace).encode(),
+        "model.json": (json.dumps(_description(compiled), indent=2) + "\n").encode(),
+    }
+    for name, data in made.items():
+        (folder / name).write_bytes(data)
+    return [folder / name for name in made]
+
+
+def _description(compiled: Compiled) -> dict[str, object]:
+    graph, memory = compiled.graph, compiled.memory
+
+    def tensors(names: tuple[str, ...]) -> dict[str, object]:
+        return {
+            name: {
+                "type": graph.tensors[name].dtype.name,
+                "shape": list(graph.tensors[name].shape),
+                "address": memory.address(graph, name),
+            }
+            for name in names
+        }
+
+    return {
+        "schema": 1, "model": compiled.model.name, "commands": len(compiled.commands), "descriptors": memory.commands,
+        "inputs": tensors(graph.inputs), "outputs": tensors(graph.outputs),
+    }  # fmt: skip

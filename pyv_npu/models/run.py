@@ -1,0 +1,151 @@
+"""A model run at a level and compared with the ONNX reference."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pyv_ext.elf import Program, parse_elf
+from pyv_ext.stop import Stop, StopReason
+from pyv_npu.config import Config
+from pyv_npu.errors import UsageError
+from pyv_npu.models import ia
+from pyv_npu.models.data import Values, from_device, random_inputs, to_device
+from pyv_npu.platform import Platform
+from pyv_npu.programs import find_program
+from pyv_npu.results import Console, RunResult, run_program
+from toolchain.codegen import Target
+from toolchain.compiler import Compiled, compile_file
+from toolchain.data_types import NUMPY
+from toolchain.program_image import FIRMWARE, build_image
+
+TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2, "float8_e4m3fn": 1e-1, "float8_e5m2": 1e-1}
+"""Of a float output, relative to the largest value of the reference (specification 40, "Numerics")."""
+
+
+class Choices(NamedTuple):
+    """How a model is compiled."""
+
+    shapes: Mapping[str, tuple[int, ...]] = {}
+    passes: str = "all"
+    granularity: str = "macro"
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """One run of a model."""
+
+    outputs: Mapping[str, Values]
+    json: dict[str, Any]
+    """With `checks`: how each output compares with the reference."""
+    run: RunResult | None
+    """What the firmware's run left; None without a core."""
+
+    @property
+    def correct(self) -> bool:
+        return all(check["ok"] for check in self.json["model"]["checks"].values())
+
+
+def target(config: Config) -> Target:
+    """The device that a configuration describes, as the compiler sees it."""
+    npu = config.npu
+    return Target(npu.spm.size, npu.spm.banks, npu.te.acc_bytes, npu.dram.size)
+
+
+def compile_for(config: Config, path: Path, choices: Choices) -> Compiled:
+    """Compile the model in a file for the device of a configuration. ModelError, one line."""
+    return compile_file(
+        path, target(config), shapes=choices.shapes, passes=choices.passes, granularity=choices.granularity
+    )
+
+
+def image(compiled: Compiled, seed: int) -> bytes:
+    """An ELF that runs the model on inputs of that seed."""
+    inputs = random_inputs(compiled, seed)
+    data = {name: to_device(compiled, name, values) for name, values in inputs.items()}
+    return build_image(find_program(FIRMWARE).read_bytes(), compiled, data)
+
+
+def run_model(
+    config: Config, path: Path, choices: Choices, console: Console | None = None, report: Path | None = None
+) -> ModelResult:
+    """Compile a model, run it at `config.run.sim_level` on inputs of `config.run.seed`, compare with the reference."""
+    return run_compiled(config, compile_for(config, path, choices), console, report)
+
+
+def run_compiled(
+    config: Config, compiled: Compiled, console: Console | None = None, report: Path | None = None
+) -> ModelResult:
+    """Run a compiled model. UsageError for a level that runs no models."""
+    inputs = random_inputs(compiled, config.run.seed)
+    level = config.run.sim_level
+    if level == "IA":
+        outputs = ia.execute(compiled, config.npu, inputs)
+        json: dict[str, Any] = {"schema": 1, "program": compiled.model.name, "sim_level": level}
+        return ModelResult(outputs, json | {"model": _model(compiled, outputs, inputs)}, None)
+    if level != "CA_HYBRID":
+        raise UsageError(f"--sim-level {level}: models run at IA and CA_HYBRID")
+    outputs = {}
+
+    def take(platform: Platform) -> Stop:
+        stop = platform.run()
+        for name in compiled.graph.outputs:
+            address = compiled.memory.address(compiled.graph, name)
+            data = platform.npu_memory.read(address, compiled.graph.tensors[name].size)
+            outputs[name] = from_device(compiled, name, data or b"")
+        return stop
+
+    run = run_program(config, program(compiled, config.run.seed), config.run.args, console, report, run=take)
+    checked = run.stop.reason is StopReason.EXIT
+    return ModelResult(outputs, run.json | {"model": _model(compiled, outputs, inputs, checked)}, run)
+
+
+def program(compiled: Compiled, seed: int) -> Program:
+    """The image as a loaded program, under the model's name."""
+    return parse_elf(image(compiled, seed), compiled.model.name)
+
+
+def _model(
+    compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values], checked: bool = True
+) -> dict[str, Any]:
+    """The `model` object of the result; a run that did not end is not compared."""
+    return {
+        "layers": len(compiled.graph.layers),
+        "commands": len(compiled.commands),
+        "outputs_sha256": {name: hashlib.sha256(values.tobytes()).hexdigest() for name, values in outputs.items()},
+        "checks": compare_outputs(compiled, outputs, inputs) if checked else {},
+    }
+
+
+def compare_outputs(
+    compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values]
+) -> dict[str, dict[str, Any]]:
+    """Output -> how it compares with onnx.reference: floats within TOLERANCE, everything else exactly, 8-bit results of
+    float graphs within 1 step on at most 1e-4 of the elements."""
+    from toolchain.onnx_frontend.reference import reference
+
+    return {name: check(outputs[name], want) for name, want in reference(compiled.model, inputs).items()}
+
+
+def check(got: Values, want: Values) -> dict[str, Any]:
+    """How a tensor compares with the reference's: the error, its limit, whether it is within."""
+    if got.shape != want.shape:
+        return {"error": None, "limit": None, "ok": False}
+    limit = TOLERANCE.get(want.dtype.name)
+    if limit is None:
+        steps = np.abs(got.astype(np.int64) - want.astype(np.int64))
+        share = float(np.count_nonzero(steps)) / max(1, steps.size)
+        return {"error": share, "limit": 1e-4, "ok": bool(share <= 1e-4 and steps.max(initial=0) <= 1)}
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(b)
+    same = np.array_equal(a[~finite], b[~finite], equal_nan=True)
+    scale = float(np.abs(b[finite]).max(initial=0.0))
+    error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
+    relative = error / scale if scale else error
+    return {"error": relative, "limit": limit, "ok": bool(same and relative <= limit)}
+
+
+assert set(TOLERANCE) == {kind.name for kind in NUMPY.values() if kind.kind not in "iu"}

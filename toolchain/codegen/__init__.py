@@ -1,0 +1,7 @@
+"""Layers to commands: descriptors and extended blocks, and where everything is in DRAM."""
+
+from toolchain.codegen.commands import Command, Target
+from toolchain.codegen.generate import GRANULARITIES, generate
+from toolchain.codegen.memory import DramMap, place
+
+__all__ = ["GRANULARITIES", "Command", "DramMap", "Target", "generate", "place"]

@@ -1,0 +1,279 @@
+"""Layers as tile commands: LOAD, one operation on the scratchpad, STORE (specification 20, "Tile form").
+
+Consecutive tiles use the sets of buffers in turn; the device keeps each command behind those whose bytes it needs.
+"""
+
+import itertools
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.opcodes import BITS, DataType, Eltwise, Gemm, Norm, Opcode, Reduce
+from toolchain.codegen.commands import Command, Target
+from toolchain.codegen.memory import DramMap
+from toolchain.codegen.scratchpad import Places, buffers
+from toolchain.codegen.tiles import Tile, bytes_of, check, demand, finishes, sum_type, whole
+from toolchain.ir.graph import Graph, LayerIR
+
+BROADCAST = {"FULL": 0, "ROW": 1, "COLUMN": 2, "SCALAR": 3}
+"""ELTWISE, param1: the shape of in1."""
+
+
+class Emitter:
+    """Writes the commands of one layer."""
+
+    def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target) -> None:
+        self.layer = layer
+        self.kinds = [graph.tensors[name].dtype for name in layer.inputs]
+        self.kind = graph.tensors[layer.outputs[0]].dtype
+        self.inputs = [memory.address(graph, name) for name in layer.inputs]
+        self.out = memory.address(graph, layer.outputs[0])
+        self.sum = sum_type(graph, layer)
+        self._made: list[Command] = []
+        self._target = target
+        count = layer.integer("buffers", 1)
+        self.tile: Tile = layer.integers("tile") or whole(layer)
+        check(graph, layer, self.tile, target, count)
+        self._wanted = demand(graph, layer, self.tile)
+        self._sets = buffers(self._wanted, count, target, bool(layer.integer("spread")))
+        self._turns = 0
+
+    def places(self) -> Places:
+        """The next set of buffers."""
+        self._turns += 1
+        return self._sets[(self._turns - 1) % len(self._sets)]
+
+    @property
+    def room(self) -> int:
+        """Bytes of one set."""
+        return self._target.spm_bytes // len(self._sets)
+
+    def commands(self) -> list[Command]:
+        return self._made
+
+    def put(self, opcode: Opcode, **fields: int) -> None:
+        descriptor = Descriptor(opcode=opcode, rank=self.layer.integer("rank"), **fields)
+        self._made.append(Command(self.layer.id, descriptor))
+
+    def load(self, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int) -> None:
+        """Rows that lie `distance` bytes apart in DRAM, packed into the scratchpad."""
+        packed = distance == bytes_of(columns, kind) or rows == 1
+        self.put(Opcode.LOAD, in0_addr=source, out_addr=target, tile_m=rows, tile_k=columns, type_in0=kind,
+                 type_out=kind, param0=0 if packed else distance)  # fmt: skip
+
+    def store(self, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int) -> None:
+        packed = distance == bytes_of(columns, kind) or rows == 1
+        self.put(Opcode.STORE, in0_addr=source, out_addr=target, tile_m=rows, tile_k=columns, type_in0=kind,
+                 type_out=kind, param0=0 if packed else distance)  # fmt: skip
+
+    def vector(self, opcode: Opcode, places: Places, rows: int, columns: int, **fields: int) -> None:
+        """An operation on rows x columns of the set."""
+        self.put(opcode, tile_m=rows, tile_n=columns, type_in0=self.kinds[0], type_out=self.kind,
+                 in0_addr=places["in0"], out_addr=places["out"], **fields)  # fmt: skip
+
+
+class Block(NamedTuple):
+    """A part of a matrix."""
+
+    row: int
+    column: int
+    rows: int
+    columns: int
+
+
+def blocks(m: int, n: int, tile: Tile) -> Iterator[Block]:
+    for row, column in itertools.product(range(0, m, tile[0]), range(0, n, tile[1])):
+        yield Block(row, column, min(tile[0], m - row), min(tile[1], n - column))
+
+
+def float_bits(value: float) -> int:
+    """The f32 as a parameter word."""
+    word: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    return word
+
+
+def _word(value: float, kind: DataType) -> int:
+    return int(value) & 0xFFFF_FFFF if kind in (DataType.INT32, DataType.INT8, DataType.UINT8) else float_bits(value)
+
+
+def _parameters(e: Emitter, function: str) -> dict[str, int]:
+    layer = e.layer
+    if function == "CLIP":
+        return {
+            "param0": _word(layer.real("low"), e.kind), "param1": _word(layer.real("high"), e.kind)
+        }  # fmt: skip
+    if function in ("QUANT", "DEQUANT"):
+        return {"param0": float_bits(layer.real("scale")), "param1": layer.integer("zero") & 0xFFFF_FFFF}
+    return {}
+
+
+def eltwise(e: Emitter) -> None:
+    layer = e.layer
+    function, m, n = layer.text("function"), layer.integer("m"), layer.integer("n")
+    if function == "WHERE":
+        _where(e, m, n)
+        return
+    broadcast = layer.text("broadcast", "FULL")
+    size, in_size = BITS[e.kind] // 8, BITS[e.kinds[0]] // 8
+    for block in blocks(m, n, e.tile):
+        places = e.places()
+        at = block.row * n + block.column
+        e.load(e.inputs[0] + at * in_size, places["in0"], block.rows, block.columns, e.kinds[0], n * in_size)
+        fields = {"function": int(Eltwise[function]), **_parameters(e, function)}
+        if len(layer.inputs) > 1:
+            _second(e, broadcast, block, n, places["in1"])
+            fields |= {"in1_addr": places["in1"], "type_in1": e.kinds[1], "param1": BROADCAST[broadcast]}
+        e.vector(Opcode.ELTWISE, places, block.rows, block.columns, **fields)
+        e.store(places["out"], e.out + at * size, block.rows, block.columns, e.kind, n * size)
+
+
+def _second(e: Emitter, broadcast: str, block: Block, n: int, target: int) -> None:
+    kind, size = e.kinds[1], BITS[e.kinds[1]] // 8
+    at, rows, columns = {
+        "FULL": (block.row * n + block.column, block.rows, block.columns),
+        "ROW": (block.column, 1, block.columns),
+        "COLUMN": (block.row, 1, block.rows),
+        "SCALAR": (0, 1, 1),
+    }[broadcast]
+    e.load(e.inputs[1] + at * size, target, rows, columns, kind, n * size)
+
+
+def _where(e: Emitter, m: int, n: int) -> None:
+    size = BITS[e.kind] // 8
+    for block in blocks(m, n, e.tile):
+        places = e.places()
+        at, rows, columns = block.row * n + block.column, block.rows, block.columns
+        e.load(e.inputs[0] + at, places["in0"], rows, columns, e.kinds[0], n)
+        e.load(e.inputs[1] + at * size, places["in1"], rows, columns, e.kind, n * size)
+        e.load(e.inputs[2] + at * size, places["out"], rows, columns, e.kind, n * size)
+        e.vector(Opcode.ELTWISE, places, rows, columns, function=int(Eltwise.WHERE), in1_addr=places["in1"],
+                 type_in1=e.kind)  # fmt: skip
+        e.store(places["out"], e.out + at * size, rows, columns, e.kind, n * size)
+
+
+def rowwise(e: Emitter) -> None:
+    """LAYERNORM, SOFTMAX, GELU, REDUCE."""
+    layer = e.layer
+    m, n = layer.integer("m"), layer.integer("n")
+    opcode = Opcode[layer.op_type]
+    fields = {
+        Opcode.LAYERNORM: lambda: {
+            "function": int(Norm[layer.text("function")]), "param0": float_bits(layer.real("epsilon")),
+            "type_in1": int(e.kind),
+        },
+        Opcode.GELU: lambda: {"param0": layer.integer("tanh")},
+        Opcode.REDUCE: lambda: {"function": int(Reduce[layer.text("function")])},
+        Opcode.SOFTMAX: dict,
+    }[opcode]()  # fmt: skip
+    columns = 1 if opcode is Opcode.REDUCE else n
+    in_row, out_row = bytes_of(n, e.kinds[0]), bytes_of(columns, e.kind)
+    for block in blocks(m, n, e.tile):
+        places = e.places()
+        size = BITS[e.kinds[0]] // 8 * block.column
+        e.load(e.inputs[0] + block.row * in_row + size, places["in0"], block.rows, block.columns, e.kinds[0], in_row)
+        for index, address in enumerate(e.inputs[1:]):
+            e.load(address, places["in1"] + index * in_row, 1, n, e.kind, in_row)
+            fields["in1_addr"] = places["in1"]
+        e.vector(opcode, places, block.rows, block.columns, **fields)
+        width = 1 if opcode is Opcode.REDUCE else block.columns
+        e.store(places["out"], e.out + block.row * out_row + size, block.rows, width, e.kind, out_row)
+
+
+def copy(e: Emitter) -> None:
+    """Slabs of two dimensions, in and out again; the other dimensions are walked here."""
+    layer, kind = e.layer, e.kind
+    size = BITS[kind] // 8
+    axes = list(zip(layer.integers("dims"), layer.integers("from"), layer.integers("to"), strict=True))
+    columns = 1
+    if axes[-1][1:] == (1, 1):
+        columns = axes.pop()[0]
+    usable = [axis for axis in axes if axis[1] >= columns and axis[2] >= columns]
+    rows, take, put = max(usable, default=(1, 0, 0))
+    if usable:
+        axes.remove((rows, take, put))
+    wide = min(columns, e.room // size)
+    high = max(1, e.room // (wide * size))
+    for index in itertools.product(*(range(axis[0]) for axis in axes)):
+        source = layer.integer("at_in") + sum(i * axis[1] for i, axis in zip(index, axes, strict=True))
+        target = layer.integer("at_out") + sum(i * axis[2] for i, axis in zip(index, axes, strict=True))
+        for row, column in itertools.product(range(0, rows, high), range(0, columns, wide)):
+            slot = e.places()["in0"]
+            shape = min(high, rows - row), min(wide, columns - column)
+            at_in, at_out = source + row * take + column, target + row * put + column
+            e.load(e.inputs[0] + at_in * size, slot, *shape, kind, take * size)
+            e.store(slot, e.out + at_out * size, *shape, kind, put * size)
+
+
+def gemm(e: Emitter) -> None:
+    """Output stationary: the sum of a tile stays in the accumulator while its k tiles pass."""
+    layer = e.layer
+    m, n, k = (layer.integer(name) for name in "mnk")
+    sizes = [BITS[kind] // 8 for kind in e.kinds]
+    nk = layer.integer("in1_nk")
+    for index in range(layer.integer("batch")):
+        in0 = e.inputs[0] + index * layer.integer("step0") * sizes[0]
+        in1 = e.inputs[1] + index * layer.integer("step1") * sizes[1]
+        out = e.out + index * m * n * (BITS[e.kind] // 8)
+        for block in blocks(m, n, e.tile):
+            places = e.places()
+            result = places["out"]
+            for at in range(0, k, e.tile[2]):
+                depth = min(e.tile[2], k - at)
+                e.load(in0 + (block.row * k + at) * sizes[0], places["in0"], block.rows, depth, e.kinds[0],
+                       k * sizes[0])  # fmt: skip
+                if nk:
+                    e.load(in1 + (block.column * k + at) * sizes[1], places["in1"], block.columns, depth,
+                           e.kinds[1], k * sizes[1])  # fmt: skip
+                else:
+                    e.load(in1 + (at * n + block.column) * sizes[1], places["in1"], depth, block.columns,
+                           e.kinds[1], n * sizes[1])  # fmt: skip
+                last = at + depth == k
+                e.put(Opcode.GEMM_T, in0_addr=places["in0"], in1_addr=places["in1"], out_addr=result,
+                      tile_m=block.rows, tile_n=block.columns, tile_k=depth, type_in0=e.kinds[0],
+                      type_in1=e.kinds[1], type_out=e.sum, in1_nk=nk, accumulate=int(at > 0),
+                      function=int(Gemm.WRITE if last else Gemm.HOLD))  # fmt: skip
+                if not last:
+                    places = e.places()
+            places = {**places, "out": result}
+            kind, result = _finish(e, places, block)
+            size = BITS[kind] // 8
+            e.store(result, out + (block.row * n + block.column) * size, block.rows, block.columns, kind, n * size)
+
+
+def _finish(e: Emitter, places: Places, block: Block) -> tuple[DataType, int]:
+    """The epilogue on a tile in the scratchpad; (type, address) of the result."""
+    layer = e.layer
+    if not finishes(layer):
+        return e.kind, places["out"]
+
+    def step(opcode: Opcode, **fields: int) -> None:
+        e.put(opcode, in0_addr=places["out"], tile_m=block.rows, tile_n=block.columns, type_in0=e.sum,
+              **{"out_addr": places["out"], "type_out": e.sum, **fields})  # fmt: skip
+
+    if layer.text("epilogue"):
+        row = layer.text("epilogue") == "bias"
+        at, count = (block.column, block.columns) if row else (block.row, block.rows)
+        e.load(e.inputs[2] + 4 * at, places["bias"], 1, count, e.sum, 4 * count)
+        step(Opcode.ELTWISE, function=int(Eltwise.ADD), in1_addr=places["bias"], type_in1=int(e.sum),
+             param1=BROADCAST["ROW" if row else "COLUMN"])  # fmt: skip
+    activation = layer.text("activation")
+    if activation in ("GELU", "GELU_TANH"):
+        step(Opcode.GELU, param0=int(activation == "GELU_TANH"))
+    elif activation:
+        step(Opcode.ELTWISE, function=int(Eltwise[activation]))
+    if e.sum is e.kind:
+        return e.kind, places["out"]
+    step(Opcode.ELTWISE, function=int(Eltwise.CAST), out_addr=places["final"], type_out=int(e.kind))
+    return e.kind, places["final"]
+
+
+FORMS: dict[str, Callable[[Emitter], None]] = {
+    "GEMM_T": gemm,
+    "ELTWISE": eltwise,
+    "LAYERNORM": rowwise,
+    "SOFTMAX": rowwise,
+    "GELU": rowwise,
+    "REDUCE": rowwise,
+    "COPY": copy,
+}

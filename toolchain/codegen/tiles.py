@@ -1,0 +1,107 @@
+"""What one tile of a layer needs in the scratchpad, and tiles that fit."""
+
+from npu_device.abi.opcodes import BITS, DataType
+from toolchain.codegen.commands import Target
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Graph, LayerIR
+
+GEMM_TILE = (128, 128, 64)
+"""Default of the plan, section 9."""
+SLOT = 64
+"""Alignment of a buffer in the scratchpad."""
+Tile = tuple[int, ...]
+
+
+def bytes_of(elements: int, kind: DataType) -> int:
+    return -(-elements * BITS[kind] // 8)
+
+
+def sum_type(graph: Graph, layer: LayerIR) -> DataType:
+    """Type of a product in the scratchpad: the output's, or fp32 while an epilogue follows."""
+    out = graph.tensors[layer.outputs[0]].dtype
+    return DataType.FP32 if out is not DataType.INT32 and finishes(layer) else out
+
+
+def finishes(layer: LayerIR) -> bool:
+    """Whether a product has an epilogue."""
+    return bool(layer.text("epilogue") or layer.text("activation"))
+
+
+def demand(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
+    """Operand -> bytes in the scratchpad for one tile."""
+    kinds = [graph.tensors[name].dtype for name in layer.inputs]
+    out = graph.tensors[layer.outputs[0]].dtype
+    if layer.op_type == "GEMM_T":
+        m, n, k = tile
+        wanted = {
+            "in0": bytes_of(m * k, kinds[0]), "in1": bytes_of(k * n, kinds[1]),
+            "out": bytes_of(m * n, sum_type(graph, layer)),
+        }  # fmt: skip
+        if finishes(layer):
+            wanted["bias"] = 4 * max(m, n)
+            wanted["final"] = bytes_of(m * n, out)
+        return wanted
+    m, n = tile
+    if layer.op_type == "COPY":
+        return {"in0": bytes_of(m * n, kinds[0])}
+    columns = 1 if layer.op_type == "REDUCE" else n
+    wanted = {"in0": bytes_of(m * n, kinds[0]), "out": bytes_of(m * columns, out)}
+    if layer.op_type == "ELTWISE" and len(layer.inputs) > 1:
+        wanted["in1"] = bytes_of(m * n, kinds[1])
+    if layer.op_type == "LAYERNORM":
+        wanted["in1"] = (len(layer.inputs) - 1) * bytes_of(n, kinds[0])
+    return wanted
+
+
+def total(wanted: dict[str, int]) -> int:
+    """Bytes with every buffer on its boundary."""
+    return sum(-(-size // SLOT) * SLOT for size in wanted.values())
+
+
+def whole(layer: LayerIR) -> Tile:
+    """The layer as one tile."""
+    if layer.op_type == "COPY":
+        return 1, 1
+    names = ("m", "n", "k") if layer.op_type == "GEMM_T" else ("m", "n")
+    return tuple(layer.integer(name) for name in names)
+
+
+def fit(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
+    """The largest tile of which `buffers` fit. ModelError names tensor, bytes and what would fit."""
+    budget = target.spm_bytes // buffers
+    full = whole(layer)
+    if layer.op_type == "GEMM_T":
+        tile = tuple(min(size, limit) for size, limit in zip(full, GEMM_TILE, strict=True))
+        while tile[0] * tile[1] * 4 > target.acc_bytes:
+            tile = (-(-tile[0] // 2), tile[1], tile[2])
+        cut: tuple[int, ...] = (0, 1, 2)
+    else:
+        tile, cut = full, (0, 1) if layer.op_type == "ELTWISE" else (0,)
+    while total(demand(graph, layer, tile)) > budget:
+        axis = (
+            max(cut, key=lambda a: tile[a]) if layer.op_type == "GEMM_T" else next((a for a in cut if tile[a] > 1), 0)
+        )
+        if tile[axis] == 1:
+            _refuse(graph, layer, tile, budget, buffers)
+        tile = (*tile[:axis], -(-tile[axis] // 2), *tile[axis + 1 :])
+    return tile
+
+
+def check(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> None:
+    """ModelError when `buffers` tiles do not fit."""
+    if total(demand(graph, layer, tile)) > target.spm_bytes // buffers:
+        _refuse(graph, layer, tile, target.spm_bytes // buffers, buffers)
+
+
+def _refuse(graph: Graph, layer: LayerIR, tile: Tile, budget: int, buffers: int) -> None:
+    wanted = demand(graph, layer, tile)
+    largest = max(wanted, key=lambda name: wanted[name])
+    shape = " x ".join(map(str, tile))
+    if buffers > 1 and total(wanted) <= budget * buffers:
+        remedy = f"without double buffering it fits (--passes=-tiling), or --set npu.spm.size={2 * budget * buffers}"
+    else:
+        remedy = f"--set npu.spm.size={1 << (total(wanted) * buffers - 1).bit_length()}"
+    raise ModelError(
+        f"layer {layer.id} ({layer.op_type}, output {layer.outputs[0]}): a tile of {shape} needs {total(wanted)} bytes "
+        f"of scratchpad, {wanted[largest]} of them for {largest}; there are {budget} for each of {buffers}: {remedy}"
+    )

@@ -1,0 +1,81 @@
+"""From a model to commands in DRAM."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE
+from toolchain.codegen import Command, DramMap, Target, generate, place
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Graph
+from toolchain.ir.text import json_lines
+from toolchain.onnx_frontend import OnnxModel, import_model, load_model
+from toolchain.passes import run_passes, selected
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model with its commands, and where everything is."""
+
+    model: OnnxModel
+    graph: Graph
+    memory: DramMap
+    commands: tuple[Command, ...]
+    """In the order of submission; the extended blocks have addresses."""
+    trace: tuple[str, ...]
+    """npu_ir.jsonl: the layers as imported and after every pass."""
+
+    @property
+    def end(self) -> int:
+        """Address behind everything."""
+        return self.memory.commands + len(self.code())
+
+    def code(self) -> bytes:
+        """Descriptors, then extended blocks, as they lie at `memory.commands`."""
+        blocks = b"".join(command.block.pack() for command in self.commands if command.block is not None)
+        return b"".join(command.descriptor.pack() for command in self.commands) + blocks
+
+
+def compile_file(
+    path: Path, target: Target, *, shapes: Mapping[str, tuple[int, ...]] | None = None, passes: str = "all",
+    granularity: str = "macro",
+) -> Compiled:  # fmt: skip
+    """Compile the model in a file. ModelError says in one line what cannot be compiled."""
+    return compile_model(load_model(path, shapes), target, passes=passes, granularity=granularity)
+
+
+def compile_model(model: OnnxModel, target: Target, *, passes: str = "all", granularity: str = "macro") -> Compiled:
+    """Compile a checked model."""
+    names = selected(passes)
+    graph = import_model(model)
+    trace = list(json_lines(graph, "import"))
+    graph = run_passes(graph, names, target, lambda name, after: trace.extend(json_lines(after, name)))
+    memory = place(graph, target.dram_bytes)
+    commands = _addressed(generate(graph, memory, target, granularity), memory.commands)
+    compiled = Compiled(model, graph, memory, tuple(commands), tuple(trace))
+    _check_end(compiled, target)
+    return compiled
+
+
+def _addressed(commands: list[Command], base: int) -> list[Command]:
+    """The commands with param1 of those that have an extended block."""
+    at = base + len(commands) * DESCRIPTOR_SIZE
+    placed: list[Any] = []
+    for command in commands:
+        if command.block is not None:
+            command = command._replace(descriptor=command.descriptor._replace(param1=at))
+            at += EXTENDED_SIZE
+        placed.append(command)
+    return placed
+
+
+def _check_end(compiled: Compiled, target: Target) -> None:
+    from npu_device.abi import memory_map as mm
+
+    used = compiled.end - mm.DRAM_BASE
+    if used > min(target.dram_bytes, mm.DRAM_CORE_VISIBLE):
+        raise ModelError(
+            f"{compiled.model.name}: needs {used} bytes of DRAM that the core sees, there are {target.dram_bytes}: "
+            f"--set npu.dram.size={1 << (used - 1).bit_length()}"
+        )

@@ -1,0 +1,5 @@
+"""NPU-IR: tensors and layers between the model and the commands (specification 50, "NPU-IR")."""
+
+from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
+
+__all__ = ["Attribute", "Graph", "LayerIR", "Role", "TensorIR"]

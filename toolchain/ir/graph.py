@@ -1,0 +1,137 @@
+"""TensorIR and LayerIR, and the graph that they form."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from numpy.typing import NDArray
+
+from npu_device.abi.opcodes import BITS, DataType
+
+Attribute = int | float | str | tuple[int, ...]
+Values = NDArray[Any]
+
+
+class Role(StrEnum):
+    """What a tensor is for: it decides alignment and how traffic is counted (specification 55, R6)."""
+
+    ACTIVATION = "activation"
+    WEIGHT = "weight"
+    KV = "kv"
+
+
+ALIGNMENT = {Role.ACTIVATION: 32, Role.WEIGHT: 64, Role.KV: 64}
+"""Bytes (specification 55, R6 and R10)."""
+
+
+@dataclass(frozen=True)
+class TensorIR:
+    """A tensor in DRAM, row-major in its own shape."""
+
+    id: str
+    role: Role
+    shape: tuple[int, ...]
+    dtype: DataType
+    view_of: str = ""
+    """The tensor whose bytes it shares in another shape; empty: it has its own."""
+    storage_class: str = "DRAM"
+
+    @property
+    def qbits(self) -> int:
+        """Bits of one element."""
+        return BITS[self.dtype]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Bytes (specification 55, R1)."""
+        return -(-self.elements * self.qbits // 8)
+
+    @property
+    def alignment_bytes(self) -> int:
+        return ALIGNMENT[self.role]
+
+
+@dataclass(frozen=True)
+class LayerIR:
+    """One operation of the NPU on whole tensors. `toolchain.ir.operations` says what each takes."""
+
+    id: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+    def integer(self, name: str, otherwise: int = 0) -> int:
+        """An attribute that is a whole number."""
+        value = self.attributes.get(name, otherwise)
+        assert isinstance(value, int)
+        return value
+
+    def real(self, name: str) -> float:
+        """An attribute that is a number."""
+        value = self.attributes[name]
+        assert isinstance(value, int | float)
+        return float(value)
+
+    def text(self, name: str, otherwise: str = "") -> str:
+        value = self.attributes.get(name, otherwise)
+        assert isinstance(value, str)
+        return value
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """An attribute that is a list of whole numbers; empty when it is missing."""
+        value = self.attributes.get(name, ())
+        assert isinstance(value, tuple)
+        return value
+
+    def having(self, **attributes: Attribute) -> "LayerIR":
+        """The layer with attributes added or replaced."""
+        return replace(self, attributes={**self.attributes, **attributes})
+
+
+@dataclass
+class Graph:
+    """Layers in the order of execution. `constants` holds the values of weights by tensor."""
+
+    name: str
+    tensors: dict[str, TensorIR] = field(default_factory=dict)
+    layers: list[LayerIR] = field(default_factory=list)
+    constants: dict[str, Values] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+    def storage(self, tensor: str) -> str:
+        """The tensor whose bytes `tensor` has: itself, or what it is a view of."""
+        return self.tensors[tensor].view_of or tensor
+
+    def constant(self, tensor: str) -> Values | None:
+        """The values of a tensor that never changes, in its shape."""
+        values = self.constants.get(self.storage(tensor))
+        return None if values is None else values.reshape(self.tensors[tensor].shape)
+
+    def readers(self, tensor: str) -> list[LayerIR]:
+        """Layers that read the bytes of a tensor, by whatever view."""
+        stored = self.storage(tensor)
+        return [layer for layer in self.layers if any(self.storage(name) == stored for name in layer.inputs)]
+
+    def copy(self) -> "Graph":
+        """A graph that can be changed without changing this one; tensors, layers and values are shared."""
+        return Graph(self.name, dict(self.tensors), list(self.layers), dict(self.constants), self.inputs, self.outputs)
+
+    def dropped_unused(self) -> "Graph":
+        """The graph without tensors that nothing names."""
+        named = {*self.inputs, *self.outputs}
+        for layer in self.layers:
+            named.update((*layer.inputs, *layer.outputs))
+        named |= {self.storage(name) for name in named}
+        return replace(
+            self,
+            tensors={name: tensor for name, tensor in self.tensors.items() if name in named},
+            constants={name: values for name, values in self.constants.items() if name in named},
+        )

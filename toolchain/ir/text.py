@@ -1,0 +1,111 @@
+"""NPU-IR as text that can be read back, and as JSON lines.
+
+One line per tensor and layer. Constants of up to 64 elements are written out; larger ones by their hash, and are not
+there when the text is read.
+"""
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from npu_device.abi.opcodes import DataType
+from toolchain.data_types import NUMPY
+from toolchain.errors import ToolchainError
+from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
+
+SHOWN = 64
+"""Elements of a constant that is written out."""
+
+_TENSOR = re.compile(r"tensor (\S+): (\w+) (\w+) (\[[\d, ]*\])(?: view of (\S+))?(?: = (.+))?")
+_LAYER = re.compile(r"layer (\S+): (\S+) = (\w+)\(([^)]*)\)(?: \{(.*)\})?")
+
+
+def render(graph: Graph) -> str:
+    """The text of a graph."""
+    return "\n".join(_lines(graph)) + "\n"
+
+
+def _lines(graph: Graph) -> Iterator[str]:
+    yield f"graph {graph.name}"
+    for tensor in graph.tensors.values():
+        line = f"tensor {tensor.id}: {tensor.role} {tensor.dtype.name} {list(tensor.shape)}"
+        if tensor.view_of:
+            line += f" view of {tensor.view_of}"
+        values = graph.constants.get(tensor.id)
+        yield line if values is None else f"{line} = {_constant(values)}"
+    yield f"inputs {', '.join(graph.inputs)}"
+    for layer in graph.layers:
+        attributes = ", ".join(f"{name}: {_attribute(value)}" for name, value in layer.attributes.items())
+        made = f"layer {layer.id}: {', '.join(layer.outputs)} = {layer.op_type}({', '.join(layer.inputs)})"
+        yield made + (f" {{{attributes}}}" if attributes else "")
+    yield f"outputs {', '.join(graph.outputs)}"
+
+
+def _constant(values: Values) -> str:
+    if values.size > SHOWN:
+        return f"sha256:{hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()}"
+    return str([float(value) if values.dtype.kind not in "iu" else int(value) for value in values.reshape(-1)])
+
+
+def _attribute(value: Attribute) -> str:
+    return str(list(value)) if isinstance(value, tuple) else repr(value)
+
+
+def parse(text: str) -> Graph:
+    """The graph of a text. ToolchainError names the line that is none."""
+    graph = Graph("")
+    for number, line in enumerate(text.splitlines(), 1):
+        word, _, rest = line.partition(" ")
+        try:
+            if word == "graph":
+                graph.name = rest
+            elif word == "tensor":
+                _read_tensor(graph, line)
+            elif word == "layer":
+                _read_layer(graph, line)
+            elif word in ("inputs", "outputs"):
+                setattr(graph, word, tuple(rest.split(", ")) if rest else ())
+            elif line.strip():
+                raise ValueError(f"{word} is no statement")
+        except (ValueError, KeyError, SyntaxError) as error:
+            raise ToolchainError(f"line {number}: {error}; write it as `render` does: {line}") from None
+    return graph
+
+
+def _read_tensor(graph: Graph, line: str) -> None:
+    match = _TENSOR.fullmatch(line)
+    if match is None:
+        raise ValueError("a tensor is `tensor ID: ROLE TYPE [SHAPE]`")
+    name, role, kind, shape, view, values = match.groups()
+    tensor = TensorIR(name, Role(role), tuple(ast.literal_eval(shape)), DataType[kind], view or "")
+    graph.tensors[name] = tensor
+    if values is not None and not values.startswith("sha256:"):
+        read = ast.literal_eval(values.replace("inf", "1e999").replace("nan", "None"))
+        numbers = [float("nan") if value is None else value for value in read]
+        graph.constants[name] = np.array(numbers).astype(NUMPY[tensor.dtype]).reshape(tensor.shape)
+
+
+def _read_layer(graph: Graph, line: str) -> None:
+    match = _LAYER.fullmatch(line)
+    if match is None:
+        raise ValueError("a layer is `layer ID: OUTPUTS = OP(INPUTS) {ATTRIBUTES}`")
+    name, outputs, op_type, inputs, attributes = match.groups()
+    read = ast.literal_eval("{" + re.sub(r"(\w+): ", r"'\1': ", attributes or "") + "}")
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in read.items()}
+    graph.layers.append(LayerIR(name, op_type, tuple(inputs.split(", ")), tuple(outputs.split(", ")), values))
+
+
+def json_lines(graph: Graph, stage: str) -> Iterator[str]:
+    """One JSON object per layer; `stage` names the pass after which it looks so."""
+    for layer in graph.layers:
+        tensor = graph.tensors[layer.outputs[0]]
+        yield json.dumps(
+            {
+                "stage": stage, "id": layer.id, "op": layer.op_type, "inputs": layer.inputs, "outputs": layer.outputs,
+                "qbits": tensor.qbits, **layer.attributes,
+            }
+        )  # fmt: skip

@@ -1,0 +1,93 @@
+"""Whether a graph is one: run around every pass."""
+
+import math
+
+from toolchain.errors import ToolchainError
+from toolchain.ir.graph import Graph, LayerIR
+from toolchain.ir.operations import LAYER_OPS, SCHEDULING
+
+
+class IrError(ToolchainError):
+    """A graph breaks a rule of NPU-IR: the pass that made it is wrong, or the text that was parsed."""
+
+
+def verify(graph: Graph) -> None:
+    """IrError names the layer or tensor and the rule that it breaks."""
+    for tensor in graph.tensors.values():
+        if tensor.view_of:
+            base = graph.tensors.get(tensor.view_of)
+            if base is None or base.view_of:
+                raise IrError(f"tensor {tensor.id}: is a view of {tensor.view_of}, which must be a stored tensor")
+            if (base.elements, base.dtype) != (tensor.elements, tensor.dtype):
+                raise IrError(f"tensor {tensor.id}: a view has as many elements as {base.id}, of the same type")
+        if tensor.storage_class != "DRAM":
+            raise IrError(f"tensor {tensor.id}: storage_class {tensor.storage_class}: must be DRAM")
+    for name, values in graph.constants.items():
+        if name not in graph.tensors or values.shape != graph.tensors[name].shape:
+            raise IrError(f"constant {name}: values of shape {values.shape} need a tensor of that shape")
+    _order(graph)
+    for layer in graph.layers:
+        _layer(graph, layer)
+
+
+def _order(graph: Graph) -> None:
+    made = {graph.storage(name) for name in graph.inputs} | set(graph.constants)
+    made |= {tensor.id for tensor in graph.tensors.values() if tensor.role == "weight" and not tensor.view_of}
+    seen: set[str] = set()
+    for layer in graph.layers:
+        if layer.id in seen:
+            raise IrError(f"layer {layer.id}: appears twice")
+        seen.add(layer.id)
+        for name in (*layer.inputs, *layer.outputs):
+            if name not in graph.tensors:
+                raise IrError(f"layer {layer.id}: no tensor {name}")
+        for name in layer.inputs:
+            if graph.storage(name) not in made:
+                raise IrError(f"layer {layer.id}: reads {name} before any layer has written it")
+        for name in layer.outputs:
+            if graph.storage(name) in graph.constants:
+                raise IrError(f"layer {layer.id}: writes {name}, which is constant")
+            made.add(graph.storage(name))
+    for name in graph.outputs:
+        if name not in graph.tensors or graph.storage(name) not in made:
+            raise IrError(f"output {name}: no layer writes it")
+
+
+def _layer(graph: Graph, layer: LayerIR) -> None:
+    op = LAYER_OPS.get(layer.op_type)
+    if op is None:
+        raise IrError(f"layer {layer.id}: no operation {layer.op_type}; there are {', '.join(LAYER_OPS)}")
+    if len(layer.inputs) not in op.inputs:
+        raise IrError(f"layer {layer.id}: {layer.op_type} takes {op.inputs} inputs, got {len(layer.inputs)}")
+    if len(layer.outputs) != 1:
+        raise IrError(f"layer {layer.id}: {layer.op_type} writes one tensor, got {len(layer.outputs)}")
+    for name in op.required:
+        if name not in layer.attributes:
+            raise IrError(f"layer {layer.id}: {layer.op_type} needs attribute {name}")
+    known = (*op.required, *op.optional, *SCHEDULING)
+    for name in layer.attributes:
+        if name not in known:
+            raise IrError(f"layer {layer.id}: {layer.op_type} has no attribute {name}; it has {', '.join(known)}")
+    _shape(graph, layer)
+
+
+def _shape(graph: Graph, layer: LayerIR) -> None:
+    out = graph.tensors[layer.outputs[0]]
+    if layer.op_type == "COPY":
+        dims = layer.integers("dims")
+        if not len(dims) == len(layer.integers("from")) == len(layer.integers("to")):
+            raise IrError(f"layer {layer.id}: dims, from and to must be equally long")
+        for name, at, steps in (
+            (layer.inputs[0], layer.integer("at_in"), layer.integers("from")),
+            (out.id, layer.integer("at_out"), layer.integers("to")),
+        ):
+            low = at + sum(min(0, (d - 1) * s) for d, s in zip(dims, steps, strict=True))
+            high = at + sum(max(0, (d - 1) * s) for d, s in zip(dims, steps, strict=True))
+            if math.prod(dims) and not 0 <= low <= high < graph.tensors[name].elements:
+                raise IrError(f"layer {layer.id}: elements {low}..{high} are not in tensor {name}")
+        return
+    rows, columns = layer.integer("batch", 1) * layer.integer("m"), layer.integer("n")
+    if layer.op_type == "REDUCE":
+        columns = 1
+    if rows * columns != out.elements:
+        raise IrError(f"layer {layer.id}: {rows} x {columns} elements, output {out.id} has {out.elements}")

@@ -1,0 +1,168 @@
+"""Operators on elements: one, two or three operands that broadcast against each other."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from npu_device.abi.opcodes import DataType
+from toolchain.data_types import FLOATS, INTEGERS, ONNX
+from toolchain.ir.graph import TensorIR
+from toolchain.onnx_frontend.copies import copy, expanded, steps
+from toolchain.onnx_frontend.node import Node
+
+Lower = Callable[[Node], None]
+_COMMUTATIVE = frozenset(("ADD", "MUL", "MAX", "MIN", "EQUAL"))
+
+
+def split(shape: Sequence[int], wanted: Sequence[int]) -> tuple[str, int, int] | None:
+    """(broadcast, m, n) by which a tensor is read as one of the shape `wanted`; None: it must be expanded."""
+    total = math.prod(wanted)
+    padded = (*[1] * (len(wanted) - len(shape)), *shape)
+    if math.prod(shape) == total:
+        return "FULL", 1, total
+    if math.prod(shape) == 1:
+        return "SCALAR", 1, total
+    for axis in range(len(wanted) + 1):
+        rows, columns = math.prod(wanted[:axis]), math.prod(wanted[axis:])
+        if math.prod(padded[:axis]) == 1 and tuple(padded[axis:]) == tuple(wanted[axis:]):
+            return "ROW", rows, columns
+        if math.prod(padded[axis:]) == 1 and tuple(padded[:axis]) == tuple(wanted[:axis]):
+            return "COLUMN", rows, columns
+    return None
+
+
+def apply(node: Node, function: str, first: TensorIR, second: TensorIR, target: TensorIR) -> None:
+    """An ELTWISE layer of two operands; what it cannot broadcast is expanded before."""
+    shape = target.shape
+    if math.prod(first.shape) != target.elements and function in _COMMUTATIVE:
+        first, second = second, first
+    first = expanded(node, first, shape)
+    how = split(second.shape, shape)
+    if how is None:
+        second = expanded(node, second, shape)
+        how = ("FULL", 1, target.elements)
+    broadcast, m, n = how
+    node.layer("ELTWISE", [first, second], target, function=function, m=m, n=n, broadcast=broadcast)
+
+
+def unary(function: str) -> Lower:
+    def lower(node: Node) -> None:
+        out = node.output()
+        node.layer("ELTWISE", [node.tensor(0)], out, function=function, m=1, n=out.elements)
+
+    return lower
+
+
+def binary(function: str) -> Lower:
+    def lower(node: Node) -> None:
+        first, second = node.tensor(0), node.tensor(1)
+        if first.dtype is not second.dtype:
+            node.refuse(f"operands of types {first.dtype.name} and {second.dtype.name}; both must have one type")
+        if node.info(0).type == "BOOL" and function not in ("EQUAL", "MIN"):
+            node.refuse("data type BOOL is not supported")
+        apply(node, function, first, second, node.output())
+
+    return lower
+
+
+def variadic(function: str) -> Lower:
+    def lower(node: Node) -> None:
+        out = node.output()
+        total = node.tensor(0)
+        count = len(node.proto.input)
+        if count == 1:
+            copy(node, total, out, total.shape, steps(total.shape), steps(total.shape))
+        for index in range(1, count):
+            target = out if index == count - 1 else node.temporary(out.shape, out.dtype)
+            apply(node, function, total, node.tensor(index), target)
+            total = target
+
+    return lower
+
+
+def negative(node: Node) -> None:
+    out = node.output()
+    if out.dtype is DataType.UINT8:
+        node.refuse("data type UINT8 is not supported")
+    apply(node, "MUL", node.tensor(0), node.scalar(-1, out.dtype), out)
+
+
+def logical_not(node: Node) -> None:
+    apply(node, "EQUAL", node.tensor(0), node.scalar(0, DataType.UINT8), node.output())
+
+
+def gelu(node: Node) -> None:
+    out = node.output()
+    approximate = node.attribute("approximate", "none")
+    if approximate not in ("none", "tanh"):
+        node.refuse(f"attribute approximate={approximate}: supported are none, tanh")
+    node.layer("GELU", [node.tensor(0)], out, m=1, n=out.elements, tanh=int(approximate == "tanh"))
+
+
+def clip(node: Node) -> None:
+    out = node.output()
+    limits: list[float] = []
+    for index, name in ((1, "min"), (2, "max")):
+        value = node.needed(index, name) if node.has(index) else None
+        if value is not None and out.dtype in INTEGERS:
+            limits.append(int(value))
+        elif value is not None:
+            limits.append(float(value))
+        elif out.dtype in INTEGERS:
+            limits.append(-(1 << 31) if index == 1 else (1 << 31) - 1)
+        else:
+            limits.append(-math.inf if index == 1 else math.inf)
+    low, high = min(limits), limits[1]
+    node.layer("ELTWISE", [node.tensor(0)], out, function="CLIP", m=1, n=out.elements, low=low, high=high)
+
+
+def where(node: Node) -> None:
+    out = node.output()
+    condition, yes, no = (expanded(node, node.tensor(index), out.shape) for index in range(3))
+    node.layer("ELTWISE", [condition, yes, no], out, function="WHERE", m=1, n=out.elements)
+
+
+def cast(node: Node) -> None:
+    source, target = node.info(0).type, node.out_info().type
+    if source not in ONNX or target not in ONNX:
+        node.refuse(f"cast from {source} to {target}: supported types are {', '.join(ONNX)}")
+    out = node.output()
+    if target == "BOOL" and source != "BOOL":
+        zero = node.scalar(0, node.tensor(0).dtype)
+        equal = node.temporary(out.shape, DataType.UINT8)
+        apply(node, "EQUAL", node.tensor(0), zero, equal)
+        apply(node, "EQUAL", equal, node.scalar(0, DataType.UINT8), out)
+        return
+    if "FLOAT8" in source + target:
+        node.refuse(f"cast from {source} to {target}: FLOAT8 saturates on the device, ONNX's rules differ")
+    if ONNX[source] in FLOATS and ONNX[target] in INTEGERS:
+        node.refuse(f"cast from {source} to {target}: float to integer is not supported")
+    node.layer("ELTWISE", [node.tensor(0)], out, function="CAST", m=1, n=out.elements)
+
+
+def _quantization(node: Node, kind: DataType) -> tuple[float, int]:
+    """(scale, zero point) of a whole tensor."""
+    scale = node.needed(1, "scale")
+    if scale.size != 1:
+        node.refuse(f"scale of shape {list(scale.shape)}: supported is one scale for the whole tensor")
+    if scale.dtype != np.float32:
+        node.refuse(f"scale of type {scale.dtype}: supported is float32")
+    zero = node.needed(2, "zero point") if node.has(2) else np.zeros((), np.int32)
+    return float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])
+
+
+def quantize(node: Node) -> None:
+    out = node.output()
+    if out.dtype not in (DataType.INT8, DataType.UINT8):
+        node.refuse(f"result of type {out.dtype.name}: supported are INT8, UINT8")
+    scale, zero = _quantization(node, out.dtype)
+    node.layer("ELTWISE", [node.tensor(0)], out, function="QUANT", m=1, n=out.elements, scale=scale, zero=zero)
+
+
+def dequantize(node: Node) -> None:
+    source, out = node.tensor(0), node.output()
+    if source.dtype not in INTEGERS:
+        node.refuse(f"input of type {source.dtype.name}: supported are INT8, UINT8, INT32")
+    scale, zero = _quantization(node, source.dtype)
+    node.layer("ELTWISE", [source], out, function="DEQUANT", m=1, n=out.elements, scale=scale, zero=zero)

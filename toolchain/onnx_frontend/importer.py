@@ -1,0 +1,101 @@
+"""A model to a graph: node by node through the operator table; what is known at compile time never becomes a layer."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from toolchain.data_types import ONNX
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Graph, Role, TensorIR, Values
+from toolchain.onnx_frontend.model import OnnxModel
+from toolchain.onnx_frontend.node import Node
+from toolchain.onnx_frontend.table import OPERATORS
+
+COMPILE_TIME = frozenset(("Constant", "ConstantOfShape", "Shape", "Size", "Range"))
+"""Operators that are always evaluated by the compiler. Others are where their results are no tensors of the device."""
+
+
+def import_model(model: OnnxModel) -> Graph:
+    """The layers of a model. ModelError names the first node that is not supported and why, before any other work."""
+    graph = Graph(model.graph.name or "model")
+    known: dict[str, Values] = dict(model.initializers)
+    for name in model.inputs:
+        info = model.info[name]
+        if info.type not in ONNX:
+            raise ModelError(f"{model.name}: input {name}: data type {info.type}: supported are {', '.join(ONNX)}")
+        if 0 in info.shape:
+            raise ModelError(f"{model.name}: input {name}: shape {list(info.shape)} holds no element")
+        graph.tensors[name] = TensorIR(name, Role.ACTIVATION, info.shape, ONNX[info.type])
+    graph.inputs = tuple(model.inputs)
+    for proto in model.graph.node:
+        _node(Node(proto, model, graph, known), known)
+    for name in model.outputs:
+        if name not in graph.tensors:
+            Node(model.graph.node[0], model, graph, known).named(name)
+    graph.outputs = tuple(model.outputs)
+    return graph.dropped_unused()
+
+
+def _node(node: Node, known: dict[str, Values]) -> None:
+    proto = node.proto
+    if _at_compile_time(node, known):
+        known.update(_evaluate(node, known))
+        return
+    if proto.domain not in ("", "ai.onnx"):
+        node.refuse(f"operators of domain {proto.domain} are not supported")
+    row = OPERATORS.get(proto.op_type)
+    if row is None:
+        node.refuse(f"this operator is not supported; supported are {', '.join(OPERATORS)}")
+    for name in node.attribute_names:
+        if name not in row.attributes:
+            supported = ", ".join(row.attributes) or "none"
+            node.refuse(f"attribute {name} is not supported; supported are {supported}")
+    for index, name in enumerate(proto.input):
+        info = node.model.info.get(name)
+        if name and info is not None and name not in known:
+            kind = node.kind(info, name)
+            if kind not in row.types:
+                node.refuse(f"data type {info.type} of input {index} ({name}) is not supported")
+            if 0 in info.shape:
+                node.refuse(f"shape {list(info.shape)} of {name} holds no element")
+    for index, name in enumerate(proto.output):
+        if name and 0 in node.out_info(index).shape:
+            node.refuse(f"shape {list(node.out_info(index).shape)} of {name} holds no element")
+    row.lower(node)
+
+
+def _at_compile_time(node: Node, known: dict[str, Values]) -> bool:
+    proto = node.proto
+    if proto.op_type == "Shape":
+        return True
+    if not all(name in known for name in proto.input if name):
+        return False
+    if proto.op_type in COMPILE_TIME or proto.op_type not in OPERATORS:
+        return True
+    return any(name in node.model.info and node.model.info[name].type not in ONNX for name in proto.output if name)
+
+
+def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
+    """The values of a node, by ONNX's own definition."""
+    proto = node.proto
+    if proto.op_type == "Shape":
+        shape = np.array(node.info(0).shape, np.int64)
+        return {proto.output[0]: shape[slice(node.attribute("start", 0), node.attribute("end"))]}
+    feeds = {name: known[name] for name in proto.input if name}
+    graph = onnx.helper.make_graph(
+        [proto], "constant", [_value(name, values) for name, values in feeds.items()],
+        [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name],
+    )  # fmt: skip
+    model = onnx.helper.make_model(graph, opset_imports=list(node.model.proto.opset_import))
+    try:
+        results: Any = ReferenceEvaluator(model).run(None, feeds)
+    except Exception as error:
+        node.refuse(f"cannot be evaluated at compile time: {' '.join(str(error).split())}")
+    return dict(zip((name for name in proto.output if name), map(np.asarray, results), strict=True))
+
+
+def _value(name: str, values: Values) -> Any:
+    kind = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
+    return onnx.helper.make_tensor_value_info(name, kind, values.shape)

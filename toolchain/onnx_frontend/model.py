@@ -1,0 +1,121 @@
+"""A checked ONNX model whose tensors all have a known type and shape."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import numpy_helper, shape_inference
+
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Values
+
+MIN_OPSET = 13
+
+
+class TensorInfo(NamedTuple):
+    """Type and shape as ONNX has them."""
+
+    type: str
+    shape: tuple[int, ...]
+
+
+class OnnxModel:
+    """The graph of a model, with types, shapes and initializers by name."""
+
+    def __init__(self, model: Any, name: str) -> None:
+        self.proto = model
+        self.name = name
+        self.opset = _opset(model, name)
+        self.graph = model.graph
+        self.initializers: dict[str, Values] = {
+            tensor.name: np.asarray(numpy_helper.to_array(tensor)) for tensor in model.graph.initializer
+        }
+        self.info: dict[str, TensorInfo] = {
+            value.name: known
+            for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)
+            if (known := _known(value)) is not None
+        }
+        for key, values in self.initializers.items():
+            code = next(t.data_type for t in model.graph.initializer if t.name == key)
+            self.info[key] = TensorInfo(onnx.TensorProto.DataType.Name(code), values.shape)
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of what a user gives: inputs without an initializer."""
+        return [value.name for value in self.graph.input if value.name not in self.initializers]
+
+    @property
+    def outputs(self) -> list[str]:
+        return [value.name for value in self.graph.output]
+
+
+def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
+    """Read, check and complete the model in a file. ModelError: what is wrong with it, in one line."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}: give the path of an ONNX model") from None
+    try:
+        model = onnx.load_model_from_string(data)
+    except Exception as error:
+        raise ModelError(f"{path}: no ONNX model ({_one_line(error)}): export it again") from None
+    return prepare(model, str(path), shapes)
+
+
+def prepare(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
+    """A model in memory, checked, with its shapes inferred. ModelError as `load_model`."""
+    if not model.graph.node and not model.graph.output:
+        raise ModelError(f"{name}: no ONNX model (it has no graph): export it again")
+    _opset(model, name)
+    _bind(model, name, shapes or {})
+    try:
+        onnx.checker.check_model(model)
+        complete = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    except Exception as error:
+        raise ModelError(f"{name}: {_one_line(error)}") from None
+    result = OnnxModel(complete, name)
+    for key in result.inputs:
+        if key not in result.info:
+            given = next(value for value in complete.graph.input if value.name == key)
+            dims = [d.dim_param or d.dim_value for d in given.type.tensor_type.shape.dim]
+            raise ModelError(f"{name}: input {key} has shape {dims}: give every dimension, --shape {key}=1,...")
+    return result
+
+
+def _opset(model: Any, name: str) -> int:
+    version = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
+    if version < MIN_OPSET:
+        raise ModelError(f"{name}: opset {version}: must be {MIN_OPSET} or newer; onnx.version_converter raises it")
+    return int(version)
+
+
+def _bind(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    inputs = {value.name: value for value in model.graph.input}
+    for key, shape in shapes.items():
+        if key not in inputs:
+            raise ModelError(f"{name}: --shape {key}: no such input; inputs are {', '.join(inputs)}")
+        dims = inputs[key].type.tensor_type.shape.dim
+        if len(dims) != len(shape):
+            raise ModelError(f"{name}: --shape {key}: has {len(dims)} dimensions, got {len(shape)}")
+        for dim, size in zip(dims, shape, strict=True):
+            if dim.HasField("dim_value") and dim.dim_value != size:
+                raise ModelError(f"{name}: --shape {key}: a dimension is {dim.dim_value} in the model, got {size}")
+            dim.Clear()
+            dim.dim_value = size
+
+
+def _known(value: Any) -> TensorInfo | None:
+    kind = value.type.tensor_type
+    if not kind.elem_type or not kind.HasField("shape"):
+        return None
+    if not all(dim.HasField("dim_value") for dim in kind.shape.dim):
+        return None
+    name = onnx.TensorProto.DataType.Name(kind.elem_type)
+    return TensorInfo(name, tuple(dim.dim_value for dim in kind.shape.dim))
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text[:200] or type(error).__name__

@@ -1,0 +1,171 @@
+"""Operators along an axis: the axis is moved to the end, where the device works row by row."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from npu_device.abi.opcodes import DataType
+from toolchain.data_types import FLOATS
+from toolchain.ir.graph import TensorIR
+from toolchain.onnx_frontend.copies import transposed
+from toolchain.onnx_frontend.elementwise import apply
+from toolchain.onnx_frontend.node import Node
+from toolchain.onnx_frontend.windows import patches, windows
+
+
+def softmax(node: Node) -> None:
+    source, out = node.tensor(0), node.output()
+    axis = int(node.attribute("axis", -1)) % len(source.shape)
+    order = [*(a for a in range(len(source.shape)) if a != axis), axis]
+    n = source.shape[axis]
+    if order == sorted(order):
+        node.layer("SOFTMAX", [source], out, m=source.elements // n, n=n)
+        return
+    moved = transposed(node, source, order)
+    result = node.temporary(moved.shape, source.dtype)
+    node.layer("SOFTMAX", [moved], result, m=source.elements // n, n=n)
+    transposed(node, result, [order.index(a) for a in range(len(order))], out)
+
+
+def normalization(function: str) -> Callable[[Node], None]:
+    def lower(node: Node) -> None:
+        x, out = node.tensor(0), node.output()
+        if len([name for name in node.proto.output if name]) > 1:
+            node.refuse("outputs Mean and InvStdDev are not supported")
+        if node.attribute("stash_type", 1) != 1:
+            node.refuse(f"attribute stash_type={node.attribute('stash_type')}: supported is 1 (float32)")
+        axis = int(node.attribute("axis", -1)) % len(x.shape)
+        m, n = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
+        weights = [node.tensor(1)]
+        if function == "LAYER":
+            weights.append(node.tensor(2) if node.has(2) else node.weight(np.zeros(n), x.dtype))
+        for weight in weights:
+            if weight.elements != n or weight.dtype is not x.dtype:
+                node.refuse(f"scale or bias {weight.id}: must have {n} elements of type {x.dtype.name}")
+        epsilon = float(node.attribute("epsilon", 1e-5))
+        node.layer("LAYERNORM", [x, *weights], out, function=function, m=m, n=n, epsilon=epsilon)
+
+    return lower
+
+
+def batch_normalization(node: Node) -> None:
+    """y = x a + b with a = scale / sqrt(var + epsilon) and b = bias - mean a; a and b once, per channel."""
+    if node.attribute("training_mode", 0):
+        node.refuse("attribute training_mode=1: supported is 0")
+    x, out = node.tensor(0), node.output()
+    constants = [node.constant(index) for index in range(1, 5)]
+    epsilon = float(node.attribute("epsilon", 1e-5))
+    spatial = (1,) * (len(x.shape) - 2)
+    shape = (x.shape[1], *spatial)
+    if all(values is not None for values in constants):
+        scale, bias, mean, variance = (np.asarray(values, np.float64) for values in constants)
+        factor = scale / np.sqrt(variance + epsilon)
+        multiplier = node.weight(factor.reshape(shape), x.dtype)
+        offset = node.weight((bias - mean * factor).reshape(shape), x.dtype)
+    else:
+        multiplier, offset = _factors(node, epsilon, shape)
+    scaled = node.temporary(out.shape, out.dtype)
+    apply(node, "MUL", x, multiplier, scaled)
+    apply(node, "ADD", scaled, offset, out)
+
+
+def _factors(node: Node, epsilon: float, shape: tuple[int, ...]) -> tuple[TensorIR, TensorIR]:
+    scale, bias, mean, variance = (node.tensor(index) for index in range(1, 5))
+    if len({tensor.dtype for tensor in (scale, bias, mean, variance, node.tensor(0))}) > 1:
+        node.refuse("scale, bias, mean and variance must have the type of the input")
+
+    def step(function: str, first: TensorIR, second: TensorIR | None) -> TensorIR:
+        target = node.temporary(scale.shape, scale.dtype)
+        if second is None:
+            node.layer("ELTWISE", [first], target, function=function, m=1, n=first.elements)
+        else:
+            apply(node, function, first, second, target)
+        return target
+
+    root = step("SQRT", step("ADD", variance, node.scalar(epsilon, scale.dtype)), None)
+    multiplier = step("DIV", scale, root)
+    offset = step("SUB", bias, step("MUL", mean, multiplier))
+    return node.view(multiplier, shape), node.view(offset, shape)
+
+
+def reduction(function: str) -> Callable[[Node], None]:
+    def lower(node: Node) -> None:
+        source, out = node.tensor(0), node.output()
+        if out.dtype not in FLOATS and function != "MAX":
+            node.refuse(f"data type {out.dtype.name} is not supported")
+        if node.info(0).type == "BOOL":
+            node.refuse("data type BOOL is not supported")
+        axes = _axes(node, len(source.shape))
+        if axes is None:
+            renamed = node.view(source, out.shape, out.id)
+            node.graph.tensors[out.id] = renamed
+            return
+        _reduce(node, function, source, axes, out)
+
+    return lower
+
+
+def _axes(node: Node, rank: int) -> list[int] | None:
+    """Axes of a reduction; None: there is nothing to reduce."""
+    axes = node.attribute("axes")
+    if axes is None and node.has(1):
+        axes = [int(axis) for axis in node.needed(1, "axes")]
+    if not axes:
+        return None if node.attribute("noop_with_empty_axes", 0) else list(range(rank))
+    return sorted(int(axis) % rank for axis in axes)
+
+
+def _reduce(node: Node, function: str, source: TensorIR, axes: Sequence[int], out: TensorIR) -> None:
+    order = [*(a for a in range(len(source.shape)) if a not in axes), *axes]
+    moved = transposed(node, source, order)
+    n = math.prod(source.shape[a] for a in axes)
+    node.layer("REDUCE", [moved], out, function=function, m=source.elements // n, n=n)
+
+
+def argmax(node: Node) -> None:
+    """The first of the largest, as INT32 on the device."""
+    if node.attribute("select_last_index", 0):
+        node.refuse("attribute select_last_index=1: supported is 0")
+    source = node.tensor(0)
+    axis = int(node.attribute("axis", 0)) % len(source.shape)
+    _reduce(node, "ARGMAX", source, [axis], node.output(kind=DataType.INT32))
+
+
+def global_average(node: Node) -> None:
+    source = node.tensor(0)
+    _reduce(node, "MEAN", source, range(2, len(source.shape)), node.output())
+
+
+def maximum_pool(node: Node) -> None:
+    if len([name for name in node.proto.output if name]) > 1:
+        node.refuse("output Indices is not supported")
+    x, out = node.tensor(0), node.output()
+    lowest = -math.inf if x.dtype in FLOATS else {DataType.INT8: -128, DataType.UINT8: 0}.get(x.dtype, -(1 << 31))
+    shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
+    node.layer(
+        "REDUCE", [patches(node, x, shape, windows_last=False, border=lowest)], out, function="MAX", m=out.elements,
+        n=math.prod(shape.kernel),
+    )  # fmt: skip
+
+
+def average_pool(node: Node) -> None:
+    """The sum of each window, divided by how many elements of it count."""
+    x, out = node.tensor(0), node.output()
+    shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
+    total = node.temporary(out.shape, out.dtype)
+    node.layer(
+        "REDUCE", [patches(node, x, shape, windows_last=False)], total, function="SUM", m=out.elements,
+        n=math.prod(shape.kernel),
+    )  # fmt: skip
+    counts = np.ones(())
+    explicit = node.attribute("auto_pad", "NOTSET") == "NOTSET"
+    pads = node.attribute("pads", [0] * 2 * len(shape.kernel)) if explicit else [*shape.before, *shape.after]
+    for axis, size in enumerate(x.shape[2:]):
+        first = np.arange(shape.output[axis]) * shape.strides[axis] - shape.before[axis]
+        at = first[:, None] + np.arange(shape.kernel[axis]) * shape.dilations[axis]
+        low, high = 0, size
+        if node.attribute("count_include_pad", 0):
+            low, high = -pads[axis], size + pads[len(shape.kernel) + axis]
+        counts = np.multiply.outer(counts, ((at >= low) & (at < high)).sum(axis=1))
+    apply(node, "DIV", total, node.weight(counts, out.dtype), out)

@@ -1,0 +1,102 @@
+"""The operator table: which ONNX operators there are, with which attributes and types, and what each becomes."""
+
+from npu_device.abi.opcodes import DataType
+from toolchain.data_types import FLOATS, INTEGERS
+from toolchain.onnx_frontend import elementwise, linear, rows, shaping
+from toolchain.onnx_frontend.node import Operator
+
+F8 = frozenset((DataType.E4M3FN, DataType.E5M2))
+FLOAT = FLOATS - F8
+ANY = FLOAT | INTEGERS
+BYTE = frozenset((DataType.INT8, DataType.UINT8))
+MOVED = FLOATS | INTEGERS
+ALL = "all values"
+PADDING = {"auto_pad": ALL, "dilations": ALL, "kernel_shape": ALL, "pads": ALL, "strides": ALL}
+REDUCED = {"axes": "constant", "keepdims": ALL, "noop_with_empty_axes": ALL}
+
+
+def _unary(function: str) -> Operator:
+    return Operator(elementwise.unary(function), {}, FLOAT, f"ELTWISE {function.lower()}")
+
+
+def _binary(function: str, types: frozenset[DataType] = ANY) -> Operator:
+    return Operator(elementwise.binary(function), {}, types, f"ELTWISE {function.lower()}")
+
+
+OPERATORS: dict[str, Operator] = {
+    "Add": _binary("ADD"),
+    "And": Operator(elementwise.binary("MIN"), {}, BYTE, "ELTWISE min of 0 and 1"),
+    "ArgMax": Operator(rows.argmax, {"axis": ALL, "keepdims": ALL, "select_last_index": "0"}, ANY, "REDUCE argmax"),
+    "AveragePool": Operator(
+        rows.average_pool, {**PADDING, "ceil_mode": ALL, "count_include_pad": ALL}, FLOAT, "COPY, REDUCE, ELTWISE"
+    ),
+    "BatchNormalization": Operator(
+        rows.batch_normalization, {"epsilon": ALL, "momentum": ALL, "training_mode": "0"}, FLOAT,
+        "folded into weights where possible, else ELTWISE",
+    ),
+    "Cast": Operator(elementwise.cast, {"to": "no float to integer", "saturate": ALL}, MOVED, "ELTWISE cast"),
+    "Clip": Operator(elementwise.clip, {}, ANY, "ELTWISE clip; min and max constant"),
+    "Concat": Operator(shaping.concat, {"axis": ALL}, MOVED, "COPY"),
+    "Conv": Operator(linear.convolution, {**PADDING, "group": ALL}, FLOAT, "COPY (patches), GEMM_T"),
+    "ConvInteger": Operator(linear.convolution_integer, {**PADDING, "group": ALL}, BYTE, "COPY (patches), GEMM_T"),
+    "Cos": _unary("COS"),
+    "DequantizeLinear": Operator(
+        elementwise.dequantize, {"axis": ALL}, INTEGERS, "ELTWISE dequant; one constant scale"
+    ),
+    "Div": _binary("DIV", FLOAT),
+    "Equal": _binary("EQUAL"),
+    "Erf": _unary("ERF"),
+    "Exp": _unary("EXP"),
+    "Expand": Operator(shaping.expand, {}, MOVED, "COPY"),
+    "Flatten": Operator(shaping.renamed, {"axis": ALL}, MOVED, "compile time"),
+    "Gelu": Operator(elementwise.gelu, {"approximate": ALL}, FLOAT, "GELU"),
+    "Gemm": Operator(
+        linear.gemm, {"alpha": ALL, "beta": ALL, "transA": ALL, "transB": ALL}, FLOAT, "GEMM_T, ELTWISE"
+    ),
+    "GlobalAveragePool": Operator(rows.global_average, {}, FLOAT, "REDUCE mean"),
+    "Greater": _binary("GREATER"),
+    "Identity": Operator(shaping.renamed, {}, MOVED, "compile time"),
+    "LayerNormalization": Operator(
+        rows.normalization("LAYER"), {"axis": ALL, "epsilon": ALL, "stash_type": "1"}, FLOAT, "LAYERNORM"
+    ),
+    "Less": _binary("LESS"),
+    "MatMul": Operator(linear.matmul, {}, FLOAT, "GEMM_T"),
+    "MatMulInteger": Operator(linear.matmul_integer, {}, BYTE, "GEMM_T; zero points 0"),
+    "Max": Operator(elementwise.variadic("MAX"), {}, ANY, "ELTWISE max"),
+    "MaxPool": Operator(
+        rows.maximum_pool, {**PADDING, "ceil_mode": ALL, "storage_order": ALL}, FLOAT | BYTE, "COPY, REDUCE max"
+    ),
+    "Min": Operator(elementwise.variadic("MIN"), {}, ANY, "ELTWISE min"),
+    "Mul": _binary("MUL"),
+    "Neg": Operator(elementwise.negative, {}, ANY, "ELTWISE mul"),
+    "Not": Operator(elementwise.logical_not, {}, BYTE, "ELTWISE equal"),
+    "Pad": Operator(shaping.pad, {"mode": "constant"}, MOVED, "COPY; pads constant"),
+    "Pow": _binary("POW", FLOAT),
+    "QuantizeLinear": Operator(
+        elementwise.quantize, {"axis": ALL, "saturate": ALL, "output_dtype": "INT8, UINT8"}, FLOAT,
+        "ELTWISE quant; one constant scale",
+    ),
+    "ReduceMax": Operator(rows.reduction("MAX"), REDUCED, ANY, "REDUCE max"),
+    "ReduceMean": Operator(rows.reduction("MEAN"), REDUCED, FLOAT, "REDUCE mean"),
+    "ReduceSum": Operator(rows.reduction("SUM"), REDUCED, FLOAT, "REDUCE sum"),
+    "Relu": Operator(elementwise.unary("RELU"), {}, ANY - {DataType.UINT8}, "ELTWISE relu"),
+    "Reshape": Operator(shaping.renamed, {"allowzero": ALL}, MOVED, "compile time"),
+    "RMSNormalization": Operator(
+        rows.normalization("RMS"), {"axis": ALL, "epsilon": ALL, "stash_type": "1"}, FLOAT, "LAYERNORM rms"
+    ),
+    "Sigmoid": _unary("SIGMOID"),
+    "Sin": _unary("SIN"),
+    "Slice": Operator(shaping.slice_, {}, MOVED, "COPY; starts, ends, axes, steps constant"),
+    "Softmax": Operator(rows.softmax, {"axis": ALL}, FLOAT, "SOFTMAX"),
+    "Split": Operator(shaping.split, {"axis": ALL, "num_outputs": ALL}, MOVED, "COPY"),
+    "Sqrt": _unary("SQRT"),
+    "Squeeze": Operator(shaping.renamed, {}, MOVED, "compile time"),
+    "Sub": _binary("SUB"),
+    "Tanh": _unary("TANH"),
+    "Tile": Operator(shaping.tile, {}, MOVED, "COPY; repeats constant"),
+    "Transpose": Operator(shaping.transpose, {"perm": ALL}, MOVED, "COPY"),
+    "Trilu": Operator(shaping.trilu, {"upper": ALL}, FLOAT, "ELTWISE mul with a triangle of ones"),
+    "Unsqueeze": Operator(shaping.renamed, {}, MOVED, "compile time"),
+    "Where": Operator(elementwise.where, {}, ANY, "ELTWISE where"),
+}  # fmt: skip
+"""Besides these, an operator whose inputs are all constant is evaluated by the compiler."""

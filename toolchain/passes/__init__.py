@@ -1,0 +1,64 @@
+"""Passes over NPU-IR: one file, one name each. Every graph is verified before and after each."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from toolchain.codegen.commands import Target
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Graph
+from toolchain.ir.verify import verify
+from toolchain.passes import (
+    batchnorm_folding,
+    constant_folding,
+    fusion,
+    placement,
+    prefetch,
+    schedule,
+    tiling,
+)
+
+
+class Pass(NamedTuple):
+    """`run(graph, target)` returns a new graph."""
+
+    run: Callable[[Graph, Target], Graph]
+    text: str
+
+
+PASSES = {
+    "constant-folding": Pass(constant_folding.run, "copies of constants are made by the compiler"),
+    "batchnorm-folding": Pass(batchnorm_folding.run, "a constant factor per channel goes into the weights before it"),
+    "fusion": Pass(fusion.run, "bias and activation become the epilogue of a product"),
+    "tiling": Pass(tiling.run, "every layer is cut into tiles of which two sets fit the scratchpad"),
+    "placement": Pass(placement.run, "operands of a tile lie in banks of their own"),
+    "prefetch": Pass(prefetch.run, "the sequencer of a macro command loads one tile ahead"),
+    "schedule": Pass(schedule.run, "commands carry how long the path is that waits for them"),
+}
+"""In the order in which they run."""
+
+
+def selected(choice: str) -> list[str]:
+    """The passes of `--passes`: `all`, `none`, names to run, or names with a minus to leave out. ModelError."""
+    names = [name for name in choice.split(",") if name]
+    for name in names:
+        if name not in ("all", "none") and name.removeprefix("-") not in PASSES:
+            raise ModelError(f"--passes {name}: no such pass; passes are {', '.join(PASSES)}, all, none")
+    without = {name[1:] for name in names if name.startswith("-")}
+    wanted = {name for name in names if not name.startswith("-")}
+    if "none" in wanted:
+        return []
+    everything = not wanted or "all" in wanted
+    return [name for name in PASSES if (everything or name in wanted) and name not in without]
+
+
+def run_passes(
+    graph: Graph, names: Iterable[str], target: Target, after: Callable[[str, Graph], None] | None = None
+) -> Graph:
+    """The graph after the named passes; `after(name, graph)` sees each result."""
+    verify(graph)
+    for name in names:
+        graph = PASSES[name].run(graph, target)
+        verify(graph)
+        if after is not None:
+            after(name, graph)
+    return graph

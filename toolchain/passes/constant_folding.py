@@ -1,0 +1,33 @@
+"""Copies of constants are made by the compiler."""
+
+import numpy as np
+
+from toolchain.codegen.commands import Target
+from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
+
+
+def run(graph: Graph, target: Target) -> Graph:
+    """Remove each COPY that alone writes its output, the whole of it, from a constant."""
+    graph = graph.copy()
+    for layer in list(graph.layers):
+        out = graph.tensors[layer.outputs[0]]
+        writers = [one for one in graph.layers if graph.storage(one.outputs[0]) == graph.storage(out.id)]
+        values = graph.constant(layer.inputs[0])
+        if layer.op_type != "COPY" or values is None or len(writers) > 1 or out.id in graph.outputs:
+            continue
+        if int(np.prod(layer.integers("dims"))) != out.elements:
+            continue
+        graph.tensors[out.id] = TensorIR(out.id, Role.WEIGHT, out.shape, out.dtype)
+        graph.constants[out.id] = _copied(layer, values, out)
+        graph.layers.remove(layer)
+    return graph.dropped_unused()
+
+
+def _copied(layer: LayerIR, values: Values, out: TensorIR) -> Values:
+    dims = layer.integers("dims")
+    index = np.indices(dims).reshape(len(dims), -1)
+    taken = np.dot(layer.integers("from"), index) + layer.integer("at_in")
+    put = np.dot(layer.integers("to"), index) + layer.integer("at_out")
+    result = np.zeros(out.elements, values.dtype)
+    result[put] = values.reshape(-1)[taken]
+    return result.reshape(out.shape)

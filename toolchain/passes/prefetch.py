@@ -1,0 +1,14 @@
+"""The sequencer of a macro command loads one tile ahead (specification 40, "DMA")."""
+
+from dataclasses import replace
+
+from toolchain.codegen.commands import Target
+from toolchain.ir.graph import Graph
+
+DISTANCE = 1
+
+
+def run(graph: Graph, target: Target) -> Graph:
+    """Add `prefetch` to every product."""
+    layers = [layer.having(prefetch=DISTANCE) if layer.op_type == "GEMM_T" else layer for layer in graph.layers]
+    return replace(graph, layers=layers)

@@ -1,0 +1,15 @@
+"""Every layer is cut into tiles of which two sets of buffers fit the scratchpad: one computes while the other moves."""
+
+from dataclasses import replace
+
+from toolchain.codegen.commands import Target
+from toolchain.codegen.tiles import fit
+from toolchain.ir.graph import Graph
+
+BUFFERS = 2
+
+
+def run(graph: Graph, target: Target) -> Graph:
+    """Add `tile` and `buffers` to every layer. ModelError names a layer of which no tile fits."""
+    layers = [layer.having(tile=fit(graph, layer, target, BUFFERS), buffers=BUFFERS) for layer in graph.layers]
+    return replace(graph, layers=layers)

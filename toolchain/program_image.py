@@ -1,0 +1,110 @@
+"""image.elf: the submitting firmware and a model in one program (specification 50, "Image").
+
+The model's bytes become further PT_LOAD segments behind the firmware; the firmware's own notes get their values: how
+many commands there are and where, and how much DRAM the program needs.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi import memory_map as mm
+from toolchain.codegen.memory import FIRMWARE_BYTES
+from toolchain.compiler import Compiled
+from toolchain.errors import ToolchainError
+
+FIRMWARE = "run_model"
+"""The program of this package that an image is made from."""
+
+_HEADER = struct.Struct("<16sHHIIIIIHHHHHH")
+_SEGMENT = struct.Struct("<8I")
+_PT_LOAD, _PT_NOTE = 1, 4
+_READ_WRITE = 6
+
+
+class Segment(NamedTuple):
+    """A program header."""
+
+    type: int
+    offset: int
+    vaddr: int
+    paddr: int
+    filesz: int
+    memsz: int
+    flags: int
+    align: int
+
+
+class Piece(NamedTuple):
+    """Bytes of the model at an address."""
+
+    address: int
+    data: bytes
+
+
+def build_image(firmware: bytes, compiled: Compiled, inputs: Mapping[str, bytes]) -> bytes:
+    """An ELF with the firmware, the model and its inputs. ToolchainError when the firmware is not one for models."""
+    image = bytearray(firmware)
+    header = list(_HEADER.unpack_from(image))
+    segments = [Segment(*_SEGMENT.unpack_from(image, header[5] + index * header[9])) for index in range(header[10])]
+    last = max(segment.paddr + segment.memsz for segment in segments if segment.type == _PT_LOAD)
+    if last > mm.DRAM_BASE + FIRMWARE_BYTES:
+        raise ToolchainError(f"firmware ends at {last:#x}, the model begins at {mm.DRAM_BASE + FIRMWARE_BYTES:#x}")
+    _patch(image, segments, compiled)
+    for piece in pieces(compiled, inputs):
+        image += bytes(-len(image) % 64)
+        size = len(piece.data)
+        segments.append(Segment(_PT_LOAD, len(image), piece.address, piece.address, size, size, _READ_WRITE, 64))
+        image += piece.data
+    image += bytes(-len(image) % 4)
+    header[5], header[10] = len(image), len(segments)
+    for segment in segments:
+        image += _SEGMENT.pack(*segment)
+    _HEADER.pack_into(image, 0, *header)
+    return bytes(image)
+
+
+def pieces(compiled: Compiled, inputs: Mapping[str, bytes]) -> Iterator[Piece]:
+    """What of the model is in memory when the run begins."""
+    for name, values in compiled.graph.constants.items():
+        yield Piece(compiled.memory.addresses[name], _bytes(values))
+    for name, data in inputs.items():
+        yield Piece(compiled.memory.address(compiled.graph, name), data)
+    yield Piece(compiled.memory.commands, compiled.code())
+
+
+def _bytes(values: NDArray[np.generic]) -> bytes:
+    return np.ascontiguousarray(values).tobytes()
+
+
+def _patch(image: bytearray, segments: list[Segment], compiled: Compiled) -> None:
+    """Give the firmware's notes their values."""
+    values = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands}
+    for owner, kind, at, size in _notes(image, segments):
+        if owner != mm.NOTE_OWNER:
+            continue
+        if kind == mm.NOTE_REQUIREMENTS:
+            struct.pack_into("<I", image, at + 8, compiled.end - mm.DRAM_BASE)
+            continue
+        name = bytes(image[at + 8 : at + size]).split(b"\0")[0].decode("ascii", "replace")
+        if name in values:
+            struct.pack_into("<I", image, at + 4, values.pop(name))
+    if values:
+        raise ToolchainError(f"the firmware takes no argument {next(iter(values))}: use {FIRMWARE} of this package")
+
+
+def _notes(image: bytearray, segments: list[Segment]) -> Iterator[tuple[str, int, int, int]]:
+    """(owner, type, offset of the description in the file, its bytes) of every note."""
+    for segment in segments:
+        if segment.type != _PT_NOTE:
+            continue
+        at, end = segment.offset, segment.offset + segment.filesz
+        while at < end:
+            name_size, size, kind = struct.unpack_from("<3I", image, at)
+            owner = bytes(image[at + 12 : at + 12 + name_size]).rstrip(b"\0").decode("ascii", "replace")
+            at += 12 + -(-name_size // 4) * 4
+            yield owner, kind, at, size
+            at += -(-size // 4) * 4
