@@ -46,7 +46,7 @@ class ClockedCore:
         `word`: it was fetched when it still was this.
         """
         core, fetch = self.core, self.core.if_stg
-        with self._evaluation.driving():
+        with self._evaluation.driving:
             core.irq.write(0)
             fetch.pc_reg.cur.write(pc - 4)
             fetch.ir_reg.cur.write(NOP)
@@ -56,7 +56,7 @@ class ClockedCore:
         core.regf.we = False
         self._load_registers()
         if word is not None:
-            with self._evaluation.driving():
+            with self._evaluation.driving:
                 fetch.ir_reg.cur.write(word)
 
     @property
@@ -74,7 +74,7 @@ class ClockedCore:
         interrupt = self._hart.interrupt() if csrs.mip & csrs.mie else None
         line = 0 if interrupt is None else interrupt | INTERRUPT
         if line != self.core.irq.read():
-            with self._evaluation.driving():
+            with self._evaluation.driving:
                 self.core.irq.write(line)
         return bool(line) and not self.holds_wfi
 
@@ -98,7 +98,7 @@ class ClockedCore:
         if unit is None:
             self.cycles = 1
         else:
-            with evaluation.driving():
+            with evaluation.driving:
                 unit._prepare_next_val()
             self.cycles = unit.cycles
             if unit.answered:
@@ -131,13 +131,13 @@ class ClockedCore:
     def release(self) -> None:
         """End what the unit that was asked drives."""
         if self._asked is not None:
-            with self._evaluation.driving():
+            with self._evaluation.driving:
                 self._asked._tick()
             self._asked = None
 
     def _load_registers(self) -> None:
         registers = self.core.registers
-        with self._evaluation.driving():
+        with self._evaluation.driving:
             for register in registers:
                 register._prepare_next_val()
             for register in registers:
@@ -161,7 +161,7 @@ class ClockedCore:
         """DMA may have changed what was fetched or loaded in the last cycle."""
         memory = self.core.mem
         if memory.fetch_is_stale:
-            with self._evaluation.driving():
+            with self._evaluation.driving:
                 memory.process_read1()
             self._load_registers()
         self._evaluation.again(memory.process_read0)

@@ -7,7 +7,7 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.pyv_core import loader
-from pyv_ext.stop import Stop
+from pyv_ext.stop import Held, Stop
 from pyv_ext.timing import CoreTiming
 from pyv_ext.traps import INTERRUPT
 
@@ -92,7 +92,11 @@ class PyvEngine(Engine):
         interrupt = trapped and bool(trap.cause & INTERRUPT)
         if trapped and not interrupt and self._repeats(trap.cause, trap.value):
             return core.release()
-        core.tick()
+        try:
+            core.tick()
+        except Held as held:
+            core.release()
+            return self.stop(held.stop)
         self._in_core = hart.pc
         if self.tracer is not None and trapped:
             self.tracer.trap(pc, trap.cause & ~INTERRUPT, trap.value, start, hart.cycle, interrupt)

@@ -31,8 +31,8 @@ class Evaluation(Protocol):
     def again(self, *methods: Method) -> None:
         """Evaluate these in the next cycle even if no port changes that they depend on."""
 
-    def driving(self) -> AbstractContextManager[None]:
-        """While ports are written outside of evaluation."""
+    driving: AbstractContextManager[None]
+    """While ports are written outside of evaluation."""
 
 
 class ChangeDriven:
@@ -41,7 +41,7 @@ class ChangeDriven:
     def __init__(self, core: Core, simulator: OwnSimulator) -> None:
         self.settle = self.settle_answer = simulator.settle
         self.again = simulator.again
-        self.driving = simulator.active
+        self.driving: AbstractContextManager[None] = simulator.active
 
 
 class Ordered:
@@ -53,39 +53,32 @@ class Ordered:
             port.__class__ = _FASTER.get(type(port), type(port))
         for register in core.registers:
             register.__class__ = _FastReg
-        decode, access = core.id_stg, core.mem_stg
+        decode, execute, access = core.id_stg, core.ex_stg, core.mem_stg
         decode.dec_imm = cache(decode.dec_imm)
-        answered = (access.process, core.excep.process, core.bu.process, core.mem.process_read1, core.wb_stg.process)
-        self._order = (
-            core.if_stg.write_output,
-            decode.process,
-            core.system.process,
-            core.ex_stg.pass_through,
-            core.ex_stg.process,
-            core.connects,
-            access.process,
-            core.mem.process_read0,
-            access.process_load,
-            *answered[1:],
-        )
-        self._answered = answered
+        to_access = (decode.process, core.system.process, execute.pass_through, execute.process, core.connects)
+        self._to_access = (core.if_stg.write_output, *to_access, access.process)
+        self._loads = core.mem.read_port0.re_i
+        self._load = (core.mem.process_read0, access.process_load)
+        self._from_access = (core.excep.process, core.bu.process, core.mem.process_read1, core.wb_stg.process)
+        self._access = access.process
+        self.driving: AbstractContextManager[None] = nullcontext()
 
     def settle(self) -> None:
-        for method in self._order:
+        for method in self._to_access:
+            method()
+        if self._loads.read():
+            for method in self._load:
+                method()
+        for method in self._from_access:
             method()
 
     def settle_answer(self) -> None:
-        for method in self._answered:
+        self._access()
+        for method in self._from_access:
             method()
 
     def again(self, *methods: Method) -> None:
         """Every cycle evaluates everything."""
-
-    def driving(self) -> AbstractContextManager[None]:
-        return _NOTHING_TO_DO
-
-
-_NOTHING_TO_DO = nullcontext()
 
 
 class _Fast:

@@ -51,6 +51,8 @@ class OwnSimulator(Simulator):
         self._event_queue = OrderedEvents()
         self.ports: list[Any] = []
         """Every port of the core."""
+        self.active = _Active(self)
+        """While ports may be written: their changes enter our queue."""
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -59,25 +61,16 @@ class OwnSimulator(Simulator):
         for owner, name in _LISTS:
             setattr(owner, name, [])
         try:
-            with self.active():
+            with self.active:
                 yield
         finally:
             self.ports = PortList.port_list
             for owner, name, value in before:
                 setattr(owner, name, value)
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """While ports may be written: their changes enter our queue."""
-        before, Simulator.globalSim = Simulator.globalSim, self
-        try:
-            yield
-        finally:
-            Simulator.globalSim = before
-
     def settle(self) -> None:
         """Evaluate until no port changes."""
-        with self.active():
+        with self.active:
             self._process_changes()
 
     def _process_changes(self) -> None:
@@ -93,3 +86,18 @@ class OwnSimulator(Simulator):
         """Evaluate these methods in the next cycle although no port of theirs changes."""
         for method in methods:
             self._add_to_change_queue(method)
+
+
+class _Active:
+    """Makes a simulator the one that ports report to (`contextmanager` would cost more than what it guards)."""
+
+    def __init__(self, simulator: OwnSimulator) -> None:
+        self._simulator = simulator
+        self._before: list[object] = []
+
+    def __enter__(self) -> None:
+        self._before.append(Simulator.globalSim)
+        Simulator.globalSim = self._simulator
+
+    def __exit__(self, *error: object) -> None:
+        Simulator.globalSim = self._before.pop()

@@ -143,7 +143,7 @@ def _devices_without_refetch(self: ClockedCore) -> None:
 
 def _devices_without_reload(self: ClockedCore) -> None:
     if self.core.mem.fetch_is_stale:
-        with self._evaluation.driving():
+        with self._evaluation.driving:
             self.core.mem.process_read1()
         self._load_registers()
 
