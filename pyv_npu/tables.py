@@ -40,6 +40,7 @@ def render_compare(result: Mapping[str, Any], config: Config) -> str:
     blocks = [_head(result["loose"], "loose against tight", config), _totals(modes), parameters(config)]
     if any(run["latency"] is not None for run in modes.values()):
         blocks += [_stages(modes), _reasons(modes)]
+    blocks += [_sweep(sweep) for sweep in result.get("sweeps", ())]
     same = "yes" if result["same_results"] else "NO"
     blocks.append(f"{_ratios(result['ratio'])}\nsame results in both modes: {same}")
     return "\n\n".join(blocks) + "\n"
@@ -171,6 +172,21 @@ def _reasons(modes: Mapping[str, Run]) -> str:
     ]
     rows.append(["t_submit", *(f"{sum(sums[mode].values()) / counts[mode]:,.2f}" for mode in present)])
     return columns(["mean core cycles by reason", *present], rows)
+
+
+def _sweep(sweep: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            str(point["value"]),
+            *(_value(point[mode][figure]) for mode in ("loose", "tight") for figure in sweep["figures"]),
+        ]
+        for point in sweep["points"]
+    ]
+    return "\n".join([columns([sweep["key"], *(2 * sweep["figures"])], rows, ("loose", "tight")), *sweep["findings"]])
+
+
+def _value(value: float | int | None) -> str:
+    return MISSING if value is None else f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
 def _ratios(ratio: Mapping[str, float | None]) -> str:

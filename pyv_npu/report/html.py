@@ -25,7 +25,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[Cell | str]]) -> str:
     body = "\n".join(
         f"<tr>{''.join(str(cell if isinstance(cell, Cell) else Cell(cell)) for cell in row)}</tr>" for row in rows
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    inner = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    return f'<div class="wide">{inner}</div>'
 
 
 def paragraph(text: str, kind: str = "") -> str:

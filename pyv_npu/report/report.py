@@ -24,10 +24,10 @@ def write_report(
     results: Mapping[str, "RunResult"],
     effective: Effective,
     comparison: Mapping[str, Any] | None = None,
-    sweeps: Sequence[Sweep] = (),
     sweep_pictures: Mapping[str, str] | None = None,
 ) -> None:
-    """`results` by mode, one or two; the sweeps with their pictures come from `pyv_npu.sweeps`."""
+    """`results` by mode, one or two; `comparison` is the result of both, its sweeps have pictures of their own."""
+    sweeps: Sequence[Sweep] = (comparison or {}).get("sweeps", ())
     runs: Runs = {mode: result.json for mode, result in results.items()}
     records = {mode: all_records(result.events) for mode, result in results.items()}
     binned = {mode: series(records[mode], _engines(run), run["cycles"]) for mode, run in runs.items()}

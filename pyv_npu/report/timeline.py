@@ -90,6 +90,8 @@ class Timeline:
             self._close_barrier((ticket, aux), _Open(where, "BARRIER", ticket, tile, cycle), cycle)
         elif what == What.ACCEPT:
             self._row(_Open(where, "ACCEPT", ticket, tile, size), cycle)
+        elif what == What.STALL and unit >> 8 == Kind.BANK:
+            self._row(_Open(where, What.STALL.name, ticket, tile, cycle), cycle + size, cause=Cause(aux).name)
         elif what == What.STALL:
             self._stalls.setdefault(ticket, []).append((Cause(aux), size))
         else:
