@@ -177,6 +177,9 @@ class Analytic:
             done.append(end + cost.drain)
             what = _BEGIN[kind]
             self._emit(begin, _START, unit, what, command.ticket, tile, cost.payload, cost.aux)
+            for bank, cause, lost in cost.stalls:
+                at = begin + self._timing.latency if kind is Kind.DMA else begin
+                self._emit(at, _START, unit_code(Kind.BANK, bank), What.STALL, command.ticket, tile, lost, cause)
             self._emit(end, _END, unit, what + 1, command.ticket, tile, cost.payload, cost.aligned)
         return max(over), max(done)
 

@@ -1,0 +1,210 @@
+"""The command list as JSON, schema 1 (specification 50, "CMDQ"): its fields, their rules, and every fault of a list.
+
+A list is `{"schema": 1, "commands": [...]}`. A command is one of
+
+- DMA_LOAD_TILE, DMA_STORE_TILE: tensor_role, qbits, dram_addr, num_elements, spm_bank, spm_offset;
+- a computation by the name of its opcode: in, out, tile [m, n, k], flags, params [param0, param1], and for the macro
+  form `macro`, the words of the extended block by name;
+- BARRIER with scope, NOP.
+
+An operand is {"bank", "offset", "dtype"} in the scratchpad or {"dram", "dtype"} in DRAM; DRAM addresses are offsets
+from its base. All commands may have id, deps, stream, prio, rank, affinity, cluster, layer, and at: when it is
+accepted.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from npu_device.abi.opcodes import DataType, Opcode, Scope
+
+SCHEMA = 1
+LOAD_TILE, STORE_TILE = "DMA_LOAD_TILE", "DMA_STORE_TILE"
+ROLES = ("activation", "weight", "kv")
+MOVED_AS = {2: DataType.INT2, 4: DataType.INT4, 8: DataType.INT8, 16: DataType.FP16, 32: DataType.FP32}
+"""qbits -> the type that a move is done in."""
+TYPES = tuple(kind.name for kind in DataType if kind)
+COMPUTE = tuple(op.name for op in Opcode if op not in (Opcode.NOP, Opcode.LOAD, Opcode.STORE, Opcode.BARRIER))
+OPCODES = (LOAD_TILE, STORE_TILE, *COMPUTE, Opcode.BARRIER.name, Opcode.NOP.name)
+SCOPES = tuple(scope.name.lower() for scope in Scope)
+
+MAX_32 = (1 << 32) - 1
+MAX_64 = (1 << 64) - 1
+MAX_COMMANDS = 1 << 20
+
+
+class Code(StrEnum):
+    """What is wrong with a list."""
+
+    SCHEMA = "SCHEMA"
+    TYPE = "TYPE"
+    MISSING = "MISSING"
+    UNKNOWN = "UNKNOWN"
+    RANGE = "RANGE"
+    CHOICE = "CHOICE"
+    DUPLICATE = "DUPLICATE"
+    DEPENDENCY = "DEPENDENCY"
+    COMMAND = "COMMAND"
+
+
+class Fault(NamedTuple):
+    """One fault; its text is one line."""
+
+    code: Code
+    field: str
+    value: object
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.field} = {self.value!r}: {self.rule}"
+
+
+Check = Callable[[str, Any], Iterator[Fault]]
+
+
+def _integer(low: int, high: int) -> Check:
+    def check(field: str, value: Any) -> Iterator[Fault]:
+        if type(value) is not int:
+            yield Fault(Code.TYPE, field, value, "must be an integer")
+        elif not low <= value <= high:
+            yield Fault(Code.RANGE, field, value, f"must be from {low} to {high}")
+
+    return check
+
+
+def _one_of(*choices: Any) -> Check:
+    def check(field: str, value: Any) -> Iterator[Fault]:
+        if value not in choices or isinstance(value, bool):
+            yield Fault(Code.CHOICE, field, value, f"must be one of {', '.join(map(str, choices))}")
+
+    return check
+
+
+def _list(item: Check, low: int, high: int) -> Check:
+    def check(field: str, value: Any) -> Iterator[Fault]:
+        if not isinstance(value, list) or not low <= len(value) <= high:
+            yield Fault(Code.TYPE, field, value, f"must be a list of {low} to {high}")
+            return
+        for index, one in enumerate(value):
+            yield from item(f"{field}[{index}]", one)
+
+    return check
+
+
+def _text(field: str, value: Any) -> Iterator[Fault]:
+    if not isinstance(value, str):
+        yield Fault(Code.TYPE, field, value, "must be text")
+
+
+def _words(field: str, value: Any) -> Iterator[Fault]:
+    """The macro form's words: names and ranges are those of the extended block, see `extended`."""
+    if not isinstance(value, dict):
+        yield Fault(Code.TYPE, field, value, "must be a table of the extended block's words")
+
+
+_OPERAND: Mapping[str, Check] = {
+    "bank": _integer(0, 63), "offset": _integer(0, MAX_32), "dram": _integer(0, MAX_64), "dtype": _one_of(*TYPES),
+}  # fmt: skip
+_FLAGS: Mapping[str, Check] = {
+    "accumulate": _integer(0, 1), "in1_nk": _integer(0, 1), "irq": _integer(0, 1), "function": _integer(0, 255),
+    "bank_mask": _integer(0, 255), "prefetch_dist": _integer(0, 15), "kv_dtype": _one_of(*TYPES),
+}  # fmt: skip
+
+
+def _table(rules: Mapping[str, Check], required: tuple[str, ...] = ()) -> Check:
+    def check(field: str, value: Any) -> Iterator[Fault]:
+        if not isinstance(value, dict):
+            yield Fault(Code.TYPE, field, value, "must be a table")
+            return
+        yield from _fields(field + ".", value, rules, required)
+
+    return check
+
+
+def _operand(field: str, value: Any) -> Iterator[Fault]:
+    yield from _table(_OPERAND, ("dtype",))(field, value)
+    if isinstance(value, dict):
+        places = ({"bank", "offset"}, {"dram"})
+        if (value.keys() & {"bank", "offset", "dram"}) not in places:
+            yield Fault(Code.MISSING, field, value, "must be in the scratchpad by bank and offset, or in DRAM by dram")
+
+
+_COMMON: Mapping[str, Check] = {
+    "id": _integer(0, MAX_32), "opcode": _one_of(*OPCODES), "deps": _list(_integer(0, MAX_32), 0, MAX_COMMANDS),
+    "stream": _integer(0, 15), "prio": _integer(0, 15), "rank": _integer(0, 1023), "affinity": _integer(0, 15),
+    "cluster": _integer(0, 3), "layer": _text, "at": _integer(0, MAX_64),
+}  # fmt: skip
+_DMA: Mapping[str, Check] = {
+    "tensor_role": _one_of(*ROLES), "qbits": _one_of(*MOVED_AS), "dram_addr": _integer(0, MAX_64),
+    "num_elements": _integer(1, MAX_32), "spm_bank": _integer(0, 63), "spm_offset": _integer(0, MAX_32),
+}  # fmt: skip
+_COMPUTE: Mapping[str, Check] = {
+    "in": _list(_operand, 0, 2), "out": _operand, "tile": _list(_integer(0, MAX_32), 3, 3), "flags": _table(_FLAGS),
+    "params": _list(_integer(0, MAX_32), 2, 2), "macro": _words,
+}  # fmt: skip
+
+
+def _fields(
+    prefix: str, table: Mapping[str, Any], rules: Mapping[str, Check], required: tuple[str, ...]
+) -> Iterator[Fault]:
+    for name in required:
+        if name not in table:
+            yield Fault(Code.MISSING, prefix + name, None, "must be given")
+    for name, value in table.items():
+        rule = rules.get(name)
+        if rule is None:
+            yield Fault(Code.UNKNOWN, prefix + name, value, f"no such field; fields are {', '.join(rules)}")
+        else:
+            yield from rule(prefix + name, value)
+
+
+def faults(document: Any) -> list[Fault]:
+    """Everything that is wrong with a list, before any of it runs; dependencies are named by `id`."""
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        found = document.get("schema") if isinstance(document, dict) else document
+        return [Fault(Code.SCHEMA, "schema", found, f"must be {SCHEMA}")]
+    found = [
+        Fault(Code.UNKNOWN, name, document[name], "no such field; fields are schema, commands")
+        for name in document
+        if name not in ("schema", "commands")
+    ]
+    commands = document.get("commands")
+    if not isinstance(commands, list) or not 0 < len(commands) <= MAX_COMMANDS:
+        return [*found, Fault(Code.TYPE, "commands", commands, f"must be a list of 1 to {MAX_COMMANDS}")]
+    seen: set[int] = set()
+    for index, command in enumerate(commands):
+        field = f"commands[{index}]"
+        if not isinstance(command, dict):
+            found.append(Fault(Code.TYPE, field, command, "must be a table"))
+            continue
+        found += _command(field + ".", command)
+        found += _references(field + ".", command, seen)
+    return found
+
+
+def _command(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
+    opcode = command.get("opcode")
+    rules: dict[str, Check] = dict(_COMMON)
+    required: tuple[str, ...] = ("opcode",)
+    if opcode in (LOAD_TILE, STORE_TILE):
+        rules |= _DMA
+        required += tuple(_DMA)
+    elif opcode == Opcode.BARRIER.name:
+        rules["scope"] = _one_of(*SCOPES)
+        required += ("scope",)
+    elif opcode in COMPUTE:
+        rules |= _COMPUTE
+        required += ("in", "out", "tile")
+    yield from _fields(prefix, command, rules, required)
+
+
+def _references(prefix: str, command: Mapping[str, Any], seen: set[int]) -> Iterator[Fault]:
+    deps = command.get("deps", ())
+    for dep in deps if isinstance(deps, list) else ():
+        if isinstance(dep, int) and dep not in seen:
+            yield Fault(Code.DEPENDENCY, prefix + "deps", dep, "must be the id of an earlier command")
+    own = command.get("id")
+    if isinstance(own, int):
+        if own in seen:
+            yield Fault(Code.DUPLICATE, prefix + "id", own, "must not be given twice")
+        seen.add(own)
