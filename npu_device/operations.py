@@ -128,14 +128,14 @@ def _rowwise(d: Descriptor, kind: DataType, *more: Matrix, out: DataType | None 
     )
 
 
-_FLOAT_ONLY = frozenset(
+FLOAT_ONLY = frozenset(
     (Eltwise.SIGMOID, Eltwise.TANH, Eltwise.ERF, Eltwise.EXP, Eltwise.SQRT, Eltwise.POW, Eltwise.SIN, Eltwise.COS)
 )
-_COMPARE = frozenset((Eltwise.EQUAL, Eltwise.GREATER, Eltwise.LESS))
-_BINARY = frozenset(
+COMPARE = frozenset((Eltwise.EQUAL, Eltwise.GREATER, Eltwise.LESS))
+BINARY = frozenset(
     (Eltwise.ADD, Eltwise.SUB, Eltwise.MUL, Eltwise.DIV, Eltwise.MAX, Eltwise.MIN, Eltwise.POW, Eltwise.WHERE)
 )
-_CONVERSIONS: dict[int, tuple[Collection[DataType], Collection[DataType]]] = {
+CONVERSIONS: dict[int, tuple[Collection[DataType], Collection[DataType]]] = {
     Eltwise.CAST: (TYPES, TYPES),
     Eltwise.QUANT: ((*FLOATS, DataType.INT32), INTEGERS),
     Eltwise.DEQUANT: (INTEGERS, FLOATS),
@@ -147,8 +147,8 @@ def _eltwise(d: Descriptor) -> Operands:
     function = Eltwise(d.function)
     unused_type(d, "type_kv")
     nonzero(d, "tile_m", "tile_n")
-    if function in _CONVERSIONS:
-        sources, targets = _CONVERSIONS[function]
+    if function in CONVERSIONS:
+        sources, targets = CONVERSIONS[function]
         kind, out = element_type(d, "type_in0", sources), element_type(d, "type_out", targets)
         unused_type(d, "type_in1")
         if function is Eltwise.CAST:
@@ -160,9 +160,9 @@ def _eltwise(d: Descriptor) -> Operands:
         element_type(d, "type_out", (kind,))
         unused_word(d, "param0", "param1")
         return _rowwise(d, condition, make_matrix(d.in1_addr, d.tile_m, d.tile_n, kind), out=kind)
-    kind = element_type(d, "type_in0", FLOATS if function in _FLOAT_ONLY else TYPES)
-    out = element_type(d, "type_out", (DataType.UINT8 if function in _COMPARE else kind,))
-    if function in _BINARY or function in _COMPARE:
+    kind = element_type(d, "type_in0", FLOATS if function in FLOAT_ONLY else TYPES)
+    out = element_type(d, "type_out", (DataType.UINT8 if function in COMPARE else kind,))
+    if function in BINARY or function in COMPARE:
         element_type(d, "type_in1", (kind,))
         unused_word(d, "param0")
         return _rowwise(d, kind, _second(d, kind), out=out)
@@ -212,12 +212,15 @@ def _gelu(d: Descriptor) -> Operands:
     return _rowwise(d, kind)
 
 
-def _reduce(d: Descriptor) -> Operands:
+def reduce_types(d: Descriptor) -> tuple[DataType, DataType]:
+    """(in0, out) of REDUCE."""
     kind = element_type(d, "type_in0", FLOATS if d.function == Reduce.MEAN else TYPES)
-    if d.function == Reduce.ARGMAX or (d.function == Reduce.SUM and kind in INTEGERS):
-        out = element_type(d, "type_out", (DataType.INT32,))
-    else:
-        out = element_type(d, "type_out", (kind,))
+    integer = d.function == Reduce.ARGMAX or (d.function == Reduce.SUM and kind in INTEGERS)
+    return kind, element_type(d, "type_out", (DataType.INT32 if integer else kind,))
+
+
+def _reduce(d: Descriptor) -> Operands:
+    kind, out = reduce_types(d)
     unused_type(d, "type_in1", "type_kv")
     unused_word(d, "param0", "param1")
     nonzero(d, "tile_m", "tile_n")

@@ -7,6 +7,7 @@ so that they do not depend on the machine.
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -94,46 +95,65 @@ def cast(values: Values, kind: DataType) -> Values:
     return saturate(np.trunc(values.astype(np.float64)), kind)
 
 
-def quantize(values: Values, scale: np.float32, zero_point: int, kind: DataType) -> Values:
+def quantize(values: Values, scale: Values, zero_point: int, kind: DataType) -> Values:
     """From floats as ONNX QuantizeLinear: rint(x / scale) + zero point; from int32 sums as GEMM_T requantizes."""
     if values.dtype.kind == "i":
         return requantize(values, scale, zero_point, kind)
     return saturate(np.rint(values.astype(np.float32) / scale) + np.float64(zero_point), kind)
 
 
-def dequantize(values: Values, scale: np.float32, zero_point: int, kind: DataType) -> Values:
+def dequantize(values: Values, scale: Values, zero_point: int, kind: DataType) -> Values:
     """(x - zero point) * scale, rounded to fp32 and then to the type."""
     difference = (values.astype(np.int64) - zero_point).astype(np.float64)
-    return to_float((difference * np.float64(scale)).astype(np.float32), kind)
+    return to_float((difference * scale.astype(np.float64)).astype(np.float32), kind)
 
 
-def clip(values: Values, d: Descriptor, kind: DataType) -> Values:
-    if kind in INTEGERS:
-        return np.minimum(np.maximum(wide(values), as_signed(d.param0)), as_signed(d.param1))
-    return np.minimum(np.maximum(wide(values), as_float(d.param0)), as_float(d.param1))
+class Parameters(NamedTuple):
+    """Numbers that some functions take."""
+
+    scale: Values = np.ones(1, np.float32)
+    """f32, one or one per column."""
+    zero_point: int = 0
+    lowest: int = 0
+    """Bits of an f32, or an i32 for integers."""
+    highest: int = 0
 
 
-def eltwise(d: Descriptor, operands: list[Values], kind: DataType, previous: Values | None) -> Values:
-    """The result in `kind`; `previous` is what the output held (WHERE)."""
-    function = Eltwise(d.function)
+def clip(values: Values, p: Parameters, kind: DataType) -> Values:
+    number = as_signed if kind in INTEGERS else as_float
+    return np.minimum(np.maximum(wide(values), number(p.lowest)), number(p.highest))
+
+
+def apply(function: Eltwise, operands: list[Values], p: Parameters, kind: DataType) -> Values:
+    """The result in `kind`. WHERE takes condition, value where it holds, value elsewhere."""
     first = operands[0]
     with np.errstate(all="ignore"):
         if function is Eltwise.WHERE:
-            assert previous is not None
-            return np.where(first != 0, operands[1], previous)
+            return np.where(first != 0, operands[1], operands[2])
         if function is Eltwise.CAST:
             return cast(first, kind)
         if function is Eltwise.QUANT:
-            return quantize(first, as_float(d.param0), as_signed(d.param1), kind)
+            return quantize(first, p.scale, p.zero_point, kind)
         if function is Eltwise.DEQUANT:
-            return dequantize(first, as_float(d.param0), as_signed(d.param1), kind)
+            return dequantize(first, p.scale, p.zero_point, kind)
         if function is Eltwise.CLIP:
-            return narrow(clip(first, d, kind), kind)
+            return narrow(clip(first, p, kind), kind)
         if function in COMPARE:
             return COMPARE[function](wide(first), wide(operands[1])).astype(np.uint8)
         if function in UNARY:
             return narrow(UNARY[function](wide(first)), kind)
         return narrow(BINARY[function](wide(first), wide(operands[1])), kind)
+
+
+def eltwise(d: Descriptor, operands: list[Values], kind: DataType, previous: Values | None) -> Values:
+    """Tile form: `previous` is what the output held (WHERE)."""
+    if previous is not None:
+        operands = [*operands, previous]
+    if d.function == Eltwise.CLIP:
+        parameters = Parameters(lowest=d.param0, highest=d.param1)
+    else:
+        parameters = Parameters(np.array([as_float(d.param0)]), as_signed(d.param1))
+    return apply(Eltwise(d.function), operands, parameters, kind)
 
 
 assert set(UNARY) | set(BINARY) | set(COMPARE) | {

@@ -24,10 +24,10 @@ def add(held: Values, tile: Values) -> Values:
         return held + tile
 
 
-def requantize(total: Values, multiplier: np.float32, zero_point: int, kind: DataType) -> Values:
+def requantize(total: Values, multiplier: Values | np.float32, zero_point: int, kind: DataType) -> Values:
     """rint_half_even(float64(sum) * float64(multiplier) + zero point), clipped."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return saturate(np.rint(total.astype(np.float64) * np.float64(multiplier) + zero_point), kind)
+        return saturate(np.rint(total.astype(np.float64) * multiplier.astype(np.float64) + zero_point), kind)
 
 
 def tiled(in0: Values, in1: Values, tile_k: int, held: Values | None = None) -> Values:

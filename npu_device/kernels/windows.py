@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npu_device.kernels.elements import Values
+from npu_device.abi.opcodes import DataType, Pool
+from npu_device.kernels.elements import Values, limits, to_float
+from npu_device.operands import FLOATS
 
 
 class Windows(NamedTuple):
@@ -58,3 +60,18 @@ def windows(images: Values, s: Windows, pad: float) -> Values:
         (image, row * s.sh, column * s.sw, row * s.dh, column * s.dw, channel),
         writeable=False,
     )
+
+
+def pool(images: Values, s: Windows, function: Pool, count_pads: bool, kind: DataType) -> Values:
+    """The largest or the mean of each window, shape (batch, P, Q, channels); means in fp64, rounded to fp32, then to
+    the type."""
+    if function is Pool.MAX:
+        lowest = -np.inf if kind in FLOATS else limits(kind)[0]
+        wide = images.astype(np.float32) if kind in FLOATS else images.astype(np.int64)
+        return windows(wide, s, lowest).max(axis=(3, 4)).astype(images.dtype)
+    total = windows(images.astype(np.float64), s, 0).sum(axis=(3, 4))
+    count: Values | int = s.kh * s.kw
+    if not count_pads:
+        ones = np.ones((s.batch, s.h, s.w, 1))
+        count = windows(ones, s, 0).sum(axis=(3, 4))
+    return to_float((total / count).astype(np.float32), kind)

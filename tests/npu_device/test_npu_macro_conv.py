@@ -54,8 +54,10 @@ def judge(x: Array, w: Array, s: dict[str, int], groups: int) -> Array:
 
 
 @settings(max_examples=40, deadline=None)
-@given(shapes, st.sampled_from((1, 2, 3)), st.integers(1, 4), st.integers(1, 4), st.booleans(),
-       st.sampled_from((T.UINT8, T.INT8, T.FP32, T.FP16)), st.integers(0, 1), st.booleans(), st.integers(0, 2))  # fmt: skip
+@given(
+    shapes, st.sampled_from((1, 2, 3)), st.integers(1, 4), st.integers(1, 4), st.booleans(),
+    st.sampled_from((T.UINT8, T.INT8, T.FP32, T.FP16)), st.integers(0, 1), st.booleans(), st.integers(0, 2),
+)  # fmt: skip
 def test_convolution(
     s: dict[str, int], groups: int, cin: int, cout: int, nk: bool, kind: DataType, order: int, spm: bool, prefetch: int
 ) -> None:
@@ -100,7 +102,8 @@ def residual_block() -> tuple[MacroRig, Descriptor, Extended, Array]:
     )  # fmt: skip
     made = block(
         Opcode.CONV2D_T, {**s, "cin": 16, "cout": 8, "groups": 1}, zero_point=(128, 0, 10, 5),
-        in2=rig.put(residual, T.UINT8), bias=rig.put(bias, T.INT32), scale=rig.put(np.array([[scale, 0.5]], np.float32), T.FP32),
+        in2=rig.put(residual, T.UINT8), bias=rig.put(bias, T.INT32),
+        scale=rig.put(np.array([[scale, 0.5]], np.float32), T.FP32),
         epilogue=Epilogue.BIAS | Epilogue.RESIDUAL | Epilogue.REQUANTIZE | Activation.RELU,
     )  # fmt: skip
     total = judge(x.reshape(1, 7, 9, 16).astype(float) - 128, w.reshape(3, 3, 16, 8).astype(float), s, 1) + bias

@@ -1,0 +1,192 @@
+"""COPY in macro form: elements of four dimensions M, N, K, dim3 at any strides, which is transpose, concat, split,
+slice and expand (stride 0 in the source). Dimensions of 0 are 1. Elements are moved as they are.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.checks import element_type, unused_type, unused_word
+from npu_device.descriptor_error import DescriptorError
+from npu_device.events import Kind
+from npu_device.kernels import elements
+from npu_device.macro.base import (
+    Demand,
+    Effect,
+    Macro,
+    Operand,
+    Read,
+    Setting,
+    Site,
+    Tile,
+    input_copies,
+    output_copies,
+    reserve,
+    tile_size,
+)
+from npu_device.memory import Bytes
+from npu_device.operands import TYPES
+from npu_device.plan import Column, Compute, Plan, Role
+from npu_device.region import Region, make_region
+from npu_device.sequencer import Nest, Slots, Stream, Work, sequence
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Elements of `size` bytes at `address` plus multiples of `strides`."""
+
+    address: int
+    dims: tuple[int, int, int, int]
+    strides: tuple[int, int, int, int]
+    size: int
+
+    @property
+    def box(self) -> Region:
+        """All bytes from the first to the last."""
+        spans = [(dim - 1) * stride for dim, stride in zip(self.dims, self.strides, strict=True)]
+        low = self.address + sum(min(0, span) for span in spans)
+        size = sum(abs(span) for span in spans) + self.size
+        return Region(low, 1, size, size)
+
+    def view(self, data: Bytes) -> Bytes:
+        """The elements in the bytes of the box, shape dims + (size,)."""
+        return np.ndarray((*self.dims, self.size), np.uint8, data, self.address - self.box.address, (*self.strides, 1))
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether two elements may share bytes: strides, from small to large, must each step over all below."""
+        reach = self.size
+        for stride, dim in sorted((abs(stride), dim) for stride, dim in zip(self.strides, self.dims, strict=True)):
+            if dim == 1:
+                continue
+            if stride < reach:
+                return True
+            reach += stride * (dim - 1)
+        return False
+
+    @property
+    def run(self) -> int:
+        """Bytes that lie side by side along one dimension."""
+        runs = [d * self.size for d, s in zip(self.dims, self.strides, strict=True) if abs(s) == self.size]
+        return max(runs, default=self.size)
+
+    @property
+    def distinct(self) -> tuple[int, ...]:
+        """Dimensions along which elements differ."""
+        return tuple(1 if stride == 0 else dim for dim, stride in zip(self.dims, self.strides, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class CopyMacro(Macro):
+    """`out` becomes what `source` holds."""
+
+    source: Lattice
+    out: Lattice
+    tile: tuple[int, int]
+    """(rows of the first three dimensions, elements of the last)."""
+    slots: dict[str, Slots]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        size = self.out.size
+        return Operand("in0", self.source.box, size), Operand("out", self.out.box, size, written=True)
+
+    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+        taken = self.source.view(np.ascontiguousarray(read(self.source.box)).reshape(-1)).copy()
+        return Effect(tuple(self._writes(taken)))
+
+    def _writes(self, taken: Bytes) -> list[tuple[Region, Bytes]]:
+        """Few strided writes: whole rows where the last dimensions are contiguous; bytes between them stay."""
+        out = self.out
+        inner, size = 4, out.size
+        while inner and (out.dims[inner - 1] == 1 or out.strides[inner - 1] == size):
+            size *= out.dims[inner - 1]
+            inner -= 1
+        row = next((axis for axis in reversed(range(inner)) if out.dims[axis] > 1 and out.strides[axis] > 0), None)
+        outer = [axis for axis in range(inner) if axis != row]
+        writes = []
+        for index in np.ndindex(*(out.dims[axis] for axis in outer)):
+            at = dict(zip(outer, index, strict=True))
+            address = out.address + sum(out.strides[axis] * step for axis, step in at.items())
+            part = taken[tuple(at.get(axis, slice(None)) for axis in range(4))]
+            count, stride = (1, size) if row is None else (out.dims[row], out.strides[row])
+            writes.append((make_region(address, count, size, stride), part.reshape(count, size)))
+        return writes
+
+    def plan(self, setting: Setting) -> Plan:
+        m, n = self.tile
+        total = self.out.dims[0] * self.out.dims[1] * self.out.dims[2]
+        grid = np.indices((-(-total // m), -(-self.out.dims[3] // n))).reshape(2, -1).astype(np.int64)
+        row, column = grid[0] * m, grid[1] * n
+        count = np.minimum(m, total - row) * np.minimum(n, self.out.dims[3] - column)
+        size, aux = self.out.size, int(Opcode.COPY)
+        distinct, index = np.unique(count, return_inverse=True)
+        pieces = [Compute(Kind.VE, aux, 0, 0, 0, 8 * size, 0, elements, (), ()) for elements in distinct.tolist()]
+        nest = Nest(
+            len(row),
+            self._stream("in0", self.source, row, column, count, False),
+            self._stream("out", self.out, row, column, count, True),
+            Work(pieces, index.reshape(-1).astype(np.int64)),
+        )
+        return sequence(nest, setting.bus, setting.buffers(self.d.prefetch_dist))
+
+    def _stream(
+        self, name: str, part: Lattice, row: Column, column: Column, count: Column, write: bool
+    ) -> tuple[Stream, ...]:
+        if name not in self.slots:
+            return ()
+        _, d1, d2, _ = part.dims
+        steps = (row // (d1 * d2), row // d2 % d1, row % d2, column)
+        address = part.address + sum(step * stride for step, stride in zip(steps, part.strides, strict=True))
+        run = np.minimum(part.run, count * part.size)
+        every = np.arange(len(row))
+        moved = count * part.size
+        role, opcode = Role.ACTIVATION, Opcode.STORE if write else Opcode.LOAD
+        return (
+            Stream(
+                role, int(opcode), self.slots[name], every, np.asarray(address, np.int64), -(-moved // run), run,
+                _far(part), write,
+            ),
+        )  # fmt: skip
+
+
+def _far(part: Lattice) -> int:
+    """A distance between runs that keeps them apart: runs of a copy do not lie side by side."""
+    return max(2 * part.run, max(abs(stride) for stride in part.strides))
+
+
+def decode_copy(d: Descriptor, block: Extended, site: Site) -> CopyMacro:
+    """DescriptorError when the type, the strides or the workspace are wrong."""
+    own = block.own(Opcode.COPY)
+    kind = element_type(d, "type_in0", TYPES)
+    if BITS[kind] < 8:
+        raise DescriptorError(TicketError.DATA_TYPE, f"type_in0 {kind.name}: COPY moves whole bytes, use INT8 for rows")
+    unused_type(d, "type_in1", "type_kv")
+    if d.type_out not in (DataType.NONE, kind):
+        raise DescriptorError(TicketError.DATA_TYPE, f"type_out {d.type_out}: must be 0 or as type_in0, {kind.value}")
+    unused_word(d, "param0", "in1_addr", "tile_k")
+    unused_word(block, "loop_order", "ld0", "ld1", "ldo", "epilogue", "in2", "bias", "scale")
+    dims = tuple(max(1, dim) for dim in (block.m, block.n, block.k, own["dim3"]))
+    size = BITS[kind] // 8
+    source = Lattice(d.in0_addr, dims, own["stride_in"], size)  # type: ignore[arg-type]
+    out = Lattice(d.out_addr, dims, own["stride_out"], size)  # type: ignore[arg-type]
+    if out.overlaps:
+        raise DescriptorError(TicketError.SHAPE, f"stride_out {out.strides}: elements of the result share bytes")
+    for name, part in (("stride_in", source), ("stride_out", out)):
+        if any(stride % size for stride in part.strides):
+            raise DescriptorError(TicketError.MISALIGNED, f"{name} {part.strides} of {size}-byte elements")
+        if part.box.address < 0:
+            raise DescriptorError(TicketError.ADDRESS, f"{name} {part.strides} leads below address 0")
+    rows = dims[0] * dims[1] * dims[2]
+    tile = (tile_size(d, "tile_m", rows), tile_size(d, "tile_n", dims[3]))
+
+    def demand(tile: Tile) -> Demand:
+        bytes_ = tile[0] * tile[1] * size
+        wanted = {"in0": (source, input_copies(d)), "out": (out, output_copies(d))}
+        return {name: (bytes_, copies) for name, (part, copies) in wanted.items() if not site.in_spm(part.box)}
+
+    return CopyMacro(d, block, site, source, out, tile, reserve(block, tile, demand))

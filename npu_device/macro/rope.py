@@ -1,0 +1,147 @@
+"""ROPE: rotary embedding of M rows of heads, at the positions t, t + 1, ... of tables in1 (cos) and in2 (sin)."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.checks import element_type, nonzero, unused_type, unused_word
+from npu_device.descriptor_error import DescriptorError
+from npu_device.events import Kind
+from npu_device.kernels import elements
+from npu_device.kernels.attention import rope
+from npu_device.macro.base import (
+    Demand,
+    Effect,
+    Macro,
+    Operand,
+    Read,
+    Setting,
+    Site,
+    Tile,
+    field,
+    in_dram,
+    input_copies,
+    operand,
+    output_copies,
+    reserve,
+    strided,
+    tile_size,
+    values,
+    whole,
+)
+from npu_device.macro.position import position_operand, read_position
+from npu_device.macro.tiles import Tiles, work
+from npu_device.operands import FLOATS, Matrix, make_matrix, row_bytes
+from npu_device.plan import Compute, Plan, Role
+from npu_device.region import Region
+from npu_device.sequencer import Nest, Slots, sequence
+
+ROPE_OPS = 3
+"""Operations per element of the vector engine (specification 40, "Defaults")."""
+_NEIGHBOURS = 1
+
+
+@dataclass(frozen=True, eq=False)
+class RopeMacro(Macro):
+    """Rows of `heads` x `head_dim`, turned by rows of the tables from `position` on."""
+
+    x: Matrix
+    cos: Matrix
+    sin: Matrix
+    out: Matrix
+    heads: int
+    neighbours: bool
+    pos_addr: int
+    position: int
+    tile: int
+    slots: dict[str, Slots]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (
+            operand("in0", self.x), operand("in1", self.cos), operand("in2", self.sin),
+            *position_operand(self.pos_addr), operand("out", self.out, written=True),
+        )  # fmt: skip
+
+    def start(self, read: Read) -> Self:
+        if not self.pos_addr:
+            return self
+        return replace(self, position=read_position(read, self.pos_addr, self.x.rows, self.cos.rows))
+
+    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+        rows = slice(self.position, self.position + self.x.rows)
+        cos, sin = values(read, self.cos)[rows], values(read, self.sin)[rows]
+        x = values(read, self.x).reshape(self.x.rows, self.heads, -1)
+        turned = rope(x, cos, sin, self.neighbours).reshape(self.x.rows, -1)
+        return Effect((whole(self.out, elements.to_float(turned, self.out.kind)),))
+
+    def plan(self, setting: Setting) -> Plan:
+        row = np.arange(0, self.x.rows, self.tile)
+        rows = np.minimum(self.tile, self.x.rows - row)
+        every, zero, wide = np.arange(len(row)), np.zeros_like(row), np.full_like(row, self.x.columns)
+        x = Tiles(self.x, self.slots.get("in0"), row, rows, zero, wide, every)
+        out = Tiles(self.out, self.slots.get("out"), row, rows, zero, wide, every)
+        half, at = np.full_like(row, self.cos.columns), row + self.position
+        cos = Tiles(self.cos, self.slots.get("in1"), at, rows, zero, half, every)
+        sin = Tiles(self.sin, self.slots.get("in2"), at, rows, zero, half, every)
+
+        def step(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
+            operations = shape[0] * self.x.columns * ROPE_OPS
+            return Compute(Kind.VE, int(Opcode.ROPE), 0, 0, 0, BITS[self.x.kind], 0, operations, reads, writes)
+
+        nest = Nest(
+            len(row),
+            (
+                *x.stream(Role.ACTIVATION, Opcode.LOAD), *cos.stream(Role.WEIGHT, Opcode.LOAD),
+                *sin.stream(Role.WEIGHT, Opcode.LOAD),
+            ),
+            out.stream(Role.ACTIVATION, Opcode.STORE, write=True),
+            work(step, (rows,), (x, cos, sin), ((out, np.ones(len(row), bool)),)),
+        )  # fmt: skip
+        return sequence(nest, setting.bus, setting.buffers(self.d.prefetch_dist))
+
+
+def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
+    """DescriptorError when types, shapes, tables or the workspace are wrong."""
+    own = block.own(Opcode.ROPE)
+    kind = element_type(d, "type_in0", FLOATS)
+    table = element_type(d, "type_in1", dict.fromkeys((kind, DataType.FP32)))
+    kind_out = element_type(d, "type_out", (kind,))
+    unused_type(d, "type_kv")
+    unused_word(d, "param0", "tile_n", "tile_k")
+    unused_word(block, "n", "k", "loop_order", "epilogue", "bias", "scale", "ld1")
+    nonzero(block, "m")
+    field(own, "rope_heads", "rope_head_dim", "rotary_dim", "rope_t_max")
+    heads, dim, rotary, t_max = own["rope_heads"], own["rope_head_dim"], own["rotary_dim"], own["rope_t_max"]
+    if rotary % 2 or rotary > dim:
+        raise DescriptorError(TicketError.SHAPE, f"rotary_dim {rotary}: must be even and at most head_dim {dim}")
+    if own["rope_flags"] & ~_NEIGHBOURS or own["rope_reserved"]:
+        raise DescriptorError(TicketError.RESERVED, f"flags {own['rope_flags']:#x}: bits above [0] must be 0")
+    if block.m > t_max:
+        raise DescriptorError(TicketError.POSITION, f"{block.m} rows, the tables have {t_max}")
+    x = strided("in0", d.in0_addr, block.m, heads * dim, kind, block.ld0)
+    out = strided("out", d.out_addr, block.m, heads * dim, kind_out, block.ldo)
+    cos, sin = (make_matrix(address, t_max, rotary // 2, table) for address in (d.in1_addr, block.in2))
+    size = tile_size(d, "tile_m", block.m)
+
+    def demand(tile: Tile) -> Demand:
+        (rows,), reads = tile, input_copies(d)
+        return in_dram(
+            site,
+            {
+                "in0": (x, rows * row_bytes(heads * dim, kind), reads),
+                "in1": (cos, rows * row_bytes(rotary // 2, table), reads),
+                "in2": (sin, rows * row_bytes(rotary // 2, table), reads),
+                "out": (out, rows * row_bytes(heads * dim, kind_out), output_copies(d)),
+            },
+        )
+
+    return RopeMacro(
+        d, block, site, x, cos, sin, out, heads, bool(own["rope_flags"]), own["rope_pos_addr"], 0, size,
+        reserve(block, (size,), demand),
+    )  # fmt: skip
