@@ -60,10 +60,10 @@ class ClockedCore:
                 fetch.ir_reg.cur.write(word)
 
     @property
-    def fetched_ahead(self) -> int | None:
-        """The instruction of the coming cycle, if the hart has overwritten it since it was fetched."""
-        fetched = int(self.core.if_stg.ir_reg.cur.read())
-        return fetched if fetched != self.core.mem.seen else None
+    def fetched_ahead(self) -> tuple[int, bytes] | None:
+        """The instruction of the coming cycle and what the hart has overwritten it with since, if it has."""
+        fetched, seen = self.core.if_stg.ir_reg.cur.read(), self.core.mem.seen
+        return None if seen is None or fetched == seen else (int(fetched), seen.to_bytes(4, "little"))
 
     def begin(self) -> bool:
         """Take over what devices have done; whether an interrupt squashes the instruction of the coming cycle."""

@@ -56,12 +56,15 @@ class PyvEngine(Engine):
         self._in_core = None
 
     def state(self) -> object:
-        """As the base class says; here an instruction is fetched ahead in the pipeline."""
-        if self._in_core == self.hart.pc:
-            word = self._core.fetched_ahead
-            overwritten = self.bus.peek(self._in_core, 4)
-            self._ahead = None if word is None else Ahead(self._in_core, word, overwritten)
+        """As the base class says; here the pipeline holds the instruction that was fetched ahead."""
+        self._keep_fetch()
         return super().state()
+
+    def _keep_fetch(self) -> None:
+        """Note what the pipeline holds that memory holds no longer: it is lost when the core starts anew."""
+        if self._in_core == self.hart.pc:
+            ahead = self._core.fetched_ahead
+            self._ahead = None if ahead is None else Ahead(self._in_core, *ahead)
 
     def _burst(self, limit: int) -> None:
         """Every instruction goes the slow way."""
@@ -86,18 +89,19 @@ class PyvEngine(Engine):
                 held = hook(hart)
                 if held is not None:
                     return self.stop(held)
+        self._keep_fetch()
         self._in_core = None  # should anything be raised, the next run starts this instruction anew
-        trap = core.evaluate()
+        try:
+            trap = core.evaluate()
+        except Held as held:
+            core.release()
+            return self.stop(held.stop)
         trapped = trap.cause >= 0
         interrupt = trapped and bool(trap.cause & INTERRUPT)
         if trapped and not interrupt and self._repeats(trap.cause, trap.value):
             return core.release()
-        try:
-            core.tick()
-        except Held as held:
-            core.release()
-            return self.stop(held.stop)
-        self._in_core = hart.pc
+        core.tick()
+        self._in_core, self._ahead = hart.pc, None
         if self.tracer is not None and trapped:
             self.tracer.trap(pc, trap.cause & ~INTERRUPT, trap.value, start, hart.cycle, interrupt)
         elif self.tracer is not None and hart.waiting is None and core.instruction is not None:

@@ -18,7 +18,7 @@ from pyv_ext.lockstep import Agreement, Difference, Side
 from pyv_ext.memory import Ram
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.pyv_core.engine import PyvEngine
-from pyv_ext.stop import Stop, StopReason
+from pyv_ext.stop import Held, Stop, StopReason
 from pyv_ext.timing import CoreTiming
 
 if MISSING is not None:
@@ -68,6 +68,40 @@ def test_a_hook_may_hold_the_run_before_its_instruction(engine: MakesEngine) -> 
     core.hart.pc = RAM
     assert core.run(50) is held
     assert (core.hart.pc, core.hart.cycle, core.hart.x[1]) == (RAM + 4, 3, 2)
+
+
+@pytest.mark.parametrize("program", ["lw x2,0(x6); addi x3,x2,0", "sw x1,28(x6); addi x3,x1,0"])
+def test_a_guard_holds_the_run_before_the_access(engine: MakesEngine, program: str) -> None:
+    machine = world(engine, f"addi x1,x0,9; {program}")
+    core, armed = machine.engine, [True]
+
+    def guard(address: int, size: int, write: bool) -> None:
+        if armed[0]:
+            raise Held(Stop(StopReason.BREAKPOINT))
+
+    core.bus.guards.append(guard)
+    for _ in range(2):
+        assert core.run(9) == Stop(StopReason.BREAKPOINT)
+        assert (core.hart.pc, core.hart.cycle, machine.journal) == (RAM + 4, 2, [])
+    armed[0] = False
+    core.hart.x[1] = 5
+    core.run(4)
+    assert len(machine.journal) == 1
+    assert core.hart.x[3] == (5 if "sw" in program else 1)
+
+
+def test_an_instruction_that_is_held_is_the_one_that_was_fetched(engine: MakesEngine) -> None:
+    core = world(engine, f"li x2,{NOP}; sw x2,12(x7); lw x1,0(x6); addi x3,x0,1").engine  # the lw is overwritten
+    held = [Held(Stop(StopReason.BREAKPOINT))]
+
+    def guard(address: int, size: int, write: bool) -> None:
+        if held and not write:
+            raise held.pop()
+
+    core.bus.guards.append(guard)
+    assert core.run(9) == Stop(StopReason.BREAKPOINT)
+    core.run(6)
+    assert (core.hart.x[1], core.hart.x[3]) == (1, 1)
 
 
 def test_no_hook_for_a_squashed_instruction_and_one_for_a_waiting_one(engine: MakesEngine) -> None:
