@@ -1,0 +1,15 @@
+/* Accesses to a device register that does nothing else: the scratch register of the UART. */
+#include "bench.h"
+
+NPU_ARG(0, rounds, 1000000)
+
+int main(void)
+{
+    volatile uint8_t *scratch = (volatile uint8_t *)(NPU_MAP_UART_BASE + 7);
+    uint32_t checksum = 0;
+    for (uint32_t round = 0; round < arg_rounds(); round++) {
+        *scratch = (uint8_t)round;
+        checksum = checksum * 31 + *scratch;
+    }
+    return finish("mmio", arg_rounds() == 1000000, checksum, 0x3ad56120);
+}

@@ -1,0 +1,14 @@
+/* Polling: reads of a status register that does not change, the line status of the UART. */
+#include "bench.h"
+
+NPU_ARG(0, rounds, 1000000)
+
+int main(void)
+{
+    volatile uint8_t *status = (volatile uint8_t *)(NPU_MAP_UART_BASE + 5);
+    uint32_t checksum = 0;
+    for (uint32_t round = 0; round < arg_rounds(); round++) {
+        checksum += *status;
+    }
+    return finish("poll", arg_rounds() == 1000000, checksum, 96000000);
+}
