@@ -26,6 +26,8 @@ PREBUILT_PREFIX = "npu_submit_prebuilt"
 _FLAGS = next(word.offset for word in WORDS if word.name == "flags")
 _BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
 _STREAM = _BITS["stream"]
+_STORE, _FENCE, _MRET, _CUSTOM = RowKind.STORE, RowKind.FENCE, RowKind.MRET, RowKind.CUSTOM
+"""Instructions that the log tells from others, or that change how the next ones count."""
 _IRQ, _WRITE_STATUS = 1 << _BITS["irq"], 1 << _BITS["write_status"]
 
 
@@ -72,6 +74,8 @@ class Recorder:
         """`functions`: entry -> whether the descriptor is prebuilt; empty when the program has no submit symbols."""
         self.rejected = 0
         """Submissions that were given up: refused, and not tried again."""
+        self.refused: list[int] = []
+        """t0 of those that began in a submit function."""
         self._engine = engine
         self._hart = hart
         self._bus = bus
@@ -131,8 +135,7 @@ class Recorder:
             submission.t1 = hart.cycle
         if not window.commits:
             if window.refused is not None and window.attempt <= window.refused:
-                self._give_up()
-                self._carried = window
+                self._carry(window)
             elif any(self._in_ring(line) for line in window.lines):
                 self._pending.append(window)
         if not self._stack and not self._pending and self._carried is None:
@@ -142,10 +145,24 @@ class Recorder:
     def _in_ring(self, line: int) -> bool:
         return self._ring.base <= line < self._ring.base + self._ring.size * LINE
 
+    def _carry(self, window: Window) -> None:
+        """It was refused: another attempt on the same descriptor goes on with what the first one began."""
+        first = self._carried
+        if first is not None and first.descriptor == window.descriptor:
+            window.t0, window.refused = first.t0, first.refused
+        else:
+            self._give_up()
+        self._carried = window
+
     def _give_up(self) -> None:
         if self._carried is not None:
+            self._reject(self._carried)
             self._carried = None
-            self.rejected += 1
+
+    def _reject(self, window: Window | None) -> None:
+        self.rejected += 1
+        if window is not None and window.t0 is not None:
+            self.refused.append(window.t0)
 
     def restored(self) -> None:
         """The state has been replaced by that of a snapshot: let the engine call what this state waits for."""
@@ -167,19 +184,23 @@ class Recorder:
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         row = instruction.row.kind
+        window = self._stack[-1].serial if self._stack else 0
+        special = row is _STORE or row is _FENCE or row is _MRET or row is _CUSTOM
+        if not special and not self._mmio and not self._after:
+            self._log.plain(start, end, self._depth, window)
+            return
         kind, line = Kind.OTHER, -1
         if self._mmio:
             kind, self._mmio = Kind.MMIO, False
-        elif row is RowKind.STORE:
+        elif row is _STORE:
             kind = Kind.STORE
             line = (int(self._hart.x[instruction.rs1]) + instruction.imm & MASK) & -LINE
             if self._stack:
                 self._stack[-1].stored(line, start)
-        elif row is RowKind.FENCE:
+        elif row is _FENCE:
             kind = Kind.FENCE
-        window = self._stack[-1].serial if self._stack else 0
         self._log.add(Step(start, end, kind, line, self._depth, window))
-        if row is RowKind.MRET and self._depth:
+        if row is _MRET and self._depth:
             self._depth -= 1
         if self._after:
             self._explain_after(end)
@@ -261,7 +282,7 @@ class Recorder:
                 window.attempt = self._issued[0]
             self._commit(window, operands.rs1, None, *self._issued, operands.rs2)
         elif window is None or value != -ReturnCode.EBUSY & MASK:
-            self.rejected += 1  # dropped or invalid: trying again would be another submission
+            self._reject(window)  # dropped or invalid: trying again would be another submission
         else:
             if window.refused is None:
                 window.refused = self._issued[0]

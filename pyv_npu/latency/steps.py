@@ -18,7 +18,7 @@ class Kind(IntEnum):
 
 
 class Step(NamedTuple):
-    """One instruction or trap entry in cycles [start, end)."""
+    """One instruction or trap entry, or several instructions of kind OTHER in a row, in cycles [start, end)."""
 
     start: int
     end: int
@@ -49,23 +49,51 @@ class StepLog:
     """Steps in the order of time."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self._steps: list[Step] = []
+        self._plain = [0, 0, 0, 0]
+        """start, end, depth and window of the latest instructions of kind OTHER; none when it is empty."""
+
+    @property
+    def steps(self) -> list[Step]:
+        self._close()
+        return self._steps
 
     def add(self, step: Step) -> None:
-        self.steps.append(step)
-        if len(self.steps) > LIMIT:
-            del self.steps[: LIMIT // 2]
+        self._close()
+        self._append(step)
+
+    def plain(self, start: int, end: int, depth: int, window: int) -> None:
+        """Add an instruction of kind OTHER at which no attempt begins: most are, so those in a row become one step."""
+        plain = self._plain
+        if plain[1] == start and plain[2] == depth and plain[3] == window:
+            plain[1] = end
+        else:
+            self._close()
+            self._plain = [start, end, depth, window]
 
     def clear(self) -> None:
-        self.steps.clear()
+        self._steps.clear()
+        self._plain = [0, 0, 0, 0]
+
+    def _close(self) -> None:
+        start, end, depth, window = self._plain
+        if start < end:
+            self._append(Step(start, end, Kind.OTHER, -1, depth, window))
+            self._plain = [end, end, depth, window]
+
+    def _append(self, step: Step) -> None:
+        self._steps.append(step)
+        if len(self._steps) > LIMIT:
+            del self._steps[: LIMIT // 2]
 
     def explain(self, question: Question) -> dict[Reason, int]:
         """Cycles by reason; they add up to leave - t0 whatever the log still holds."""
         t0, leave = question.t0, question.leave
         total: dict[Reason, int] = {}
         at = t0
-        index = max(0, bisect_left(self.steps, (t0,)) - 1)
-        for step in self.steps[index:]:
+        steps = self.steps
+        index = max(0, bisect_left(steps, (t0,)) - 1)
+        for step in steps[index:]:
             if step.end <= at:
                 continue
             if at >= leave or step.start >= leave:
