@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 
 from pyv_ext.errors import PyvExtError
@@ -40,6 +41,13 @@ def missing() -> str | None:
     except PyvExtError as error:
         return str(error)
     return None
+
+
+def folder() -> str:
+    """Where the Py-V is that has been loaded."""
+    import pyv
+
+    return str(Path(str(pyv.__file__)).parent.parent)
 
 
 @contextmanager

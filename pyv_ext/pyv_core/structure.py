@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,8 +19,9 @@ import pyv.simulator
 import pyv.stages
 
 from pyv_ext.errors import PyvExtError
+from pyv_ext.pyv_core.loader import folder
 
-FITTING = "commit d229dc0 (version 0.6.0) of github.com/kyaso/py-v"
+REMEDY = "check out commit d229dc0 (version 0.6.0) of github.com/kyaso/py-v"
 
 _CALLABLES: dict[ModuleType, dict[str, str]] = {
     pyv.models.singlecycle: {"SingleCycle": "", "SingleCycle.connects": "self"},
@@ -113,10 +113,8 @@ _CLASS_STATE = (
 
 def check() -> None:
     """PyvExtError, in one line, if Py-V's structure is not what is extended here."""
-    wrong = next(_differences(), None)
-    if wrong is not None:
-        folder = Path(pyv.stages.__file__).parent.parent
-        raise PyvExtError(f"core pyv: the Py-V in {folder} is not the one extended here: {wrong}: check out {FITTING}")
+    for wrong in _differences():
+        raise PyvExtError(f"core pyv: the Py-V in {folder()} is not the one extended here: {wrong}: {REMEDY}")
 
 
 def _differences() -> Iterator[str]:

@@ -73,5 +73,14 @@ def everything() -> Iterator[Check]:
     yield Check("firmware", f"{shipped} programs" if shipped else "", "pyv-npu build-firmware DIR builds it")
     for tool in TOOLS:
         yield Check(tool.command, shutil.which(tool.command) or "", f"apt-get install {tool.debian} ({tool.purpose})")
+    yield Check("Py-V", *py_v())
     picolibc = str(PICOLIBC) if PICOLIBC.is_dir() else ""
     yield Check("picolibc", picolibc, "apt-get install picolibc-riscv64-unknown-elf (C library of firmware)")
+
+
+def py_v() -> tuple[str, str]:
+    """Where Py-V is, for `--core pyv`; else what to do."""
+    from pyv_ext.pyv_core import loader
+
+    missing = loader.missing()
+    return (loader.folder(), "") if missing is None else ("", missing)
