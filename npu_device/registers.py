@@ -90,6 +90,15 @@ class RegisterFile:
             self._notify(offset, value, now)
         return value
 
+    def peek(self, offset: int, now: int) -> int:
+        """What is in a register in cycle `now`, seen by nobody: nothing is latched or noted."""
+        if offset in self._counts:
+            return self._counts[offset](now) & MASK32
+        if offset - WORD in self._counts:
+            return self._counts[offset - WORD](now) >> 32 & MASK32
+        source = self._reads.get(offset)
+        return source() & MASK32 if source is not None else 0
+
     def write(self, offset: int, value: int, now: int) -> None:
         """Store a word with effect from `now + 1`. What the architecture ignores is counted and traced."""
         register = _BY_OFFSET.get(offset)

@@ -51,6 +51,13 @@ class Device(Timed, Protocol):
         """Store the low `size` bytes given in `value`; None means done."""
 
 
+class Peekable(Protocol):
+    """Optional for a device: what a debugger sees when it reads the device's address space."""
+
+    def peek(self, offset: int, size: int, now: int) -> int | None:
+        """What is there in cycle `now`, without any effect; None where nothing can be shown. `size` is 4."""
+
+
 class Stateful(Protocol):
     """Optional for a device: what of it goes into snapshots, instead of its attributes.
 

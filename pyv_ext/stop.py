@@ -1,4 +1,4 @@
-"""Why a run ended."""
+"""Why a run ended, and how an access is held back."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +12,14 @@ class StopReason(StrEnum):
     TRAP_LOOP = "trap_loop"
     INTERRUPTED = "interrupted"
     BREAKPOINT = "breakpoint"
+
+
+class Held(Exception):  # noqa: N818 - nothing is wrong: a debugger wants to look
+    """Raised by a guard of the bus: the run stops before the instruction that would make the access."""
+
+    def __init__(self, stop: "Stop") -> None:
+        super().__init__(stop)
+        self.stop = stop
 
 
 @dataclass(frozen=True)

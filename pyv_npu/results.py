@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from npu_device.events import EventStream
 from pyv_ext import elf
@@ -13,13 +12,11 @@ from pyv_ext.elf import Program
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu import boot
 from pyv_npu.config import Config, with_values
-from pyv_npu.errors import UsageError
 from pyv_npu.latency.table import Latency
 from pyv_npu.platform import Platform, sized_for
 from pyv_npu.programs import find_program
 from pyv_npu.report.latency_csv import write_latency_csv
 from pyv_npu.report.timeline import Timeline
-from pyv_npu.snapshot import Snapshot
 
 SCHEMA = 1
 Console = Callable[[bytes], None]
@@ -52,13 +49,6 @@ class CompareResult:
     json: dict[str, Any]
 
 
-class SavePoint(NamedTuple):
-    """A snapshot that a run writes on its way: `file`, once the hart has reached `cycle`."""
-
-    file: Path
-    cycle: int
-
-
 def run_program(
     config: Config,
     program: str | Path | Program,
@@ -66,44 +56,29 @@ def run_program(
     console: Console | None = None,
     report: Path | None = None,
     *,
-    restore: Path | None = None,
-    save: SavePoint | None = None,
+    run: Callable[[Platform], Stop] = Platform.run,
 ) -> RunResult:
     """Run firmware (a name that ships with the package, a path, or a loaded Program) to its end or limit.
 
-    `console` gets the UART's bytes as they come; `report` is a folder that gets timeline.csv and latency.csv. With
-    `restore` the run goes on from a snapshot, and its results are those of the whole run.
-    Raises the errors of `Platform.load` and `Platform.restore`, UsageError when the run ends before `save`.
+    `console` gets the UART's bytes as they come; `report` is a folder that gets timeline.csv and latency.csv. `run`
+    takes the loaded platform to the end: by itself, from a snapshot, or under a debugger.
+    Raises the errors of `Platform.load`.
     """
     loaded = _loaded(program)
     config = replace(config, npu=sized_for(config.npu, boot.requirements(loaded).dram_bytes))
     wall, cpu = time.perf_counter(), time.process_time()
     platform = Platform(config, console=console)
     platform.load(loaded, args)
-    if restore is not None:
-        platform.restore(Snapshot.from_bytes(restore.read_bytes()))
-    with ExitStack() as files:
-        if report is not None:
-            report.mkdir(parents=True, exist_ok=True)
-            timeline = files.enter_context(Timeline(report / "timeline.csv"))
-            for batch in platform.events.kept():
-                timeline.events(batch)
-            platform.events.subscribe(timeline.events)
-        if save is not None:
-            _run_to(platform, save)
-        stop = platform.run()
+    stop = run(platform)
     latency = platform.result()
     if report is not None:
+        report.mkdir(parents=True, exist_ok=True)
+        with Timeline(report / "timeline.csv") as timeline:
+            for batch in platform.events.kept():
+                timeline.events(batch)
         write_latency_csv(report / "latency.csv", latency.submissions)
     host = {"wall_s": round(time.perf_counter() - wall, 3), "cpu_s": round(time.process_time() - cpu, 3)}
     return _result(config, loaded, platform, stop, latency, host)
-
-
-def _run_to(platform: Platform, save: SavePoint) -> None:
-    stop = platform.run(until=save.cycle)
-    if stop.reason is not StopReason.LIMIT or platform.cycle < save.cycle:
-        raise UsageError(f"no snapshot of cycle {save.cycle}: the run ended at {platform.cycle}; choose an earlier one")
-    save.file.write_bytes(platform.save().to_bytes())
 
 
 def _loaded(program: str | Path | Program) -> Program:

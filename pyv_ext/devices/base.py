@@ -80,6 +80,12 @@ class RegisterDevice(DeviceBase):
         self._content[name] = value
         return None
 
+    def peek(self, offset: int, size: int, now: int) -> int | None:
+        """What a debugger sees: the content, unless `on_read` is the subclass's own, which may do something."""
+        register = self._at.get(offset)
+        plain = type(self).on_read is RegisterDevice.on_read
+        return self._content[register.name] if plain and register is not None and size == 4 else None
+
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         register = self._at.get(offset)
         return register is not None and size == 4 and register.access != ("ro" if write else "wo")

@@ -59,6 +59,13 @@ class Plic(RegisterDevice):
     def on_read(self, name: str, now: int) -> int:
         return self._claim() if name == "CLAIM" else self[name]
 
+    def peek(self, offset: int, size: int, now: int) -> int | None:
+        """CLAIM shows the source that a claim would take."""
+        if not self.accepts(offset, size, False):
+            return None
+        name = self._at[offset].name
+        return self._best() if name == "CLAIM" else self[name]
+
     def on_write(self, name: str, value: int, now: int) -> None:
         if name == "CLAIM":
             self._complete(value)

@@ -15,7 +15,7 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import Hart, Wait
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator
-from pyv_ext.stop import Stop, StopReason
+from pyv_ext.stop import Held, Stop, StopReason
 from pyv_ext.timing import CoreTiming
 from pyv_ext.traps import cause_name
 
@@ -148,10 +148,15 @@ class Engine:
                 held = hook(hart)
                 if held is not None:
                     return self.stop(held)
-        ahead = self._ahead = None
+        fetched, self._ahead = self._ahead, None
+        ahead = None
         if self._fetches_ahead and decoded.instruction is not None:
             ahead = self._fetched_before(decoded.instruction)
-        after = decoded.step() or decoded.slow()
+        try:
+            after = decoded.step() or decoded.slow()
+        except Held as held:
+            self._ahead = fetched
+            return self.stop(held.stop)
         if after is None:
             return
         hart.pc, cycles = after

@@ -1,25 +1,21 @@
 """`pyv-npu run`: one firmware, one mode."""
 
 import argparse
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pyv_npu.cli import console, exit_codes, options, output
-from pyv_npu.errors import UsageError
-
-if TYPE_CHECKING:
-    from pyv_npu.results import SavePoint
+from pyv_npu.cli import command_list, console, control, exit_codes, instruments, model, options, output
 
 NAME = "run"
 HELP = "run firmware on the core with the NPU beside it"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("program", nargs="?", metavar="FIRMWARE", help="an ELF, or a name that `pyv-npu info` lists")
+    what = "an ELF, a name that `pyv-npu info` lists, an ONNX model, or a command list (.json)"
+    parser.add_argument("program", nargs="?", metavar="PROGRAM", help=what)
     options.arguments(parser, with_mode=True)
     output.arguments(parser)
-    parser.add_argument("--save", type=_save_point, metavar="FILE@CYCLE", help="write a snapshot of the machine")
-    parser.add_argument("--restore", type=Path, metavar="FILE", help="go on from a snapshot of the same machine")
+    control.arguments(parser)
+    instruments.arguments(parser)
+    model.arguments(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -27,6 +23,10 @@ def execute(args: argparse.Namespace) -> int:
     if args.print_config:
         return output.print_config(effective)
     config = effective.config
+    if config.run.program.endswith(model.SUFFIX):
+        return model.run(args, effective)
+    if config.run.program.endswith(command_list.SUFFIX):
+        return command_list.run(args, effective)
     program = options.firmware_of(config)
 
     from pyv_npu.results import run_program
@@ -35,10 +35,13 @@ def execute(args: argparse.Namespace) -> int:
     report = output.open_report(args, effective, NAME)
     uart = None if args.json else console.Uart()
     folder = None if report is None else report.folder
-    outcome = run_program(config, program, config.run.args, uart, folder, restore=args.restore, save=args.save)
+    watch = instruments.of(args, report)
+    outcome = run_program(config, program, config.run.args, uart, folder, run=control.of(args, watch))
     if uart is not None:
         uart.finish()
     text = render_run(outcome.json, outcome.config)
+    if watch.table:
+        text += f"\n{watch.table}"
     if report is not None:
         from pyv_npu.report.report import write_report
 
@@ -50,12 +53,3 @@ def execute(args: argparse.Namespace) -> int:
     if code > exit_codes.GUEST_MAX:
         console.talk(outcome.stop.text or outcome.stop.reason)
     return code
-
-
-def _save_point(text: str) -> "SavePoint":
-    from pyv_npu.results import SavePoint
-
-    file, _, cycle = text.rpartition("@")
-    if not (file and cycle.isdecimal()):
-        raise UsageError(f"--save {text}: must have the form FILE@CYCLE, for example boot.snapshot@100000")
-    return SavePoint(Path(file), int(cycle))

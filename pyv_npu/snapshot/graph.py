@@ -82,9 +82,10 @@ class _Writer:
             node[1:4] = KEPT, None, self._value(state, f"{where}.state()")
         elif self._parts.is_open(value):
             content = attributes(value)
-            if is_part:
-                content = {name: item for name, item in content.items() if not is_wiring(item)}
-            node[2] = [_class_name(type(value)), *content]
+            wiring = [name for name, item in content.items() if is_part and is_wiring(item)]
+            for name in wiring:
+                del content[name]
+            node[2] = [_class_name(type(value)), wiring, *content]
             node[3] = [self._value(item, f"{where}.{name}") for name, item in content.items()]
         else:
             raise _cannot(where, value)
@@ -112,7 +113,7 @@ class _Writer:
             return ["scalar", value.dtype.name, value.tobytes()]
         if is_frozen(value):
             return ["frozen", _class_name(kind), *(self._value(getattr(value, f.name), where) for f in fields(value))]
-        if isinstance(value, FunctionType):
+        if callable(value):
             raise _cannot(where, value)
         return ["node", self._node(value, where)]
 
@@ -142,14 +143,16 @@ class _Reader:
     def _fill(self, value: Any, kind: str, header: Any, content: Any) -> None:
         items = [self._value(item) for item in content]
         if kind == INSTANCE:
-            names = header[1:]
+            _, wiring, *names = header
             if not all(name.isidentifier() and not name.startswith("__") for name in names):
                 raise ValueError(f"{names} are not attributes")
-            for name, item in attributes(value).items():
-                if name not in names and not is_wiring(item):
+            ours = attributes(value)
+            for name, item in ours.items():
+                if name not in names and name not in wiring and not is_wiring(item):
                     delattr(value, name)
             for name, item in zip(names, items, strict=True):
-                object.__setattr__(value, name, item)
+                if not is_wiring(ours.get(name)):
+                    object.__setattr__(value, name, item)
         elif not is_wiring(value):
             FORMS[type(value)].put(value, items)
 

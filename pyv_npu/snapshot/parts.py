@@ -1,6 +1,5 @@
 """The parts of a machine: every object that its constructors made, under a name that other such machines have too."""
 
-import functools
 import re
 import struct
 from collections import deque
@@ -8,14 +7,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from fractions import Fraction
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pyv_npu.snapshot.forms import attributes
 
-CODE = (FunctionType, BuiltinFunctionType, MethodType, functools.partial, type, ModuleType)
 CONSTANTS = (Fraction, range, re.Pattern, struct.Struct, np.dtype)
 """Immutable objects that are not worth taking apart: they are named where the constructors made them."""
 PLAIN = (int, float, str, bytes, type(None), Enum, np.generic)
@@ -40,8 +38,8 @@ def is_frozen(value: object) -> bool:
 
 
 def is_wiring(value: object) -> bool:
-    """Code, or a container of nothing but code: how parts are connected, which is not a state."""
-    if isinstance(value, CODE):
+    """Something to be called, or a container of nothing else: how parts are connected, which is not a state."""
+    if callable(value) or isinstance(value, ModuleType):
         return True
     if isinstance(value, dict):
         return bool(value) and all(map(is_wiring, value.values()))
@@ -73,12 +71,12 @@ class Parts:
         return name if name is not None and self.objects[name] is value else None
 
     def shape(self) -> list[tuple[str, str]]:
-        """(name, class) of every part: equal in machines that a snapshot fits."""
-        return [(name, type(value).__qualname__) for name, value in self.objects.items()]
+        """(name, class) of every part that is no code: equal in machines that a snapshot fits."""
+        return [(name, type(value).__qualname__) for name, value in self.objects.items() if not callable(value)]
 
     def is_opaque(self, value: object) -> bool:
         """Whether a part is referred to and never looked into."""
-        return id(value) in self._without or isinstance(value, CODE + CONSTANTS) or is_frozen(value)
+        return id(value) in self._without or callable(value) or isinstance(value, CONSTANTS) or is_frozen(value)
 
     def is_open(self, value: object) -> bool:
         """Whether the attributes of an instance are its state."""

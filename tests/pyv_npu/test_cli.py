@@ -60,7 +60,7 @@ class Runner:
         args: dict[str, int],
         console: Callable[[bytes], None] | None,
         report: Path | None,
-        **snapshots: None,
+        **control: Callable[[Any], Stop],
     ) -> Outcome:
         if self.error is not None:
             raise self.error
@@ -159,7 +159,7 @@ def test_an_option_is_another_name_for_a_key(runner: Runner, options: list[str],
         ),
         (["run", "hello", "--sim_level", "L3"], 64, "--sim-level CA_FULL: needs a compute engine simulated by another"),
         (["run", "hello", "--sim_level", "L4"], 64, "command line: run.sim_level = L4: must be one of IA, IA_TIMING, "),
-        (["run", "m.onnx"], 65, "m.onnx: this version runs RISC-V ELF files; give one or a name"),
+        (["run", "m.onnx"], 65, "m.onnx: No such file or directory: give the path of an ONNX model"),
         (["compare", "m.mlir"], 65, "m.mlir: this version runs RISC-V ELF files; give one or a name"),
         (["compare", "hello", "--mode", "tight"], 64, "unrecognized arguments: --mode tight; see"),
         (["disasm", "zz"], 64, "zz: neither an ELF nor a 32-bit word; give a file, a shipped firmware or 0x00000013"),

@@ -35,9 +35,13 @@ PROGRAMS: dict[str, dict[str, int]] = {
 }
 
 
-def machine(name: str, mode: str = "tight", **settings: Any) -> Platform:
-    platform = Platform(load(overrides={"npu.mode": mode, **settings}).config)
-    platform.load(find_program(name), PROGRAMS[name])
+SMALL = {"npu.dram.size": 16 << 20}
+
+
+def machine(name: str, mode: str = "tight", args: dict[str, int] | None = None, **parts: Any) -> Platform:
+    config = load(overrides={**SMALL, "npu.mode": mode, **parts.pop("settings", {})}).config
+    platform = Platform(config, **parts)
+    platform.load(find_program(name), PROGRAMS[name] if args is None else args)
     return platform
 
 
@@ -135,7 +139,7 @@ def test_the_present_is_not_the_past() -> None:
 def test_another_engine_can_go_on(engine: str) -> None:
     whole = expected("submit_latency", "tight")
     try:
-        platform = machine("submit_latency", **{"core.engine": engine})
+        platform = machine("submit_latency", settings={"core.engine": engine})
     except UsageError as error:
         pytest.skip(str(error))
     platform.run(until=whole["hart"][1] // 2)
@@ -158,6 +162,22 @@ def test_listeners_hear_what_comes_and_the_kept_events_are_complete() -> None:
     assert [batch.tobytes() for batch in [np.concatenate([*other.events.kept()])]] == [
         np.concatenate([*whole.events.kept()]).tobytes()
     ]
+
+
+def test_listeners_of_this_process_stay_and_those_of_the_other_do_not_come() -> None:
+    quiet, heard = machine("hello"), []
+    loud = machine("hello", console=heard.append)
+    for source, target in ((quiet, loud), (loud, quiet)):
+        source.run(until=source.cycle + 500)
+        sink = target.console.sink
+        target.restore(source.save())
+        assert target.console.sink is sink
+    heard.clear()
+    loud.console.sink, sink = None, loud.console.sink
+    loud.restore(quiet.save())
+    loud.console.sink = sink
+    loud.run()
+    assert b"".join(heard).decode().endswith(loud.console.text[-40:])
 
 
 # -- the file --------------------------------------------------------------------------------------------------
@@ -256,9 +276,9 @@ def machine_to_spoil() -> Platform:
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        ([None, "instance", ["subprocess:Popen"], []], "subprocess"),
-        ([None, "instance", ["pyv_npu.platform:time.struct_time"], []], "no class of ours"),
-        (["console", "instance", ["pyv_ext.devices.console:Console", "__class__"], [1]], "are not attributes"),
+        ([None, "instance", ["subprocess:Popen", []], []], "subprocess"),
+        ([None, "instance", ["pyv_npu.platform:time.struct_time", []], []], "no class of ours"),
+        (["console", "instance", ["pyv_ext.devices.console:Console", [], "__class__"], [1]], "are not attributes"),
         (["console", "list", None, [["method", ["part", "console"], "data"]]], ""),
         (["console", "list", None, [["method", ["bytes", {"base64": ""}], "hex"]]], "is no method"),
         (["console", "list", None, [["enum", "pyv_npu.platform:Platform", 1]]], "no value of kind"),
@@ -288,16 +308,14 @@ def test_a_snapshot_of_another_machine_is_refused() -> None:
     assert refusal(machine("submit_latency", "loose")) == (
         "snapshot: taken with npu.mode=tight, here it is loose; --set npu.mode=tight"
     )
-    other = Platform(load().config)
-    other.load(find_program("submit_latency"), {"n": 5, "tile": 16})
+    other = machine("submit_latency", args={"n": 5, "tile": 16})
     assert refusal(other) == "snapshot: taken with other arguments of the program; give the same --arg options"
-    device = Platform(load().config, devices=[Placed(guest.DEVICE, Plain())])
-    device.load(find_program("submit_latency"), PROGRAMS["submit_latency"])
+    device = machine("submit_latency", devices=[Placed(guest.DEVICE, Plain())])
     assert refusal(device) == ("snapshot: taken from a machine with other devices or instructions; add the same ones")
 
 
 def test_limits_and_labels_may_differ() -> None:
-    platform = machine("submit_latency", **{"run.max_cycles": 40_000})
+    platform = machine("submit_latency", settings={"run.max_cycles": 40_000})
     platform.restore(Snapshot.from_bytes(some_file()))
     assert platform.run().reason is StopReason.LIMIT
     assert platform.cycle >= 40_000
@@ -383,7 +401,7 @@ class WithSecret(WithProtocol):
 
 
 def with_device(device: Device) -> Platform:
-    platform = Platform(load().config, devices=[Placed(guest.DEVICE, device)])
+    platform = Platform(load(overrides=SMALL).config, devices=[Placed(guest.DEVICE, device)])
     platform.load(guest.polling(20))
     return platform
 
@@ -419,7 +437,7 @@ def test_a_device_that_cannot_be_stored_is_named() -> None:
 def test_a_function_among_data_is_named() -> None:
     device = Plain()
     platform = with_device(device)
-    device.queue.append((3, len))  # type: ignore[arg-type]
+    device.queue.append((3, b"x"))
     device.queue.append((3, lambda: 3))  # type: ignore[arg-type, return-value]
     with pytest.raises(UsageError, match=r"device plain\.queue\[1\] is a function, which no snapshot can hold"):
         platform.save()
@@ -440,7 +458,7 @@ class Accumulator:
 
 def with_instruction() -> Platform:
     row = CustomInstruction("acc", 0x0000_102B, 0xFE00_707F, "rd, rs1", Accumulator().execute)
-    platform = Platform(load().config, instructions=[row])
+    platform = Platform(load(overrides=SMALL).config, instructions=[row])
     word = 0x0000_102B | 5 << 7 | 2 << 15
     loop = [word, guest.ENCODE("addi", rd=2, rs1=2, imm=-1), guest.ENCODE("bne", rs1=2, rs2=0, imm=-8)]
     platform.load(guest.program(*guest.li(2, 50), *loop, *guest.exit_code(5)))

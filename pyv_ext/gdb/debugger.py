@@ -1,0 +1,259 @@
+"""Run control: registers, memory, points, going forward and back. What a debugger does, without its protocol."""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from pyv_ext.bus import Bus
+from pyv_ext.clock import NEVER
+from pyv_ext.engines.engine import Engine
+from pyv_ext.errors import PyvExtError
+from pyv_ext.gdb.history import History, TimeMachine
+from pyv_ext.gdb.points import BREAKPOINTS, Hit, Points
+from pyv_ext.gdb.registers import Feature, Register, hart_features
+from pyv_ext.memory import PAGE
+from pyv_ext.stop import Stop, StopReason
+
+SLICE = 1 << 16
+"""Cycles between two looks at the client."""
+
+Poll = Callable[[], bool]
+"""Whether the client wants the hart to stop."""
+
+
+class Signal(IntEnum):
+    """GDB's numbers of signals (include/gdb/signals.def)."""
+
+    NONE = 0
+    INT = 2
+    TRAP = 5
+    ABRT = 6
+    SEGV = 11
+    XCPU = 24
+
+
+_SIGNAL_OF = {
+    StopReason.DEADLOCK: Signal.ABRT,
+    StopReason.TRAP_LOOP: Signal.SEGV,
+    StopReason.LIMIT: Signal.XCPU,
+    StopReason.TIMEOUT: Signal.XCPU,
+}
+"""Ends of a run that a debugger may look into; the program cannot go on from them."""
+
+
+class Halt(NamedTuple):
+    """Why the hart stands still."""
+
+    signal: Signal = Signal.TRAP
+    hit: Hit | None = None
+    text: str = ""
+    """One line for people."""
+    begin: bool = False
+    """Going back has reached the begin of what is known."""
+    end: Stop | None = None
+    """The run is over: the program has ended, or the simulator was interrupted."""
+
+
+class Debugger:
+    """Controls one engine. `features` are registers beyond those of the hart; `limit` ends the run at a cycle.
+
+    With a `time_machine` it goes back; without one, or where it cannot save, only forward.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        features: Sequence[Feature] = (),
+        time_machine: TimeMachine | None = None,
+        limit: int = NEVER,
+    ) -> None:
+        self.features = [*hart_features(engine.hart), *features]
+        self.registers: list[Register] = [register for feature in self.features for register in feature.registers]
+        self.points = Points(engine)
+        self.running = False
+        self._engine = engine
+        self._hart = engine.hart
+        self._bus: Bus = engine.bus
+        self._limit = limit
+        self._history: History | None = None
+        self.no_history = "" if time_machine is not None else "this machine keeps no past"
+        """Why it cannot go back; empty when it can."""
+        if time_machine is not None:
+            try:
+                self._history = History(engine, time_machine)
+                self._history.remember()
+            except PyvExtError as error:
+                self._history, self.no_history = None, str(error)
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    def read(self, address: int, size: int) -> bytes:
+        """Memory and registers of devices without side effects, as far as there are any: maybe fewer bytes."""
+        data = b""
+        while len(data) < size:
+            here = address + len(data)
+            length = min(size - len(data), PAGE - here % PAGE)
+            part = self._bus.peek(here, length) or self._peek_device(here, length)
+            if part is None:
+                break
+            data += part
+        return data
+
+    def _peek_device(self, address: int, size: int) -> bytes | None:
+        """The rest of the word at `address`, at most `size` bytes."""
+        found = self._bus.device_at(address & -4, 4)
+        peek = getattr(found[0], "peek", None) if found is not None else None
+        if found is None or peek is None:
+            return None
+        value: int | None = peek(found[1], 4, self._hart.cycle)
+        return None if value is None else value.to_bytes(4, "little")[address & 3 :][:size]
+
+    # -- changing ----------------------------------------------------------------------------------------------
+
+    def write(self, address: int, data: bytes) -> None:
+        """Change memory; PyvExtError outside of RAM. Devices are the program's to write."""
+        self._bus.poke(address, data)
+        self._rewritten()
+
+    def write_register(self, register: Register, value: int) -> None:
+        """PyvExtError for a register that the debugger cannot write."""
+        if register.write is None:
+            raise PyvExtError(f"{register.name} cannot be written by the debugger: let the program do it")
+        register.write(value & (1 << register.bits) - 1)
+        self._rewritten()
+
+    def _rewritten(self) -> None:
+        if self._history is not None:
+            self._history.forget()
+
+    # -- going on ----------------------------------------------------------------------------------------------
+
+    def resume(self, poll: Poll) -> Halt:
+        """Run until something stops the hart."""
+        return self._forward(poll, lambda: self._engine.run(self._next_look()), lambda: False)
+
+    def step(self, poll: Poll) -> Halt:
+        """One instruction, trap or interrupt, however long it waits."""
+        return self.step_range(poll, 0, 0)
+
+    def step_range(self, poll: Poll, start: int, end: int) -> Halt:
+        """Step at least once, and on while pc is in [start, end)."""
+        done = self.position
+
+        def stepped() -> bool:
+            nonlocal done
+            moved, done = self.position != done, self.position
+            return moved and not start <= self._hart.pc < end
+
+        return self._forward(poll, lambda: self._engine.step(self._next_look()), stepped)
+
+    @property
+    def position(self) -> int:
+        """Instructions and traps so far."""
+        return self._hart.instret + self._hart.traps
+
+    def _next_look(self) -> int:
+        return min(self._limit, self._hart.cycle + SLICE)
+
+    def _forward(self, poll: Poll, go: Callable[[], Stop | None], arrived: Callable[[], bool]) -> Halt:
+        points, history = self.points, self._history
+        if history is not None:
+            history.remember()
+        points.taken()
+        points.passing = self.position
+        self.running = True
+        points.plant()
+        look = self._hart.cycle + SLICE
+        try:
+            while True:
+                if self._hart.cycle >= self._limit:
+                    text = f"cycle limit {self._limit} reached at pc {self._hart.pc:#010x}"
+                    return Halt(Signal.XCPU, text=text)
+                stop = go()
+                if stop is not None:
+                    return self._halt(stop)
+                if arrived():
+                    return Halt()
+                if self._hart.cycle >= look:
+                    look = self._hart.cycle + SLICE
+                    if poll():
+                        return Halt(Signal.INT)
+                    if history is not None and history.due:
+                        points.unplant()
+                        history.remember()
+                        points.plant()
+        finally:
+            points.unplant()
+            self.running = False
+            self._settle()
+
+    def _settle(self) -> None:
+        """Let devices do what is due now, as the next instruction would: so they show the present."""
+        self._bus.clock.advance(self._hart.cycle)
+
+    def _halt(self, stop: Stop) -> Halt:
+        if stop.reason is StopReason.BREAKPOINT:
+            return Halt(hit=self.points.taken())
+        if stop.reason in _SIGNAL_OF:
+            return Halt(_SIGNAL_OF[stop.reason], text=stop.text)
+        return Halt(end=stop)
+
+    # -- going back --------------------------------------------------------------------------------------------
+
+    def step_back(self) -> Halt:
+        """Undo one instruction, trap or interrupt."""
+        history = self._past()
+        here = self.position
+        if here <= history.begin:
+            return Halt(Signal.NONE, begin=True)
+        history.go_to(here - 1)
+        self._settle()
+        return Halt()
+
+    def resume_back(self, poll: Poll) -> Halt:
+        """Go back to the latest moment at which a point would have stopped the hart, or to the begin."""
+        history = self._past()
+        end = here = self.position
+        try:
+            while end > history.begin:
+                with history.replaying():
+                    start = history.rewind(end - 1)
+                    found = self._last_hit(history, end, poll)
+                if found is not None:
+                    history.go_to(found[0])
+                    return Halt(hit=found[1])
+                end = start
+            history.go_to(history.begin)
+            return Halt(Signal.NONE, begin=True)
+        except InterruptedError:
+            history.go_to(here)
+            return Halt(Signal.INT)
+        finally:
+            self._settle()
+
+    def _last_hit(self, history: History, end: int, poll: Poll) -> tuple[int, Hit] | None:
+        """Replay to position `end`: where the last point before it was, and which. Called with InterruptedError."""
+        points, found = self.points, None
+        points.taken()
+        points.passing = None
+        points.plant()
+        try:
+            while self.position < end:
+                history.approach(end)
+                hit = points.taken()
+                if hit is not None:
+                    points.passing = self.position
+                    after = hit.kind not in BREAKPOINTS  # backwards, an access lies ahead of the place behind it
+                    found = self.position + after, hit
+                if poll():
+                    raise InterruptedError
+        finally:
+            points.unplant()
+        return found
+
+    def _past(self) -> History:
+        if self._history is None:
+            raise PyvExtError(f"no way back: {self.no_history}")
+        self._history.remember()
+        return self._history

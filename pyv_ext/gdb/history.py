@@ -1,0 +1,98 @@
+"""Going back in time: the nearest earlier snapshot, and forward from there.
+
+A position counts what the hart has done: instructions retired and traps taken. It never falls while the machine runs,
+each takes at least a cycle, and the same position is always the same state, so it names a moment exactly.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from pyv_ext.engines.engine import Engine
+
+MARKS = 32
+"""Snapshots kept; beyond that every second one goes, and the distance doubles."""
+DISTANCE = 1 << 18
+"""Positions between two snapshots at first."""
+NEAR = 16
+"""From here on to the aim, step by step."""
+
+
+class TimeMachine(NamedTuple):
+    """What the owner of the machine offers. Snapshots are its own; here they are only kept."""
+
+    save: Callable[[Any], Any]
+    """`save(before)`: a snapshot of now, which may share memory with `before`, an earlier one or None.
+
+    PyvExtError when the machine cannot be saved."""
+    restore: Callable[[Any], None]
+    replaying: Callable[[], AbstractContextManager[None]]
+    """While what has happened already happens again: output that was shown is not shown twice."""
+
+
+class _Mark(NamedTuple):
+    position: int
+    snapshot: Any
+
+
+class History:
+    """The past of one run, from the first `remember` on."""
+
+    def __init__(self, engine: Engine, machine: TimeMachine) -> None:
+        self._engine = engine
+        self._machine = machine
+        self._marks: list[_Mark] = []
+        self._distance = DISTANCE
+
+    @property
+    def begin(self) -> int:
+        """The earliest position that can be gone back to."""
+        return self._marks[0].position
+
+    @property
+    def position(self) -> int:
+        hart = self._engine.hart
+        return hart.instret + hart.traps
+
+    def remember(self) -> None:
+        """Take a snapshot if there is none of about now. No point may be planted."""
+        here, last = self.position, self._marks[-1] if self._marks else None
+        if last is not None and here < last.position + self._distance:
+            return
+        self._marks.append(_Mark(here, self._machine.save(None if last is None else last.snapshot)))
+        if len(self._marks) > MARKS:
+            del self._marks[1::2]
+            self._distance *= 2
+
+    @property
+    def due(self) -> bool:
+        """Whether `remember` would take a snapshot."""
+        return not self._marks or self.position >= self._marks[-1].position + self._distance
+
+    def forget(self) -> None:
+        """The debugger has changed something: what comes next does not follow from the past."""
+        self._marks.clear()
+
+    def rewind(self, position: int) -> int:
+        """Restore the latest snapshot at or before `position`: where that is."""
+        mark = next(mark for mark in reversed(self._marks) if mark.position <= position)
+        self._machine.restore(mark.snapshot)
+        return mark.position
+
+    def go_to(self, position: int) -> None:
+        """Be at `position`, not before `begin`."""
+        with self._machine.replaying():
+            self.rewind(position)
+            while self.position < position:
+                self.approach(position)
+
+    def replaying(self) -> AbstractContextManager[None]:
+        """For a caller who replays by `rewind` and `approach`."""
+        return self._machine.replaying()
+
+    def approach(self, position: int) -> bool:
+        """Run towards a later position without passing it; whether something has stopped the run on the way."""
+        engine, left = self._engine, position - self.position
+        if left < NEAR or engine.hart.waiting is not None:
+            return engine.step() is not None
+        return engine.run(engine.hart.cycle + left) is not None

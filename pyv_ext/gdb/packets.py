@@ -1,0 +1,83 @@
+"""Framing of the remote serial protocol: `$data#checksum`, acknowledgements, and the lone byte of Ctrl-C."""
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+ESCAPE, ESCAPE_XOR = 0x7D, 0x20
+_ESCAPED = frozenset(b"#$}*")
+INTERRUPT = 0x03
+LIMIT = 1 << 16
+"""Longest packet taken, in bytes between `$` and `#`; a longer one is dropped like one with a wrong checksum."""
+
+
+class Kind(Enum):
+    PACKET = auto()
+    BAD = auto()
+    """A packet whose checksum is wrong, or that is too long."""
+    ACK = auto()
+    NAK = auto()
+    INTERRUPT = auto()
+
+
+class Received(NamedTuple):
+    kind: Kind
+    data: bytes = b""
+
+
+def frame(data: bytes) -> bytes:
+    """A packet, ready to send."""
+    escaped = bytearray()
+    for byte in data:
+        escaped += bytes((ESCAPE, byte ^ ESCAPE_XOR)) if byte in _ESCAPED else bytes((byte,))
+    return b"$%b#%02x" % (bytes(escaped), sum(escaped) & 0xFF)
+
+
+def unescape(data: bytes) -> bytes:
+    """The inverse of escaping. Run-length encoding is for replies only: a client never sends it."""
+    first, *rest = data.split(bytes((ESCAPE,)))
+    return first + b"".join(bytes((part[0] ^ ESCAPE_XOR,)) + part[1:] for part in rest if part)
+
+
+class Decoder:
+    """Takes bytes as they come and gives what they mean. Whatever is no part of a packet is skipped."""
+
+    def __init__(self) -> None:
+        self._body: bytearray | None = None
+        self._checksum = ""
+        self._in_checksum = False
+
+    def feed(self, data: bytes) -> list[Received]:
+        """What `data` completes, in order."""
+        received = []
+        for byte in data:
+            one = self._checksum_digit(byte) if self._in_checksum else self._byte(byte)
+            if one is not None:
+                received.append(one)
+        return received
+
+    def _byte(self, byte: int) -> Received | None:
+        if byte == ord("$"):
+            self._body = bytearray()
+        elif self._body is None:
+            return _LONE.get(byte)
+        elif byte == ord("#"):
+            self._in_checksum, self._checksum = True, ""
+        elif len(self._body) <= LIMIT:
+            self._body.append(byte)
+        return None
+
+    def _checksum_digit(self, byte: int) -> Received | None:
+        self._checksum += chr(byte)
+        if len(self._checksum) < 2:
+            return None
+        body, self._body, self._in_checksum = bytes(self._body or b""), None, False
+        if self._checksum.lower() == f"{sum(body) & 0xFF:02x}" and len(body) <= LIMIT:
+            return Received(Kind.PACKET, unescape(body))
+        return Received(Kind.BAD)
+
+
+_LONE = {
+    ord("+"): Received(Kind.ACK),
+    ord("-"): Received(Kind.NAK),
+    INTERRUPT: Received(Kind.INTERRUPT),
+}

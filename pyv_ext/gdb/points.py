@@ -1,0 +1,137 @@
+"""Breakpoints and watchpoints: hooks in the engine and watches on the bus. Guest memory and time stay as they are."""
+
+from enum import Enum
+from typing import NamedTuple
+
+from pyv_ext.engines.engine import Engine
+from pyv_ext.hart import Hart
+from pyv_ext.memory import PAGE
+from pyv_ext.stop import Held, Stop, StopReason
+
+HELD = Stop(StopReason.BREAKPOINT)
+
+
+class Kind(Enum):
+    """The values are the names in stop replies."""
+
+    SOFTWARE = "swbreak"
+    HARDWARE = "hwbreak"
+    WRITE = "watch"
+    READ = "rwatch"
+    ACCESS = "awatch"
+
+
+BREAKPOINTS = frozenset((Kind.SOFTWARE, Kind.HARDWARE))
+
+
+class Point(NamedTuple):
+    """A breakpoint at `address`, or a watchpoint on `size` bytes from there."""
+
+    kind: Kind
+    address: int
+    size: int
+
+
+class Hit(NamedTuple):
+    """What stopped the hart."""
+
+    kind: Kind
+    address: int
+    """Of the breakpoint, or of the first watched byte that was accessed."""
+
+
+class Points:
+    """Those of one engine. All stop before the instruction; of RISC-V, GDB expects that from watchpoints too."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._hit: Hit | None = None
+        self.passing: int | None = None
+        """Position (instructions and traps so far) at which nothing stops: the hart stands there already."""
+        self._engine = engine
+        self._bus = engine.bus
+        self._points: dict[Point, None] = {}
+        self._planted = False
+
+    def taken(self) -> Hit | None:
+        """What has held the run since the last call."""
+        hit, self._hit = self._hit, None
+        return hit
+
+    def insert(self, point: Point) -> None:
+        """Set a point; twice is once."""
+        if point not in self._points:
+            self._points[point] = None
+            if self._planted:
+                self._plant(point)
+
+    def remove(self, point: Point) -> None:
+        """Remove a point; nothing happens when it is not set."""
+        if point in self._points:
+            if self._planted:
+                self._unplant(point)
+            del self._points[point]
+
+    def clear(self) -> None:
+        for point in tuple(self._points):
+            self.remove(point)
+
+    def plant(self) -> None:
+        """Have all points work; while they do, no snapshot is taken or restored: watches would be part of it."""
+        self._planted = True
+        self._bus.guards.append(self._accessed)
+        for point in self._points:
+            self._plant(point)
+
+    def unplant(self) -> None:
+        """Undo `plant`."""
+        for point in self._points:
+            self._unplant(point)
+        self._bus.guards.remove(self._accessed)
+        self._planted = False
+
+    # -- planting ----------------------------------------------------------------------------------------------
+
+    def _plant(self, point: Point) -> None:
+        if point.kind in BREAKPOINTS:
+            self._engine.add_hook(point.address, self._reached, first=True)
+        for page in self._pages(point):
+            self._bus.watch(page)
+            self._bus.watch_stores(page, _nothing)
+
+    def _unplant(self, point: Point) -> None:
+        if point.kind in BREAKPOINTS:
+            self._engine.remove_hook(point.address, self._reached)
+        for page in self._pages(point):
+            self._bus.unwatch(page)
+            self._bus.unwatch_stores(page, _nothing)
+
+    def _pages(self, point: Point) -> list[int]:
+        """The pages of memory whose accesses must take the way over the bus; those of devices do."""
+        if point.kind in BREAKPOINTS:
+            return []
+        pages = range(point.address & -PAGE, point.address + point.size, PAGE)
+        return [page for page in pages if self._bus.ram_at(page, 1) is not None]
+
+    # -- what engine and bus report ----------------------------------------------------------------------------
+
+    def _passes(self) -> bool:
+        hart = self._engine.hart
+        return self.passing == hart.instret + hart.traps
+
+    def _reached(self, hart: Hart) -> Stop | None:
+        if self._passes():
+            return None
+        kind = next(point.kind for point in self._points if point.address == hart.pc and point.kind in BREAKPOINTS)
+        self._hit = Hit(kind, hart.pc)
+        return HELD
+
+    def _accessed(self, address: int, size: int, write: bool) -> None:
+        kinds = (Kind.ACCESS, Kind.WRITE if write else Kind.READ)
+        for kind, start, length in self._points:
+            if kind in kinds and start < address + size and address < start + length and not self._passes():
+                self._hit = Hit(kind, max(start, address))
+                raise Held(HELD)
+
+
+def _nothing(address: int, size: int, now: int) -> None:
+    """The guard has seen the store already."""

@@ -1,0 +1,90 @@
+"""Registers as a debugger sees them, and the description of them that it asks for.
+
+Source: GDB manual, "Target Descriptions" and "RISC-V Features".
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+from xml.sax.saxutils import quoteattr
+
+from pyv_ext.csr import REGISTERS
+from pyv_ext.hart import Hart
+from pyv_ext.isa.csr_names import NAMES
+from pyv_ext.isa.text import ABI_NAMES
+
+ARCHITECTURE = "riscv:rv{xlen}"
+_POINTERS = {"sp": "data_ptr", "gp": "data_ptr", "tp": "data_ptr", "s0": "data_ptr", "ra": "code_ptr"}
+
+
+class Register(NamedTuple):
+    """One row of a view. Reading changes nothing; without `write` the debugger cannot write it."""
+
+    name: str
+    read: Callable[[], int]
+    write: Callable[[int], None] | None = None
+    bits: int = 32
+    type: str = "int"
+
+
+class Feature(NamedTuple):
+    """A group of registers with a name of GDB's or of our own."""
+
+    name: str
+    registers: Sequence[Register]
+
+
+def hart_features(hart: Hart) -> list[Feature]:
+    """The registers of a hart: x0..x31 and pc first, then the CSRs that can hold something, then the privilege."""
+    return [
+        Feature("org.gnu.gdb.riscv.cpu", [_integer(hart, n) for n in range(32)] + [_pc(hart)]),
+        Feature("org.gnu.gdb.riscv.csr", [_csr(hart, address) for address in sorted(REGISTERS) if _shown(address)]),
+        Feature("org.gnu.gdb.riscv.virtual", [Register("priv", lambda: hart.priv)]),
+    ]
+
+
+def _integer(hart: Hart, number: int) -> Register:
+    def write(value: int) -> None:
+        if number:
+            hart.x[number] = value & hart.isa.mask
+
+    name = ABI_NAMES[number]
+    return Register(name, lambda: int(hart.x[number]), write, hart.isa.xlen, _POINTERS.get(name, "int"))
+
+
+def _pc(hart: Hart) -> Register:
+    def write(value: int) -> None:
+        """The instruction that waited at the old pc, if any, has never been."""
+        hart.pc = value & hart.isa.mask & -hart.isa.alignment
+        hart.waiting = None
+
+    return Register("pc", lambda: hart.pc, write, hart.isa.xlen, "code_ptr")
+
+
+def _shown(address: int) -> bool:
+    return "hpm" not in NAMES[address]  # event counters that this hart does not have
+
+
+def _csr(hart: Hart, address: int) -> Register:
+    def write(value: int) -> None:
+        hart.csrs.write(address, value & hart.isa.mask)
+
+    writable = REGISTERS[address].write is not None
+    return Register(NAMES[address], lambda: hart.csrs.read(address), write if writable else None, hart.isa.xlen)
+
+
+def target_xml(features: Sequence[Feature], xlen: int) -> bytes:
+    """The target description; registers are numbered from 0 in the order of the features."""
+    lines = ['<?xml version="1.0"?>', '<!DOCTYPE target SYSTEM "gdb-target.dtd">', '<target version="1.0">']
+    lines.append(f"<architecture>{ARCHITECTURE.format(xlen=xlen)}</architecture>")
+    number = 0
+    for feature in features:
+        lines.append(f"<feature name={quoteattr(feature.name)}>")
+        for register in feature.registers:
+            lines.append(
+                f'<reg name={quoteattr(register.name)} bitsize="{register.bits}" type="{register.type}" '
+                f'regnum="{number}"/>'
+            )
+            number += 1
+        lines.append("</feature>")
+    lines.append("</target>")
+    return "\n".join(lines).encode()

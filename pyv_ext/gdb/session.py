@@ -1,0 +1,310 @@
+"""One connection: the commands of the remote serial protocol (GDB manual, appendix "GDB Remote Serial Protocol")."""
+
+import select
+import socket
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from pyv_ext.errors import PyvExtError
+from pyv_ext.gdb.debugger import Debugger, Halt, Signal
+from pyv_ext.gdb.packets import LIMIT, Decoder, Kind, Received, frame
+from pyv_ext.gdb.points import BREAKPOINTS, Point
+from pyv_ext.gdb.points import Kind as PointKind
+from pyv_ext.gdb.registers import Register, target_xml
+from pyv_ext.stop import Stop
+
+OK, NOTHING = b"OK", b""
+PACKET_SIZE = LIMIT // 4
+"""Announced; leaves room for escapes."""
+_SUPPORTED = ("QStartNoAckMode+", "qXfer:features:read+", "vContSupported+", "swbreak+", "hwbreak+")
+_REVERSE = ("ReverseStep+", "ReverseContinue+")
+_POINTS = {
+    "0": PointKind.SOFTWARE,
+    "1": PointKind.HARDWARE,
+    "2": PointKind.WRITE,
+    "3": PointKind.READ,
+    "4": PointKind.ACCESS,
+}
+_EXPEDITED = ("sp", "s0", "pc")
+"""Registers that go with every stop reply: GDB asks for them first."""
+
+
+class Monitor(NamedTuple):
+    """A command of `monitor`. Its answer is shown as it is; errors are PyvExtError."""
+
+    name: str
+    """One word or more."""
+    help: str
+    run: Callable[[], str]
+
+
+class End(Enum):
+    """How a session ended."""
+
+    OVER = auto()
+    """The run is over."""
+    DETACHED = auto()
+    """The program is to run on without a debugger."""
+    KILLED = auto()
+    LOST = auto()
+    """The client is gone without a word: another one may come."""
+
+
+class Session:
+    """Serves one client until it leaves. Whatever it sends, the machine only does what the protocol says."""
+
+    def __init__(self, connection: socket.socket, debugger: Debugger, monitors: Sequence[Monitor]) -> None:
+        self.stop: Stop | None = None
+        """Why the run is over, when it is."""
+        self._connection = connection
+        self._debugger = debugger
+        self._monitors = monitors
+        self._decoder = Decoder()
+        self._received: list[Received] = []
+        self._acknowledge = True
+        self._last = b""
+        self._halt = Halt()
+        self._end: End | None = None
+        self._commands: dict[str, Callable[[str, bytes], bytes | None]] = {
+            "?": lambda text, data: self._stop_reply(self._halt),
+            "b": self._backward,
+            "c": lambda text, data: self._go(self._debugger.resume, text),
+            "C": lambda text, data: self._go(self._debugger.resume, text.partition(";")[2]),
+            "D": lambda text, data: self._leave(End.DETACHED, OK),
+            "g": lambda text, data: b"".join(self._hex(register) for register in self._debugger.registers[:33]),
+            "G": self._write_all,
+            "H": lambda text, data: OK,
+            "k": lambda text, data: self._leave(End.KILLED, None),
+            "m": self._read_memory,
+            "M": self._write_memory,
+            "p": lambda text, data: self._hex(self._register(text)),
+            "P": self._write_one,
+            "q": self._query,
+            "Q": self._set,
+            "s": lambda text, data: self._go(self._debugger.step, text),
+            "S": lambda text, data: self._go(self._debugger.step, text.partition(";")[2]),
+            "T": lambda text, data: OK,
+            "v": self._verbose,
+            "X": self._write_binary,
+            "Z": lambda text, data: self._point(text, self._debugger.points.insert),
+            "z": lambda text, data: self._point(text, self._debugger.points.remove),
+        }
+
+    # -- the connection ----------------------------------------------------------------------------------------
+
+    def run(self) -> End:
+        """Answer until the session ends."""
+        try:
+            while self._end is None:
+                self._receive(wait=True)
+                while self._received and self._end is None:
+                    self._take(self._received.pop(0))
+        except (ConnectionError, TimeoutError):
+            self._end = End.LOST
+        return self._end
+
+    def _receive(self, *, wait: bool) -> None:
+        if not wait and not select.select([self._connection], [], [], 0)[0]:
+            return
+        data = self._connection.recv(1 << 16)
+        if not data:
+            raise ConnectionResetError
+        self._received += self._decoder.feed(data)
+
+    def _interrupted(self) -> bool:
+        """Whether Ctrl-C has come while the hart runs; other packets wait their turn."""
+        self._receive(wait=False)
+        for index, received in enumerate(self._received):
+            if received.kind is Kind.INTERRUPT:
+                del self._received[index]
+                return True
+        return False
+
+    def _take(self, received: Received) -> None:
+        if received.kind is Kind.PACKET:
+            if self._acknowledge:
+                self._connection.sendall(b"+")
+            reply = self._answer(received.data)
+            if reply is not None:
+                self._send(reply)
+        elif received.kind is Kind.BAD and self._acknowledge:
+            self._connection.sendall(b"-")
+        elif received.kind is Kind.NAK and self._acknowledge:
+            self._connection.sendall(self._last)
+
+    def _send(self, data: bytes) -> None:
+        self._last = frame(data)
+        self._connection.sendall(self._last)
+
+    def _say(self, text: str) -> None:
+        """Text for the client's console, while it waits for a reply."""
+        data = text.encode().hex().encode()
+        for at in range(0, len(data), PACKET_SIZE - 2):
+            self._send(b"O" + data[at : at + PACKET_SIZE - 2])
+
+    def _answer(self, packet: bytes) -> bytes | None:
+        """The reply to one packet, None for those that have none; empty for what is not supported."""
+        text = packet.decode("latin-1")
+        command = self._commands.get(text[:1])
+        if command is None:
+            return NOTHING
+        try:
+            return command(text[1:], packet)
+        except PyvExtError as error:
+            return b"E." + str(error).encode()
+        except (ValueError, OverflowError):
+            return b"E01"  # the client's packet makes no sense
+
+    def _leave(self, end: End, reply: bytes | None) -> bytes | None:
+        self._debugger.points.clear()
+        self._end = end
+        return reply
+
+    # -- stop and go -------------------------------------------------------------------------------------------
+
+    def _go(self, how: Callable[[Callable[[], bool]], Halt], address: str = "") -> bytes:
+        if address:
+            pc = next(register for register in self._debugger.registers if register.name == "pc")
+            self._debugger.write_register(pc, int(address, 16))
+        self._halt = halt = how(self._interrupted)
+        if halt.text:
+            self._say(halt.text + "\n")
+        if halt.end is not None:
+            self._end, self.stop = End.OVER, halt.end
+        return self._stop_reply(halt)
+
+    def _stop_reply(self, halt: Halt) -> bytes:
+        if halt.end is not None:
+            code = halt.end.code
+            return b"X%02x" % Signal.INT if code is None else b"W%02x" % (code & 0xFF)
+        reason = ""
+        if halt.begin:
+            reason = "replaylog:begin;"
+        elif halt.hit is not None:
+            value = "" if halt.hit.kind in BREAKPOINTS else f"{halt.hit.address:x}"
+            reason = f"{halt.hit.kind.value}:{value};"
+        registers = self._debugger.registers
+        expedited = (f"{n:x}:{self._hex(registers[n]).decode()};" for n in range(33) if registers[n].name in _EXPEDITED)
+        return f"T{halt.signal:02x}{reason}{''.join(expedited)}".encode()
+
+    def _backward(self, text: str, data: bytes) -> bytes:
+        if text == "s":
+            return self._go(lambda poll: self._debugger.step_back())
+        return self._go(self._debugger.resume_back) if text == "c" else NOTHING
+
+    def _verbose(self, text: str, data: bytes) -> bytes | None:
+        if text == "Cont?":
+            return b"vCont;c;C;s;S;r"
+        if text.startswith("Cont;"):
+            action = text[5:].partition(";")[0].partition(":")[0]
+            if action[:1] == "r":
+                start, _, end = action[1:].partition(",")
+                low, high = int(start, 16), int(end, 16)
+                return self._go(lambda poll: self._debugger.step_range(poll, low, high))
+            if action[:1] in ("s", "S"):
+                return self._go(self._debugger.step)
+            if action[:1] in ("c", "C"):
+                return self._go(self._debugger.resume)
+        return self._leave(End.KILLED, OK) if text.startswith("Kill;") else NOTHING
+
+    def _point(self, text: str, act: Callable[[Point], None]) -> bytes:
+        kind, address, size = text.partition(";")[0].split(",")
+        if kind not in _POINTS:
+            return NOTHING
+        point = Point(_POINTS[kind], int(address, 16), int(size, 16))
+        if not 0 <= point.address < point.address + point.size <= 1 << 32 or point.size > PACKET_SIZE:
+            raise ValueError
+        act(point)
+        return OK
+
+    # -- registers and memory ----------------------------------------------------------------------------------
+
+    def _register(self, text: str) -> Register:
+        number = int(text, 16)
+        if not 0 <= number < len(self._debugger.registers):
+            raise ValueError
+        return self._debugger.registers[number]
+
+    @staticmethod
+    def _hex(register: Register) -> bytes:
+        return register.read().to_bytes(register.bits // 8, "little").hex().encode()
+
+    def _write_one(self, text: str, data: bytes) -> bytes:
+        number, _, value = text.partition("=")
+        self._debugger.write_register(self._register(number), int.from_bytes(bytes.fromhex(value), "little"))
+        return OK
+
+    def _write_all(self, text: str, data: bytes) -> bytes:
+        content = bytes.fromhex(text)
+        for register in self._debugger.registers[:33]:
+            size = register.bits // 8
+            if len(content) < size:
+                break
+            self._debugger.write_register(register, int.from_bytes(content[:size], "little"))
+            content = content[size:]
+        return OK
+
+    def _read_memory(self, text: str, data: bytes) -> bytes:
+        address, size = (int(part, 16) for part in text.split(","))
+        content = self._debugger.read(address, min(size, PACKET_SIZE // 2))
+        return content.hex().encode() if content or not size else b"E.there is nothing to read at %#x" % address
+
+    def _write_memory(self, text: str, data: bytes) -> bytes:
+        where, _, content = text.partition(":")
+        return self._write(where, bytes.fromhex(content))
+
+    def _write_binary(self, text: str, data: bytes) -> bytes:
+        where, _, content = data[1:].partition(b":")
+        return self._write(where.decode("latin-1"), content)
+
+    def _write(self, where: str, content: bytes) -> bytes:
+        address, size = (int(part, 16) for part in where.split(","))
+        if size != len(content):
+            raise ValueError
+        if size:
+            self._debugger.write(address, content)
+        return OK
+
+    # -- queries -----------------------------------------------------------------------------------------------
+
+    def _query(self, text: str, data: bytes) -> bytes:
+        name, _, rest = text.partition(":")
+        if name == "Supported":
+            features = [f"PacketSize={PACKET_SIZE:x}", *_SUPPORTED, *([] if self._debugger.no_history else _REVERSE)]
+            return ";".join(features).encode()
+        if name == "Xfer":
+            return self._transfer(rest)
+        if text.startswith("Rcmd,"):
+            return self._monitor(bytes.fromhex(text[5:]).decode("utf-8", "replace"))
+        return {"Attached": b"1", "C": b"QC1", "fThreadInfo": b"m1", "sThreadInfo": b"l", "Symbol": OK}.get(
+            name, NOTHING
+        )
+
+    def _set(self, text: str, data: bytes) -> bytes:
+        if text != "StartNoAckMode":
+            return NOTHING
+        self._acknowledge = False
+        return OK
+
+    def _transfer(self, text: str) -> bytes:
+        what, _, span = text.rpartition(":")
+        if what != "features:read:target.xml":
+            return b"E00" if what.startswith("features:read:") else NOTHING
+        offset, size = (int(part, 16) for part in span.split(","))
+        document = target_xml(self._debugger.features, self._debugger.registers[32].bits)
+        part = document[offset : offset + min(size, PACKET_SIZE // 2)]
+        return (b"m" if offset + len(part) < len(document) else b"l") + part
+
+    def _monitor(self, text: str) -> bytes:
+        words = " ".join(text.split())
+        command = next((command for command in self._monitors if command.name == words), None)
+        if command is not None:
+            self._say(command.run().rstrip("\n") + "\n")
+        else:
+            if words not in ("", "help"):
+                self._say(f"{words}: unknown command\n")
+            width = max((len(command.name) for command in self._monitors), default=0)
+            lines = (f"{command.name:{width}}  {command.help}\n" for command in self._monitors)
+            self._say("".join(lines) or "there are no commands\n")
+        return OK

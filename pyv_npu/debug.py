@@ -1,0 +1,158 @@
+"""A debugger on a platform: the NPU's registers and monitor commands as GDB sees them, and going back in time."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from npu_device.abi.opcodes import TicketState
+from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET, Mode
+from npu_device.abi.registers import Register as NpuRegister
+from npu_device.device import NpuDevice
+from npu_device.events import FRONTEND, RECORD, Kind
+from pyv_ext.clock import NEVER
+from pyv_ext.errors import PyvExtError
+from pyv_ext.gdb.debugger import Debugger
+from pyv_ext.gdb.history import TimeMachine
+from pyv_ext.gdb.registers import Feature, Register
+from pyv_ext.gdb.server import serve
+from pyv_ext.gdb.session import Monitor
+from pyv_ext.stop import Stop, StopReason
+from pyv_npu import ctrl_c
+from pyv_npu.errors import PyvNpuError
+from pyv_npu.latency.table import Latency
+from pyv_npu.platform import Platform
+from pyv_npu.snapshot import Snapshot
+
+FEATURE = "org.pyv-npu.registers"
+_SHOWN = [register for register in REGISTERS if register.mode in (Mode.RO, Mode.RW)]
+"""Registers that have a value to look at."""
+
+
+def debug(platform: Platform, port: int, listening: Callable[[int], None]) -> Stop:
+    """Let GDB control the run, from now to its end; when it detaches, the program runs on by itself.
+
+    `listening(port)` is called when GDB can connect. PyvExtError when the port is taken.
+    """
+    debugger = Debugger(
+        platform.engine,
+        features=[npu_feature(platform)],
+        time_machine=time_machine(platform),
+        limit=platform.config.run.max_cycles or NEVER,
+    )
+
+    def interrupt() -> None:
+        if not debugger.running:
+            raise KeyboardInterrupt
+        platform.engine.stop(Stop(StopReason.INTERRUPTED))
+
+    try:
+        with ctrl_c.caught(interrupt):
+            stop = serve(debugger, port, monitors(platform), listening)
+    except KeyboardInterrupt:
+        stop = Stop(StopReason.INTERRUPTED)
+    if stop is None:
+        return platform.run()
+    platform.events.flush()
+    return stop
+
+
+def time_machine(platform: Platform) -> TimeMachine:
+    """Snapshots for going back; what the UART has shown is not shown again."""
+
+    def save(before: Snapshot | None) -> Snapshot:
+        try:
+            return platform.save(before)
+        except PyvNpuError as error:
+            raise PyvExtError(str(error)) from None
+
+    @contextmanager
+    def replaying() -> Iterator[None]:
+        sink, platform.console.sink = platform.console.sink, None
+        try:
+            yield
+        finally:
+            platform.console.sink = sink
+
+    return TimeMachine(save, platform.restore, replaying)
+
+
+# -- registers ---------------------------------------------------------------------------------------------------
+
+
+def npu_feature(platform: Platform) -> Feature:
+    """The NPU's registers, `$npu_ctrl` and so on, as they are now; GDB cannot write them."""
+    return Feature(FEATURE, [_register(platform, register) for register in _SHOWN])
+
+
+def _register(platform: Platform, register: NpuRegister) -> Register:
+    return Register(
+        f"npu_{register.name.lower()}", lambda: platform.npu.registers.peek(register.offset, platform.cycle)
+    )
+
+
+# -- monitor commands --------------------------------------------------------------------------------------------
+
+
+def monitors(platform: Platform) -> list[Monitor]:
+    """What `monitor` can be asked for."""
+    return [
+        Monitor("npu queue", "the ring, and the commands that have not completed", lambda: queue_text(platform.npu)),
+        Monitor("npu regs", "registers and counters of the NPU", lambda: registers_text(platform)),
+        Monitor("npu latency", "submission latency so far", lambda: latency_text(platform)),
+    ]
+
+
+def queue_text(npu: NpuDevice) -> str:
+    """Ring, then one line for each command in flight."""
+    ring = npu.ring
+    lines = [f"ring at {ring.base:#x}: {ring.occupied} of {ring.size} entries, head {ring.head}, tail {ring.tail}"]
+    commands = npu.in_flight
+    waiting = sum(1 for _, state in commands if state is TicketState.QUEUED)
+    lines.append(f"device: {len(commands)} commands in flight, {waiting} not started")
+    for command, state in commands:
+        unit = "" if command.unit == FRONTEND else f" on {Kind(command.unit >> 8).name}{command.unit & 0xFF}"
+        held = f", waits for {command.hazards} commands" if command.hazards else ""
+        held += f", behind {command.gates} barriers" if command.gates else ""
+        lines.append(
+            f"  ticket {command.ticket}: {command.opcode.name} stream {command.stream} prio {command.prio} "
+            f"{state.name.lower()}{unit}{held}"
+        )
+    return "\n".join(lines)
+
+
+def registers_text(platform: Platform) -> str:
+    """Every register with its fields, then the counters."""
+    peek = platform.npu.registers.peek
+    lines = []
+    for register in _SHOWN:
+        value = peek(register.offset, platform.cycle)
+        fields = " ".join(f"{bits.name}={value >> bits.low & (1 << bits.width) - 1}" for bits in register.fields)
+        lines.append(f"{register.name:14} {value:#010x}  {fields}".rstrip())
+    for index, counter in enumerate(TOTALS):
+        low, high = (peek(TOTALS_OFFSET + 8 * index + half, platform.cycle) for half in (0, 4))
+        lines.append(f"{counter.name:20} {high << 32 | low}")
+    return "\n".join(lines)
+
+
+def latency_text(platform: Platform) -> str:
+    """The stages so far, in core cycles. The run goes on: this looks at a copy."""
+    probe = platform.latency
+    if probe is None:
+        return "no program is loaded"
+    stamps = copy.deepcopy(probe.stamps)
+    stamps.events(np.frombuffer(platform.events.mark().pending, RECORD))
+    stamps.finish()
+    result = Latency(stamps.accepted, probe.recorder.rejected + stamps.overwritten, probe.t0_source).to_json()
+    if result is None:
+        return "nothing was submitted yet"
+    lines = [f"{'core cycles':18} {'n':>7} {'P50':>8} {'P95':>8} {'max':>8}"]
+    stages: dict[str, Any] = result["stages"]
+    for name, stage in stages.items():
+        if stage is not None:
+            figures = " ".join(f"{stage[key]:8}" for key in ("p50", "p95", "max"))
+            lines.append(f"{name:18} {stage['n']:7} {figures}")
+    lines.append(f"{result['n_rejected']} rejected, {result['n_errors']} with errors")
+    return "\n".join(lines)
