@@ -35,6 +35,7 @@ from pyv_npu import boot, ctrl_c
 from pyv_npu.config.tree import Config
 from pyv_npu.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
 from pyv_npu.errors import UsageError
+from pyv_npu.latency import arrivals
 from pyv_npu.latency.probe import LatencyProbe
 from pyv_npu.latency.table import Latency
 from pyv_npu.outputs import Outputs
@@ -178,7 +179,7 @@ class Platform:
             tohost = program.symbols["tohost"].address
             Htif(self.bus, tohost, fromhost.address if fromhost else None, self.console, self._exit)
         semihosting.attach(program, self.engine, self.bus, self._exit)
-        self.latency = LatencyProbe(self, program)
+        self.latency = LatencyProbe(self, program, arrivals.install(self.config, program, self.bus))
         self._machine = Machine(self)
 
     # -- running -----------------------------------------------------------------------------------------------

@@ -69,6 +69,17 @@ class DriverConfig:
 
 
 @dataclass(frozen=True)
+class LoadConfig:
+    """Open-loop load, for programs that serve `npu_arrivals`; its random numbers come from run.seed."""
+
+    arrivals: str = _key("none", "when work arrives: never, every interval, or by a Poisson process",
+                         source="specification 35", choices=("none", "periodic", "poisson"))  # fmt: skip
+    interval: int = _key(1000, "from one arrival to the next, the mean for poisson", "core cycles", min=1)
+    group: int = _key(1, "how many arrive together", "submissions", min=1)
+    count: int = _key(1000, "how many arrive", "submissions", min=1)
+
+
+@dataclass(frozen=True)
 class RunConfig:
     program: str = _key("", "firmware by name, or the path of an ELF", source=SPEC_70)
     sim_level: str = _key(
@@ -95,6 +106,7 @@ class Config:
     platform: PlatformConfig = field(default_factory=PlatformConfig)
     npu: NpuConfig = field(default_factory=NpuConfig)
     driver: DriverConfig = field(default_factory=DriverConfig)
+    load: LoadConfig = field(default_factory=LoadConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     @property

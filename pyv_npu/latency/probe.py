@@ -1,5 +1,6 @@
 """The latency probe of one platform: listens to core, bus, interrupts and NPU, disturbs none of them."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from npu_device.abi.instructions import CSRS
@@ -14,6 +15,7 @@ from pyv_ext.interrupts import MEIP, InterruptWiring
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_ext.timing import CoreTiming
 from pyv_npu.config import Config
+from pyv_npu.latency.arrivals import SYMBOL, assign
 from pyv_npu.latency.recorder import PREBUILT_PREFIX, SUBMIT_PREFIX, Committed, Recorder
 from pyv_npu.latency.stamps import STATUS_WORD, StampBook
 from pyv_npu.latency.table import Latency
@@ -52,7 +54,8 @@ class Probed(Protocol):
 class LatencyProbe:
     """Collects the submissions of one run."""
 
-    def __init__(self, platform: Probed, program: Program) -> None:
+    def __init__(self, platform: Probed, program: Program, arrivals: Sequence[int] = ()) -> None:
+        """`arrivals`: distances that were written to the program's table, see `arrivals.install`."""
         functions = {
             symbol.address: symbol.name.startswith(PREBUILT_PREFIX)
             for symbol in program.functions
@@ -62,6 +65,8 @@ class LatencyProbe:
         self._npu = platform.npu
         self._bus = platform.bus
         self._timing = platform.timing
+        self._arrivals = tuple(arrivals)
+        self._epoch = program.symbols[SYMBOL].address if arrivals else 0
         self._completed = 0
         self._selected = 0
         self.stamps = StampBook(platform.config.npu.frontend.validate)
@@ -78,8 +83,14 @@ class LatencyProbe:
         """Everything so far; call it when the run is over."""
         self.recorder.close()
         self.stamps.finish()
+        self._assign_arrivals()
         rejected = self.recorder.rejected + self.stamps.overwritten
         return Latency(self.stamps.accepted, rejected, self.t0_source, warmup)
+
+    def _assign_arrivals(self) -> None:
+        if self._arrivals:
+            epoch = int.from_bytes(self._bus.peek(self._epoch, 4) or b"", "little")
+            assign(self.stamps.accepted, self.recorder.refused, epoch, self._arrivals)
 
     # -- listeners ---------------------------------------------------------------------------------------------
 

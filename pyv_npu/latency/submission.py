@@ -37,6 +37,7 @@ class Submission:
     stream: int = 0
     number: int = 0
     """Acceptance number within the stream."""
+    t_arr: int | None = None
     t1: int | None = None
     t2: int | None = None
     t3: int | None = None

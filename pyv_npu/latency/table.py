@@ -13,8 +13,8 @@ STAGES: dict[str, Callable[[Submission], int | None]] = {
     "queue_wait": lambda s: None if s.prebuilt else s.span("t2", "t3"),
     "execute": lambda s: None if s.prebuilt else s.span("t3", "t4"),
     "notify": lambda s: None if s.prebuilt else s.span("t4", "t7"),
-    "arrival_wait": lambda s: None,
-    "response": lambda s: None,
+    "arrival_wait": lambda s: s.span("t_arr", "t0"),
+    "response": lambda s: s.span("t_arr", "t2"),
 }
 """Cycles of each stage of one submission, None where it does not apply."""
 

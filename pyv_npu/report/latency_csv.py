@@ -7,7 +7,7 @@ from pathlib import Path
 from pyv_npu.latency.submission import Reason, Submission
 from pyv_npu.report.folder import replacing
 
-STAMPS = ("t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7")
+STAMPS = ("t_arr", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7")
 COLUMNS = ("number", "mode", "prebuilt", "ticket", "error", *STAMPS, *(reason.value for reason in Reason))
 """Stamps are cycle numbers, reasons are cycles; an empty field is a stamp that was not seen."""
 
