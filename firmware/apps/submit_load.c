@@ -24,8 +24,7 @@ NPU_NEEDS_SPM(0x39000); /* TILES operands and results, an identity matrix, the t
 struct arrivals {
     uint32_t epoch, count, distance[CAPACITY];
 };
-extern struct arrivals npu_arrivals; /* volatile would make the compiler load each word anew: only epoch is written */
-struct arrivals npu_arrivals __attribute__((section(".data"))) = {0, 0, {0}};
+struct arrivals npu_arrivals __attribute__((section(".noinit"))); /* start-up must not clear what the host wrote */
 
 static uint8_t memory[BACKGROUND_MAX] __attribute__((section(".noinit"), aligned(64)));
 static uint32_t operands, results, identity, target; /* in the scratchpad */

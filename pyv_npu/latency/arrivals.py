@@ -44,6 +44,8 @@ def install(config: Config, program: Program, bus: Bus) -> list[int]:
     load = config.load
     symbol = program.symbols.get(SYMBOL)
     if load.arrivals == "none":
+        if symbol is not None:
+            bus.poke(symbol.address, bytes(HEAD))
         return []
     if symbol is None:
         raise UsageError(
