@@ -1,10 +1,27 @@
 """What code is generated for, and what is generated."""
 
+import struct
 from typing import NamedTuple
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import DataType
+
+BROADCAST = {"FULL": 0, "ROW": 1, "COLUMN": 2, "SCALAR": 3}
+"""ELTWISE: the shape of in1."""
+
+
+def float_bits(value: float) -> int:
+    """The f32 as a parameter word."""
+    bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    return bits
+
+
+def word(value: float, kind: DataType) -> int:
+    """A value of a type as a parameter word: i32 for integers, else f32."""
+    integer = kind in (DataType.INT32, DataType.INT8, DataType.UINT8)
+    return int(value) & 0xFFFF_FFFF if integer else float_bits(value)
 
 
 class Target(NamedTuple):

@@ -6,17 +6,20 @@ from toolchain.codegen.memory import DramMap
 from toolchain.ir.graph import Graph
 
 GRANULARITIES = ("macro", "tile")
-"""macro: one command per product, tile commands for the other layers; tile: tile commands for everything."""
+"""macro: the device expands each layer into tiles; tile: the host submits every tile (products
+of integers with zero points or scales have the macro form only)."""
 
 
 def generate(graph: Graph, memory: DramMap, target: Target, granularity: str) -> list[Command]:
     """The commands. ModelError names a layer of which no tile fits."""
     made: list[Command] = []
     for turn, layer in enumerate(graph.layers):
-        if granularity == "macro" and macro_form.takes(layer):
-            made += macro_form.FORMS[layer.op_type](graph, layer, memory, target, turn)
+        if macro_form.alone(layer) or (granularity == "macro" and macro_form.takes(layer)):
+            macro = macro_form.Emitter(graph, layer, memory, target, turn)
+            macro_form.FORMS[layer.op_type](macro)
+            made += macro.commands()
             continue
-        emitter = tile_form.Emitter(graph, layer, memory, target)
-        tile_form.FORMS[layer.op_type](emitter)
-        made += emitter.commands()
+        tiles = tile_form.Emitter(graph, layer, memory, target)
+        tile_form.FORMS[layer.op_type](tiles)
+        made += tiles.commands()
     return made

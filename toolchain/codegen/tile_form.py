@@ -4,20 +4,16 @@ Consecutive tiles use the sets of buffers in turn; the device keeps each command
 """
 
 import itertools
-import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import BITS, DataType, Eltwise, Gemm, Norm, Opcode, Reduce
-from toolchain.codegen.commands import Command, Target
+from toolchain.codegen.commands import BROADCAST, Command, Target, float_bits, word
 from toolchain.codegen.memory import DramMap
 from toolchain.codegen.scratchpad import Places, buffers
 from toolchain.codegen.tiles import Tile, bytes_of, check, demand, finishes, sum_type, whole
 from toolchain.ir.graph import Graph, LayerIR
-
-BROADCAST = {"FULL": 0, "ROW": 1, "COLUMN": 2, "SCALAR": 3}
-"""ELTWISE, param1: the shape of in1."""
 
 
 class Emitter:
@@ -87,21 +83,11 @@ def blocks(m: int, n: int, tile: Tile) -> Iterator[Block]:
         yield Block(row, column, min(tile[0], m - row), min(tile[1], n - column))
 
 
-def float_bits(value: float) -> int:
-    """The f32 as a parameter word."""
-    word: int = struct.unpack("<I", struct.pack("<f", value))[0]
-    return word
-
-
-def _word(value: float, kind: DataType) -> int:
-    return int(value) & 0xFFFF_FFFF if kind in (DataType.INT32, DataType.INT8, DataType.UINT8) else float_bits(value)
-
-
 def _parameters(e: Emitter, function: str) -> dict[str, int]:
     layer = e.layer
     if function == "CLIP":
         return {
-            "param0": _word(layer.real("low"), e.kind), "param1": _word(layer.real("high"), e.kind)
+            "param0": word(layer.real("low"), e.kind), "param1": word(layer.real("high"), e.kind)
         }  # fmt: skip
     if function in ("QUANT", "DEQUANT"):
         return {"param0": float_bits(layer.real("scale")), "param1": layer.integer("zero") & 0xFFFF_FFFF}
@@ -121,7 +107,7 @@ def eltwise(e: Emitter) -> None:
         at = block.row * n + block.column
         e.load(e.inputs[0] + at * in_size, places["in0"], block.rows, block.columns, e.kinds[0], n * in_size)
         fields = {"function": int(Eltwise[function]), **_parameters(e, function)}
-        if len(layer.inputs) > 1:
+        if function not in ("QUANT", "DEQUANT") and len(layer.inputs) > 1:
             _second(e, broadcast, block, n, places["in1"])
             fields |= {"in1_addr": places["in1"], "type_in1": e.kinds[1], "param1": BROADCAST[broadcast]}
         e.vector(Opcode.ELTWISE, places, block.rows, block.columns, **fields)

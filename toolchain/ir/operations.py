@@ -11,7 +11,8 @@ Every tensor is seen as a matrix, or as a list of matrices, that the attributes 
 | REDUCE | x | m x 1 | function, m, n |
 | COPY | x | any part of a tensor | dims, from, to (steps in elements), at_in, at_out (first element) |
 
-step0 and step1 are the elements from one product's A and B to the next. Epilogues: `bias` (n), `bias_column` (m).
+step0 and step1 are the elements from one product's A and B to the next. `epilogue` joins with + those of
+`bias` (n), `bias_column` (m), `scale` (1 or n) that it has. zero0, zero1, zero_out are the zero points of integers.
 Tiling adds `tile` and `buffers`, placement `spread`, prefetch `prefetch`, schedule `rank`.
 """
 
@@ -32,9 +33,14 @@ class LayerOp(NamedTuple):
 SCHEDULING = ("tile", "buffers", "spread", "prefetch", "rank")
 """Attributes that passes add to any layer."""
 
+GEMM_OPTIONS = ("in1_nk", "epilogue", "activation", "zero0", "zero1", "zero_out")
+
 LAYER_OPS = {
     "GEMM_T": LayerOp(
-        Opcode.GEMM_T, range(2, 5), ("batch", "m", "n", "k", "step0", "step1"), ("in1_nk", "epilogue", "activation")
+        Opcode.GEMM_T,
+        range(2, 5),
+        ("batch", "m", "n", "k", "step0", "step1"),
+        GEMM_OPTIONS,
     ),
     "ELTWISE": LayerOp(
         Opcode.ELTWISE, range(1, 4), ("function", "m", "n"), ("broadcast", "low", "high", "scale", "zero")

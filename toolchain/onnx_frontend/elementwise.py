@@ -157,7 +157,8 @@ def quantize(node: Node) -> None:
     if out.dtype not in (DataType.INT8, DataType.UINT8):
         node.refuse(f"result of type {out.dtype.name}: supported are INT8, UINT8")
     scale, zero = _quantization(node, out.dtype)
-    node.layer("ELTWISE", [node.tensor(0)], out, function="QUANT", m=1, n=out.elements, scale=scale, zero=zero)
+    factor = node.weight(np.array([scale]), DataType.FP32)
+    node.layer("ELTWISE", [node.tensor(0), factor], out, function="QUANT", m=1, n=out.elements, scale=scale, zero=zero)
 
 
 def dequantize(node: Node) -> None:
@@ -165,4 +166,5 @@ def dequantize(node: Node) -> None:
     if source.dtype not in INTEGERS:
         node.refuse(f"input of type {source.dtype.name}: supported are INT8, UINT8, INT32")
     scale, zero = _quantization(node, source.dtype)
-    node.layer("ELTWISE", [source], out, function="DEQUANT", m=1, n=out.elements, scale=scale, zero=zero)
+    factor = node.weight(np.array([scale]), DataType.FP32)
+    node.layer("ELTWISE", [source, factor], out, function="DEQUANT", m=1, n=out.elements, scale=scale, zero=zero)

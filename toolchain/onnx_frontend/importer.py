@@ -13,8 +13,9 @@ from toolchain.onnx_frontend.model import OnnxModel
 from toolchain.onnx_frontend.node import Node
 from toolchain.onnx_frontend.table import OPERATORS
 
-COMPILE_TIME = frozenset(("Constant", "ConstantOfShape", "Shape", "Size", "Range"))
-"""Operators that are always evaluated by the compiler. Others are where their results are no tensors of the device."""
+COMPILE_TIME = frozenset(("Constant", "ConstantOfShape", "DequantizeLinear", "Range", "Shape", "Size"))
+"""Operators that are evaluated by the compiler where their inputs are constant. Others are where their results are no
+tensors of the device."""
 
 
 def import_model(model: OnnxModel) -> Graph:

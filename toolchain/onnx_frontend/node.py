@@ -23,6 +23,8 @@ class Operator(NamedTuple):
     """Element types that the tensors of the node may have."""
     note: str = ""
     """How it reaches the device, for the documentation."""
+    constant: tuple[int, ...] = ()
+    """Inputs that must be constant."""
 
 
 class Node:

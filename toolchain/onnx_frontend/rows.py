@@ -31,8 +31,6 @@ def softmax(node: Node) -> None:
 def normalization(function: str) -> Callable[[Node], None]:
     def lower(node: Node) -> None:
         x, out = node.tensor(0), node.output()
-        if len([name for name in node.proto.output if name]) > 1:
-            node.refuse("outputs Mean and InvStdDev are not supported")
         if node.attribute("stash_type", 1) != 1:
             node.refuse(f"attribute stash_type={node.attribute('stash_type')}: supported is 1 (float32)")
         axis = int(node.attribute("axis", -1)) % len(x.shape)
@@ -45,8 +43,27 @@ def normalization(function: str) -> Callable[[Node], None]:
                 node.refuse(f"scale or bias {weight.id}: must have {n} elements of type {x.dtype.name}")
         epsilon = float(node.attribute("epsilon", 1e-5))
         node.layer("LAYERNORM", [x, *weights], out, function=function, m=m, n=n, epsilon=epsilon)
+        if len([name for name in node.proto.output if name]) > 1:
+            _statistics(node, x, m, n, epsilon)
 
     return lower
+
+
+def _statistics(node: Node, x: TensorIR, m: int, n: int, epsilon: float) -> None:
+    """The outputs Mean and InvStdDev = 1 / sqrt(variance + epsilon), per row."""
+    mean = node.output(1) if node.proto.output[1] else node.temporary((m, 1), x.dtype)
+    node.layer("REDUCE", [x], mean, function="MEAN", m=m, n=n)
+    if len(node.proto.output) < 3 or not node.proto.output[2]:
+        return
+    apart, square = (node.temporary((m, n), x.dtype) for _ in range(2))
+    variance, shifted, root = (node.temporary((m, 1), x.dtype) for _ in range(3))
+    node.layer("ELTWISE", [x, mean], apart, function="SUB", m=m, n=n, broadcast="COLUMN")
+    apply(node, "MUL", apart, apart, square)
+    node.layer("REDUCE", [square], variance, function="MEAN", m=m, n=n)
+    apply(node, "ADD", variance, node.scalar(epsilon, x.dtype), shifted)
+    node.layer("ELTWISE", [shifted], root, function="SQRT", m=1, n=m)
+    inverse = node.output(2)
+    apply(node, "DIV", node.weight(np.ones(inverse.shape), x.dtype), node.view(root, inverse.shape), inverse)
 
 
 def batch_normalization(node: Node) -> None:

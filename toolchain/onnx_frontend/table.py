@@ -2,7 +2,7 @@
 
 from npu_device.abi.opcodes import DataType
 from toolchain.data_types import FLOATS, INTEGERS
-from toolchain.onnx_frontend import elementwise, linear, rows, shaping
+from toolchain.onnx_frontend import elementwise, linear, quantized, rows, shaping
 from toolchain.onnx_frontend.node import Operator
 
 F8 = frozenset((DataType.E4M3FN, DataType.E5M2))
@@ -35,19 +35,21 @@ OPERATORS: dict[str, Operator] = {
         "folded into weights where possible, else ELTWISE",
     ),
     "Cast": Operator(elementwise.cast, {"to": "no float to integer", "saturate": ALL}, MOVED, "ELTWISE cast"),
-    "Clip": Operator(elementwise.clip, {}, ANY, "ELTWISE clip; min and max constant"),
+    "Clip": Operator(elementwise.clip, {}, ANY, "ELTWISE clip", constant=(1, 2)),
     "Concat": Operator(shaping.concat, {"axis": ALL}, MOVED, "COPY"),
     "Conv": Operator(linear.convolution, {**PADDING, "group": ALL}, FLOAT, "COPY (patches), GEMM_T"),
-    "ConvInteger": Operator(linear.convolution_integer, {**PADDING, "group": ALL}, BYTE, "COPY (patches), GEMM_T"),
+    "ConvInteger": Operator(
+        quantized.convolution_integer, {**PADDING, "group": "1"}, BYTE, "COPY (patches), GEMM_T", constant=(2, 3)
+    ),
     "Cos": _unary("COS"),
     "DequantizeLinear": Operator(
-        elementwise.dequantize, {"axis": ALL}, INTEGERS, "ELTWISE dequant; one constant scale"
+        elementwise.dequantize, {"axis": ALL}, INTEGERS, "ELTWISE dequant; one constant scale", constant=(1, 2),
     ),
     "Div": _binary("DIV", FLOAT),
     "Equal": _binary("EQUAL"),
     "Erf": _unary("ERF"),
     "Exp": _unary("EXP"),
-    "Expand": Operator(shaping.expand, {}, MOVED, "COPY"),
+    "Expand": Operator(shaping.expand, {}, MOVED, "COPY", constant=(1,)),
     "Flatten": Operator(shaping.renamed, {"axis": ALL}, MOVED, "compile time"),
     "Gelu": Operator(elementwise.gelu, {"approximate": ALL}, FLOAT, "GELU"),
     "Gemm": Operator(
@@ -61,7 +63,7 @@ OPERATORS: dict[str, Operator] = {
     ),
     "Less": _binary("LESS"),
     "MatMul": Operator(linear.matmul, {}, FLOAT, "GEMM_T"),
-    "MatMulInteger": Operator(linear.matmul_integer, {}, BYTE, "GEMM_T; zero points 0"),
+    "MatMulInteger": Operator(quantized.matmul_integer, {}, BYTE, "GEMM_T", constant=(2, 3)),
     "Max": Operator(elementwise.variadic("MAX"), {}, ANY, "ELTWISE max"),
     "MaxPool": Operator(
         rows.maximum_pool, {**PADDING, "ceil_mode": ALL, "storage_order": ALL}, FLOAT | BYTE, "COPY, REDUCE max"
@@ -70,33 +72,38 @@ OPERATORS: dict[str, Operator] = {
     "Mul": _binary("MUL"),
     "Neg": Operator(elementwise.negative, {}, ANY, "ELTWISE mul"),
     "Not": Operator(elementwise.logical_not, {}, BYTE, "ELTWISE equal"),
-    "Pad": Operator(shaping.pad, {"mode": "constant"}, MOVED, "COPY; pads constant"),
+    "Pad": Operator(shaping.pad, {"mode": "constant"}, MOVED, "COPY", constant=(1, 2, 3)),
     "Pow": _binary("POW", FLOAT),
     "QuantizeLinear": Operator(
         elementwise.quantize, {"axis": ALL, "saturate": ALL, "output_dtype": "INT8, UINT8"}, FLOAT,
-        "ELTWISE quant; one constant scale",
+        "ELTWISE quant; one constant scale", constant=(1, 2),
     ),
-    "ReduceMax": Operator(rows.reduction("MAX"), REDUCED, ANY, "REDUCE max"),
-    "ReduceMean": Operator(rows.reduction("MEAN"), REDUCED, FLOAT, "REDUCE mean"),
-    "ReduceSum": Operator(rows.reduction("SUM"), REDUCED, FLOAT, "REDUCE sum"),
+    "QLinearConv": Operator(
+        quantized.qlinear_convolution, {**PADDING, "group": "1"}, INTEGERS, "COPY (patches), GEMM_T, COPY",
+        constant=(1, 2, 4, 5, 6, 7),
+    ),
+    "QLinearMatMul": Operator(quantized.qlinear_matmul, {}, BYTE, "GEMM_T", constant=(1, 2, 4, 5, 6, 7)),
+    "ReduceMax": Operator(rows.reduction("MAX"), REDUCED, ANY, "REDUCE max", constant=(1,)),
+    "ReduceMean": Operator(rows.reduction("MEAN"), REDUCED, FLOAT, "REDUCE mean", constant=(1,)),
+    "ReduceSum": Operator(rows.reduction("SUM"), REDUCED, FLOAT, "REDUCE sum", constant=(1,)),
     "Relu": Operator(elementwise.unary("RELU"), {}, ANY - {DataType.UINT8}, "ELTWISE relu"),
-    "Reshape": Operator(shaping.renamed, {"allowzero": ALL}, MOVED, "compile time"),
+    "Reshape": Operator(shaping.renamed, {"allowzero": ALL}, MOVED, "compile time", constant=(1,)),
     "RMSNormalization": Operator(
         rows.normalization("RMS"), {"axis": ALL, "epsilon": ALL, "stash_type": "1"}, FLOAT, "LAYERNORM rms"
     ),
     "Sigmoid": _unary("SIGMOID"),
     "Sin": _unary("SIN"),
-    "Slice": Operator(shaping.slice_, {}, MOVED, "COPY; starts, ends, axes, steps constant"),
+    "Slice": Operator(shaping.slice_, {}, MOVED, "COPY", constant=(1, 2, 3, 4)),
     "Softmax": Operator(rows.softmax, {"axis": ALL}, FLOAT, "SOFTMAX"),
-    "Split": Operator(shaping.split, {"axis": ALL, "num_outputs": ALL}, MOVED, "COPY"),
+    "Split": Operator(shaping.split, {"axis": ALL, "num_outputs": ALL}, MOVED, "COPY", constant=(1,)),
     "Sqrt": _unary("SQRT"),
-    "Squeeze": Operator(shaping.renamed, {}, MOVED, "compile time"),
+    "Squeeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
     "Sub": _binary("SUB"),
     "Tanh": _unary("TANH"),
-    "Tile": Operator(shaping.tile, {}, MOVED, "COPY; repeats constant"),
+    "Tile": Operator(shaping.tile, {}, MOVED, "COPY", constant=(1,)),
     "Transpose": Operator(shaping.transpose, {"perm": ALL}, MOVED, "COPY"),
-    "Trilu": Operator(shaping.trilu, {"upper": ALL}, FLOAT, "ELTWISE mul with a triangle of ones"),
-    "Unsqueeze": Operator(shaping.renamed, {}, MOVED, "compile time"),
+    "Trilu": Operator(shaping.trilu, {"upper": ALL}, FLOAT, "ELTWISE mul with a triangle of ones", constant=(1,)),
+    "Unsqueeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
     "Where": Operator(elementwise.where, {}, ANY, "ELTWISE where"),
 }  # fmt: skip
 """Besides these, an operator whose inputs are all constant is evaluated by the compiler."""

@@ -67,6 +67,17 @@ def pad_into(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], valu
     _fill(node, x, out, before, value)
 
 
+def rows_of_windows(node: Node, x: TensorIR, shape: Windows) -> TensorIR:
+    """All windows of a padded image, one row each: (batch, output..., channels, kernel...)."""
+    take = steps(x.shape)
+    inner = [step * distance for step, distance in zip(take[2:], shape.dilations, strict=True)]
+    outer = [step * distance for step, distance in zip(take[2:], shape.strides, strict=True)]
+    dims = (x.shape[0], *shape.output, x.shape[1], *shape.kernel)
+    target = node.temporary(dims, x.dtype)
+    copy(node, x, target, dims, (take[0], *outer, take[1], *inner), steps(dims))
+    return target
+
+
 def patches(node: Node, x: TensorIR, shape: Windows, *, windows_last: bool, border: float = 0) -> TensorIR:
     """All windows: (batch, channels, kernel..., output...) or, windows first, (batch, channels, output...,
     kernel...)."""

@@ -9,6 +9,5 @@ DISTANCE = 1
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Add `prefetch` to every product."""
-    layers = [layer.having(prefetch=DISTANCE) if layer.op_type == "GEMM_T" else layer for layer in graph.layers]
-    return replace(graph, layers=layers)
+    """Add `prefetch` to every layer."""
+    return replace(graph, layers=[layer.having(prefetch=DISTANCE) for layer in graph.layers])

@@ -1,0 +1,62 @@
+"""Every node test of the onnx package for the operators of the table: it passes, or its need is refused by name."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx_nodes import Case, cases
+
+from npu_device.config import NpuConfig
+from pyv_npu.models import ia
+from pyv_npu.models.run import check
+from toolchain.codegen import GRANULARITIES, Target
+from toolchain.compiler import compile_model
+from toolchain.errors import ModelError
+from toolchain.onnx_frontend.coverage import coverage_page
+from toolchain.onnx_frontend.model import prepare
+from toolchain.onnx_frontend.table import OPERATORS
+
+LARGE = 8192
+"""Elements of an output from which tile by tile takes too long here."""
+
+
+def passes(case: Case, granularity: str) -> bool:
+    """Whether the test passes; False: it is refused. AssertionError: the result is wrong."""
+    try:
+        model = prepare(type(case.model).FromString(case.model.SerializeToString()), case.name)
+        compiled = compile_model(model, Target(), granularity=granularity)
+    except ModelError as error:
+        assert "\n" not in str(error) and str(error).startswith(case.name)
+        return False
+    got = ia.execute(compiled, NpuConfig(), case.inputs)
+    for name, want in zip(compiled.graph.outputs, case.outputs, strict=True):
+        assert got[name].shape == want.shape and got[name].dtype == want.dtype, f"{case.name}: {name}"
+        near = want.dtype.kind == "f" and np.allclose(got[name], want, case.rtol, case.atol, equal_nan=True)
+        assert near or check(got[name], want)["ok"], f"{case.name}: {name} differs"
+    return True
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_node_test_passes_or_is_refused_by_name(operator: str) -> None:
+    results = [passes(case, "macro") for case in cases()[operator]]
+    assert any(results) or operator in REFUSED
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_tile_by_tile_gives_the_same(operator: str) -> None:
+    small = [case for case in cases()[operator] if sum(out.size for out in case.outputs) < LARGE]
+    for case in small[:3]:
+        passes(case, "tile")
+
+
+REFUSED = ("Trilu",)
+"""Operators of which every node test needs something that is not supported: INT64."""
+
+
+def test_the_coverage_page_is_current() -> None:
+    page = Path(__file__).parents[2] / "docs/onnx-coverage.md"
+    assert page.read_text(encoding="utf-8") == coverage_page(), "run scripts/onnx-coverage"
+
+
+def test_granularities() -> None:
+    assert GRANULARITIES == ("macro", "tile")
