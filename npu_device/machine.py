@@ -19,8 +19,10 @@ from npu_device.plan import NONE, Column, Plan
 from npu_device.tensor import once_per_command
 from npu_device.timing import Cost, Timing
 
-NATIVE_STEPS = 20_000
-"""Steps in flight from which compiling the loop pays."""
+NATIVE_STEPS = 6_000
+"""Steps of a device's life after which compiling the loop pays."""
+NATIVE_PLAN = 500
+"""Steps in flight from which moving to the compiled loop and back pays."""
 
 UNIT_KINDS = (Kind.TE, Kind.VE, Kind.DMA)
 """By class of unit in `layout`."""
@@ -57,6 +59,8 @@ class Machine:
         self._timing = timing
         self._events = events
         self._native_steps = native_steps
+        self._seen = 0
+        """Steps so far."""
         self._once = once_per_command(config.te)
         self._unit_of_code: dict[int, int] = {}
         self.reset()
@@ -93,6 +97,27 @@ class Machine:
                 m[u + w.U_RUN] = m[u + w.U_LAST] = -1
                 self._unit_of_code[code] = u
 
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps, plain data. All events have been emitted."""
+        words = {name: [int(word) for word in getattr(self, name)] for name in ("m", "p")}
+        spans = [list(span) for span in self._spans]
+        return words | {
+            "native": self.native, "spans": spans, "steps": self._steps, "seen": self._seen,
+            "span_of": [[slot, *span] for slot, span in self._span_of.items()],
+        }  # fmt: skip
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self.m, self.p, self.e = list(state["m"]), list(state["p"]), [0] * (w.EVENTS * w.EVENT_WORDS)
+        self._spans = [(low, high) for low, high in state["spans"]]
+        self._span_of = {slot: (low, high) for slot, low, high in state["span_of"]}
+        self._steps, self._seen = state["steps"], state["seen"]
+        self.native = False
+        if state["native"]:
+            self._go_native()
+
     # -- units -------------------------------------------------------------------------------------------------
 
     def free(self, code: int) -> bool:
@@ -108,7 +133,9 @@ class Machine:
 
     def add(self, plan: Plan, number: int, ticket: int, unit: int, cluster: int) -> int:
         """Make a plan ready to start for the command that holds `unit`: its slot."""
-        if not self.native and self._steps + len(plan) >= self._native_steps:
+        self._seen += len(plan)
+        large = self._steps + len(plan) >= min(NATIVE_PLAN, self._native_steps)
+        if not self.native and large and self._seen >= self._native_steps:
             self._go_native()
         words = self._words(plan)
         base = self._place(len(words))
@@ -205,7 +232,8 @@ class Machine:
 
     def _go_native(self) -> None:
         self.native = True
-        self.m, self.p, self.e = (np.array(words, np.int64) for words in (self.m, self.p, self.e))
+        self.m, self.p = (np.array(words, np.int64) for words in (self.m, self.p))
+        self.e = np.zeros(w.EVENTS * w.EVENT_WORDS, np.int64)
 
     def _go_interpreted(self) -> None:
         self.native = False
