@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from pyv_ext.engines.closures import After, Closures, Step, leave
-from pyv_ext.engines.slow import SLOW, Core
+from pyv_ext.engines.prepared import prepare
+from pyv_ext.engines.slow import Core
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import Hart
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction
 from pyv_ext.memory import LINE
 from pyv_ext.stop import Stop
 from pyv_ext.traps import Cause
@@ -80,10 +81,7 @@ class Code:
         if instruction is None:
             illegal = word if word & 3 == 3 else word & 0xFFFF
             return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, illegal))
-        slow = SLOW.get(instruction.row.kind)
-        assert instruction.row.kind is Kind.OP or slow is not None
-        step = self._closures.make(instruction, pc)
-        return Decoded(instruction, step, lambda: slow(core, instruction) if slow else None)
+        return Decoded(instruction, self._closures.make(instruction, pc), prepare(core, pc, instruction))
 
     def divert(self, pc: int) -> None:
         """Let a loop over closures stop before the instruction at `pc`, which has been decoded."""
