@@ -18,7 +18,7 @@ from pyv_ext.elf import Program
 GROUPS = ("I", "M", "A", "C", "B", "Zifencei", "privilege")
 MODEL = Path(__file__).parent / "arch_model"
 _MISALIGNED = "hw_data_misaligned_support"
-_RELATIVE_MTVAL = "-DSET_REL_TVAL_MSK=0xB0F2"
+QEMU_MTVAL = "-DSET_REL_TVAL_MSK=0xB0F2"
 """The suite's list of causes whose mtval is an address, without those of which QEMU 7.2 makes something else than we:
 breakpoints (0, which the privileged manual permits; references of 2.x hold the pc) and misaligned targets (the pc)."""
 _NOT_COMPRESSED = "[^C]"
@@ -66,11 +66,11 @@ class ArchTest(NamedTuple):
         named = {extension.lower() for extension in re.findall(r"Z[a-z]+", needed[2])} | {"zicsr", "zifencei"}
         return "_".join((f"rv32{needed[1].lower()}", *sorted(named)))
 
-    def build(self, folder: Path) -> Path:
+    def build(self, folder: Path, *flags: str) -> Path:
         env = self.source.parents[3] / "env"
         target = folder / self.name.replace("/", "-")
-        flags = ("-DXLEN=32", _RELATIVE_MTVAL, *self._defined())
-        return build(self.source, target, self.march(), (MODEL, env), MODEL / "link.ld", *flags)
+        defines = ("-DXLEN=32", *self._defined())
+        return build(self.source, target, self.march(), (MODEL, env), MODEL / "link.ld", *flags, *defines)
 
     def _defined(self) -> list[str]:
         return [f"-D{name}" for case in _cases(self.source) if case.fits(self.setup) for name in case.defines]
@@ -82,7 +82,7 @@ class ArchTest(NamedTuple):
 
     @property
     def reference(self) -> Path | None:
-        """The signature that the suite itself carries."""
+        """The signature that the suite itself carries, with zeros up to a multiple of four words."""
         path = self.source.parent.parent / "references" / f"{self.source.stem}.reference_output"
         return path if path.is_file() else None
 
@@ -134,11 +134,11 @@ def _variants(source: Path) -> Iterator[ArchTest]:
                 yield ArchTest(source, setup)
 
 
-def qemu_signature(executable: Path, program: Program, setup: Setup) -> str:
+def qemu_signature(executable: Path, program: Program, setup: Setup) -> list[str]:
     """What the program leaves on QEMU."""
     begin, end = program.symbols["begin_signature"].address, program.symbols["end_signature"].address
     with Qemu("-kernel", str(executable), compressed=setup.compressed) as machine:
         machine.start()
         machine.finish()
         data = machine.memory(begin, end - begin)
-    return "".join(f"{int.from_bytes(data[at : at + 4], 'little'):08x}\n" for at in range(0, len(data), 4))
+    return [f"{int.from_bytes(data[at : at + 4], 'little'):08x}" for at in range(0, len(data), 4)]

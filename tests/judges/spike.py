@@ -26,12 +26,25 @@ needs_spike = pytest.mark.skipif(
 )
 
 
-def spike_log(executable: Path, isa: str) -> Iterator[str]:
-    """The lines of a program on a hart with machine and user mode, without triggers; endless if the program is."""
+def _command(isa: str) -> list[str]:
+    """Spike with a hart that has machine and user mode, and no triggers."""
     assert SPIKE is not None
     hart = ("--isa=" + isa.replace("u_", "_") + "_zicntr", "--priv=mu", "--triggers=0")
-    memory = f"-m0x80000000:{RAM_SIZE:#x}"
-    command = [SPIKE, *hart, memory, "--log-commits", "--log=/dev/stdout", str(executable)]
+    return [SPIKE, *hart, f"-m0x80000000:{RAM_SIZE:#x}"]
+
+
+def spike_signature(executable: Path, isa: str, *, misaligned: bool) -> list[str]:
+    """The signature that a program leaves when it has stored to `tohost`."""
+    target = executable.with_suffix(".spike")
+    flags = (f"+signature={target}", "+signature-granularity=4", str(executable))
+    name = f"{isa}_zicclsm" if misaligned else isa
+    subprocess.run([*_command(name), *flags], check=True, capture_output=True, timeout=60)
+    return target.read_text().split()
+
+
+def spike_log(executable: Path, isa: str) -> Iterator[str]:
+    """The lines of a program; endless if the program is."""
+    command = [*_command(isa), "--log-commits", "--log=/dev/stdout", str(executable)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     try:

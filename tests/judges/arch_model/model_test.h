@@ -20,7 +20,7 @@
     .popsection;                                                                        \
     .align 4; .global begin_signature; begin_signature:
 
-#define RVMODEL_DATA_END .align 4; .global end_signature; end_signature:
+#define RVMODEL_DATA_END .global end_signature; end_signature:
 
 #define RVMODEL_IO_INIT
 #define RVMODEL_IO_WRITE_STR(register, text)
