@@ -10,8 +10,8 @@ from pyv_npu.errors import UsageError
 if TYPE_CHECKING:
     from pyv_npu.instruments import Instruments
 
-COMMITS = "commits"
-TRACES = (COMMITS,)
+COMMITS, PERFETTO = "commits", "perfetto"
+TRACES = (COMMITS, PERFETTO)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=_traces,
         default=(),
         metavar="LIST",
-        help=f"traces for the report: {names} (commits.log, Spike's)",
+        help=f"traces for the report: {names} (commits.log, Spike's; trace.perfetto-trace)",
     )
     parser.add_argument(
         "--profile", action="store_true", help="cycles and instructions by function; the report gets profile.folded too"

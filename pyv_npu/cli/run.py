@@ -48,6 +48,10 @@ def execute(args: argparse.Namespace) -> int:
         used = effective.adopt(outcome.config, output.NOTE)
         report.finish(outcome.json, text, used)
         write_report(report.folder, {outcome.json["mode"]: outcome}, used)
+        if instruments.PERFETTO in args.trace:
+            from pyv_npu.report.perfetto import write_trace
+
+            write_trace(report.folder, outcome)
     output.show(args, outcome.json, text, report)
     code = exit_codes.of_stop(outcome.stop)
     if code > exit_codes.GUEST_MAX:

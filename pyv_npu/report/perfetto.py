@@ -1,0 +1,231 @@
+"""trace.perfetto-trace: a run for ui.perfetto.dev, one nanosecond of the trace for each core cycle.
+
+Slices: the core in its submit functions, each engine, the interrupt handler until it knows. Instants: accepted, done.
+Counters: queue depth, busy engines of each kind. Arrows follow each submission: submit, accept, start, done, handler.
+The encoding is Perfetto's TracePacket (protos/perfetto/trace), of which a few fields are needed.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from npu_device.abi.opcodes import Opcode
+from npu_device.events import What
+from pyv_npu.latency.submission import Submission
+from pyv_npu.report.gantt import lanes
+from pyv_npu.report.spans import UNITS, Integers, Records, Spans, all_records, queue_spans, unit_spans
+
+if TYPE_CHECKING:
+    from pyv_npu.results import RunResult
+
+PROCESS = 1
+"""uuid of the process that holds all tracks; tracks follow."""
+SEQUENCE = 1
+
+
+class Type(IntEnum):
+    """TrackEvent.Type."""
+
+    BEGIN = 1
+    END = 2
+    INSTANT = 3
+    COUNTER = 4
+
+
+class Event(NamedTuple):
+    """One TrackEvent; in file order by cycle, ends before begins."""
+
+    cycle: int
+    order: int
+    """0: ends, 1: counters and instants, 2: begins."""
+    track: int
+    type: Type
+    name: str = ""
+    flow: int = 0
+    """The submission whose arrow passes here, 0 for none."""
+    last: bool = False
+    """The arrow ends here."""
+    value: int = 0
+
+
+# -- the encoding ------------------------------------------------------------------------------------------------
+
+
+def _varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _fixed(field: int, value: int) -> bytes:
+    return _varint(field << 3 | 1) + struct.pack("<Q", value)
+
+
+def _bytes(field: int, data: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(data)) + data
+
+
+def _text(field: int, text: str) -> bytes:
+    return _bytes(field, text.encode())
+
+
+def _packet(*fields: bytes) -> bytes:
+    """An element of Trace.packet, with our trusted_packet_sequence_id."""
+    return _bytes(1, b"".join(fields) + _number(10, SEQUENCE))
+
+
+def _process() -> bytes:
+    name = _number(1, 1) + _text(6, "PyV-NPU, 1 ns = 1 core cycle")
+    return _packet(_bytes(60, _number(1, PROCESS) + _bytes(3, name) + _number(11, 3)))
+
+
+def _track(uuid: int, name: str, unit: str | None) -> bytes:
+    """A track below the process, in the order of their uuids; with `unit` it is a counter."""
+    counter = b"" if unit is None else _bytes(8, _text(6, unit))
+    return _packet(_bytes(60, _number(1, uuid) + _text(2, name) + _number(5, PROCESS) + counter + _number(12, uuid)))
+
+
+def _event(event: Event) -> bytes:
+    body = _number(9, event.type) + _number(11, event.track)
+    if event.name:
+        body += _text(23, event.name)
+    if event.type is Type.COUNTER:
+        body += _number(30, event.value)
+    if event.flow:
+        body += _fixed(48 if event.last else 47, event.flow)
+    return _packet(_number(8, event.cycle), _bytes(11, body))
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------
+
+
+class Tracks:
+    """Names of tracks and their uuids, in the order in which they are shown."""
+
+    def __init__(self) -> None:
+        self._units: dict[str, str | None] = {}
+
+    def __getitem__(self, name: str) -> int:
+        self._units.setdefault(name, None)
+        return PROCESS + 1 + list(self._units).index(name)
+
+    def counter(self, name: str, unit: str) -> int:
+        self._units[name] = unit
+        return self[name]
+
+    def packets(self) -> Iterator[bytes]:
+        for name, unit in self._units.items():
+            yield _track(self[name], name, unit)
+
+
+def write_perfetto(path: Path, records: Records, submissions: Sequence[Submission], end: int) -> None:
+    """`submissions` of a run that ended at cycle `end`, and all its records."""
+    tracks = Tracks()
+    events = [
+        *_submissions(tracks, submissions),
+        *_engines(tracks, records, submissions, end),
+        *_counter(tracks.counter("queue depth", "commands"), queue_spans(records, end)),
+    ]
+    for kind in UNITS:
+        spans = list(unit_spans(records, kind, end).values())
+        if spans:
+            together = Spans.sorted(*(np.concatenate(columns) for columns in zip(*spans, strict=True)))
+            events += _counter(tracks.counter(f"{kind.name} busy", "engines"), together)
+    events.sort(key=lambda event: event[:2])
+    with path.open("wb") as file:
+        file.write(_process())
+        file.writelines(tracks.packets())
+        file.writelines(map(_event, events))
+
+
+def write_trace(folder: Path, result: "RunResult") -> None:
+    """trace.perfetto-trace in a report."""
+    records, cycles = all_records(result.events), result.json["cycles"]
+    write_perfetto(folder / "trace.perfetto-trace", records, result.latency.submissions, cycles)
+
+
+def _slice(track: int, start: int, end: int, name: str, flow: int = 0, last: bool = False) -> Iterator[Event]:
+    """A slice that takes no time would never be closed in order: it is an instant."""
+    if end <= start:
+        yield Event(start, 1, track, Type.INSTANT, name, flow, last)
+        return
+    yield Event(start, 2, track, Type.BEGIN, name, flow, last)
+    yield Event(end, 0, track, Type.END)
+
+
+def _submissions(tracks: Tracks, submissions: Sequence[Submission]) -> Iterator[Event]:
+    core, accepted, completed, handler = (tracks[name] for name in ("core: submit", "accept", "done", "firmware knows"))
+    shown: dict[int, int] = {}
+    """t1 of a batch -> t0 that is shown: descriptors under one doorbell are one slice."""
+    for flow, s in enumerate(submissions, 1):
+        if s.t0 is not None and s.t1 is not None:
+            if s.t1 in shown:
+                yield Event(s.t0, 1, core, Type.INSTANT, f"stage {s.ticket}", flow)
+            else:
+                shown[s.t1] = s.t0
+                yield from _slice(core, s.t0, s.t1, f"submit {s.ticket}", flow)
+        if s.t2 is not None:
+            yield Event(s.t2, 1, accepted, Type.INSTANT, f"accept {s.ticket}", flow)
+        if s.t4 is not None:
+            yield Event(s.t4, 1, completed, Type.INSTANT, f"done {s.ticket}", flow)
+    yield from _notices(handler, submissions)
+
+
+def _notices(track: int, submissions: Sequence[Submission]) -> Iterator[Event]:
+    """One slice for each handler, from its first instruction to the last ticket it learns of; else an instant."""
+    ends: dict[int, int] = {}
+    for s in submissions:
+        if s.t6 is not None and s.t7 is not None:
+            ends[s.t6] = max(ends.get(s.t6, 0), s.t7)
+    reach = 0
+    for start, stop in sorted(ends.items()):
+        begin = max(start, reach)  # handlers do not nest: what a later one learns of ends the earlier one's slice
+        if stop > begin:
+            yield from _slice(track, begin, stop, "handler")
+        reach = max(reach, stop)
+    for flow, s in enumerate(submissions, 1):
+        if s.t7 is not None:
+            yield Event(s.t7, 1, track, Type.INSTANT, f"knows {s.ticket}", flow, True)
+
+
+def _engines(tracks: Tracks, records: Records, submissions: Sequence[Submission], end: int) -> Iterator[Event]:
+    flows = {s.ticket: flow for flow, s in enumerate(submissions, 1)}
+    names = _opcodes(records)
+    for name, spans in lanes(records, (), end).items():
+        if name in ("core", "queue"):
+            continue
+        reach: list[int] = []  # of each row: work that overlaps goes into another row of the engine
+        for start, stop, ticket in zip(*(column.tolist() for column in spans), strict=True):
+            row = next((row for row, end_of in enumerate(reach) if end_of <= start), len(reach))
+            reach[row : row + 1] = [stop]
+            track = tracks[name if row == 0 else f"{name}, row {row + 1}"]
+            yield from _slice(track, start, stop, f"{names.get(ticket, '?')} {ticket}", flows.get(ticket, 0))
+
+
+def _opcodes(records: Records) -> dict[int, str]:
+    begins = records[np.isin(records["what"], (What.TE_BEGIN, What.VE_BEGIN, What.DMA_BEGIN))]
+    codes = zip(begins["ticket"].tolist(), (begins["aux"] & 0xFF).tolist(), strict=True)
+    return {ticket: Opcode(code).name for ticket, code in codes}
+
+
+def _counter(track: int, spans: Spans) -> Iterable[Event]:
+    """How many spans are open, at each change."""
+    real = spans.end > spans.start
+    cycles: Integers = np.concatenate([spans.start[real], spans.end[real]])
+    steps: Integers = np.concatenate([np.ones(real.sum(), np.int64), -np.ones(real.sum(), np.int64)])
+    places, where = np.unique(cycles, return_inverse=True)
+    depth = np.cumsum(np.bincount(where, weights=steps, minlength=len(places))).astype(np.int64)
+    rows = zip(places.tolist(), depth.tolist(), strict=True)
+    return [Event(cycle, 1, track, Type.COUNTER, value=value) for cycle, value in rows]
