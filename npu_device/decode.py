@@ -6,7 +6,7 @@ from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, Descriptor
 from npu_device.abi.errors import NpuDeviceError, TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
-from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
+from npu_device.abi.opcodes import BITS, FUNCTIONS, DataType, Eltwise, Opcode
 from npu_device.accumulators import Accumulators
 from npu_device.command import Command
 from npu_device.config import NpuConfig
@@ -52,8 +52,8 @@ class Decoder:
         self._te = config.te
         self._setting = Setting(
             Bus(config.dma.alignment, config.dma.bus_width_bytes),
-            partial(buffers, "full"),
-            "im2col",
+            partial(buffers, config.dma.buffering),
+            config.te.conv_lowering,
         )
         self.reset()
 
@@ -216,8 +216,11 @@ class Decoder:
             self._check_banks(d, name, address, end)
             return
         if not in_dram and region.payload > self._spm_size:
+            row = -(-region.payload // matrix.rows)
             raise DescriptorError(
-                TicketError.SHAPE, f"{name} has {region.payload} bytes, the scratchpad {self._spm_size}"
+                TicketError.SHAPE,
+                f"{name} has {region.payload} bytes, the scratchpad {self._spm_size}: "
+                f"{region.payload - self._spm_size} too many; nearest legal: {_fitting(self._spm_size, row, matrix)}",
             )
         if not self._memory.holds(address, end - address):
             raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x}..{end:#x}")
@@ -236,6 +239,13 @@ class Decoder:
             raise DescriptorError(
                 TicketError.OPERAND_OUTSIDE_BANKS, f"{name} is in banks {first}..{last}, mask {d.bank_mask:#04x}"
             )
+
+
+def _fitting(room: int, row: int, matrix: Matrix) -> str:
+    """The largest part of a matrix, in whole rows or of one row, that `room` bytes hold."""
+    if row <= room:
+        return f"{room // row} rows of {matrix.columns}"
+    return f"1 row of {room * 8 // BITS[matrix.kind]}"
 
 
 def _expand(command: Command, setting: Setting) -> Plan:

@@ -9,6 +9,7 @@ from npu_device.abi.registers import REGISTERS
 from npu_device.command import Command
 from npu_device.completion import Completion, ErrorEntry
 from npu_device.config import NpuConfig
+from npu_device.config_rules import check
 from npu_device.counters import Counters
 from npu_device.csr_window import CsrWindow
 from npu_device.decode import Decoder
@@ -65,6 +66,7 @@ class NpuDevice:
 
         NpuDeviceError when the configuration and the memory do not fit together.
         """
+        check(config)
         self._timeline = Timeline()
         self._policy = FullPolicy[config.queue.full_policy.upper()]
         self._tickets = Tickets(config.queue.history)

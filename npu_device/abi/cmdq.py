@@ -8,7 +8,8 @@ A list is `{"schema": 1, "commands": [...]}`. A command is one of
 - BARRIER with scope, NOP.
 
 An operand is {"bank", "offset", "dtype"} in the scratchpad or {"dram", "dtype"} in DRAM; DRAM addresses are offsets
-from its base. All commands may have id, deps, stream, prio, rank, affinity, cluster, layer, and at: cycle of acceptance.
+from its base. All commands may have id, deps, stream, prio, rank, affinity, cluster, layer, and at: when it is
+accepted.
 """
 
 from collections.abc import Callable, Iterator, Mapping

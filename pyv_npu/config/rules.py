@@ -12,3 +12,14 @@ def check_together(config: Config) -> None:
             f"npu.spm.size = {spm.size}: must be a multiple of npu.spm.banks = {spm.banks}; "
             f"nearest is {spm.size - spm.size % spm.banks}"
         )
+    if spm.interleave == "64B" and spm.size % (64 * spm.banks):
+        raise BadInputError(
+            f"npu.spm.size = {spm.size}: must be a multiple of 64 x npu.spm.banks = {64 * spm.banks} with "
+            f"npu.spm.interleave = 64B; nearest is {spm.size - spm.size % (64 * spm.banks)}"
+        )
+    dma = config.npu.dma
+    if dma.direction == "split" and dma.channels != 2:
+        raise BadInputError(
+            f"npu.dma.direction = split: needs npu.dma.channels = 2, one to read and one to write, "
+            f"and there are {dma.channels}; set 2 or shared"
+        )

@@ -237,7 +237,7 @@ def test_a_device_that_does_not_fit_its_memory_is_misuse() -> None:
     with pytest.raises(NpuDeviceError, match="scratchpad 0: no memory at 0x50000000"):
         NpuDevice(NpuConfig(), Memory([("DRAM", DRAM, bytearray(4096))]), EventStream())
     config = NpuConfig(spm=SpmConfig(size=SPM_SIZE, banks=7))
-    with pytest.raises(NpuDeviceError, match=r"spm\.banks 7: must divide spm\.size 65536"):
+    with pytest.raises(NpuDeviceError, match=r"spm\.size = 65536: must be a multiple of 7 for spm\.banks = 7"):
         NpuDevice(config, Memory([("SPM", SPM, bytearray(SPM_SIZE))]), EventStream())
     with pytest.raises(NpuDeviceError, match="memory ROM: the buffer is read-only"):
         Memory([("ROM", 0, bytes(64))])
