@@ -14,7 +14,7 @@ def generate(graph: Graph, memory: DramMap, target: Target, granularity: str) ->
     """The commands. ModelError names a layer of which no tile fits."""
     made: list[Command] = []
     for turn, layer in enumerate(graph.layers):
-        if macro_form.alone(layer) or (granularity == "macro" and macro_form.takes(layer)):
+        if granularity == "macro" or macro_form.alone(layer):
             macro = macro_form.Emitter(graph, layer, memory, target, turn)
             macro_form.FORMS[layer.op_type](macro)
             made += macro.commands()

@@ -38,9 +38,11 @@ class Emitter:
     def commands(self) -> list[Command]:
         return self._made
 
-    def put(self, fields: dict[str, int], own: dict[str, Any] | None = None, **block: Any) -> None:
-        """A command of the layer's operation: fields of the descriptor, words of the extended block."""
-        opcode = Opcode[self.layer.op_type]
+    def put(
+        self, fields: dict[str, int], own: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
+    ) -> None:
+        """A command, by default of the layer's operation: fields of the descriptor, words of the extended block."""
+        opcode = opcode or Opcode[self.layer.op_type]
         share = (self._turn + len(self._made)) % self._shares
         extended = Extended.make(
             opcode, own=own, workspace=SPM_BASE + share * self.share, workspace_bytes=self.share, **block
@@ -53,12 +55,13 @@ class Emitter:
 
 
 def gemm(e: Emitter) -> None:
-    """One command per product of the list."""
+    """One command per product of the list. A bias per row has no place in an epilogue: it follows, in place."""
     layer = e.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     steps = layer.text("epilogue").split("+")
     more = dict(zip([step for step in steps if step], e.inputs[2:], strict=True))
-    epilogue = int(Activation[layer.text("activation", "NONE")])
+    activation = layer.text("activation", "NONE")
+    epilogue = 0 if "bias_column" in more else int(Activation[activation])
     epilogue |= int(Epilogue.BIAS) if "bias" in more else 0
     if "scale" in more:
         epilogue |= int(Epilogue.REQUANTIZE) | (int(Epilogue.PER_CHANNEL) if e.sizes[-1] > 1 else 0)
@@ -74,6 +77,20 @@ def gemm(e: Emitter) -> None:
             },
             m=m, n=n, k=k, epilogue=epilogue, bias=more.get("bias", 0), scale=more.get("scale", 0), zero_point=zeros,
         )  # fmt: skip
+    if "bias_column" in more:
+        _column_bias(e, m, n, more["bias_column"], activation)
+
+
+def _column_bias(e: Emitter, m: int, n: int, bias: int, activation: str) -> None:
+    """ADD one value per row, then the activation, on the result of the product."""
+    fields = {"in0_addr": e.out, "type_in0": int(e.kind), "out_addr": e.out, "tile_m": e.tile[0], "tile_n": e.tile[1]}
+    second = {"function": int(Eltwise.ADD), "in1_addr": bias, "type_in1": int(e.kind)}
+    own = {"broadcast1": BROADCAST["COLUMN"]}
+    e.put(fields | second, own, Opcode.ELTWISE, m=m, n=n)
+    if activation in ("GELU", "GELU_TANH"):
+        e.put(fields | {"param0": int(activation == "GELU_TANH")}, None, Opcode.GELU, m=m, n=n)
+    elif activation != "NONE":
+        e.put(fields | {"function": int(Eltwise[activation])}, None, Opcode.ELTWISE, m=m, n=n)
 
 
 def _plain(e: Emitter, own: dict[str, Any] | None = None, words: dict[str, Any] | None = None, **fields: int) -> None:
@@ -127,10 +144,12 @@ def reduce(e: Emitter) -> None:
 
 
 def copy(e: Emitter) -> None:
-    """The four innermost dimensions in one command; those beyond are walked here."""
+    """The four largest dimensions in one command; the others are walked here."""
     layer, size = e.layer, BITS[e.kind] // 8
     axes = list(zip(layer.integers("dims"), layer.integers("from"), layer.integers("to"), strict=True))
-    outer, inner = axes[:-COPY_DIMS], axes[-COPY_DIMS:]
+    walked = sorted(sorted(range(len(axes)), key=lambda axis: axes[axis][0])[: max(0, len(axes) - COPY_DIMS)])
+    outer = [axes[axis] for axis in walked]
+    inner = [axes[axis] for axis in range(len(axes)) if axis not in walked]
     inner = [(1, 0, 0)] * (COPY_DIMS - len(inner)) + inner
     dims = [axis[0] for axis in inner]
     rows = dims[0] * dims[1] * dims[2]
@@ -168,11 +187,6 @@ FORMS: dict[str, Callable[[Emitter], None]] = {
     "REDUCE": reduce,
     "COPY": copy,
 }
-
-
-def takes(layer: LayerIR) -> bool:
-    """Whether a layer has a macro form: a bias per row of the result has none."""
-    return "bias_column" not in layer.text("epilogue")
 
 
 def alone(layer: LayerIR) -> bool:

@@ -55,8 +55,8 @@ def padded(node: Node, x: TensorIR, before: Sequence[int], after: Sequence[int],
 
 
 def _fill(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: float) -> None:
-    border = node.weight(np.full(out.shape, value), x.dtype)
-    copy(node, border, out, out.shape, steps(out.shape), steps(out.shape))
+    border = node.weight(np.full(out.shape[-1:], value), x.dtype)
+    copy(node, border, out, out.shape, [*[0] * (len(out.shape) - 1), 1], steps(out.shape))
     put = steps(out.shape)
     at = sum(low * step for low, step in zip(before, put, strict=True))
     copy(node, x, out, x.shape, steps(x.shape), put, at_out=at)

@@ -49,10 +49,11 @@ def _bias(graph: Graph, product: LayerIR, layer: LayerIR) -> LayerIR | None:
     values = graph.constant(layer.inputs[1])
     if form is None or values is None or layer.integer(form[1]) != product.integer(form[1]):
         return None
-    if form[0] == "bias_column" and product.integer("batch") != 1:
-        return None
     name = layer.inputs[1]
-    if graph.tensors[name].dtype is not DataType.FP32:
+    narrow = graph.tensors[name].dtype is not DataType.FP32
+    if form[0] == "bias_column" and (narrow or product.integer("batch") != 1):
+        return None
+    if narrow:
         name = f"{name}.fp32"
         graph.tensors[name] = TensorIR(name, Role.WEIGHT, values.shape, DataType.FP32)
         graph.constants[name] = values.astype(np.float32)
