@@ -181,6 +181,12 @@ def in_dram(site: Site, demand: dict[str, tuple[Matrix | None, int, int]]) -> De
     }
 
 
+def require_dram(site: Site, name: str, matrix: Matrix) -> None:
+    """A cache or table that is moved by DMA lies there (specification 55, R12)."""
+    if site.in_spm(matrix.region):
+        raise DescriptorError(TicketError.ADDRESS, f"{name} {matrix.region.address:#x} must be in DRAM")
+
+
 def field(block: dict[str, Any], *names: str) -> None:
     """Dimensions among an operation's own words must not be 0."""
     for name in names:

@@ -23,6 +23,7 @@ from npu_device.macro.base import (
     in_dram,
     input_copies,
     operand,
+    require_dram,
     reserve,
     strided,
     tile_size,
@@ -76,8 +77,7 @@ class GatherMacro(Macro):
         )  # fmt: skip
         table = Tiles(spread, slots, zero, rows, zero, wide, every)
         reads = indices.stream(Role.ACTIVATION, Opcode.LOAD)
-        if not self.site.in_spm(self.table.region):
-            reads += table.stream(Role.WEIGHT, Opcode.GATHER)
+        reads += table.stream(Role.WEIGHT, Opcode.GATHER)
         out = Tiles(self.out, staging, row, rows, zero, wide, every)
         writes = out.stream(Role.ACTIVATION, Opcode.STORE, write=True)
         return sequence(Nest(len(row), reads, writes), setting.bus, setting.buffers(self.d.prefetch_dist))
@@ -94,6 +94,7 @@ def decode_gather(d: Descriptor, block: Extended, site: Site) -> GatherMacro:
     unused_word(block, "loop_order", "ld1", "epilogue", "in2", "bias", "scale")
     nonzero(block, "m", "n", "k")
     table = strided("in0", d.in0_addr, block.k, block.n, kind, block.ld0)
+    require_dram(site, "in0", table)
     out = strided("out", d.out_addr, block.m, block.n, kind, block.ldo)
     indices = make_matrix(d.in1_addr, 1, block.m, DataType.INT32)
     size = tile_size(d, "tile_m", block.m)

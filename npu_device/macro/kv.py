@@ -29,6 +29,7 @@ from npu_device.macro.base import (
     in_dram,
     input_copies,
     operand,
+    require_dram,
     reserve,
     strided,
     tile_size,
@@ -105,8 +106,6 @@ class KvMacro(Macro):
         outside = Tiles(cache.matrix, slots, head * cache.t_max + self.position + token, rows, zero, wide, every)
         role, opcode = Role.KV, self.d.opcode
         streams = outside.stream(role, Opcode(opcode), write=self.append)
-        if self.site.in_spm(cache.matrix.region):
-            streams = ()
         other = inside.stream(role, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
         reads, writes = (other, streams) if self.append else (streams, other)
         return sequence(Nest(len(head), reads, writes), setting.bus, setting.buffers(self.d.prefetch_dist))
@@ -135,6 +134,7 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     address, distance = (d.in0_addr, block.ld0) if append else (d.out_addr, block.ldo)
     tensor = strided("in0" if append else "out", address, tokens, heads * dim, kind, distance)
     cache = Cache(d.out_addr if append else d.in0_addr, heads, t_max, dim, kind_kv, t_max, 0)
+    require_dram(site, "out" if append else "in0", cache.matrix)
     scale = scales(block, () if kind is kind_kv else (kind_kv,), heads)
     size = tile_size(d, "tile_m", tokens)
 

@@ -26,7 +26,9 @@ SMALL_SPM = SpmConfig(size=SPM_SIZE)
 class Rig:
     """`now` is the cycle in which the core acts next."""
 
-    def __init__(self, config: NpuConfig | None = None, *, step: int | None = None, enable: bool = True) -> None:
+    def __init__(
+        self, config: NpuConfig | None = None, *, step: int | None = None, enable: bool = True, values: bool = True
+    ) -> None:
         """`step`: advance the device in steps of so many cycles instead of as far as it is asked."""
         self.config = config or NpuConfig(spm=SMALL_SPM)
         self.step = step
@@ -38,7 +40,7 @@ class Rig:
         self.memory = Memory(regions, lambda address, size: self.written.append((address, size)))
         self.events = EventStream()
         self.records = records(self.events)
-        self.device = NpuDevice(self.config, self.memory, self.events)
+        self.device = NpuDevice(self.config, self.memory, self.events, values=values)
         self.now = 0
         self.slots = 0
         if enable:
