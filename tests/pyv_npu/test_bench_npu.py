@@ -1,0 +1,66 @@
+"""The NPU model beside ONNXim's configuration C1 (specification 45): cycles within the limits, and fast enough."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_device.config import NpuConfig
+from npu_device.runner import Runner, list_config
+from pyv_npu.benchmarks import bench, workloads
+from pyv_npu.benchmarks.peers import LLAMA_FINISH, ONNXIM, PEERS
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+C1 = ROOT / bench.C1
+THEIRS = {peer.workload: peer.cycles for peer in PEERS if peer.tool == ONNXIM}
+
+
+def measured(name: str) -> dict[str, Any]:
+    """One workload in a process of its own."""
+    command = [sys.executable, "-m", "pyv_npu.benchmarks.bench", "--one", name, "--config", str(C1)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=120)
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert result["errors"] == []
+    return result
+
+
+@pytest.mark.parametrize("name", ["GEMM 1024", "GEMM 4096", "ResNet-18"])
+def test_cycles_are_onnxims_within_the_limit(name: str) -> None:
+    theirs = THEIRS[name]
+    assert theirs is not None
+    assert abs(measured(name)["cycles"] - theirs) <= theirs * bench.LIMITS[name] / 100
+
+
+def test_every_stage_of_a_llama_layer_finishes_within_five_percent() -> None:
+    stages = measured("Llama prefill 100")["stages"]
+    for (name, cycles), theirs in zip(stages, LLAMA_FINISH, strict=True):
+        assert abs(cycles - theirs) <= theirs * bench.STAGE_LIMIT / 100, name
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu_s"), [(bench.DEFAULT, 1.0), ("Llama prefill 512", 2.0), ("Llama decode 511", 0.5)]
+)
+def test_speed_and_memory(name: str, cpu_s: float) -> None:
+    """The bounds hold on the machine that the peers' figures are scaled to; a busy one gets twice the time."""
+    made = measured(name)
+    assert made["cpu_s"] < 2 * cpu_s
+    assert made["memory_mb"] < 300
+
+
+def test_events_grow_with_the_tiles() -> None:
+    counts = {}
+    for size in (512, 1024):
+        stages = workloads.product(NpuConfig(), size, (128, 128, 64), 1)
+        runner = Runner(list_config(NpuConfig(), 1), values=False)
+        counts[size] = runner.run([stage.command for stage in stages]).events.count / (size**3)
+    assert counts[1024] == pytest.approx(counts[512], rel=0.05)
+
+
+def test_the_table_prints_ours_beside_the_peers() -> None:
+    lines = "\n".join(bench.table(C1, ["GEMM 1024"]))
+    assert "PyV-NPU" in lines
+    assert "67,284" in lines
+    assert "calibrated" in lines
