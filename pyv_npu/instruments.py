@@ -35,6 +35,8 @@ class Instruments:
         program, engine = platform.program, platform.engine
         if program is None:
             raise UsageError("nothing to look at: load a program first")
+        if self.signature is not None:
+            signature(program, platform.bus)  # refused before the run rather than after it
         with ExitStack() as ends:
             if self.commits is not None:
                 log = ends.enter_context(self.commits.open("w", encoding="ascii"))
