@@ -7,6 +7,8 @@ from toolchain.ir.graph import Graph, LayerIR
 
 GEMM_TILE = (128, 128, 64)
 """Default of the plan, section 9."""
+SUM_BYTES = 4
+"""Of one element of a sum."""
 SLOT = 64
 """Alignment of a buffer in the scratchpad."""
 Tile = tuple[int, ...]
@@ -72,7 +74,7 @@ def fit(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
     full = whole(layer)
     if layer.op_type == "GEMM_T":
         tile = tuple(min(size, limit) for size, limit in zip(full, GEMM_TILE, strict=True))
-        while tile[0] * tile[1] * 4 > target.acc_bytes:
+        while tile[0] * tile[1] * SUM_BYTES > target.acc_bytes:
             tile = (-(-tile[0] // 2), tile[1], tile[2])
         cut: tuple[int, ...] = (0, 1, 2)
     else:
@@ -88,7 +90,13 @@ def fit(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
 
 
 def check(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> None:
-    """ModelError when `buffers` tiles do not fit."""
+    """ModelError when `buffers` tiles do not fit, or the sum of one does not fit the accumulator."""
+    if layer.op_type == "GEMM_T" and tile[0] * tile[1] * SUM_BYTES > target.acc_bytes:
+        raise ModelError(
+            f"layer {layer.id} (GEMM_T, output {layer.outputs[0]}): the sum of a tile of {tile[0]} x {tile[1]} needs "
+            f"{tile[0] * tile[1] * SUM_BYTES} bytes, te.acc_bytes is {target.acc_bytes}: let pass tiling run, "
+            f"it takes {GEMM_TILE[0]} x {GEMM_TILE[1]}"
+        )
     if total(demand(graph, layer, tile)) > target.spm_bytes // buffers:
         _refuse(graph, layer, tile, target.spm_bytes // buffers, buffers)
 
@@ -98,7 +106,7 @@ def _refuse(graph: Graph, layer: LayerIR, tile: Tile, budget: int, buffers: int)
     largest = max(wanted, key=lambda name: wanted[name])
     shape = " x ".join(map(str, tile))
     if buffers > 1 and total(wanted) <= budget * buffers:
-        remedy = f"without double buffering it fits (--passes=-tiling), or --set npu.spm.size={2 * budget * buffers}"
+        remedy = f"with one buffer instead of {buffers} it fits (--passes=-tiling,-prefetch), or a larger npu.spm.size"
     else:
         remedy = f"--set npu.spm.size={1 << (total(wanted) * buffers - 1).bit_length()}"
     raise ModelError(

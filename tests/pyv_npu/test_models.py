@@ -1,0 +1,153 @@
+"""Models end to end: compiled, run through firmware on the core in both modes, equal to IA, near the ONNX reference."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from npu_device.config import NpuConfig
+from pyv_npu.cli import main
+from pyv_npu.config import Config, with_values
+from pyv_npu.models import ia
+from pyv_npu.models.data import random_inputs
+from pyv_npu.models.run import compare_outputs, run_compiled
+from toolchain.codegen import GRANULARITIES, Target
+from toolchain.compiler import Compiled, compile_model
+from toolchain.examples import EXAMPLES
+from toolchain.onnx_frontend.model import prepare
+from toolchain.passes import PASSES
+
+SMALL = [name for name in EXAMPLES if name != "resnet18"]
+
+
+def compiled(name: str, granularity: str = "macro", passes: str = "all", **options: object) -> Compiled:
+    return compile_model(prepare(EXAMPLES[name](**options), name), Target(), passes=passes, granularity=granularity)
+
+
+def assert_correct(model: Compiled) -> None:
+    inputs = random_inputs(model, 1)
+    outputs = ia.execute(model, NpuConfig(), inputs)
+    for name, check in compare_outputs(model, outputs, inputs).items():
+        assert check["ok"], (name, check)
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@pytest.mark.parametrize("name", SMALL)
+def test_ia_agrees_with_the_reference(name: str, granularity: str) -> None:
+    assert_correct(compiled(name, granularity))
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@pytest.mark.parametrize("name", ["mlp", "cnn", "decoder"])
+def test_models_in_half_precision(name: str, granularity: str) -> None:
+    assert_correct(compiled(name, granularity, kind="float16"))
+
+
+@pytest.mark.parametrize("left_out", PASSES)
+def test_every_pass_can_be_left_out(left_out: str) -> None:
+    assert_correct(compiled("cnn", passes=f"-{left_out}"))
+
+
+@pytest.mark.parametrize("name", ["mlp_qdq", "cnn", "decoder"])
+def test_loose_tight_and_ia_are_equal_bit_for_bit(name: str) -> None:
+    model = compiled(name)
+    expected = ia.execute(model, NpuConfig(), random_inputs(model, 1))
+    for mode in ("loose", "tight"):
+        result = run_compiled(with_values(Config(), {"npu.mode": mode, "run.seed": 1}), model)
+        assert result.run is not None and result.run.exit_code == 0 and result.correct
+        for output, values in expected.items():
+            assert result.outputs[output].tobytes() == values.tobytes(), (mode, output)
+
+
+def test_resnet18_compiles_in_a_few_commands() -> None:
+    model = compiled("resnet18")
+    assert len(model.commands) < 200
+    assert model.end < 0x8000_0000 + NpuConfig().dram.size
+
+
+def save(folder: Path, name: str, **options: object) -> str:
+    path = folder / f"{name}.onnx"
+    onnx.save(EXAMPLES[name](**options), path)
+    return str(path)
+
+
+def test_compile_writes_an_image_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", save(tmp_path, "mlp"), "-o", str(tmp_path / "out")]) == 0
+    written = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert [path.name for path in written] == ["image.elf", "npu_ir.txt", "npu_ir.jsonl", "model.json"]
+    stages = [json.loads(line)["stage"] for line in written[2].read_text().splitlines()]
+    assert list(dict.fromkeys(stages)) == ["import", *PASSES]
+    assert main(["run", str(written[0]), "--json"]) == 0
+    run = json.loads(capsys.readouterr().out)
+    assert run["npu"]["completed"] == json.loads(written[3].read_text())["commands"] and run["npu"]["errors"] == 0
+
+
+def test_run_says_how_the_outputs_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", save(tmp_path, "mlp"), "--sim-level", "IA", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["model"]["checks"]["y"]["ok"] and result["sim_level"] == "IA"
+
+
+def test_a_dynamic_dimension_needs_a_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save(tmp_path, "mlp", batch="n")
+    assert main(["run", path, "--sim-level", "IA"]) == 65
+    assert f"{path}: input x has shape ['n', 784]: give every dimension, --shape x=1,..." in capsys.readouterr().err
+    assert main(["run", path, "--sim-level", "IA", "--shape", "x=3,784"]) == 0
+
+
+def one_node(folder: Path, operator: str, kind: int = TensorProto.FLOAT) -> str:
+    """A model of one node from x to y."""
+    values = [helper.make_tensor_value_info(name, kind, [2, 3, 4]) for name in "xy"]
+    node = helper.make_node(operator, ["x"], ["y"], name="n")
+    graph = helper.make_graph([node], "g", values[:1], values[1:])
+    path = folder / "one.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return str(path)
+
+
+def test_an_unknown_operator_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", one_node(tmp_path, "Asinh")]) == 65
+    assert "node n (Asinh, opset 17): this operator is not supported; supported are Add, " in capsys.readouterr().err
+
+
+def test_an_unknown_type_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", one_node(tmp_path, "Relu", TensorProto.DOUBLE)]) == 65
+    assert "input x: data type DOUBLE: supported are FLOAT, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--passes", "fussion"], 65, "--passes fussion: no such pass; passes are constant-folding, "),
+        (["--shape", "x"], 64, "--shape x: must have the form NAME=1,128"),
+        (["--shape", "z=1,2"], 65, "--shape z: no such input; inputs are x"),
+        (["--shape", "x=1,2,3"], 65, "--shape x: has 2 dimensions, got 3"),
+        (["--shape", "x=16,785"], 65, "--shape x: a dimension is 784 in the model, got 785"),
+        (["--sim-level", "L1"], 64, "--sim-level IA_TIMING: models run at IA and CA_HYBRID"),
+        (["--set", "npu.dram.size=8388608"], 65, "npu.dram.size is 8388608: --set npu.dram.size="),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], code: int, message: str
+) -> None:
+    assert main(["run", save(tmp_path, "mlp"), *options]) == code
+    error = capsys.readouterr().err
+    assert message in error and len(error.strip().splitlines()) == 1
+
+
+def test_a_layer_of_which_no_tile_fits_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", save(tmp_path, "decoder"), "--set", "npu.spm.size=4096"]) == 65
+    error = capsys.readouterr().err
+    assert "layer layernormalization0 (LAYERNORM, output layernormalization0): a tile of 1 x 128 needs 2048 " in error
+    assert "bytes of scratchpad, 1024 of them for in1; there are 1024 for each of 4: " in error
+
+
+def test_a_broken_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for data in (b"", b"\x08", np.random.default_rng(0).bytes(300)):
+        (tmp_path / "m.onnx").write_bytes(data)
+        assert main(["run", str(tmp_path / "m.onnx")]) == 65
+        error = capsys.readouterr().err
+        assert "no ONNX model (" in error and len(error.strip().splitlines()) == 1
