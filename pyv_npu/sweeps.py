@@ -41,7 +41,7 @@ _PACED: Mapping[str, object] = {"run.args.n": 16, "run.args.phases": 2, "run.arg
 AUTOMATIC = {
     "submit_latency": (
         Sweep("run.args.tile", ("16", "32", "64", "128"), _TILES),
-        Sweep("run.args.prefetch", ("0", "1", "2", "4"), {**_TILES, "run.args.tile": 32}),
+        Sweep("run.args.prefetch", ("0", "1", "2", "4"), _TILES),
         Sweep("run.args.batch", ("1", "2", "4", "16"), _BATCHES),
         Sweep("core.timing.mmio_one_way", ("0", "20", "60", "240"), _PACED),
         Sweep("core.timing.custom_response", ("0", "4", "60"), _PACED),
