@@ -47,6 +47,17 @@ class Windows(NamedTuple):
         return (self.kh, self.kw, self.sh, self.sw) == (1, 1, 1, 1) and not any((self.pt, self.pl, self.pb, self.pr))
 
 
+def blind(s: Windows) -> bool:
+    """Whether there is a window that sees nothing but pads."""
+    for size, count, stride, dilation, taps, pad in (
+        (s.h, s.p, s.sh, s.dh, s.kh, s.pt), (s.w, s.q, s.sw, s.dw, s.kw, s.pl),
+    ):  # fmt: skip
+        places = np.arange(count)[:, None] * stride - pad + np.arange(taps) * dilation
+        if not ((places >= 0) & (places < size)).any(axis=1).all():
+            return True
+    return False
+
+
 def windows(images: Values, s: Windows, pad: float) -> Values:
     """What each window sees, shape (batch, P, Q, kh, kw, C), a view; `images`: (batch, h, w, C)."""
     if any((s.pt, s.pl, s.pb, s.pr)):

@@ -16,7 +16,7 @@ from npu_device.checks import element_type, unused_type, unused_word
 from npu_device.descriptor_error import DescriptorError
 from npu_device.events import Kind
 from npu_device.kernels import elements
-from npu_device.kernels.windows import Windows, pool
+from npu_device.kernels.windows import Windows, blind, pool
 from npu_device.macro.base import (
     Demand,
     Effect,
@@ -102,8 +102,8 @@ def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
     field(own, "channels")
     if own["count_pads"] > 1 or (own["count_pads"] and d.function == Pool.MAX):
         raise DescriptorError(TicketError.RESERVED, f"count_pads {own['count_pads']}: 0, or 1 for AVG")
-    if max(shape.pt, shape.pb) > (shape.kh - 1) * shape.dh or max(shape.pl, shape.pr) > (shape.kw - 1) * shape.dw:
-        raise DescriptorError(TicketError.SHAPE, "pads must be smaller than the window: it would see nothing")
+    if blind(shape):
+        raise DescriptorError(TicketError.SHAPE, "a window sees nothing but pads")
     channels = own["channels"]
     source = strided("in0", d.in0_addr, shape.batch * shape.h * shape.w, channels, kind, block.ld0)
     out = strided("out", d.out_addr, shape.pixels, channels, kind, block.ldo)
