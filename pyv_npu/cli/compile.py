@@ -6,7 +6,7 @@ from pathlib import Path
 from pyv_npu.cli import console, exit_codes, model, options
 
 NAME = "compile"
-HELP = "compile an ONNX model: image.elf, npu_ir.jsonl, npu_ir.txt, model.json"
+HELP = "compile an ONNX model: image.elf, npu_ir.txt, npu_ir.jsonl, cmdq.json, model.json"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,10 +24,10 @@ def execute(args: argparse.Namespace) -> int:
         console.result("".join(f"{name:18} {one.text}\n" for name, one in PASSES.items()))
         return exit_codes.OK
     from pyv_npu.models.files import write_files
-    from pyv_npu.models.run import compile_for
+    from pyv_npu.models.run import compile_for, target
 
     config = options.effective(args).config
     compiled = compile_for(config, Path(args.program), model.choices(args))
-    for path in write_files(compiled, args.output, config.run.seed):
+    for path in write_files(compiled, args.output, config.run.seed, target(config)):
         console.result(f"{path}\n")
     return exit_codes.OK

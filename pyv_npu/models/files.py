@@ -4,17 +4,21 @@ import json
 from pathlib import Path
 
 from pyv_npu.models.run import image
+from toolchain.cmdq import document
+from toolchain.codegen import Target
 from toolchain.compiler import Compiled
 from toolchain.ir.text import render
 
 
-def write_files(compiled: Compiled, folder: Path, seed: int) -> list[Path]:
-    """Write the image with inputs of `seed`, the IR, and where inputs and outputs are; return the paths."""
+def write_files(compiled: Compiled, folder: Path, seed: int, device: Target) -> list[Path]:
+    """Write the image with inputs of `seed`, the IR, the list of commands for `device`, and where inputs and outputs
+    are; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     made = {
         "image.elf": image(compiled, seed),
         "npu_ir.txt": render(compiled.graph).encode(),
         "npu_ir.jsonl": "".join(f"{line}\n" for line in compiled.trace).encode(),
+        "cmdq.json": (json.dumps(document(compiled.commands, device)) + "\n").encode(),
         "model.json": (json.dumps(_description(compiled), indent=2) + "\n").encode(),
     }
     for name, data in made.items():

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npu_device import command_list
+from npu_device.runner import Listed
 from pyv_ext.elf import Program, parse_elf
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu.config import Config
@@ -86,8 +88,10 @@ def run_compiled(
         outputs = ia.execute(compiled, config.npu, inputs)
         json: dict[str, Any] = {"schema": 1, "program": compiled.model.name, "sim_level": level}
         return ModelResult(outputs, json | {"model": _model(compiled, outputs, inputs)}, None)
+    if level == "IA_TIMING":
+        return _analytic(config, compiled, inputs)
     if level != "CA_HYBRID":
-        raise UsageError(f"--sim-level {level}: models run at IA and CA_HYBRID")
+        raise UsageError(f"--sim-level {level}: models run at IA, IA_TIMING and CA_HYBRID")
     outputs = {}
 
     def take(platform: Platform) -> Stop:
@@ -101,6 +105,18 @@ def run_compiled(
     run = run_program(config, program(compiled, config.run.seed), config.run.args, console, report, run=take)
     checked = run.stop.reason is StopReason.EXIT
     return ModelResult(outputs, run.json | {"model": _model(compiled, outputs, inputs, checked)}, run)
+
+
+def _analytic(config: Config, compiled: Compiled, inputs: Mapping[str, Values]) -> ModelResult:
+    """IA_TIMING: the cycles of the command list, all commands accepted at their submit.cost; the outputs of IA."""
+    outputs = ia.execute(compiled, config.npu, inputs)
+    listed = [Listed(command.descriptor, 0, command.block) for command in compiled.commands]
+    timed = command_list.run(listed, config.npu, "IA_TIMING")
+    json: dict[str, Any] = {
+        "schema": 1, "program": compiled.model.name, "sim_level": "IA_TIMING", "cycles": timed.cycles,
+        "events_sha256": timed.events.hexdigest(),
+    }  # fmt: skip
+    return ModelResult(outputs, json | {"model": _model(compiled, outputs, inputs)}, None)
 
 
 def program(compiled: Compiled, seed: int) -> Program:

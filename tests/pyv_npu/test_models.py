@@ -8,12 +8,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.opcodes import Opcode
+from npu_device.command_list import load
 from npu_device.config import NpuConfig
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.models import ia
 from pyv_npu.models.data import random_inputs
 from pyv_npu.models.run import compare_outputs, run_compiled
+from toolchain.cmdq import document
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.examples import EXAMPLES
@@ -77,12 +81,39 @@ def save(folder: Path, name: str, **options: object) -> str:
 def test_compile_writes_an_image_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", save(tmp_path, "mlp"), "-o", str(tmp_path / "out")]) == 0
     written = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    assert [path.name for path in written] == ["image.elf", "npu_ir.txt", "npu_ir.jsonl", "model.json"]
+    assert [path.name for path in written] == ["image.elf", "npu_ir.txt", "npu_ir.jsonl", "cmdq.json", "model.json"]
     stages = [json.loads(line)["stage"] for line in written[2].read_text().splitlines()]
     assert list(dict.fromkeys(stages)) == ["import", *PASSES]
     assert main(["run", str(written[0]), "--json"]) == 0
     run = json.loads(capsys.readouterr().out)
-    assert run["npu"]["completed"] == json.loads(written[3].read_text())["commands"] and run["npu"]["errors"] == 0
+    assert run["npu"]["completed"] == json.loads(written[4].read_text())["commands"] and run["npu"]["errors"] == 0
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_the_command_list_is_what_the_firmware_submits(granularity: str) -> None:
+    model = compiled("decoder", granularity)
+    listed = load(document(model.commands, Target()), NpuConfig())
+    if granularity == "macro":
+        bare = [one.descriptor._replace(param1=0, extended=0) for one in listed]
+        assert bare == [one.descriptor._replace(param1=0, extended=0) for one in model.commands]
+        assert [one.block for one in listed] == [one.block for one in model.commands]
+    computed = [one.descriptor for one in listed if one.descriptor.opcode not in (Opcode.LOAD, Opcode.STORE)]
+    assert len(computed) == sum(c.descriptor.opcode not in (Opcode.LOAD, Opcode.STORE) for c in model.commands)
+    assert sum(moved(one.descriptor) for one in listed) == sum(moved(one.descriptor) for one in model.commands)
+
+
+def moved(d: Descriptor) -> int:
+    """Elements that a LOAD or STORE moves."""
+    return d.tile_m * d.tile_k if d.opcode in (Opcode.LOAD, Opcode.STORE) else 0
+
+
+def test_ia_timing_gives_cycles_and_the_outputs_of_ia(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = {}
+    for level in ("IA", "IA_TIMING"):
+        assert main(["run", save(tmp_path, "decoder"), "--sim-level", level, "--json"]) == 0
+        results[level] = json.loads(capsys.readouterr().out)
+    assert results["IA"]["model"]["outputs_sha256"] == results["IA_TIMING"]["model"]["outputs_sha256"]
+    assert results["IA_TIMING"]["cycles"] > 0 and "cycles" not in results["IA"]
 
 
 def test_run_says_how_the_outputs_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +157,7 @@ def test_an_unknown_type_is_refused_by_name(tmp_path: Path, capsys: pytest.Captu
         (["--shape", "z=1,2"], 65, "--shape z: no such input; inputs are x"),
         (["--shape", "x=1,2,3"], 65, "--shape x: has 2 dimensions, got 3"),
         (["--shape", "x=16,785"], 65, "--shape x: a dimension is 784 in the model, got 785"),
-        (["--sim-level", "L1"], 64, "--sim-level IA_TIMING: models run at IA and CA_HYBRID"),
+        (["--sim-level", "L3"], 64, "--sim-level CA_FULL: models run at IA, IA_TIMING and CA_HYBRID"),
         (["--set", "npu.dram.size=8388608"], 65, "npu.dram.size is 8388608: --set npu.dram.size="),
     ],
 )
