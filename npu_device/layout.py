@@ -29,7 +29,7 @@ ROW_BANKS = 13
 BUCKET = 14
 """Credits saved for descriptor fetches, at most BURST."""
 BUCKET_AT = 15
-"""Cycle up to which they were counted."""
+"""Cycle up to which they were counted; FOREVER while transfers take all there is."""
 BURST = 16
 OUT = 17
 """Events in `e`."""

@@ -217,12 +217,12 @@ class Machine:
         self._loop().settle(m, cycle)
         idle = max(0, cycle - m[w.BUCKET_AT])
         credit = min(m[w.BURST], m[w.BUCKET] + idle * total)
-        if m[w.BUCKET_AT] < cycle:
-            m[w.BUCKET_AT] = cycle
         debt = size * self._timing.rates.per_byte - credit
         pause = max(0, -(-debt // total))
         m[w.BUCKET] = pause * total - debt
         m[w.FLOW_BASE] = max(m[w.FLOW_BASE], cycle) + pause
+        if m[w.BUCKET_AT] != w.FOREVER:
+            m[w.BUCKET_AT] = max(m[w.BUCKET_AT], cycle) + pause
         return int(pause)
 
     # -- inside ------------------------------------------------------------------------------------------------

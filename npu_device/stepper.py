@@ -63,8 +63,11 @@ def share(m: Ints, t: int) -> int:
             flowing += 1
         i += 1
     if not flowing:
-        m[w.BUCKET_AT] = max(m[w.BUCKET_AT], t)
+        if m[w.BUCKET_AT] == w.FOREVER:
+            m[w.BUCKET_AT] = t
         return 0
+    if t > m[w.BUCKET_AT]:
+        m[w.BUCKET] = min(m[w.BURST], m[w.BUCKET] + (t - m[w.BUCKET_AT]) * m[w.TOTAL])
     m[w.BUCKET_AT] = w.FOREVER
     channel = m[w.CHANNEL]
     rate = channel

@@ -1,0 +1,190 @@
+"""What steps cost each other: DRAM and NoC, descriptor fetches, rows, banks. Numbers worked out by hand."""
+
+from typing import Any
+
+import pytest
+from npu_graphs import listed
+from npu_rig import DRAM, SPM, Rig
+
+from npu_device import tensor
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
+from npu_device.abi.opcodes import DataType, Eltwise, Opcode
+from npu_device.banks import Access, bytes_per_bank, demands
+from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
+from npu_device.events import Cause, EventStream, Kind, What
+from npu_device.machine import Machine
+from npu_device.region import Region, make_region
+from npu_device.runner import Listed
+from npu_device.timing import Timing
+
+INT8 = DataType.INT8
+GHZ = 1_200_000_000
+FREE = SpmConfig(port=None)
+
+
+def load(size: int, out: int = SPM, source: int = DRAM, at: int = 0, **more: int) -> Listed:
+    return Listed(
+        Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=size, type_in0=INT8, in0_addr=source, out_addr=out, **more), at
+    )
+
+
+def config(rate: int = 64, latency: int = 10, **more: Any) -> NpuConfig:
+    """DRAM of `rate` bytes per cycle; channels of 128."""
+    base: dict[str, Any] = {
+        "spm": FREE, "dram": DramConfig(size=1 << 20, latency=latency, bytes_per_second=rate * GHZ),
+        "noc": NocConfig(latency=0, bytes_per_second=None),
+    }  # fmt: skip
+    return NpuConfig(**(base | more))
+
+
+def ends(commands: list[Listed], of: NpuConfig) -> list[int]:
+    seen = listed(commands, of)
+    done = {event["ticket"]: event["cycle"] for event in seen.of(What.DONE)}
+    return [done[ticket] for ticket in seen.run.tickets]
+
+
+def test_two_transfers_share_until_the_shorter_is_over() -> None:
+    """64 bytes per cycle: 32 each while both move. The short one takes 10 + 200, then the long one has 64."""
+    two = [load(12800, stream=1), load(6400, SPM + 65536, stream=2)]
+    assert ends(two, config()) == [10 + 200 + 100, 10 + 200]
+
+
+def test_a_channel_is_a_limit_of_its_own() -> None:
+    one_of_three = [load(12800, SPM + 65536 * i, stream=i) for i in range(3)]
+    assert ends(one_of_three, config(rate=1000, dma=DmaConfig(channels=3))) == [10 + 100] * 3
+    assert ends(one_of_three, config(rate=300, dma=DmaConfig(channels=3))) == [10 + 128] * 3
+
+
+def test_what_does_not_divide_goes_to_the_lowest_channel() -> None:
+    """64 over three channels: 22, 21, 21 credits."""
+    three = [load(6336, SPM + 65536 * i, stream=i) for i in range(3)]
+    first, second, third = ends(three, config(dma=DmaConfig(channels=3, alignment=1)))
+    assert first == 10 + 288
+    assert second == third == 10 + 297
+
+
+def test_a_transfer_that_joins_slows_the_other_from_then_on() -> None:
+    joining = [load(6400, stream=1), load(640, SPM + 65536, at=50, stream=2)]
+    # alone until 60, 50 x 64 bytes moved; 640 bytes each in 20 cycles; then 2560 alone
+    assert ends(joining, config()) == [60 + 20 + 40, 80]
+
+
+def test_clusters_share_the_dram() -> None:
+    both = [load(6400), load(6400, SPM + SPM_CLUSTER_STRIDE, stream=1, cluster=1)]
+    assert ends(both, config(clusters=2)) == [10 + 200] * 2
+
+
+def test_a_closed_row_costs_once() -> None:
+    rows = config(dram=DramConfig(size=1 << 20, latency=10, bytes_per_second=64 * GHZ, row_model="open"))
+    far = DRAM + 16 * 2048  # the same bank
+    again = [load(640), load(640, at=1000), load(640, source=DRAM + 4096, at=2000), load(640, source=far, at=3000),
+             load(640, at=4000)]  # fmt: skip
+    assert [end - start for end, start in zip(ends(again, rows), (0, 1000, 2000, 3000, 4000), strict=True)] == [
+        56, 20, 56, 56, 56,
+    ]  # fmt: skip
+
+
+def fetching(bandwidth: int) -> Machine:
+    of = config(rate=bandwidth, latency=0)
+    return Machine(of, Timing(of), EventStream())
+
+
+def test_a_fetch_takes_what_the_bucket_holds_and_waits_for_the_rest() -> None:
+    """32 bytes per cycle; the bucket holds a burst of 128 and is empty at reset."""
+    machine = fetching(32)
+    assert machine.take_first(0, 64) == 2
+    assert machine.take_first(2, 64) == 2
+    assert machine.take_first(1000, 64) == 0
+    assert machine.take_first(1000, 64) == 0
+    assert machine.take_first(1000, 65) == 3
+    assert machine.take_first(1003, 31) == 0
+
+
+@pytest.mark.parametrize(("bandwidth", "pause"), [(64, 1), (32, 2), (16, 4)])
+def test_a_fetch_pauses_transfers(bandwidth: int, pause: int) -> None:
+    """The bucket is full when the transfer begins: it pays for two fetches, the third takes its tokens first."""
+    rigs = []
+    for fetches in (2, 3):
+        rig = Rig(config(rate=bandwidth, dma=DmaConfig(channels=1)))
+        ticket = rig.submit(load(6400).descriptor)
+        rig.go(100)
+        rig.ring(*[Descriptor()] * fetches)
+        rig.idle()
+        rigs.append(rig.stamps(What.DONE)[ticket])
+    assert rigs[1] - rigs[0] == pause
+
+
+# -- banks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("region", "interleave", "expected"),
+    [
+        (Region(SPM, 1, 4096, 4096), "block", [4096, 0, 0, 0]),
+        (Region(SPM + 1000, 1, 100, 100), "block", [100, 0, 0, 0]),
+        (Region(SPM + 16384 - 10, 1, 30, 30), "block", [10, 20, 0, 0]),
+        (make_region(SPM, 4, 64, 16384), "block", [64, 64, 64, 64]),
+        (Region(SPM, 1, 256, 256), "64B", [64, 64, 64, 64]),
+        (Region(SPM + 32, 1, 96, 96), "64B", [32, 64, 0, 0]),
+        (make_region(SPM, 3, 64, 256), "64B", [192, 0, 0, 0]),
+    ],
+)
+def test_bytes_lie_on_banks(region: Region, interleave: str, expected: list[int]) -> None:
+    assert bytes_per_bank(region, SpmConfig(size=65536, banks=4, interleave=interleave)) == expected
+
+
+def test_ports_are_asked_for_reads_and_writes() -> None:
+    accesses = [Access(Region(SPM, 1, 128, 128), False, 3), Access(Region(SPM, 1, 65, 65), True)]
+    assert [tuple(one) for one in demands(accesses, SpmConfig(banks=1))] == [(0, 0, 8, 6)]
+    both = SpmConfig(banks=1, ports="1r1w")
+    assert [tuple(one) for one in demands(accesses, both)] == [(0, 0, 6, 6), (0, 1, 2, 2)]
+    assert demands(accesses, SpmConfig(banks=1, port=None)) == ()
+
+
+def stalls(commands: list[Listed], of: NpuConfig) -> list[tuple[int, int, Cause, int]]:
+    """(bank, ticket, cause, cycles)"""
+    return [
+        (one["unit"] & 0xFF, one["ticket"], Cause(one["aux"]), one["bytes"])
+        for one in listed(commands, of).of(What.STALL)
+        if one["unit"] >> 8 == Kind.BANK
+    ]
+
+
+def vector(size: int, bank: int = 0, **more: int) -> Listed:
+    return Listed(
+        Descriptor(
+            opcode=Opcode.ELTWISE, function=Eltwise.RELU, tile_m=1, tile_n=size, type_in0=INT8, type_out=INT8,
+            in0_addr=SPM + 16384 * bank + 8192, out_addr=SPM + 16384 * 3, **more,
+        )
+    )  # fmt: skip
+
+
+def test_a_step_that_needs_more_than_its_length_is_port_bound() -> None:
+    spm = SpmConfig(size=65536, banks=4, port=8)
+    narrow = config(spm=spm)
+    assert stalls([load(6400)], narrow) == [(0, 1, Cause.PORT_BOUND, 800 - 100)]
+    assert ends([load(6400)], narrow) == [10 + 800]
+
+
+def test_the_lower_one_waits_for_the_bank() -> None:
+    """The vector engine reads 6400 bytes of bank 0 in 100 cycles, all that one port can give: DMA goes after it."""
+    spm = SpmConfig(size=65536, banks=4, port=64)
+    ve = VeConfig(latency=0, lanes=64)
+    both = [vector(6400), load(3200, stream=1)]
+    apart = [vector(6400, bank=1), load(3200, stream=1)]
+    of = config(spm=spm, ve=ve, latency=0)
+    assert stalls(apart, of) == []
+    assert ends(apart, of) == [100, 50]
+    waits = stalls(both, of)
+    assert {one[:3] for one in waits} == {(0, 2, Cause.BANK_CONFLICT)}
+    assert sum(one[3] for one in waits) == 100
+    assert ends(both, of) == [100, 150]  # 150 cycles of one port
+    wide = config(spm=SpmConfig(size=65536, banks=4, port=64, ports="1r1w"), ve=ve, latency=0)
+    assert stalls(both, wide) == []
+
+
+def test_output_stationary_arrays_read_their_operands_again() -> None:
+    te = TeConfig(kind="systolic_os", rows=16, columns=16)
+    assert tensor.product(te, 40, 64, 8, 8, 8).reads == (4, 3)
+    assert tensor.product(TeConfig(), 40, 64, 8, 8, 8).reads == (1, 1)
