@@ -8,7 +8,7 @@ from pyv_ext.engines.prepared import prepare
 from pyv_ext.engines.slow import Core
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import Hart
-from pyv_ext.isa import Instruction
+from pyv_ext.isa import Instruction, Kind
 from pyv_ext.memory import LINE
 from pyv_ext.stop import Stop
 from pyv_ext.traps import Cause
@@ -43,6 +43,9 @@ class Code:
         self._lines: dict[int, _Line] = {}
         self.steps: dict[int, Step] = {}
         """What a loop over closures calls: the closure of each decoded instruction; hooked addresses leave the loop."""
+        self.slow: dict[int, Decoded] = {}
+        """What may be executed the slow way in the midst of a burst: nothing hooked, and no store that may be about to
+        overwrite the next instruction."""
         self.hooks: dict[int, list[Hook]] = {}
         self.on_drop: list[Callable[[Iterable[int]], None]] = []
         """`f(pcs)`: whatever else was made from the instructions at these addresses must go."""
@@ -71,8 +74,18 @@ class Code:
                 self._bus.mark_code(base)
             line.pcs[pc] = None
         self._decoded[pc] = decoded
-        self.steps[pc] = leave if pc in self.hooks else decoded.step
+        self._offer(pc, decoded)
         return decoded
+
+    def _offer(self, pc: int, decoded: Decoded) -> None:
+        """Let bursts execute the instruction."""
+        if pc in self.hooks:
+            self.steps[pc] = leave
+            return
+        self.steps[pc] = decoded.step
+        store = decoded.instruction is not None and decoded.instruction.row.kind is Kind.STORE
+        if not (store and self._core.fetches_ahead):
+            self.slow[pc] = decoded
 
     def executable(self, pc: int, word: int) -> Decoded:
         """The instruction in the low bits of `word`, as it would be at `pc`."""
@@ -89,8 +102,8 @@ class Code:
 
     def undo_divert(self, pc: int) -> None:
         """Let loops over closures go on at `pc`, if it is decoded still and not hooked."""
-        if pc in self._decoded and pc not in self.hooks:
-            self.steps[pc] = self._decoded[pc].step
+        if pc in self._decoded:
+            self._offer(pc, self._decoded[pc])
 
     # -- changes -----------------------------------------------------------------------------------------------
 
@@ -119,6 +132,7 @@ class Code:
         pcs = [pc for pc in self._lines.pop(base).pcs if self._decoded.pop(pc, None)]
         for pc in pcs:
             del self.steps[pc]
+            self.slow.pop(pc, None)
         self._bus.unmark_code(base)
         self._dropped(pcs)
 
@@ -134,6 +148,7 @@ class Code:
         hooks.insert(0 if first else len(hooks), hook)
         if pc in self.steps:
             self.steps[pc] = leave
+            self.slow.pop(pc, None)
             self._dropped([pc])
 
     def remove_hook(self, pc: int, hook: Hook) -> None:

@@ -67,11 +67,11 @@ class Engine:
         self.isa = hart.isa
         self.misaligned = misaligned
         self.tracer: Tracer | None = None
+        self.fetches_ahead = hart.timing == CoreTiming()
+        """The cycle contract of specification 30: a store is not seen by the instruction right after it."""
         self.code = Code(self)
         self._evaluators: dict[str, Callable[[int, int, int, int], int]] = {}
         self._stop: Stop | None = None
-        self._fetches_ahead = hart.timing == CoreTiming()
-        """The cycle contract of specification 30: a store is not seen by the instruction right after it."""
         self._ahead: Ahead | None = None
         self._trapped: _Trapped | None = None
         self._loop_began = ""
@@ -83,16 +83,16 @@ class Engine:
 
         Splitting a run at any cycles changes nothing. A waiting hart stops exactly at `until`.
         """
-        hart, clock = self.hart, self.bus.clock
+        hart = self.hart
         while self._stop is None and hart.cycle < until:
             if not self._ready(until):
                 continue
-            if self.tracer is None and hart.waiting is None and self._ahead is None:
-                limit = min(until, clock.next)
-                self._burst(limit)
-                if hart.cycle >= limit:
-                    continue
-            self._one()
+            if hart.waiting is not None or self._ahead is not None:
+                self._one()
+            elif self.tracer is None:
+                self._burst(until)
+            else:
+                self._traced(until)
         stop, self._stop = self._stop, None
         return stop
 
@@ -114,9 +114,16 @@ class Engine:
         if self._stop is None:
             self._stop = stop
 
-    def _burst(self, limit: int) -> None:
-        """Execute instructions up to cycle `limit` or to one that goes the slow way; the same as `_closures` does."""
-        raise NotImplementedError
+    def _burst(self, until: int) -> None:
+        """Execute at least one instruction, and go on to cycle `until` as long as only instructions change anything.
+
+        To be overridden; what it executes and when must be the same as here, to the cycle.
+        """
+        hart, clock = self.hart, self.bus.clock
+        while True:
+            self._closures(min(until, clock.next))
+            if hart.cycle >= until or hart.cycle >= clock.next or not self._slowly():
+                return
 
     def _closures(self, limit: int) -> None:
         """Execute closures up to cycle `limit`, or to an instruction that is not decoded or goes the slow way."""
@@ -135,6 +142,51 @@ class Engine:
         finally:
             hart.pc, hart.cycle, hart.instret = pc, cycle, instret
 
+    def _slowly(self, *, tried: bool = False) -> bool:
+        """Execute the instruction that a burst has come to; whether the burst may go on after it.
+
+        `tried`: its closure need not be asked, it goes the slow way.
+        """
+        hart, clock, csrs = self.hart, self.bus.clock, self.hart.csrs
+        pc, start = hart.pc, hart.cycle
+        decoded = self.code.slow.get(pc)
+        if decoded is None:
+            self._one()
+            return False
+        try:
+            after = decoded.slow() if tried else decoded.step() or decoded.slow()
+        except Held as held:
+            self.stop(held.stop)
+            return False
+        if after is None:
+            return False
+        hart.pc, cycles = after
+        end = hart.cycle = start + cycles
+        hart.instret += 1
+        if self.tracer is not None:
+            if decoded.instruction is not None:
+                self.tracer.retire(pc, start, end, decoded.instruction)
+            return False
+        return clock.next > end and not csrs.mip & csrs.mie and self._stop is None
+
+    def _traced(self, until: int) -> None:
+        """A burst while a tracer looks."""
+        hart, clock, code, tracer = self.hart, self.bus.clock, self.code, self.tracer
+        limit = min(until, clock.next)
+        while hart.cycle < limit and self.tracer is tracer is not None:
+            pc, start = hart.pc, hart.cycle
+            step = code.steps.get(pc)
+            after = None if step is None else step()
+            if after is None:
+                self._slowly()
+                return
+            hart.pc, cycles = after
+            end = hart.cycle = start + cycles
+            hart.instret += 1
+            instruction = code.at(pc).instruction
+            assert instruction is not None  # a closure has executed it
+            tracer.retire(pc, start, end, instruction)
+
     def _one(self) -> None:
         """Execute, or ask again, the instruction at pc."""
         hart = self.hart
@@ -150,7 +202,7 @@ class Engine:
                     return self.stop(held)
         fetched, self._ahead = self._ahead, None
         ahead = None
-        if self._fetches_ahead and decoded.instruction is not None:
+        if self.fetches_ahead and decoded.instruction is not None:
             ahead = self._fetched_before(decoded.instruction)
         try:
             after = decoded.step() or decoded.slow()

@@ -7,6 +7,3 @@ __all__ = ["ReferenceEngine", "Tracer"]
 
 class ReferenceEngine(Engine):
     """One closure per decoded instruction; what closures cannot do goes through `pyv_ext.engines.slow`."""
-
-    def _burst(self, limit: int) -> None:
-        self._closures(limit)

@@ -24,6 +24,8 @@ class Core(Protocol):
     hart: Hart
     bus: Bus
     misaligned: bool
+    fetches_ahead: bool
+    """Whether a store is not seen by the instruction right after it."""
 
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
         """Take a synchronous trap that is found `delay` cycles after the hart's. None: nothing retired."""
@@ -47,7 +49,9 @@ def _illegal(core: Core, instruction: Instruction) -> After | None:
 
 
 def _control(core: Core, instruction: Instruction) -> After | None:
-    """A taken branch, or a jump, to a misaligned target: nothing else of these comes here."""
+    """A branch or jump to a misaligned target: nothing else of these comes here."""
+    if instruction.row.kind is Kind.BRANCH and not core.evaluate(instruction):
+        return _next(core, instruction, core.hart.timing.branch)
     if instruction.row.kind is Kind.BRANCH:
         target = core.hart.pc + instruction.imm & core.isa.mask
     else:

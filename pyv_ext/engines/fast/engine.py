@@ -28,22 +28,22 @@ class FastEngine(Engine):
         self._warm_up = WARM_UP
         self.code.on_drop.append(self._drop)
 
-    def _burst(self, limit: int) -> None:
+    def _burst(self, until: int) -> None:
         if self._warm_up > 0:
-            self._warm(limit)
+            before = self.hart.instret
+            super()._burst(min(until, self.hart.cycle + self._warm_up))
+            self._warm_up -= self.hart.instret - before
             return
         if self._native is None or self.bus.watching is not self._watching:
             from pyv_ext.engines.fast.native import Native
 
             self._watching = self.bus.watching
             self._native = Native(self, self.code)
-        self._native.run(limit)
-
-    def _warm(self, limit: int) -> None:
-        hart = self.hart
-        before = hart.instret
-        self._closures(min(limit, hart.cycle + self._warm_up))
-        self._warm_up -= hart.instret - before
+        hart, clock, native = self.hart, self.bus.clock, self._native
+        while True:
+            native.run(min(until, clock.next))
+            if hart.cycle >= until or hart.cycle >= clock.next or not self._slowly(tried=True):
+                return
 
     def _drop(self, pcs: Iterable[int]) -> None:
         if self._native is not None:

@@ -35,28 +35,31 @@ class PythonEngine(Engine):
         self._period = PERIOD
         self.code.on_drop.append(self._drop)
 
-    def _burst(self, limit: int) -> None:
-        hart, entries = self.hart, self._entries
-        while hart.cycle < limit:
-            entry = entries.get(hart.pc)
-            if entry is None:
-                before = hart.cycle
-                self._closures(min(limit, before + self._period))
-                self._period -= hart.cycle - before
-                if self._period <= 0:
-                    self._look()
-                elif hart.pc not in entries:
-                    return
-                continue
-            region, block = entry
-            before, x = limit - hart.cycle, hart.x
-            hart.pc, left, done, values = region.run(block, before)
-            hart.cycle += before - left
-            hart.instret += done
-            for number, value in zip(region.written, values, strict=True):
-                x[number] = value
-            if not done:
+    def _burst(self, until: int) -> None:
+        hart, clock, entries = self.hart, self.bus.clock, self._entries
+        while True:
+            limit = min(until, clock.next)
+            while hart.cycle < limit and hart.pc in entries and self._region(limit):
+                pass
+            before = hart.cycle
+            self._closures(min(limit, before + self._period))
+            self._period -= hart.cycle - before
+            if self._period <= 0:
+                self._look()
+            if hart.cycle >= limit or ((hart.cycle == before or hart.pc not in entries) and not self._slowly()):
                 return
+
+    def _region(self, limit: int) -> bool:
+        """Execute the region at pc; whether it has come further."""
+        hart = self.hart
+        region, block = self._entries[hart.pc]
+        given = limit - hart.cycle
+        hart.pc, left, done, values = region.run(block, given)
+        hart.cycle += given - left
+        hart.instret += done
+        for number, value in zip(region.written, values, strict=True):
+            hart.x[number] = value
+        return done > 0
 
     # -- translating -------------------------------------------------------------------------------------------
 
