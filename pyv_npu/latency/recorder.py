@@ -28,6 +28,7 @@ _BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
 _STREAM = _BITS["stream"]
 _STORE, _FENCE, _MRET, _CUSTOM = RowKind.STORE, RowKind.FENCE, RowKind.MRET, RowKind.CUSTOM
 """Instructions that the log tells from others, or that change how the next ones count."""
+_OTHER = Kind.OTHER
 _IRQ, _WRITE_STATUS = 1 << _BITS["irq"], 1 << _BITS["write_status"]
 
 
@@ -185,11 +186,7 @@ class Recorder:
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         row = instruction.row.kind
         window = self._stack[-1].serial if self._stack else 0
-        special = row is _STORE or row is _FENCE or row is _MRET or row is _CUSTOM
-        if not special and not self._mmio and not self._after:
-            self._log.plain(start, end, self._depth, window)
-            return
-        kind, line = Kind.OTHER, -1
+        kind, line = _OTHER, -1
         if self._mmio:
             kind, self._mmio = Kind.MMIO, False
         elif row is _STORE:
@@ -199,7 +196,10 @@ class Recorder:
                 self._stack[-1].stored(line, start)
         elif row is _FENCE:
             kind = Kind.FENCE
-        self._log.add(Step(start, end, kind, line, self._depth, window))
+        if kind is Kind.MMIO or row is _CUSTOM:
+            self._log.add(Step(start, end, kind, line, self._depth, window))  # an attempt may begin here
+        else:
+            self._log.extend(start, end, kind, line, self._depth, window)
         if row is _MRET and self._depth:
             self._depth -= 1
         if self._after:

@@ -18,7 +18,7 @@ class Kind(IntEnum):
 
 
 class Step(NamedTuple):
-    """One instruction or trap entry, or several instructions of kind OTHER in a row, in cycles [start, end)."""
+    """One instruction or trap entry, or several equal instructions in a row, in cycles [start, end)."""
 
     start: int
     end: int
@@ -50,8 +50,8 @@ class StepLog:
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
-        self._plain = [0, 0, 0, 0]
-        """start, end, depth and window of the latest instructions of kind OTHER; none when it is empty."""
+        self._run = Step(0, 0, Kind.OTHER, -1, 0, 0)
+        """The latest equal instructions; none when it takes no time."""
 
     @property
     def steps(self) -> list[Step]:
@@ -62,24 +62,24 @@ class StepLog:
         self._close()
         self._append(step)
 
-    def plain(self, start: int, end: int, depth: int, window: int) -> None:
-        """Add an instruction of kind OTHER at which no attempt begins: most are, so those in a row become one step."""
-        plain = self._plain
-        if plain[1] == start and plain[2] == depth and plain[3] == window:
-            plain[1] = end
+    def extend(self, start: int, end: int, kind: Kind, line: int, depth: int, window: int) -> None:
+        """Add an instruction at which no attempt begins: most are, so equal ones in a row become one step."""
+        run = self._run
+        if run.end == start and run.kind is kind and run.line == line and run.window == window and run.depth == depth:
+            self._run = Step(run.start, end, kind, line, depth, window)
         else:
             self._close()
-            self._plain = [start, end, depth, window]
+            self._run = Step(start, end, kind, line, depth, window)
 
     def clear(self) -> None:
         self._steps.clear()
-        self._plain = [0, 0, 0, 0]
+        self._run = Step(0, 0, Kind.OTHER, -1, 0, 0)
 
     def _close(self) -> None:
-        start, end, depth, window = self._plain
-        if start < end:
-            self._append(Step(start, end, Kind.OTHER, -1, depth, window))
-            self._plain = [end, end, depth, window]
+        run = self._run
+        if run.start < run.end:
+            self._append(run)
+            self._run = Step(run.end, run.end, *run[2:])
 
     def _append(self, step: Step) -> None:
         self._steps.append(step)

@@ -13,7 +13,7 @@ WIDTH, HEIGHT = 820, 460
 LEFT, RIGHT, TOP, BOTTOM = 70, 800, 104, 400
 LEGEND = 68
 COLOURS = {"loose": "#1f6fb4", "tight": "#d9480f"}
-STAGES = {"t_submit": "", "core_busy": "5 4"}
+STAGES = {"t_submit": "", "core_busy": "5 4", "response": "1.5 2.5"}
 """Stage -> dash pattern."""
 GRID, AXIS = "#e3e3e3", "#555555"
 
@@ -38,7 +38,7 @@ def curves(latencies: Mapping[str, Latency]) -> list[Curve]:
 
 
 def write_latency_cdf(path: Path, latencies: Mapping[str, Latency], caption: str) -> bool:
-    """Draw the distributions of t_submit and core_busy; False, and no file, when nothing was submitted."""
+    """Draw the distributions of `STAGES`; False, and no file, when nothing was submitted."""
     drawn = curves(latencies)
     if drawn:
         write_text(path, draw(drawn, caption))
@@ -92,6 +92,6 @@ def _legend(svg: Svg, drawn: list[Curve]) -> None:
     for number, mode in enumerate(dict.fromkeys(curve.mode for curve in drawn)):
         y = LEGEND + 18 * number
         for index, curve in enumerate(curve for curve in drawn if curve.mode == mode):
-            x = LEFT + 260 * index
+            x = LEFT + 245 * index
             svg.line(x, y, x + 26, y, COLOURS[mode], 2, STAGES[curve.stage])
             svg.text(x + 34, y + 4, f"{curve.stage}, {mode} (n = {curve.samples})", size=11)

@@ -136,7 +136,8 @@ def test_background_transfers_are_not_measured() -> None:
     check(beside)
     assert alone.json["latency"]["n"] == beside.json["latency"]["n"] == 24
     assert beside.json["npu"]["dram_bytes_read"] == 24 * 32_768
-    assert beside.latency.stage("t_submit").values[-1] > alone.latency.stage("t_submit").values[-1]
+    assert sum(beside.json["npu"]["dma_busy"]) >= 24 * 32_768 // 128  # bytes of a channel's cycle
+    assert beside.json["cycles"] > alone.json["cycles"]
 
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])
