@@ -118,7 +118,7 @@ def _result(
 
 def compare_program(
     config: Config,
-    program: str | Path,
+    program: str | Path | Program,
     args: Mapping[str, int] | None = None,
     console: Console | None = None,
     report: Path | None = None,

@@ -14,6 +14,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+from pyv_ext.elf import Program
 from pyv_npu.config import Config, with_values
 from pyv_npu.config.schema import keys_of
 from pyv_npu.errors import UsageError
@@ -63,7 +64,7 @@ def parse(text: str) -> Sweep:
     return Sweep(key, found)
 
 
-def run_sweep(config: Config, program: str, sweep: Sweep) -> dict[str, Any]:
+def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str, Any]:
     """Run every value in both modes: the object `sweeps[i]` of the JSON result."""
     points = []
     for value in sweep.values:

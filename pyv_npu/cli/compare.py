@@ -3,9 +3,10 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from pyv_npu.cli import console, exit_codes, options, output
+from pyv_npu.cli import console, exit_codes, model, options, output
 
 if TYPE_CHECKING:
+    from pyv_ext.elf import Program
     from pyv_npu.config import Config
     from pyv_npu.sweeps import Sweep
 
@@ -14,9 +15,10 @@ HELP = "run firmware in loose and in tight mode and compare the submission laten
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("program", nargs="?", metavar="FIRMWARE", help="an ELF, or a name that `pyv-npu info` lists")
+    parser.add_argument("program", nargs="?", metavar="PROGRAM", help=options.PROGRAMS)
     options.arguments(parser, with_mode=False)
     output.arguments(parser)
+    model.arguments(parser)
     parser.add_argument(
         "--sweep", action="append", default=[], metavar="KEY=A,B,C",
         help="compare at these values of a key too; `none`: leave out the sweeps that a report has by itself",
@@ -28,13 +30,14 @@ def execute(args: argparse.Namespace) -> int:
     if args.print_config:
         return output.print_config(effective)
     config = effective.config
-    program = options.firmware_of(config)
+    name = config.run.program
+    program = model.program(args, config) if name.endswith(model.SUFFIX) else options.firmware_of(config)
 
     from pyv_npu.config import with_values
     from pyv_npu.results import compare_program
     from pyv_npu.tables import render_compare
 
-    sweeps = _sweeps(args, program)
+    sweeps = _sweeps(args, name)
     report = output.open_report(args, effective, NAME)
     outcome = compare_program(config, program, config.run.args, None, None if report is None else report.folder)
     runs = {"loose": outcome.loose, "tight": outcome.tight}
@@ -65,7 +68,7 @@ def _sweeps(args: argparse.Namespace, program: str) -> "list[Sweep]":
     return list(AUTOMATIC.get(program, ())) if args.report is not None else []
 
 
-def _swept(result: dict[str, Any], config: "Config", program: str, sweeps: "list[Sweep]") -> dict[str, str]:
+def _swept(result: dict[str, Any], config: "Config", program: "str | Program", sweeps: "list[Sweep]") -> dict[str, str]:
     """Run the sweeps and put them into the result; the pictures of all of them by file name."""
     from pyv_npu.sweeps import pictures, run_sweep
 

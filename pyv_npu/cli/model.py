@@ -4,11 +4,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyv_npu.cli import console, exit_codes, output
+from pyv_npu.cli import console, exit_codes, options, output
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyv_npu.config import Effective
+    from pyv_ext.elf import Program
+    from pyv_npu.config import Config, Effective
     from pyv_npu.models.run import Choices
 
 SUFFIX = ".onnx"
@@ -32,6 +33,16 @@ def choices(args: argparse.Namespace) -> "Choices":
             raise UsageError(f"--shape {text}: must have the form NAME=1,128")
         shapes[name] = tuple(int(dim) for dim in dims.split(","))
     return Choices(shapes, args.passes, args.granularity)
+
+
+def program(args: argparse.Namespace, config: "Config") -> "Program":
+    """The image of the model that a configuration names; UsageError for a level without firmware."""
+    from pyv_npu.models.run import compile_for
+    from pyv_npu.models.run import program as program_of
+
+    if config.run.sim_level != options.FIRMWARE_LEVEL:
+        raise UsageError(f"--sim-level {config.run.sim_level}: firmware runs at {options.FIRMWARE_LEVEL}")
+    return program_of(compile_for(config, Path(config.run.program), choices(args)), config.run.seed)
 
 
 def run(args: argparse.Namespace, effective: "Effective") -> int:

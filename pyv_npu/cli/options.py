@@ -9,6 +9,7 @@ from pyv_npu.errors import BadInputError, UsageError
 if TYPE_CHECKING:
     from pyv_npu.config import Config, Effective
 
+PROGRAMS = "an ELF, a name that `pyv-npu info` lists, or an ONNX model"
 FIRMWARE_LEVEL = "CA_HYBRID"
 _NO_FIRMWARE = {
     "IA": "computes a model without a core",

@@ -182,3 +182,26 @@ def test_a_broken_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
         assert main(["run", str(tmp_path / "m.onnx")]) == 65
         error = capsys.readouterr().err
         assert "no ONNX model (" in error and len(error.strip().splitlines()) == 1
+
+
+def test_passes_are_explained_by_what_the_model_takes_without_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", save(tmp_path, "cnn"), "-o", str(tmp_path / "out"), "--explain-passes"]) == 0
+    text = capsys.readouterr().out
+    for name in PASSES:
+        row = next(line for line in text.splitlines() if line.startswith(f"without {name} "))
+        assert row.endswith(("%", "cannot be compiled"))
+    every, without = (
+        int(text.split(name)[1].split()[0]) for name in ("all chosen passes", "without batchnorm-folding")
+    )
+    assert without == every + 2, "one factor after each of the two convolutions"
+
+
+def test_compare_runs_a_model_in_both_modes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save(tmp_path, "cnn")
+    assert main(["compare", path, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["same_results"] and result["loose"]["program"] == path
+    assert main(["compare", path, "--sim-level", "IA"]) == 64
+    assert "--sim-level IA: firmware runs at CA_HYBRID" in capsys.readouterr().err

@@ -43,7 +43,8 @@ def place(graph: Graph, dram_bytes: int) -> DramMap:
             addresses[tensor.id] = _up(end, tensor.alignment_bytes)
             end = addresses[tensor.id] + tensor.size
             _check(tensor, end, dram_bytes)
-    base, used = end, []
+    base = end
+    used: list[_Place] = []
     lives = _lives(graph)
     written = [tensor for tensor in stored if tensor.id not in graph.constants]
     for tensor in sorted(written, key=lambda one: lives[one.id]):

@@ -1,0 +1,60 @@
+"""What each pass is worth: the cycles of a model at IA_TIMING with all chosen passes, and without one at a time."""
+
+from typing import NamedTuple
+
+from npu_device import command_list
+from npu_device.runner import Listed
+from pyv_npu.config import Config
+from pyv_npu.text import MISSING, columns, lines_of
+from toolchain.codegen import Target
+from toolchain.compiler import Compiled, compile_model
+from toolchain.errors import ModelError
+from toolchain.onnx_frontend import OnnxModel
+from toolchain.passes import PASSES, selected
+
+
+class Effect(NamedTuple):
+    """A pass, and the model without it."""
+
+    name: str
+    commands: int
+    cycles: int
+    """0: the model cannot be compiled without it."""
+
+
+def cycles(config: Config, compiled: Compiled) -> int:
+    """The makespan of the command list at IA_TIMING."""
+    listed = [Listed(command.descriptor, 0, command.block) for command in compiled.commands]
+    return command_list.run(listed, config.npu, "IA_TIMING").cycles
+
+
+def effects(config: Config, model: OnnxModel, target: Target, passes: str, granularity: str) -> list[Effect]:
+    """The model with the chosen passes (without a name), then without each of them."""
+    names = selected(passes)
+    made = []
+    for left_out in ("", *names):
+        chosen = ",".join(name for name in names if name != left_out) or "none"
+        try:
+            compiled = compile_model(model, target, passes=chosen, granularity=granularity)
+            made.append(Effect(left_out, len(compiled.commands), cycles(config, compiled)))
+        except ModelError:
+            if not left_out:
+                raise
+            made.append(Effect(left_out, 0, 0))
+    return made
+
+
+def render_effects(found: list[Effect]) -> str:
+    """The table, and what each pass does."""
+    base = found[0]
+    rows = [["all chosen passes", str(base.commands), f"{base.cycles:,}", ""]]
+    for one in found[1:]:
+        name = f"without {one.name}"
+        if one.cycles:
+            change = f"{(one.cycles - base.cycles) / base.cycles:+.1%}"
+            rows.append([name, str(one.commands), f"{one.cycles:,}", change])
+        else:
+            rows.append([name, MISSING, MISSING, "cannot be compiled"])
+    table = columns(["IA_TIMING", "commands", "cycles", "change"], rows)
+    meaning = lines_of("", [(one.name, PASSES[one.name].text) for one in found[1:]]) if found[1:] else ""
+    return f"{table}\n\n{meaning}\n"
