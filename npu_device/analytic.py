@@ -181,7 +181,7 @@ class Analytic:
                 at = begin + self._timing.latency if kind is Kind.DMA else begin
                 self._emit(at, _START, unit_code(Kind.BANK, bank), What.STALL, command.ticket, tile, lost, cause)
             self._emit(end, _END, unit, what + 1, command.ticket, tile, cost.payload, cost.aligned)
-        return max(over), max(done)
+        return max(over, default=start), max(done, default=start)
 
     def _own_unit(self, command: Command, cluster: int) -> int:
         kind = command.kind

@@ -57,7 +57,7 @@ class Engines:
     def begin(self, cycle: int, command: Command) -> None:
         """Start `command` on the free unit `command.unit`."""
         plan = single(*self._timing.tile(command)) if command.expand is None else command.expand()
-        slot = self.machine.add(plan, command.number, command.ticket, command.unit, command.descriptor.cluster)
+        slot = self.machine.add(plan, command.number, command.ticket, command.unit, command.descriptor.cluster, cycle)
         self._running[slot] = command
         self.start(cycle)
 

@@ -131,8 +131,11 @@ class Machine:
 
     # -- plans -------------------------------------------------------------------------------------------------
 
-    def add(self, plan: Plan, number: int, ticket: int, unit: int, cluster: int) -> int:
-        """Make a plan ready to start for the command that holds `unit`: its slot."""
+    def add(self, plan: Plan, number: int, ticket: int, unit: int, cluster: int, cycle: int = 0) -> int:
+        """Make a plan ready to start in `cycle` for the command that holds `unit`: its slot.
+
+        A plan without steps is over in that cycle.
+        """
         self._seen += len(plan)
         large = self._steps + len(plan) >= min(NATIVE_PLAN, self._native_steps)
         if not self.native and large and self._seen >= self._native_steps:
@@ -149,7 +152,11 @@ class Machine:
         run = w.RUNS + slot * w.RUN_WORDS
         u = self._unit_of_code[unit]
         m[run : run + w.RUN_WORDS] = [number, base, ticket, u, cluster, *self._heads, len(plan), 0, 0]
-        m[u + w.U_HOLDER] = slot + 1
+        if len(plan):
+            m[u + w.U_HOLDER] = slot + 1
+        else:
+            m[run + w.R_FINISH] = cycle
+            m[w.FINISHING] += 1
         at = w.ORDER + m[w.ORDERED]
         while at > w.ORDER and m[w.RUNS + m[at - 1] * w.RUN_WORDS] > number:
             m[at] = m[at - 1]

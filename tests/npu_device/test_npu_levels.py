@@ -172,6 +172,17 @@ def test_the_recurrence_of_specification_40_is_what_the_event_loop_does(
     assert laid_out(chain(n, load, work, store, prefetch, "full"), "split", 2) == stores[n]
 
 
+def test_a_plan_without_steps_is_over_at_once() -> None:
+    machine = Machine(NpuConfig(), Timing(NpuConfig()), EventStream())
+    slot = machine.add(columns([], ()), 1, 1, unit_code(Kind.TE, 0), 0, 17)
+    machine.start(17)
+    assert machine.next_cycle() == 17
+    machine.ends(17)
+    assert machine.completed() == [slot]
+    assert machine.free(unit_code(Kind.TE, 0))
+    assert machine.next_cycle() is None
+
+
 # -- L1 and L2 ---------------------------------------------------------------------------------------------------------
 
 
