@@ -147,7 +147,9 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if "submit_latency" not in shipped_programs():
         pytest.skip("no prebuilt firmware: pyv-npu build-firmware firmware/prebuilt")
     folder = tmp_path_factory.mktemp("report")
-    assert main(["compare", "submit_latency", "--arg", "n=120", "--json", "--report", str(folder)]) == 0
+    assert (
+        main(["compare", "submit_latency", "--arg", "n=120", "--sweep", "none", "--json", "--report", str(folder)]) == 0
+    )
     return folder
 
 
@@ -209,7 +211,8 @@ def test_timeline_and_counters_tell_the_same(comparison: Path) -> None:
 def test_run_yaml_replays_to_the_same_bytes(
     comparison: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", "--config", str(comparison / "run.yaml"), "--report", str(tmp_path), "--json"]) == 0
+    again = ["compare", "--config", str(comparison / "run.yaml"), "--sweep", "none"]
+    assert main([*again, "--report", str(tmp_path), "--json"]) == 0
     capsys.readouterr()
     first, second = load(comparison), load(tmp_path)
     for mode in ("loose", "tight"):
