@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyv_ext.elf import Program
 from pyv_npu.config import Config, with_values
@@ -20,7 +20,10 @@ from pyv_npu.config.schema import keys_of
 from pyv_npu.errors import UsageError
 from pyv_npu.latency.submission import Submission
 from pyv_npu.report.charts import MODE_COLOURS, Line, lines
-from pyv_npu.results import RunResult, run_program
+from pyv_npu.results import run_program
+
+if TYPE_CHECKING:
+    from pyv_npu.results import RunResult
 
 FIGURES = ("t_submit", "core_per_command", "submit_per_compute")
 BREAK_EVEN = ("t_submit", "core_per_command", "response")
@@ -86,7 +89,7 @@ def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str,
     }
 
 
-def figures(run: RunResult) -> dict[str, Any]:
+def figures(run: "RunResult") -> dict[str, Any]:
     """What a run contributes to a sweep; None where nothing was submitted."""
     submissions = [s for s in run.latency.submissions if s.t0 is not None]
     spans = [span for s in submissions if (span := s.span("t0", "t2")) is not None]

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,11 +18,14 @@ from pyv_npu.models import ia
 from pyv_npu.models.data import Values, from_device, random_inputs, to_device
 from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
-from pyv_npu.results import Console, RunResult, run_program
+from pyv_npu.results import run_program
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_file
 from toolchain.data_types import NUMPY
 from toolchain.program_image import FIRMWARE, build_image
+
+if TYPE_CHECKING:
+    from pyv_npu.results import Console, RunResult
 
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2, "float8_e4m3fn": 1e-1, "float8_e5m2": 1e-1}
 """Of a float output, relative to the largest value of the reference (specification 40, "Numerics")."""
@@ -43,7 +46,7 @@ class ModelResult:
     outputs: Mapping[str, Values]
     json: dict[str, Any]
     """With `checks`: how each output compares with the reference."""
-    run: RunResult | None
+    run: "RunResult | None"
     """What the firmware's run left; None without a core."""
 
     @property
@@ -72,14 +75,14 @@ def image(compiled: Compiled, seed: int) -> bytes:
 
 
 def run_model(
-    config: Config, path: Path, choices: Choices, console: Console | None = None, report: Path | None = None
+    config: Config, path: Path, choices: Choices, console: "Console | None" = None, report: Path | None = None
 ) -> ModelResult:
     """Compile a model, run it at `config.run.sim_level` on inputs of `config.run.seed`, compare with the reference."""
     return run_compiled(config, compile_for(config, path, choices), console, report)
 
 
 def run_compiled(
-    config: Config, compiled: Compiled, console: Console | None = None, report: Path | None = None
+    config: Config, compiled: Compiled, console: "Console | None" = None, report: Path | None = None
 ) -> ModelResult:
     """Run a compiled model. UsageError for a level that runs no models."""
     inputs = random_inputs(compiled, config.run.seed)
