@@ -16,6 +16,11 @@
 | GELU | M x N | - | M x N | 0 with erf, 1 with tanh |
 | REDUCE | M x N, by row | - | M x 1 | 0 |
 | COPY | tile_m rows of tile_k | - | the same | bytes between rows of in0, of out; 0: packed |
+| POOL | image, tile_m x tile_n pixels of tile_k channels | - | P x Q pixels | bytes kh kw sh sw; pads t l b r |
+| ROPE | M x N, one head per row | M x N: cos and sin, N/2 each | M x N | 1: pairs are neighbours |
+| GATHER | table in DRAM, tile_n rows of tile_k | tile_m indices, INT32 | tile_m rows | bytes between rows of in0 |
+| KV_READ | tile_m rows of tile_k in DRAM, `type_kv` | - | the same, `type_out` | scale (f32 bits), zero point (i32) |
+| KV_APPEND | tile_m rows of tile_k, `type_in0` | - | the same in DRAM, `type_kv` | scale, zero point |
 
 M, N, K are tile_m, tile_n, tile_k. Operands are packed row-major where no stride is named. NOP and BARRIER take none.
 """
@@ -26,11 +31,12 @@ from typing import NamedTuple
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
-from npu_device.abi.opcodes import DataType, Eltwise, Gemm, Norm, Opcode, Reduce
+from npu_device.abi.opcodes import DataType, Eltwise, Gemm, Norm, Opcode, Pool, Reduce
 from npu_device.checks import element_type, nonzero, unused_type, unused_word
 from npu_device.descriptor_error import DescriptorError
 from npu_device.events import Kind
 from npu_device.operands import FLOATS, INTEGERS, TYPES, Matrix, make_matrix, row_bytes
+from npu_device.windows import Windows, blind
 
 SMALL_INTEGERS = tuple(kind for kind in INTEGERS if kind is not DataType.INT32)
 REQUANTIZED = (DataType.INT8, DataType.UINT8)
@@ -227,6 +233,73 @@ def _reduce(d: Descriptor) -> Operands:
     return _rowwise(d, kind, out=out, columns=1)
 
 
+def pool_window(d: Descriptor) -> Windows:
+    """The window of POOL in tile form."""
+    kh, kw, sh, sw = d.param0.to_bytes(4, "little")
+    pt, pl, pb, pr = d.param1.to_bytes(4, "little")
+    return Windows(1, d.tile_m, d.tile_n, kh, kw, sh, sw, 1, 1, pt, pl, pb, pr)
+
+
+def _pool(d: Descriptor) -> Operands:
+    kind = element_type(d, "type_in0", TYPES if d.function == Pool.MAX else FLOATS)
+    element_type(d, "type_out", (kind,))
+    unused_type(d, "type_in1", "type_kv")
+    nonzero(d, "tile_m", "tile_n", "tile_k")
+    s = pool_window(d)
+    if not all((s.kh, s.kw, s.sh, s.sw)) or s.p < 1 or s.q < 1 or blind(s):
+        raise DescriptorError(TicketError.SHAPE, f"windows of {s.kh} x {s.kw} do not fit {s.h} x {s.w} with its pads")
+    return Operands(
+        (make_matrix(d.in0_addr, s.h * s.w, d.tile_k, kind),), make_matrix(d.out_addr, s.pixels, d.tile_k, kind)
+    )
+
+
+def _rope(d: Descriptor) -> Operands:
+    kind = _float_rows(d)
+    table = element_type(d, "type_in1", dict.fromkeys((kind, DataType.FP32)))
+    unused_word(d, "param1")
+    if d.tile_n % 2 or d.param0 > 1:
+        raise DescriptorError(TicketError.SHAPE, f"tile_n {d.tile_n} must be even, param0 {d.param0} 0 or 1")
+    return _rowwise(d, kind, make_matrix(d.in1_addr, d.tile_m, d.tile_n, table))
+
+
+def _gather(d: Descriptor) -> Operands:
+    kind = element_type(d, "type_in0", TYPES)
+    element_type(d, "type_in1", (DataType.INT32,))
+    element_type(d, "type_out", (kind,))
+    unused_type(d, "type_kv")
+    unused_word(d, "param1")
+    nonzero(d, "tile_m", "tile_n", "tile_k")
+    size = row_bytes(d.tile_k, kind)
+    if 0 < d.param0 < size:
+        raise DescriptorError(TicketError.SHAPE, f"param0 {d.param0}: rows of {size} overlap")
+    table = make_matrix(d.in0_addr, d.tile_n, d.tile_k, kind, d.param0)
+    indices = make_matrix(d.in1_addr, 1, d.tile_m, DataType.INT32)
+    return Operands((table, indices), make_matrix(d.out_addr, d.tile_m, d.tile_k, kind))
+
+
+def _kv(d: Descriptor, name: str, other: str) -> tuple[DataType, DataType]:
+    """(cache, scratchpad): the same type, or floats in the scratchpad."""
+    kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS))
+    kind = element_type(d, name, dict.fromkeys((*FLOATS, kind_kv)))
+    unused_type(d, "type_in1", other)
+    nonzero(d, "tile_m", "tile_k")
+    if kind is kind_kv or kind_kv in FLOATS:
+        unused_word(d, "param0", "param1")
+    return kind_kv, kind
+
+
+def _kv_read(d: Descriptor) -> Operands:
+    cache, kind = _kv(d, "type_out", "type_in0")
+    rows = make_matrix(d.in0_addr, d.tile_m, d.tile_k, cache)
+    return Operands((rows,), make_matrix(d.out_addr, d.tile_m, d.tile_k, kind))
+
+
+def _kv_append(d: Descriptor) -> Operands:
+    cache, kind = _kv(d, "type_in0", "type_out")
+    rows = make_matrix(d.in0_addr, d.tile_m, d.tile_k, kind)
+    return Operands((rows,), make_matrix(d.out_addr, d.tile_m, d.tile_k, cache))
+
+
 OPERATIONS: dict[Opcode, Operation] = {
     Opcode.NOP: Operation(None, _nothing),
     Opcode.LOAD: Operation(Kind.DMA, _load, in_dram="in0"),
@@ -238,13 +311,13 @@ OPERATIONS: dict[Opcode, Operation] = {
     Opcode.LAYERNORM: Operation(Kind.VE, _norm, macro=True),
     Opcode.SOFTMAX: Operation(Kind.VE, _softmax, macro=True),
     Opcode.GELU: Operation(Kind.VE, _gelu, macro=True),
-    Opcode.POOL: Operation(Kind.VE, None, macro=True),
+    Opcode.POOL: Operation(Kind.VE, _pool, macro=True),
     Opcode.REDUCE: Operation(Kind.VE, _reduce, macro=True),
     Opcode.COPY: Operation(Kind.VE, _load, macro=True),
-    Opcode.GATHER: Operation(Kind.DMA, None, macro=True),
-    Opcode.ROPE: Operation(Kind.VE, None, macro=True),
-    Opcode.KV_READ: Operation(Kind.DMA, None, macro=True),
-    Opcode.KV_APPEND: Operation(Kind.DMA, None, macro=True),
+    Opcode.GATHER: Operation(Kind.DMA, _gather, macro=True, in_dram="in0"),
+    Opcode.ROPE: Operation(Kind.VE, _rope, macro=True),
+    Opcode.KV_READ: Operation(Kind.DMA, _kv_read, macro=True, in_dram="in0"),
+    Opcode.KV_APPEND: Operation(Kind.DMA, _kv_append, macro=True, in_dram="out"),
     Opcode.BARRIER: Operation(None, _nothing),
 }
 """The commands of the device."""

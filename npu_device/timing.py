@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from npu_device.abi.opcodes import BITS, Norm, Opcode
 from npu_device.banks import Access, Demand, demands
+from npu_device.bitwidth import aligned_bytes
 from npu_device.command import Command
 from npu_device.config import NpuConfig
 from npu_device.events import ROLE, WRITES, Cause, Kind
+from npu_device.operations import pool_window
 from npu_device.plan import Compute, Piece, Role, Transfer
 from npu_device.region import Region
 from npu_device.tensor import SPEED, Product, ceil_div, product
@@ -24,21 +26,15 @@ VECTOR_OPS = {
     Opcode.GELU: 8,
     Opcode.REDUCE: 1,
     Opcode.COPY: 1,
+    Opcode.ROPE: 3,
 }
-"""Operations per element of the vector engine (COPY: chosen by us)."""
+"""Operations per element of the vector engine (COPY: chosen by us); of POOL, one per element of the window."""
 RMS_OPS = 4
 
 MIN_CREDITS = 64
 """Credits per cycle below which shares of a slow memory would round to nothing."""
 CACHED = 4096
 """Costs that are remembered."""
-
-
-def aligned_bytes(address: int, size: int, alignment: int) -> int:
-    """Bytes of the access widened to `alignment` at both ends (specification 55, R5)."""
-    if not size:
-        return 0
-    return ceil_div(address + size, alignment) * alignment - address // alignment * alignment
 
 
 def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, int]:
@@ -134,11 +130,14 @@ class Timing:
         assert command.output is not None, "what runs on a unit has a result"
         output = command.output.region
         if command.kind is Kind.DMA:
-            write = command.opcode is Opcode.STORE
+            write = command.opcode in (Opcode.STORE, Opcode.KV_APPEND)
+            role = Role.KV if command.opcode in (Opcode.KV_READ, Opcode.KV_APPEND) else Role.ACTIVATION
             source, target = command.inputs[0].region, output
+            if command.opcode is Opcode.GATHER:
+                source = gathered(source, d.tile_m, output.payload // d.tile_m, self._config.dma.alignment)
             inside, outside = (source, target) if write else (target, source)
             aligned, bursts = transfer_size(outside, self._config.dma.alignment, self._config.dma.bus_width_bytes)
-            return Transfer(write, Role.ACTIVATION, outside.payload, aligned, bursts, inside, aux), outside.address
+            return Transfer(write, role, outside.payload, aligned, bursts, inside, aux), outside.address
         reads = tuple(matrix.region for matrix in command.inputs)
         first = command.inputs[0]
         bits = BITS[first.kind]
@@ -146,7 +145,8 @@ class Timing:
         if command.kind is Kind.TE:
             m, n, k = first.rows, d.tile_n, first.columns
             return Compute(Kind.TE, aux, m, n, k, bits, BITS[command.inputs[1].kind], 0, reads, written), 0
-        work = first.rows * first.columns * vector_ops(command)
+        counted = command.output if command.opcode is Opcode.POOL else first
+        work = counted.rows * counted.columns * vector_ops(command)
         return Compute(Kind.VE, aux, 0, 0, 0, bits, bits, work, reads, written), 0
 
     def cost(self, piece: Piece) -> Cost:
@@ -212,7 +212,15 @@ def vector_ops(command: Command) -> int:
     """Operations per element of a command of the vector engine."""
     if command.opcode is Opcode.LAYERNORM and command.descriptor.function == Norm.RMS:
         return RMS_OPS
+    if command.opcode is Opcode.POOL:
+        taps = pool_window(command.descriptor)
+        return taps.kh * taps.kw
     return VECTOR_OPS[command.opcode]
+
+
+def gathered(table: Region, rows: int, row_bytes: int, alignment: int) -> Region:
+    """Rows of a table somewhere in it, as far as transfers are counted: each is an access of its own."""
+    return Region(table.address, rows, row_bytes, 2 * alignment * ceil_div(row_bytes, alignment))
 
 
 assert all(bits in SPEED for bits in BITS.values()), "every element width has a speed"

@@ -2,7 +2,7 @@
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.command import Command
-from npu_device.kernels import elements, gemm, rows
+from npu_device.kernels import elements, gemm, moves, rows
 from npu_device.kernels.effect import Effect, Read
 from npu_device.kernels.eltwise import eltwise
 from npu_device.kernels.parameters import as_float, as_signed
@@ -10,12 +10,17 @@ from npu_device.operands import Matrix
 from npu_device.operations import REQUANTIZED
 
 _MOVES = frozenset((Opcode.LOAD, Opcode.STORE, Opcode.COPY))
-_VECTOR = {
+_KERNELS = {
     Opcode.ELTWISE: eltwise,
     Opcode.LAYERNORM: rows.layernorm,
     Opcode.SOFTMAX: rows.softmax,
     Opcode.GELU: rows.gelu,
     Opcode.REDUCE: rows.reduce,
+    Opcode.POOL: moves.pool,
+    Opcode.ROPE: moves.rope,
+    Opcode.GATHER: moves.gather,
+    Opcode.KV_READ: moves.kv_read,
+    Opcode.KV_APPEND: moves.kv_append,
 }
 """`f(descriptor, operands, type of the result, previous output or None)`: the values of the result."""
 
@@ -23,7 +28,7 @@ _VECTOR = {
 def compute(command: Command, read: Read) -> Effect:
     """Sample the operands through `read(region)` and compute; nothing of the result shares their memory.
 
-    DescriptorError where a macro command's data do not allow it.
+    DescriptorError where the data do not allow it.
     """
     if command.macro is not None:
         return command.macro.compute(
@@ -38,7 +43,7 @@ def compute(command: Command, read: Read) -> Effect:
     if command.opcode is Opcode.GEMM_T:
         return _gemm(command, operands, output)
     previous = _values(output, read) if command.reads_output else None
-    values = _VECTOR[command.opcode](command.descriptor, operands, output.kind, previous)
+    values = _KERNELS[command.opcode](command.descriptor, operands, output.kind, previous)
     return Effect(((output.region, elements.encode(values, output.kind)),))
 
 

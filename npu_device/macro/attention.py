@@ -18,6 +18,7 @@ from npu_device.descriptor_error import DescriptorError
 from npu_device.events import Kind
 from npu_device.kernels import elements
 from npu_device.kernels.attention import attention, visible
+from npu_device.kernels.moves import dequantized
 from npu_device.macro.base import (
     Demand,
     Effect,
@@ -37,7 +38,7 @@ from npu_device.macro.base import (
     values,
     whole,
 )
-from npu_device.macro.cache import Cache, check_cache, dequantized, scales
+from npu_device.macro.cache import Cache, check_cache, per_head, scales
 from npu_device.macro.finish import zero_point
 from npu_device.macro.position import position_operand, read_position
 from npu_device.macro.tiles import Tiles, work
@@ -91,8 +92,8 @@ class AttentionMacro(Macro):
     def compute(self, read: Read, held: elements.Values | None) -> Effect:
         heads, dim = self.k.heads, self.k.head_dim
         scale = (None, None) if self.scale is None else tuple(values(read, self.scale)[0].reshape(2, -1))
-        k = dequantized(self.k.read(read, self.keys), scale[0], self.zeros[0])
-        v = dequantized(self.v.read(read, self.keys), scale[1], self.zeros[1])
+        k = dequantized(self.k.read(read, self.keys), per_head(scale[0]), self.zeros[0])
+        v = dequantized(self.v.read(read, self.keys), per_head(scale[1]), self.zeros[1])
         rows = values(read, self.q).reshape(self.queries, heads, self.group, dim).transpose(1, 0, 2, 3)
         q = rows.reshape(heads, self.queries * self.group, dim)
         seen = np.repeat(visible(self.queries, self.keys, self.causal, self.window), self.group, axis=0)

@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.opcodes import DataType
 from npu_device.descriptor_error import DescriptorError
 from npu_device.kernels.effect import Read
-from npu_device.kernels.elements import Values, decode, saturate, to_float
+from npu_device.kernels.elements import Values, decode
 from npu_device.macro.base import values
-from npu_device.operands import FLOATS, INTEGERS, Matrix, make_matrix, row_bytes
+from npu_device.operands import INTEGERS, Matrix, make_matrix, row_bytes
 from npu_device.region import Region
 
 
@@ -75,17 +73,6 @@ def scales(block: Extended, kinds: tuple[DataType, ...], heads: int) -> Matrix |
     return make_matrix(block.scale, 1, (heads if word & Epilogue.PER_CHANNEL else 1) * len(kinds), DataType.FP32)
 
 
-def dequantized(codes: Values, scale: Values | None, zero_point: int) -> Values:
-    """fp32 of elements (heads, rows, D); `scale`: one or one per head."""
-    if scale is None:
-        return codes.astype(np.float32)
-    return (codes.astype(np.int64) - zero_point).astype(np.float32) * scale.reshape(-1, 1, 1)
-
-
-def quantized(x: Values, kind: DataType, scale: Values | None, zero_point: int) -> Values:
-    """Elements of `kind` from numbers (heads, rows, D): rint(x / scale) + zero point, or one rounding for floats."""
-    if kind in FLOATS:
-        return to_float(x.astype(np.float32), kind)
-    assert scale is not None
-    with np.errstate(all="ignore"):
-        return saturate(np.rint(x.astype(np.float32) / scale.reshape(-1, 1, 1)) + np.float64(zero_point), kind)
+def per_head(scale: Values | None) -> Values | None:
+    """One scale, or one per head, for elements (heads, rows, D)."""
+    return None if scale is None else scale.reshape(-1, 1, 1)

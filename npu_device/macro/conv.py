@@ -17,7 +17,7 @@ from npu_device.abi.opcodes import BITS, LoopOrder, Opcode
 from npu_device.checks import unused_word
 from npu_device.descriptor_error import DescriptorError
 from npu_device.kernels import elements, gemm
-from npu_device.kernels.windows import Windows, windows
+from npu_device.kernels.windows import windows
 from npu_device.macro.base import (
     Demand,
     Effect,
@@ -50,6 +50,7 @@ from npu_device.macro.product import (
 from npu_device.macro.tiles import Tiles
 from npu_device.operands import make_matrix, row_bytes
 from npu_device.plan import Column, Plan
+from npu_device.windows import Windows
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.checks import element_type, nonzero, unused_type, unused_word
-from npu_device.descriptor_error import DescriptorError
 from npu_device.kernels import elements
+from npu_device.kernels.moves import row_numbers
 from npu_device.macro.base import (
     Demand,
     Effect,
@@ -52,15 +51,10 @@ class GatherMacro(Macro):
         )  # fmt: skip
 
     def compute(self, read: Read, held: elements.Values | None) -> Effect:
-        index = values(read, self.indices)[0].astype(np.int64)
         rows = self.table.rows
-        wrong = np.flatnonzero((index < -rows) | (index >= rows))
-        if len(wrong):
-            at = int(wrong[0])
-            raise DescriptorError(TicketError.ADDRESS, f"index {at} is {int(index[at])}, the table has {rows} rows")
-        data = read(self.table.region)
-        taken = data.reshape(rows, -1)[index % rows] if data.shape[0] != rows else data[index % rows]
-        return Effect(((self.out.region, np.ascontiguousarray(taken)),))
+        index = row_numbers(values(read, self.indices)[0], rows)
+        taken = read(self.table.region).reshape(rows, -1)[index]
+        return Effect(((self.out.region, taken),))
 
     def plan(self, setting: Setting) -> Plan:
         """Each row is a transfer's own run; which rows is not known before the indices are, they count as the first."""
@@ -87,8 +81,7 @@ def decode_gather(d: Descriptor, block: Extended, site: Site) -> GatherMacro:
     """DescriptorError when types, shapes, strides or the workspace are wrong."""
     kind = element_type(d, "type_in0", TYPES)
     element_type(d, "type_in1", (DataType.INT32,))
-    if d.type_out not in (DataType.NONE, kind):
-        raise DescriptorError(TicketError.DATA_TYPE, f"type_out {d.type_out}: must be 0 or as type_in0, {kind.value}")
+    element_type(d, "type_out", (kind,))
     unused_type(d, "type_kv")
     unused_word(d, "param0", "tile_n", "tile_k")
     unused_word(block, "loop_order", "ld1", "epilogue", "in2", "bias", "scale")

@@ -16,6 +16,7 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.checks import element_type, unused_type, unused_word
 from npu_device.descriptor_error import DescriptorError
 from npu_device.kernels import elements
+from npu_device.kernels.moves import dequantized, quantized
 from npu_device.macro.base import (
     Demand,
     Effect,
@@ -36,7 +37,7 @@ from npu_device.macro.base import (
     values,
     whole,
 )
-from npu_device.macro.cache import Cache, check_cache, dequantized, quantized, scales
+from npu_device.macro.cache import Cache, check_cache, per_head, scales
 from npu_device.macro.finish import zero_point
 from npu_device.macro.position import position_operand, read_position
 from npu_device.macro.tiles import Tiles
@@ -79,7 +80,7 @@ class KvMacro(Macro):
 
     def compute(self, read: Read, held: elements.Values | None) -> Effect:
         cache, tensor = self.cache, self.tensor
-        scale = None if self.scale is None else values(read, self.scale)[0]
+        scale = per_head(None if self.scale is None else values(read, self.scale)[0])
         if self.append:
             rows = values(read, tensor).reshape(self.tokens, cache.heads, cache.head_dim).transpose(1, 0, 2)
             if tensor.kind is not cache.kind:

@@ -16,7 +16,7 @@ from npu_device.checks import element_type, unused_type, unused_word
 from npu_device.descriptor_error import DescriptorError
 from npu_device.events import Kind
 from npu_device.kernels import elements
-from npu_device.kernels.windows import Windows, blind, pool
+from npu_device.kernels.windows import pool
 from npu_device.macro.base import (
     Demand,
     Effect,
@@ -43,6 +43,7 @@ from npu_device.operands import FLOATS, TYPES, Matrix, row_bytes
 from npu_device.plan import Compute, Plan, Role
 from npu_device.region import Region
 from npu_device.sequencer import Nest, Slots, sequence
+from npu_device.windows import Windows, blind
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,9 +40,8 @@ from npu_device.operands import FLOATS, Matrix, make_matrix, row_bytes
 from npu_device.plan import Compute, Plan, Role
 from npu_device.region import Region
 from npu_device.sequencer import Nest, Slots, sequence
+from npu_device.timing import VECTOR_OPS
 
-ROPE_OPS = 3
-"""Operations per element of the vector engine (specification 40, "Defaults")."""
 _NEIGHBOURS = 1
 
 
@@ -91,7 +90,7 @@ class RopeMacro(Macro):
         sin = Tiles(self.sin, self.slots.get("in2"), at, rows, zero, half, every)
 
         def step(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
-            operations = shape[0] * self.x.columns * ROPE_OPS
+            operations = shape[0] * self.x.columns * VECTOR_OPS[Opcode.ROPE]
             return Compute(Kind.VE, int(Opcode.ROPE), 0, 0, 0, BITS[self.x.kind], 0, operations, reads, writes)
 
         nest = Nest(

@@ -264,8 +264,8 @@ def gather(indices: list[int], kind: DataType = T.FP16, place: str = "dram") -> 
     table = random(kind, 9, 6, 1)
     out = rig.place(len(indices) * row_bytes(6, kind), place)
     index = rig.put(np.array([indices], np.int32), T.INT32)
-    d = Descriptor(opcode=Opcode.GATHER, tile_m=3, type_in0=kind, type_in1=T.INT32, in1_addr=index, out_addr=out,
-                   in0_addr=rig.put(table, kind, distance=16))  # fmt: skip
+    d = Descriptor(opcode=Opcode.GATHER, tile_m=3, type_in0=kind, type_in1=T.INT32, type_out=kind, in1_addr=index,
+                   out_addr=out, in0_addr=rig.put(table, kind, distance=16))  # fmt: skip
     ticket = rig.submit(rig.macro(d, block(Opcode.GATHER, m=len(indices), n=6, k=9, ld0=16)))
     rig.idle()
     return rig, table, out, rig.status(ticket)
