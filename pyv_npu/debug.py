@@ -114,8 +114,8 @@ def queue_text(npu: NpuDevice) -> str:
     lines.append(f"device: {len(commands)} commands in flight, {waiting} not started")
     for command, state in commands:
         unit = "" if command.unit == FRONTEND else f" on {Kind(command.unit >> 8).name}{command.unit & 0xFF}"
-        held = f", waits for {command.hazards} commands" if command.hazards else ""
-        held += f", behind {command.gates} barriers" if command.gates else ""
+        held = f", hazards: {command.hazards}" if command.hazards else ""
+        held += f", barriers: {command.gates}" if command.gates else ""
         lines.append(
             f"  ticket {command.ticket}: {command.opcode.name} stream {command.stream} prio {command.prio} "
             f"{state.name.lower()}{unit}{held}"

@@ -3,6 +3,7 @@
 import select
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -101,7 +102,7 @@ class Session:
                 while self._received and self._end is None:
                     self._take(self._received.pop(0))
         except (ConnectionError, TimeoutError):
-            self._end = End.LOST
+            self._end = self._end or End.LOST
         return self._end
 
     def _receive(self, *, wait: bool) -> None:
@@ -124,7 +125,8 @@ class Session:
     def _take(self, received: Received) -> None:
         if received.kind is Kind.PACKET:
             if self._acknowledge:
-                self._connection.sendall(b"+")
+                with suppress(ConnectionError):  # who kills the program may not wait for an answer
+                    self._connection.sendall(b"+")
             reply = self._answer(received.data)
             if reply is not None:
                 self._send(reply)

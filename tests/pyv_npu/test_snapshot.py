@@ -50,7 +50,7 @@ def outcome(platform: Platform) -> dict[str, Any]:
     stop, hart = platform.run(), platform.hart
     return {
         "stop": stop,
-        "hart": (hart.pc, hart.cycle, hart.instret, hart.traps, bytes(hart.x)),
+        "hart": (hart.pc, hart.cycle, hart.instret, hart.traps, bytes(hart.x)[:256]),
         "uart": platform.console.text,
         "events": (platform.events.count, platform.events.hexdigest()),
         "npu": platform.npu.counters.to_json(),
