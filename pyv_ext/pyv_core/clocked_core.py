@@ -31,14 +31,8 @@ class ClockedCore:
         self._hart = hart
         self._evaluation: Evaluation = Ordered(core, simulator) if specialised else ChangeDriven(core, simulator)
         self._asked: SystemUnit | BusMemory | None = None
-        self._disturbed = False
-        bus.clock.on_change(self.disturb)
 
     # -- between cycles ----------------------------------------------------------------------------------------
-
-    def disturb(self, cycle: int = 0) -> None:
-        """Devices, or the host, may have changed memory."""
-        self._disturbed = True
 
     def go_to(self, pc: int, word: int | None = None) -> None:
         """Make the instruction at `pc` that of the coming cycle, through a bubble that takes no time.
@@ -67,9 +61,7 @@ class ClockedCore:
 
     def begin(self) -> bool:
         """Take over what devices have done; whether an interrupt squashes the instruction of the coming cycle."""
-        if self._disturbed:
-            self._disturbed = False
-            self._after_devices()
+        self._after_devices()
         csrs = self._hart.csrs
         interrupt = self._hart.interrupt() if csrs.mip & csrs.mie else None
         line = 0 if interrupt is None else interrupt | INTERRUPT
@@ -158,10 +150,11 @@ class ClockedCore:
         self._evaluation.again(self.core.mem.process_read1)
 
     def _after_devices(self) -> None:
-        """DMA may have changed what was fetched or loaded in the last cycle."""
+        """DMA may have changed what was fetched in the last cycle, or loaded in it and is loaded again."""
         memory = self.core.mem
         if memory.fetch_is_stale:
             with self._evaluation.driving:
                 memory.process_read1()
             self._load_registers()
-        self._evaluation.again(memory.process_read0)
+        if memory.read_port0.re_i.read():
+            self._evaluation.again(memory.process_read0)

@@ -36,7 +36,11 @@ class PyvEngine(Engine):
     def run(self, until: int) -> Stop | None:
         """As the base class says; the host may have changed pc, registers and memory before."""
         self._take_over()
-        return super().run(until)
+        while self._stop is None and self.hart.cycle < until:
+            if self._ready(until):
+                self._one()
+        stop, self._stop = self._stop, None
+        return stop
 
     def step(self, until: int = NEVER) -> Stop | None:
         """As the base class says."""
@@ -48,7 +52,6 @@ class PyvEngine(Engine):
         if self._in_core != pc:
             self._core.go_to(pc, self._fetched_ahead(pc))
             self._in_core = pc
-        self._core.disturb()
 
     def flush(self) -> None:
         """Fetch again."""
@@ -65,9 +68,6 @@ class PyvEngine(Engine):
         if self._in_core == self.hart.pc:
             ahead = self._core.fetched_ahead
             self._ahead = None if ahead is None else Ahead(self._in_core, *ahead)
-
-    def _burst(self, limit: int) -> None:
-        """Every instruction goes the slow way."""
 
     def _at_wfi(self) -> bool:
         return self._core.holds_wfi

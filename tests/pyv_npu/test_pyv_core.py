@@ -39,13 +39,14 @@ def run(core: str, program: str, mode: str, **settings: Any) -> dict[str, Any]:
 def test_the_tables_of_submit_latency_are_those_of_the_reference(
     length: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    printed = []
-    for options in (["--core", "pyv"], ["--core", "reference", "--preset", "pyv"]):
-        assert main(["compare", "submit_latency", *options, *length]) == 0
-        printed.append(capsys.readouterr().out)
-    assert "core pyv" in printed[0]
-    assert "t_submit" in printed[0]
-    assert printed[0].replace("core pyv", "core reference") == printed[1]
+    printed = {}
+    for core, preset in (("pyv", []), ("reference", ["--preset", "pyv"]), ("python", ["--preset", "pyv"])):
+        assert main(["compare", "submit_latency", "--core", core, *preset, *length]) == 0
+        printed[core] = capsys.readouterr().out
+    assert "core pyv" in printed["pyv"]
+    assert "t_submit" in printed["pyv"]
+    for core, text in printed.items():
+        assert text.replace(f"core {core}", "core pyv") == printed["pyv"]
 
 
 QUICK = (
