@@ -6,7 +6,6 @@ from npu_device.command import Command, Place
 from npu_device.config import NpuConfig
 from npu_device.events import EventStream, unit_code
 from npu_device.machine import Machine
-from npu_device.plan import single
 from npu_device.scheduler import unit_counts
 from npu_device.timeline import Agenda, Phase, Timeline
 from npu_device.timing import Timing
@@ -56,8 +55,11 @@ class Engines:
 
     def begin(self, cycle: int, command: Command) -> None:
         """Start `command` on the free unit `command.unit`."""
-        plan = single(*self._timing.tile(command)) if command.expand is None else command.expand()
-        slot = self.machine.add(plan, command.number, command.ticket, command.unit, command.descriptor.cluster, cycle)
+        place = (command.number, command.ticket, command.unit, command.descriptor.cluster)
+        if command.expand is None:
+            slot = self.machine.add_step(*self._timing.tile(command), *place)
+        else:
+            slot = self.machine.add(command.expand(), *place, cycle)
         self._running[slot] = command
         self.start(cycle)
 

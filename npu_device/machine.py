@@ -15,7 +15,7 @@ from npu_device import stepper
 from npu_device.banks import Demand
 from npu_device.config import NpuConfig
 from npu_device.events import RECORD, EventStream, Kind, unit_code
-from npu_device.plan import NONE, Column, Plan
+from npu_device.plan import NONE, Column, Piece, Plan
 from npu_device.tensor import once_per_command
 from npu_device.timing import Cost, Timing
 
@@ -131,40 +131,61 @@ class Machine:
 
     # -- plans -------------------------------------------------------------------------------------------------
 
+    def add_step(self, piece: Piece, dram: int, number: int, ticket: int, unit: int, cluster: int) -> int:
+        """A plan of one step (a tile command) for the command that holds `unit`: its slot."""
+        cost = self._timing.cost(piece)
+        if cost.kind is Kind.TE and self._once:
+            cost = cost._replace(cycles=max(0, cost.cycles + self._once))
+        words = [w.STEP_WORDS, 0, dram, *[NONE] * (w.STEP_WORDS - w.S_AFTER)]
+        words += piece_words(cost, self._timing.rates.per_byte)
+        heads = [NONE] * 4
+        heads[step_class(cost)] = 0
+        base = self._place(len(words))
+        words[w.S_PIECE] += base
+        self.p[base : base + len(words)] = words
+        return self._enter((base, base + len(words)), heads, 1, number, ticket, unit, cluster)
+
     def add(self, plan: Plan, number: int, ticket: int, unit: int, cluster: int, cycle: int = 0) -> int:
         """Make a plan ready to start in `cycle` for the command that holds `unit`: its slot.
 
         A plan without steps is over in that cycle.
         """
-        self._seen += len(plan)
-        large = self._steps + len(plan) >= min(NATIVE_PLAN, self._native_steps)
-        if not self.native and large and self._seen >= self._native_steps:
+        count = len(plan)
+        large = self._steps + count >= min(NATIVE_PLAN, self._native_steps)
+        if not self.native and large and self._seen + count >= self._native_steps:
             self._go_native()
-        words = self._words(plan)
+        words, heads = self._words(plan)
         base = self._place(len(words))
-        words[: len(plan) * w.STEP_WORDS : w.STEP_WORDS] += base  # S_PIECE is an index into p
-        if self.native:
-            self.p[base : base + len(words)] = words
-        else:
-            self.p[base : base + len(words)] = words.tolist()
+        words[: count * w.STEP_WORDS : w.STEP_WORDS] += base  # S_PIECE is an index into p
+        self.p[base : base + len(words)] = words if self.native else words.tolist()
+        slot = self._enter((base, base + len(words)), heads, count, number, ticket, unit, cluster)
+        if not count:
+            run = w.RUNS + slot * w.RUN_WORDS
+            self.m[run + w.R_FINISH] = cycle
+            self.m[w.FINISHING] += 1
+            self.m[self.m[run + w.R_UNIT] + w.U_HOLDER] = 0
+        return slot
+
+    def _enter(
+        self, span: tuple[int, int], heads: list[int], count: int, number: int, ticket: int, unit: int, cluster: int
+    ) -> int:
+        """A plan whose words are in place gets a slot among the runs, by acceptance number."""
         m = self.m
-        slot = next(i for i in range(w.MAX_RUNS) if not m[w.RUNS + i * w.RUN_WORDS])
-        run = w.RUNS + slot * w.RUN_WORDS
+        run, slot = w.RUNS, 0
+        while m[run]:
+            run, slot = run + w.RUN_WORDS, slot + 1
         u = self._unit_of_code[unit]
-        m[run : run + w.RUN_WORDS] = [number, base, ticket, u, cluster, *self._heads, len(plan), 0, 0]
-        if len(plan):
-            m[u + w.U_HOLDER] = slot + 1
-        else:
-            m[run + w.R_FINISH] = cycle
-            m[w.FINISHING] += 1
+        m[run : run + w.RUN_WORDS] = [number, span[0], ticket, u, cluster, *heads, count, 0, 0]
+        m[u + w.U_HOLDER] = slot + 1
         at = w.ORDER + m[w.ORDERED]
         while at > w.ORDER and m[w.RUNS + m[at - 1] * w.RUN_WORDS] > number:
             m[at] = m[at - 1]
             at -= 1
         m[at] = slot
         m[w.ORDERED] += 1
-        self._span_of[slot] = (base, base + len(words))
-        self._steps += len(plan)
+        self._span_of[slot] = span
+        self._steps += count
+        self._seen += count
         return slot
 
     def completed(self) -> list[int]:
@@ -262,8 +283,9 @@ class Machine:
             self.p.extend([0] * missing)
         return base
 
-    def _words(self, plan: Plan) -> Column:
-        """Steps and pieces as they stand in `p`, with S_PIECE relative to the first word; sets the heads of classes."""
+    def _words(self, plan: Plan) -> tuple[Column, list[int]]:
+        """Steps and pieces as they stand in `p`, with S_PIECE relative to the first word, and the first step of each
+        class."""
         costs = [self._timing.cost(piece) for piece in plan.pieces]
         index = plan.piece
         classes = np.array([step_class(cost) for cost in costs], np.int64)[index]
@@ -285,12 +307,13 @@ class Machine:
         steps[:, w.S_DRAM] = plan.dram
         steps[:, w.S_AFTER : w.S_AFTER + w.MAX_AFTER] = plan.after
         steps[:, [w.S_RELEASED, w.S_DONE, w.S_NEXT]] = NONE
-        self._heads = []
+        heads = []
         for one in (w.READ, w.WRITE, w.TENSOR, w.VECTOR):
             members = np.flatnonzero(classes == one)
-            self._heads.append(int(members[0]) if len(members) else NONE)
+            heads.append(int(members[0]) if len(members) else NONE)
             steps[members[:-1], w.S_NEXT] = members[1:]
-        return np.concatenate([steps.reshape(-1), np.array([word for one in pieces for word in one], np.int64)])
+        tail = np.array([word for one in pieces for word in one], np.int64)
+        return np.concatenate([steps.reshape(-1), tail]), heads
 
     def _emit(self) -> None:
         count = int(self.m[w.OUT])
