@@ -6,13 +6,10 @@ from pyv_ext.engines.engine import Ahead, Engine
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import Hart
 from pyv_ext.isa import Isa
-from pyv_ext.pyv_core import loader
+from pyv_ext.pyv_core import ISA, loader
 from pyv_ext.stop import Held, Stop
 from pyv_ext.timing import CoreTiming
 from pyv_ext.traps import INTERRUPT
-
-EXTENSIONS = ("i", "m", "zicsr", "zifencei")
-"""What the core executes, besides custom instructions."""
 
 
 class PyvEngine(Engine):
@@ -111,9 +108,10 @@ class PyvEngine(Engine):
 
 def _check(isa: Isa, timing: CoreTiming, misaligned: bool) -> None:
     """PyvExtError when the core cannot be a hart with these properties."""
-    others = [name for name in isa.extensions if name not in EXTENSIONS]
+    present = Isa(ISA).extensions
+    others = [name for name in isa.extensions if name not in present]
     if others:
-        raise PyvExtError(f"core pyv: ISA {isa.name}: it does not execute {others[0]}: use rv32im_zicsr_zifencei")
+        raise PyvExtError(f"core pyv: ISA {isa.name}: it does not execute {others[0]}: use {ISA}")
     if misaligned:
         raise PyvExtError("core pyv: misaligned accesses trap: set core.misaligned to false, or use another core")
     if timing != CoreTiming():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyv_ext import pyv_core
 from pyv_npu.config import presets
 from pyv_npu.config.key import Key, RuleError, Shape
 from pyv_npu.config.rules import check_together
@@ -51,7 +52,7 @@ def load(
 ) -> Effective:
     """The effective configuration: preset `soc-axi`, then each file, then `preset` and `overrides`.
 
-    The Py-V core implies its preset, unless somebody names one: it has no other timing.
+    The Py-V core implies its instruction set and, unless somebody names another, its preset.
     Raises BadInputError naming file and line, or UsageError for what the caller gave.
     """
     settings: list[Setting] = []
@@ -69,11 +70,14 @@ def load(
 
 
 def _beneath(settings: Sequence[Setting]) -> list[Setting]:
-    """The presets that the values given by anybody are put upon."""
+    """What the values given by anybody are put upon."""
     result = preset_settings(presets.DEFAULT, Path(), "default")
     given = {setting.path: setting.value for setting in settings}
-    if given.get("core.engine") == presets.PYV and "preset" not in given:
-        result += preset_settings(presets.PYV, Path(), f"core.engine = {presets.PYV}")
+    if given.get("core.engine") == presets.PYV:
+        origin = f"core.engine = {presets.PYV}"
+        result.append(Setting("core.isa", pyv_core.ISA, origin))
+        if "preset" not in given:
+            result += preset_settings(presets.PYV, Path(), origin)
     return result
 
 

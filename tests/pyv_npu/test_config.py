@@ -156,7 +156,8 @@ def test_the_pyv_core_implies_its_preset_unless_one_is_named(tmp_path: Path) -> 
     implied = load(overrides={"core.engine": "pyv"})
     named = load(preset="pyv", overrides={"core.engine": "pyv"})
     assert implied.config == named.config
-    assert implied.origins["preset"] == "core.engine = pyv"
+    assert implied.config.core.isa == "rv32im_zicsr_zifencei"
+    assert implied.origins["preset"] == implied.origins["core.isa"] == "core.engine = pyv"
     by_file = load([write(tmp_path, "core.engine: pyv\ncore.timing.mul: 4\n")]).config
     assert (by_file.preset, by_file.core.timing.mul, by_file.core.timing.load) == ("pyv", 4, 1)
     assert load(preset="rocket", overrides={"core.engine": "pyv"}).config.preset == "rocket"
