@@ -31,6 +31,8 @@ def execute(args: argparse.Namespace) -> int:
         return output.print_config(effective)
     config = effective.config
     name = config.run.program
+    if not name.endswith(model.SUFFIX):
+        model.refuse(args)
     program = model.program(args, config) if name.endswith(model.SUFFIX) else options.firmware_of(config)
 
     from pyv_npu.config import with_values

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyv_npu.cli import console, exit_codes, options, output
+from pyv_npu.cli import console, control, exit_codes, instruments, options, output
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +35,15 @@ def choices(args: argparse.Namespace) -> "Choices":
     return Choices(shapes, args.passes, args.granularity)
 
 
+def refuse(args: argparse.Namespace) -> None:
+    """UsageError where firmware is given an option that is for models."""
+    for option, given in (
+        ("--shape", args.shape), ("--passes", args.passes != "all"), ("--granularity", args.granularity != "macro"),
+    ):  # fmt: skip
+        if given:
+            raise UsageError(f"{option}: says how a model is compiled, and no ONNX model is named; drop it")
+
+
 def program(args: argparse.Namespace, config: "Config") -> "Program":
     """The image of the model that a configuration names; UsageError for a level without firmware."""
     from pyv_npu.models.run import compile_for
@@ -55,7 +64,8 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     report = output.open_report(args, effective, "run")
     uart = None if args.json else console.Uart()
     folder = None if report is None else report.folder
-    outcome = run_model(config, Path(config.run.program), choices(args), uart, folder)
+    watch = instruments.of(args, report)
+    outcome = run_model(config, Path(config.run.program), choices(args), uart, folder, control.of(args, watch))
     if uart is not None:
         uart.finish()
     text = render_model(outcome.json)

@@ -27,6 +27,7 @@ def execute(args: argparse.Namespace) -> int:
         return model.run(args, effective)
     if config.run.program.endswith(command_list.SUFFIX):
         return command_list.run(args, effective)
+    model.refuse(args)
     program = options.firmware_of(config)
 
     from pyv_npu.results import run_program

@@ -1,7 +1,7 @@
 """A model run at a level and compared with the ONNX reference."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,14 +75,26 @@ def image(compiled: Compiled, seed: int) -> bytes:
 
 
 def run_model(
-    config: Config, path: Path, choices: Choices, console: "Console | None" = None, report: Path | None = None
+    config: Config,
+    path: Path,
+    choices: Choices,
+    console: "Console | None" = None,
+    report: Path | None = None,
+    run: Callable[[Platform], Stop] = Platform.run,
 ) -> ModelResult:
-    """Compile a model, run it at `config.run.sim_level` on inputs of `config.run.seed`, compare with the reference."""
-    return run_compiled(config, compile_for(config, path, choices), console, report)
+    """Compile a model, run it at `config.run.sim_level` on inputs of `config.run.seed`, compare with the reference.
+
+    `run` as in `run_program`, where there is a core.
+    """
+    return run_compiled(config, compile_for(config, path, choices), console, report, run)
 
 
 def run_compiled(
-    config: Config, compiled: Compiled, console: "Console | None" = None, report: Path | None = None
+    config: Config,
+    compiled: Compiled,
+    console: "Console | None" = None,
+    report: Path | None = None,
+    run: Callable[[Platform], Stop] = Platform.run,
 ) -> ModelResult:
     """Run a compiled model. UsageError for a level that runs no models."""
     inputs = random_inputs(compiled, config.run.seed)
@@ -98,16 +110,16 @@ def run_compiled(
     outputs = {}
 
     def take(platform: Platform) -> Stop:
-        stop = platform.run()
+        stop = run(platform)
         for name in compiled.graph.outputs:
             address = compiled.memory.address(compiled.graph, name)
             data = platform.npu_memory.read(address, compiled.graph.tensors[name].size)
             outputs[name] = from_device(compiled, name, data or b"")
         return stop
 
-    run = run_program(config, program(compiled, config.run.seed), config.run.args, console, report, run=take)
-    checked = run.stop.reason is StopReason.EXIT
-    return ModelResult(outputs, run.json | {"model": _model(compiled, outputs, inputs, checked)}, run)
+    outcome = run_program(config, program(compiled, config.run.seed), config.run.args, console, report, run=take)
+    checked = outcome.stop.reason is StopReason.EXIT
+    return ModelResult(outputs, outcome.json | {"model": _model(compiled, outputs, inputs, checked)}, outcome)
 
 
 def _analytic(config: Config, compiled: Compiled, inputs: Mapping[str, Values]) -> ModelResult:

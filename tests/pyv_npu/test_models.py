@@ -169,6 +169,15 @@ def test_what_cannot_be_is_one_line(
     assert message in error and len(error.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("option", [["--shape", "x=1"], ["--passes", "none"], ["--granularity", "tile"]])
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_firmware_takes_no_options_of_models(
+    capsys: pytest.CaptureFixture[str], command: str, option: list[str]
+) -> None:
+    assert main([command, "hello", *option]) == 64
+    assert f"{option[0]}: says how a model is compiled, and no ONNX model is named" in capsys.readouterr().err
+
+
 def test_a_layer_of_which_no_tile_fits_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", save(tmp_path, "decoder"), "--set", "npu.spm.size=4096"]) == 65
     error = capsys.readouterr().err
