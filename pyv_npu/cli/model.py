@@ -71,9 +71,19 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     text = render_model(outcome.json)
     if outcome.run is not None:
         text = render_run(outcome.json, outcome.run.config) + "\n" + text
+    if watch.table:
+        text += f"\n{watch.table}"
     if report is not None:
         used = effective if outcome.run is None else effective.adopt(outcome.run.config, output.NOTE)
         report.finish(outcome.json, text, used)
+        if outcome.run is not None:
+            from pyv_npu.report.report import write_report
+
+            write_report(report.folder, {outcome.json["mode"]: outcome.run}, used)
+            if instruments.PERFETTO in args.trace:
+                from pyv_npu.report.perfetto import write_trace
+
+                write_trace(report.folder, outcome.run)
     output.show(args, outcome.json, text, report)
     if not outcome.correct:
         console.talk("the outputs differ from the ONNX reference")

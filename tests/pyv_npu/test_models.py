@@ -214,3 +214,10 @@ def test_compare_runs_a_model_in_both_modes(tmp_path: Path, capsys: pytest.Captu
     assert result["same_results"] and result["loose"]["program"] == path
     assert main(["compare", path, "--sim-level", "IA"]) == 64
     assert "--sim-level IA: firmware runs at CA_HYBRID" in capsys.readouterr().err
+
+
+def test_a_models_run_has_a_report(tmp_path: Path) -> None:
+    assert main(["run", save(tmp_path, "mlp"), "--report", str(tmp_path / "out"), "--json"]) == 0
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"report.html", "timeline.csv", "run.yaml", "result.json"} <= written
+    assert json.loads((tmp_path / "out/result.json").read_text())["model"]["checks"]["y"]["ok"]
