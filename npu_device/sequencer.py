@@ -53,23 +53,17 @@ class Stream:
     write: bool = False
     late: bool = False
     """A read that only the write-out needs (bias, scale, residual)."""
-    density: int = 1
-    """Aligned accesses per this many bytes of a row, where a row is not contiguous in DRAM; 1: it is."""
 
     def pieces(self, bus: Bus) -> tuple[list[Piece], Column]:
         """What moves, and which of it at each move."""
-        stride = self.stride or 0
         turn = np.arange(len(self.tile)) % self.slots.copies
         phase = self.address % bus.alignment
         keys = np.stack((self.rows, self.row_bytes, phase, turn))
         distinct, index = np.unique(keys, axis=1, return_inverse=True)
         made: list[Piece] = []
         for rows, row_bytes, offset, buffer in distinct.T.tolist():
-            region = make_region(offset, rows, row_bytes, stride)
+            region = make_region(offset, rows, row_bytes, self.stride)
             aligned, bursts = transfer_size(region, bus.alignment, bus.bus_width)
-            if self.density > 1:
-                aligned = bursts = rows * -(-row_bytes // self.density)
-                aligned *= bus.alignment
             size = rows * row_bytes
             made.append(
                 Transfer(self.write, self.role, size, aligned, bursts, self.slots.region(buffer, size), self.aux)

@@ -48,7 +48,8 @@ def blind(s: Windows) -> bool:
     for size, count, stride, dilation, taps, pad in (
         (s.h, s.p, s.sh, s.dh, s.kh, s.pt), (s.w, s.q, s.sw, s.dw, s.kw, s.pl),
     ):  # fmt: skip
-        places = np.arange(count)[:, None] * stride - pad + np.arange(taps) * dilation
-        if not ((places >= 0) & (places < size)).any(axis=1).all():
+        start = np.arange(count) * stride - pad
+        first = np.maximum(0, -(start // dilation))
+        if not ((first < taps) & (start + first * dilation < size)).all():
             return True
     return False

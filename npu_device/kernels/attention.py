@@ -5,33 +5,46 @@ import numpy as np
 from npu_device.kernels.elements import Values
 from npu_device.kernels.gemm import product, tiled
 
+SCORES = 1 << 22
+"""Scores that are held at a time."""
 
-def visible(queries: int, keys: int, causal: bool, window: int) -> Values:
-    """Which keys each query sees, shape (queries, keys); the queries are the last of the keys' positions.
 
-    `window`: only the latest so many keys up to the query's own position; 0: all.
+def attention(
+    q: Values, k: Values, v: Values, scale: np.float32, position: Values, causal: bool, window: int, tile_n: int
+) -> Values:
+    """softmax(q k^T scale) v per head, fp32.
+
+    q: (heads, rows, D), k and v: (heads, keys, D); position: of each row among the keys. `causal`: no keys beyond it;
+    `window`: only the latest so many up to it, 0: all. Scores are sums over all of D in fp32, times the scale in fp32;
+    softmax of a whole row in fp64, rounded to fp32; then sums over tiles of `tile_n` keys in fp32.
     """
-    position = np.arange(queries)[:, None] + (keys - queries)
+    keys = k.shape[1]
+    step = max(1, SCORES // keys)
+    result = np.empty(q.shape[:2] + v.shape[2:], np.float32)
+    for head in range(len(q)):
+        for row in range(0, q.shape[1], step):
+            part = slice(row, row + step)
+            seen = _visible(position[part], keys, causal, window)
+            result[head, part] = _attend(q[head, part], k[head], v[head], scale, seen, tile_n)
+    return result
+
+
+def _visible(position: Values, keys: int, causal: bool, window: int) -> Values:
+    """Which keys each row sees, shape (rows, keys)."""
     key = np.arange(keys)[None]
-    seen = np.ones((queries, keys), bool)
+    seen = np.ones((len(position), keys), bool)
     if causal:
-        seen &= key <= position
+        seen &= key <= position[:, None]
     if window:
-        seen &= key > position - window
+        seen &= key > position[:, None] - window
     return seen
 
 
-def attention(q: Values, k: Values, v: Values, scale: np.float32, seen: Values, tile_n: int) -> Values:
-    """softmax(q k^T scale) v per head, fp32.
-
-    q: (heads, rows, D), k and v: (heads, keys, D), seen: (rows, keys). Scores are sums over all of D in fp32, times the
-    scale in fp32; softmax of a whole row in fp64, rounded to fp32; then sums over tiles of `tile_n` keys in fp32.
-    """
+def _attend(q: Values, k: Values, v: Values, scale: np.float32, seen: Values, tile_n: int) -> Values:
     with np.errstate(all="ignore"):
-        scores = product(q, k.transpose(0, 2, 1)) * scale
-        scores = np.where(seen, scores, np.float32(-np.inf)).astype(np.float64)
-        weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-        weights = (weights / weights.sum(axis=2, keepdims=True)).astype(np.float32)
+        scores = np.where(seen, product(q, k.T) * scale, np.float32(-np.inf)).astype(np.float64)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
         return tiled(weights, v, tile_n)
 
 

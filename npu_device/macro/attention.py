@@ -17,7 +17,7 @@ from npu_device.checks import element_type, unused_type, unused_word
 from npu_device.descriptor_error import DescriptorError
 from npu_device.events import Kind
 from npu_device.kernels import elements
-from npu_device.kernels.attention import attention, visible
+from npu_device.kernels.attention import attention
 from npu_device.kernels.moves import dequantized
 from npu_device.macro.base import (
     Demand,
@@ -28,13 +28,14 @@ from npu_device.macro.base import (
     Setting,
     Site,
     Tile,
-    field,
+    dimensions,
     in_dram,
     input_copies,
     operand,
     output_copies,
     reserve,
     strided,
+    tiles,
     values,
     whole,
 )
@@ -96,8 +97,8 @@ class AttentionMacro(Macro):
         v = dequantized(self.v.read(read, self.keys), per_head(scale[1]), self.zeros[1])
         rows = values(read, self.q).reshape(self.queries, heads, self.group, dim).transpose(1, 0, 2, 3)
         q = rows.reshape(heads, self.queries * self.group, dim)
-        seen = np.repeat(visible(self.queries, self.keys, self.causal, self.window), self.group, axis=0)
-        result = attention(q, k, v, self.score_scale, seen, self.tile[1])
+        position = np.repeat(np.arange(self.queries) + self.keys - self.queries, self.group)
+        result = attention(q, k, v, self.score_scale, position, self.causal, self.window, self.tile[1])
         result = result.reshape(heads, self.queries, self.group, dim).transpose(1, 0, 2, 3)
         return Effect((whole(self.out, elements.to_float(result.reshape(self.queries, -1), self.out.kind)),))
 
@@ -184,7 +185,7 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
     unused_type(d, "type_in1")
     unused_word(block, "m", "n", "k", "loop_order", "bias")
     unused_word(d, "param0")
-    field(own, "heads", "kv_heads", "head_dim", "q_len")
+    dimensions(own, "heads", "kv_heads", "head_dim", "q_len")
     heads, kv_heads, dim, queries = own["heads"], own["kv_heads"], own["head_dim"], own["q_len"]
     if heads % kv_heads:
         raise DescriptorError(TicketError.SHAPE, f"kv_heads {kv_heads} must divide heads {heads}")
@@ -231,7 +232,8 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
         )
         return wanted | {"scores": (rows * keys * SCORE_BYTES, 1)}
 
+    count = 2 * kv_heads * tiles(queries * group, keys, tile=tile)
     return AttentionMacro(
         d, block, site, q, k, v, out, scale, zeros, np.frombuffer(block.per_op[24:28], "<f4")[0], group, queries, keys,
-        causal, own["window"], own["pos_addr"], tile, reserve(block, tile, demand),
+        causal, own["window"], own["pos_addr"], tile, reserve(block, tile, count, demand),
     )  # fmt: skip

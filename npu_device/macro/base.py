@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple, Self
 
 from npu_device.abi.descriptor import Descriptor
@@ -130,6 +131,15 @@ def output_copies(d: Descriptor) -> int:
     return min(2, d.prefetch_dist + 1)
 
 
+MAX_TILES = 1 << 22
+"""Hardware tiles of one command."""
+
+
+def tiles(*extents: int, tile: "Tile") -> int:
+    """How many tiles cover the extents."""
+    return prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
+
+
 Demand = dict[str, tuple[int, int]]
 """Operand -> (bytes of one buffer, buffers)."""
 Tile = tuple[int, ...]
@@ -143,8 +153,11 @@ def _padded(size: int) -> int:
     return -(-size // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
 
 
-def reserve(block: Extended, tile: Tile, demand: Callable[[Tile], Demand]) -> dict[str, Slots]:
-    """Buffers in the workspace for a tile. DescriptorError names need, excess and a tile that fits."""
+def reserve(block: Extended, tile: Tile, count: int, demand: Callable[[Tile], Demand]) -> dict[str, Slots]:
+    """Buffers in the workspace for a tile of a command with `count` tiles. DescriptorError names need, excess and a
+    tile that fits."""
+    if count > MAX_TILES:
+        raise DescriptorError(TicketError.SHAPE, f"{count} tiles: a command has at most {MAX_TILES}, use larger ones")
     wanted = demand(tile)
     need = _total(wanted)
     if need > block.workspace_bytes:
@@ -187,7 +200,7 @@ def require_dram(site: Site, name: str, matrix: Matrix) -> None:
         raise DescriptorError(TicketError.ADDRESS, f"{name} {matrix.region.address:#x} must be in DRAM")
 
 
-def field(block: dict[str, Any], *names: str) -> None:
+def dimensions(block: dict[str, Any], *names: str) -> None:
     """Dimensions among an operation's own words must not be 0."""
     for name in names:
         if not block[name]:

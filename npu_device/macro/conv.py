@@ -25,13 +25,14 @@ from npu_device.macro.base import (
     Setting,
     Site,
     Tile,
-    field,
+    dimensions,
     in_dram,
     input_copies,
     output_copies,
     reserve,
     strided,
     tile_size,
+    tiles,
     values,
     whole,
 )
@@ -117,7 +118,7 @@ def patch(s: Windows, row: Column, rows: Column) -> tuple[Column, Column]:
 def window_shape(own: dict[str, Any], prefix: str = "") -> Windows:
     """The words of a window, which CONV2D_T and POOL share. DescriptorError when no window fits the padded image."""
     names = ("batch", "h", "w", "kh", "kw", "sh", "sw", "dh", "dw")
-    field(own, *(prefix + name for name in names))
+    dimensions(own, *(prefix + name for name in names))
     shape = Windows(*(own[prefix + name] for name in Windows._fields))
     if shape.p < 1 or shape.q < 1:
         raise DescriptorError(
@@ -134,7 +135,7 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
     unused_word(d, "param0")
     order = loop_order(block)
     shape = window_shape(own)
-    field(own, "cin", "cout", "groups")
+    dimensions(own, "cin", "cout", "groups")
     groups = own["groups"]
     if own["cin"] % groups or own["cout"] % groups:
         raise DescriptorError(TicketError.SHAPE, f"groups {groups} must divide cin {own['cin']} and cout {own['cout']}")
@@ -155,6 +156,7 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
         tile_size(d, "tile_k", depth, *((kind1,) if d.in1_nk else ())),
     )
     check_sum(tile[0], tile[1], site)
+    count = groups * shape.kh * shape.kw * tiles(shape.pixels, filters, channels, tile=tile)
 
     def demand(tile: Tile) -> Demand:
         tm, tn, tk = tile
@@ -176,5 +178,5 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
 
     return ConvMacro(
         d, block, site, in0, in1, out, part, (zero_point(block, 0, kind0), zero_point(block, 1, kind1)),
-        tile, reserve(block, tile, demand), shape, groups,
+        tile, reserve(block, tile, count, demand), shape, groups,
     )  # fmt: skip

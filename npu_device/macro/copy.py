@@ -27,6 +27,7 @@ from npu_device.macro.base import (
     output_copies,
     reserve,
     tile_size,
+    tiles,
 )
 from npu_device.memory import Bytes
 from npu_device.operands import TYPES
@@ -189,4 +190,4 @@ def decode_copy(d: Descriptor, block: Extended, site: Site) -> CopyMacro:
         wanted = {"in0": (source, input_copies(d)), "out": (out, output_copies(d))}
         return {name: (bytes_, copies) for name, (part, copies) in wanted.items() if not site.in_spm(part.box)}
 
-    return CopyMacro(d, block, site, source, out, tile, reserve(block, tile, demand))
+    return CopyMacro(d, block, site, source, out, tile, reserve(block, tile, tiles(rows, dims[3], tile=tile), demand))

@@ -26,6 +26,7 @@ from npu_device.macro.base import (
     reserve,
     strided,
     tile_size,
+    tiles,
     values,
 )
 from npu_device.macro.tiles import Tiles
@@ -102,4 +103,6 @@ def decode_gather(d: Descriptor, block: Extended, site: Site) -> GatherMacro:
             },
         )
 
-    return GatherMacro(d, block, site, table, indices, out, size, reserve(block, (size,), demand))
+    return GatherMacro(
+        d, block, site, table, indices, out, size, reserve(block, (size,), tiles(block.m, tile=(size,)), demand)
+    )

@@ -22,6 +22,7 @@ from npu_device.macro.base import (
     reserve,
     strided,
     tile_size,
+    tiles,
     values,
     whole,
 )
@@ -111,5 +112,5 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
 
     return GemmMacro(
         d, block, site, in0, in1, out, part, (zero_point(block, 0, kind0), zero_point(block, 1, kind1)), tile,
-        reserve(block, tile, demand),
+        reserve(block, tile, tiles(m, n, k, tile=tile), demand),
     )  # fmt: skip

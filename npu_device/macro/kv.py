@@ -26,7 +26,7 @@ from npu_device.macro.base import (
     Setting,
     Site,
     Tile,
-    field,
+    dimensions,
     in_dram,
     input_copies,
     operand,
@@ -34,6 +34,7 @@ from npu_device.macro.base import (
     reserve,
     strided,
     tile_size,
+    tiles,
     values,
     whole,
 )
@@ -121,7 +122,7 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     unused_type(d, "type_in1", "type_out" if append else "type_in0")
     unused_word(d, "param0", "in1_addr", "tile_n", "tile_k")
     unused_word(block, "m", "n", "k", "loop_order", "in2", "bias", "ld1", "ldo" if append else "ld0")
-    field(own, "kv_heads", "head_dim", "t_max", "q_len" if append else "kv_len")
+    dimensions(own, "kv_heads", "head_dim", "t_max", "q_len" if append else "kv_len")
     for name in ("heads", "attn_flags", "window", "attn_scale", "attn_reserved", "kv_len" if append else "q_len"):
         if own[name]:
             raise DescriptorError(TicketError.RESERVED, f"{name} {own[name]}: must be 0, it is not used")
@@ -145,5 +146,5 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
 
     return KvMacro(
         d, block, site, tensor, cache, scale, zero_point(block, 3 if append else 0, kind_kv), append, tokens, 0,
-        own["pos_addr"], size, reserve(block, (size,), demand),
+        own["pos_addr"], size, reserve(block, (size,), heads * tiles(tokens, tile=(size,)), demand),
     )  # fmt: skip

@@ -26,7 +26,7 @@ from npu_device.macro.base import (
     Setting,
     Site,
     Tile,
-    field,
+    dimensions,
     in_dram,
     input_copies,
     operand,
@@ -34,6 +34,7 @@ from npu_device.macro.base import (
     reserve,
     strided,
     tile_size,
+    tiles,
     values,
     whole,
 )
@@ -100,7 +101,7 @@ def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
     unused_word(d, "param0", "in1_addr", "tile_k")
     unused_word(block, "m", "n", "k", "loop_order", "ld1", "epilogue", "in2", "bias", "scale")
     shape = window_shape(own, "pool_")
-    field(own, "channels")
+    dimensions(own, "channels")
     if own["count_pads"] > 1 or (own["count_pads"] and d.function == Pool.MAX):
         raise DescriptorError(TicketError.RESERVED, f"count_pads {own['count_pads']}: 0, or 1 for AVG")
     if blind(shape):
@@ -109,6 +110,8 @@ def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
     source = strided("in0", d.in0_addr, shape.batch * shape.h * shape.w, channels, kind, block.ld0)
     out = strided("out", d.out_addr, shape.pixels, channels, kind, block.ldo)
     tile = (tile_size(d, "tile_m", shape.pixels), tile_size(d, "tile_n", channels, kind))
+
+    count = tiles(shape.pixels, channels, tile=tile)
 
     def demand(tile: Tile) -> Demand:
         rows, columns = tile
@@ -122,4 +125,6 @@ def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
             },
         )
 
-    return PoolMacro(d, block, site, source, out, shape, bool(own["count_pads"]), tile, reserve(block, tile, demand))
+    return PoolMacro(
+        d, block, site, source, out, shape, bool(own["count_pads"]), tile, reserve(block, tile, count, demand)
+    )

@@ -23,7 +23,7 @@ from npu_device.macro.base import (
     Setting,
     Site,
     Tile,
-    field,
+    dimensions,
     in_dram,
     input_copies,
     operand,
@@ -31,6 +31,7 @@ from npu_device.macro.base import (
     reserve,
     strided,
     tile_size,
+    tiles,
     values,
     whole,
 )
@@ -115,7 +116,7 @@ def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
     unused_word(d, "param0", "tile_n", "tile_k")
     unused_word(block, "n", "k", "loop_order", "epilogue", "bias", "scale", "ld1")
     nonzero(block, "m")
-    field(own, "rope_heads", "rope_head_dim", "rotary_dim", "rope_t_max")
+    dimensions(own, "rope_heads", "rope_head_dim", "rotary_dim", "rope_t_max")
     heads, dim, rotary, t_max = own["rope_heads"], own["rope_head_dim"], own["rotary_dim"], own["rope_t_max"]
     if rotary % 2 or rotary > dim:
         raise DescriptorError(TicketError.SHAPE, f"rotary_dim {rotary}: must be even and at most head_dim {dim}")
@@ -142,5 +143,5 @@ def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
 
     return RopeMacro(
         d, block, site, x, cos, sin, out, heads, bool(own["rope_flags"]), own["rope_pos_addr"], 0, size,
-        reserve(block, (size,), demand),
+        reserve(block, (size,), tiles(block.m, tile=(size,)), demand),
     )  # fmt: skip

@@ -36,6 +36,7 @@ from npu_device.macro.base import (
     operand,
     output_copies,
     reserve,
+    tiles,
     values,
     whole,
 )
@@ -124,6 +125,8 @@ def make_vector(
 ) -> VectorMacro:  # fmt: skip
     """The command, with its buffers. DescriptorError when the workspace is too small."""
 
+    count = tiles(out.rows, out.columns, tile=tile)
+
     def demand(tile: Tile) -> Demand:
         rows, columns = tile
         wanted: dict[str, tuple[Matrix | None, int, int]] = {}
@@ -134,4 +137,6 @@ def make_vector(
         wanted["out"] = (out, rows * row_bytes(columns, out.kind), output_copies(d))
         return in_dram(site, wanted)
 
-    return VectorMacro(d, block, site, sources, out, evaluate, work_per_element, tile, reserve(block, tile, demand))
+    return VectorMacro(
+        d, block, site, sources, out, evaluate, work_per_element, tile, reserve(block, tile, count, demand)
+    )

@@ -256,3 +256,21 @@ def test_a_workspace_that_is_too_small_names_the_excess_and_a_tile_that_fits() -
     rig.submit(d.with_(in0_addr=SPM + 64))
     rig.idle()
     assert "lies in the workspace" in rig.device.error_log[2].reason
+
+
+def test_a_command_of_too_many_tiles_is_refused_before_anything_is_made_of_it() -> None:
+    rig = Rig()
+    own = {"batch": 65535, "h": 65535, "w": 65535, "kh": 1, "kw": 1, "sh": 1, "sw": 1, "dh": 1, "dw": 1}
+    for opcode, made, kind in (
+        (Opcode.CONV2D_T, {"own": own | {"cin": 1, "cout": 1, "groups": 1}}, INT32),
+        (Opcode.POOL, {"own": {f"pool_{name}": value for name, value in own.items()} | {"channels": 1}}, INT8),
+        (Opcode.GEMM_T, {"m": 1 << 12, "n": 1 << 12, "k": 1 << 12}, INT32),
+    ):
+        d = Descriptor(opcode=opcode, tile_m=1, tile_n=1, tile_k=1, type_in0=INT8, type_out=kind, in0_addr=DRAM,
+                       out_addr=DRAM, extended=1, param1=BLOCKS)  # fmt: skip
+        rig.memory.write_bytes(BLOCKS, Extended.make(opcode, **made).pack())
+        pool = opcode is Opcode.POOL
+        ticket = rig.submit(d.with_(tile_k=0) if pool else d.with_(type_in1=INT8, in1_addr=DRAM))
+        rig.idle()
+        assert rig.status(ticket) == 4 | TicketError.SHAPE << 8
+        assert "a command has at most 4194304" in rig.device.error_log[-1].reason
