@@ -14,6 +14,8 @@ class Counter:
         self._base = 0
         """What it shows minus `at`, or what it shows while it is inhibited."""
         self.inhibited = False
+        self.changes = 0
+        """How often it has been written or inhibited."""
 
     def value(self, at: int) -> int:
         return (self._base if self.inhibited else self._base + at) & WRAP
@@ -21,6 +23,7 @@ class Counter:
     def set(self, value: int, at: int) -> None:
         """Show `value` at `at`."""
         self._base = value if self.inhibited else value - at
+        self.changes += 1
 
     def set_half(self, value: int, before: int, at: int, *, high: bool) -> None:
         """Replace the high or low 32 bits of what it shows at `before`, and show that at `at`."""

@@ -13,6 +13,9 @@ from pyv_ext.memory import LINE
 from pyv_ext.stop import Stop
 from pyv_ext.traps import Cause
 
+PLAIN = (Kind.OP, Kind.LOAD, Kind.BRANCH, Kind.JUMP)
+"""Kinds that change registers alone, as long as their closures execute them."""
+
 Hook = Callable[[Hart], Stop | None]
 
 
@@ -43,6 +46,8 @@ class Code:
         self._lines: dict[int, _Line] = {}
         self.steps: dict[int, Step] = {}
         """What a loop over closures calls: the closure of each decoded instruction; hooked addresses leave the loop."""
+        self.plain: dict[int, Step] = {}
+        """The closures of instructions that change registers alone."""
         self.slow: dict[int, Decoded] = {}
         """What may be executed the slow way in the midst of a burst: nothing hooked, and no store that may be about to
         overwrite the next instruction."""
@@ -83,9 +88,16 @@ class Code:
             self.steps[pc] = leave
             return
         self.steps[pc] = decoded.step
-        store = decoded.instruction is not None and decoded.instruction.row.kind is Kind.STORE
-        if not (store and self._core.fetches_ahead):
+        kind = None if decoded.instruction is None else decoded.instruction.row.kind
+        if kind in PLAIN:
+            self.plain[pc] = decoded.step
+        if kind is not Kind.STORE or not self._core.fetches_ahead:
             self.slow[pc] = decoded
+
+    def _withdraw(self, pc: int) -> None:
+        """Let no burst execute the instruction as it was."""
+        self.plain.pop(pc, None)
+        self.slow.pop(pc, None)
 
     def executable(self, pc: int, word: int) -> Decoded:
         """The instruction in the low bits of `word`, as it would be at `pc`."""
@@ -132,7 +144,7 @@ class Code:
         pcs = [pc for pc in self._lines.pop(base).pcs if self._decoded.pop(pc, None)]
         for pc in pcs:
             del self.steps[pc]
-            self.slow.pop(pc, None)
+            self._withdraw(pc)
         self._bus.unmark_code(base)
         self._dropped(pcs)
 
@@ -148,7 +160,7 @@ class Code:
         hooks.insert(0 if first else len(hooks), hook)
         if pc in self.steps:
             self.steps[pc] = leave
-            self.slow.pop(pc, None)
+            self._withdraw(pc)
             self._dropped([pc])
 
     def remove_hook(self, pc: int, hook: Hook) -> None:

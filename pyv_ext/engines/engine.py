@@ -4,12 +4,12 @@ An engine adds its burst: how it executes instructions between two events. All t
 while a tracer looks, is executed here, one instruction at a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from pyv_ext.bus import Bus
 from pyv_ext.clock import NEVER
-from pyv_ext.engines.closures import After
+from pyv_ext.engines.closures import After, Step
 from pyv_ext.engines.code import Code, Decoded, Hook
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import Hart, Wait
@@ -40,6 +40,13 @@ class Ahead(NamedTuple):
     word: int
     overwritten: bytes | None
     """What the store left at pc; if that changes once more, the instruction is fetched again."""
+
+
+class PatientTracer(Tracer, Protocol):
+    """A tracer that need not see every instruction that only loads from memory, computes or jumps."""
+
+    def passed(self, start: int, end: int) -> None:
+        """Some such instructions have retired one after the other; the next one starts in cycle `end`."""
 
 
 class _Trapped(NamedTuple):
@@ -121,13 +128,13 @@ class Engine:
         """
         hart, clock = self.hart, self.bus.clock
         while True:
-            self._closures(min(until, clock.next))
+            self._closures(min(until, clock.next), self.code.steps)
             if hart.cycle >= until or hart.cycle >= clock.next or not self._slowly():
                 return
 
-    def _closures(self, limit: int) -> None:
-        """Execute closures up to cycle `limit`, or to an instruction that is not decoded or goes the slow way."""
-        hart, steps = self.hart, self.code.steps
+    def _closures(self, limit: int, steps: Mapping[int, Step]) -> None:
+        """Execute `steps` by pc up to cycle `limit`, to an address that has none, or to one that goes the slow way."""
+        hart = self.hart
         pc, cycle, instret = hart.pc, hart.cycle, hart.instret
         try:
             while cycle < limit:
@@ -172,8 +179,15 @@ class Engine:
     def _traced(self, until: int) -> None:
         """A burst while a tracer looks."""
         hart, clock, code, tracer = self.hart, self.bus.clock, self.code, self.tracer
+        passed = getattr(tracer, "passed", None)
         limit = min(until, clock.next)
         while hart.cycle < limit and self.tracer is tracer is not None:
+            if passed is not None:
+                start = hart.cycle
+                self._closures(limit, code.plain)
+                if hart.cycle > start:
+                    passed(start, hart.cycle)
+                    continue
             pc, start = hart.pc, hart.cycle
             step = code.steps.get(pc)
             after = None if step is None else step()

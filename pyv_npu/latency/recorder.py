@@ -205,6 +205,10 @@ class Recorder:
         if self._after:
             self._explain_after(end)
 
+    def passed(self, start: int, end: int) -> None:
+        """Instructions have retired that neither store nor do anything of interest."""
+        self._log.extend(start, end, _OTHER, -1, self._depth, self._stack[-1].serial if self._stack else 0)
+
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
         self._depth += 1
         self._mmio = False

@@ -40,7 +40,9 @@ TIMINGS = (
     CoreTiming(alu=2, csr=4, near_extra=2, mmio_read=9, mmio_one_way=60, posted_depth=2, fence=2, taken=3, jump=5),
 )
 
-READ = ("mstatus", "mcause", "mip", "mcycle", "minstret", "mcycleh", "minstreth", "time", "mscratch", "misa", "0x7c0")
+READ = ("mstatus", "mcause", "mip", "time", "misa", "cycle", "cycleh", "instret", "instreth")
+COUNTERS = ("mcycle", "mcycleh", "minstret", "minstreth")
+WRITTEN = (*COUNTERS, "mcountinhibit", "mscratch", "0x7c0")
 
 
 class Chaos:
@@ -253,9 +255,9 @@ class Generator:
         if chance.random() < 0.2:
             return self.one(chance.choice(("csrrsi", "csrrci")), rd=0, imm=8, csr=0x300)
         row = chance.choice(self.rows["csr"])
-        name = chance.choice((*READ, "mscratch", "minstret", "mcycle"))
+        name = chance.choice((*READ, *COUNTERS, *WRITTEN))
         csr = ADDRESSES[name] if name in ADDRESSES else int(name, 0)
-        writable = name in ("mscratch", "minstret", "mcycle", "0x7c0")
+        writable = name in WRITTEN and chance.random() < 0.5
         given = {"rs1": chance.choice(FREE) if writable else 0, "imm": chance.randrange(32) if writable else 0}
         if not writable and row.kind is Kind.CSR_WRITE:
             row = self.isa.by_name["csrrs"]

@@ -45,6 +45,11 @@ class FastEngine(Engine):
             if hart.cycle >= until or hart.cycle >= clock.next or not self._slowly(tried=True):
                 return
 
+    def flush(self) -> None:
+        super().flush()
+        if self._native is not None:
+            self._native.forget_counters()
+
     def _drop(self, pcs: Iterable[int]) -> None:
         if self._native is not None:
             self._native.drop(pcs)

@@ -5,9 +5,12 @@ import ctypes
 from pyv_ext.bus import Bus
 from pyv_ext.hart import Hart
 
-PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS = range(8)
-"""Words of the frame: where the hart is, then the addresses of its registers, of memory and its maps (see `Ram.code`
-and `Bus.load_ok`), of the table of entries and of the regions' functions."""
+PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRED, RETIRED_ON = range(12)
+"""Words of the frame: where the hart is; the addresses of its registers, of memory and its maps (see `Ram.code` and
+`Bus.load_ok`), of the table of entries and of the regions' functions; what the counters of cycles and of retired
+instructions show when no cycles are left and when native code is entered, and whether they count (see `counters`)."""
+
+WORDS = 12
 
 BIAS = 1 << 31
 """Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""
@@ -26,7 +29,7 @@ def address_of(buffer: object) -> int:
 def make_frame(hart: Hart, bus: Bus, table: object, functions: object) -> memoryview:
     """The frame of a hart."""
     ram = bus.rams[0]
-    frame = memoryview(bytearray(8 * 8)).cast("Q")
+    frame = memoryview(bytearray(8 * WORDS)).cast("Q")
     for word, buffer in ((X, hart.x), (RAM, ram.data), (CODE, ram.code), (LOAD_OK, bus.load_ok)):
         frame[word] = address_of(buffer)
     frame[TABLE], frame[FUNCTIONS] = address_of(table), address_of(functions)

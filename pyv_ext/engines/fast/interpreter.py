@@ -12,6 +12,7 @@ from enum import IntEnum
 
 from pyv_ext.engines.fast import entries, frame
 from pyv_ext.engines.fast.access import Access
+from pyv_ext.engines.fast.counters import READINGS, Reading, read
 from pyv_ext.engines.fast.frame import BIAS, advance
 from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.engines.fast.lowering import Lowering, declarations
@@ -50,7 +51,10 @@ class Interpreter:
     """Makes the interpreter's IR."""
 
     def __init__(self, isa: Isa, timing: CoreTiming, access: Access, rows: Sequence[Row]) -> None:
-        """`rows`: the rows of native operations, in the order of their numbers from `entries.FIRST`."""
+        """`rows`: the rows of native operations, in the order of their numbers from `entries.FIRST`.
+
+        After them come the numbers of `READINGS`.
+        """
         self._isa = isa
         self._timing = timing
         self._access = access
@@ -70,6 +74,8 @@ class Interpreter:
         self._step()
         for number, row in enumerate(self._rows, entries.FIRST):
             self._operation(number, row)
+        for number, reading in enumerate(READINGS, entries.FIRST + len(self._rows)):
+            self._reading(number, reading)
         self._exits()
         return declarations(self._isa.xlen) + ir.text("i64 @interpret(ptr %frame)")
 
@@ -125,7 +131,8 @@ class Interpreter:
         pc, progress, entry = ir.block("step", WORD, "i64", "ptr")
         left = ir.value(f"trunc i64 {progress} to i32")
         ir.unless(ir.value(f"icmp ugt i32 {left}, {BIAS}"), ("budget", (pc, progress)))
-        operations = [(number, f"op{number}") for number in range(entries.FIRST, entries.FIRST + len(self._rows))]
+        count = len(self._rows) + len(READINGS)
+        operations = [(number, f"op{number}") for number in range(entries.FIRST, entries.FIRST + count)]
         others = [(entries.UNKNOWN, "decode"), (entries.NEXT_PAGE, "next")]
         operation = ir.load("i16", entry, entries.OPERATION)
         ir.switch("i16", operation, [*others, *operations], ("leave", (pc, progress)))
@@ -171,8 +178,17 @@ class Interpreter:
             self._write(next_pc)
             ir.goto("head", (target, after))
             return
-        entry = ir.at(self._current, row.length // entries.STEP * entries.SIZE)
-        ir.goto("step", (next_pc, after, entry))
+        self._next(next_pc, after, row.length)
+
+    def _reading(self, number: int, reading: Reading) -> None:
+        self._ir.block(f"op{number}")
+        self._write(read(self._ir, reading, self._progress))
+        after = self._ir.value(f"add i64 {self._progress}, {advance(self._timing.csr)}")
+        self._next(self._ir.value(f"add i32 {self._pc}, 4"), after, 4)
+
+    def _next(self, pc: str, progress: str, length: int) -> None:
+        """Go on with the entry after this one."""
+        self._ir.goto("step", (pc, progress, self._ir.at(self._current, length // entries.STEP * entries.SIZE)))
 
     @property
     def _leave(self) -> tuple[str, tuple[str, str]]:

@@ -8,6 +8,7 @@ from pyv_ext.engines.blocks import TRANSLATED, Block, find_blocks, translatable
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import entries
 from pyv_ext.engines.fast.access import Access
+from pyv_ext.engines.fast.counters import READINGS, Counters, reading_of
 from pyv_ext.engines.fast.entries import Entries
 from pyv_ext.engines.fast.frame import BIAS, PC, PROGRESS, address_of, make_frame
 from pyv_ext.engines.fast.interpreter import Exit, Interpreter
@@ -55,6 +56,10 @@ class Native:
         self._regions: dict[int, _Region] = {}
         rows = [row for row in isa.rows if row.kind in TRANSLATED]
         self._numbers = {row.name: number for number, row in enumerate(rows, entries.FIRST)}
+        first = entries.FIRST + len(rows)
+        self._readings = {reading: number for number, reading in enumerate(READINGS, first)}
+        self._counters: Counters | None = None
+        """Once the program reads counters."""
         access = Access(core.hart, core.bus)
         self._translator = RegionTranslator(isa, timing, access)
         self._interpreter = NativeCode(Interpreter(isa, timing, access, rows).text(HOT))
@@ -66,6 +71,8 @@ class Native:
         hart, frame, call = self._hart, self._frame, self._call
         while hart.cycle < limit:
             given = min(limit - hart.cycle, CALL)
+            if self._counters is not None:
+                self._counters.begin(given)
             frame[PC] = hart.pc
             frame[PROGRESS] = BIAS + given
             reason = call()
@@ -77,6 +84,11 @@ class Native:
                 return
             if reason == Exit.HOT:
                 self._translate(hart.pc)
+
+    def forget_counters(self) -> None:
+        """The hart is in another state altogether."""
+        if self._counters is not None:
+            self._counters.forget()
 
     def drop(self, pcs: Iterable[int]) -> None:
         """The instructions at these addresses are others now, or hooked."""
@@ -98,7 +110,10 @@ class Native:
         if pc not in self._code.steps:
             return False
         if instruction is not None and self._takes(pc, instruction):
-            number = self._numbers[instruction.name]
+            reading = reading_of(instruction, self._isa)
+            if reading is not None and self._counters is None:
+                self._counters = Counters(self._hart, self._frame)
+            number = self._numbers[instruction.name] if reading is None else self._readings[reading]
             rd = instruction.rd or SINK
             self._entries.instruction(pc, number, rd, instruction.rs1, instruction.rs2, instruction.imm)
         else:
@@ -106,7 +121,10 @@ class Native:
         return True
 
     def _takes(self, pc: int, instruction: Instruction) -> bool:
-        return pc not in self._code.hooks and translatable(pc, instruction, self._isa.mask, self._isa.alignment)
+        if pc in self._code.hooks:
+            return False
+        isa = self._isa
+        return translatable(pc, instruction, isa.mask, isa.alignment) or reading_of(instruction, isa) is not None
 
     # -- translating -------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from pyv_ext.engines.blocks import CONTROL, Block, target_of
 from pyv_ext.engines.fast.access import Access, Pointers
+from pyv_ext.engines.fast.counters import read, reading_of
 from pyv_ext.engines.fast.frame import BIAS, advance
 from pyv_ext.engines.fast.interpreter import WORD, Left
 from pyv_ext.engines.fast.ir import Ir, Target
@@ -119,6 +120,10 @@ class _Region:
 
     def _instruction(self, pc: int, instruction: Instruction, count: int) -> None:
         ir, x, row = self._ir, self._x, instruction.row
+        reading = reading_of(instruction, self._isa)
+        if reading is not None:
+            x[instruction.rd] = read(ir, reading, self._progress, self._done, count)
+            return
         immediate = str(instruction.imm)
         given = {"pc": str(pc), "a": x[instruction.rs1]}
         given["b"] = x[instruction.rs2] if row.format.rs2 else immediate

@@ -42,7 +42,7 @@ class PythonEngine(Engine):
             while hart.cycle < limit and hart.pc in entries and self._region(limit):
                 pass
             before = hart.cycle
-            self._closures(min(limit, before + self._period))
+            self._closures(min(limit, before + self._period), self.code.steps)
             self._period -= hart.cycle - before
             if self._period <= 0:
                 self._look()

@@ -1,0 +1,80 @@
+"""Reads of the counters of cycles and retired instructions, which native code can answer itself."""
+
+from typing import NamedTuple
+
+from pyv_ext.counters import WRAP
+from pyv_ext.engines.fast.frame import BIAS, CYCLES, CYCLES_ON, RETIRED, RETIRED_ON
+from pyv_ext.engines.fast.ir import Ir
+from pyv_ext.hart import Hart
+from pyv_ext.isa import Instruction, Isa, Kind
+from pyv_ext.isa.csr_names import ADDRESSES
+
+
+class Reading(NamedTuple):
+    """Which counter, and which half of it."""
+
+    retired: bool
+    high: bool
+
+
+READINGS = tuple(Reading(retired, high) for retired in (False, True) for high in (False, True))
+
+_NAMES = {
+    Reading(retired, high): tuple(prefix + name + ("h" if high else "") for prefix in ("", "m"))
+    for retired, high in READINGS
+    for name in ("instret" if retired else "cycle",)
+}
+_BY_ADDRESS = {ADDRESSES[name]: reading for reading, names in _NAMES.items() for name in names}
+
+
+def reading_of(instruction: Instruction, isa: Isa) -> Reading | None:
+    """What the instruction reads, if all it does is to read a counter that every mode of the hart may read."""
+    writes = instruction.word >> 15 & 31
+    if instruction.row.kind is not Kind.CSR_UPDATE or writes or isa.user_mode:
+        return None
+    return _BY_ADDRESS.get(instruction.csr)
+
+
+def read(ir: Ir, reading: Reading, progress: str, cycles: int = 0, instructions: int = 0) -> str:
+    """The register value, `cycles` and `instructions` after `progress`. The frame is the function's argument."""
+    base, on = (RETIRED, RETIRED_ON) if reading.retired else (CYCLES, CYCLES_ON)
+    mask, start = ir.load("i64", "%frame", 8 * on), ir.load("i64", "%frame", 8 * base)
+    if reading.retired:
+        done = ir.value(f"add i64 {ir.value(f'lshr i64 {progress}, 32')}, {instructions}")
+        now = ir.value(f"add i64 {start}, {ir.value(f'and i64 {done}, {mask}')}")
+    else:
+        left = ir.value(f"sub i64 {ir.value(f'and i64 {progress}, {(1 << 32) - 1}')}, {cycles}")
+        now = ir.value(f"sub i64 {start}, {ir.value(f'and i64 {left}, {mask}')}")
+    half = ir.value(f"lshr i64 {now}, 32") if reading.high else now
+    return ir.value(f"trunc i64 {half} to i32")
+
+
+class Counters:
+    """Keeps the words of the frame for the counters of a hart."""
+
+    def __init__(self, hart: Hart, frame: memoryview) -> None:
+        self._hart = hart
+        self._frame = frame
+        self._changes = -1
+        self._cycles = self._instructions = 0
+
+    def forget(self) -> None:
+        """The hart is in another state altogether."""
+        self._changes = -1
+
+    def _refresh(self) -> None:
+        csrs, frame = self._hart.csrs, self._frame
+        self._changes = csrs.mcycle.changes + csrs.minstret.changes
+        self._cycles, self._instructions = csrs.mcycle.value(0), csrs.minstret.value(0)
+        frame[CYCLES_ON] = 0 if csrs.mcycle.inhibited else WRAP
+        frame[RETIRED_ON] = 0 if csrs.minstret.inhibited else WRAP
+
+    def begin(self, given: int) -> None:
+        """Native code may execute for `given` cycles from where the hart is."""
+        hart, frame = self._hart, self._frame
+        csrs = hart.csrs
+        if csrs.mcycle.changes + csrs.minstret.changes != self._changes:
+            self._refresh()
+        cycles, retired = self._cycles, self._instructions
+        frame[CYCLES] = (cycles + hart.cycle + given + BIAS) & WRAP if frame[CYCLES_ON] else cycles
+        frame[RETIRED] = (retired + hart.instret) & WRAP if frame[RETIRED_ON] else retired
