@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npu_device import arbiter, sharing, stepper
 from npu_device import layout as w
-from npu_device import stepper
 from npu_device.banks import Demand
 from npu_device.config import NpuConfig
 from npu_device.events import RECORD, EventStream, Kind, unit_code
@@ -45,7 +45,7 @@ def compiled() -> Loop:
     """The loop in native code; made once per process, when a long plan asks for it."""
     from npu_device.native import NativeModule
 
-    module = NativeModule(stepper)
+    module = NativeModule(sharing, arbiter, stepper)
     return Loop(*(module.function(name) for name in Loop._fields))
 
 

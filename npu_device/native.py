@@ -31,24 +31,29 @@ Array = NDArray[np.int64]
 
 
 class NativeModule:
-    """The functions of a Python module, compiled. `function(name)` takes arrays and integers as the original does."""
+    """The functions of Python modules, compiled. `function(name)` takes arrays and integers as the original does."""
 
-    def __init__(self, module: ModuleType) -> None:
-        """NpuDeviceError where the source leaves the subset: file, line, what."""
-        tree = ast.parse(inspect.getsource(module))
-        definitions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-        constants = _constants(module)
-        target = ir.Module(module.__name__)
+    def __init__(self, *modules: ModuleType) -> None:
+        """Names of functions are unique over all modules. NpuDeviceError, with module and line, where a source leaves
+        the subset."""
+        definitions = [
+            (module, node)
+            for module in modules
+            for node in ast.parse(inspect.getsource(module)).body
+            if isinstance(node, ast.FunctionDef)
+        ]
+        constants = {module: _constants(module) for module in modules}
+        target = ir.Module(modules[-1].__name__)
         declared = {}
-        for node in definitions:
+        for _, node in definitions:
             kinds = [_ARRAY if ast.unparse(arg.annotation or arg) == "Ints" else _WORD for arg in node.args.args]
             function = ir.Function(target, ir.FunctionType(_WORD, kinds), node.name)
             for argument, kind in zip(function.args, kinds, strict=True):
                 if kind is _ARRAY:
                     argument.add_attribute("noalias")
             declared[node.name] = function
-        for node in definitions:
-            _Lowering(module.__name__, node, declared, constants).run()
+        for module, node in definitions:
+            _Lowering(module.__name__, node, declared, constants[module]).run()
         self._engine: Any = _optimized(str(target))
         self._kinds = {name: [argument.type for argument in function.args] for name, function in declared.items()}
 
