@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from npu_rig import DRAM, SPM, Rig
 from test_npu_order import ACC_BYTES, Barrier, configs, eltwises, fill, gemms, moves, spm, tbars, ways
 
-from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.descriptor import PARTS, Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Opcode, Reduce
@@ -274,3 +274,19 @@ def test_a_command_of_too_many_tiles_is_refused_before_anything_is_made_of_it() 
         rig.idle()
         assert rig.status(ticket) == 4 | TicketError.SHAPE << 8
         assert "a command has at most 4194304" in rig.device.error_log[-1].reason
+
+
+@settings(max_examples=200, deadline=None)
+@given(macros(), st.integers(0, 39), st.integers(0, 255), st.sampled_from(sorted(set(Descriptor._fields) - {
+    "opcode", "status", "ticket", "extended", "param1", "accumulate"})), st.sampled_from((0, 1, 2, 7, 9, 15)),
+    st.sampled_from(("block", "descriptor")))  # fmt: skip
+def test_a_damaged_command_ends_in_done_or_in_an_error(
+    case: MacroCase, at: int, byte: int, name: str, value: int, where: str
+) -> None:
+    d, made = case
+    if where == "block":
+        made = made._replace(per_op=made.per_op[:at] + bytes([byte]) + made.per_op[at + 1 :])
+    elif value < 1 << {part.name: part.width for part in PARTS}.get(name, 32):
+        d = d._replace(**{name: value})
+    ((done, code),) = outcomes(run([MacroCase(d, made)], NpuConfig(spm=SpmConfig(size=1 << 16))))
+    assert done != (code in set(TicketError))
