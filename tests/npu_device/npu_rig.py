@@ -106,7 +106,7 @@ class Rig:
             answer = self.enqcmd(descriptor, operand, address)
             if isinstance(answer, PortReply) and answer.value > 0:
                 return answer.value
-            assert self.next(), answer
+            assert self.next() or self.device._queue.room, answer  # it may have emptied meanwhile
 
     def put(self, descriptors: Sequence[Descriptor]) -> int:
         """Write descriptors into ring slots: the new tail."""

@@ -217,8 +217,10 @@ OVERRIDES = st.fixed_dictionaries({}, optional={path: values_of(key) for path, k
 def test_what_is_printed_is_read_back_to_the_same(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
 ) -> None:
+    # What keys together must obey (config/rules.py).
     values["npu.spm.banks"] = 8
     values["npu.spm.size"] = 1 << 20
+    values["npu.dma.channels"] = 2
     config = build(Config, {path: KEYS[path].convert(value) for path, value in values.items()})
     effective = load().adopt(config, "test")
     path = write(

@@ -1,0 +1,74 @@
+"""The compiler of the native subset: what it takes means what Python means, what it does not take is refused."""
+
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_device.abi.errors import NpuDeviceError
+
+pytest.importorskip("llvmlite", reason="native code needs llvmlite: pip install llvmlite")
+from npu_device.native import NativeModule
+
+SOURCE = """
+Ints = list[int]
+LIMIT = 5
+
+def helper(a: int) -> int:
+    return -a if a < LIMIT else min(a, 9)
+
+def mixed(m: Ints, a: int, b: int) -> int:
+    total = 0
+    i = 0
+    while i < 4:
+        if m[i] and (a > i or not b == 2):
+            total += m[i] // 2 + (m[i] % 3 << 1)
+        elif a & 1 | b >> 1:
+            total -= helper(i)
+        m[i] += a
+        i += 1
+    return total * max(a, b) + (a != b)
+"""
+
+
+def module(source: str, path: Path, name: str) -> types.ModuleType:
+    file = path / f"{name}.py"
+    file.write_text(source, encoding="utf-8")
+    made = types.ModuleType(name)
+    made.__file__ = str(file)
+    exec(compile(source, str(file), "exec"), made.__dict__)
+    sys.modules[name] = made
+    return made
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[types.ModuleType, NativeModule]:
+    made = module(SOURCE, tmp_path_factory.mktemp("native"), "native_subset_sample")
+    return made, NativeModule(made)
+
+
+small = st.integers(0, 20)
+
+
+@given(st.lists(small, min_size=4, max_size=4), small, small)
+def test_native_means_what_python_means(
+    both: tuple[types.ModuleType, NativeModule], words: list[int], a: int, b: int
+) -> None:
+    python, native = both
+    array = np.array(words, np.int64)
+    assert native.function("mixed")(array, a, b) == python.mixed(words, a, b)
+    assert array.tolist() == words
+
+
+OUTSIDE = ("return [a]", "for i in range(a):\n        pass", "return unknown(a)", "return a ** 2", "return a.real")
+
+
+@pytest.mark.parametrize("line", OUTSIDE)
+def test_what_is_outside_the_subset_is_refused(line: str, tmp_path: Path) -> None:
+    made = module(f"def f(a: int) -> int:\n    {line}\n", tmp_path, f"native_refused_{OUTSIDE.index(line)}")
+    with pytest.raises(NpuDeviceError, match="outside the native subset"):
+        NativeModule(made)
