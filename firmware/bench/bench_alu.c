@@ -5,8 +5,9 @@ NPU_ARG(0, rounds, 400000000)
 
 int main(void)
 {
+    const uint32_t rounds = arg_rounds();
     uint32_t a = 0x243F6A88, b = 0x85A308D3, c = 0x13198A2E, d = 0x03707344;
-    for (uint32_t round = arg_rounds(); round > 0; round--) {
+    for (uint32_t round = rounds; round > 0; round--) {
         a += b;
         d ^= a;
         d = d << 16 | d >> 16;
@@ -23,5 +24,5 @@ int main(void)
             c -= a & 0xFF;
         }
     }
-    return finish("alu", arg_rounds() == 400000000, a ^ b ^ c ^ d, 0xa435620f);
+    return finish("alu", rounds == 400000000, a ^ b ^ c ^ d, 0xa435620f);
 }

@@ -54,17 +54,18 @@ static __attribute__((noinline)) uint32_t sum_stride(const uint32_t *from, size_
 
 int main(void)
 {
+    const uint32_t rounds = arg_rounds();
     uint32_t checksum = 0, seed = 1;
     for (size_t i = 0; i < WORDS; i++) {
         seed = random_next(seed);
         source[i] = seed;
     }
-    for (uint32_t round = 0; round < arg_rounds(); round++) {
+    for (uint32_t round = 0; round < rounds; round++) {
         copy_words(target, source, WORDS);
         copy_words_by_four(source, target + 16, WORDS - 16);
         copy_bytes((uint8_t *)target, (const uint8_t *)source + 1, WORDS);
         fill_words(target + WORDS / 2, round, WORDS / 4);
         checksum += sum_stride(target, WORDS, 1) ^ sum_stride(target, WORDS, 17);
     }
-    return finish("memory", arg_rounds() == 80000, checksum, 0xbdd553fa);
+    return finish("memory", rounds == 80000, checksum, 0xbdd553fa);
 }

@@ -5,10 +5,11 @@ NPU_ARG(0, rounds, 1000000)
 
 int main(void)
 {
+    const uint32_t rounds = arg_rounds();
     volatile uint8_t *status = (volatile uint8_t *)(NPU_MAP_UART_BASE + 5);
     uint32_t checksum = 0;
-    for (uint32_t round = 0; round < arg_rounds(); round++) {
+    for (uint32_t round = 0; round < rounds; round++) {
         checksum += *status;
     }
-    return finish("poll", arg_rounds() == 1000000, checksum, 96000000);
+    return finish("poll", rounds == 1000000, checksum, 96000000);
 }

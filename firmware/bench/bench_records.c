@@ -93,13 +93,14 @@ static __attribute__((noinline)) bool later(const char *a, const char *b)
 
 int main(void)
 {
+    const uint32_t rounds = arg_rounds();
     char one[32], two[32];
     uint32_t checksum = 0;
     first.next = &second;
     first.colour = RED;
     copy(first.name, "RECORD PROGRAM, FIRST RECORD   ");
     copy(one, "RECORD PROGRAM, 1'ST STRING    ");
-    for (uint32_t round = 0; round < arg_rounds(); round++) {
+    for (uint32_t round = 0; round < rounds; round++) {
         copy(two, round & 1 ? "RECORD PROGRAM, 2'ND STRING    " : "RECORD PROGRAM, 3'RD STRING    ");
         flag = !later(one, two);
         int a = 2, b = 3, c = 0;
@@ -120,5 +121,5 @@ int main(void)
         b = 7 * (b - c) - a;
         checksum = checksum * 31 + (uint32_t)(a + b + flag + (int)first.colour + second.number + two[16]);
     }
-    return finish("records", arg_rounds() == 16000000, checksum, 0x99aa743f);
+    return finish("records", rounds == 16000000, checksum, 0x99aa743f);
 }

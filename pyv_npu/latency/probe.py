@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
@@ -12,6 +14,7 @@ from pyv_ext.elf import Program
 from pyv_ext.engines.engine import Engine
 from pyv_ext.hart import Hart
 from pyv_ext.interrupts import MEIP, InterruptWiring
+from pyv_ext.isa import Isa
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_ext.timing import CoreTiming
 from pyv_npu.config import Config
@@ -71,7 +74,13 @@ class LatencyProbe:
         self._selected = 0
         self.stamps = StampBook(platform.config.npu.frontend.validate)
         self.recorder = Recorder(
-            platform.engine, platform.hart, platform.bus, platform.npu.ring, functions, self._committed
+            platform.engine,
+            platform.hart,
+            platform.bus,
+            platform.npu.ring,
+            functions,
+            self._committed,
+            early=_holds_custom(program, platform.hart.isa),
         )
         platform.bus.observers.append(self._access)
         platform.bus.watchers.append(self._watched)
@@ -114,6 +123,7 @@ class LatencyProbe:
         self.recorder.mmio(access)
         if access.device is not self._npu:
             return
+        self.recorder.touched()
         offset = access.offset
         if access.write:
             if offset == _DOORBELL:
@@ -145,3 +155,13 @@ class LatencyProbe:
     def _interrupt(self, cause: int, handler_start: int) -> None:
         if cause == _EXTERNAL_INTERRUPT:
             self.stamps.handlers.append(handler_start)
+
+
+def _holds_custom(program: Program, isa: Isa) -> bool:
+    """Whether some word of the program may be a custom instruction."""
+    for segment in program.segments:
+        halves = np.frombuffer(segment.data[: len(segment.data) & -2], "<u2").astype(np.uint32)
+        words = halves[:-1] | halves[1:] << 16
+        if any(bool(np.any(words & custom.mask == custom.match)) for custom in isa.custom):
+            return True
+    return False

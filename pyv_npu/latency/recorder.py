@@ -1,7 +1,7 @@
 """The core's side of the latency probe: turns instructions, doorbells and ENQCMD_T into submissions.
 
-It sees every instruction only while a submission is under way (or always, when the program has no submit symbols);
-the rest of the program runs at full speed.
+It sees every instruction only while a submission is under way (or, when the program has no submit symbols, from where
+it may prepare one); the rest of the program runs at full speed.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,8 +71,13 @@ class Recorder:
         ring: Ring,
         functions: Mapping[int, bool],
         committed: Callable[[Committed], None],
+        *,
+        early: bool = True,
     ) -> None:
-        """`functions`: entry -> whether the descriptor is prebuilt; empty when the program has no submit symbols."""
+        """`functions`: entry -> whether the descriptor is prebuilt; empty when the program has no submit symbols.
+
+        Such a program is followed from its start if `early`, else from where it first accesses the NPU (`touched`).
+        """
         self.rejected = 0
         """Submissions that were given up: refused, and not tried again."""
         self.refused: list[int] = []
@@ -106,7 +111,7 @@ class Recorder:
                 engine.add_hook(entry, self._entry_hook(prebuilt))
         else:
             self._stack.append(Window(serial=0, t0=None))
-            self._trace(True)
+            self._trace(early)
 
     # -- windows -----------------------------------------------------------------------------------------------
 
@@ -176,6 +181,11 @@ class Recorder:
         """Look at every instruction from now on, or at none."""
         self._tracing = on
         (add_tracer if on else remove_tracer)(self._engine, self)
+
+    def touched(self) -> None:
+        """The program accesses the NPU: from now on, one without submit symbols may prepare submissions anywhere."""
+        if not self._tracing and self._stack and not self._stack[0].serial:
+            self._trace(True)
 
     def close(self) -> None:
         """The run is over: a refused submission that nobody tried again is rejected."""
