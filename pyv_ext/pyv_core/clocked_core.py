@@ -86,7 +86,8 @@ class ClockedCore:
         """All that comes before the edge, device access or custom commit included. The trap that the cycle takes."""
         core, evaluation = self.core, self._evaluation
         evaluation.settle()
-        unit = self._asked = core.system if core.system.acts else core.mem if core.mem.acts else None
+        self._asked = core.system if core.system.acts else core.mem if core.mem.acts else None
+        unit = self._asked
         if unit is None:
             self.cycles = 1
         else:

@@ -17,10 +17,8 @@ NOP = 0x0000_0013
 _PY_V = frozenset((Kind.OP, Kind.LOAD, Kind.STORE, Kind.BRANCH, Kind.JUMP, Kind.ECALL, Kind.MRET))
 """Kinds that Py-V's decoder takes as they are (it decodes multiplications too: our ALU executes them)."""
 
-_NOTHING = frozenset((Kind.FENCE, Kind.FENCE_I))
-"""Kinds that have nothing to do in a core that does one thing at a time and fetches from memory itself."""
-
 _DUTY = {Kind.WFI: Duty.WFI, Kind.CUSTOM: Duty.CUSTOM}
+"""Fences have none: this core does one thing at a time, and fetches from memory itself."""
 
 
 class Fetch(IFStage):

@@ -83,7 +83,7 @@ class BusMemory(Memory):
             self.read_port0.fault_o.write(True)
         else:
             value, self.cycles = answer
-            self.read_port0.rdata_o.write(value)
+            self.read_port0.rdata_o.write(int(value))
 
     def _store(self, address: int, size: int, value: int) -> None:
         bus = self._bus

@@ -8,7 +8,7 @@ from pyv.isa import CSR, OPCODES
 from pyv.port import Input, Output
 from pyv.stages import LOAD, BranchUnit, EXStage, IDStage, MEMStage, WBStage
 
-from pyv_ext.isa import Isa
+from pyv_ext.isa import Isa, m
 from pyv_ext.isa.expressions import evaluator
 from pyv_ext.pyv_core.signals import NO_TRAP, SystemResult, TrapRequest
 from pyv_ext.traps import INTERRUPT, Cause
@@ -37,8 +37,7 @@ class Execute(EXStage):
 
     def __init__(self, isa: Isa) -> None:
         super().__init__()
-        rows = [row for row in isa.rows if row.match & 0xFE00_007F == _MULDIV << 25 | 0b0110011]
-        self._muldiv = {row.match >> 12 & 7: evaluator(row.expr, isa.xlen) for row in rows}
+        self._muldiv = {row.match >> 12 & 7: evaluator(row.expr, isa.xlen) for row in m.ROWS}
         self._slt = evaluator(isa.by_name["slt"].expr, isa.xlen)
         self._misaligned = isa.alignment - 1
         self.trap_o = Output(TrapRequest)
@@ -65,9 +64,7 @@ class Execute(EXStage):
 
 
 class MemoryAccess(MEMStage):
-    """Adds the traps of misaligned and faulting accesses. Corrected: a load whose extension alone differs from the
-    load before it.
-    """
+    """Adds the traps of misaligned and faulting accesses. Corrected: a load that differs from the last in extension."""
 
     def __init__(self, dmem_read: Any, dmem_write: Any) -> None:
         super().__init__(dmem_read, dmem_write)
@@ -130,7 +127,7 @@ class Exceptions(ExceptionUnit):
         self.raise_exception_o.write(raised)
         self.npc_o.write(npc)
         self.mcause_o.write(int(trap.cause) if raised else 0)
-        self.mtval_o.write(trap.value)
+        self.mtval_o.write(int(trap.value))
         self.trap_return_o.write(returns)
 
     def _first(self) -> TrapRequest:
