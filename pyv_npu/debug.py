@@ -27,8 +27,9 @@ from pyv_npu.platform import Platform
 from pyv_npu.snapshot import Snapshot
 
 FEATURE = "org.pyv-npu.registers"
-_SHOWN = [register for register in REGISTERS if register.mode in (Mode.RO, Mode.RW)]
-"""Registers that have a value to look at."""
+_COUNTERS = range(TOTALS_OFFSET, TOTALS_OFFSET + 8 * len(TOTALS))
+SHOWN = [row for row in REGISTERS if row.mode in (Mode.RO, Mode.RW) and row.offset not in _COUNTERS]
+"""Registers that have a value to look at. The halves of counters are left to `monitor npu regs`."""
 
 
 def debug(platform: Platform, port: int, listening: Callable[[int], None]) -> Stop:
@@ -84,7 +85,7 @@ def time_machine(platform: Platform) -> TimeMachine:
 
 def npu_feature(platform: Platform) -> Feature:
     """The NPU's registers, `$npu_ctrl` and so on, as they are now; GDB cannot write them."""
-    return Feature(FEATURE, [_register(platform, register) for register in _SHOWN])
+    return Feature(FEATURE, [_register(platform, register) for register in SHOWN], "npu")
 
 
 def _register(platform: Platform, register: NpuRegister) -> Register:
@@ -127,7 +128,7 @@ def registers_text(platform: Platform) -> str:
     """Every register with its fields, then the counters."""
     peek = platform.npu.registers.peek
     lines = []
-    for register in _SHOWN:
+    for register in SHOWN:
         value = peek(register.offset, platform.cycle)
         fields = " ".join(f"{bits.name}={value >> bits.low & (1 << bits.width) - 1}" for bits in register.fields)
         lines.append(f"{register.name:14} {value:#010x}  {fields}".rstrip())

@@ -27,10 +27,11 @@ class Register(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """A group of registers with a name of GDB's or of our own."""
+    """Registers that belong together, under a name of GDB's or of our own; `info registers GROUP` lists a group."""
 
     name: str
     registers: Sequence[Register]
+    group: str = ""
 
 
 def hart_features(hart: Hart) -> list[Feature]:
@@ -78,11 +79,12 @@ def target_xml(features: Sequence[Feature], xlen: int) -> bytes:
     lines.append(f"<architecture>{ARCHITECTURE.format(xlen=xlen)}</architecture>")
     number = 0
     for feature in features:
+        group = f" group={quoteattr(feature.group)}" if feature.group else ""
         lines.append(f"<feature name={quoteattr(feature.name)}>")
         for register in feature.registers:
             lines.append(
                 f'<reg name={quoteattr(register.name)} bitsize="{register.bits}" type="{register.type}" '
-                f'regnum="{number}"/>'
+                f'regnum="{number}"{group}/>'
             )
             number += 1
         lines.append("</feature>")

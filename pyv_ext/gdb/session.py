@@ -16,6 +16,8 @@ from pyv_ext.gdb.registers import Register, target_xml
 from pyv_ext.stop import Stop
 
 OK, NOTHING = b"OK", b""
+MALFORMED, BAD_ADDRESS = b"E01", b"E0e"
+"""Error replies. Where GDB shows it, an error is text: `E.text`."""
 PACKET_SIZE = LIMIT // 4
 """Announced; leaves room for escapes."""
 _SUPPORTED = ("QStartNoAckMode+", "qXfer:features:read+", "vContSupported+", "swbreak+", "hwbreak+")
@@ -156,7 +158,7 @@ class Session:
         except PyvExtError as error:
             return b"E." + str(error).encode()
         except (ValueError, OverflowError):
-            return b"E01"  # the client's packet makes no sense
+            return MALFORMED
 
     def _leave(self, end: End, reply: bytes | None) -> bytes | None:
         self._debugger.points.clear()
@@ -250,7 +252,7 @@ class Session:
     def _read_memory(self, text: str, data: bytes) -> bytes:
         address, size = (int(part, 16) for part in text.split(","))
         content = self._debugger.read(address, min(size, PACKET_SIZE // 2))
-        return content.hex().encode() if content or not size else b"E.there is nothing to read at %#x" % address
+        return content.hex().encode() if content or not size else BAD_ADDRESS
 
     def _write_memory(self, text: str, data: bytes) -> bytes:
         where, _, content = text.partition(":")
@@ -302,7 +304,10 @@ class Session:
         words = " ".join(text.split())
         command = next((command for command in self._monitors if command.name == words), None)
         if command is not None:
-            self._say(command.run().rstrip("\n") + "\n")
+            try:
+                self._say(command.run().rstrip("\n") + "\n")
+            except PyvExtError as error:
+                self._say(f"{error}\n")
         else:
             if words not in ("", "help"):
                 self._say(f"{words}: unknown command\n")

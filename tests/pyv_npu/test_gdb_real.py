@@ -1,0 +1,312 @@
+"""The real GDB on the real command line."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pyv_npu.programs import find_program
+from toolchain import gnu
+from toolchain.errors import ToolchainError
+
+GDB = "gdb-multiarch"
+PROGRAM = "submit_latency"
+pytestmark = pytest.mark.skipif(shutil.which(GDB) is None, reason=f"{GDB} is not here: apt-get install {GDB}")
+
+
+@contextmanager
+def simulator(*options: str, program: str = PROGRAM) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    """A run that waits for GDB, and its port."""
+    command = [sys.executable, "-m", "pyv_npu", "run", program, "--gdb", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.fullmatch(r"pyv-npu: waiting for GDB: target remote :(\d+)\n", line)
+        assert found is not None, line + process.stderr.read()
+        yield process, int(found[1])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def gdb(port: int, script: str, elf: Path | None = None, check: bool = True) -> str:
+    """What GDB prints for the lines of a script, after it has connected."""
+    lines = ["set pagination off", "set confirm off", f"target remote :{port}", *script.strip().splitlines()]
+    command = [GDB, "-nx", "-batch", *(part for line in lines for part in ("-ex", line.strip()))]
+    if elf is None:
+        elf = find_program(PROGRAM)
+    done = subprocess.run([*command, str(elf)], capture_output=True, text=True, timeout=120, errors="replace")
+    assert done.returncode == 0 or not check, done.stderr
+    return done.stdout + done.stderr
+
+
+def values(text: str) -> list[str]:
+    """The values of `print` commands."""
+    return re.findall(r"^\$\d+ = (.*)$", text, re.MULTILINE)
+
+
+def result(process: "subprocess.Popen[str]") -> dict[str, object]:
+    out, _ = process.communicate(timeout=60)
+    value: dict[str, object] = json.loads(out)
+    return value
+
+
+def plain(*options: str) -> dict[str, object]:
+    command = [sys.executable, "-m", "pyv_npu", "run", PROGRAM, "--json", *options]
+    value: dict[str, object] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return value
+
+
+ARGS = ("--arg", "n=3", "--arg", "tile=16")
+
+
+def test_a_session_from_start_to_exit_changes_nothing() -> None:
+    script = """
+        info registers pc
+        break main
+        continue
+        stepi
+        stepi
+        print $instret
+        print/x $npu_id_version
+        print $npu_queue_limit
+        info registers mstatus priv
+        x/2i $pc
+        print/x *(unsigned int *)0x4000003c
+        x/4xb 0x80000000
+        monitor npu regs
+        monitor npu queue
+        monitor npu latency
+        monitor help
+        backtrace
+        info breakpoints
+        watch *(int *)&seen
+        continue
+        delete
+        break npu_drain
+        continue
+        info registers npu
+        info registers
+        delete
+        continue
+    """
+    with simulator("--json", *ARGS) as (process, port):
+        text = gdb(port, script)
+        assert values(text)[1:4] == ["0x4e500001", "1024", "0x4e500001"]
+        assert "in main ()" in text
+        assert "CTRL           0x00000000  ENABLE=0" in text
+        assert "ring at 0x0: 0 of 1024 entries" in text
+        assert "nothing was submitted yet" in text
+        assert "Breakpoint 1, " in text and "breakpoint already hit 1 time" in text
+        assert re.search(r"Hardware watchpoint 2: .*\n\nOld value = 0\nNew value = [1-9]\d*\n", text)
+        assert "in npu_drain ()" in text
+        assert "[Inferior 1 (Remote target) exited normally]" in text
+        debugged, free = result(process), plain(*ARGS)
+        assert process.returncode == 0
+    del debugged["host"], free["host"]
+    assert debugged == free
+
+
+def test_exit_codes_arrive() -> None:
+    with simulator("--arg", "n=0", program="irq_completion") as (process, port):
+        text = gdb(port, "continue\nprint $_exitcode", find_program("irq_completion"))
+        assert values(text) == ["2"]
+        assert "exited with code 02]" in text
+        process.communicate(timeout=60)
+        assert process.returncode == 2
+
+
+def test_registers_and_memory_are_written() -> None:
+    script = """
+        break main
+        continue
+        set var $a0 = 0x1234
+        set var $mscratch = 0xabcd
+        set var *(int *)&seen = 77
+        print/x $a0
+        print/x $mscratch
+        print *(int *)&seen
+        set var $npu_ctrl = 1
+        print $npu_ctrl
+        set var *(int *)0x40000028 = 1
+        jump *_start
+    """
+    with simulator(*ARGS) as (process, port):
+        text = gdb(port, script, check=False)
+        assert values(text) == ["0x1234", "0xabcd", "77", "0"]
+        assert 'Could not write register "npu_ctrl"' in text
+        assert "Cannot access memory at address 0x40000028" in text
+        assert text.count("Breakpoint 1, ") == 2
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+def test_watchpoints_on_registers_of_the_npu() -> None:
+    script = """
+        awatch *(unsigned int *)0x40000020
+        continue
+        print $pc
+        x/i $pc - 4
+        delete
+        rwatch *(unsigned int *)0x40000030
+        continue
+        x/i $pc - 4
+        kill
+    """
+    with simulator("--mode", "loose", *ARGS) as (process, port):
+        text = gdb(port, script)
+        assert "Hardware access (read/write) watchpoint 1: *(unsigned int *)0x40000020\n\nValue = 0\n" in text
+        assert re.search(r"<npu_submit_loose\+\d+>:\tsw\t\w+,32\(", text)
+        assert re.search(r"Hardware read watchpoint 2: .*\n\nValue = \d+\n", text)
+        assert re.search(r":\tlw\t\w+,48\(", text)
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "killed by the debugger" in error
+
+
+def test_going_back() -> None:
+    script = """
+        break npu_submit_tight
+        continue
+        continue
+        continue
+        print $mcycle
+        print $instret
+        reverse-continue
+        print $instret
+        delete
+        reverse-stepi
+        print $instret
+        stepi
+        stepi
+        print $instret
+        watch *(int *)&seen
+        continue
+        print *(int *)&seen
+        print $pc
+        reverse-continue
+        print *(int *)&seen
+        delete
+        reverse-continue
+        print $pc
+        break npu_submit_tight
+        continue
+        continue
+        continue
+        print $mcycle
+        delete
+        continue
+    """
+    with simulator("--json", *ARGS) as (process, port):
+        text = gdb(port, script)
+        cycle, third, second, before, after, new, _, old, start, again = values(text)
+        assert cycle == again
+        assert int(third) > int(second) == int(before) + 1 == int(after) - 1
+        assert int(new) != int(old) == 0
+        assert "_start" in start
+        assert "No more reverse-execution history." in text
+        debugged, free = result(process), plain(*ARGS)
+    del debugged["host"], free["host"]
+    assert debugged == {**free, "uart": debugged["uart"]}
+    assert debugged["uart"] == free["uart"]
+
+
+def test_a_deadlock_can_be_looked_at() -> None:
+    script = "tbreak main\ncontinue\nset var *(int *)$pc = 0x10500073\ncontinue\nx/i $pc\nprint $mie"
+    with simulator(*ARGS) as (process, port):
+        text = gdb(port, script)
+        assert "deadlock at pc" in text
+        assert "Program received signal SIGABRT" in text
+        assert "wfi" in text
+        _, error = process.communicate(timeout=60)  # GDB has detached: the program runs into it by itself
+        assert process.returncode == 76
+        assert "deadlock at pc" in error
+
+
+def test_ctrl_c_in_gdb_stops_the_program_and_detach_lets_it_go() -> None:
+    with simulator("--json", "--arg", "n=1000", "--arg", "gap=300000") as (process, port):
+        script = [f"target remote :{port}", "continue", "print $pc", "print $cycle", "detach"]
+        command = [
+            GDB,
+            "-nx",
+            "-batch",
+            *(part for line in script for part in ("-ex", line)),
+            str(find_program(PROGRAM)),
+        ]
+        debugger = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            debugger.communicate(timeout=2)
+            pytest.fail("the program was over too soon")
+        except subprocess.TimeoutExpired:
+            debugger.send_signal(signal.SIGINT)
+        text, _ = debugger.communicate(timeout=60)
+        assert "Program received signal SIGINT, Interrupt." in text
+        assert len(values(text)) == 2
+        assert "detached" in text
+        assert result(process)["exit_code"] == 0
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_ctrl_c_in_the_simulator_ends_it(connected: bool, tmp_path: Path) -> None:
+    with simulator("--report", str(tmp_path)) as (process, port):
+        if connected:
+            gdb(port, "stepi 5\ndisconnect")
+        process.send_signal(signal.SIGINT)
+        _out, error = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "Traceback" not in error
+        assert json.loads((tmp_path / "result.json").read_text())["instret"] == (5 if connected else 0)
+
+
+def test_source_lines_and_variables(tmp_path: Path) -> None:
+    try:
+        elf = gnu.build(tmp_path, [PROGRAM])[0]
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    script = """
+        break main
+        continue
+        next
+        next
+        tbreak npu_drain
+        continue
+        info args
+        finish
+        print npu
+        watch seen
+        continue
+        backtrace
+        detach
+    """
+    with simulator(*ARGS, program=str(elf)) as (process, port):
+        text = gdb(port, script, elf)
+        assert re.search(r"main \(\) at apps/submit_latency\.c:\d+", text)
+        assert re.search(r"npu_drain \(\) at lib/npu_driver\.c:\d+", text)
+        assert re.search(r"\$1 = \{base = 1073741824, .*submit = 0x\w+ <npu_submit_tight>", text)
+        assert re.search(r"Hardware watchpoint 3: seen\n\nOld value = 0\nNew value = [1-9]", text)
+        assert re.search(r"#0 .* on_completion \(.*\n(#\d+ .*\n)*#\d+ .* trap_interrupt_entry \(\)", text)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--gdb", "x"], 64, "--gdb x: must be a port, 0..65535"),
+        (["--gdb", "65536"], 64, "--gdb 65536: must be a port, 0..65535"),
+    ],
+)
+def test_wrong_ports(options: list[str], code: int, text: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pyv_npu", "run", PROGRAM, *options], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (code, f"pyv-npu: error: {text}\n")
