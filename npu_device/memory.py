@@ -1,5 +1,6 @@
 """The memory that device and core share, by 64-bit NPU address."""
 
+import mmap
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,14 @@ from npu_device.abi.errors import NpuDeviceError
 from npu_device.region import Region
 
 Bytes = NDArray[np.uint8]
+
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+"""Linux; Python names it from 3.13 on."""
+
+
+def sparse(size: int) -> Bytes:
+    """`size` zeros that take host memory only where they are written, even where the host has less than `size`."""
+    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE), np.uint8)
 
 
 class _Window(NamedTuple):

@@ -8,12 +8,12 @@ import numpy as np
 
 from npu_device.abi.descriptor import EXTENDED_SIZE, Descriptor
 from npu_device.abi.extended import Extended
-from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
+from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.registers import REGISTERS
 from npu_device.config import FrontEndConfig, NpuConfig
 from npu_device.device import NpuDevice
 from npu_device.events import EventStream
-from npu_device.memory import Memory
+from npu_device.memory import Memory, sparse
 from npu_device.port import PortReply
 
 _CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")
@@ -29,7 +29,7 @@ class Listed(NamedTuple):
     at: int = 0
     """Cycle of acceptance, if the queue has room then."""
     block: Extended | None = None
-    """Macro form: its extended block, which the runner puts at the end of DRAM."""
+    """Macro form: its extended block, which the runner puts at the end of DRAM, or of its first 2 GiB."""
 
 
 class Run(NamedTuple):
@@ -57,7 +57,7 @@ class Runner:
         """`values`: whether results are computed. DRAM takes host memory only where it is written."""
         self.config = config
         self.events = events or EventStream()
-        regions = [("DRAM", DRAM_BASE, np.zeros(config.dram.size, np.uint8))]
+        regions = [("DRAM", DRAM_BASE, sparse(config.dram.size))]
         for cluster in range(config.clusters):
             base = SPM_BASE + cluster * SPM_CLUSTER_STRIDE
             regions.append((f"SPM{cluster}", base, np.zeros(config.spm.size, np.uint8)))
@@ -66,8 +66,8 @@ class Runner:
         self.device.write(_CTRL, 4, self.device.read(_CTRL, 4, -1) | _ENABLE, -1)
 
     def place(self, commands: Sequence[Listed]) -> list[Descriptor]:
-        """The descriptors, with extended blocks written to the end of DRAM."""
-        at = DRAM_BASE + self.config.dram.size
+        """The descriptors, with extended blocks written to the end of the DRAM that a core would see."""
+        at = DRAM_BASE + min(self.config.dram.size, DRAM_CORE_VISIBLE)
         placed = []
         for command in commands:
             descriptor = command.descriptor

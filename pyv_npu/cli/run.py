@@ -2,7 +2,7 @@
 
 import argparse
 
-from pyv_npu.cli import command_list, console, control, exit_codes, instruments, model, options, output
+from pyv_npu.cli import command_list, console, control, exit_codes, instruments, model, options, output, timing_only
 
 NAME = "run"
 HELP = "run firmware on the core with the NPU beside it"
@@ -16,6 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     control.arguments(parser)
     instruments.arguments(parser)
     model.arguments(parser)
+    timing_only.arguments(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -24,7 +25,10 @@ def execute(args: argparse.Namespace) -> int:
         return output.print_config(effective)
     config = effective.config
     if config.run.program.endswith(model.SUFFIX):
+        if args.timing_only:
+            return timing_only.run(args, effective)
         return model.run(args, effective)
+    timing_only.refuse(args)
     if config.run.program.endswith(command_list.SUFFIX):
         return command_list.run(args, effective)
     model.refuse(args)

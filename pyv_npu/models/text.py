@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pyv_npu.text import lines_of
+from pyv_npu.text import columns, lines_of
 
 
 def render_model(result: Mapping[str, Any]) -> str:
@@ -16,3 +16,22 @@ def render_model(result: Mapping[str, Any]) -> str:
         verdict = "equal" if check["error"] == 0 else f"error {check['error']:.2e}, limit {check['limit']:.0e}"
         rows.append((f"output {name}", f"{verdict}{'' if check['ok'] else ': DIFFERS'}"))
     return lines_of(f"model {result['program']}, {result['sim_level']}, against onnx.reference", rows) + "\n"
+
+
+def render_timing(result: Mapping[str, Any]) -> str:
+    """Cycles of a run without numbers, layer by layer, and what they were spent on where that is known."""
+    model = result["model"]
+    rows = [
+        ("layers", str(model["layers"])), ("commands", str(model["commands"])), ("cycles", f"{result['cycles']:,}"),
+        ("events", f"{result['events']:,}"),
+    ]  # fmt: skip
+    text = lines_of(f"model {result['program']}, {result['sim_level']}, timing only", rows)
+    layers, before = [], 0
+    for one in result["finished"]:
+        layers.append([one["layer"], f"{one['cycle']:,}", f"{one['cycle'] - before:,}"])
+        before = max(before, one["cycle"])
+    text += "\n\n" + columns(["layer", "finished", "after the layer before"], layers)
+    if "explanation" in result:
+        causes = sorted(result["explanation"]["causes"].items(), key=lambda item: -item[1])
+        text += "\n\n" + lines_of("where the cycles went", [(name, f"{cycles:,}") for name, cycles in causes if cycles])
+    return text + "\n"

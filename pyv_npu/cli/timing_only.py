@@ -1,0 +1,46 @@
+"""`pyv-npu run MODEL.onnx --timing-only`: cycles without numbers and without a core."""
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyv_npu.cli import exit_codes, model, output
+from pyv_npu.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyv_npu.config import Effective
+
+OPTION = "--timing-only"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(OPTION, action="store_true", help="time a model's commands: no core, no numbers, no reference")
+
+
+def refuse(args: argparse.Namespace) -> None:
+    """UsageError where firmware or a command list is run."""
+    if args.timing_only:
+        raise UsageError(
+            f"{OPTION}: is for ONNX models; firmware has a core, a command list is never computed; drop it"
+        )
+
+
+def run(args: argparse.Namespace, effective: "Effective") -> int:
+    """Compile, time, attribute the cycles where there is a report."""
+    from pyv_npu.models import timing_only
+    from pyv_npu.models.run import compile_for
+    from pyv_npu.models.text import render_timing
+
+    config = effective.config
+    report = output.open_report(args, effective, "run")
+    began = time.process_time()
+    compiled = compile_for(config, Path(config.run.program), model.choices(args))
+    ready = time.process_time()
+    made = timing_only.run_model(config, compiled, explained=report is not None)
+    made["host"] = {"compile_cpu_s": ready - began, "cpu_s": time.process_time() - ready}
+    text = render_timing(made)
+    if report is not None:
+        report.finish(made, text, effective)
+    output.show(args, made, text, report)
+    return exit_codes.OK

@@ -1,0 +1,84 @@
+"""Timing without numbers: the same cycles and events as with them, on memory that need not be there."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from npu_device import command_list
+from npu_device.config import NpuConfig
+from npu_device.memory import sparse
+from npu_device.runner import Listed
+from pyv_npu.cli import main
+from pyv_npu.models.timing_only import run_commands
+from toolchain.codegen import Target
+from toolchain.compiler import Compiled, compile_model
+from toolchain.examples import EXAMPLES
+from toolchain.onnx_frontend.model import prepare
+
+
+def compiled(name: str, granularity: str = "macro") -> Compiled:
+    return compile_model(prepare(EXAMPLES[name](), name), Target(), granularity=granularity)
+
+
+@pytest.mark.parametrize("granularity", ["macro", "tile"])
+@pytest.mark.parametrize("level", ["IA_TIMING", "CA_HYBRID"])
+def test_cycles_and_events_are_those_of_a_run_with_numbers(level: str, granularity: str) -> None:
+    commands = compiled("mlp", granularity).commands
+    listed = [Listed(command.descriptor, 0, command.block) for command in commands]
+    with_numbers = command_list.run(listed, NpuConfig(), level, values=True)
+    made = run_commands(commands, NpuConfig(), level, explained=True)
+    assert made.events_sha256 == with_numbers.events.hexdigest() and made.events == with_numbers.events.count
+    assert made.cycles == with_numbers.cycles == max(finished.cycle for finished in made.layers)
+    assert made.explanation == with_numbers.explanation
+    assert sum(with_numbers.explanation.causes.values()) == made.cycles
+
+
+def test_layers_finish_in_the_order_of_the_graph() -> None:
+    model = compiled("decoder")
+    made = run_commands(model.commands, NpuConfig())
+    assert [finished.layer for finished in made.layers] == [layer.id for layer in model.graph.layers]
+    cycles = [finished.cycle for finished in made.layers]
+    assert cycles == sorted(cycles) and made.counters is not None
+    assert made.counters["completed"] == len(model.commands)
+
+
+def test_memory_may_be_larger_than_the_host_has() -> None:
+    config = NpuConfig()
+    large = replace(config, dram=replace(config.dram, size=256 << 30))
+    made = run_commands(compiled("mlp").commands, large)
+    assert made.events_sha256 == run_commands(compiled("mlp").commands, config).events_sha256
+    memory = sparse(1 << 38)
+    memory[-1] = 7
+    assert memory[-1] == 7 and not memory[:4096].any() and memory.dtype == np.uint8
+
+
+def save(folder: Path) -> str:
+    onnx.save(EXAMPLES["mlp"](), folder / "mlp.onnx")
+    return str(folder / "mlp.onnx")
+
+
+def test_the_command_line_times_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", save(tmp_path), "--timing-only", "--json", "--report", str(tmp_path / "out")]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["timing_only"] and result["cycles"] == result["finished"][-1]["cycle"]
+    assert sum(result["explanation"]["causes"].values()) == result["cycles"]
+    text = (tmp_path / "out/summary.txt").read_text()
+    assert "where the cycles went" in text and f"{result['cycles']:,}" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["hello", "--timing-only"], "--timing-only: is for ONNX models; firmware has a core"),
+        (["", "--timing-only", "--sim-level", "IA"], "--sim-level IA: timing alone is for IA_TIMING and CA_HYBRID"),
+    ],
+)
+def test_what_has_no_timing_alone_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["run", arguments[0] or save(tmp_path), *arguments[1:]]) == 64
+    assert message in capsys.readouterr().err
