@@ -1,0 +1,33 @@
+"""PyV-NPU: firmware on a RISC-V core beside a model of an NPU.
+
+`Simulator` runs a model, `Platform` runs firmware. They are imported when they are first used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyv_npu.config import Config
+    from pyv_npu.platform import Platform
+    from pyv_npu.simulator import Simulation, Simulator
+
+__all__ = ["Config", "Platform", "Simulation", "Simulator"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Config":
+        from pyv_npu.config import Config
+
+        return Config
+    if name == "Platform":
+        from pyv_npu.platform import Platform
+
+        return Platform
+    if name in ("Simulation", "Simulator"):
+        from pyv_npu import simulator
+
+        return getattr(simulator, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,7 +1,7 @@
 """Runs a program and says what came of it: the JSON objects of specification 70."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from pyv_npu.latency.table import Latency
 from pyv_npu.platform import Platform, sized_for
 from pyv_npu.programs import find_program
 from pyv_npu.report.latency_csv import write_latency_csv
-from pyv_npu.report.timeline import Timeline
+from pyv_npu.report.timeline import timeline_csv
 
 SCHEMA = 1
 Console = Callable[[bytes], None]
@@ -57,11 +57,13 @@ def run_program(
     report: Path | None = None,
     *,
     run: Callable[[Platform], Stop] = Platform.run,
+    layers: Sequence[str] = (),
 ) -> RunResult:
     """Run firmware (a name that ships with the package, a path, or a loaded Program) to its end or limit.
 
     `console` gets the UART's bytes as they come; `report` is a folder that gets timeline.csv and latency.csv. `run`
-    takes the loaded platform to the end: by itself, from a snapshot, or under a debugger.
+    takes the loaded platform to the end: by itself, from a snapshot, or under a debugger. `layers` names the layer of
+    each command for timeline.csv.
     Raises the errors of `Platform.load`.
     """
     loaded = _loaded(program)
@@ -73,7 +75,7 @@ def run_program(
     latency = platform.result()
     if report is not None:
         report.mkdir(parents=True, exist_ok=True)
-        with Timeline(report / "timeline.csv") as timeline:
+        with timeline_csv(report / "timeline.csv", layers) as timeline:
             for batch in platform.events.kept():
                 timeline.events(batch)
         write_latency_csv(report / "latency.csv", latency.submissions)

@@ -37,9 +37,9 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     result = _result(made, effective, host)
     text = f"{config.run.program} at {level}: {made.cycles:,} cycles\n\n{made.explanation.text()}"
     if report is not None:
-        from pyv_npu.report.timeline import Timeline
+        from pyv_npu.report.timeline import timeline_csv
 
-        with Timeline(report.folder / "timeline.csv") as timeline:
+        with timeline_csv(report.folder / "timeline.csv") as timeline:
             timeline.events(made.records)
         report.finish(result, text, effective)
     output.show(args, result, text, report)

@@ -46,12 +46,14 @@ def refuse(args: argparse.Namespace) -> None:
 
 def program(args: argparse.Namespace, config: "Config") -> "Program":
     """The image of the model that a configuration names; UsageError for a level without firmware."""
+    from pyv_npu.models.data import random_inputs
     from pyv_npu.models.run import compile_for
     from pyv_npu.models.run import program as program_of
 
     if config.run.sim_level != options.FIRMWARE_LEVEL:
         raise UsageError(f"--sim-level {config.run.sim_level}: firmware runs at {options.FIRMWARE_LEVEL}")
-    return program_of(compile_for(config, Path(config.run.program), choices(args)), config.run.seed)
+    compiled = compile_for(config, Path(config.run.program), choices(args))
+    return program_of(compiled, random_inputs(compiled, config.run.seed))
 
 
 def run(args: argparse.Namespace, effective: "Effective") -> int:

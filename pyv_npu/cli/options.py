@@ -65,16 +65,13 @@ def _pair(option: str, prefix: str, form: str, value: str) -> tuple[str, str]:
 def effective(args: argparse.Namespace) -> "Effective":
     """The effective configuration of a command line."""
     from pyv_npu.config import load
+    from pyv_npu.config.effective import check_isa
 
     settings = list(args.settings)
     if args.program is not None:
         settings.append(("run.program", args.program))
     result = load(args.config, args.preset, dict(settings))
-    isa_given = any(key == "core.custom" for key, _ in args.settings)
-    if isa_given and result.config.npu.mode == "loose":
-        raise UsageError(
-            "--isa: names instructions of tight mode, and npu.mode is loose; drop --isa or use --mode tight"
-        )
+    check_isa(result, "--isa")
     return result
 
 

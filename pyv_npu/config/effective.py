@@ -21,7 +21,8 @@ from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 RECORD = "record"
 """Section of a run.yaml that tells what was run; reading it back skips the section and needs no preset."""
 
-COMMAND_LINE, CALLER = "command line", "caller"
+COMMAND_LINE, CALLER, ARGUMENT = "command line", "caller", "argument "
+"""Origins of what the user gives directly; ARGUMENT is followed by its name."""
 
 
 class Setting(NamedTuple):
@@ -48,10 +49,14 @@ class Effective:
 
 
 def load(
-    files: Iterable[str | Path] = (), preset: str | None = None, overrides: Mapping[str, object] | None = None
+    files: Iterable[str | Path] = (),
+    preset: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+    arguments: Mapping[str, str] | None = None,
 ) -> Effective:
     """The effective configuration: preset `soc-axi`, then each file, then `preset` and `overrides`.
 
+    `arguments`: by key the argument of a function that an override was given as; the others are from the command line.
     The Py-V core implies its instruction set and, unless somebody names another, its preset.
     Raises BadInputError naming file and line, or UsageError for what the caller gave.
     """
@@ -65,8 +70,16 @@ def load(
             settings += preset_settings(chosen, Path(), COMMAND_LINE)
         except BadInputError as error:
             raise UsageError(f"{COMMAND_LINE}: preset: {error}") from None
-    settings += [Setting(path, value, COMMAND_LINE) for path, value in own.items()]
+    names = {path: ARGUMENT + name for path, name in (arguments or {}).items()}
+    settings += [Setting(path, value, names.get(path, COMMAND_LINE)) for path, value in own.items()]
     return resolve(_beneath(settings) + settings)
+
+
+def check_isa(effective: Effective, name: str) -> None:
+    """UsageError where instructions were named (the option or argument `name`) that a loose run does not have."""
+    origin = effective.origins.get("core.custom", "")
+    if effective.config.npu.mode == "loose" and (origin == COMMAND_LINE or origin.startswith(ARGUMENT)):
+        raise UsageError(f"{name}: names instructions of tight mode, and npu.mode is loose; drop it or choose tight")
 
 
 def _beneath(settings: Sequence[Setting]) -> list[Setting]:
@@ -106,7 +119,8 @@ def resolve(settings: Sequence[Setting], base: Effective | None = None) -> Effec
 
 
 def _located(error: PyvNpuError, origin: str) -> PyvNpuError:
-    kind = UsageError if origin in (COMMAND_LINE, CALLER) else BadInputError
+    given = origin in (COMMAND_LINE, CALLER) or origin.startswith(ARGUMENT)
+    kind = UsageError if given else BadInputError
     return kind(f"{origin}: {error}" if origin != CALLER else str(error))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyv_npu.errors import UsageError
 from toolchain.compiler import Compiled
 from toolchain.data_types import NUMPY
 
@@ -32,6 +33,21 @@ def random_inputs(compiled: Compiled, seed: int) -> dict[str, Values]:
             values = random.uniform(-1, 1, tensor.shape).astype(kind)
         made[name] = values
     return made
+
+
+def complete_inputs(compiled: Compiled, seed: int, given: Tensors) -> dict[str, Values]:
+    """Values for every input: what is given, the others random. UsageError names an input that does not fit."""
+    inputs = random_inputs(compiled, seed)
+    for name, value in given.items():
+        if name not in inputs:
+            raise UsageError(f"input {name}: the model has no such input; inputs are {', '.join(inputs)}")
+        values, wanted = np.asarray(value), inputs[name]
+        if values.shape != wanted.shape:
+            raise UsageError(f"input {name}: has shape {values.shape}; the model takes {wanted.shape}")
+        if not np.can_cast(values.dtype, wanted.dtype, "same_kind"):
+            raise UsageError(f"input {name}: has type {values.dtype}; the model takes {wanted.dtype}: convert it")
+        inputs[name] = values.astype(wanted.dtype)
+    return inputs
 
 
 def to_device(compiled: Compiled, name: str, values: Values) -> bytes:

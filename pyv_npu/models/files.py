@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from pyv_npu.models.data import random_inputs
 from pyv_npu.models.run import image
 from toolchain.cmdq import document
 from toolchain.codegen import Target
@@ -15,7 +16,7 @@ def write_files(compiled: Compiled, folder: Path, seed: int, device: Target) -> 
     are; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     made = {
-        "image.elf": image(compiled, seed),
+        "image.elf": image(compiled, random_inputs(compiled, seed)),
         "npu_ir.txt": render(compiled.graph).encode(),
         "npu_ir.jsonl": "".join(f"{line}\n" for line in compiled.trace).encode(),
         "cmdq.json": (json.dumps(document(compiled.commands, device)) + "\n").encode(),

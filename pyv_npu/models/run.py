@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from npu_device import command_list
+from npu_device.command_list import ListRun
 from npu_device.runner import Listed
 from pyv_ext.elf import Program, parse_elf
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.models import ia
-from pyv_npu.models.data import Values, from_device, random_inputs, to_device
+from pyv_npu.models.data import Tensors, Values, complete_inputs, from_device, to_device
 from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
+from pyv_npu.report.spans import Records, all_records
 from pyv_npu.results import run_program
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_file
@@ -46,8 +48,22 @@ class ModelResult:
     outputs: Mapping[str, Values]
     json: dict[str, Any]
     """With `checks`: how each output compares with the reference."""
-    run: "RunResult | None"
+    config: Config
+    compiled: Compiled
+    inputs: Mapping[str, Values]
+    run: "RunResult | None" = None
     """What the firmware's run left; None without a core."""
+    listed: ListRun | None = None
+    """What the list of commands left at IA_TIMING."""
+
+    @property
+    def records(self) -> Records:
+        """The events of the run. UsageError at IA, where there is no time."""
+        if self.listed is not None:
+            return self.listed.records
+        if self.run is None:
+            raise UsageError(f"no events: {self.json['sim_level']} has no time; run at IA_TIMING or CA_HYBRID")
+        return all_records(self.run.events)
 
     @property
     def correct(self) -> bool:
@@ -67,9 +83,8 @@ def compile_for(config: Config, path: Path, choices: Choices) -> Compiled:
     )
 
 
-def image(compiled: Compiled, seed: int) -> bytes:
-    """An ELF that runs the model on inputs of that seed."""
-    inputs = random_inputs(compiled, seed)
+def image(compiled: Compiled, inputs: Tensors) -> bytes:
+    """An ELF that runs the model on these inputs."""
     data = {name: to_device(compiled, name, values) for name, values in inputs.items()}
     return build_image(find_program(FIRMWARE).read_bytes(), compiled, data)
 
@@ -81,12 +96,14 @@ def run_model(
     console: "Console | None" = None,
     report: Path | None = None,
     run: Callable[[Platform], Stop] = Platform.run,
+    inputs: Tensors | None = None,
 ) -> ModelResult:
-    """Compile a model, run it at `config.run.sim_level` on inputs of `config.run.seed`, compare with the reference.
+    """Compile a model, run it at `config.run.sim_level`, compare with the reference.
 
-    `run` as in `run_program`, where there is a core.
+    `inputs`: values by name; those that are not given are random numbers of `config.run.seed`. `run` as in
+    `run_program`, where there is a core.
     """
-    return run_compiled(config, compile_for(config, path, choices), console, report, run)
+    return run_compiled(config, compile_for(config, path, choices), console, report, run, inputs)
 
 
 def run_compiled(
@@ -95,14 +112,15 @@ def run_compiled(
     console: "Console | None" = None,
     report: Path | None = None,
     run: Callable[[Platform], Stop] = Platform.run,
+    inputs: Tensors | None = None,
 ) -> ModelResult:
-    """Run a compiled model. UsageError for a level that runs no models."""
-    inputs = random_inputs(compiled, config.run.seed)
+    """Run a compiled model. UsageError for a level that runs no models, and for inputs that it does not have."""
+    inputs = complete_inputs(compiled, config.run.seed, inputs or {})
     level = config.run.sim_level
     if level == "IA":
         outputs = ia.execute(compiled, config.npu, inputs)
         json: dict[str, Any] = {"schema": 1, "program": compiled.model.name, "sim_level": level}
-        return ModelResult(outputs, json | {"model": _model(compiled, outputs, inputs)}, None)
+        return ModelResult(outputs, json | {"model": _model(compiled, outputs, inputs)}, config, compiled, inputs)
     if level == "IA_TIMING":
         return _analytic(config, compiled, inputs)
     if level != "CA_HYBRID":
@@ -117,9 +135,10 @@ def run_compiled(
             outputs[name] = from_device(compiled, name, data or b"")
         return stop
 
-    outcome = run_program(config, program(compiled, config.run.seed), config.run.args, console, report, run=take)
-    checked = outcome.stop.reason is StopReason.EXIT
-    return ModelResult(outputs, outcome.json | {"model": _model(compiled, outputs, inputs, checked)}, outcome)
+    image, layers = program(compiled, inputs), layer_names(compiled)
+    outcome = run_program(config, image, config.run.args, console, report, run=take, layers=layers)
+    model = _model(compiled, outputs, inputs, outcome.stop.reason is StopReason.EXIT)
+    return ModelResult(outputs, outcome.json | {"model": model}, config, compiled, inputs, outcome)
 
 
 def _analytic(config: Config, compiled: Compiled, inputs: Mapping[str, Values]) -> ModelResult:
@@ -131,12 +150,19 @@ def _analytic(config: Config, compiled: Compiled, inputs: Mapping[str, Values]) 
         "schema": 1, "program": compiled.model.name, "sim_level": "IA_TIMING", "cycles": timed.cycles,
         "events_sha256": timed.events.hexdigest(),
     }  # fmt: skip
-    return ModelResult(outputs, json | {"model": _model(compiled, outputs, inputs)}, None)
+    return ModelResult(
+        outputs, json | {"model": _model(compiled, outputs, inputs)}, config, compiled, inputs, listed=timed
+    )
 
 
-def program(compiled: Compiled, seed: int) -> Program:
+def layer_names(compiled: Compiled) -> list[str]:
+    """The layer of each command."""
+    return [command.layer for command in compiled.commands]
+
+
+def program(compiled: Compiled, inputs: Tensors) -> Program:
     """The image as a loaded program, under the model's name."""
-    return parse_elf(image(compiled, seed), compiled.model.name)
+    return parse_elf(image(compiled, inputs), compiled.model.name)
 
 
 def _model(

@@ -13,8 +13,9 @@ Rows come in the order in which things end. What is unfinished at the end of the
 
 import csv
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,13 +25,30 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.events import Cause, Kind, Refusal, What
 from pyv_npu.report.folder import replacing
 
-COLUMNS = ("unit", "what", "ticket", "tile", "stream", "start", "end", "bytes", "cause", "layer")
 _FIELDS = ("cycle", "unit", "what", "ticket", "tile", "bytes", "aux")
 
 _BEGIN = frozenset((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN))
 _END = frozenset((What.DMA_END, What.TE_END, What.VE_END))
 _CAUSES: dict[int, type[Refusal | TicketError]] = {What.REJECT: Refusal, What.ERROR: TicketError}
 _OPCODE = 0xFF
+
+
+class Row(NamedTuple):
+    """One thing that a unit did."""
+
+    unit: str
+    what: str
+    ticket: int
+    tile: int
+    stream: int | None
+    """None: not known, or none."""
+    start: int
+    end: int | None
+    """None: unfinished."""
+    bytes: int | None
+    cause: str
+    layer: str
+    """Of the model; empty for other programs."""
 
 
 class _Open(NamedTuple):
@@ -44,33 +62,30 @@ class _Open(NamedTuple):
 
 
 class Timeline:
-    """Writes the file while events come in; holds only what is under way. Use as a context manager.
+    """Makes rows while events come in; holds only what is under way.
 
-    Give `events` to `EventStream.subscribe`, and flush the stream before the block ends.
+    Give `events` to `EventStream.subscribe`, flush the stream at the end, then call `finish`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._replacing = replacing(path)
+    def __init__(self, put: Callable[[Row], None], layers: Sequence[str] = ()) -> None:
+        """`put` is given each row; `layers`: the layer of each command, in the order of acceptance."""
+        self._put = put
+        self._layers = iter(layers)
         self._busy: dict[int, _Open] = {}
         """By unit code: an engine works on one command at a time."""
         self._barriers: dict[tuple[int, int], deque[_Open]] = {}
         """By ticket and scope, the oldest first."""
         self._streams: dict[int, int] = {}
         """Of tickets in flight."""
+        self._layer: dict[int, str] = {}
+        """Of tickets in flight."""
         self._stalls: dict[int, list[tuple[Cause, int]]] = {}
         """By ticket: causes and their cycles, in order, until the command is ready."""
 
-    def __enter__(self) -> "Timeline":
-        self._rows = csv.writer(self._replacing.__enter__(), lineterminator="\n")
-        self._rows.writerow(COLUMNS)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def finish(self) -> None:
+        """The run is over: rows for what is unfinished."""
         for began in [*self._busy.values(), *(item for queue in self._barriers.values() for item in queue)]:
-            self._row(began, "")
-        self._replacing.__exit__(kind, error, trace)
+            self._row(began, None)
 
     def events(self, batch: np.ndarray[Any, Any]) -> None:
         """Take note of a batch of event records."""
@@ -89,6 +104,7 @@ class Timeline:
         elif what == What.BARRIER_CLOSE:
             self._close_barrier((ticket, aux), _Open(where, "BARRIER", ticket, tile, cycle), cycle)
         elif what == What.ACCEPT:
+            self._layer[ticket] = next(self._layers, "")
             self._row(_Open(where, "ACCEPT", ticket, tile, size), cycle)
         elif what == What.STALL and unit >> 8 == Kind.BANK:
             self._row(_Open(where, What.STALL.name, ticket, tile, cycle), cycle + size, cause=Cause(aux).name)
@@ -102,6 +118,7 @@ class Timeline:
             self._row(_Open(where, What(what).name, ticket, tile, cycle), cycle, cause=cause)
             if what in (What.DONE, What.ERROR):
                 self._streams.pop(ticket, None)
+                self._layer.pop(ticket, None)
 
     def _ready(self, where: str, cycle: int, ticket: int, stream: int) -> None:
         """All causes are gone now; the last one ended last."""
@@ -118,11 +135,31 @@ class Timeline:
         if not queue:
             self._barriers.pop(key, None)
 
-    def _row(self, began: _Open, end: int | str, size: int | str = "", cause: str = "") -> None:
-        stream = self._streams.get(began.ticket, "")
-        self._rows.writerow(
-            (began.unit, began.what, began.ticket, began.tile, stream, began.start, end, size, cause.lower(), "")
-        )
+    def _row(self, began: _Open, end: int | None, size: int | None = None, cause: str = "") -> None:
+        unit, what, ticket, tile, start = began
+        stream, layer = self._streams.get(ticket), self._layer.get(ticket, "")
+        self._put(Row(unit, what, ticket, tile, stream, start, end, size, cause.lower(), layer))
+
+
+def rows(batches: Iterable[np.ndarray[Any, Any]], layers: Sequence[str] = ()) -> list[Row]:
+    """The rows of recorded events."""
+    made: list[Row] = []
+    timeline = Timeline(made.append, layers)
+    for batch in batches:
+        timeline.events(batch)
+    timeline.finish()
+    return made
+
+
+@contextmanager
+def timeline_csv(path: Path, layers: Sequence[str] = ()) -> Iterator[Timeline]:
+    """Writes timeline.csv, which appears when the block ends."""
+    with replacing(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Row._fields)
+        timeline = Timeline(writer.writerow, layers)
+        yield timeline
+        timeline.finish()
 
 
 def _unit(code: int) -> str:

@@ -17,7 +17,7 @@ from pyv_npu.report.folder import open_folder, replacing, write_text
 from pyv_npu.report.latency_cdf import BOTTOM, TOP, Curve, curves, draw, write_latency_cdf
 from pyv_npu.report.latency_csv import COLUMNS, write_latency_csv
 from pyv_npu.report.scale import Scale, cycles_scale
-from pyv_npu.report.timeline import Timeline
+from pyv_npu.report.timeline import timeline_csv
 
 # -- folder ----------------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ def test_latency_csv_has_a_line_per_submission_whose_reasons_add_up(tmp_path: Pa
 def timeline(folder: Path, *records: tuple[int, ...]) -> list[list[str]]:
     stream = EventStream()
     path = folder / "timeline.csv"
-    with Timeline(path) as writer:
+    with timeline_csv(path) as writer:
         stream.subscribe(writer.events)
         for record in records:
             stream.emit(*record)
@@ -124,7 +124,7 @@ def test_timeline_pairs_barriers_by_scope_oldest_first(tmp_path: Path) -> None:
 
 def test_timeline_holds_only_what_is_under_way(tmp_path: Path) -> None:
     stream = EventStream()
-    with Timeline(tmp_path / "timeline.csv") as writer:
+    with timeline_csv(tmp_path / "timeline.csv") as writer:
         stream.subscribe(writer.events)
         for ticket in range(1, 20_000):
             stream.emit(ticket, FRONTEND, What.READY, ticket)
@@ -137,7 +137,7 @@ def test_timeline_holds_only_what_is_under_way(tmp_path: Path) -> None:
 
 
 def test_timeline_of_a_failed_run_is_not_left_behind(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), Timeline(tmp_path / "timeline.csv"):
+    with pytest.raises(RuntimeError), timeline_csv(tmp_path / "timeline.csv"):
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
 

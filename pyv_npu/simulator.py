@@ -1,0 +1,139 @@
+"""The Python interface for models (specification 70): a thin face of `pyv_npu.models`.
+
+from pyv_npu import Simulator
+
+result = Simulator(model="model.onnx", level="L2", mode="loose").run()
+result.outputs["y"], result.cycles, result.latency.p50, result.utilization["te0"]
+result.report("out")
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pyv_npu.analysis.units import utilization
+from pyv_npu.config import load
+from pyv_npu.config.effective import check_isa
+from pyv_npu.errors import UsageError
+from pyv_npu.latency.percentiles import Distribution
+from pyv_npu.models.data import Tensors, Values
+from pyv_npu.models.run import Choices, ModelResult, compile_for, layer_names, run_compiled
+from pyv_npu.report.timeline import Row, rows
+
+
+class Simulator:
+    """A model on the simulated machine, compiled once and run as often as wanted.
+
+    | argument | key of the configuration |
+    |---|---|
+    | level or sim_level | run.sim_level: IA, IA_TIMING, CA_HYBRID, or L0..L2 |
+    | mode or te_mode | npu.mode: loose or tight |
+    | te_isa | core.custom: the custom instructions of tight mode |
+    | mmio_base, queue_size, seed | platform.mmio_base, npu.queue.size, run.seed |
+    | preset, config, settings | `--preset`, `--config` (one file or several), `--set` (a mapping) |
+    | shapes, passes, granularity | how the model is compiled, as `--shape`, `--passes`, `--granularity` |
+
+    Raises UsageError for an argument, BadInputError for a file, ModelError for a model that cannot be compiled.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        level: str | None = None,
+        sim_level: str | None = None,
+        mode: str | None = None,
+        te_mode: str | None = None,
+        te_isa: Sequence[str] | None = None,
+        mmio_base: int | None = None,
+        queue_size: int | None = None,
+        seed: int | None = None,
+        preset: str | None = None,
+        config: str | Path | Sequence[str | Path] = (),
+        settings: Mapping[str, object] | None = None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        passes: str = "all",
+        granularity: str = "macro",
+    ) -> None:
+        given = {
+            "sim_level": ("run.sim_level", _one("level", level, "sim_level", sim_level)),
+            "mode": ("npu.mode", _one("mode", mode, "te_mode", te_mode)),
+            "te_isa": ("core.custom", None if te_isa is None else tuple(te_isa)),
+            "mmio_base": ("platform.mmio_base", mmio_base),
+            "queue_size": ("npu.queue.size", queue_size),
+            "seed": ("run.seed", seed),
+        }
+        values = {key: value for key, value in given.values() if value is not None}
+        names = {key: name for name, (key, _) in given.items()}
+        files = [config] if isinstance(config, str | Path) else config
+        settings = {"run.program": str(model), **(settings or {})}
+        self._effective = load(files, preset, {**settings, **values}, names)
+        check_isa(self._effective, "te_isa")
+        self.config = self._effective.config
+        self.compiled = compile_for(self.config, Path(model), Choices(shapes or {}, passes, granularity))
+        """Layers, commands and addresses of the model."""
+
+    def run(self, inputs: Tensors | None = None) -> "Simulation":
+        """Run the model and compare it with the ONNX reference.
+
+        `inputs`: arrays by name; those that are not given are random numbers of `seed`. Raises UsageError for an input
+        that the model does not have.
+        """
+        return Simulation(run_compiled(self.config, self.compiled, inputs=inputs))
+
+
+class Simulation:
+    """What a run of a model left. Times are core cycles."""
+
+    def __init__(self, result: ModelResult) -> None:
+        self._result = result
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """What `pyv-npu run --json` prints."""
+        return self._result.json
+
+    @property
+    def outputs(self) -> Mapping[str, Values]:
+        """The model's outputs by name."""
+        return self._result.outputs
+
+    @property
+    def correct(self) -> bool:
+        """Whether every output is as near to the ONNX reference as its type allows."""
+        return self._result.correct
+
+    @property
+    def cycles(self) -> int:
+        """From the first cycle to the last. UsageError at IA, where there is no time."""
+        if "cycles" not in self.json:
+            raise UsageError(f"no cycles: {self.json['sim_level']} has no time; run at IA_TIMING or CA_HYBRID")
+        return int(self.json["cycles"])
+
+    @property
+    def latency(self) -> Distribution:
+        """Start of a submission to accepted: t_submit_prebuilt, since the commands of a model lie in memory.
+
+        UsageError for a run without a core; `p99` refuses fewer than 100 commands.
+        """
+        if self._result.run is None:
+            raise UsageError(f"no latency: nothing is submitted at {self.json['sim_level']}; run at CA_HYBRID")
+        return self._result.run.latency.stage("t_submit_prebuilt")
+
+    @cached_property
+    def utilization(self) -> Mapping[str, float]:
+        """Engine ("te0", "ve3", "dma1") -> the share of the cycles in which it worked, 0..1. UsageError at IA."""
+        return utilization(self._result.records, self._result.config.npu, self.cycles)
+
+    @cached_property
+    def timeline(self) -> list[Row]:
+        """The rows of timeline.csv: what each unit did from when to when, and for which layer. UsageError at IA."""
+        return rows([self._result.records], layer_names(self._result.compiled))
+
+
+def _one(first: str, value: str | None, second: str, other: str | None) -> str | None:
+    """The value of an argument that has two names."""
+    if value is not None and other is not None and value != other:
+        raise UsageError(f"{first} = {value} and {second} = {other}: are one argument; give one of them")
+    return value if value is not None else other
