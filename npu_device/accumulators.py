@@ -4,32 +4,31 @@ Places are given in the order of acceptance, so that which command overflows dep
 accumulator are a memory of their own: the hazards between commands order its reuse.
 """
 
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from npu_device.abi.errors import TicketError
 from npu_device.command import Command
-from npu_device.descriptor_error import DescriptorError
-from npu_device.hazards import HELD_SUMS
+from npu_device.descriptor_error import DescriptorError, NoRoomError
+from npu_device.held import HELD_SUMS, HeldSum
 from npu_device.region import Region
 
 SUM_BYTES = 4
 """Of one element: int32 or fp32."""
 
 
-class HeldSum:
-    """The sum for one output address."""
+class Sum(NamedTuple):
+    """What a GEMM_T asks of the accumulators."""
 
-    def __init__(self, engine: int, shape: tuple[int, int], integer: bool, spans: list[tuple[int, int]]) -> None:
-        self.engine = engine
-        """Index within the cluster: the chain stays there."""
-        self.shape = shape
-        self.integer = integer
-        self.spans = spans
-        """(offset, bytes) in the engine's accumulator."""
-        self.value: NDArray[Any] | None = None
-        """int32 or fp32; None before the first command of the chain has ended."""
+    shape: tuple[int, int]
+    """M x N."""
+    integer: bool
+    """int32, else fp32."""
+    hold: bool
+    """Whether the sum stays."""
+
+    @property
+    def size(self) -> int:
+        return self.shape[0] * self.shape[1] * SUM_BYTES
 
 
 class Accumulators:
@@ -41,51 +40,59 @@ class Accumulators:
         self._free: list[list[tuple[int, int]]] = [[(0, size)] if size else [] for _ in range(engines)]
         self._held: dict[int, HeldSum] = {}
 
-    def plan(self, command: Command, shape: tuple[int, int], integer: bool, hold: bool) -> None:
-        """Bind a GEMM_T to the sum that it adds to or begins; DescriptorError when it cannot be.
-
-        `shape` is M x N; `integer` tells an int32 sum from an fp32 one.
-        """
+    def check(self, command: Command, total: Sum) -> None:
+        """DescriptorError when the sum that a command adds to is not there; NoRoomError for one that it begins."""
         address = command.descriptor.out_addr
         held = self._held.get(address)
         if command.descriptor.accumulate:
-            if held is None or held.shape != shape or held.integer != integer:
+            if held is None or held.shape != total.shape or held.integer != total.integer:
                 raise DescriptorError(TicketError.NO_ACCUMULATOR, f"{address:#x} {_what(held)}")
             if command.affinity not in (0, held.engine + 1):
                 raise DescriptorError(
                     TicketError.AFFINITY, f"engine {command.affinity - 1}, but engine {held.engine} holds the sum"
                 )
-            if not hold:
+        elif total.hold:
+            room = self._room(held)
+            engine = self._engine(command, room)
+            if room[engine] < total.size:
+                raise NoRoomError(
+                    TicketError.ACC_OVERFLOW, f"the sum of {total.shape[0]} x {total.shape[1]} for out",
+                    f"accumulator of engine {engine} (te.acc_bytes {self._size})", total.size, room[engine],
+                    "split the command in M or N" if command.macro else "",
+                )  # fmt: skip
+
+    def bind(self, command: Command, total: Sum) -> None:
+        """Bind a GEMM_T that passed `check` to the sum that it adds to or begins."""
+        address = command.descriptor.out_addr
+        if command.descriptor.accumulate:
+            held = self._held[address]
+            if not total.hold:
                 self._let_go(address)
-        elif hold:
-            old = self._let_go(address)
-            held = self._place(command, shape, integer)
-            if held is None:
-                if old is not None:
-                    self._restore(address, old)
-                size = shape[0] * shape[1] * SUM_BYTES
-                raise DescriptorError(TicketError.ACC_OVERFLOW, f"{size} bytes, free are {self._free_bytes()}")
-            self._held[address] = held
         else:
-            return
+            self._let_go(address)
+            held = self._held[address] = self._place(command, total)
         command.held = held
         command.affinity = held.engine + 1
         base = self._base + held.engine * self._size
         command.held_regions = tuple(Region(base + offset, 1, size, size) for offset, size in held.spans)
 
-    def _free_bytes(self) -> list[int]:
-        return [sum(size for _, size in free) for free in self._free]
+    def _room(self, gone: HeldSum | None) -> list[int]:
+        """Free bytes of each engine once `gone` is."""
+        room = [sum(size for _, size in free) for free in self._free]
+        if gone is not None:
+            room[gone.engine] += sum(size for _, size in gone.spans)
+        return room
 
-    def _place(self, command: Command, shape: tuple[int, int], integer: bool) -> HeldSum | None:
-        """Put a new sum on the engine that has most room (lowest first), or the one that the command names."""
-        need = shape[0] * shape[1] * SUM_BYTES
-        room = self._free_bytes()
+    def _engine(self, command: Command, room: list[int]) -> int:
+        """The engine that the command names, or the one that has most room (lowest first)."""
         engines = [command.affinity - 1] if command.affinity else range(len(room))
-        engine = max(engines, key=lambda index: (room[index], -index))
-        if room[engine] < need:
-            return None
+        return max(engines, key=lambda index: (room[index], -index))
+
+    def _place(self, command: Command, total: Sum) -> HeldSum:
+        engine = self._engine(command, self._room(None))
         spans = []
         free = self._free[engine]
+        need = total.size
         while need:
             offset, size = free.pop(0)
             used = min(size, need)
@@ -93,26 +100,15 @@ class Accumulators:
             if used < size:
                 free.insert(0, (offset + used, size - used))
             need -= used
-        return HeldSum(engine, shape, integer, spans)
+        return HeldSum(engine, total.shape, total.integer, spans)
 
-    def _let_go(self, address: int) -> HeldSum | None:
+    def _let_go(self, address: int) -> None:
         held = self._held.pop(address, None)
         if held is not None:
             free = self._free[held.engine]
             free.extend(held.spans)
             free.sort()
             free[:] = _joined(free)
-        return held
-
-    def _restore(self, address: int, held: HeldSum) -> None:
-        """Take back what `_let_go` did."""
-        free = self._free[held.engine]
-        for low, size in held.spans:
-            index = next(i for i, (offset, room) in enumerate(free) if offset <= low and low + size <= offset + room)
-            offset, room = free[index]
-            rest = [(offset, low - offset), (low + size, offset + room - low - size)]
-            free[index : index + 1] = [span for span in rest if span[1]]
-        self._held[address] = held
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -24,11 +24,13 @@ from npu_device.decode import Decoder
 from npu_device.descriptor_error import DescriptorError
 from npu_device.events import FRONTEND, TIGHT, EventStream, Kind, What, unit_code
 from npu_device.hazards import Hazards
+from npu_device.macro.base import setting_of
 from npu_device.memory import Memory
 from npu_device.plan import Plan, single
 from npu_device.results import Results
 from npu_device.scheduler import unit_counts
 from npu_device.tensor import once_per_command
+from npu_device.tile_form import tile_step
 from npu_device.timing import Timing
 
 _BEGIN = {Kind.TE: What.TE_BEGIN, Kind.VE: What.VE_BEGIN, Kind.DMA: What.DMA_BEGIN}
@@ -68,6 +70,7 @@ class Analytic:
         """`unlimited`: as if every step had a unit to itself; what is left is the critical path."""
         self._config = config
         self._timing = Timing(config)
+        self._setting = setting_of(config)
         self._decoder = Decoder(config, memory)
         self._results = Results(memory)
         self._events = events or EventStream()
@@ -138,7 +141,8 @@ class Analytic:
     def _lay_out(self, command: Command, start: int) -> int:
         """Place the steps of a command; the cycle at which its last result is there."""
         assert command.kind is not None
-        plan = single(*self._timing.tile(command)) if command.expand is None else command.expand()
+        macro, setting = command.macro, self._setting
+        plan = single(*tile_step(command, setting.bus)) if macro is None else macro.plan(setting)
         cluster = command.descriptor.cluster
         own = self._own_unit(command, cluster)
         if command.kind is not Kind.DMA and not self._unlimited:

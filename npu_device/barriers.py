@@ -75,6 +75,8 @@ class Barriers:
         self._streams = [Domain() for _ in range(STREAMS)]
         self._cluster = [Domain() for _ in range(self._clusters)]
         self._global = Domain()
+        self._entered: dict[int, tuple[Epoch, Epoch, Epoch]] = {}
+        """The epochs that each command in flight is in, by acceptance number."""
 
     def stamp(self, cycle: int, scope: Scope, stream: int) -> None:
         """TBAR: of one stream, of each cluster, or of the device; commands accepted from now on wait."""
@@ -93,7 +95,7 @@ class Barriers:
     def accept(self, command: Command) -> None:
         """Put a command into the current epochs and count in `command.gates` those it waits for."""
         stream, cluster = self._streams[command.stream], self._cluster[command.descriptor.cluster]
-        command.epochs = (stream.enter(command), cluster.enter(command), self._global.enter(command))
+        self._entered[command.number] = stream.enter(command), cluster.enter(command), self._global.enter(command)
 
     def accept_barrier(self, cycle: int, command: Command) -> None:
         """BARRIER: it waits for what came before in its scope, and what comes later waits for it."""
@@ -113,7 +115,7 @@ class Barriers:
     def completed(self, cycle: int, command: Command) -> list[Command]:
         """A command has completed: which commands that sets free."""
         free = []
-        for epoch in command.epochs:
+        for epoch in self._entered.pop(command.number):
             epoch.in_flight -= 1
             epochs = epoch.domain.epochs
             while len(epochs) > 1 and not epochs[0].in_flight:

@@ -1,23 +1,16 @@
 """A command: what a valid descriptor asks for, and how far the device is with it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
+from npu_device.descriptor_error import DescriptorError
+from npu_device.effect import Effect
 from npu_device.events import FRONTEND, Kind
+from npu_device.held import HeldSum
+from npu_device.macro.base import Macro
 from npu_device.operands import Matrix
 from npu_device.region import Region
-
-if TYPE_CHECKING:
-    from npu_device.accumulators import HeldSum
-    from npu_device.barriers import Epoch
-    from npu_device.descriptor_error import DescriptorError
-    from npu_device.hazards import Range
-    from npu_device.kernels.effect import Effect
-    from npu_device.macro.base import Macro
-    from npu_device.plan import Plan
 
 Place = tuple[Kind, int, int]
 """(kind, cluster, index + 1 within the cluster or 0 for any)."""
@@ -40,12 +33,10 @@ class Command:
     """GEMM_T: the sum stays in the accumulator and `output` is not written."""
     reads_output: bool = False
     """WHERE: elements that are not selected stay."""
-    macro: "Macro | None" = None
+    macro: Macro | None = None
     """Macro form: what it does; `inputs` and `output` are empty then."""
     workspace: Region | None = None
     """Macro form: scratchpad that it uses and leaves as it was."""
-    expand: "Callable[[], Plan] | None" = None
-    """Macro form: its steps; to be called when it starts, after `macro` has read the token position."""
 
     ticket: int = 0
     number: int = 0
@@ -54,7 +45,7 @@ class Command:
     """Where the status word goes, if it is written back."""
     affinity: int = 0
     """Index of the unit + 1 within its cluster; 0: any."""
-    held: "HeldSum | None" = None
+    held: HeldSum | None = None
     """The sum that it adds to or keeps."""
     held_regions: tuple[Region, ...] = ()
 
@@ -72,16 +63,13 @@ class Command:
     after_end: "list[Command]" = field(default_factory=list)
     """Commands that may start once this one has ended."""
     after_retire: "list[Command]" = field(default_factory=list)
-    ranges_read: "list[Range]" = field(default_factory=list)
-    ranges_written: "list[Range]" = field(default_factory=list)
-    epochs: "tuple[Epoch, ...]" = ()
     place: Place | None = None
     """Which units may execute it."""
     unit: int = FRONTEND
     """Code of the unit that executes it."""
     ended: bool = False
-    result: "Effect | None" = None
-    failure: "DescriptorError | None" = None
+    result: Effect | None = None
+    failure: DescriptorError | None = None
     """Why it could not start: it ends at once, without a unit, and its ticket becomes an error."""
 
     @property

@@ -6,7 +6,9 @@ from npu_device.command import Command, Place
 from npu_device.config import NpuConfig
 from npu_device.events import EventStream, unit_code
 from npu_device.machine import Machine
+from npu_device.macro.base import setting_of
 from npu_device.scheduler import unit_counts
+from npu_device.tile_form import tile_step
 from npu_device.timeline import Agenda, Phase, Timeline
 from npu_device.timing import Timing
 
@@ -28,12 +30,12 @@ class Engines:
         request_start: Callable[[int], None],
     ) -> None:
         """`ended(cycle, command)` is called in phase END; `request_start(cycle)` has `start` called in phase START."""
-        self._timing = Timing(config)
-        self.machine = Machine(config, self._timing, events)
+        self.machine = Machine(config, Timing(config), events)
         self._timeline = timeline
         self._ended = ended
         self._request_start = request_start
         self._counts = unit_counts(config)
+        self._setting = setting_of(config)
         self._running: dict[int, Command] = {}
         """By slot of the machine."""
         self._step = Agenda(timeline, Phase.END, self._advance)
@@ -56,10 +58,10 @@ class Engines:
     def begin(self, cycle: int, command: Command) -> None:
         """Start `command` on the free unit `command.unit`."""
         place = (command.number, command.ticket, command.unit, command.descriptor.cluster)
-        if command.expand is None:
-            slot = self.machine.add_step(*self._timing.tile(command), *place)
+        if command.macro is None:
+            slot = self.machine.add_step(*tile_step(command, self._setting.bus), *place)
         else:
-            slot = self.machine.add(command.expand(), *place, cycle)
+            slot = self.machine.add(command.macro.plan(self._setting), *place, cycle)
         self._running[slot] = command
         self.start(cycle)
 

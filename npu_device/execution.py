@@ -4,16 +4,16 @@ from collections import deque
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
-from npu_device.accumulators import HeldSum
 from npu_device.barriers import STREAMS, Barriers
 from npu_device.command import Command
 from npu_device.completion import Completion
+from npu_device.compute import compute
 from npu_device.config import NpuConfig
 from npu_device.descriptor_error import DescriptorError
 from npu_device.engines import Engines
 from npu_device.events import FRONTEND, Cause, EventStream, What
 from npu_device.hazards import Hazards
-from npu_device.kernels import compute
+from npu_device.held import HeldSum
 from npu_device.memory import Memory
 from npu_device.queue import CommandQueue
 from npu_device.results import Results

@@ -9,10 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from npu_device.command import Command
+from npu_device.held import HELD_SUMS
 from npu_device.region import Region, conflict
-
-HELD_SUMS = 1 << 64
-"""Accumulators are a memory of their own beyond the 64-bit addresses: their ranges start here."""
 
 _Row = tuple[int, int, "Range"]
 
@@ -39,6 +37,8 @@ class Hazards:
         self._classes: dict[int, list[_Row]] = {}
         """Ranges shorter than 2^class bytes, by (address, serial)."""
         self._serial = 0
+        self._used: dict[int, tuple[list[Range], list[Range]]] = {}
+        """Ranges that each command in flight reads and writes, by acceptance number."""
 
     def add(self, command: Command) -> None:
         """Count the older commands that `command` waits for in `command.hazards`, and have them release it.
@@ -65,37 +65,38 @@ class Hazards:
                     command.hazards += 1
                 if region.rows == 1 and region.address <= met.region.address and met.end <= region.end:
                     covered.append(met)
-        for region in reads:
-            used = self._use(region)
+        read = [self._use(region) for region in reads]
+        for used in read:
             used.readers[command.number] = command
-            command.ranges_read.append(used)
         for old in covered:
             self._forget(old)
-        for region in writes:
-            used = self._use(region)
+        written = [self._use(region) for region in writes]
+        for used in written:
             used.writer = command
             used.readers.clear()
-            command.ranges_written.append(used)
+        self._used[command.number] = read, written
 
     def ended(self, command: Command) -> list[Command]:
         """The command has read, and its results can be forwarded: which commands that sets free."""
-        for used in command.ranges_read:
+        read, written = self._used[command.number]
+        for used in read:
             used.readers.pop(command.number, None)
             self._tidy(used)
-        for used in command.ranges_written:
+        for used in written:
             if used.region.address >= HELD_SUMS:
                 self._written(used, command)
         return _release(command.after_end)
 
     def retired(self, command: Command) -> list[Command]:
         """The command's results are in memory: which commands that sets free."""
-        for used in command.ranges_written:
+        for used in self._used.pop(command.number)[1]:
             self._written(used, command)
         return _release(command.after_retire)
 
     def reset(self) -> None:
         self._ranges.clear()
         self._classes.clear()
+        self._used.clear()
 
     # -- the table ---------------------------------------------------------------------------------------------
 

@@ -8,14 +8,12 @@ from fractions import Fraction
 from math import lcm
 from typing import NamedTuple
 
-from npu_device.abi.opcodes import BITS, Norm, Opcode
+from npu_device.abi.opcodes import BITS, Opcode
 from npu_device.banks import Access, Demand, demands
 from npu_device.bitwidth import aligned_bytes
-from npu_device.command import Command
 from npu_device.config import NpuConfig
 from npu_device.events import ROLE, WRITES, Cause, Kind
-from npu_device.operations import pool_window
-from npu_device.plan import Compute, Piece, Role, Transfer
+from npu_device.plan import Compute, Piece, Transfer
 from npu_device.region import Region
 from npu_device.tensor import SPEED, Product, ceil_div, product
 
@@ -123,32 +121,6 @@ class Timing:
         """Core cycles of a duration in NPU cycles, rounded up."""
         return ceil_div(npu_cycles * self._ratio[0], self._ratio[1])
 
-    def tile(self, command: Command) -> tuple[Piece, int]:
-        """The one step of a tile command, and the DRAM address that it begins at."""
-        d = command.descriptor
-        aux = command.opcode | d.function << 8
-        assert command.output is not None, "what runs on a unit has a result"
-        output = command.output.region
-        if command.kind is Kind.DMA:
-            write = command.opcode in (Opcode.STORE, Opcode.KV_APPEND)
-            role = Role.KV if command.opcode in (Opcode.KV_READ, Opcode.KV_APPEND) else Role.ACTIVATION
-            source, target = command.inputs[0].region, output
-            if command.opcode is Opcode.GATHER:
-                source = gathered(source, d.tile_m, output.payload // d.tile_m, self._config.dma.alignment)
-            inside, outside = (source, target) if write else (target, source)
-            aligned, bursts = transfer_size(outside, self._config.dma.alignment, self._config.dma.bus_width_bytes)
-            return Transfer(write, role, outside.payload, aligned, bursts, inside, aux), outside.address
-        reads = tuple(matrix.region for matrix in command.inputs)
-        first = command.inputs[0]
-        bits = BITS[first.kind]
-        written = () if command.holds else (output,)
-        if command.kind is Kind.TE:
-            m, n, k = first.rows, d.tile_n, first.columns
-            return Compute(Kind.TE, aux, m, n, k, bits, BITS[command.inputs[1].kind], 0, reads, written), 0
-        counted = command.output if command.opcode is Opcode.POOL else first
-        work = counted.rows * counted.columns * vector_ops(command)
-        return Compute(Kind.VE, aux, 0, 0, 0, bits, bits, work, reads, written), 0
-
     def cost(self, piece: Piece) -> Cost:
         """Cost of a step."""
         cost = self._costs.get(piece)
@@ -206,21 +178,6 @@ def _own_stalls(own: Sequence[Demand], length: int) -> tuple[int, tuple[tuple[in
     if conflict:
         stalls.append((fullest.bank, Cause.BANK_CONFLICT, conflict))
     return fullest.cycles, tuple(stalls)
-
-
-def vector_ops(command: Command) -> int:
-    """Operations per element of a command of the vector engine."""
-    if command.opcode is Opcode.LAYERNORM and command.descriptor.function == Norm.RMS:
-        return RMS_OPS
-    if command.opcode is Opcode.POOL:
-        taps = pool_window(command.descriptor)
-        return taps.kh * taps.kw
-    return VECTOR_OPS[command.opcode]
-
-
-def gathered(table: Region, rows: int, row_bytes: int, alignment: int) -> Region:
-    """Rows of a table somewhere in it, as far as transfers are counted: each is an access of its own."""
-    return Region(table.address, rows, row_bytes, 2 * alignment * ceil_div(row_bytes, alignment))
 
 
 assert all(bits in SPEED for bits in BITS.values()), "every element width has a speed"

@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -121,3 +121,61 @@ def test_nothing_imports_tests_or_scripts() -> None:
 def test_every_package_of_ours_has_a_row() -> None:
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert packages == {row.partition(".")[0] for row in ALLOWED}
+
+
+# -- circles -----------------------------------------------------------------------------------------------------------
+
+
+def module_imports(tree: ast.Module, modules: Collection[str], types: bool) -> set[str]:
+    """The modules of ours that a file imports at its top; `types`: those for annotations only too."""
+    found = set()
+    todo: list[ast.stmt] = list(tree.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not types:
+            todo += node.orelse
+        elif isinstance(node, ast.If | ast.Try):
+            todo += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & set(modules)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (whole & set(modules)) or ({node.module} & set(modules))
+    return found
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[str]:
+    """A module of each circle, with the way around it."""
+    found, done = [], set[str]()
+    for start in sorted(graph):
+        path, todo = [start], [iter(sorted(graph[start]))]
+        while path and path[-1] not in done:
+            following = next(todo[-1], None)
+            if following is None:
+                done.add(path.pop())
+                todo.pop()
+            elif following in path:
+                found.append(" -> ".join([*path[path.index(following) :], following]))
+            elif following not in done:
+                path.append(following)
+                todo.append(iter(sorted(graph[following])))
+    return found
+
+
+@pytest.mark.parametrize(("package", "types"), [("", False), ("npu_device", True), ("toolchain", True)])
+def test_no_module_imports_itself_through_others(package: str, types: bool) -> None:
+    """In two packages not even for annotations: a circle of types is a circle of ideas. In `pyv_ext` and `pyv_npu` the
+    tables of CSRs and of snapshots name the class that they are part of."""
+    chosen = {module: path for path, module, _ in files() if not package or covers(package, module)}
+    trees = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in chosen.items()}
+    assert circles({module: module_imports(tree, trees, types) - {module} for module, tree in trees.items()}) == []
+
+
+def test_a_circle_is_found_wherever_it_begins() -> None:
+    assert circles({"a": {"b"}, "b": {"c", "d"}, "c": {"b"}, "d": set()}) == ["b -> c -> b"]
+    assert circles({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) == []
+    source = "if TYPE_CHECKING:\n    from npu_device import plan\nelse:\n    import npu_device.config\n"
+    source += "def f():\n    import npu_device.device\n"
+    modules = ["npu_device", "npu_device.plan", "npu_device.config", "npu_device.device"]
+    assert module_imports(ast.parse(source), modules, True) == {"npu_device.plan", "npu_device.config"}
+    assert module_imports(ast.parse(source), modules, False) == {"npu_device.config"}

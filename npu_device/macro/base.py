@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple, Self
 
@@ -10,12 +11,13 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType
-from npu_device.descriptor_error import DescriptorError
+from npu_device.config import NpuConfig
+from npu_device.descriptor_error import DescriptorError, NoRoomError
+from npu_device.effect import Effect, Read
 from npu_device.kernels import elements
-from npu_device.kernels.effect import Effect, Read
 from npu_device.memory import Bytes
 from npu_device.operands import ELEMENT_BYTES, Matrix, make_matrix, row_bytes
-from npu_device.plan import Buffers, Plan
+from npu_device.plan import Buffers, Plan, buffers
 from npu_device.region import Region
 from npu_device.sequencer import Bus, Slots
 
@@ -41,6 +43,14 @@ class Setting(NamedTuple):
     buffers: Callable[[int], Buffers]
     """Of a prefetch distance."""
     conv_lowering: str
+
+
+def setting_of(config: NpuConfig) -> Setting:
+    return Setting(
+        Bus(config.dma.alignment, config.dma.bus_width_bytes),
+        partial(buffers, config.dma.buffering),
+        config.te.conv_lowering,
+    )
 
 
 class Operand(NamedTuple):
@@ -154,35 +164,20 @@ def _padded(size: int) -> int:
 
 
 def reserve(block: Extended, tile: Tile, count: int, demand: Callable[[Tile], Demand]) -> dict[str, Slots]:
-    """Buffers in the workspace for a tile of a command with `count` tiles. DescriptorError names need, excess and a
-    tile that fits."""
+    """Buffers in the workspace for a tile of a command with `count` tiles. NoRoomError when it is too small."""
     if count > MAX_TILES:
         raise DescriptorError(TicketError.SHAPE, f"{count} tiles: a command has at most {MAX_TILES}, use larger ones")
     wanted = demand(tile)
     need = _total(wanted)
     if need > block.workspace_bytes:
         parts = ", ".join(f"{name} {copies} x {size}" for name, (size, copies) in wanted.items())
-        raise DescriptorError(
-            TicketError.WORKSPACE,
-            f"{parts} need {need} bytes of scratchpad, workspace_bytes {block.workspace_bytes}: "
-            f"{need - block.workspace_bytes} over; {_nearest(block, tile, demand)}",
-        )
+        raise NoRoomError(TicketError.WORKSPACE, parts, "scratchpad in the workspace", need, block.workspace_bytes)
     at = block.workspace
     slots = {}
     for name, (size, copies) in wanted.items():
         slots[name] = Slots(at, _padded(size), copies)
         at += _padded(size) * copies
     return slots
-
-
-def _nearest(block: Extended, tile: Tile, demand: Callable[[Tile], Demand]) -> str:
-    """The first tile that fits when the dimension that saves most is halved again and again."""
-    while max(tile) > 1:
-        smaller = [(*tile[:i], (size + 1) // 2, *tile[i + 1 :]) for i, size in enumerate(tile) if size > 1]
-        tile = min(smaller, key=lambda one: _total(demand(one)))
-        if _total(demand(tile)) <= block.workspace_bytes:
-            return f"tile {' x '.join(map(str, tile))} fits"
-    return "no tile fits"
 
 
 def in_dram(site: Site, demand: dict[str, tuple[Matrix | None, int, int]]) -> Demand:

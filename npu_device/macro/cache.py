@@ -6,7 +6,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.opcodes import DataType
 from npu_device.descriptor_error import DescriptorError
-from npu_device.kernels.effect import Read
+from npu_device.effect import Read
 from npu_device.kernels.elements import Values, decode
 from npu_device.macro.base import values
 from npu_device.operands import INTEGERS, Matrix, make_matrix, row_bytes

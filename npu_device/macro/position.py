@@ -2,7 +2,7 @@
 
 from npu_device.abi.errors import TicketError
 from npu_device.descriptor_error import DescriptorError
-from npu_device.kernels.effect import Read
+from npu_device.effect import Read
 from npu_device.macro.base import Operand
 from npu_device.region import Region
 

@@ -11,7 +11,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Gemm, LoopOrder, Opcode
 from npu_device.checks import element_type, unused_type
-from npu_device.descriptor_error import DescriptorError
+from npu_device.descriptor_error import DescriptorError, NoRoomError
 from npu_device.events import Kind
 from npu_device.macro.base import Macro, Operand, Setting, Site, operand
 from npu_device.macro.finish import Finish
@@ -49,10 +49,8 @@ def check_sum(tile_m: int, tile_n: int, site: Site) -> None:
     """The sum of one hardware tile stays in the accumulator while its k tiles pass."""
     need = tile_m * tile_n * SUM_BYTES
     if need > site.acc_bytes:
-        raise DescriptorError(
-            TicketError.ACC_OVERFLOW,
-            f"the sum of a tile of {tile_m} x {tile_n} needs {need} bytes, te.acc_bytes is {site.acc_bytes}",
-        )
+        tensor, level = f"the sum of a tile of {tile_m} x {tile_n} of out", "accumulator (te.acc_bytes)"
+        raise NoRoomError(TicketError.ACC_OVERFLOW, tensor, level, need, site.acc_bytes)
 
 
 def sum_copies(count: int, rows: int, columns: int, site: Site) -> int:

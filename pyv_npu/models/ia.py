@@ -6,10 +6,10 @@ The same decoder and kernels as at the other levels: outputs are equal bit for b
 import numpy as np
 
 from npu_device.abi import memory_map as mm
+from npu_device.compute import compute
 from npu_device.config import NpuConfig
 from npu_device.decode import Decoder
 from npu_device.descriptor_error import DescriptorError
-from npu_device.kernels import compute
 from npu_device.memory import Memory
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.models.data import Tensors, Values, from_device, to_device

@@ -15,8 +15,8 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Opcode, Reduce
 from npu_device.config import NpuConfig, SpmConfig, TeConfig
 from npu_device.events import What
-from npu_device.macro import MACROS
 from npu_device.macro.base import Macro, Setting, Site
+from npu_device.macro.table import MACROS
 from npu_device.operations import OPERATIONS
 from npu_device.plan import NONE, Compute, Transfer, buffers
 from npu_device.sequencer import Bus
@@ -243,14 +243,14 @@ def test_a_workspace_that_is_too_small_names_the_excess_and_a_tile_that_fits() -
     rig.idle()
     assert rig.status(ticket) == 4 | TicketError.WORKSPACE << 8
     assert rig.device.error_log[0].reason == (
-        "the workspace is too small for the tiles: in0 2 x 8192, in1 2 x 8192, out 2 x 65536 need 163840 bytes of "
-        "scratchpad, workspace_bytes 32768: 131072 over; tile 32 x 64 x 64 fits"
+        "the workspace is too small for the tiles: in0 2 x 8192, in1 2 x 8192, out 2 x 65536: 163840 bytes of "
+        "scratchpad in the workspace, there are 32768: 131072 over; nearest legal tile: tile_m 32, tile_n 64, tile_k 64"
     )
     made = made._replace(workspace=SPM + 0xF000)
     rig.memory.write_bytes(BLOCKS, made.pack())
     rig.submit(d)
     rig.idle()
-    assert "is not in the scratchpad" in rig.device.error_log[1].reason
+    assert "there are 4096: 28672 over; give workspace_bytes 4096" in rig.device.error_log[1].reason
     made = made._replace(workspace=SPM, workspace_bytes=0xFFC0, m=8, n=8, k=8)
     rig.memory.write_bytes(BLOCKS, made.pack())
     rig.submit(d.with_(in0_addr=SPM + 64))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
-from npu_device.accumulators import Accumulators
+from npu_device.accumulators import Accumulators, Sum
 from npu_device.command import Command
 from npu_device.descriptor_error import DescriptorError
 from npu_device.events import RECORD, EventStream, What, records
@@ -220,13 +220,13 @@ def test_accumulators_never_overlap_and_refuse_only_what_does_not_fit(
                 expected = TicketError.ACC_OVERFLOW
         if expected is not None:
             with pytest.raises(DescriptorError) as error:
-                accumulators.plan(command, shape, True, hold)
+                accumulators.check(command, Sum(shape, True, hold))
             assert error.value.code == expected
             continue
-        accumulators.plan(command, shape, True, hold)
-        if engine is None:
-            assert command.held is None
+        if engine is None:  # neither adds nor holds: none of the accumulators' business
             continue
+        accumulators.check(command, Sum(shape, True, hold))
+        accumulators.bind(command, Sum(shape, True, hold))
         assert command.held is not None
         assert command.affinity == engine + 1
         assert sum(region.row_bytes for region in command.held_regions) == 4 * shape[0] * shape[1]

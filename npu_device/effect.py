@@ -1,9 +1,10 @@
 """What a command leaves behind."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from npu_device.kernels.elements import Values
+from numpy.typing import NDArray
+
 from npu_device.memory import Bytes
 from npu_device.region import Region
 
@@ -15,5 +16,5 @@ class Effect(NamedTuple):
 
     writes: tuple[tuple[Region, Bytes], ...] = ()
     """Bytes of its outputs."""
-    held: Values | None = None
+    held: NDArray[Any] | None = None
     """The sum that stays in the accumulator."""
