@@ -1,9 +1,12 @@
 """Element types: of ONNX, of the device, of numpy."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
-from npu_device.abi.opcodes import DataType
+from npu_device.abi.opcodes import BITS, DataType
 
 NUMPY = {
     DataType.FP32: np.dtype(np.float32),
@@ -14,8 +17,11 @@ NUMPY = {
     DataType.INT32: np.dtype(np.int32),
     DataType.INT8: np.dtype(np.int8),
     DataType.UINT8: np.dtype(np.uint8),
+    DataType.INT4: np.dtype(np.int8),
+    DataType.UINT4: np.dtype(np.uint8),
+    DataType.INT2: np.dtype(np.int8),
 }
-"""How values of a type are held by the host. Their bytes are those in DRAM."""
+"""How values of a type are held by the host; `stored` gives their bytes in DRAM."""
 
 ONNX = {
     "FLOAT": DataType.FP32,
@@ -24,11 +30,28 @@ ONNX = {
     "FLOAT8E4M3FN": DataType.E4M3FN,
     "FLOAT8E5M2": DataType.E5M2,
     "INT32": DataType.INT32,
+    "INT64": DataType.INT32,
     "INT8": DataType.INT8,
     "UINT8": DataType.UINT8,
     "BOOL": DataType.UINT8,
 }
-"""ONNX's name of an element type -> the device's. A bool is a byte, 0 or 1."""
+"""ONNX's name of an element type -> the device's. A bool is a byte, 0 or 1; INT64 has the range of INT32."""
+
+PACKED = {"INT4": DataType.INT4, "UINT4": DataType.UINT4}
+"""Types that only constant factors of products have."""
 
 FLOATS = frozenset((DataType.FP32, DataType.FP16, DataType.BF16, DataType.E4M3FN, DataType.E5M2))
 INTEGERS = frozenset((DataType.INT32, DataType.INT8, DataType.UINT8))
+
+
+def stored(values: NDArray[Any], kind: DataType) -> bytes:
+    """The bytes in DRAM of values held as `NUMPY` says: row-major, below 8 bits element 2i in the low bits and every
+    row at a byte (specification 40, "Numerics")."""
+    bits = BITS[kind]
+    if bits >= 8:
+        return np.ascontiguousarray(values).tobytes()
+    per_byte = 8 // bits
+    rows = values.reshape(-1, values.shape[-1]).astype(np.uint8) & np.uint8((1 << bits) - 1)
+    rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % per_byte)))
+    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
+    return np.bitwise_or.reduce(rows.reshape(len(rows), -1, per_byte) << shifts, axis=2).astype(np.uint8).tobytes()

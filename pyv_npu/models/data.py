@@ -18,17 +18,21 @@ _HOST = {"BOOL": np.dtype(np.bool_), "INT64": np.dtype(np.int64)}
 
 
 def random_inputs(compiled: Compiled, seed: int) -> dict[str, Values]:
-    """Values for every input, the same for the same seed: floats in -1..1, small integers, bools."""
+    """Values for every input, the same for the same seed: floats in -1..1, small integers, bools, and indices within
+    the tables that they go into."""
     random = np.random.default_rng(seed)
     made = {}
     for name in compiled.graph.inputs:
         tensor = compiled.graph.tensors[name]
         kind = NUMPY[tensor.dtype]
-        if compiled.model.info[name].type == "BOOL":
+        given, rows = compiled.model.info[name].type, compiled.graph.index_bound(name)
+        if given == "BOOL":
             values = random.integers(0, 2, tensor.shape).astype(np.bool_)
+        elif rows is not None:
+            values = random.integers(0, rows, tensor.shape).astype(_HOST.get(given, kind))
         elif kind.kind in "iu":
             limits = np.iinfo(np.int8 if kind.itemsize > 1 else kind)
-            values = random.integers(limits.min, limits.max + 1, tensor.shape).astype(kind)
+            values = random.integers(limits.min, limits.max + 1, tensor.shape).astype(_HOST.get(given, kind))
         else:
             values = random.uniform(-1, 1, tensor.shape).astype(kind)
         made[name] = values
@@ -51,8 +55,15 @@ def complete_inputs(compiled: Compiled, seed: int, given: Tensors) -> dict[str, 
 
 
 def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
-    """The bytes of an input."""
-    return np.ascontiguousarray(values).astype(NUMPY[compiled.graph.tensors[name].dtype]).tobytes()
+    """The bytes of an input. UsageError for an INT64 that INT32, which the device has for it, cannot hold."""
+    kind = NUMPY[compiled.graph.tensors[name].dtype]
+    held = np.ascontiguousarray(values).astype(kind)
+    if values.dtype == np.int64 and not np.array_equal(held, values):
+        worst = values[held != values].reshape(-1)[0]
+        raise UsageError(
+            f"input {name}: {worst} does not fit INT32, which the device has for INT64: use smaller values"
+        )
+    return held.tobytes()
 
 
 def from_device(compiled: Compiled, name: str, data: bytes) -> Values:

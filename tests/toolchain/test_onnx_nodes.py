@@ -49,8 +49,8 @@ def test_tile_by_tile_gives_the_same(operator: str) -> None:
         passes(case, "tile")
 
 
-REFUSED = ("Trilu",)
-"""Operators of which every node test needs something that is not supported: INT64."""
+REFUSED = ()
+"""Operators of which every node test needs something that is not supported."""
 
 
 def test_the_coverage_page_is_current() -> None:

@@ -178,6 +178,28 @@ def _copy_tile(rows: int, columns: int, layer: LayerIR, size: int, e: Emitter) -
     return max(1, min(rows, room // wide)), wide
 
 
+def gather(e: Emitter) -> None:
+    e.put(
+        {
+            "in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "type_in1": e.kinds[1], "out_addr": e.out,
+            "tile_m": e.tile[0],
+        },
+        m=e.layer.integer("m"), n=e.layer.integer("n"), k=e.layer.integer("k"),
+    )  # fmt: skip
+
+
+def rope(e: Emitter) -> None:
+    """The tables have a row for each row of x."""
+    layer = e.layer
+    m, heads = layer.integer("m"), layer.integer("heads")
+    own = {
+        "rope_heads": heads, "rope_head_dim": layer.integer("n") // heads, "rotary_dim": layer.integer("rotary"),
+        "rope_flags": layer.integer("neighbours"), "rope_t_max": m,
+    }  # fmt: skip
+    fields = {"in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "type_in1": int(e.kinds[1]), "out_addr": e.out}
+    e.put(fields | {"tile_m": e.tile[0]}, own, m=m, in2=e.inputs[2])
+
+
 FORMS: dict[str, Callable[[Emitter], None]] = {
     "GEMM_T": gemm,
     "ELTWISE": eltwise,
@@ -186,9 +208,14 @@ FORMS: dict[str, Callable[[Emitter], None]] = {
     "GELU": gelu,
     "REDUCE": reduce,
     "COPY": copy,
+    "GATHER": gather,
+    "ROPE": rope,
 }
 
 
 def alone(layer: LayerIR) -> bool:
-    """Whether a layer has nothing but a macro form: zero points and scales of integer products."""
-    return layer.op_type == "GEMM_T" and any(name in layer.attributes for name in ("zero0", "zero1", "zero_out"))
+    """Whether a layer has nothing but a macro form: tables, zero points, scales that are tensors."""
+    if layer.op_type == "GEMM_T":
+        return "scale" in layer.text("epilogue") or any(name in layer.attributes for name in ("zero0", "zero1"))
+    quantizes = layer.text("function") in ("QUANT", "DEQUANT")
+    return layer.op_type in ("GATHER", "ROPE") or (quantizes and "scale" not in layer.attributes)

@@ -52,6 +52,10 @@ def demand(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
         wanted["in1"] = bytes_of(m * n, kinds[1])
     if layer.op_type == "LAYERNORM":
         wanted["in1"] = (len(layer.inputs) - 1) * bytes_of(n, kinds[0])
+    if layer.op_type == "ROPE":
+        wanted["in1"] = 2 * bytes_of(m * layer.integer("rotary") // 2, kinds[1])
+    if layer.op_type == "GATHER":
+        wanted["in1"] = bytes_of(m, kinds[1])
     return wanted
 
 

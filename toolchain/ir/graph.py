@@ -49,8 +49,10 @@ class TensorIR:
 
     @property
     def size(self) -> int:
-        """Bytes (specification 55, R1)."""
-        return -(-self.elements * self.qbits // 8)
+        """Bytes (specification 55, R1); below 8 bits each row begins at a byte (R3)."""
+        if not self.shape or self.qbits >= 8:
+            return self.elements * self.qbits // 8
+        return math.prod(self.shape[:-1]) * -(-self.shape[-1] * self.qbits // 8)
 
     @property
     def alignment_bytes(self) -> int:
@@ -119,6 +121,18 @@ class Graph:
         """Layers that read the bytes of a tensor, by whatever view."""
         stored = self.storage(tensor)
         return [layer for layer in self.layers if any(self.storage(name) == stored for name in layer.inputs)]
+
+    def index_bound(self, tensor: str) -> int | None:
+        """Rows of the smallest table that is looked up by values which depend on a tensor; None: there is none."""
+        bounds: dict[str, int] = {}
+        for layer in reversed(self.layers):
+            at = layer.integer("k") if layer.op_type == "GATHER" else bounds.get(self.storage(layer.outputs[0]))
+            if at is None:
+                continue
+            for name in layer.inputs[1:2] if layer.op_type == "GATHER" else layer.inputs:
+                stored = self.storage(name)
+                bounds[stored] = min(at, bounds.get(stored, at))
+        return bounds.get(self.storage(tensor))
 
     def copy(self) -> "Graph":
         """A graph that can be changed without changing this one; tensors, layers and values are shared."""

@@ -10,6 +10,8 @@ Every tensor is seen as a matrix, or as a list of matrices, that the attributes 
 | SOFTMAX, GELU | x | m x n | m, n; GELU: tanh |
 | REDUCE | x | m x 1 | function, m, n |
 | COPY | x | any part of a tensor | dims, from, to (steps in elements), at_in, at_out (first element) |
+| GATHER | table (k x n), m indices | m x n | m, n, k |
+| ROPE | x, cos, sin (m x rotary / 2 each) | m x n | m, n, heads, rotary, neighbours |
 
 step0 and step1 are the elements from one product's A and B to the next. `epilogue` joins with + those of
 `bias` (n), `bias_column` (m), `scale` (1 or n) that it has. zero0, zero1, zero_out are the zero points of integers.
@@ -50,4 +52,6 @@ LAYER_OPS = {
     "GELU": LayerOp(Opcode.GELU, range(1, 2), ("m", "n"), ("tanh",)),
     "REDUCE": LayerOp(Opcode.REDUCE, range(1, 2), ("function", "m", "n")),
     "COPY": LayerOp(Opcode.COPY, range(1, 2), ("dims", "from", "to"), ("at_in", "at_out")),
+    "GATHER": LayerOp(Opcode.GATHER, range(2, 3), ("m", "n", "k")),
+    "ROPE": LayerOp(Opcode.ROPE, range(3, 4), ("m", "n", "heads", "rotary"), ("neighbours",)),
 }

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from npu_device.abi.opcodes import DataType
-from toolchain.onnx_frontend.importer import COMPILE_TIME
 from toolchain.onnx_frontend.model import MIN_OPSET
 from toolchain.onnx_frontend.table import OPERATORS
 
@@ -13,8 +12,8 @@ Made by `scripts/onnx-coverage` from the operator table. Models have opset {MIN_
 or element type that is not here is refused by name before anything is compiled. The node tests of the onnx package
 judge every row: each passes, or what it needs is refused by name (`tests/toolchain/test_onnx_nodes.py`).
 
-Operators whose inputs are all constant, and {{compile_time}}, are evaluated by the compiler. BOOL is one byte, 0 or 1;
-INT64 results (ArgMax) are INT32 on the device.
+Operators whose inputs are all constant are evaluated by the compiler, any operator of ONNX among them. BOOL is one
+byte, 0 or 1. INT64 is INT32 on the device: constants and inputs must fit, results that INT32 cannot hold wrap.
 
 | operator | becomes | attributes | element types | constant inputs |
 |---|---|---|---|---|
@@ -30,7 +29,7 @@ def coverage_page() -> str:
         )
         inputs = ", ".join(map(str, row.constant))
         rows.append(f"| {name} | {row.note} | {attributes} | {_types(row.types)} | {inputs} |\n")
-    return _HEAD.format(compile_time=", ".join(sorted(COMPILE_TIME))) + "".join(rows)
+    return _HEAD + "".join(rows)
 
 
 def _types(kinds: Iterable[DataType]) -> str:

@@ -66,6 +66,18 @@ def binary(function: str) -> Lower:
     return lower
 
 
+def power(node: Node) -> None:
+    """Integer exponents become floats first."""
+    base, exponent = node.tensor(0), node.tensor(1)
+    if base.dtype not in FLOATS:
+        node.refuse(f"base of type {node.info(0).type}: supported are floats")
+    if exponent.dtype is not base.dtype:
+        same = node.temporary(exponent.shape, base.dtype)
+        node.layer("ELTWISE", [exponent], same, function="CAST", m=1, n=exponent.elements)
+        exponent = same
+    apply(node, "POW", base, exponent, node.output())
+
+
 def variadic(function: str) -> Lower:
     def lower(node: Node) -> None:
         out = node.output()
@@ -136,8 +148,6 @@ def cast(node: Node) -> None:
         return
     if "FLOAT8" in source + target:
         node.refuse(f"cast from {source} to {target}: FLOAT8 saturates on the device, ONNX's rules differ")
-    if ONNX[source] in FLOATS and ONNX[target] in INTEGERS:
-        node.refuse(f"cast from {source} to {target}: float to integer is not supported")
     node.layer("ELTWISE", [node.tensor(0)], out, function="CAST", m=1, n=out.elements)
 
 

@@ -1,21 +1,22 @@
 """A model to a graph: node by node through the operator table; what is known at compile time never becomes a layer."""
 
+import math
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from toolchain.data_types import ONNX
+from toolchain.data_types import FLOATS, ONNX
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, Role, TensorIR, Values
-from toolchain.onnx_frontend.model import OnnxModel
+from toolchain.onnx_frontend.model import OnnxModel, tensor_info
 from toolchain.onnx_frontend.node import Node
 from toolchain.onnx_frontend.table import OPERATORS
 
-COMPILE_TIME = frozenset(("Constant", "ConstantOfShape", "DequantizeLinear", "Range", "Shape", "Size"))
+FOLDED = frozenset(("Cast", "Constant", "ConstantOfShape", "DequantizeLinear", "Gather", "Range"))
 """Operators that are evaluated by the compiler where their inputs are constant. Others are where their results are no
-tensors of the device."""
+floats: indices, shapes, conditions, quantized weights."""
 
 
 def import_model(model: OnnxModel) -> Graph:
@@ -44,6 +45,8 @@ def _node(node: Node, known: dict[str, Values]) -> None:
     if _at_compile_time(node, known):
         known.update(_evaluate(node, known))
         return
+    if any(name and name not in node.model.info for name in proto.output):
+        _infer(node, known)
     if proto.domain not in ("", "ai.onnx"):
         node.refuse(f"operators of domain {proto.domain} are not supported")
     row = OPERATORS.get(proto.op_type)
@@ -69,13 +72,14 @@ def _node(node: Node, known: dict[str, Values]) -> None:
 
 def _at_compile_time(node: Node, known: dict[str, Values]) -> bool:
     proto = node.proto
-    if proto.op_type == "Shape":
+    if proto.op_type in ("Shape", "Size"):
         return True
     if not all(name in known for name in proto.input if name):
         return False
-    if proto.op_type in COMPILE_TIME or proto.op_type not in OPERATORS:
+    if proto.op_type in FOLDED or proto.op_type not in OPERATORS:
         return True
-    return any(name in node.model.info and node.model.info[name].type not in ONNX for name in proto.output if name)
+    kinds = [node.model.info[name].type for name in proto.output if name in node.model.info]
+    return any(ONNX.get(kind) not in FLOATS for kind in kinds)
 
 
 def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
@@ -84,6 +88,8 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
     if proto.op_type == "Shape":
         shape = np.array(node.info(0).shape, np.int64)
         return {proto.output[0]: shape[slice(node.attribute("start", 0), node.attribute("end"))]}
+    if proto.op_type == "Size":
+        return {proto.output[0]: np.array(math.prod(node.info(0).shape), np.int64)}
     feeds = {name: known[name] for name in proto.input if name}
     graph = onnx.helper.make_graph(
         [proto], "constant", [_value(name, values) for name, values in feeds.items()],
@@ -95,6 +101,25 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
     except Exception as error:
         node.refuse(f"cannot be evaluated at compile time: {' '.join(str(error).split())}")
     return dict(zip((name for name in proto.output if name), map(np.asarray, results), strict=True))
+
+
+def _infer(node: Node, known: dict[str, Values]) -> None:
+    """Shapes of a node whose inputs ONNX's inference over the whole model did not know, and the compiler now does."""
+    proto, info = node.proto, node.model.info
+    helper, inputs = onnx.helper, dict.fromkeys(name for name in proto.input if name)
+    kinds = onnx.TensorProto.DataType
+    graph = helper.make_graph(
+        [proto], "node",
+        [helper.make_tensor_value_info(name, kinds.Value(info[name].type), info[name].shape)
+         for name in inputs if name in info and name not in known],
+        [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
+        [onnx.numpy_helper.from_array(known[name], name) for name in inputs if name in known],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=list(node.model.proto.opset_import))
+    for value in onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output:
+        found = tensor_info(value)
+        if found is not None:
+            info.setdefault(value.name, found)
 
 
 def _value(name: str, values: Values) -> Any:

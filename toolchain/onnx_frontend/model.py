@@ -35,7 +35,7 @@ class OnnxModel:
         self.info: dict[str, TensorInfo] = {
             value.name: known
             for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)
-            if (known := _known(value)) is not None
+            if (known := tensor_info(value)) is not None
         }
         for key, values in self.initializers.items():
             code = next(t.data_type for t in model.graph.initializer if t.name == key)
@@ -106,7 +106,8 @@ def _bind(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
             dim.dim_value = size
 
 
-def _known(value: Any) -> TensorInfo | None:
+def tensor_info(value: Any) -> TensorInfo | None:
+    """Type and shape of an onnx.ValueInfoProto; None where one of them is open."""
     kind = value.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None

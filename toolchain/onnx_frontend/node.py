@@ -7,7 +7,7 @@ import numpy as np
 from onnx import helper
 
 from npu_device.abi.opcodes import DataType
-from toolchain.data_types import NUMPY, ONNX
+from toolchain.data_types import NUMPY, ONNX, PACKED
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
 from toolchain.onnx_frontend.model import OnnxModel, TensorInfo
@@ -93,7 +93,10 @@ class Node:
             if values is None:
                 self.refuse(f"data type {self._info(name).type} of {name} is not supported")
             info = self._info(name) if name in self.model.info else TensorInfo(_onnx_name(values), values.shape)
-            self.weight(values, self.kind(info, name), name)
+            kind = PACKED.get(info.type) or self.kind(info, name)
+            if info.type == "INT64" and values.size and not -(1 << 31) <= values.min() <= values.max() < 1 << 31:
+                self.refuse(f"{name} has values beyond INT32, which the device has for INT64")
+            self.weight(values, kind, name)
         return self.graph.tensors[name]
 
     def kind(self, info: TensorInfo, name: str) -> DataType:

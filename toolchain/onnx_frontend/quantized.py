@@ -8,6 +8,7 @@ import numpy as np
 from npu_device.abi.opcodes import DataType
 from toolchain.ir.graph import Attribute, TensorIR, Values
 from toolchain.onnx_frontend.copies import transposed
+from toolchain.onnx_frontend.elementwise import apply
 from toolchain.onnx_frontend.linear import product_list
 from toolchain.onnx_frontend.node import Node
 from toolchain.onnx_frontend.windows import padded, patches, rows_of_windows, windows
@@ -38,10 +39,69 @@ def _zero(node: Node, index: int) -> int:
 
 
 def matmul_integer(node: Node) -> None:
-    """int32 products of INT8 and UINT8."""
-    a, b = node.tensor(0), node.tensor(1)
-    zeros: dict[str, Attribute] = {"zero0": _zero(node, 2), "zero1": _zero(node, 3)}
-    product_list(node, a, b, node.output(), **zeros)
+    """int32 products of INT8 and UINT8. With a zero point of A that is known only to the run,
+    (A - za) (B - zb) = A (B - zb) - za s, where s are the column sums of B - zb."""
+    a, b, out = node.tensor(0), node.tensor(1), node.output()
+    if not node.has(2) or node.constant(2) is not None:
+        product_list(node, a, b, out, zero0=_zero(node, 2), zero1=_zero(node, 3))
+        return
+    if len(b.shape) != 2 or math.prod(node.info(2).shape) != 1:
+        node.refuse("a zero point of A that is no constant must be one value, and B a matrix")
+    wide = DataType.INT32
+    total, zero, correction = (node.temporary(shape, wide) for shape in (out.shape, (1,), (b.shape[1],)))
+    product_list(node, a, b, total, zero0=0, zero1=_zero(node, 3))
+    node.layer("ELTWISE", [node.tensor(2)], zero, function="CAST", m=1, n=1)
+    apply(node, "MUL", _column_sums(node, b, _zero(node, 3)), zero, correction)
+    apply(node, "SUB", total, correction, out)
+
+
+def _column_sums(node: Node, b: TensorIR, zero: int) -> TensorIR:
+    """Of B - zero, INT32."""
+    values, wide = node.constant(1), DataType.INT32
+    if values is not None:
+        return node.weight((values.astype(np.int64) - zero).sum(axis=0), wide)
+    columns = transposed(node, b, (1, 0))
+    whole, sums, shifted = (node.temporary(shape, wide) for shape in (columns.shape, (b.shape[1],), (b.shape[1],)))
+    node.layer("ELTWISE", [columns], whole, function="CAST", m=1, n=whole.elements)
+    node.layer("REDUCE", [whole], sums, function="SUM", m=b.shape[1], n=b.shape[0])
+    apply(node, "SUB", sums, node.scalar(zero * b.shape[0], wide), shifted)
+    return shifted
+
+
+def dynamic_quantize(node: Node) -> None:
+    """UINT8 over the range of the values and 0: the scale is a tensor that the run makes."""
+    x = node.tensor(0)
+    y, scale, zero = (node.output(index) for index in range(3))
+    one, wide, rounded = DataType.FP32, DataType.INT32, (1,)
+
+    def step(function: str, *inputs: TensorIR, out: TensorIR | None = None, **attributes: Attribute) -> TensorIR:
+        target = out or node.temporary(rounded, one)
+        broadcast: dict[str, Attribute] = {"broadcast": "FULL"} if len(inputs) > 1 else {}
+        node.layer("ELTWISE", inputs, target, function=function, m=1, n=1, **broadcast, **attributes)
+        return target
+
+    negative, high, low = node.temporary(x.shape, one), node.temporary(rounded, one), node.temporary(rounded, one)
+    nothing, minus = node.scalar(0, one), node.scalar(-1, one)
+    apply(node, "MUL", x, minus, negative)
+    node.layer("REDUCE", [x], high, function="MAX", m=1, n=x.elements)
+    node.layer("REDUCE", [negative], low, function="MAX", m=1, n=x.elements)
+    top, bottom = step("MAX", high, nothing), step("MAX", low, nothing)
+    width = step("ADD", top, bottom)
+    flat = node.temporary(rounded, DataType.UINT8)
+    step("EQUAL", width, nothing, out=flat)
+    chosen = node.temporary(rounded, one)
+    node.layer("ELTWISE", [flat, node.scalar(1, one), width], chosen, function="WHERE", m=1, n=1)
+    step("DIV", chosen, node.scalar(255, one), out=node.view(scale, rounded))
+    scale = node.view(scale, rounded)
+    # rint of the bottom / scale is the zero point: QUANT rounds and clips to 0..255
+    step("QUANT", step("DIV", bottom, scale), node.scalar(1, one), out=node.view(zero, rounded), zero=0, scale=1.0)
+    steps, offset = node.temporary(x.shape, wide), node.temporary(rounded, wide)
+    node.layer("ELTWISE", [x, scale], steps, function="QUANT", m=1, n=x.elements, zero=0)
+    step("CAST", node.view(zero, rounded), out=offset)
+    moved, clipped = node.temporary(x.shape, wide), node.temporary(x.shape, wide)
+    apply(node, "ADD", steps, offset, moved)
+    node.layer("ELTWISE", [moved], clipped, function="CLIP", m=1, n=x.elements, low=0, high=255)
+    node.layer("ELTWISE", [clipped], y, function="CAST", m=1, n=x.elements)
 
 
 def convolution_integer(node: Node) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from npu_device.abi.opcodes import DataType
 from toolchain.data_types import FLOATS
 from toolchain.ir.graph import TensorIR
-from toolchain.onnx_frontend.copies import transposed
+from toolchain.onnx_frontend.copies import copy, steps, transposed
 from toolchain.onnx_frontend.elementwise import apply
 from toolchain.onnx_frontend.node import Node
 from toolchain.onnx_frontend.windows import patches, windows
@@ -111,7 +111,7 @@ def reduction(function: str) -> Callable[[Node], None]:
         source, out = node.tensor(0), node.output()
         if out.dtype not in FLOATS and function != "MAX":
             node.refuse(f"data type {out.dtype.name} is not supported")
-        if node.info(0).type == "BOOL":
+        if node.info(0).type == "BOOL" and function != "MAX":
             node.refuse("data type BOOL is not supported")
         axes = _axes(node, len(source.shape))
         if axes is None:
@@ -141,12 +141,18 @@ def _reduce(node: Node, function: str, source: TensorIR, axes: Sequence[int], ou
 
 
 def argmax(node: Node) -> None:
-    """The first of the largest, as INT32 on the device."""
-    if node.attribute("select_last_index", 0):
-        node.refuse("attribute select_last_index=1: supported is 0")
-    source = node.tensor(0)
+    """The first of the largest; for the last of them the axis is read backwards."""
+    source, out = node.tensor(0), node.output()
     axis = int(node.attribute("axis", 0)) % len(source.shape)
-    _reduce(node, "ARGMAX", source, [axis], node.output(kind=DataType.INT32))
+    if not node.attribute("select_last_index", 0):
+        _reduce(node, "ARGMAX", source, [axis], out)
+        return
+    backwards, found = node.temporary(source.shape, source.dtype), node.temporary(out.shape, out.dtype)
+    put, last = steps(source.shape), source.shape[axis] - 1
+    take = (*put[:axis], -put[axis], *put[axis + 1 :])
+    copy(node, source, backwards, source.shape, take, put, at_in=last * put[axis])
+    _reduce(node, "ARGMAX", backwards, [axis], found)
+    apply(node, "SUB", node.weight(np.full(out.shape, last), out.dtype), found, out)
 
 
 def global_average(node: Node) -> None:

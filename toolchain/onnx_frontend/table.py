@@ -1,9 +1,11 @@
 """The operator table: which ONNX operators there are, with which attributes and types, and what each becomes."""
 
+from typing import NoReturn
+
 from npu_device.abi.opcodes import DataType
 from toolchain.data_types import FLOATS, INTEGERS
-from toolchain.onnx_frontend import elementwise, linear, quantized, rows, shaping
-from toolchain.onnx_frontend.node import Operator
+from toolchain.onnx_frontend import attention, elementwise, linear, lookups, quantized, rows, shaping
+from toolchain.onnx_frontend.node import Node, Operator
 
 F8 = frozenset((DataType.E4M3FN, DataType.E5M2))
 FLOAT = FLOATS - F8
@@ -23,10 +25,25 @@ def _binary(function: str, types: frozenset[DataType] = ANY) -> Operator:
     return Operator(elementwise.binary(function), {}, types, f"ELTWISE {function.lower()}")
 
 
+def _refuse(node: Node) -> NoReturn:
+    node.refuse("its inputs must be constant")
+
+
+def _evaluated(*attributes: str, constant: tuple[int, ...] = ()) -> Operator:
+    return Operator(_refuse, dict.fromkeys(attributes, ALL), MOVED, "compile time", constant)
+
+
 OPERATORS: dict[str, Operator] = {
     "Add": _binary("ADD"),
     "And": Operator(elementwise.binary("MIN"), {}, BYTE, "ELTWISE min of 0 and 1"),
-    "ArgMax": Operator(rows.argmax, {"axis": ALL, "keepdims": ALL, "select_last_index": "0"}, ANY, "REDUCE argmax"),
+    "ArgMax": Operator(rows.argmax, {"axis": ALL, "keepdims": ALL, "select_last_index": ALL}, ANY, "REDUCE argmax"),
+    "Attention": Operator(
+        attention.attention,
+        {"is_causal": ALL, "kv_num_heads": ALL, "left_window_size": ALL, "q_num_heads": ALL,
+         "qk_matmul_output_mode": "without its output", "right_window_size": ALL, "scale": ALL, "softcap": ALL,
+         "softmax_precision": "FP32 is used"},
+        FLOAT | {DataType.UINT8, DataType.INT32}, "GEMM_T, ELTWISE, SOFTMAX",
+    ),
     "AveragePool": Operator(
         rows.average_pool, {**PADDING, "ceil_mode": ALL, "count_include_pad": ALL}, FLOAT, "COPY, REDUCE, ELTWISE"
     ),
@@ -34,9 +51,11 @@ OPERATORS: dict[str, Operator] = {
         rows.batch_normalization, {"epsilon": ALL, "momentum": ALL, "training_mode": "0"}, FLOAT,
         "folded into weights where possible, else ELTWISE",
     ),
-    "Cast": Operator(elementwise.cast, {"to": "no float to integer", "saturate": ALL}, MOVED, "ELTWISE cast"),
+    "Cast": Operator(elementwise.cast, {"to": ALL, "saturate": ALL}, MOVED, "ELTWISE cast"),
     "Clip": Operator(elementwise.clip, {}, ANY, "ELTWISE clip", constant=(1, 2)),
     "Concat": Operator(shaping.concat, {"axis": ALL}, MOVED, "COPY"),
+    "Constant": _evaluated(*(f"value{kind}" for kind in ("", "_float", "_floats", "_int", "_ints"))),
+    "ConstantOfShape": _evaluated("value", constant=(0,)),
     "Conv": Operator(linear.convolution, {**PADDING, "group": ALL}, FLOAT, "COPY (patches), GEMM_T"),
     "ConvInteger": Operator(
         quantized.convolution_integer, {**PADDING, "group": "1"}, BYTE, "COPY (patches), GEMM_T", constant=(2, 3)
@@ -45,12 +64,16 @@ OPERATORS: dict[str, Operator] = {
     "DequantizeLinear": Operator(
         elementwise.dequantize, {"axis": ALL}, INTEGERS, "ELTWISE dequant; one constant scale", constant=(1, 2),
     ),
-    "Div": _binary("DIV", FLOAT),
+    "Div": _binary("DIV"),
+    "DynamicQuantizeLinear": Operator(
+        quantized.dynamic_quantize, {}, frozenset((DataType.FP32,)), "REDUCE max, ELTWISE"
+    ),
     "Equal": _binary("EQUAL"),
     "Erf": _unary("ERF"),
     "Exp": _unary("EXP"),
     "Expand": Operator(shaping.expand, {}, MOVED, "COPY", constant=(1,)),
     "Flatten": Operator(shaping.renamed, {"axis": ALL}, MOVED, "compile time"),
+    "Gather": Operator(lookups.gather, {"axis": ALL}, MOVED, "GATHER; one constant index: COPY"),
     "Gelu": Operator(elementwise.gelu, {"approximate": ALL}, FLOAT, "GELU"),
     "Gemm": Operator(
         linear.gemm, {"alpha": ALL, "beta": ALL, "transA": ALL, "transB": ALL}, FLOAT, "GEMM_T, ELTWISE"
@@ -63,7 +86,7 @@ OPERATORS: dict[str, Operator] = {
     ),
     "Less": _binary("LESS"),
     "MatMul": Operator(linear.matmul, {}, FLOAT, "GEMM_T"),
-    "MatMulInteger": Operator(quantized.matmul_integer, {}, BYTE, "GEMM_T", constant=(2, 3)),
+    "MatMulInteger": Operator(quantized.matmul_integer, {}, BYTE, "GEMM_T", constant=(3,)),
     "Max": Operator(elementwise.variadic("MAX"), {}, ANY, "ELTWISE max"),
     "MaxPool": Operator(
         rows.maximum_pool, {**PADDING, "ceil_mode": ALL, "storage_order": ALL}, FLOAT | BYTE, "COPY, REDUCE max"
@@ -73,7 +96,7 @@ OPERATORS: dict[str, Operator] = {
     "Neg": Operator(elementwise.negative, {}, ANY, "ELTWISE mul"),
     "Not": Operator(elementwise.logical_not, {}, BYTE, "ELTWISE equal"),
     "Pad": Operator(shaping.pad, {"mode": "constant"}, MOVED, "COPY", constant=(1, 2, 3)),
-    "Pow": _binary("POW", FLOAT),
+    "Pow": Operator(elementwise.power, {}, FLOAT | INTEGERS, "ELTWISE pow; the base is a float"),
     "QuantizeLinear": Operator(
         elementwise.quantize, {"axis": ALL, "saturate": ALL, "output_dtype": "INT8, UINT8"}, FLOAT,
         "ELTWISE quant; one constant scale", constant=(1, 2),
@@ -83,6 +106,7 @@ OPERATORS: dict[str, Operator] = {
         constant=(1, 2, 4, 5, 6, 7),
     ),
     "QLinearMatMul": Operator(quantized.qlinear_matmul, {}, BYTE, "GEMM_T", constant=(1, 2, 4, 5, 6, 7)),
+    "Range": _evaluated(constant=(0, 1, 2)),
     "ReduceMax": Operator(rows.reduction("MAX"), REDUCED, ANY, "REDUCE max", constant=(1,)),
     "ReduceMean": Operator(rows.reduction("MEAN"), REDUCED, FLOAT, "REDUCE mean", constant=(1,)),
     "ReduceSum": Operator(rows.reduction("SUM"), REDUCED, FLOAT, "REDUCE sum", constant=(1,)),
@@ -91,8 +115,14 @@ OPERATORS: dict[str, Operator] = {
     "RMSNormalization": Operator(
         rows.normalization("RMS"), {"axis": ALL, "epsilon": ALL, "stash_type": "1"}, FLOAT, "LAYERNORM rms"
     ),
+    "RotaryEmbedding": Operator(
+        lookups.rotary_embedding, {"interleaved": ALL, "num_heads": ALL, "rotary_embedding_dim": ALL},
+        FLOAT | {DataType.INT32}, "GATHER, ROPE",
+    ),
+    "Shape": _evaluated("start", "end"),
     "Sigmoid": _unary("SIGMOID"),
     "Sin": _unary("SIN"),
+    "Size": _evaluated(),
     "Slice": Operator(shaping.slice_, {}, MOVED, "COPY", constant=(1, 2, 3, 4)),
     "Softmax": Operator(rows.softmax, {"axis": ALL}, FLOAT, "SOFTMAX"),
     "Split": Operator(shaping.split, {"axis": ALL, "num_outputs": ALL}, MOVED, "COPY", constant=(1,)),
@@ -102,7 +132,7 @@ OPERATORS: dict[str, Operator] = {
     "Tanh": _unary("TANH"),
     "Tile": Operator(shaping.tile, {}, MOVED, "COPY", constant=(1,)),
     "Transpose": Operator(shaping.transpose, {"perm": ALL}, MOVED, "COPY"),
-    "Trilu": Operator(shaping.trilu, {"upper": ALL}, FLOAT, "ELTWISE mul with a triangle of ones", constant=(1,)),
+    "Trilu": Operator(shaping.trilu, {"upper": ALL}, ANY, "ELTWISE mul with a triangle of ones", constant=(1,)),
     "Unsqueeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
     "Where": Operator(elementwise.where, {}, ANY, "ELTWISE where"),
 }  # fmt: skip
