@@ -1,6 +1,5 @@
 """Code that changes, hooks, tracers, stops, single steps and speed."""
 
-import time
 
 import pytest
 from hart_rig import DATA, PORT, RAM, Rig, Trace, assemble
@@ -187,11 +186,3 @@ def test_two_harts_in_one_process_share_nothing():
     first.engine.run(5)
     second.engine.run(5)
     assert (first.x[1], second.x[1]) == (1, 2)
-
-
-def test_speed_is_of_the_order_that_was_promised():
-    rig = Rig("li x2,60000\nagain:\naddi x1,x1,1\nxor x3,x3,x1\nslli x4,x3,3\nadd x5,x5,x4\nbne x1,x2,again\nebreak")
-    began = time.process_time()
-    rig.engine.run(300_000)
-    assert rig.hart.instret >= 300_000
-    assert time.process_time() - began < 0.6  # half a million a second: far below what it does, far above a regression
