@@ -16,7 +16,16 @@ ALLOWED: dict[str, set[str]] = {
     "npu_device": {"npu_device.abi", *NUMERIC, *JIT},
     "pyv_ext": {"pyv_ext.pyv_core", "elftools", *NUMERIC, *JIT},
     "pyv_ext.pyv_core": {"pyv_ext", "pyv", *NUMERIC},
-    "toolchain": {"npu_device.abi", "pyv_ext.isa", "onnx", "xdsl", "riscv_assembler", *NUMERIC},
+    "toolchain": {
+        "npu_device.abi",
+        "npu_device.bitwidth",
+        "npu_device.kv",
+        "pyv_ext.isa",
+        "onnx",
+        "xdsl",
+        "riscv_assembler",
+        *NUMERIC,
+    },
     "firmware": set(),
     "pyv_npu": {"npu_device", "pyv_ext", "toolchain", "firmware", "elftools", "yaml", *NUMERIC, *JIT},
 }

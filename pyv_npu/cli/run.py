@@ -2,7 +2,18 @@
 
 import argparse
 
-from pyv_npu.cli import command_list, console, control, exit_codes, instruments, model, options, output, timing_only
+from pyv_npu.cli import (
+    command_list,
+    console,
+    control,
+    exit_codes,
+    instruments,
+    llm,
+    model,
+    options,
+    output,
+    timing_only,
+)
 
 NAME = "run"
 HELP = "run firmware on the core with the NPU beside it"
@@ -17,6 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     instruments.arguments(parser)
     model.arguments(parser)
     timing_only.arguments(parser)
+    llm.arguments(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -24,6 +36,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.print_config:
         return output.print_config(effective)
     config = effective.config
+    if llm.known(config.run.program):
+        return llm.run(args, effective)
+    llm.refuse(args)
     if config.run.program.endswith(model.SUFFIX):
         if args.timing_only:
             return timing_only.run(args, effective)

@@ -1,0 +1,91 @@
+"""`pyv-npu run llama2-7b --phase decode --context 1024`: a built-in decoder model, timed without numbers."""
+
+import argparse
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyv_npu.cli import exit_codes, output
+from pyv_npu.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyv_npu.config import Effective
+    from pyv_npu.models.llm import Request
+
+_DRAM = "npu.dram.size"
+_NUMBERS = (
+    ("--context", "context", "tokens in the caches before the token that is decoded (default 1024)"),
+    ("--tokens", "tokens", "tokens of the prompt of a prefill (default 512)"),
+    ("--requests", "requests", "conversations that are served together (default 1)"),
+    ("--layers", "layers", "first N layers only"),
+    ("--t-max", "t_max", "tokens that the caches hold; default: as many as the phase needs"),
+    ("--qbits-weight", "weight_bits", "bits of a weight: 2, 4, 8 or 16 (default)"),
+)
+_OPTIONS = ("phase", "qbits_kv", *(name for _, name, _ in _NUMBERS))
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of built-in models."""
+    group = parser.add_argument_group("built-in decoder models (`pyv-npu info` lists them)")
+    group.add_argument("--phase", choices=("prefill", "decode"), help="take a prompt, or make one token (default)")
+    for option, name, text in _NUMBERS:
+        group.add_argument(option, dest=name, type=int, metavar="N", help=text)
+    group.add_argument(
+        "--qbits-kv", metavar="N[,N]", help="bits of keys and values: 2, 4 (default), 8, 16; a list runs all"
+    )
+
+
+def known(program: str) -> bool:
+    """Whether a program is the name of a built-in model."""
+    from toolchain.llm.shapes import MODELS
+
+    return program in MODELS
+
+
+def refuse(args: argparse.Namespace) -> None:
+    """UsageError where something else is given an option of built-in models."""
+    for name in _OPTIONS:
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')}: is for built-in models (llama2-7b, ...); drop it")
+
+
+def run(args: argparse.Namespace, effective: "Effective") -> int:
+    """One phase, once for each width of keys and values."""
+    from pyv_npu.models import llm
+    from pyv_npu.models.llm_text import render_llm, render_sweep
+
+    if _DRAM not in effective.origins:
+        config = effective.config
+        npu = replace(config.npu, dram=replace(config.npu.dram, size=llm.DRAM_BYTES))
+        effective = effective.adopt(replace(config, npu=npu), f"built-in model {config.run.program}")
+    config = effective.config
+    report = output.open_report(args, effective, "run")
+    results = []
+    for request in _requests(args, config.run.program):
+        began = time.process_time()
+        made = llm.run(config.npu, request, config.run.sim_level)
+        made["host"] = {"cpu_s": time.process_time() - began}
+        results.append(made)
+    result, text = results[0], render_llm(results[0], config.npu.clock_hz)
+    if len(results) > 1:
+        sweep = {str(one["llm"]["qbits_kv"]): one["llm"]["sweep"] for one in results}
+        result = {"schema": 1, "program": config.run.program, "sweep": sweep, "runs": results}
+        text = render_sweep(results)
+    if report is not None:
+        report.finish(result, text, effective)
+    output.show(args, result, text, report)
+    return exit_codes.OK
+
+
+def _requests(args: argparse.Namespace, name: str) -> "list[Request]":
+    from pyv_npu.models.llm import Phase, Request
+
+    phase = Phase(args.phase or "decode")
+    for option, other in (("context", Phase.PREFILL), ("tokens", Phase.DECODE)):
+        if phase is other and getattr(args, option) is not None:
+            raise UsageError(f"--{option}: says nothing about phase {phase.value}; drop it or choose the other phase")
+    given: dict[str, Any] = {key: getattr(args, key) for _, key, _ in _NUMBERS if getattr(args, key) is not None}
+    widths = (args.qbits_kv or "4").split(",")
+    if not all(width.isdecimal() for width in widths):
+        raise UsageError(f"--qbits-kv {args.qbits_kv}: must be 2, 4, 8 or 16, or a list such as 4,8,16")
+    return [Request(name, phase, kv_bits=int(width), **given) for width in widths]

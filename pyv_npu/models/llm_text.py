@@ -1,0 +1,55 @@
+"""The result of a built-in decoder model as text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyv_npu.text import MISSING, columns, lines_of
+
+
+def render_llm(result: Mapping[str, Any], clock_hz: int) -> str:
+    """What ran, how long it took, the bound, and where keys and values went."""
+    llm = result["llm"]
+    work = f"{llm['tokens']} tokens" if llm["phase"] == "prefill" else f"one token at context {llm['context']}"
+    bound = llm["bound"]
+    limit = max(bound, key=lambda name: bound[name])
+    share = f"{llm['bound_share']:.1%} of the cycles"
+    (moved,) = llm["kv_tokens"]
+    rows = [
+        ("commands", f"{llm['commands']} for {llm['layers']} layers"),
+        ("cycles", f"{result['cycles']:,} ({_time(llm['seconds'])} at {clock_hz / 1e9:g} GHz)"),
+        ("tokens per second", f"{llm['tokens_per_second']:.2f}"),
+        (f"bound by {limit.removesuffix('_cycles')}", f"{bound[limit]:,} cycles, {share}"),
+        ("weights", f"{llm['weight_bytes'] / 1e9:.2f} GB, {llm['qbits_weight']} bits"),
+        (
+            "KV in DRAM",
+            f"{_bytes(llm['kv_bytes_used'])} used of {_bytes(llm['kv_bytes_alloc'])}, {llm['qbits_kv']} bits",
+        ),
+        ("KV moved", f"keys {moved['bytes_k']:,} and values {moved['bytes_v']:,} bytes"),
+    ]
+    head = f"{result['program']} {llm['phase']}, {result['sim_level']}: {llm['requests']} x {work}, timing only"
+    return lines_of(head, rows) + "\n"
+
+
+def render_sweep(results: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each width of keys and values (specification 55, R24)."""
+    heads = ["qbits_kv", "KV bytes moved", "dma_cycles", "total_latency", "bw_usage", "tokens/s"]
+    rows = []
+    for result in results:
+        llm = result["llm"]
+        sweep, (moved,) = llm["sweep"], llm["kv_tokens"]
+        usage = MISSING if sweep["bw_usage"] is None else f"{sweep['bw_usage']:.1%}"
+        dma = MISSING if sweep["dma_cycles"] is None else f"{sweep['dma_cycles']:,}"
+        total = moved["bytes_k"] + moved["bytes_v"]
+        latency, speed = f"{sweep['total_latency']:,}", f"{llm['tokens_per_second']:.2f}"
+        rows.append([str(llm["qbits_kv"]), f"{total:,}", dma, latency, usage, speed])
+    llm = results[0]["llm"]
+    title = f"{results[0]['program']} {llm['phase']}, {llm['requests']} requests, {llm['layers']} layers, timing only"
+    return f"{title}\n\n{columns(heads, rows)}\n"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.3f} s"
+
+
+def _bytes(size: int) -> str:
+    return f"{size / (1 << 20):,.1f} MiB"

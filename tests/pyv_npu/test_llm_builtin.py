@@ -1,0 +1,157 @@
+"""Built-in decoder models: traffic of keys and values in closed form, bounds, sweeps, bad input."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from npu_device.abi.opcodes import Opcode
+from npu_device.config import DramConfig, NpuConfig, TeConfig
+from pyv_npu.cli.main import main
+from pyv_npu.models.llm import Phase, Request, build, run
+from toolchain.errors import ModelError
+from toolchain.llm.shapes import MODELS
+
+CONFIG = NpuConfig(dram=DramConfig(size=256_000_000_000))
+ALL = tuple(MODELS)
+
+
+def macs(config: NpuConfig, request: Request) -> int:
+    return sum(c.block.m * c.block.n * c.block.k for c in build(config, request)[1]
+               if c.block is not None and c.descriptor.opcode == Opcode.GEMM_T)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("phase", [Phase.PREFILL, Phase.DECODE])
+def test_every_model_runs_in_both_phases(name: str, phase: Phase) -> None:
+    request = Request(name, phase, context=300, tokens=32, layers=1, requests=2)
+    made = run(CONFIG, request)
+    assert made["npu"]["errors"] == 0
+    assert made["npu"]["completed"] == made["llm"]["commands"]
+    assert made["cycles"] >= max(made["llm"]["bound"].values()) > 0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_products_are_those_of_the_shape(name: str) -> None:
+    shape, rows = MODELS[name], 3 * 32
+    want = rows * (shape.attention_parameters + shape.active * shape.ffn_parameters) + 3 * shape.vocab * shape.width
+    if shape.experts > 1:
+        want += rows * shape.width * shape.experts
+    assert macs(CONFIG, Request(name, Phase.PREFILL, tokens=32, layers=1, requests=3)) == want
+
+
+@pytest.mark.parametrize(
+    ("name", "seen", "bits"),
+    [("llama2-7b", 5001, 2), ("llama2-7b", 5001, 8), ("mistral-7b", 4096, 4), ("mistral-7b", 4096, 16)],
+)
+def test_one_token_moves_the_keys_that_it_sees_and_its_own(name: str, seen: int, bits: int) -> None:
+    shape = MODELS[name]
+    made = run(CONFIG, Request(name, context=5000, layers=2, requests=2, kv_bits=bits))["llm"]
+    row = shape.kv_width * bits // 8
+    tile = 512
+    first = (5001 - seen) // tile * tile  # a window begins with the tile that its first key is in
+    per_layer = 2 * (5001 - first + 1) * row
+    (token,) = made["kv_tokens"]
+    assert token == {"token": 5000, "bytes_k": 2 * per_layer, "bytes_v": 2 * per_layer}
+    assert made["kv_layers"] == [{"layer": layer, "kv_bytes_total": 2 * per_layer} for layer in range(2)]
+    assert made["kv_bytes_alloc"] == 2 * 2 * 2 * 5001 * row
+
+
+def test_narrow_keys_halve_their_bytes_and_the_time_of_a_long_context() -> None:
+    request = Request("llama2-7b", context=8191, layers=1, requests=8)
+    eight, four = (run(CONFIG, request._replace(kv_bits=bits)) for bits in (8, 4))
+    moved = [one["llm"]["kv_layers"][0]["kv_bytes_total"] for one in (eight, four)]
+    assert moved[0] == 2 * moved[1]
+    assert 0.5 <= four["cycles"] / eight["cycles"] < 1  # R17
+
+
+def test_every_token_of_a_prefill_is_appended_once() -> None:
+    made = run(CONFIG, Request("mistral-7b", Phase.PREFILL, tokens=200, layers=1, kv_bits=16))
+    layout, commands = build(CONFIG, Request("mistral-7b", Phase.PREFILL, tokens=200, layers=1, kv_bits=16))
+    appends = [c.descriptor for c in commands if c.descriptor.opcode == Opcode.KV_APPEND]
+    places = layout.layers[0]
+    assert [d.out_addr for d in appends] == [places.keys.address(0, 0), places.values.address(0, 0)]
+    assert made["llm"]["kv_bytes_used"] == made["llm"]["kv_bytes_alloc"] == 2 * 200 * 1024 * 2
+
+
+def test_decoding_reads_the_caches_that_prefill_wrote_by_the_same_commands_for_every_token() -> None:
+    one, other = (build(CONFIG, Request("llama2-7b", context=at, layers=1, t_max=64)) for at in (5, 40))
+    assert one[1] == other[1]
+    prompt = build(CONFIG, Request("llama2-7b", Phase.PREFILL, tokens=1, layers=1, t_max=64))
+    assert prompt[1] == one[1]
+
+
+def test_heads_of_their_own_width_are_commands_of_their_own() -> None:
+    request = Request("mistral-7b", context=99, layers=2, kv_bits=lambda layer, head: 8 if layer and head < 4 else 4)
+    made = run(CONFIG, request)["llm"]
+    row = 1024 // 2
+    assert [one["kv_bytes_total"] for one in made["kv_layers"]] == [2 * 101 * row, 2 * 101 * row * 3 // 2]
+    assert made["qbits_kv"] == [4, 8]
+
+
+def test_the_bound_of_one_token_is_weights_and_keys_over_the_bandwidth() -> None:
+    shape = MODELS["llama2-7b"]
+    made = run(CONFIG, Request("llama2-7b", context=1023, layers=2))["llm"]
+    weights = 2 * (2 * (4 * 4096 * 4096 + 3 * 4096 * 11008) + 32000 * 4096)
+    assert made["bound"]["dram_cycles"] == -(-(weights + shape.kv_bytes(1024, bits=4) // 16) * 3 // 256)
+    assert made["bound_share"] > 0.94
+
+
+def test_narrow_weights_move_fewer_bytes() -> None:
+    wide, narrow = (run(CONFIG, Request("llama2-7b", layers=2, weight_bits=bits)) for bits in (16, 4))
+    saved = 2 * (MODELS["llama2-7b"].attention_parameters + MODELS["llama2-7b"].ffn_parameters) * 12 // 8
+    read = wide["npu"]["dram_bytes_read"] - narrow["npu"]["dram_bytes_read"]
+    assert read == pytest.approx(saved, rel=0.01)
+
+
+def test_both_levels_move_the_same_bytes() -> None:
+    request = Request("mistral-7b", context=100, layers=1)
+    fast, full = (run(CONFIG, request, level)["llm"] for level in ("IA_TIMING", "CA_HYBRID"))
+    assert fast["kv_tokens"] == full["kv_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "config", "message"),
+    [
+        (Request("llama2-7b", context=-1), CONFIG, "context -1: must be at least 0"),
+        (Request("llama2-7b", Phase.PREFILL, tokens=0), CONFIG, "tokens 0: must be at least 1"),
+        (Request("llama2-7b", context=64, t_max=64), CONFIG, r"tokens 64\.\.64 do not fit caches of 64"),
+        (Request("llama2-7b"), NpuConfig(), "weights 13.5 GB .* npu.dram.size is 0.1 GB"),
+        (Request("llama2-7b", context=1 << 20), replace(CONFIG, te=TeConfig(count=4)), "scores of one query"),
+    ],
+)
+def test_what_cannot_run_says_why_in_one_line(request_: Request, config: NpuConfig, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        run(config, request_)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command_line_runs_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "llama2-7b", "--phase", "decode", "--context", "100", "--layers", "1", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["program"], made["llm"]["context"], made["llm"]["qbits_kv"]) == ("llama2-7b", 100, 4)
+    assert main(["run", "mistral-7b", "--layers", "1", "--qbits-kv", "4,16"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[-2:]] == ["4", "16"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["llama2-7b", "--qbits-kv", "three"], 64, "--qbits-kv three: must be 2, 4, 8 or 16"),
+        (["llama2-7b", "--qbits-kv", "3"], 65, "llama2-7b: 3 bits: must be one of 16, 8, 4, 2"),
+        (["llama2-7b", "--phase", "prefill", "--context", "3"], 64, "--context: says nothing about phase prefill"),
+        (["hello", "--context", "3"], 64, "--context: is for built-in models"),
+        (
+            ["llama2-13b", "--context", "8191", "--requests", "16", "--qbits-kv", "16", "--set",
+             "npu.dram.size=80000000000"], 65, "133.4 GB, npu.dram.size is 80.0 GB",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_one_line(
+    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *arguments]) == code
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

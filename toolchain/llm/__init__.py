@@ -1,0 +1,1 @@
+"""Decoder language models: built-in shapes, their commands, and ONNX decoders with a key/value cache."""

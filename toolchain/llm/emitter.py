@@ -1,0 +1,128 @@
+"""Macro commands on addresses: products cut into columns, one part for each tensor engine, and tiles that fit."""
+
+from typing import Any, NamedTuple
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.extended import Epilogue, Extended
+from npu_device.abi.memory_map import SPM_BASE
+from npu_device.abi.opcodes import BITS, DataType, Opcode
+from toolchain.codegen.commands import Command, Target
+from toolchain.errors import ModelError
+from toolchain.llm.layout import ACTIVATION, FLOAT_BYTES
+
+PREFETCH = 1
+"""Tiles that the sequencer loads ahead."""
+COPIES = PREFETCH + 1
+SLOT = 64
+"""Alignment of a buffer, and of the columns that a product is cut into."""
+MAX_ROWS, MAX_COLUMNS = 128, 2048
+STEP = 16
+"""Granularity of the depth of a tile."""
+SUM_BYTES = 4
+SIZE = BITS[ACTIVATION] // 8
+
+
+class Product(NamedTuple):
+    """out (m x n, rows `out_row` bytes apart) = epilogue(a (m x k) x w (k x n))."""
+
+    a: int
+    w: int
+    out: int
+    m: int
+    n: int
+    k: int
+    kind: DataType = ACTIVATION
+    """Of the weights; narrow ones have a multiplier per column."""
+    scale: int = 0
+    bias: int = 0
+    residual: int = 0
+    activation: int = 0
+    transposed: bool = False
+    """w is n x k."""
+
+
+class Emitter:
+    """Collects commands. Each part of the scratchpad serves one command at a time, in turn."""
+
+    def __init__(self, target: Target, engines: int) -> None:
+        self.commands: list[Command] = []
+        self._target = target
+        self._parts = engines
+        self._share = target.spm_bytes // engines // SLOT * SLOT
+        self._turn = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes of one part of the scratchpad."""
+        return self._share
+
+    def put(self, layer: str, opcode: Opcode, fields: dict[str, int], own: dict[str, Any] | None = None,
+            **words: Any) -> None:  # fmt: skip
+        """One command; `fields` of its descriptor, `own` and `words` of its extended block."""
+        workspace = SPM_BASE + self._turn * self._share
+        self._turn = (self._turn + 1) % self._parts
+        block = Extended.make(opcode, own=own, workspace=workspace, workspace_bytes=self._share, **words)
+        types = {"type_in0": ACTIVATION, "type_out": ACTIVATION}
+        descriptor = Descriptor(opcode=opcode, extended=1, prefetch_dist=PREFETCH, **(types | fields))
+        self.commands.append(Command(layer, descriptor, block))
+
+    def rows(self, layer: str, opcode: Opcode, rows: int, row_bytes: int, fields: dict[str, int],
+             own: dict[str, Any] | None = None, **words: Any) -> None:  # fmt: skip
+        """A command on whole rows; `row_bytes`: of all its operands together."""
+        tile = min(rows, self._share // (COPIES * (row_bytes + SLOT * 4)))
+        if not tile:
+            raise ModelError(
+                f"{layer}: a row of {opcode.name} needs {COPIES * row_bytes} bytes of scratchpad, a part of it has "
+                f"{self._share}: --set npu.spm.size={1 << (COPIES * row_bytes * self._parts).bit_length()}"
+            )
+        self.put(layer, opcode, {"tile_m": tile, **fields}, own, **words)
+
+    def product(self, layer: str, p: Product) -> None:
+        """The product, its columns shared among the tensor engines."""
+        parts = min(self._parts, max(1, p.n // (2 * SLOT)))
+        width = -(-p.n // parts // SLOT) * SLOT
+        for first in range(0, p.n, width):
+            self._part(layer, p, first, min(width, p.n - first))
+
+    def _part(self, layer: str, p: Product, first: int, n: int) -> None:
+        m, columns, depth = self._tile(layer, p, n)
+        epilogue = p.activation
+        words: dict[str, Any] = {}
+        if p.scale:
+            epilogue |= Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL
+            words["scale"] = p.scale + first * FLOAT_BYTES
+        if p.bias:
+            epilogue |= Epilogue.BIAS
+            words["bias"] = p.bias + first * FLOAT_BYTES
+        if p.residual:
+            epilogue |= Epilogue.RESIDUAL
+            words["in2"] = p.residual + first * SIZE
+        bits = BITS[p.kind]
+        row = p.k if p.transposed else p.n
+        offset = first * p.k if p.transposed else first
+        fields = {
+            "in0_addr": p.a, "in1_addr": p.w + offset * bits // 8, "type_in1": p.kind, "out_addr": p.out + first * SIZE,
+            "tile_m": m, "tile_n": columns, "tile_k": depth, "in1_nk": int(p.transposed),
+        }  # fmt: skip
+        self.put(layer, Opcode.GEMM_T, fields, m=p.m, n=n, k=p.k, ld1=row * bits // 8, ldo=p.n * SIZE,
+                 epilogue=int(epilogue), **words)  # fmt: skip
+
+    def _tile(self, layer: str, p: Product, n: int) -> tuple[int, int, int]:
+        """The deepest tile that fits; its sum fits the accumulator."""
+        m = min(p.m, MAX_ROWS)
+        columns = min(n, MAX_COLUMNS, max(1, self._target.acc_bytes // SUM_BYTES // m // SLOT * SLOT))
+        while True:
+            ends = bool(p.scale) + bool(p.bias)
+            fixed = COPIES * (columns * (m * SIZE * (1 + bool(p.residual)) + ends * FLOAT_BYTES) + 5 * SLOT)
+            depth = (self._share - fixed) * 8 // (COPIES * (m * 8 * SIZE + columns * BITS[p.kind]))
+            if depth >= min(p.k, STEP):
+                return m, columns, p.k if depth >= p.k else depth // STEP * STEP
+            if columns <= SLOT and m == 1:
+                raise ModelError(
+                    f"{layer}: no tile of a product of {p.m} x {p.n} x {p.k} fits {self._share} bytes of scratchpad: "
+                    f"--set npu.spm.size={2 * self._target.spm_bytes}"
+                )
+            if columns > SLOT:
+                columns //= 2
+            else:
+                m = -(-m // 2)
