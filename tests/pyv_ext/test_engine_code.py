@@ -1,6 +1,5 @@
 """Code that changes, hooks, tracers, stops, single steps and speed."""
 
-
 import pytest
 from hart_rig import DATA, PORT, RAM, Rig, Trace, assemble
 
