@@ -8,12 +8,10 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from npu_device.abi import memory_map as mm
 from toolchain.codegen.memory import FIRMWARE_BYTES
 from toolchain.compiler import Compiled
+from toolchain.data_types import stored
 from toolchain.errors import ToolchainError
 
 FIRMWARE = "run_model"
@@ -70,14 +68,10 @@ def build_image(firmware: bytes, compiled: Compiled, inputs: Mapping[str, bytes]
 def pieces(compiled: Compiled, inputs: Mapping[str, bytes]) -> Iterator[Piece]:
     """What of the model is in memory when the run begins."""
     for name, values in compiled.graph.constants.items():
-        yield Piece(compiled.memory.addresses[name], _bytes(values))
+        yield Piece(compiled.memory.addresses[name], stored(values, compiled.graph.tensors[name].dtype))
     for name, data in inputs.items():
         yield Piece(compiled.memory.address(compiled.graph, name), data)
     yield Piece(compiled.memory.commands, compiled.code())
-
-
-def _bytes(values: NDArray[np.generic]) -> bytes:
-    return np.ascontiguousarray(values).tobytes()
 
 
 def _patch(image: bytearray, segments: list[Segment], compiled: Compiled) -> None:

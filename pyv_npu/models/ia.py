@@ -14,6 +14,7 @@ from npu_device.memory import Memory
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.models.data import Tensors, Values, from_device, to_device
 from toolchain.compiler import Compiled
+from toolchain.program_image import pieces
 
 
 def execute(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> dict[str, Values]:
@@ -22,11 +23,8 @@ def execute(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> dict[str,
     scratchpad = np.zeros(config.spm.size, np.uint8)
     memory = Memory([("DRAM", mm.DRAM_BASE, dram), ("SPM0", mm.SPM_BASE, scratchpad)])
     graph, places = compiled.graph, compiled.memory
-    for name, values in graph.constants.items():
-        memory.write_bytes(places.addresses[name], values.tobytes())
-    for name in graph.inputs:
-        memory.write_bytes(places.address(graph, name), to_device(compiled, name, inputs[name]))
-    memory.write_bytes(places.commands, compiled.code())
+    for piece in pieces(compiled, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs}):
+        memory.write_bytes(piece.address, piece.data)
     decoder = Decoder(config, memory)
     for number, command in enumerate(compiled.commands):
         try:

@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from toolchain.data_types import FLOATS, ONNX
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, Role, TensorIR, Values
+from toolchain.onnx_frontend import qdq, quantized
 from toolchain.onnx_frontend.model import OnnxModel, tensor_info
 from toolchain.onnx_frontend.node import Node
 from toolchain.onnx_frontend.table import OPERATORS
@@ -19,8 +20,11 @@ FOLDED = frozenset(("Cast", "Constant", "ConstantOfShape", "DequantizeLinear", "
 floats: indices, shapes, conditions, quantized weights."""
 
 
-def import_model(model: OnnxModel) -> Graph:
-    """The layers of a model. ModelError names the first node that is not supported and why, before any other work."""
+def import_model(model: OnnxModel, *, fuse: bool = True) -> Graph:
+    """The layers of a model. ModelError names the first node that is not supported and why, before any other work.
+
+    `fuse`: products between QuantizeLinear and DequantizeLinear become integer products.
+    """
     graph = Graph(model.graph.name or "model")
     known: dict[str, Values] = dict(model.initializers)
     for name in model.inputs:
@@ -31,8 +35,14 @@ def import_model(model: OnnxModel) -> Graph:
             raise ModelError(f"{model.name}: input {name}: shape {list(info.shape)} holds no element")
         graph.tensors[name] = TensorIR(name, Role.ACTIVATION, info.shape, ONNX[info.type])
     graph.inputs = tuple(model.inputs)
-    for proto in model.graph.node:
-        _node(Node(proto, model, graph, known), known)
+    cluster = qdq.fuse(model) if fuse else qdq.Fused(list(model.graph.node), {})
+    known.update(cluster.constants)
+    for proto in cluster.nodes:
+        node = Node(proto, model, graph, known)
+        if proto.domain == qdq.DOMAIN:
+            quantized.fused(node)
+        else:
+            _node(node, known)
     for name in model.outputs:
         if name not in graph.tensors:
             Node(model.graph.node[0], model, graph, known).named(name)

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from npu_device.abi.opcodes import DataType
+from toolchain.data_types import PACKED
 from toolchain.ir.graph import Attribute, TensorIR, Values
 from toolchain.onnx_frontend.copies import transposed
 from toolchain.onnx_frontend.elementwise import apply
-from toolchain.onnx_frontend.linear import product_list
+from toolchain.onnx_frontend.linear import product, product_list
 from toolchain.onnx_frontend.node import Node
 from toolchain.onnx_frontend.windows import padded, patches, rows_of_windows, windows
 
@@ -138,27 +139,73 @@ def qlinear_matmul(node: Node) -> None:
 
 
 def qlinear_convolution(node: Node) -> None:
-    """Patches times weights, one row per pixel, so that scale and bias are per column; then back to NCHW."""
+    """rint(conv(X - zx, W - zw) sx sw / sy) + zy; sw may be one per channel."""
     x, w, out = node.tensor(0), node.tensor(3), node.output()
     if int(node.attribute("group", 1)) != 1:
         node.refuse(f"attribute group={node.attribute('group')}: supported is 1")
     image, weights, result = (_quantity(node, scale, scale + 1) for scale in (1, 4, 6))
+    if weights.scale.size not in (1, w.shape[0]):
+        node.refuse(f"w_scale of {weights.scale.size} elements: must be 1 or one per channel, {w.shape[0]}")
+    more = [node.tensor(8)] if node.has(8) else []
+    zeros = (image.zero, weights.zero, result.zero)
+    _convolve(node, x, w, out, [*more, _multiplier(node, image, weights, result)], zeros)
+
+
+def _convolve(
+    node: Node, x: TensorIR, w: TensorIR, out: TensorIR, epilogue: list[TensorIR], zeros: tuple[int, int, int],
+    *, relu: bool = False, bias: TensorIR | None = None,
+) -> None:  # fmt: skip
+    """Patches times weights, one row per pixel, so that scale and bias are per column; then back to NCHW. `epilogue`:
+    the INT32 bias if there is one, and the scale; `bias`: added to a float result."""
     shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
     cout, k = w.shape[0], math.prod(w.shape[1:])
-    if weights.scale.size not in (1, cout):
-        node.refuse(f"w_scale of {weights.scale.size} elements: must be 1 or one per channel, {cout}")
-    x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), image.zero)
-    pixels = x.shape[0] * math.prod(shape.output)
-    inputs = [rows_of_windows(node, x, shape), w]
-    epilogue = "scale"
-    if node.has(8):
-        inputs.append(node.tensor(8))
-        epilogue = "bias+scale"
-    inputs.append(_multiplier(node, image, weights, result))
+    x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), zeros[0])
     rows = node.temporary((x.shape[0], *shape.output, cout), out.dtype)
-    node.layer(
-        "GEMM_T", inputs, rows, batch=1, m=pixels, n=cout, k=k, step0=0, step1=0, in1_nk=1, epilogue=epilogue,
-        zero0=image.zero, zero1=weights.zero, zero_out=result.zero,
+    attributes = _epilogue(epilogue, zeros, relu)
+    product(
+        node, [rows_of_windows(node, x, shape), w, *epilogue], rows, (rows.elements // cout, cout, k), in1_nk=1,
+        **attributes,
     )  # fmt: skip
+    if bias is not None:
+        biased = node.temporary(rows.shape, rows.dtype)
+        apply(node, "ADD", rows, bias, biased)
+        rows = biased
     rank = len(rows.shape)
     transposed(node, rows, (0, rank - 1, *range(1, rank - 1)), out)
+
+
+def _epilogue(tensors: list[TensorIR], zeros: tuple[int, int, int], relu: bool) -> dict[str, Attribute]:
+    made: dict[str, Attribute] = {"epilogue": "bias+scale" if len(tensors) > 1 else "scale"}
+    made |= {"zero0": zeros[0], "zero1": zeros[1], "zero_out": zeros[2]}
+    return made | ({"activation": "RELU"} if relu else {})
+
+
+def fused(node: Node) -> None:
+    """QGemm and QConv of `toolchain.onnx_frontend.qdq`: A, B, bias in steps of the sum, bias of a float result."""
+    a, b, out = node.tensor(0), _factor(node), node.output()
+    epilogue = [node.tensor(2)] if node.has(2) else []
+    epilogue.append(node.weight(np.array(node.attribute("scale")), DataType.FP32))
+    zeros = (int(node.attribute("zero0")), int(node.attribute("zero1")), int(node.attribute("zero_out")))
+    bias, relu = node.tensor(3) if node.has(3) else None, bool(node.attribute("relu"))
+    if node.proto.op_type == "QConv":
+        _convolve(node, a, b, out, epilogue, zeros, relu=relu, bias=bias)
+        return
+    total = out if bias is None else node.temporary(out.shape, out.dtype)
+    attributes = _epilogue(epilogue, zeros, relu)
+    if node.attribute("transB", 0):
+        m, k = a.shape
+        product(node, [a, b, *epilogue], total, (m, b.shape[0], k), in1_nk=1, **attributes)
+    else:
+        product_list(node, a, b, total, *epilogue, **attributes)
+    if bias is not None:
+        apply(node, "ADD", total, bias, out)
+
+
+def _factor(node: Node) -> TensorIR:
+    """B; weights below 8 bits are a matrix, whose rows begin at a byte."""
+    values, kind = node.constant(1), PACKED.get(node.info(1).type)
+    if values is None or kind is None:
+        return node.tensor(1)
+    shape = node.info(1).shape
+    matrix = node.weight(values.reshape(shape[0], -1), kind)
+    return matrix if len(shape) == 2 else node.view(matrix, shape)

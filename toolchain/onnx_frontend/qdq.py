@@ -1,0 +1,203 @@
+"""Quantized models with QuantizeLinear and DequantizeLinear around float operators: products become integer products.
+
+DequantizeLinear, (Conv | Gemm | MatMul), bias, Relu, QuantizeLinear -> one node of `DOMAIN` on the integers, which its
+epilogue scales down. Without a QuantizeLinear behind it, the result is float. What has no such form stays as it is.
+"""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import helper
+
+from toolchain.ir.graph import Values
+from toolchain.onnx_frontend.model import OnnxModel
+
+DOMAIN = "pyv.qdq"
+BYTES = ("INT8", "UINT8")
+NIBBLES = ("INT4", "UINT4")
+_WHOLE = 1e-4
+_RELATIVE = 1e-7
+"""How far a bias may be from a whole number of steps to become INT32, in steps and by the rounding of its scale."""
+_UNITS = ("alpha", "beta")
+"""Attributes of Gemm that are 1 where it is fused."""
+
+
+class Fused(NamedTuple):
+    """The nodes of a model, and constants that they add to it."""
+
+    nodes: list[Any]
+    constants: dict[str, Values]
+
+
+class _Factor(NamedTuple):
+    """A quantized operand: its tensor before DequantizeLinear."""
+
+    name: str
+    scale: Values
+    zero: int
+    axis: int
+
+
+def fuse(model: OnnxModel) -> Fused:
+    """The nodes of a model with integer products in the place of float ones between quantized tensors."""
+    return _Fusion(model).run()
+
+
+class _Fusion:
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+        self._nodes = list(model.graph.node)
+        self._constants: dict[str, Values] = {}
+        self._makers = {name: node for node in self._nodes for name in node.output if name}
+        self._readers = Counter(name for node in self._nodes for name in node.input)
+        self._readers.update(model.outputs)
+
+    def run(self) -> Fused:
+        gone: set[int] = set()
+        made: dict[int, Any] = {}
+        for node in self._nodes:
+            if node.op_type in ("Conv", "Gemm", "MatMul") and node.domain in ("", "ai.onnx"):
+                chain = self._chain(node)
+                fused = self._product(node, chain)
+                if fused is not None:
+                    gone.update(map(id, chain[:-1]))
+                    made[id(chain[-1])] = fused
+        nodes = [made.get(id(node), node) for node in self._nodes if id(node) not in gone]
+        return Fused(self._live(nodes), self._constants)
+
+    def _live(self, nodes: list[Any]) -> list[Any]:
+        """Without the DequantizeLinear nodes that nobody reads any more."""
+        wanted = {*self._model.outputs, *(name for node in nodes for name in node.input)}
+        return [node for node in nodes if node.op_type != "DequantizeLinear" or wanted.intersection(node.output)]
+
+    def _chain(self, node: Any) -> list[Any]:
+        """The product and what alone reads it: the bias of MatMul, Relu, QuantizeLinear; as far as they fuse."""
+        chain = [node]
+        for operator in ("Add", "Relu", "QuantizeLinear"):
+            following = self._only_reader(chain[-1])
+            if following is None or following.op_type != operator:
+                continue
+            if operator == "Add" and (node.op_type != "MatMul" or self._bias_of(following, chain[-1]) is None):
+                break
+            if operator == "QuantizeLinear" and self._target(following) is None:
+                break
+            chain.append(following)
+        return chain
+
+    def _only_reader(self, node: Any) -> Any | None:
+        name = node.output[0]
+        if self._readers[name] != 1 or name in self._model.outputs:
+            return None
+        return next(one for one in self._nodes if name in one.input)
+
+    def _product(self, node: Any, chain: list[Any]) -> Any | None:
+        """The fused node; `chain` is cut to what it covers."""
+        a, b = self._factor(node.input[0]), self._factor(node.input[1])
+        if a is None or b is None or a.scale.size != 1 or not self._fits(node, b):
+            return None
+        scale, zero = a.scale.astype(np.float64) * b.scale.astype(np.float64), 0
+        bias = self._bias_name(chain)
+        steps = self._integers(bias, scale) if bias else ""
+        if steps is None:
+            steps, at = "", 1 + (node.op_type == "MatMul")
+        else:
+            bias, at = "", len(chain) if chain[-1].op_type == "QuantizeLinear" else len(chain) - _ends(chain, "Relu")
+        del chain[at:]
+        if _ends(chain, "QuantizeLinear"):
+            target = self._target(chain[-1])
+            assert target is not None
+            scale, zero = scale / np.float64(target.scale.reshape(-1)[0]), target.zero
+        kept = {one.name: helper.get_attribute_value(one) for one in node.attribute if one.name not in _UNITS}
+        return helper.make_node(
+            "QConv" if node.op_type == "Conv" else "QGemm", [a.name, b.name, steps, bias], [chain[-1].output[0]],
+            name=node.name or f"{node.op_type}_{node.output[0]}", domain=DOMAIN, zero0=a.zero, zero1=b.zero,
+            zero_out=zero, scale=scale.reshape(-1).tolist(), relu=int(any(one.op_type == "Relu" for one in chain)),
+            **kept,
+        )  # fmt: skip
+
+    def _factor(self, name: str) -> _Factor | None:
+        """The operand behind a DequantizeLinear with constant scales and one zero point."""
+        node = self._makers.get(name)
+        if node is None or node.op_type != "DequantizeLinear":
+            return None
+        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        info = self._model.info.get(node.input[0])
+        if info is None or info.type not in (*BYTES, *NIBBLES) or attributes.get("block_size"):
+            return None
+        return self._quantity(node, attributes.get("axis", 1), node.input[0], len(info.shape))
+
+    def _target(self, node: Any) -> _Factor | None:
+        """What a QuantizeLinear with one constant scale makes."""
+        info = self._model.info.get(node.output[0])
+        found = self._quantity(node, 0, node.output[0], 1)
+        return found if info is not None and info.type in BYTES and found and found.scale.size == 1 else None
+
+    def _quantity(self, node: Any, axis: int, name: str, rank: int) -> _Factor | None:
+        scale = self._model.initializers.get(node.input[1])
+        zero: Values | None = np.zeros(1, np.int64)
+        if len(node.input) > 2 and node.input[2]:
+            zero = self._model.initializers.get(node.input[2])
+        if scale is None or zero is None or scale.dtype != np.float32:
+            return None
+        zeros = np.unique(zero.astype(np.int64))
+        return _Factor(name, scale, int(zeros[0]), axis % max(rank, 1)) if zeros.size == 1 else None
+
+    def _fits(self, node: Any, b: _Factor) -> bool:
+        """Whether scales per channel lie along the columns of the product, and its attributes have an integer form."""
+        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        info = self._model.info[b.name]
+        if attributes.get("group", 1) != 1 or attributes.get("transA") or attributes.get("alpha", 1.0) != 1.0:
+            return False
+        if attributes.get("beta", 1.0) != 1.0 or node.input[0] == node.input[1]:
+            return False
+        constant, rank = b.name in self._model.initializers, len(info.shape)
+        if info.type in NIBBLES and not (constant and (rank == 2 or node.op_type == "Conv")):
+            return False
+        column = 0 if node.op_type == "Conv" or attributes.get("transB") else rank - 1
+        return b.scale.size == 1 or (b.axis == column and constant)
+
+    # -- bias ----------------------------------------------------------------------------------------------------------
+
+    def _bias_name(self, chain: list[Any]) -> str:
+        node = chain[0]
+        if node.op_type == "MatMul":
+            return self._bias_of(chain[1], node) or "" if len(chain) > 1 and chain[1].op_type == "Add" else ""
+        return node.input[2] if len(node.input) > 2 else ""
+
+    def _bias_of(self, add: Any, product: Any) -> str | None:
+        """The other operand of an Add, where it is a constant row."""
+        other = next((name for name in add.input if name != product.output[0]), None)
+        width = self._model.info[product.output[0]].shape[-1] if product.output[0] in self._model.info else 0
+        values = None if other is None else self._values(other)
+        return other if values is not None and values.shape == (width,) else None
+
+    def _values(self, name: str) -> Values | None:
+        """A constant, or a constant behind a DequantizeLinear."""
+        if name in self._model.initializers:
+            return self._model.initializers[name]
+        node = self._makers.get(name)
+        if node is None or node.op_type != "DequantizeLinear":
+            return None
+        codes, scale = (self._model.initializers.get(one) for one in node.input[:2])
+        if codes is None or scale is None or codes.dtype != np.int32:
+            return None
+        return codes * scale.astype(np.float64)
+
+    def _integers(self, name: str, scale: Values) -> str | None:
+        """The bias in steps of the sum, INT32, as a new constant; None where it is not whole."""
+        values = self._values(name)
+        if values is None or values.ndim != 1:
+            return None
+        steps = values.astype(np.float64) / scale.reshape(-1)
+        whole = np.rint(steps)
+        size = np.abs(whole)
+        if np.any(size >= 1 << 31) or np.any(np.abs(steps - whole) > _WHOLE + _RELATIVE * size):
+            return None
+        made = f"{name}.steps{len(self._constants)}"
+        self._constants[made] = whole.astype(np.int32)
+        return made
+
+
+def _ends(chain: list[Any], operator: str) -> bool:
+    return bool(chain[-1].op_type == operator)
