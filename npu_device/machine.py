@@ -1,11 +1,13 @@
 """The state of the event loop: engines and channels, the plans that run, and the loop that steps them.
 
 Short plans are stepped by Python, on lists. When many steps are in flight the state moves into arrays and the compiled
-loop takes over, which gives the same events; it moves back when nothing runs.
+loop takes over, where llvmlite is installed; it gives the same events. The state moves back when nothing runs.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +60,7 @@ class Machine:
         self._config = config
         self._timing = timing
         self._events = events
-        self._native_steps = native_steps
+        self._native_steps = native_steps if find_spec("llvmlite") else sys.maxsize
         self._seen = 0
         """Steps so far."""
         self._once = once_per_command(config.te)

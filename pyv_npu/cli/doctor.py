@@ -37,6 +37,8 @@ TOOLS = (
     Tool("qemu-system-riscv32", "qemu-system-misc", "judges the core in tests"),
     Tool("gdb-multiarch", "gdb-multiarch", "debugs firmware"),
 )
+OPTIONAL = {"llvmlite": "native code for the core and for large models: without it they are slower, results the same"}
+"""Packages that `pip install` brings along, but that all works without."""
 PICOLIBC = Path("/usr/lib/picolibc/riscv64-unknown-elf")
 """Where Debian's picolibc-riscv64-unknown-elf keeps its files."""
 
@@ -59,6 +61,10 @@ def execute(args: argparse.Namespace) -> int:
 
 def everything() -> Iterator[Check]:
     """Required things first."""
+    from importlib import metadata
+    from importlib.util import find_spec
+
+    from pyv_ext.engines import default_engine
     from pyv_npu.programs import shipped_programs
     from pyv_npu.versions import MISSING, dependencies, versions
 
@@ -68,7 +74,12 @@ def everything() -> Iterator[Check]:
     yield Check("Python", version, f"Python {wanted} or later is needed", required=True)
     for name in dependencies():
         found = "" if installed[name] == MISSING else installed[name]
-        yield Check(name, found, f"python -m pip install {name}", required=True)
+        if name not in OPTIONAL:
+            yield Check(name, found, f"python -m pip install {name}", required=True)
+    for name, purpose in OPTIONAL.items():
+        found = metadata.version(name) if find_spec(name) is not None else ""
+        yield Check(name, found, f"python -m pip install {name} ({purpose})")
+    yield Check("--core", f"{default_engine()} is the default", "")
     shipped = len(shipped_programs())
     yield Check("firmware", f"{shipped} programs" if shipped else "", "pyv-npu build-firmware DIR builds it")
     for tool in TOOLS:

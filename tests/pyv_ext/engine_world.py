@@ -3,10 +3,13 @@
 A program is a main loop over routines of random instructions of every row of the table, which branch, loop, call,
 trap, wait, talk to devices, store beside and into their own code. Meanwhile interrupt lines change, a bus master
 writes data and code, custom instructions stall, and posted stores are on their way. Everything follows from a seed.
+
+In a calm world loops are long, and all that interrupts translated code is rare: for a great many instructions.
 """
 
 import random
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hart_rig import FULL, Port
 
@@ -45,6 +48,12 @@ COUNTERS = ("mcycle", "mcycleh", "minstret", "minstreth")
 WRITTEN = (*COUNTERS, "mcountinhibit", "mscratch", "0x7c0")
 
 
+PAUSES, CALM_PAUSES = (1, 2, 7, 40, 300, 1000), (7, 300, 5000, 40_000, 100_000)
+"""Cycles between two events of `Chaos`."""
+ROUNDS, CALM_ROUNDS = (1, 2, 5, 20, 100), (100, 1000, 2047)
+"""How often a loop is gone through."""
+
+
 class Chaos:
     """A bus master and source of interrupts: at random cycles it changes lines, writes data, or writes code."""
 
@@ -52,13 +61,14 @@ class Chaos:
     size = 0x1000
     irq = False
 
-    def __init__(self, hart: Hart, clock: Clock, seed: int, slots: Sequence[int], words: Sequence[int]) -> None:
+    def __init__(self, hart: Hart, clock: Clock, seed: int, program: "Generator") -> None:
         self.levels = 0
         self.log: list[tuple[int, ...]] = []
         self._chance = random.Random(seed)
         self._due = 50
-        self._slots = slots
-        self._words = words
+        self._slots = program.slots
+        self._words = program.words
+        self._pauses = CALM_PAUSES if program.calm else PAUSES
         self._memory: BusMaster
         clock.on_change(lambda cycle: hart.set_lines(self.levels))
 
@@ -82,7 +92,7 @@ class Chaos:
         if self._due > now:
             return
         chance = self._chance
-        self._due = now + chance.choice((1, 2, 7, 40, 300, 1000))
+        self._due = now + chance.choice(self._pauses)
         self.levels = chance.choice((0, 0, MSI, MTI, MEI, MTI | MEI))
         what = chance.random()
         if what < 0.1:
@@ -112,7 +122,8 @@ def instruction_set(moods: Moods) -> Isa:
 class Generator:
     """`code` belongs at MAIN, `slots` are the addresses of instructions that may be overwritten by any of `words`."""
 
-    def __init__(self, seed: int, routines: int = 6) -> None:
+    def __init__(self, seed: int, *, calm: bool = False, routines: int = 6) -> None:
+        self.calm = calm
         self.isa = instruction_set(Moods())
         self.chance = random.Random(seed)
         kinds = {kind: [row for row in self.isa.rows if row.kind is kind] for kind in Kind}
@@ -167,7 +178,7 @@ class Generator:
         )
         if self.chance.random() < 0.7:  # a loop over all of it
             body = self._items(place + len(code) + 4, self.chance.randint(1, 6))
-            start = self.one("addi", rd=COUNTER, imm=self.chance.choice((1, 2, 5, 20, 100)))
+            start = self.one("addi", rd=COUNTER, imm=self.chance.choice(CALM_ROUNDS if self.calm else ROUNDS))
             end = self.one("addi", rd=COUNTER, rs1=COUNTER, imm=-1)
             code += start + body + end + self.one("bne", rs1=COUNTER, imm=-len(body) - 4)
         return code + self.li(LINK, home) + self.one("lw", rd=1, rs1=LINK) + self.one("jalr", rs1=1)
@@ -180,19 +191,21 @@ class Generator:
 
     def _item(self, place: int) -> bytes:
         items = (
-            (30, self._op),
-            (16, self._memory),
-            (8, self._skip),
-            (3, self._atomic),
-            (4, self._csr),
-            (2, self._fence),
-            (2, self._trap),
-            (1, lambda: self.one("wfi")),
-            (2, lambda: self._random(self.isa.by_name["mood"])),
-            (2, lambda: self.chance.choice((b"\xff\xff\xff\xff", b"\0\0", b"\x4b\0\0\0"))),
-            (3, lambda: self.li(self.chance.choice(FREE), self.chance.getrandbits(32))),
+            (30, 60, self._op),
+            (16, 24, self._memory),
+            (8, 10, self._skip),
+            (3, 0.3, self._atomic),
+            (4, 0.3, self._csr),
+            (2, 0.1, self._fence),
+            (2, 0.1, self._trap),
+            (1, 0.02, lambda: self.one("wfi")),
+            (2, 0.05, lambda: self._random(self.isa.by_name["mood"])),
+            (2, 0.05, lambda: self.chance.choice((b"\xff\xff\xff\xff", b"\0\0", b"\x4b\0\0\0"))),
+            (3, 2, lambda: self.li(self.chance.choice(FREE), self.chance.getrandbits(32))),
+            (5, 0.1, None),
         )
-        make = self.chance.choices([make for _, make in items] + [None], [weight for weight, _ in items] + [5])[0]
+        weights = [calm if self.calm else wild for wild, calm, _ in items]
+        make = self.chance.choices([make for _, _, make in items], weights)[0]
         return self._patched(place) if make is None else make()
 
     def _patched(self, place: int) -> bytes:
@@ -231,7 +244,8 @@ class Generator:
                 if instruction.rs1 in POINTERS:
                     return code
         step = row.size if chance.random() < 0.9 else 1
-        pointer = chance.choice([2, 2, 2, 8, 8, 9, 9, 10, 11, *FREE[:1]])
+        pointers = [2, 2, 2, 8, 8, 9, 9, 10, 11, *FREE[:1]]
+        pointer = chance.choice(pointers[:5] if self.calm and chance.random() < 0.98 else pointers)
         reach = {9: 24, 10: 64, 11: 16}.get(pointer, 1024)
         imm = chance.randrange(0, reach, step)
         return self.one(row.name, rd=chance.choice((0, *FREE)), rs1=pointer, rs2=chance.randrange(32), imm=imm)
@@ -292,8 +306,8 @@ class Generator:
 class World:
     """A machine with the program of a seed, and all that can be seen of it."""
 
-    def __init__(self, engine: str, seed: int) -> None:
-        program = Generator(seed)
+    def __init__(self, engine: str, seed: int, *, calm: bool = False) -> None:
+        program = Generator(seed, calm=calm)
         moods = Moods()
         self.timing = TIMINGS[seed % len(TIMINGS)]
         self.clock = Clock()
@@ -302,7 +316,7 @@ class World:
         self.bus.add_ram(self.ram)
         self.hart = Hart(instruction_set(moods), self.timing, reset_pc=MAIN)
         self.port = Port()
-        self.chaos = Chaos(self.hart, self.clock, seed, program.slots, program.words)
+        self.chaos = Chaos(self.hart, self.clock, seed, program)
         self.bus.add_device(PORT, self.port)
         self.bus.add_device(LINES, self.chaos, near=True)
         self.bus.poke(HANDLER, program.handler())
@@ -339,12 +353,19 @@ class World:
         return bytes(self.ram.u8)
 
 
-def compare(engines: Sequence[str], seed: int, instructions: int, longest: int = 4001) -> tuple[int, dict[str, int]]:
-    """Run the program of a seed on all engines in slices of 1..`longest` cycles; AssertionError if they differ.
+class Done(NamedTuple):
+    """What the hart of a world has done, so that a caller can see that something happened."""
 
-    Returns (instructions of each engine, {"traps": number, ...}), so that a caller can see that something happened.
-    """
-    worlds = [World(engine, seed) for engine in engines]
+    instructions: int
+    cycles: int
+    traps: int
+    events: int
+    """Accesses to devices, executions of custom instructions, acts of `Chaos`."""
+
+
+def compare(engines: Sequence[str], seed: int, instructions: int, longest: int = 4001, *, calm: bool = False) -> Done:
+    """Run the program of a seed on all engines in slices of 1..`longest` cycles; AssertionError if they differ."""
+    worlds = [World(engine, seed, calm=calm) for engine in engines]
     first, others = worlds[0], worlds[1:]
     chance = random.Random(seed)
     events = 0
@@ -361,4 +382,4 @@ def compare(engines: Sequence[str], seed: int, instructions: int, longest: int =
             assert world.new_events() == seen, at
     for name, world in zip(engines[1:], others, strict=True):
         assert world.memory() == first.memory(), f"seed {seed}, {name}: memory"
-    return first.hart.instret, {"traps": first.hart.traps, "events": events, "cycles": first.hart.cycle}
+    return Done(first.hart.instret, first.hart.cycle, first.hart.traps, events)

@@ -232,8 +232,9 @@ def test_a_deadlock_can_be_looked_at() -> None:
 
 
 def test_ctrl_c_in_gdb_stops_the_program_and_detach_lets_it_go() -> None:
-    with simulator("--json", "--arg", "n=1000", "--arg", "gap=300000") as (process, port):
-        script = [f"target remote :{port}", "continue", "print $pc", "print $cycle", "detach"]
+    with simulator("--json", *ARGS) as (process, port):
+        spin = ["tbreak main", "continue", "set $old = *(int *)$pc", "set var *(int *)$pc = 0x6f", "continue"]
+        script = [f"target remote :{port}", *spin, "print $pc", "print $cycle", "set var *(int *)$pc = $old", "detach"]
         command = [
             GDB,
             "-nx",

@@ -1,0 +1,23 @@
+"""`pytest --without-llvmlite`: the suite on a machine where llvmlite is not installed, child processes included."""
+
+import os
+import runpy
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+HIDING = Path(__file__).parent / "without_llvmlite"
+OPTION = "--without-llvmlite"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(OPTION, action="store_true", help="run as if llvmlite were not installed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption(OPTION):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HIDING), os.environ.get("PYTHONPATH"))))
+        runpy.run_path(str(HIDING / "sitecustomize.py"))
+        if find_spec("llvmlite") is not None:
+            raise pytest.UsageError(f"{OPTION}: llvmlite is found still: no plugin may have imported it")
