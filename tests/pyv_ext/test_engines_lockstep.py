@@ -6,6 +6,7 @@ import engine_world
 import pytest
 from engine_world import compare
 
+from pyv_ext.engines import unavailable
 from pyv_ext.engines.fast import engine as fast
 from pyv_ext.engines.python import engine as python
 from pyv_ext.engines.python import region as python_region
@@ -47,6 +48,14 @@ def test_fast_equals_reference(seed, native):
 def test_engines_agree_as_they_are_shipped(seed, monkeypatch, native):
     monkeypatch.undo()
     compare(("reference", "python", "fast"), seed, 60_000, longest=40_001)
+
+
+@pytest.mark.parametrize("seed", range(2000, 2004))
+def test_engines_agree_in_calm_worlds(seed, monkeypatch):
+    """A part of what scripts/lockstep does at length: long loops, long slices, whatever engines there are."""
+    monkeypatch.undo()
+    engines = [name for name in ("reference", "python", "fast") if name not in unavailable()]
+    assert compare(engines, seed, 400_000, 400_100, calm=True).instructions >= 400_000
 
 
 def test_the_programs_do_what_they_are_for():
