@@ -3,6 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+Pixels = NDArray[np.int64]
 
 
 class Windows(NamedTuple):
@@ -53,3 +56,21 @@ def blind(s: Windows) -> bool:
         if not ((first < taps) & (start + first * dilation < size)).all():
             return True
     return False
+
+
+def patch(s: Windows, row: Pixels, rows: Pixels) -> tuple[Pixels, Pixels]:
+    """(first input pixel, pixels) that the output pixels `row`..`row + rows` look at: whole rows of the image."""
+    if s.pointwise:
+        return row, rows
+    image, last_image = row // (s.p * s.q), (row + rows - 1) // (s.p * s.q)
+    top = row % (s.p * s.q) // s.q * s.sh - s.pt
+    bottom = (row + rows - 1) % (s.p * s.q) // s.q * s.sh - s.pt + (s.kh - 1) * s.dh
+    first = image * s.h + np.clip(top, 0, s.h - 1)
+    last = last_image * s.h + np.clip(bottom, 0, s.h - 1)
+    return first * s.w, (np.maximum(last, first) - first + 1) * s.w
+
+
+def most_pixels(s: Windows, rows: int) -> int:
+    """Input pixels that `rows` output pixels look at, at the most."""
+    row = np.arange(0, s.pixels, rows)
+    return int(patch(s, row, np.minimum(rows, s.pixels - row))[1].max())

@@ -20,6 +20,7 @@ ALLOWED: dict[str, set[str]] = {
         "npu_device.abi",
         "npu_device.bitwidth",
         "npu_device.kv",
+        "npu_device.windows",
         "pyv_ext.isa",
         "onnx",
         "xdsl",

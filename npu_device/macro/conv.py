@@ -51,7 +51,7 @@ from npu_device.macro.product import (
 from npu_device.macro.tiles import Tiles
 from npu_device.operands import make_matrix, row_bytes
 from npu_device.plan import Column, Plan
-from npu_device.windows import Windows
+from npu_device.windows import Windows, patch
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,18 +101,6 @@ class ConvMacro(ProductMacro):
             self.in0, self.slots.get("in0"), first, count, index["g"] * channels, np.full_like(row, channels), fresh
         )
         return product_plan(self, nest, in0, weights(self.in1, self.slots, nest, bool(self.d.in1_nk)), setting)
-
-
-def patch(s: Windows, row: Column, rows: Column) -> tuple[Column, Column]:
-    """(first input pixel, pixels) that the output pixels `row`..`row + rows` look at: whole rows of the image."""
-    if s.pointwise:
-        return row, rows
-    image, last_image = row // (s.p * s.q), (row + rows - 1) // (s.p * s.q)
-    top = row % (s.p * s.q) // s.q * s.sh - s.pt
-    bottom = (row + rows - 1) % (s.p * s.q) // s.q * s.sh - s.pt + (s.kh - 1) * s.dh
-    first = image * s.h + np.clip(top, 0, s.h - 1)
-    last = last_image * s.h + np.clip(bottom, 0, s.h - 1)
-    return first * s.w, (np.maximum(last, first) - first + 1) * s.w
 
 
 def window_shape(own: dict[str, Any], prefix: str = "") -> Windows:

@@ -38,13 +38,13 @@ from npu_device.macro.base import (
     values,
     whole,
 )
-from npu_device.macro.conv import patch, window_shape
+from npu_device.macro.conv import window_shape
 from npu_device.macro.tiles import Tiles, work
 from npu_device.operands import FLOATS, TYPES, Matrix, row_bytes
 from npu_device.plan import Compute, Plan, Role
 from npu_device.region import Region
 from npu_device.sequencer import Nest, Slots, sequence
-from npu_device.windows import Windows, blind
+from npu_device.windows import Windows, blind, patch
 
 
 @dataclass(frozen=True, eq=False)

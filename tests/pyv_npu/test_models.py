@@ -204,7 +204,7 @@ def test_passes_are_explained_by_what_the_model_takes_without_them(
     every, without = (
         int(text.split(name)[1].split()[0]) for name in ("all chosen passes", "without batchnorm-folding")
     )
-    assert without == every + 2, "one factor after each of the two convolutions"
+    assert without == every + 6, "after each of the two convolutions a factor, and bias and activation behind it"
 
 
 def test_compare_runs_a_model_in_both_modes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

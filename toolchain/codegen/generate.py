@@ -2,6 +2,7 @@
 
 from toolchain.codegen import macro_form, tile_form
 from toolchain.codegen.commands import Command, Target
+from toolchain.codegen.macro_emitter import Emitter
 from toolchain.codegen.memory import DramMap
 from toolchain.ir.graph import Graph
 
@@ -15,7 +16,7 @@ def generate(graph: Graph, memory: DramMap, target: Target, granularity: str) ->
     made: list[Command] = []
     for turn, layer in enumerate(graph.layers):
         if granularity == "macro" or macro_form.alone(layer):
-            macro = macro_form.Emitter(graph, layer, memory, target, turn)
+            macro = Emitter(graph, layer, memory, target, turn)
             macro_form.FORMS[layer.op_type](macro)
             made += macro.commands()
             continue

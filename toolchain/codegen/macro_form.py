@@ -4,93 +4,16 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.extended import Epilogue, Extended
-from npu_device.abi.memory_map import SPM_BASE
-from npu_device.abi.opcodes import BITS, Activation, Eltwise, Norm, Opcode, Reduce
-from toolchain.codegen.commands import BROADCAST, Command, Target, float_bits, word
-from toolchain.codegen.memory import DramMap
-from toolchain.codegen.tiles import Tile, check, whole
-from toolchain.ir.graph import Graph, LayerIR
+from npu_device.abi.extended import Epilogue
+from npu_device.abi.opcodes import BITS, Eltwise, Norm, Pool, Reduce
+from npu_device.windows import Windows
+from toolchain.codegen.commands import BROADCAST, float_bits, word
+from toolchain.codegen.macro_emitter import Emitter
+from toolchain.codegen.macro_products import convolution, gemm
+from toolchain.ir.graph import LayerIR
 
 COPY_DIMS = 4
 """Dimensions that one COPY command walks."""
-
-
-class Emitter:
-    """Writes the commands of one layer. Layers take their shares of the scratchpad in turn, so that the next one can
-    begin before this one has ended."""
-
-    def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target, turn: int) -> None:
-        self.layer = layer
-        self.kinds = [graph.tensors[name].dtype for name in layer.inputs]
-        self.kind = graph.tensors[layer.outputs[0]].dtype
-        self.sizes = [graph.tensors[name].elements for name in layer.inputs]
-        self.inputs = [memory.address(graph, name) for name in layer.inputs]
-        self.out = memory.address(graph, layer.outputs[0])
-        self.tile: Tile = layer.integers("tile") or whole(layer)
-        self._made: list[Command] = []
-        self._shares = layer.integer("buffers", 1)
-        self.share = target.spm_bytes // self._shares
-        self._turn = turn
-        check(graph, layer, self.tile, target, self._shares * (layer.integer("prefetch") + 1))
-
-    def commands(self) -> list[Command]:
-        return self._made
-
-    def put(
-        self, fields: dict[str, int], own: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
-    ) -> None:
-        """A command, by default of the layer's operation: fields of the descriptor, words of the extended block."""
-        opcode = opcode or Opcode[self.layer.op_type]
-        share = (self._turn + len(self._made)) % self._shares
-        extended = Extended.make(
-            opcode, own=own, workspace=SPM_BASE + share * self.share, workspace_bytes=self.share, **block
-        )
-        descriptor = Descriptor(
-            opcode=opcode, extended=1, rank=self.layer.integer("rank"), prefetch_dist=self.layer.integer("prefetch"),
-            **{"type_in0": self.kinds[0], "type_out": self.kind, **fields},
-        )  # fmt: skip
-        self._made.append(Command(self.layer.id, descriptor, extended))
-
-
-def gemm(e: Emitter) -> None:
-    """One command per product of the list. A bias per row has no place in an epilogue: it follows, in place."""
-    layer = e.layer
-    m, n, k = (layer.integer(name) for name in "mnk")
-    steps = layer.text("epilogue").split("+")
-    more = dict(zip([step for step in steps if step], e.inputs[2:], strict=True))
-    activation = layer.text("activation", "NONE")
-    epilogue = 0 if "bias_column" in more else int(Activation[activation])
-    epilogue |= int(Epilogue.BIAS) if "bias" in more else 0
-    if "scale" in more:
-        epilogue |= int(Epilogue.REQUANTIZE) | (int(Epilogue.PER_CHANNEL) if e.sizes[-1] > 1 else 0)
-    zeros = (layer.integer("zero0"), layer.integer("zero1"), 0, layer.integer("zero_out"))
-    for index in range(layer.integer("batch")):
-        in0 = e.inputs[0] + index * layer.integer("step0") * BITS[e.kinds[0]] // 8
-        in1 = e.inputs[1] + index * layer.integer("step1") * BITS[e.kinds[1]] // 8
-        e.put(
-            {
-                "in0_addr": in0, "in1_addr": in1, "type_in1": e.kinds[1],
-                "out_addr": e.out + index * m * n * BITS[e.kind] // 8, "in1_nk": layer.integer("in1_nk"),
-                "tile_m": e.tile[0], "tile_n": e.tile[1], "tile_k": e.tile[2],
-            },
-            m=m, n=n, k=k, epilogue=epilogue, bias=more.get("bias", 0), scale=more.get("scale", 0), zero_point=zeros,
-        )  # fmt: skip
-    if "bias_column" in more:
-        _column_bias(e, m, n, more["bias_column"], activation)
-
-
-def _column_bias(e: Emitter, m: int, n: int, bias: int, activation: str) -> None:
-    """ADD one value per row, then the activation, on the result of the product."""
-    fields = {"in0_addr": e.out, "type_in0": int(e.kind), "out_addr": e.out, "tile_m": e.tile[0], "tile_n": e.tile[1]}
-    second = {"function": int(Eltwise.ADD), "in1_addr": bias, "type_in1": int(e.kind)}
-    own = {"broadcast1": BROADCAST["COLUMN"]}
-    e.put(fields | second, own, Opcode.ELTWISE, m=m, n=n)
-    if activation in ("GELU", "GELU_TANH"):
-        e.put(fields | {"param0": int(activation == "GELU_TANH")}, None, Opcode.GELU, m=m, n=n)
-    elif activation != "NONE":
-        e.put(fields | {"function": int(Eltwise[activation])}, None, Opcode.ELTWISE, m=m, n=n)
 
 
 def _plain(e: Emitter, own: dict[str, Any] | None = None, words: dict[str, Any] | None = None, **fields: int) -> None:
@@ -140,7 +63,17 @@ def gelu(e: Emitter) -> None:
 
 
 def reduce(e: Emitter) -> None:
-    _plain(e, function=int(Reduce[e.layer.text("function")]))
+    k = e.layer.integer("k")
+    tile = {"tile_n": e.tile[1]} if k > 1 else {}
+    _plain(e, None, {"k": k}, function=int(Reduce[e.layer.text("function")]), **tile)
+
+
+def pool(e: Emitter) -> None:
+    layer = e.layer
+    own = {f"pool_{name}": layer.integer(name) for name in Windows._fields}
+    own |= {"channels": layer.integer("channels"), "count_pads": layer.integer("count_pads")}
+    fields = {"in0_addr": e.inputs[0], "out_addr": e.out, "function": int(Pool[layer.text("function")])}
+    e.put(fields | {"tile_m": e.tile[0], "tile_n": e.tile[1]}, own)
 
 
 def copy(e: Emitter) -> None:
@@ -202,6 +135,8 @@ def rope(e: Emitter) -> None:
 
 FORMS: dict[str, Callable[[Emitter], None]] = {
     "GEMM_T": gemm,
+    "CONV2D_T": convolution,
+    "POOL": pool,
     "ELTWISE": eltwise,
     "LAYERNORM": norm,
     "SOFTMAX": softmax,
@@ -214,8 +149,10 @@ FORMS: dict[str, Callable[[Emitter], None]] = {
 
 
 def alone(layer: LayerIR) -> bool:
-    """Whether a layer has nothing but a macro form: tables, zero points, scales that are tensors."""
+    """Whether a layer has nothing but a macro form: tables, images, zero points, scales that are tensors."""
     if layer.op_type == "GEMM_T":
         return "scale" in layer.text("epilogue") or any(name in layer.attributes for name in ("zero0", "zero1"))
+    if layer.op_type == "REDUCE":
+        return layer.integer("k") > 1
     quantizes = layer.text("function") in ("QUANT", "DEQUANT")
-    return layer.op_type in ("GATHER", "ROPE") or (quantizes and "scale" not in layer.attributes)
+    return layer.op_type in ("CONV2D_T", "POOL", "GATHER", "ROPE") or (quantizes and "scale" not in layer.attributes)

@@ -12,7 +12,7 @@ from npu_device.abi.opcodes import BITS, DataType, Eltwise, Gemm, Norm, Opcode, 
 from toolchain.codegen.commands import BROADCAST, Command, Target, float_bits, word
 from toolchain.codegen.memory import DramMap
 from toolchain.codegen.scratchpad import Places, buffers
-from toolchain.codegen.tiles import Tile, bytes_of, check, demand, finishes, sum_type, whole
+from toolchain.codegen.tiles import Tile, bytes_of, demand, finishes, sum_type, tile_of
 from toolchain.ir.graph import Graph, LayerIR
 
 
@@ -29,8 +29,7 @@ class Emitter:
         self._made: list[Command] = []
         self._target = target
         count = layer.integer("buffers", 1)
-        self.tile: Tile = layer.integers("tile") or whole(layer)
-        check(graph, layer, self.tile, target, count)
+        self.tile: Tile = tile_of(graph, layer, target, count)
         self._wanted = demand(graph, layer, self.tile)
         self._sets = buffers(self._wanted, count, target, bool(layer.integer("spread")))
         self._turns = 0
@@ -222,27 +221,35 @@ def gemm(e: Emitter) -> None:
                 if not last:
                     places = e.places()
             places = {**places, "out": result}
-            kind, result = _finish(e, places, block)
+            kind, result = _finish(e, places, block, index * m * n + block.row * n + block.column)
             size = BITS[kind] // 8
             e.store(result, out + (block.row * n + block.column) * size, block.rows, block.columns, kind, n * size)
 
 
-def _finish(e: Emitter, places: Places, block: Block) -> tuple[DataType, int]:
-    """The epilogue on a tile in the scratchpad; (type, address) of the result."""
+def _finish(e: Emitter, places: Places, block: Block, at: int) -> tuple[DataType, int]:
+    """The epilogue on a tile in the scratchpad, which begins at element `at` of the output; (type, address) of the
+    result."""
     layer = e.layer
     if not finishes(layer):
         return e.kind, places["out"]
 
     def step(opcode: Opcode, **fields: int) -> None:
-        e.put(opcode, in0_addr=places["out"], tile_m=block.rows, tile_n=block.columns, type_in0=e.sum,
-              **{"out_addr": places["out"], "type_out": e.sum, **fields})  # fmt: skip
+        e.put(opcode, **{"in0_addr": places["out"], "tile_m": block.rows, "tile_n": block.columns, "type_in0": e.sum,
+              "out_addr": places["out"], "type_out": e.sum, **fields})  # fmt: skip
 
-    if layer.text("epilogue"):
-        row = layer.text("epilogue") == "bias"
-        at, count = (block.column, block.columns) if row else (block.row, block.rows)
-        e.load(e.inputs[2] + 4 * at, places["bias"], 1, count, e.sum, 4 * count)
-        step(Opcode.ELTWISE, function=int(Eltwise.ADD), in1_addr=places["bias"], type_in1=int(e.sum),
-             param1=BROADCAST["ROW" if row else "COLUMN"])  # fmt: skip
+    def add(second: str, broadcast: str) -> None:
+        step(Opcode.ELTWISE, function=int(Eltwise.ADD), in1_addr=places[second], type_in1=int(e.sum),
+             param1=BROADCAST[broadcast])  # fmt: skip
+
+    for name, source in zip(layer.text("epilogue").split("+"), e.inputs[2:], strict=False):
+        if name == "residual":
+            _residual(e, places, block, source + at * BITS[e.kind] // 8, step)
+            add("residual", "FULL")
+            continue
+        row = name == "bias"
+        first, count = (block.column, block.columns) if row else (block.row, block.rows)
+        e.load(source + 4 * first, places["bias"], 1, count, e.sum, 4 * count)
+        add("bias", "ROW" if row else "COLUMN")
     activation = layer.text("activation")
     if activation in ("GELU", "GELU_TANH"):
         step(Opcode.GELU, param0=int(activation == "GELU_TANH"))
@@ -252,6 +259,15 @@ def _finish(e: Emitter, places: Places, block: Block) -> tuple[DataType, int]:
         return e.kind, places["out"]
     step(Opcode.ELTWISE, function=int(Eltwise.CAST), out_addr=places["final"], type_out=int(e.kind))
     return e.kind, places["final"]
+
+
+def _residual(e: Emitter, places: Places, block: Block, source: int, step: Callable[..., None]) -> None:
+    """Its part of the tile, in the type of the sum; what is narrower arrives where the result goes later."""
+    arrives = places["residual" if e.sum is e.kind else "final"]
+    e.load(source, arrives, block.rows, block.columns, e.kind, e.layer.integer("n") * BITS[e.kind] // 8)
+    if e.sum is not e.kind:
+        step(Opcode.ELTWISE, function=int(Eltwise.CAST), in0_addr=arrives, type_in0=int(e.kind),
+             out_addr=places["residual"])  # fmt: skip
 
 
 FORMS: dict[str, Callable[[Emitter], None]] = {

@@ -1,9 +1,13 @@
 """What one tile of a layer needs in the scratchpad, and tiles that fit."""
 
+from typing import NoReturn
+
 from npu_device.abi.opcodes import BITS, DataType
+from npu_device.windows import most_pixels
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR
+from toolchain.ir.operations import PRODUCTS, matrix_of, windows_of
 
 GEMM_TILE = (128, 128, 64)
 """Default of the plan, section 9."""
@@ -33,19 +37,30 @@ def demand(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
     """Operand -> bytes in the scratchpad for one tile."""
     kinds = [graph.tensors[name].dtype for name in layer.inputs]
     out = graph.tensors[layer.outputs[0]].dtype
-    if layer.op_type == "GEMM_T":
+    if layer.op_type in PRODUCTS:
         m, n, k = tile
+        source = (
+            m * k
+            if layer.op_type == "GEMM_T"
+            else most_pixels(windows_of(layer), m) * layer.integer("cin") // layer.integer("groups")
+        )
         wanted = {
-            "in0": bytes_of(m * k, kinds[0]), "in1": bytes_of(k * n, kinds[1]),
+            "in0": bytes_of(source, kinds[0]), "in1": bytes_of(k * n, kinds[1]),
             "out": bytes_of(m * n, sum_type(graph, layer)),
         }  # fmt: skip
         if finishes(layer):
             wanted["bias"] = 4 * max(m, n)
             wanted["final"] = bytes_of(m * n, out)
+        if "residual" in layer.text("epilogue"):
+            wanted["residual"] = bytes_of(m * n, sum_type(graph, layer))
         return wanted
     m, n = tile
     if layer.op_type == "COPY":
         return {"in0": bytes_of(m * n, kinds[0])}
+    if layer.op_type == "POOL":
+        return {"in0": bytes_of(most_pixels(windows_of(layer), m) * n, kinds[0]), "out": bytes_of(m * n, out)}
+    if layer.op_type == "REDUCE" and layer.integer("k") > 1:
+        return {"in0": bytes_of(m * layer.integer("n") * n, kinds[0]), "out": bytes_of(m * n, out)}
     columns = 1 if layer.op_type == "REDUCE" else n
     wanted = {"in0": bytes_of(m * n, kinds[0]), "out": bytes_of(m * columns, out)}
     if layer.op_type == "ELTWISE" and len(layer.inputs) > 1:
@@ -68,44 +83,60 @@ def whole(layer: LayerIR) -> Tile:
     """The layer as one tile."""
     if layer.op_type == "COPY":
         return 1, 1
-    names = ("m", "n", "k") if layer.op_type == "GEMM_T" else ("m", "n")
-    return tuple(layer.integer(name) for name in names)
+    if layer.op_type in PRODUCTS:
+        return matrix_of(layer)
+    if layer.op_type == "POOL":
+        return windows_of(layer).pixels, layer.integer("channels")
+    if layer.op_type == "REDUCE" and layer.integer("k") > 1:
+        return layer.integer("m"), layer.integer("k")
+    return layer.integer("m"), layer.integer("n")
 
 
 def fit(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
     """The largest tile of which `buffers` fit. ModelError names tensor, bytes and what would fit."""
     budget = target.spm_bytes // buffers
-    full = whole(layer)
-    if layer.op_type == "GEMM_T":
-        tile = tuple(min(size, limit) for size, limit in zip(full, GEMM_TILE, strict=True))
-        while tile[0] * tile[1] * SUM_BYTES > target.acc_bytes:
-            tile = (-(-tile[0] // 2), tile[1], tile[2])
-        cut: tuple[int, ...] = (0, 1, 2)
-    else:
-        tile, cut = full, (0, 1) if layer.op_type == "ELTWISE" else (0,)
+    tile = _largest(layer, target)
     while total(demand(graph, layer, tile)) > budget:
-        axis = (
-            max(cut, key=lambda a: tile[a]) if layer.op_type == "GEMM_T" else next((a for a in cut if tile[a] > 1), 0)
-        )
-        if tile[axis] == 1:
+        axis = _cut(layer, tile)
+        if axis is None:
             _refuse(graph, layer, tile, budget, buffers)
-        tile = (*tile[:axis], -(-tile[axis] // 2), *tile[axis + 1 :])
+        else:
+            tile = (*tile[:axis], -(-tile[axis] // 2), *tile[axis + 1 :])
     return tile
 
 
-def check(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> None:
-    """ModelError when `buffers` tiles do not fit, or the sum of one does not fit the accumulator."""
-    if layer.op_type == "GEMM_T" and tile[0] * tile[1] * SUM_BYTES > target.acc_bytes:
-        raise ModelError(
-            f"layer {layer.id} (GEMM_T, output {layer.outputs[0]}): the sum of a tile of {tile[0]} x {tile[1]} needs "
-            f"{tile[0] * tile[1] * SUM_BYTES} bytes, te.acc_bytes is {target.acc_bytes}: let pass tiling run, "
-            f"it takes {GEMM_TILE[0]} x {GEMM_TILE[1]}"
-        )
+def _largest(layer: LayerIR, target: Target) -> Tile:
+    full = whole(layer)
+    if layer.op_type not in PRODUCTS:
+        return full
+    tile = tuple(min(size, limit) for size, limit in zip(full, GEMM_TILE, strict=True))
+    while tile[0] * tile[1] * SUM_BYTES > target.acc_bytes:
+        tile = (-(-tile[0] // 2), tile[1], tile[2])
+    return tile
+
+
+def _cut(layer: LayerIR, tile: Tile) -> int | None:
+    """The dimension to halve; None: there is none left. A convolution's image does not shrink with its other
+    dimensions, rows of norms and reductions cannot be cut."""
+    if layer.op_type == "GEMM_T":
+        axes = sorted(range(3), key=lambda axis: -tile[axis])
+    elif layer.op_type in ("CONV2D_T", "POOL", "ELTWISE") or (layer.op_type == "REDUCE" and layer.integer("k") > 1):
+        axes = list(range(len(tile)))
+    else:
+        axes = [0]
+    return next((axis for axis in axes if tile[axis] > 1), None)
+
+
+def tile_of(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
+    """The tile that the pass `tiling` chose, or the largest where it did not run. ModelError when `buffers` of it do
+    not fit."""
+    tile = layer.integers("tile") or fit(graph, layer, target, buffers)
     if total(demand(graph, layer, tile)) > target.spm_bytes // buffers:
         _refuse(graph, layer, tile, target.spm_bytes // buffers, buffers)
+    return tile
 
 
-def _refuse(graph: Graph, layer: LayerIR, tile: Tile, budget: int, buffers: int) -> None:
+def _refuse(graph: Graph, layer: LayerIR, tile: Tile, budget: int, buffers: int) -> NoReturn:
     wanted = demand(graph, layer, tile)
     largest = max(wanted, key=lambda name: wanted[name])
     shape = " x ".join(map(str, tile))

@@ -8,19 +8,26 @@ Every tensor is seen as a matrix, or as a list of matrices, that the attributes 
 | ELTWISE | 1..3 | m x n | function, m, n, broadcast (shape of the second input), low, high, scale, zero |
 | LAYERNORM | x, gamma (LAYER: and beta) | m x n | function, m, n, epsilon |
 | SOFTMAX, GELU | x | m x n | m, n; GELU: tanh |
-| REDUCE | x | m x 1 | function, m, n |
+| REDUCE | x: m x n x k | m x k | function, m, n, k (1) |
+| CONV2D_T | image, weights, and `epilogue` | image | windows, cin, cout, groups, epilogue, activation |
+| POOL | image | image | function, windows, channels, count_pads |
 | COPY | x | any part of a tensor | dims, from, to (steps in elements), at_in, at_out (first element) |
 | GATHER | table (k x n), m indices | m x n | m, n, k |
 | ROPE | x, cos, sin (m x rotary / 2 each) | m x n | m, n, heads, rotary, neighbours |
 
 step0 and step1 are the elements from one product's A and B to the next. `epilogue` joins with + those of
-`bias` (n), `bias_column` (m), `scale` (1 or n) that it has. zero0, zero1, zero_out are the zero points of integers.
+`bias` (n), `bias_column` (m), `residual` (m x n), `scale` (1 or n) that it has, in the order of their tensors. zero0,
+zero1, zero_in2, zero_out are the zero points of integers. Images are batch x h x w x channels, weights of CONV2D_T
+kh x kw x cin / groups x cout; windows are the fields of `npu_device.windows.Windows`: batch, h, w, kh, kw, strides,
+dilations, pads at top, left, bottom, right.
 Tiling adds `tile` and `buffers`, placement `spread`, prefetch `prefetch`, schedule `rank`.
 """
 
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import Opcode
+from npu_device.windows import Windows
+from toolchain.ir.graph import LayerIR
 
 
 class LayerOp(NamedTuple):
@@ -35,14 +42,17 @@ class LayerOp(NamedTuple):
 SCHEDULING = ("tile", "buffers", "spread", "prefetch", "rank")
 """Attributes that passes add to any layer."""
 
-GEMM_OPTIONS = ("in1_nk", "epilogue", "activation", "zero0", "zero1", "zero_out")
+FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out")
+"""Attributes of products: what happens to the sum on its way out."""
+PRODUCTS = ("GEMM_T", "CONV2D_T")
+IMAGES = ("CONV2D_T", "POOL")
 
 LAYER_OPS = {
     "GEMM_T": LayerOp(
         Opcode.GEMM_T,
-        range(2, 5),
+        range(2, 6),
         ("batch", "m", "n", "k", "step0", "step1"),
-        GEMM_OPTIONS,
+        ("in1_nk", *FINISH),
     ),
     "ELTWISE": LayerOp(
         Opcode.ELTWISE, range(1, 4), ("function", "m", "n"), ("broadcast", "low", "high", "scale", "zero")
@@ -50,8 +60,29 @@ LAYER_OPS = {
     "LAYERNORM": LayerOp(Opcode.LAYERNORM, range(2, 4), ("function", "m", "n", "epsilon")),
     "SOFTMAX": LayerOp(Opcode.SOFTMAX, range(1, 2), ("m", "n")),
     "GELU": LayerOp(Opcode.GELU, range(1, 2), ("m", "n"), ("tanh",)),
-    "REDUCE": LayerOp(Opcode.REDUCE, range(1, 2), ("function", "m", "n")),
+    "CONV2D_T": LayerOp(Opcode.CONV2D_T, range(2, 6), (*Windows._fields, "cin", "cout", "groups"), FINISH),
+    "POOL": LayerOp(Opcode.POOL, range(1, 2), ("function", *Windows._fields, "channels"), ("count_pads",)),
+    "REDUCE": LayerOp(Opcode.REDUCE, range(1, 2), ("function", "m", "n"), ("k",)),
     "COPY": LayerOp(Opcode.COPY, range(1, 2), ("dims", "from", "to"), ("at_in", "at_out")),
     "GATHER": LayerOp(Opcode.GATHER, range(2, 3), ("m", "n", "k")),
     "ROPE": LayerOp(Opcode.ROPE, range(3, 4), ("m", "n", "heads", "rotary"), ("neighbours",)),
 }
+
+
+def windows_of(layer: LayerIR) -> Windows:
+    """The windows of a CONV2D_T or POOL."""
+    return Windows(*(layer.integer(name) for name in Windows._fields))
+
+
+def matrix_of(layer: LayerIR) -> tuple[int, int, int]:
+    """(M, N, K) of a product, of one of the list or one of the groups (specification 45, F9)."""
+    if layer.op_type == "GEMM_T":
+        return layer.integer("m"), layer.integer("n"), layer.integer("k")
+    shape, groups = windows_of(layer), layer.integer("groups")
+    return shape.pixels, layer.integer("cout") // groups, shape.kh * shape.kw * layer.integer("cin") // groups
+
+
+def macs(layer: LayerIR) -> int:
+    """Multiplications of a product."""
+    m, n, k = matrix_of(layer)
+    return layer.integer("batch" if layer.op_type == "GEMM_T" else "groups") * m * n * k

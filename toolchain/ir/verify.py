@@ -4,7 +4,7 @@ import math
 
 from toolchain.errors import ToolchainError
 from toolchain.ir.graph import Graph, LayerIR
-from toolchain.ir.operations import LAYER_OPS, SCHEDULING
+from toolchain.ir.operations import IMAGES, LAYER_OPS, SCHEDULING, windows_of
 
 
 class IrError(ToolchainError):
@@ -86,8 +86,11 @@ def _shape(graph: Graph, layer: LayerIR) -> None:
             if math.prod(dims) and not 0 <= low <= high < graph.tensors[name].elements:
                 raise IrError(f"layer {layer.id}: elements {low}..{high} are not in tensor {name}")
         return
-    rows, columns = layer.integer("batch", 1) * layer.integer("m"), layer.integer("n")
+    if layer.op_type in IMAGES:
+        rows, columns = windows_of(layer).pixels, layer.integer("cout" if layer.op_type == "CONV2D_T" else "channels")
+    else:
+        rows, columns = layer.integer("batch", 1) * layer.integer("m"), layer.integer("n")
     if layer.op_type == "REDUCE":
-        columns = 1
+        columns = layer.integer("k", 1)
     if rows * columns != out.elements:
         raise IrError(f"layer {layer.id}: {rows} x {columns} elements, output {out.id} has {out.elements}")

@@ -1,4 +1,4 @@
-"""Products: MatMul, Gemm, Conv (as a product with the patches of its input)."""
+"""Products: MatMul and Gemm."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from toolchain.ir.graph import Attribute, TensorIR
 from toolchain.onnx_frontend.copies import expanded, transposed
 from toolchain.onnx_frontend.elementwise import apply
 from toolchain.onnx_frontend.node import Node
-from toolchain.onnx_frontend.windows import Windows, patches, windows
 
 
 def product(
@@ -81,33 +80,3 @@ def gemm(node: Node) -> None:
             apply(node, "MUL", c, node.scalar(beta, c.dtype), more)
             c = more
         apply(node, "ADD", total, c, targets.pop(0))
-
-
-def convolution(node: Node) -> None:
-    """Per image and group: weights (cout x cin kh kw) times patches (cin kh kw x oh ow): the result is NCHW."""
-    x, w, out = node.tensor(0), node.tensor(1), node.output()
-    _same_type(node, x, w)
-    if out.dtype not in FLOATS:
-        node.refuse(f"data type {out.dtype.name} is not supported")
-    groups = int(node.attribute("group", 1))
-    shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
-    biased = node.has(2)
-    total = node.temporary(out.shape, out.dtype) if biased else out
-    _convolve(node, x, w, total, shape, groups)
-    if biased:
-        bias = node.tensor(2)
-        spatial = (1,) * (len(out.shape) - 2)
-        apply(node, "ADD", total, node.view(bias, (*bias.shape, *spatial)), out)
-
-
-def _convolve(node: Node, x: TensorIR, w: TensorIR, out: TensorIR, shape: Windows, groups: int) -> None:
-    batch, cin = x.shape[:2]
-    cout = w.shape[0]
-    m, k, n = cout // groups, cin // groups * math.prod(shape.kernel), math.prod(shape.output)
-    columns = patches(node, x, shape, windows_last=True)
-    if groups == 1:
-        product(node, [w, columns], out, (m, n, k), batch=batch, step1=k * n)
-        return
-    if batch > 1:
-        w = expanded(node, w, (batch, *w.shape))
-    product(node, [w, columns], out, (m, n, k), batch=batch * groups, step0=m * k, step1=k * n)

@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from npu_device.abi.opcodes import DataType
 from toolchain.data_types import FLOATS
 from toolchain.ir.graph import TensorIR
 from toolchain.onnx_frontend.copies import copy, steps, transposed
 from toolchain.onnx_frontend.elementwise import apply
 from toolchain.onnx_frontend.node import Node
-from toolchain.onnx_frontend.windows import patches, windows
 
 
 def softmax(node: Node) -> None:
@@ -158,37 +156,3 @@ def argmax(node: Node) -> None:
 def global_average(node: Node) -> None:
     source = node.tensor(0)
     _reduce(node, "MEAN", source, range(2, len(source.shape)), node.output())
-
-
-def maximum_pool(node: Node) -> None:
-    if len([name for name in node.proto.output if name]) > 1:
-        node.refuse("output Indices is not supported")
-    x, out = node.tensor(0), node.output()
-    lowest = -math.inf if x.dtype in FLOATS else {DataType.INT8: -128, DataType.UINT8: 0}.get(x.dtype, -(1 << 31))
-    shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
-    node.layer(
-        "REDUCE", [patches(node, x, shape, windows_last=False, border=lowest)], out, function="MAX", m=out.elements,
-        n=math.prod(shape.kernel),
-    )  # fmt: skip
-
-
-def average_pool(node: Node) -> None:
-    """The sum of each window, divided by how many elements of it count."""
-    x, out = node.tensor(0), node.output()
-    shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
-    total = node.temporary(out.shape, out.dtype)
-    node.layer(
-        "REDUCE", [patches(node, x, shape, windows_last=False)], total, function="SUM", m=out.elements,
-        n=math.prod(shape.kernel),
-    )  # fmt: skip
-    counts = np.ones(())
-    explicit = node.attribute("auto_pad", "NOTSET") == "NOTSET"
-    pads = node.attribute("pads", [0] * 2 * len(shape.kernel)) if explicit else [*shape.before, *shape.after]
-    for axis, size in enumerate(x.shape[2:]):
-        first = np.arange(shape.output[axis]) * shape.strides[axis] - shape.before[axis]
-        at = first[:, None] + np.arange(shape.kernel[axis]) * shape.dilations[axis]
-        low, high = 0, size
-        if node.attribute("count_include_pad", 0):
-            low, high = -pads[axis], size + pads[len(shape.kernel) + axis]
-        counts = np.multiply.outer(counts, ((at >= low) & (at < high)).sum(axis=1))
-    apply(node, "DIV", total, node.weight(counts, out.dtype), out)

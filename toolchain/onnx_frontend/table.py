@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from npu_device.abi.opcodes import DataType
 from toolchain.data_types import FLOATS, INTEGERS
-from toolchain.onnx_frontend import attention, elementwise, linear, lookups, quantized, rows, shaping
+from toolchain.onnx_frontend import attention, elementwise, images, linear, lookups, quantized, rows, shaping
 from toolchain.onnx_frontend.node import Node, Operator
 
 F8 = frozenset((DataType.E4M3FN, DataType.E5M2))
@@ -45,7 +45,7 @@ OPERATORS: dict[str, Operator] = {
         FLOAT | {DataType.UINT8, DataType.INT32}, "GEMM_T, ELTWISE, SOFTMAX",
     ),
     "AveragePool": Operator(
-        rows.average_pool, {**PADDING, "ceil_mode": ALL, "count_include_pad": ALL}, FLOAT, "COPY, REDUCE, ELTWISE"
+        images.average_pool, {**PADDING, "ceil_mode": ALL, "count_include_pad": ALL}, FLOAT, "POOL avg"
     ),
     "BatchNormalization": Operator(
         rows.batch_normalization, {"epsilon": ALL, "momentum": ALL, "training_mode": "0"}, FLOAT,
@@ -56,7 +56,7 @@ OPERATORS: dict[str, Operator] = {
     "Concat": Operator(shaping.concat, {"axis": ALL}, MOVED, "COPY"),
     "Constant": _evaluated(*(f"value{kind}" for kind in ("", "_float", "_floats", "_int", "_ints"))),
     "ConstantOfShape": _evaluated("value", constant=(0,)),
-    "Conv": Operator(linear.convolution, {**PADDING, "group": ALL}, FLOAT, "COPY (patches), GEMM_T"),
+    "Conv": Operator(images.convolution, {**PADDING, "group": ALL}, FLOAT, "CONV2D_T; three dimensions: COPY, GEMM_T"),
     "ConvInteger": Operator(
         quantized.convolution_integer, {**PADDING, "group": "1"}, BYTE, "COPY (patches), GEMM_T", constant=(2, 3)
     ),
@@ -89,7 +89,7 @@ OPERATORS: dict[str, Operator] = {
     "MatMulInteger": Operator(quantized.matmul_integer, {}, BYTE, "GEMM_T", constant=(3,)),
     "Max": Operator(elementwise.variadic("MAX"), {}, ANY, "ELTWISE max"),
     "MaxPool": Operator(
-        rows.maximum_pool, {**PADDING, "ceil_mode": ALL, "storage_order": ALL}, FLOAT | BYTE, "COPY, REDUCE max"
+        images.maximum_pool, {**PADDING, "ceil_mode": ALL, "storage_order": ALL}, FLOAT | BYTE, "POOL max"
     ),
     "Min": Operator(elementwise.variadic("MIN"), {}, ANY, "ELTWISE min"),
     "Mul": _binary("MUL"),

@@ -11,6 +11,7 @@ from toolchain.passes import (
     batchnorm_folding,
     constant_folding,
     fusion,
+    layout,
     placement,
     prefetch,
     schedule,
@@ -27,8 +28,9 @@ class Pass(NamedTuple):
 
 PASSES = {
     "constant-folding": Pass(constant_folding.run, "copies of constants are made by the compiler"),
+    "layout": Pass(layout.run, "images keep their channels last between layers"),
     "batchnorm-folding": Pass(batchnorm_folding.run, "a constant factor per channel goes into the weights before it"),
-    "fusion": Pass(fusion.run, "bias and activation become the epilogue of a product"),
+    "fusion": Pass(fusion.run, "bias, residual and activation become the epilogue of a product"),
     "tiling": Pass(tiling.run, "every layer is cut into tiles of which two sets fit the scratchpad"),
     "placement": Pass(placement.run, "operands of a tile lie in banks of their own"),
     "prefetch": Pass(prefetch.run, "the sequencer of a macro command loads one tile ahead"),

@@ -1,15 +1,21 @@
-"""A constant factor per channel, as batch normalization leaves it behind a product, goes into the product's weights."""
+"""A constant factor per channel, as batch normalization leaves it behind a product, goes into the product's weights.
+
+A bias between the two is scaled as well and comes after the factor: (x + b) f = x f + b f.
+"""
 
 import numpy as np
 
 from toolchain.codegen.commands import Target
+from toolchain.data_types import FLOATS
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
+from toolchain.ir.operations import PRODUCTS
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """GEMM_T then ELTWISE MUL with one constant factor per row or column -> GEMM_T with scaled weights."""
+    """A product, then ELTWISE MUL with one constant factor per row or column -> the product with scaled weights."""
     graph = graph.copy()
     for layer in list(graph.layers):
+        layer = _before_bias(graph, layer)
         product = _product(graph, layer)
         if product is None:
             continue
@@ -26,38 +32,69 @@ def run(graph: Graph, target: Target) -> Graph:
         inputs = list(product.inputs)
         inputs[side] = name
         at = graph.layers.index(product)
-        graph.layers[at] = LayerIR(product.id, "GEMM_T", tuple(inputs), layer.outputs, product.attributes)
+        graph.layers[at] = LayerIR(product.id, product.op_type, tuple(inputs), layer.outputs, product.attributes)
         graph.layers.remove(layer)
     return graph.dropped_unused()
 
 
-def _product(graph: Graph, layer: LayerIR) -> LayerIR | None:
-    """The product that a factor can go into."""
+def _before_bias(graph: Graph, layer: LayerIR) -> LayerIR:
+    """A factor behind an addition of constants, after it has changed places with it; else the layer as it is."""
+    before = _maker(graph, layer)
+    if before is None or before.op_type != "ELTWISE" or before.text("function") != "ADD":
+        return layer
+    names = ("m", "n", "broadcast")
+    alike = [layer.attributes.get(name) for name in names] == [before.attributes.get(name) for name in names]
+    factor, bias = graph.constant(layer.inputs[1]), graph.constant(before.inputs[1])
+    if not alike or factor is None or bias is None:
+        return layer
+    old = graph.tensors[before.inputs[1]]
+    name = f"{old.id}.scaled.{layer.id}"
+    graph.tensors[name] = TensorIR(name, Role.WEIGHT, old.shape, old.dtype)
+    scaled = bias.astype(np.float64).reshape(-1) * factor.astype(np.float64).reshape(-1)
+    graph.constants[name] = scaled.reshape(old.shape).astype(bias.dtype)
+    first = LayerIR(layer.id, "ELTWISE", (before.inputs[0], layer.inputs[1]), before.outputs, layer.attributes)
+    second = LayerIR(before.id, "ELTWISE", (before.outputs[0], name), layer.outputs, before.attributes)
+    graph.layers[graph.layers.index(layer)] = second
+    graph.layers[graph.layers.index(before)] = first
+    return first
+
+
+def _maker(graph: Graph, layer: LayerIR) -> LayerIR | None:
+    """The layer that alone makes, for this one alone, what a factor is applied to."""
     if layer.op_type != "ELTWISE" or layer.text("function") != "MUL":
         return None
-    if layer.text("broadcast") not in ("ROW", "COLUMN") or graph.tensors[layer.outputs[0]].dtype.name == "INT32":
+    if layer.text("broadcast") not in ("ROW", "COLUMN") or graph.tensors[layer.outputs[0]].dtype not in FLOATS:
         return None
     source = graph.storage(layer.inputs[0])
     if source in map(graph.storage, graph.outputs) or len(graph.readers(source)) > 1:
         return None
     makers = [one for one in graph.layers if graph.storage(one.outputs[0]) == source]
-    if len(makers) != 1 or makers[0].op_type != "GEMM_T" or makers[0].text("epilogue") or makers[0].text("activation"):
+    return makers[0] if len(makers) == 1 else None
+
+
+def _product(graph: Graph, layer: LayerIR) -> LayerIR | None:
+    """The product that a factor can go into."""
+    maker = _maker(graph, layer)
+    if maker is None or maker.op_type not in PRODUCTS or maker.text("epilogue") or maker.text("activation"):
         return None
-    return makers[0]
+    return maker
 
 
 def _fits(product: LayerIR, layer: LayerIR, rows: bool) -> bool:
     """The factor's rows or columns are those of the product, and its weights are shared by the whole list."""
-    if rows:
-        one = product.integer("batch") == 1 or not product.integer("step0")
-        return one and product.integer("batch") == 1 and layer.integer("m") == product.integer("m")
-    return layer.integer("n") == product.integer("n") and (product.integer("batch") == 1)
+    if product.op_type == "CONV2D_T":
+        return not rows and layer.integer("n") == product.integer("cout")
+    if product.integer("batch") != 1:
+        return False
+    return layer.integer("m") == product.integer("m") if rows else layer.integer("n") == product.integer("n")
 
 
 def _scaled(product: LayerIR, weights: Values, factor: Values, rows: bool) -> Values:
-    m, n, k = (product.integer(name) for name in "mnk")
     wide = factor.astype(np.float64)
     matrix = weights.astype(np.float64)
+    if product.op_type == "CONV2D_T":
+        return (matrix.reshape(-1, product.integer("cout")) * wide).reshape(weights.shape)
+    m, n, k = (product.integer(name) for name in "mnk")
     if rows:
         return (matrix.reshape(m, k) * wide[:, None]).reshape(weights.shape)
     if product.integer("in1_nk"):

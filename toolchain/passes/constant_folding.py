@@ -25,9 +25,12 @@ def run(graph: Graph, target: Target) -> Graph:
 
 def _copied(layer: LayerIR, values: Values, out: TensorIR) -> Values:
     dims = layer.integers("dims")
-    index = np.indices(dims).reshape(len(dims), -1)
-    taken = np.dot(layer.integers("from"), index) + layer.integer("at_in")
-    put = np.dot(layer.integers("to"), index) + layer.integer("at_out")
     result = np.zeros(out.elements, values.dtype)
-    result[put] = values.reshape(-1)[taken]
+    taken = _walk(values.reshape(-1), layer.integer("at_in"), dims, layer.integers("from"))
+    _walk(result, layer.integer("at_out"), dims, layer.integers("to"))[...] = taken
     return result.reshape(out.shape)
+
+
+def _walk(flat: Values, first: int, dims: tuple[int, ...], steps: tuple[int, ...]) -> Values:
+    """The elements that a walk from `first` meets, as a view."""
+    return np.lib.stride_tricks.as_strided(flat[first:], dims, [step * flat.itemsize for step in steps])

@@ -1,64 +1,107 @@
-"""Bias and activation become the epilogue of the product before them."""
+"""Bias, residual and activation become the epilogue of the product before them (specification 20, "Extended block")."""
+
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from npu_device.abi.opcodes import DataType
 from toolchain.codegen.commands import Target
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
+from toolchain.ir.operations import PRODUCTS
 
 ACTIVATIONS = ("RELU", "SIGMOID", "TANH")
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """GEMM_T, then ADD of a bias per column or row, then an activation -> one GEMM_T."""
+    """A product, ADD of a bias per column or row, ADD of a tensor, an activation -> one product, where they were."""
     graph = graph.copy()
     at = 0
     while at < len(graph.layers):
         layer = graph.layers[at]
-        product = _before(graph, layer)
-        fused = None if product is None else (_bias(graph, product, layer) or _activation(product, layer))
-        if product is None or fused is None:
-            at += 1
-            continue
-        graph.layers[graph.layers.index(product)] = fused
-        graph.layers.remove(layer)
+        for product, operand in _before(graph, layer):
+            fused = _bias(graph, product, layer, operand) or _residual(graph, product, layer, operand)
+            fused = fused or _activation(product, layer)
+            if fused is not None:
+                graph.layers[at] = fused
+                graph.layers.remove(product)
+                at -= 1
+                break
+        at += 1
     return graph.dropped_unused()
 
 
-def _before(graph: Graph, layer: LayerIR) -> LayerIR | None:
-    """The product whose only use `layer` is."""
-    if layer.op_type not in ("ELTWISE", "GELU"):
-        return None
-    source = graph.storage(layer.inputs[0])
-    if source in map(graph.storage, graph.outputs) or len(graph.readers(source)) != 1:
-        return None
-    makers = [one for one in graph.layers if graph.storage(one.outputs[0]) == source]
-    if len(makers) != 1 or makers[0].op_type != "GEMM_T" or makers[0].text("activation"):
-        return None
-    if graph.tensors[layer.outputs[0]].dtype not in FLOAT or any(graph.storage(n) == source for n in layer.inputs[1:]):
-        return None
-    return makers[0]
+def _before(graph: Graph, layer: LayerIR) -> Iterator[tuple[LayerIR, int]]:
+    """Products whose only use `layer` is, and as which operand."""
+    if layer.op_type not in ("ELTWISE", "GELU") or graph.tensors[layer.outputs[0]].dtype not in FLOAT:
+        return
+    for index, name in enumerate(layer.inputs):
+        source = graph.storage(name)
+        uses = sum(graph.storage(one) == source for one in layer.inputs)
+        if source in map(graph.storage, graph.outputs) or len(graph.readers(source)) != 1 or uses != 1:
+            continue
+        makers = [one for one in graph.layers if graph.storage(one.outputs[0]) == source]
+        if len(makers) == 1 and makers[0].op_type in PRODUCTS and not makers[0].text("activation"):
+            yield makers[0], index
 
 
-def _bias(graph: Graph, product: LayerIR, layer: LayerIR) -> LayerIR | None:
-    """With the bias in fp32, as the sum is."""
-    if product.text("epilogue") or layer.attributes.get("function") != "ADD":
+def _columns(product: LayerIR) -> int:
+    return product.integer("cout" if product.op_type == "CONV2D_T" else "n")
+
+
+def _fused(product: LayerIR, layer: LayerIR, step: str, tensor: str) -> LayerIR:
+    epilogue = "+".join(filter(None, (product.text("epilogue"), step)))
+    return LayerIR(
+        product.id, product.op_type, (*product.inputs, tensor), layer.outputs,
+        {**product.attributes, "epilogue": epilogue},
+    )  # fmt: skip
+
+
+def _bias(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> LayerIR | None:
+    """With the bias in fp32, as the sum is. One per row is possible for a single product of m rows."""
+    epilogue = product.text("epilogue")
+    if epilogue not in ("", "bias") or layer.text("function") != "ADD" or operand != 0:
         return None
-    form = {"ROW": ("bias", "n"), "COLUMN": ("bias_column", "m")}.get(layer.text("broadcast"))
-    values = graph.constant(layer.inputs[1])
-    if form is None or values is None or layer.integer(form[1]) != product.integer(form[1]):
+    name, how = layer.inputs[1], layer.text("broadcast")
+    values = graph.constant(name)
+    if values is None:
         return None
+    if how in ("ROW", "FULL") and values.size == _columns(product):
+        return _row_bias(graph, product, layer)
+    if how != "COLUMN" or product.op_type != "GEMM_T" or layer.integer("m") != product.integer("m") or epilogue:
+        return None
+    if graph.tensors[name].dtype is not DataType.FP32 or product.integer("batch") != 1:
+        return None
+    return _fused(product, layer, "bias_column", name)
+
+
+def _row_bias(graph: Graph, product: LayerIR, layer: LayerIR) -> LayerIR | None:
+    """The constant as bias, or added to the bias that is there."""
     name = layer.inputs[1]
-    narrow = graph.tensors[name].dtype is not DataType.FP32
-    if form[0] == "bias_column" and (narrow or product.integer("batch") != 1):
+    if not product.text("epilogue") and graph.tensors[name].dtype is DataType.FP32:
+        return _fused(product, layer, "bias", name)
+    values = np.asarray(graph.constant(name)).astype(np.float32).reshape(-1)
+    made = f"{name}.fp32"
+    if product.text("epilogue"):
+        first = graph.constant(product.inputs[2])
+        if first is None:
+            return None
+        values, made = values + first.reshape(-1), f"{name}.sum"
+        product = replace(product, inputs=product.inputs[:2]).having(epilogue="")
+    graph.tensors[made] = TensorIR(made, Role.WEIGHT, values.shape, DataType.FP32)
+    graph.constants[made] = values
+    return _fused(product, layer, "bias", made)
+
+
+def _residual(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> LayerIR | None:
+    """ADD of a whole tensor of the result's type. A bias per row would have to follow it."""
+    if layer.text("function") != "ADD" or layer.text("broadcast") != "FULL" or len(layer.inputs) != 2:
         return None
-    if narrow:
-        name = f"{name}.fp32"
-        graph.tensors[name] = TensorIR(name, Role.WEIGHT, values.shape, DataType.FP32)
-        graph.constants[name] = values.astype(np.float32)
-    attributes = {**product.attributes, "epilogue": form[0]}
-    return LayerIR(product.id, "GEMM_T", (*product.inputs, name), layer.outputs, attributes)
+    other = graph.tensors[layer.inputs[1 - operand]]
+    if product.text("epilogue") not in ("", "bias") or other.dtype is not graph.tensors[layer.outputs[0]].dtype:
+        return None
+    return _fused(product, layer, "residual", other.id)
 
 
 def _activation(product: LayerIR, layer: LayerIR) -> LayerIR | None:
@@ -68,4 +111,5 @@ def _activation(product: LayerIR, layer: LayerIR) -> LayerIR | None:
         name = layer.text("function")
         if name not in ACTIVATIONS:
             return None
-    return LayerIR(product.id, "GEMM_T", product.inputs, layer.outputs, {**product.attributes, "activation": name})
+    attributes = {**product.attributes, "activation": name}
+    return LayerIR(product.id, product.op_type, product.inputs, layer.outputs, attributes)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from toolchain.codegen.commands import Target
 from toolchain.ir.graph import Graph, LayerIR
+from toolchain.ir.operations import PRODUCTS, macs
 
 MACS_PER_CYCLE = 1024
 ELEMENTS_PER_CYCLE = 64
@@ -35,6 +36,6 @@ def cycles(graph: Graph, layer: LayerIR) -> int:
     tensors = [graph.tensors[name] for name in (*layer.inputs, *layer.outputs)]
     moved = sum(tensor.size for tensor in tensors)
     work = tensors[-1].elements // ELEMENTS_PER_CYCLE
-    if layer.op_type == "GEMM_T":
-        work = layer.integer("batch") * layer.integer("m") * layer.integer("n") * layer.integer("k") // MACS_PER_CYCLE
+    if layer.op_type in PRODUCTS:
+        work = macs(layer) // MACS_PER_CYCLE
     return max(1, work, moved // BYTES_PER_CYCLE)

@@ -1,0 +1,195 @@
+"""Images keep their channels last from one operation to the next.
+
+The device's images are N x pixels x C, ONNX's are N x C x pixels, so that every convolution brings its image there and
+back. Such a swap of two axes undoes the one before it; what lies between (elementwise operations, reductions over the
+pixels, concatenations of channels) works on the swapped tensor as well, and the swap moves behind it.
+"""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from toolchain.codegen.commands import Target
+from toolchain.ir.graph import Graph, LayerIR, TensorIR, Values
+
+
+class Swap(NamedTuple):
+    """A tensor is `source`, batch x rows x columns, with rows and columns swapped."""
+
+    source: str
+    batch: int
+    rows: int
+    columns: int
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        return self.batch, self.rows, self.columns
+
+    def undoes(self, other: "Swap") -> bool:
+        return (self.batch, self.columns, self.rows) == other.size
+
+
+def run(graph: Graph, target: Target) -> Graph:
+    """Remove swaps that undo each other; move others behind what need not see them."""
+    return _Layout(graph.copy()).run()
+
+
+def swap_of(graph: Graph, layer: LayerIR) -> Swap | None:
+    """What a COPY swaps, if that is all it does."""
+    if layer.op_type != "COPY" or layer.integer("at_in") or layer.integer("at_out"):
+        return None
+    dims, take, put = (layer.integers(name) for name in ("dims", "from", "to"))
+    if len(dims) == 2:
+        dims, take, put = ((1, *dims), (dims[0] * dims[1], *take), (dims[0] * dims[1], *put))
+    if len(dims) != 3:
+        return None
+    batch, columns, rows = dims
+    whole = {graph.tensors[name].elements for name in (layer.inputs[0], layer.outputs[0])} == {batch * rows * columns}
+    if not whole or take != (rows * columns, 1, columns) or put != (rows * columns, rows, 1):
+        return None
+    return Swap(layer.inputs[0], batch, rows, columns)
+
+
+def swap_layer(name: str, swap: Swap, output: str) -> LayerIR:
+    """The COPY that makes `output` of the source of a swap."""
+    step = swap.rows * swap.columns
+    axes = [(swap.batch, step, step), (swap.columns, 1, swap.rows), (swap.rows, swap.columns, 1)][swap.batch == 1 :]
+    dims, take, put = zip(*axes, strict=True)
+    return LayerIR(name, "COPY", (swap.source,), (output,), {"dims": dims, "from": take, "to": put})
+
+
+class _Layout:
+    """The pass at work. `swaps`: tensor -> what it is the swapped form of."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.swaps: dict[str, Swap] = {}
+        self._writers = Counter(graph.storage(layer.outputs[0]) for layer in graph.layers)
+
+    def run(self) -> Graph:
+        graph, before = self.graph, self.graph.layers
+        graph.layers = []
+        for layer in before:
+            graph.layers += self._rewritten(layer)
+        return _without_dead_copies(graph).dropped_unused()
+
+    def _rewritten(self, layer: LayerIR) -> list[LayerIR]:
+        graph, out = self.graph, layer.outputs[0]
+        if self._writers[graph.storage(out)] > 1:
+            return [layer]
+        swap = swap_of(graph, layer)
+        if swap is not None:
+            earlier = self._swap(swap.source)
+            if earlier is not None and swap.undoes(earlier):
+                self._alias(out, earlier.source)
+                return []
+            made = next((name for name, one in self.swaps.items() if self._same(one, swap)), None)
+            if made is not None:
+                self._alias(out, made)
+                return []
+            self.swaps[graph.storage(out)] = swap
+            return [layer]
+        if layer.op_type in ("ELTWISE", "GELU"):
+            return self._elementwise(layer) or [layer]
+        if layer.op_type == "REDUCE":
+            return [self._reduction(layer)]
+        return [layer]
+
+    def _swap(self, tensor: str) -> Swap | None:
+        return self.swaps.get(self.graph.storage(tensor))
+
+    def _same(self, one: Swap, other: Swap) -> bool:
+        return one.size == other.size and self.graph.storage(one.source) == self.graph.storage(other.source)
+
+    def _alias(self, name: str, source: str) -> None:
+        """`name`, and all views of it, are views of `source`."""
+        tensors, stored = self.graph.tensors, self.graph.storage(source)
+        for tensor in list(tensors.values()):
+            if name in (tensor.id, tensor.view_of):
+                tensors[tensor.id] = replace(tensor, view_of=stored)
+
+    def _elementwise(self, layer: LayerIR) -> list[LayerIR]:
+        """The layer on the sources of its operands, then their swap; empty where that cannot be."""
+        known = [swap for name in layer.inputs if (swap := self._swap(name)) is not None]
+        if not known or len({swap.size for swap in known}) > 1:
+            return []
+        swap = known[0]
+        inputs, attributes = [], dict(layer.attributes)
+        for index, name in enumerate(layer.inputs):
+            found = self._swap(name)
+            elements = self.graph.tensors[name].elements
+            if found is not None:
+                inputs.append(found.source)
+            elif elements == 1:
+                inputs.append(name)
+            else:
+                values = self.graph.constant(name)
+                if values is None or layer.text("function") in ("QUANT", "DEQUANT"):
+                    return []
+                turned = _turned(layer, index, values, swap)
+                if turned.shape[0] == 1 and index == 1:
+                    attributes |= {"m": swap.batch * swap.rows, "n": swap.columns, "broadcast": "ROW"}
+                else:
+                    turned = np.broadcast_to(turned, (swap.batch * swap.rows, swap.columns))
+                    if index == 1 and "broadcast" in attributes:
+                        attributes["broadcast"] = "FULL"
+                inputs.append(self._constant(name, turned))
+        out = layer.outputs[0]
+        made = self._tensor(out, swap)
+        self.swaps[self.graph.storage(out)] = swap._replace(source=made)
+        moved = LayerIR(layer.id, layer.op_type, tuple(inputs), (made,), attributes)
+        return [moved, swap_layer(f"{layer.id}.swap", self.swaps[self.graph.storage(out)], out)]
+
+    def _reduction(self, layer: LayerIR) -> LayerIR:
+        """Over the rows of the source: the result is the same, in the same order."""
+        swap = self._swap(layer.inputs[0])
+        m, n = layer.integer("m"), layer.integer("n")
+        if swap is None or layer.integer("k", 1) > 1 or (m, n) != (swap.batch * swap.columns, swap.rows):
+            return layer
+        return replace(layer, inputs=(swap.source,)).having(m=swap.batch, n=swap.rows, k=swap.columns)
+
+    def _tensor(self, like: str, swap: Swap) -> str:
+        old = self.graph.tensors[like]
+        name = self._fresh(like)
+        self.graph.tensors[name] = TensorIR(name, old.role, swap.size, old.dtype)
+        return name
+
+    def _constant(self, like: str, values: Values) -> str:
+        old = self.graph.tensors[like]
+        name = self._fresh(like)
+        self.graph.tensors[name] = TensorIR(name, old.role, values.shape, old.dtype)
+        self.graph.constants[name] = np.ascontiguousarray(values)
+        return name
+
+    def _fresh(self, like: str) -> str:
+        names = (f"{like}.last{count or ''}" for count in itertools.count())
+        return next(name for name in names if name not in self.graph.tensors)
+
+
+def _turned(layer: LayerIR, index: int, values: Values, swap: Swap) -> Values:
+    """A constant operand in the order of the source: batch x rows of it, or one row where all are alike."""
+    batch, rows, columns = swap.size
+    m, n = layer.integer("m"), layer.integer("n")
+    how = layer.text("broadcast", "FULL") if index == 1 else "FULL"
+    if how == "COLUMN" and n == rows:
+        whole = values.reshape(batch, columns)
+        return whole[:1] if (whole == whole[:1]).all() else np.repeat(whole, rows, axis=0)
+    spread = {"FULL": (m, n), "ROW": (1, n), "COLUMN": (m, 1)}[how]
+    image = np.broadcast_to(values.reshape(spread), (m, n)).reshape(batch, columns, rows)
+    whole = image.transpose(0, 2, 1).reshape(-1, columns)
+    return whole[:1] if (whole == whole[:1]).all() else whole
+
+
+def _without_dead_copies(graph: Graph) -> Graph:
+    """The graph without COPY layers whose result nothing reads."""
+    used = {graph.storage(name) for name in graph.outputs}
+    kept = []
+    for layer in reversed(graph.layers):
+        if layer.op_type == "COPY" and graph.storage(layer.outputs[0]) not in used:
+            continue
+        used.update(graph.storage(name) for name in layer.inputs)
+        kept.append(layer)
+    return replace(graph, layers=kept[::-1])
