@@ -47,8 +47,14 @@ def compile_file(
 
 def compile_model(model: OnnxModel, target: Target, *, passes: str = "all", granularity: str = "macro") -> Compiled:
     """Compile a checked model."""
+    return compile_graph(model, import_model(model), target, passes=passes, granularity=granularity)
+
+
+def compile_graph(
+    model: OnnxModel, graph: Graph, target: Target, *, passes: str = "all", granularity: str = "macro"
+) -> Compiled:
+    """Compile the layers that a model became."""
     names = selected(passes)
-    graph = import_model(model)
     trace = list(json_lines(graph, "import"))
     graph = run_passes(graph, names, target, lambda name, after: trace.extend(json_lines(after, name)))
     memory = place(graph, target.dram_bytes)

@@ -43,15 +43,20 @@ class Piece(NamedTuple):
     data: bytes
 
 
-def build_image(firmware: bytes, compiled: Compiled, inputs: Mapping[str, bytes]) -> bytes:
-    """An ELF with the firmware, the model and its inputs. ToolchainError when the firmware is not one for models."""
+def build_image(
+    firmware: bytes, compiled: Compiled, inputs: Mapping[str, bytes], arguments: Mapping[str, int] | None = None
+) -> bytes:
+    """An ELF with the firmware, the model and its inputs; `arguments` of the firmware besides where the commands are.
+
+    ToolchainError when the firmware is not one for models.
+    """
     image = bytearray(firmware)
     header = list(_HEADER.unpack_from(image))
     segments = [Segment(*_SEGMENT.unpack_from(image, header[5] + index * header[9])) for index in range(header[10])]
     last = max(segment.paddr + segment.memsz for segment in segments if segment.type == _PT_LOAD)
     if last > mm.DRAM_BASE + FIRMWARE_BYTES:
         raise ToolchainError(f"firmware ends at {last:#x}, the model begins at {mm.DRAM_BASE + FIRMWARE_BYTES:#x}")
-    _patch(image, segments, compiled)
+    _patch(image, segments, compiled, arguments or {})
     for piece in pieces(compiled, inputs):
         image += bytes(-len(image) % 64)
         size = len(piece.data)
@@ -74,9 +79,9 @@ def pieces(compiled: Compiled, inputs: Mapping[str, bytes]) -> Iterator[Piece]:
     yield Piece(compiled.memory.commands, compiled.code())
 
 
-def _patch(image: bytearray, segments: list[Segment], compiled: Compiled) -> None:
+def _patch(image: bytearray, segments: list[Segment], compiled: Compiled, arguments: Mapping[str, int]) -> None:
     """Give the firmware's notes their values."""
-    values = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands}
+    values = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands, **arguments}
     for owner, kind, at, size in _notes(image, segments):
         if owner != mm.NOTE_OWNER:
             continue

@@ -42,11 +42,12 @@ def known(program: str) -> bool:
     return program in MODELS
 
 
-def refuse(args: argparse.Namespace) -> None:
-    """UsageError where something else is given an option of built-in models."""
+def refuse(args: argparse.Namespace, besides: tuple[str, ...] = ()) -> None:
+    """UsageError where something else is given an option of built-in models, `besides` those that it has, too."""
     for name in _OPTIONS:
-        if getattr(args, name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')}: is for built-in models (llama2-7b, ...); drop it")
+        if name not in besides and getattr(args, name) is not None:
+            option = next((one for one, key, _ in _NUMBERS if key == name), f"--{name.replace('_', '-')}")
+            raise UsageError(f"{option}: is for built-in models (llama2-7b, ...); drop it")
 
 
 def run(args: argparse.Namespace, effective: "Effective") -> int:

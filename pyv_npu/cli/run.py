@@ -7,6 +7,7 @@ from pyv_npu.cli import (
     console,
     control,
     exit_codes,
+    generate,
     instruments,
     llm,
     model,
@@ -29,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     model.arguments(parser)
     timing_only.arguments(parser)
     llm.arguments(parser)
+    generate.arguments(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -37,8 +39,12 @@ def execute(args: argparse.Namespace) -> int:
         return output.print_config(effective)
     config = effective.config
     if llm.known(config.run.program):
+        generate.refuse(args)
         return llm.run(args, effective)
+    if config.run.program.endswith(model.SUFFIX) and args.generate is not None:
+        return generate.run(args, effective)
     llm.refuse(args)
+    generate.refuse(args)
     if config.run.program.endswith(model.SUFFIX):
         if args.timing_only:
             return timing_only.run(args, effective)

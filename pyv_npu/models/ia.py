@@ -3,6 +3,8 @@
 The same decoder and kernels as at the other levels: outputs are equal bit for bit.
 """
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 
 from npu_device.abi import memory_map as mm
@@ -13,31 +15,49 @@ from npu_device.descriptor_error import DescriptorError
 from npu_device.memory import Memory
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.models.data import Tensors, Values, from_device, to_device
+from toolchain.codegen import Command
 from toolchain.compiler import Compiled
 from toolchain.program_image import pieces
 
 
+class Machine:
+    """Memory with a model in it, and the device's decoder and kernels."""
+
+    def __init__(self, compiled: Compiled, config: NpuConfig, inputs: Mapping[str, bytes]) -> None:
+        self._compiled = compiled
+        dram = np.zeros(compiled.end - mm.DRAM_BASE, np.uint8)
+        scratchpad = np.zeros(config.spm.size, np.uint8)
+        self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), ("SPM0", mm.SPM_BASE, scratchpad)])
+        for piece in pieces(compiled, inputs):
+            self.memory.write_bytes(piece.address, piece.data)
+        self._decoder = Decoder(config, self.memory)
+
+    def run(self, commands: Iterable[Command]) -> None:
+        """One command after the other. PyvNpuError when the device would refuse one: a fault of the compiler."""
+        for number, command in enumerate(commands):
+            try:
+                decoded = self._decoder.decode(command.descriptor, 0, 0)
+                if decoded.macro is not None:
+                    decoded.macro = decoded.macro.start(self.memory.rows)
+                effect = compute(decoded, self.memory.rows)
+            except DescriptorError as error:
+                text = f"command {number} of layer {command.layer}: {error}; a bug of the compiler"
+                raise PyvNpuError(text) from error
+            for region, data in effect.writes:
+                self.memory.write(region, data)
+            if effect.held is not None:
+                assert decoded.held is not None
+                decoded.held.value = effect.held
+
+    def read(self, tensor: str) -> bytes:
+        """The bytes of a tensor."""
+        graph = self._compiled.graph
+        return self.memory.read(self._compiled.memory.address(graph, tensor), graph.tensors[tensor].size) or b""
+
+
 def execute(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> dict[str, Values]:
-    """The outputs of a model. PyvNpuError when the device would refuse a command: a fault of the compiler."""
-    dram = np.zeros(compiled.end - mm.DRAM_BASE, np.uint8)
-    scratchpad = np.zeros(config.spm.size, np.uint8)
-    memory = Memory([("DRAM", mm.DRAM_BASE, dram), ("SPM0", mm.SPM_BASE, scratchpad)])
-    graph, places = compiled.graph, compiled.memory
-    for piece in pieces(compiled, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs}):
-        memory.write_bytes(piece.address, piece.data)
-    decoder = Decoder(config, memory)
-    for number, command in enumerate(compiled.commands):
-        try:
-            decoded = decoder.decode(command.descriptor, 0, 0)
-            effect = compute(decoded, memory.rows)
-        except DescriptorError as error:
-            raise PyvNpuError(f"command {number} of layer {command.layer}: {error}; a bug of the compiler") from error
-        for region, data in effect.writes:
-            memory.write(region, data)
-        if effect.held is not None:
-            assert decoded.held is not None
-            decoded.held.value = effect.held
-    return {
-        name: from_device(compiled, name, memory.read(places.address(graph, name), graph.tensors[name].size) or b"")
-        for name in graph.outputs
-    }
+    """The outputs of a model."""
+    graph = compiled.graph
+    machine = Machine(compiled, config, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs})
+    machine.run(compiled.commands)
+    return {name: from_device(compiled, name, machine.read(name)) for name in graph.outputs}

@@ -53,3 +53,27 @@ def _time(seconds: float) -> str:
 
 def _bytes(size: int) -> str:
     return f"{size / (1 << 20):,.1f} MiB"
+
+
+def render_generated(result: Mapping[str, Any]) -> str:
+    """The tokens, and how each step compares with the reference."""
+    made = result["generate"]
+    count = len(made["prompt"])
+    rows = [
+        ("prompt", " ".join(map(str, made["prompt"]))),
+        ("new tokens", " ".join(map(str, made["tokens"][count:]))),
+        ("commands", f"{made['commands']['prompt']} for the prompt, {made['commands']['step']} for every token"),
+        ("KV", f"{made['kv_type']}, {made['kv_bytes_used']:,} of {made['kv_bytes_alloc']:,} bytes used"),
+    ]
+    if "cycles_by_step" in result:
+        rows.append(("cycles", f"{result['cycles']:,}"))
+    steps = made["steps"]
+    if steps:
+        worst = max(steps, key=lambda step: -1.0 if step["error"] is None else float(step["error"]))
+        judged = worst["ok"] is not None
+        limit = f", limit {worst['limit']:.0e}" if judged else ": the caches hold another type than the model's"
+        rows.append(("worst error of logits", f"{worst['error']:.2e} at position {worst['position']}{limit}"))
+        same = sum(step["next"] == step["reference_next"] for step in steps)
+        rows.append(("same choice", f"{same} of {len(steps)} positions"))
+        rows += [("DIFFERS", f"position {step['position']}") for step in steps if step["ok"] is False]
+    return lines_of(f"decoder {result['program']}, {result['sim_level']}, against onnx.reference", rows) + "\n"

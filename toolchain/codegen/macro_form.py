@@ -133,6 +133,34 @@ def rope(e: Emitter) -> None:
     e.put(fields | {"tile_m": e.tile[0]}, own, m=m, in2=e.inputs[2])
 
 
+def kv_append(e: Emitter) -> None:
+    """Rows of tokens into a cache, from the position on."""
+    m, n, heads = (e.layer.integer(name) for name in ("m", "n", "heads"))
+    own = {"kv_heads": heads, "head_dim": n // heads, "q_len": m, "t_max": e.layer.integer("t_max")}
+    fields = {"in0_addr": e.inputs[0], "out_addr": e.out, "type_out": 0, "type_kv": e.kind, "tile_m": e.tile[0]}
+    e.put(fields, own | {"pos_addr": e.inputs[1]}, **_kv_scale(e, 2))
+
+
+def attention(e: Emitter) -> None:
+    """Queries from the position on see all keys up to their own."""
+    m, n, heads = (e.layer.integer(name) for name in ("m", "n", "heads"))
+    own = {
+        "heads": heads, "kv_heads": e.layer.integer("kv_heads"), "head_dim": n // heads, "attn_flags": 1, "q_len": m,
+        "t_max": e.layer.integer("t_max"), "window": e.layer.integer("window"), "pos_addr": e.inputs[3],
+        "attn_scale": float_bits(e.layer.real("scale")),
+    }  # fmt: skip
+    fields = {"in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "out_addr": e.out, "type_kv": e.kinds[1]}
+    tile = {"tile_m": e.tile[0], "tile_n": e.tile[1], "tile_k": n // heads}
+    e.put(fields | tile, own, in2=e.inputs[2], **_kv_scale(e, 4))
+
+
+def _kv_scale(e: Emitter, index: int) -> dict[str, Any]:
+    """The scales of keys and values that are integers: one per head."""
+    if index >= len(e.inputs):
+        return {}
+    return {"scale": e.inputs[index], "epilogue": int(Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL)}
+
+
 FORMS: dict[str, Callable[[Emitter], None]] = {
     "GEMM_T": gemm,
     "CONV2D_T": convolution,
@@ -144,6 +172,8 @@ FORMS: dict[str, Callable[[Emitter], None]] = {
     "REDUCE": reduce,
     "COPY": copy,
     "GATHER": gather,
+    "KV_APPEND": kv_append,
+    "ATTN_T": attention,
     "ROPE": rope,
 }
 
@@ -155,4 +185,5 @@ def alone(layer: LayerIR) -> bool:
     if layer.op_type == "REDUCE":
         return layer.integer("k") > 1
     quantizes = layer.text("function") in ("QUANT", "DEQUANT")
-    return layer.op_type in ("CONV2D_T", "POOL", "GATHER", "ROPE") or (quantizes and "scale" not in layer.attributes)
+    tables = ("ATTN_T", "CONV2D_T", "GATHER", "KV_APPEND", "POOL", "ROPE")
+    return layer.op_type in tables or (quantizes and "scale" not in layer.attributes)

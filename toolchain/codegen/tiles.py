@@ -11,6 +11,8 @@ from toolchain.ir.operations import PRODUCTS, matrix_of, windows_of
 
 GEMM_TILE = (128, 128, 64)
 """Default of the plan, section 9."""
+ATTENTION_KEYS = 512
+"""Of one tile of attention."""
 SUM_BYTES = 4
 """Of one element of a sum."""
 SLOT = 64
@@ -55,6 +57,8 @@ def demand(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
             wanted["residual"] = bytes_of(m * n, sum_type(graph, layer))
         return wanted
     m, n = tile
+    if layer.op_type == "ATTN_T":
+        return _attention(graph, layer, tile)
     if layer.op_type == "COPY":
         return {"in0": bytes_of(m * n, kinds[0])}
     if layer.op_type == "POOL":
@@ -74,6 +78,17 @@ def demand(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
     return wanted
 
 
+def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
+    """A tile of queries x heads of a group, and keys; the scores are of all keys there can be."""
+    rows, keys = tile
+    group = layer.integer("heads") // layer.integer("kv_heads")
+    size = layer.integer("n") // layer.integer("heads")
+    covered = min(layer.integer("m"), -(-rows // group) + 1) * group * size
+    q, kv = graph.tensors[layer.inputs[0]].dtype, graph.tensors[layer.inputs[1]].dtype
+    moved = {"in0": bytes_of(covered, q), "in1": keys * bytes_of(size, kv), "in2": keys * bytes_of(size, kv)}
+    return moved | {"out": bytes_of(covered, q), "scores": rows * layer.integer("t_max") * SUM_BYTES}
+
+
 def total(wanted: dict[str, int]) -> int:
     """Bytes with every buffer on its boundary."""
     return sum(-(-size // SLOT) * SLOT for size in wanted.values())
@@ -83,6 +98,9 @@ def whole(layer: LayerIR) -> Tile:
     """The layer as one tile."""
     if layer.op_type == "COPY":
         return 1, 1
+    if layer.op_type == "ATTN_T":
+        group = layer.integer("heads") // layer.integer("kv_heads")
+        return layer.integer("m") * group, min(ATTENTION_KEYS, layer.integer("t_max"))
     if layer.op_type in PRODUCTS:
         return matrix_of(layer)
     if layer.op_type == "POOL":

@@ -18,8 +18,8 @@ class Builder:
         self.kind = np.dtype(kind)
         self.code = helper.np_dtype_to_tensor_dtype(self.kind)
         self._random = np.random.default_rng(SEED)
-        self._nodes: list[Any] = []
-        self._weights: list[Any] = []
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
 
     def weight(self, *shape: int, scale: float | None = None) -> str:
         """Normally distributed, by default with the variance that keeps activations in range."""
@@ -32,24 +32,24 @@ class Builder:
         return self.constant(self._random.uniform(0.5, 1.5, shape).astype(self.kind))
 
     def constant(self, values: NDArray[Any]) -> str:
-        name = f"w{len(self._weights)}"
-        self._weights.append(numpy_helper.from_array(values, name))
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(values, name))
         return name
 
     def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """The name of the node's output."""
-        name = f"{operator.lower()}{len(self._nodes)}"
-        self._nodes.append(helper.make_node(operator, list(inputs), [name], name=name, **attributes))
+        name = f"{operator.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [name], name=name, **attributes))
         return name
 
     def model(self, name: str, shape: Sequence[int | str], output: str, result: Sequence[int | str]) -> Any:
         """The model with one input x and one output y."""
-        self._nodes.append(helper.make_node("Identity", [output], ["y"], name="out"))
+        self.nodes.append(helper.make_node("Identity", [output], ["y"], name="out"))
         graph = helper.make_graph(
-            self._nodes,
+            self.nodes,
             name,
             [helper.make_tensor_value_info("x", self.code, shape)],
             [helper.make_tensor_value_info("y", self.code, result)],
-            self._weights,
+            self.weights,
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)

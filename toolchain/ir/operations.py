@@ -13,6 +13,8 @@ Every tensor is seen as a matrix, or as a list of matrices, that the attributes 
 | POOL | image | image | function, windows, channels, count_pads |
 | COPY | x | any part of a tensor | dims, from, to (steps in elements), at_in, at_out (first element) |
 | GATHER | table (k x n), m indices | m x n | m, n, k |
+| KV_APPEND | x, position, and scale of integers | rows of a cache | m tokens, n, heads, t_max |
+| ATTN_T | q, keys, values, position, and scale of integers | m x n | m, n, heads, kv_heads, t_max, scale, window |
 | ROPE | x, cos, sin (m x rotary / 2 each) | m x n | m, n, heads, rotary, neighbours |
 
 step0 and step1 are the elements from one product's A and B to the next. `epilogue` joins with + those of
@@ -65,6 +67,8 @@ LAYER_OPS = {
     "REDUCE": LayerOp(Opcode.REDUCE, range(1, 2), ("function", "m", "n"), ("k",)),
     "COPY": LayerOp(Opcode.COPY, range(1, 2), ("dims", "from", "to"), ("at_in", "at_out")),
     "GATHER": LayerOp(Opcode.GATHER, range(2, 3), ("m", "n", "k")),
+    "KV_APPEND": LayerOp(Opcode.KV_APPEND, range(2, 4), ("m", "n", "heads", "t_max")),
+    "ATTN_T": LayerOp(Opcode.ATTN_T, range(4, 6), ("m", "n", "heads", "kv_heads", "t_max", "scale"), ("window",)),
     "ROPE": LayerOp(Opcode.ROPE, range(3, 4), ("m", "n", "heads", "rotary"), ("neighbours",)),
 }
 

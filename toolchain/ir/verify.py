@@ -92,5 +92,7 @@ def _shape(graph: Graph, layer: LayerIR) -> None:
         rows, columns = layer.integer("batch", 1) * layer.integer("m"), layer.integer("n")
     if layer.op_type == "REDUCE":
         columns = layer.integer("k", 1)
+    if layer.op_type == "KV_APPEND":
+        rows = layer.integer("t_max")
     if rows * columns != out.elements:
         raise IrError(f"layer {layer.id}: {rows} x {columns} elements, output {out.id} has {out.elements}")

@@ -7,6 +7,7 @@ import numpy as np
 
 from npu_device.abi.opcodes import DataType
 from toolchain.ir.graph import TensorIR, Values
+from toolchain.onnx_frontend import cached_attention
 from toolchain.onnx_frontend.copies import copy, expanded, steps, transposed
 from toolchain.onnx_frontend.elementwise import apply
 from toolchain.onnx_frontend.linear import product
@@ -31,7 +32,10 @@ class _Sizes(NamedTuple):
 
 def attention(node: Node) -> None:
     """softmax(cap(Q K^T scale) + mask) V, with keys and values of the past before the new ones. Heads that share K and
-    V are rows of one product."""
+    V are rows of one product. Where the past is a cache of the device, one command attends to it."""
+    if cached_attention.applies(node):
+        cached_attention.attention(node)
+        return
     if node.has(6):
         node.refuse("input nonpad_kv_seqlen is not supported")
     if len(node.proto.output) > 3 and node.proto.output[3]:

@@ -20,12 +20,15 @@ FOLDED = frozenset(("Cast", "Constant", "ConstantOfShape", "DequantizeLinear", "
 floats: indices, shapes, conditions, quantized weights."""
 
 
-def import_model(model: OnnxModel, *, fuse: bool = True) -> Graph:
+def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = None) -> Graph:
     """The layers of a model. ModelError names the first node that is not supported and why, before any other work.
 
-    `fuse`: products between QuantizeLinear and DequantizeLinear become integer products.
+    `fuse`: products between QuantizeLinear and DequantizeLinear become integer products. `given`: tensors that are
+    there already, among them inputs that the device holds in a form of their own.
     """
     graph = Graph(model.graph.name or "model")
+    if given is not None:
+        graph.tensors, graph.constants = dict(given.tensors), dict(given.constants)
     known: dict[str, Values] = dict(model.initializers)
     for name in model.inputs:
         info = model.info[name]
@@ -33,7 +36,8 @@ def import_model(model: OnnxModel, *, fuse: bool = True) -> Graph:
             raise ModelError(f"{model.name}: input {name}: data type {info.type}: supported are {', '.join(ONNX)}")
         if 0 in info.shape:
             raise ModelError(f"{model.name}: input {name}: shape {list(info.shape)} holds no element")
-        graph.tensors[name] = TensorIR(name, Role.ACTIVATION, info.shape, ONNX[info.type])
+        if name not in graph.tensors:
+            graph.tensors[name] = TensorIR(name, Role.ACTIVATION, info.shape, ONNX[info.type])
     graph.inputs = tuple(model.inputs)
     cluster = qdq.fuse(model) if fuse else qdq.Fused(list(model.graph.node), {})
     known.update(cluster.constants)

@@ -1,0 +1,78 @@
+/* Generates tokens with a compiled decoder: the prompt at once, then the same commands for every token, which read the
+   position when they start. `pyv-npu run DECODER.onnx --generate N` makes its image (docs/llm.md). */
+#include "npu_driver.h"
+#include "runtime.h"
+
+NPU_ARG(0, commands, 0)
+NPU_ARG(1, descriptors, 0)
+NPU_ARG(2, prefill, 0)
+NPU_ARG(3, conversation, 0)
+
+/* What host and firmware share. toolchain/llm/decoder.py writes it. */
+struct conversation {
+    volatile uint32_t *position; /* of the token that a step takes */
+    volatile uint32_t *id; /* the token that a step takes */
+    const volatile uint32_t *first; /* where the prompt leaves the token after it */
+    const volatile uint32_t *next; /* where a step leaves the token after it */
+    uint32_t prompt, given, total; /* tokens: of the prompt; known beforehand, with the prompt; in all */
+    uint32_t tokens[];
+};
+
+static void submit(const struct npu_descriptor *from, const struct npu_descriptor *to)
+{
+    for (; from < to; from++) {
+        (void)npu_submit_prebuilt(from);
+    }
+    npu_drain();
+}
+
+static bool failed(uint32_t errors, uint32_t token)
+{
+    errors = npu_counter(ERRORS) - errors;
+    if (errors != 0) {
+        print("token %u: %u commands failed, the last with code %u\n", (unsigned)token, (unsigned)errors,
+              (unsigned)npu_read(NPU_REG_ERROR_CODE));
+    }
+    return errors != 0;
+}
+
+int main(void)
+{
+    struct conversation *c = (struct conversation *)(uintptr_t)arg_conversation();
+    if (c == NULL) {
+        print("no decoder in this image: pyv-npu run DECODER.onnx --generate N makes one\n");
+        return 0;
+    }
+    if (npu_open(NPU_MODE_AUTO) != 0) {
+        print("no NPU\n");
+        return 1;
+    }
+    const struct npu_descriptor *prompt = (const struct npu_descriptor *)(uintptr_t)arg_descriptors();
+    const struct npu_descriptor *step = prompt + arg_prefill(), *end = prompt + arg_commands();
+    const uint32_t errors = npu_counter(ERRORS);
+    uint32_t start = cycles();
+    submit(prompt, step);
+    print("mode %s: prompt of %u tokens in %u cycles\n", npu.tight ? "tight" : "loose", (unsigned)c->prompt,
+          (unsigned)(cycles() - start));
+    if (failed(errors, 0)) {
+        return 1;
+    }
+    uint32_t next = *c->first;
+    for (uint32_t t = c->prompt; t < c->total; t++) {
+        if (t >= c->given) {
+            c->tokens[t] = next;
+        }
+        start = cycles();
+        if (t + 1 < c->total) {
+            *c->position = t;
+            *c->id = c->tokens[t];
+            submit(step, end);
+            if (failed(errors, t)) {
+                return 1;
+            }
+            next = *c->next;
+        }
+        print("token %u: %u, %u cycles\n", (unsigned)t, (unsigned)c->tokens[t], (unsigned)(cycles() - start));
+    }
+    return 0;
+}

@@ -1,0 +1,165 @@
+"""ONNX decoders with a key/value cache: every token against onnx.reference, every level against the others."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from npu_device.abi.errors import TicketError
+from pyv_ext.elf import parse_elf
+from pyv_npu.cli.main import main
+from pyv_npu.config import load
+from pyv_npu.errors import PyvNpuError, UsageError
+from pyv_npu.models.generate import FIRMWARE, Generated, Wish, _inputs, generate_decoder, target
+from pyv_npu.models.ia import Machine
+from pyv_npu.programs import find_program
+from pyv_npu.results import run_program
+from toolchain.examples.decoder_kv import decoder_kv
+from toolchain.llm.decoder import CONVERSATION, POSITION, Decoder, compile_decoder, make_decoder
+from toolchain.llm.reference import Reference
+from toolchain.program_image import build_image
+
+PROMPT = (3, 1, 4, 1, 5)
+CONFIG = load().config
+SMALL: dict[str, Any] = {"width": 64, "vocab": 96}
+
+
+def model(**settings: Any) -> Decoder:
+    return make_decoder(decoder_kv(**{**SMALL, **settings}), "decoder_kv")
+
+
+def generated(decoder: Decoder, wish: Wish, level: str = "IA", mode: str = "tight") -> Generated:
+    return generate_decoder(load(overrides={"run.sim_level": level, "npu.mode": mode}).config, decoder, wish)
+
+
+def steps(made: Generated) -> list[Mapping[str, Any]]:
+    return list(made.json["generate"]["steps"])
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+@pytest.mark.parametrize("kv_heads", [4, 2], ids=["MHA", "GQA"])
+def test_every_token_is_that_of_the_reference_at_every_level(kind: str, kv_heads: int) -> None:
+    decoder = model(kind=kind, kv_heads=kv_heads)
+    wish = Wish(PROMPT, 5, given=(9, 2))
+    first = generated(decoder, wish)
+    assert first.correct
+    assert first.tokens[:7] == (*PROMPT, 9, 2)
+    assert first.tokens[7:] == tuple(step["reference_next"] for step in steps(first)[6:])
+    for level, mode in (("IA_TIMING", "tight"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight")):
+        made = generated(decoder, wish, level, mode)
+        assert made.tokens == first.tokens
+        assert made.json["generate"]["outputs_sha256"] == first.json["generate"]["outputs_sha256"]
+        assert made.correct
+    counts = made.json["generate"]["commands"]
+    assert made.json["npu"]["submitted"] == counts["prompt"] + 4 * counts["step"]
+
+
+def test_the_caches_hold_what_the_reference_calls_present() -> None:
+    decoder, wish = model(), Wish(PROMPT, 4, t_max=13)
+    made = compile_decoder(decoder, target(CONFIG), len(PROMPT), 13)
+    machine = Machine(made.compiled, CONFIG.npu, _inputs(made, wish, 9))
+    machine.run(made.compiled.commands[: made.prompt_commands])
+    _, present = Reference(decoder).step(PROMPT, Reference(decoder).empty())
+    for cache in decoder.caches:
+        held = np.frombuffer(machine.read(cache.past), np.float32).reshape(1, cache.heads, 13, cache.head_dim)
+        np.testing.assert_allclose(held[:, :, :5], present[cache.past], rtol=1e-4, atol=1e-5)
+        assert not held[:, :, 5:].any()
+
+
+def test_a_prompt_at_once_is_the_prompt_token_by_token() -> None:
+    decoder = model()
+    whole, single = generated(decoder, Wish(PROMPT, 2)), generated(decoder, Wish(PROMPT[:1], 6, given=PROMPT[1:]))
+    assert whole.tokens == single.tokens
+    np.testing.assert_allclose(whole.logits, single.logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_window_hides_what_is_too_far_behind() -> None:
+    near, far = (generated(model(window=window), Wish(PROMPT, 6)) for window in (3, 0))
+    assert near.correct
+    assert far.correct
+    assert not np.allclose(near.logits[-1], far.logits[-1], rtol=1e-2)
+
+
+def test_narrow_caches_report_their_error_and_hold_fewer_bytes() -> None:
+    made = {bits: generated(model(), Wish(PROMPT, 4, given=(7, 7, 7, 7), kv_bits=bits)) for bits in (16, 8, 4)}
+    worst = {bits: max(step["error"] for step in steps(one)) for bits, one in made.items()}
+    assert 0 < worst[16] < worst[8] < worst[4] < 1
+    assert all(step["ok"] is None for one in made.values() for step in steps(one))
+    sizes = {bits: one.json["generate"]["kv_bytes_alloc"] for bits, one in made.items()}
+    assert (sizes[16], sizes[8]) == (2 * sizes[8], 2 * sizes[4])
+
+
+def test_a_step_beyond_the_caches_is_an_error() -> None:
+    decoder, wish = model(), Wish(PROMPT, 1, t_max=6)
+    made = compile_decoder(decoder, target(CONFIG), len(PROMPT), 6)
+    inputs = _inputs(made, wish, 6)
+    machine = Machine(made.compiled, CONFIG.npu, inputs)
+    machine.memory.write_bytes(made.address(POSITION), (6).to_bytes(4, "little"))
+    with pytest.raises(PyvNpuError, match="t_max is 6"):
+        machine.run(made.compiled.commands[made.prompt_commands :])
+    inputs[CONVERSATION] = made.conversation((*PROMPT, 7, 7, 7), 8)
+    arguments = {"prefill": made.prompt_commands, "conversation": made.address(CONVERSATION)}
+    image = build_image(find_program(FIRMWARE).read_bytes(), made.compiled, inputs, arguments)
+    text: list[bytes] = []
+    outcome = run_program(CONFIG, parse_elf(image, "image"), console=text.append)
+    assert outcome.stop.code == 1
+    assert f"the last with code {TicketError.POSITION.value}" in b"".join(text).decode()
+    assert "token 5: 7" in b"".join(text).decode()
+
+
+def test_an_image_without_a_decoder_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", FIRMWARE]) == 0
+    assert "no decoder in this image" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (Wish((), 3), "--prompt: must hold at least one token"),
+        (Wish((96,), 3), r"--prompt: token 96: the vocabulary has 0\.\.95"),
+        (Wish((1,), 0), "--generate 0: must be at least 1"),
+        (Wish((1,), 1, given=(2, 3)), "--given: 2 tokens, --generate asks for 1"),
+        (Wish(PROMPT, 3, t_max=7), "--t-max 7: prompt and new tokens are 8"),
+        (Wish((1,), 1, kv_bits=5), "--qbits-kv 5: must be one of 16, 8, 4, 2"),
+    ],
+)
+def test_a_wish_that_cannot_be_is_refused(wish: Wish, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        generated(model(), wish)
+
+
+def test_the_command_line_generates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "decoder.onnx"
+    onnx.save(decoder_kv(**SMALL), path)
+    words = ["run", str(path), "--generate", "3", "--prompt", "3,1,4"]
+    assert main([*words, "--json", "--report", str(tmp_path / "out")]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["generate"]["prompt"] == [3, 1, 4]
+    assert len(made["generate"]["tokens"]) == 6
+    assert (tmp_path / "out" / "timeline.csv").stat().st_size > 0
+    assert main([*words, "--sim-level", "IA_TIMING"]) == 0
+    assert "same choice            5 of 5 positions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["missing.onnx", "--generate", "3", "--prompt", "1"], 65, "missing.onnx: No such file or directory"),
+        (["missing.onnx", "--generate", "3"], 64, "--generate: needs the tokens of a prompt"),
+        (["missing.onnx", "--generate", "3", "--prompt", "a"], 64, "--prompt a: must be a list of tokens"),
+        (["missing.onnx", "--prompt", "1"], 64, "--prompt: is for ONNX decoders"),
+        (["llama2-7b", "--generate", "1"], 64, "--generate: is for ONNX decoders"),
+        (["missing.onnx", "--generate", "3", "--prompt", "1", "--phase", "decode"], 64, "--phase: is for built-in"),
+    ],
+)
+def test_bad_arguments_are_one_line(
+    words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *words]) == code
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

@@ -1,0 +1,135 @@
+"""What a decoder in ONNX has to have, and what becomes of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from npu_device.abi.opcodes import Opcode
+from toolchain.codegen import Target
+from toolchain.errors import ModelError
+from toolchain.examples.decoder_kv import decoder_kv
+from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
+from toolchain.ir.text import parse, render
+from toolchain.llm.decoder import LOG, PROMPT, CompiledDecoder, compile_decoder, make_decoder
+from toolchain.llm.merge import merged
+
+
+def compiled(tokens: int = 4, t_max: int = 32, **settings: Any) -> CompiledDecoder:
+    model = decoder_kv(**{"width": 64, "vocab": 96, **settings})
+    return compile_decoder(make_decoder(model, "m"), Target(), tokens, t_max)
+
+
+def test_caches_are_shared_and_have_their_role() -> None:
+    made = compiled()
+    graph = made.compiled.graph
+    caches = [graph.tensors[cache.past] for cache in made.decoder.caches]
+    assert [cache.shape for cache in caches] == [(1, 2, 32, 16)] * 4  # R11, R12
+    assert {(cache.role, cache.storage_class) for cache in caches} == {(Role.KV, "DRAM")}
+    assert all(made.address(cache.id) % 64 == 0 for cache in caches)
+    assert not any(name.startswith(PROMPT + "w") for name in graph.constants)  # weights are there once
+
+
+def test_a_token_appends_twice_and_attends_once_per_layer() -> None:
+    made = compiled(layers=3)
+    step = made.compiled.commands[made.prompt_commands :]
+    opcodes = [Opcode(command.descriptor.opcode) for command in step]
+    assert opcodes.count(Opcode.ATTN_T) == 3
+    assert opcodes.count(Opcode.KV_APPEND) == 2 * 3 + 1  # the last one logs the logits
+    assert Opcode.KV_READ not in opcodes  # R18: appending loads nothing
+
+
+def test_commands_do_not_depend_on_the_position() -> None:
+    step = [compiled(tokens=tokens) for tokens in (2, 3)]
+    words = [
+        [(c.layer, c.descriptor.opcode, c.block.per_op[:24] if c.block else b"")
+         for c in one.compiled.commands[one.prompt_commands :]]
+        for one in step
+    ]  # fmt: skip
+    assert words[0] == words[1]
+
+
+def test_the_graph_can_be_read_back() -> None:
+    graph = compiled().compiled.graph
+    again = parse(render(graph))
+    assert [layer.op_type for layer in again.layers] == [layer.op_type for layer in graph.layers]
+    assert again.tensors[LOG].role is Role.KV
+
+
+def test_merging_keeps_one_copy_of_equal_constants() -> None:
+    def graph(weight: float) -> Graph:
+        made = Graph("g")
+        for name, role in (("x", Role.ACTIVATION), ("w", Role.WEIGHT), ("c", Role.WEIGHT), ("y", Role.ACTIVATION)):
+            made.tensors[name] = TensorIR(
+                name, role, (2, 2), next(iter(compiled().compiled.graph.tensors.values())).dtype
+            )
+        made.constants = {"w": np.full((2, 2), weight), "c": np.ones((2, 2))}
+        made.layers = [LayerIR("l", "ELTWISE", ("x", "w"), ("y",), {"function": "ADD", "m": 2, "n": 2})]
+        made.inputs, made.outputs = ("x",), ("y",)
+        return made
+
+    both = merged(graph(1.0), graph(2.0), "p.", ())
+    assert sorted(both.constants) == ["c", "p.w", "w"]
+    assert [(layer.id, layer.inputs) for layer in both.layers] == [("p.l", ("p.x", "p.w")), ("l", ("x", "w"))]
+    assert (both.inputs, both.outputs) == (("p.x", "x"), ("p.y", "y"))
+    assert sorted(merged(graph(1.0), graph(1.0), "p.", ("x",)).tensors) == ["c", "p.y", "w", "x", "y"]
+
+
+def _rename(model: Any, old: str, new: str) -> None:
+    for value in (*model.graph.input, *model.graph.output):
+        value.name = new if value.name == old else value.name
+    for node in model.graph.node:
+        node.input[:] = [new if name == old else name for name in node.input]
+        node.output[:] = [new if name == old else name for name in node.output]
+
+
+def _input(model: Any, name: str) -> None:
+    model.graph.input.append(helper.make_tensor_value_info(name, 1, [1, 4]))
+
+
+def _attention(model: Any) -> Any:
+    return next(node for node in model.graph.node if node.op_type == "Attention")
+
+
+def _attribute(model: Any, name: str, value: Any) -> None:
+    kept = [one for one in _attention(model).attribute if one.name != name]
+    del _attention(model).attribute[:]
+    _attention(model).attribute.extend([*kept, helper.make_attribute(name, value)])
+
+
+def _mask(model: Any) -> None:
+    mask = onnx.numpy_helper.from_array(np.ones((4, 5), np.bool_), "mask")
+    model.graph.initializer.append(mask)
+    _attention(model).input[3] = "mask"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: _rename(m, "input_ids", "ids"), "no input input_ids: a decoder has one"),
+        (lambda m: _rename(m, "logits", "scores"), "no output logits: a decoder has one"),
+        (lambda m: _input(m, "images"), "input images: a decoder has input_ids, position_ids and caches"),
+        (lambda m: m.graph.output.append(helper.make_tensor_value_info("more", 1, [1])), "output more: a decoder has"),
+        (lambda m: [n.input.__delitem__(slice(4, None)) for n in m.graph.node if n.op_type == "Attention"],
+         "no Attention whose past_key and past_value are inputs"),
+        (lambda m: _attention(m).output.__delitem__(slice(1, None)), "present_key and present_value must be outputs"),
+        (lambda m: _attribute(m, "is_causal", 0), "only causal attention is supported"),
+        (lambda m: _attribute(m, "softcap", 2.0), "softcap and right_window_size are not supported"),
+        (_mask, "input attn_mask beside a cache"),
+    ],
+)  # fmt: skip
+def test_what_is_no_decoder_is_refused_in_one_line(change: Callable[[Any], object], message: str) -> None:
+    model = decoder_kv(width=64, vocab=96)
+    change(model)
+    with pytest.raises(ModelError, match=message) as caught:
+        compile_decoder(make_decoder(model, "m"), Target(), 4, 16)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prompt", [0, 17])
+def test_a_prompt_must_fit_the_caches(prompt: int) -> None:
+    with pytest.raises(ModelError, match=r"must be 1\.\.16"):
+        compiled(prompt, 16)

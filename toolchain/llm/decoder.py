@@ -1,0 +1,224 @@
+"""ONNX decoders with a key/value cache: two graphs of one model that share weights and caches.
+
+The prompt is one graph, a step that takes one token the other. Both read the position when they run, so that the
+commands of a step serve every token. What a model has to look like: docs/llm.md, "Your own decoder".
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from npu_device.abi.opcodes import DataType
+from toolchain.codegen import Target
+from toolchain.compiler import Compiled, compile_graph
+from toolchain.data_types import ONNX
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
+from toolchain.llm.merge import merged
+from toolchain.onnx_frontend import OnnxModel, import_model
+from toolchain.onnx_frontend.cached_attention import POSITION, SCALES
+from toolchain.onnx_frontend.model import prepare
+
+IDS, POSITIONS, LOGITS = "input_ids", "position_ids", "logits"
+"""Names of a decoder's tensors. Caches are found by the inputs past_key and past_value of Attention."""
+LOG, NEXT, CONVERSATION = "logits.log", "next", "conversation"
+"""Tensors that are added: the logits of every token, the tokens that follow, what firmware and host share."""
+PROMPT = "prompt."
+"""Before the names of the prompt's graph."""
+_HEAD = struct.Struct("<7I")
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Keys or values of one layer."""
+
+    past: str
+    present: str
+    heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder model that can be compiled for a prompt."""
+
+    name: str
+    proto: Any
+    caches: tuple[Cache, ...]
+    """Keys and values of each Attention, in turn."""
+    vocab: int
+    positions: bool
+    """Whether the model has position_ids."""
+
+    def model(self, tokens: int) -> OnnxModel:
+        """The model with `tokens` new tokens. The length of the past is nominal: caches take its place."""
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        shapes: dict[str, tuple[int, ...]] = {IDS: (1, tokens)}
+        if self.positions:
+            shapes[POSITIONS] = (1, tokens)
+        for cache in self.caches:
+            shapes[cache.past] = (1, cache.heads, 1, cache.head_dim)
+        _forget(proto)
+        return prepare(proto, self.name, shapes)
+
+
+@dataclass(frozen=True)
+class CompiledDecoder:
+    """Commands and addresses; `compiled.commands[:prompt_commands]` take the prompt, the others one token."""
+
+    decoder: Decoder
+    compiled: Compiled
+    prompt_commands: int
+    prompt_tokens: int
+    t_max: int
+
+    def address(self, tensor: str) -> int:
+        return self.compiled.memory.address(self.compiled.graph, tensor)
+
+    def conversation(self, tokens: Sequence[int], total: int) -> bytes:
+        """The words that firmware/apps/generate.c reads, with the tokens that are known, of `total`."""
+        last = self.address(PROMPT + NEXT) + 4 * (self.prompt_tokens - 1)
+        head = _HEAD.pack(
+            self.address(POSITION), self.address(IDS), last, self.address(NEXT), self.prompt_tokens, len(tokens), total
+        )
+        return head + np.asarray(tokens, "<u4").tobytes()
+
+    @staticmethod
+    def tokens(conversation: bytes) -> list[int]:
+        """The tokens that a run left there, the prompt included."""
+        total = _HEAD.unpack_from(conversation)[-1]
+        return [int(token) for token in np.frombuffer(conversation, "<u4", total, _HEAD.size)]
+
+
+def load_decoder(path: Path) -> Decoder:
+    """The decoder in a file. ModelError: why it is none, in one line."""
+    try:
+        proto = onnx.load_model_from_string(path.read_bytes())
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}: give the path of an ONNX decoder") from None
+    except Exception as error:
+        raise ModelError(f"{path}: no ONNX model ({type(error).__name__}): export it again") from None
+    return make_decoder(proto, str(path))
+
+
+def make_decoder(proto: Any, name: str) -> Decoder:
+    """The decoder in a model. ModelError names what a decoder has to have."""
+    inputs = {value.name: value for value in proto.graph.input}
+    outputs = {value.name: value for value in proto.graph.output}
+    for tensor, where in ((IDS, inputs), (LOGITS, outputs)):
+        if tensor not in where:
+            raise ModelError(f"{name}: no {'input' if where is inputs else 'output'} {tensor}: a decoder has one")
+    caches = []
+    for node in proto.graph.node:
+        if node.op_type == "Attention" and len(node.input) > 5 and node.input[4] in inputs and node.input[5] in inputs:
+            if len(node.output) < 3 or not (node.output[1] in outputs and node.output[2] in outputs):
+                raise ModelError(
+                    f"{name}: node {node.name}: present_key and present_value must be outputs of the model"
+                )
+            caches += [_cache(name, inputs[node.input[at]], node.output[at - 3]) for at in (4, 5)]
+    if not caches:
+        raise ModelError(f"{name}: no Attention whose past_key and past_value are inputs of the model: not a decoder")
+    known = {IDS, POSITIONS, *(cache.past for cache in caches), *(one.name for one in proto.graph.initializer)}
+    for other in inputs:
+        if other not in known:
+            raise ModelError(f"{name}: input {other}: a decoder has {IDS}, {POSITIONS} and caches, nothing else")
+    for other in outputs:
+        if other != LOGITS and other not in {cache.present for cache in caches}:
+            raise ModelError(f"{name}: output {other}: a decoder has {LOGITS} and caches, nothing else")
+    vocab = outputs[LOGITS].type.tensor_type.shape.dim[-1].dim_value
+    if not vocab:
+        raise ModelError(f"{name}: output {LOGITS}: its last dimension must be the size of the vocabulary")
+    return Decoder(name, proto, tuple(caches), vocab, POSITIONS in inputs)
+
+
+def _cache(name: str, value: Any, present: str) -> Cache:
+    dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    if len(dims) != 4 or not (dims[1] and dims[3]):
+        raise ModelError(f"{name}: input {value.name}: must be [1, heads, past, size] with known heads and size")
+    return Cache(value.name, present, dims[1], dims[3])
+
+
+def compile_decoder(
+    decoder: Decoder, target: Target, prompt: int, t_max: int, *, passes: str = "all",
+    kv_kind: DataType | None = None, kv_scales: Mapping[str, Values] | None = None,
+) -> CompiledDecoder:  # fmt: skip
+    """Commands for a prompt of so many tokens and for one token, with caches of `t_max` tokens.
+
+    `kv_kind`: type of the caches, by default that of the model; integers need `kv_scales`: past -> f32 per head.
+    """
+    if not 1 <= prompt <= t_max:
+        raise ModelError(f"{decoder.name}: a prompt of {prompt} tokens: must be 1..{t_max}, the caches' t_max")
+    first = decoder.model(prompt)
+    step = first if prompt == 1 else decoder.model(1)
+    kind = ONNX[first.info[LOGITS].type]
+    shared = _shared(decoder, t_max, kv_kind or kind, kind, kv_scales or {})
+    prompt_graph = _graph(decoder, first, shared, t_max)
+    graph = merged(prompt_graph, _graph(decoder, step, shared, t_max), PROMPT, tuple(shared.tensors))
+    graph.tensors[CONVERSATION] = TensorIR(
+        CONVERSATION, Role.ACTIVATION, (_HEAD.size // 4 + t_max + 1,), DataType.INT32
+    )
+    graph.inputs = (*graph.inputs, CONVERSATION)
+    graph.outputs = (*graph.outputs, CONVERSATION)
+    compiled = compile_graph(step, graph, target, passes=passes)
+    count = sum(command.layer.startswith(PROMPT) for command in compiled.commands)
+    return CompiledDecoder(decoder, compiled, count, prompt, t_max)
+
+
+def _shared(decoder: Decoder, t_max: int, kind: DataType, logits: DataType, scales: Mapping[str, Values]) -> Graph:
+    """What both graphs have: caches, the log of logits, and scales."""
+    graph = Graph(decoder.name)
+    for cache in decoder.caches:
+        shape = (1, cache.heads, t_max, cache.head_dim)
+        graph.tensors[cache.past] = TensorIR(cache.past, Role.KV, shape, kind)
+    graph.tensors[LOG] = TensorIR(LOG, Role.KV, (1, 1, t_max, decoder.vocab), logits)
+    for keys, values in zip(decoder.caches[::2], decoder.caches[1::2], strict=True):
+        if keys.past in scales:
+            both = np.concatenate((scales[keys.past], scales[values.past])).astype(np.float32)
+            name = keys.past + SCALES
+            graph.tensors[name] = TensorIR(name, Role.WEIGHT, both.shape, DataType.FP32)
+            graph.constants[name] = both
+    return graph
+
+
+def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Graph:
+    """The layers of a model, then those that log the logits and choose the next token."""
+    tokens = model.info[IDS].shape[1]
+    graph = import_model(model, given=_given(decoder, shared, tokens))
+    logits = graph.tensors[LOGITS]
+    graph.tensors[NEXT] = TensorIR(NEXT, Role.ACTIVATION, (tokens,), DataType.INT32)
+    graph.tensors[LOG] = shared.tensors[LOG]
+    graph.layers += [
+        LayerIR("log", "KV_APPEND", (logits.id, POSITION), (LOG,),
+                {"m": tokens, "n": decoder.vocab, "heads": 1, "t_max": t_max}),
+        LayerIR("choose", "REDUCE", (logits.id,), (NEXT,), {"function": "ARGMAX", "m": tokens, "n": decoder.vocab}),
+    ]  # fmt: skip
+    graph.inputs = tuple(dict.fromkeys((*graph.inputs, *(cache.past for cache in decoder.caches), POSITION)))
+    graph.outputs = (LOG, NEXT, *(cache.past for cache in decoder.caches))
+    return graph.dropped_unused()
+
+
+def _given(decoder: Decoder, shared: Graph, tokens: int) -> Graph:
+    """Tensors that are there before the model's nodes: caches, and the position, which position_ids begin with."""
+    graph = shared.copy()
+    del graph.tensors[LOG]
+    if decoder.positions:
+        graph.tensors[POSITIONS] = TensorIR(POSITIONS, Role.ACTIVATION, (1, tokens), DataType.INT32)
+        graph.tensors[POSITION] = TensorIR(POSITION, Role.ACTIVATION, (1, tokens), DataType.INT32, POSITIONS)
+    else:
+        graph.tensors[POSITION] = TensorIR(POSITION, Role.ACTIVATION, (1,), DataType.INT32)
+    return graph
+
+
+def _forget(proto: Any) -> None:
+    """Shapes of outputs, and of values between, follow from those of the inputs."""
+    del proto.graph.value_info[:]
+    for value in proto.graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_param"):
+                dim.Clear()

@@ -1,0 +1,44 @@
+"""Two graphs as one that runs both, the first before the second."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+
+from toolchain.ir.graph import Graph
+
+
+def merged(first: Graph, second: Graph, prefix: str, shared: Collection[str]) -> Graph:
+    """`first`, its names behind `prefix`, then `second`. One tensor for both: those in `shared`, and constants of the
+    same name and values."""
+    same = {*shared, *(name for name in first.constants if _equal(first, second, name))}
+
+    def renamed(name: str) -> str:
+        return name if name in same else prefix + name
+
+    graph = second.copy()
+    for name, tensor in first.tensors.items():
+        if name not in same:
+            view = renamed(tensor.view_of) if tensor.view_of else ""
+            graph.tensors[renamed(name)] = replace(tensor, id=renamed(name), view_of=view)
+    graph.constants |= {renamed(name): values for name, values in first.constants.items() if name not in same}
+    layers = [
+        replace(
+            layer, id=prefix + layer.id, inputs=tuple(map(renamed, layer.inputs)),
+            outputs=tuple(map(renamed, layer.outputs)),
+        )
+        for layer in first.layers
+    ]  # fmt: skip
+    graph.layers = layers + graph.layers
+    graph.inputs = tuple(dict.fromkeys((*map(renamed, first.inputs), *second.inputs)))
+    graph.outputs = tuple(dict.fromkeys((*map(renamed, first.outputs), *second.outputs)))
+    return graph
+
+
+def _equal(first: Graph, second: Graph, name: str) -> bool:
+    values = second.constants.get(name)
+    return (
+        values is not None
+        and first.tensors[name] == second.tensors[name]
+        and np.array_equal(values, first.constants[name], equal_nan=True)
+    )
