@@ -32,7 +32,7 @@ class Simulator:
     | te_isa | core.custom: the custom instructions of tight mode |
     | mmio_base, queue_size, seed | platform.mmio_base, npu.queue.size, run.seed |
     | preset, config, settings | `--preset`, `--config` (one file or several), `--set` (a mapping) |
-    | shapes, passes, granularity | how the model is compiled, as `--shape`, `--passes`, `--granularity` |
+    | shapes, passes, granularity, precision, calibration | how the model is compiled, as the options of these names |
 
     Raises UsageError for an argument, BadInputError for a file, ModelError for a model that cannot be compiled.
     """
@@ -55,6 +55,8 @@ class Simulator:
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         passes: str = "all",
         granularity: str = "macro",
+        precision: str = "",
+        calibration: Sequence[Path] = (),
     ) -> None:
         given = {
             "sim_level": ("run.sim_level", _one("level", level, "sim_level", sim_level)),
@@ -71,7 +73,9 @@ class Simulator:
         self._effective = load(files, preset, {**settings, **values}, names)
         check_isa(self._effective, "te_isa")
         self.config = self._effective.config
-        self.compiled = compile_for(self.config, Path(model), Choices(shapes or {}, passes, granularity))
+        self.compiled = compile_for(
+            self.config, Path(model), Choices(shapes or {}, passes, granularity, precision, tuple(calibration))
+        )
         """Layers, commands and addresses of the model."""
 
     def run(self, inputs: Tensors | None = None) -> "Simulation":

@@ -1,7 +1,7 @@
 """From a model to commands in DRAM."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from toolchain.ir.graph import Graph
 from toolchain.ir.text import json_lines
 from toolchain.onnx_frontend import OnnxModel, import_model, load_model
 from toolchain.passes import run_passes, selected
+from toolchain.post_training import Samples, quantized
+from toolchain.precision import INT8, cast
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,10 @@ class Compiled:
     """In the order of submission; the extended blocks have addresses."""
     trace: tuple[str, ...]
     """npu_ir.jsonl: the layers as imported and after every pass."""
+    original: OnnxModel | None = None
+    """The model as it was given, where it was converted."""
+    precision: str = ""
+    """What it was converted to (`toolchain.precision`); empty: nothing was converted."""
 
     @property
     def end(self) -> int:
@@ -45,9 +51,17 @@ def compile_file(
     return compile_model(load_model(path, shapes), target, passes=passes, granularity=granularity)
 
 
-def compile_model(model: OnnxModel, target: Target, *, passes: str = "all", granularity: str = "macro") -> Compiled:
-    """Compile a checked model."""
-    return compile_graph(model, import_model(model), target, passes=passes, granularity=granularity)
+def compile_model(
+    model: OnnxModel, target: Target, *, passes: str = "all", granularity: str = "macro", precision: str = "",
+    samples: Samples = (),
+) -> Compiled:  # fmt: skip
+    """Compile a checked model, converted to one of `PRECISIONS` if one is named; int8 takes ranges from `samples`."""
+    if not precision:
+        return compile_graph(model, import_model(model), target, passes=passes, granularity=granularity)
+    used = quantized(model, samples) if precision == INT8 else model
+    graph = import_model(used) if precision == INT8 else cast(import_model(used), precision)
+    compiled = compile_graph(used, graph, target, passes=passes, granularity=granularity)
+    return replace(compiled, original=model, precision=precision)
 
 
 def compile_graph(

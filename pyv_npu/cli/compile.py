@@ -28,6 +28,6 @@ def execute(args: argparse.Namespace) -> int:
     for path in write_files(compiled, args.output, config.run.seed, target(config)):
         console.result(f"{path}\n")
     if args.explain_passes:
-        found = effects(config, compiled.model, target(config), choices.passes, choices.granularity)
+        found = effects(config, compiled.original or compiled.model, choices)
         console.result("\n" + render_effects(found))
     return exit_codes.OK

@@ -20,6 +20,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,128", help="shape of a model's input")
     parser.add_argument("--passes", default="all", metavar="LIST", help="passes to run, or with a minus not to run")
     parser.add_argument("--granularity", choices=("macro", "tile"), default="macro", help="commands for products")
+    parser.add_argument("--precision", choices=("fp32", "fp16", "bf16", "int8"), default="", help="convert the model")
+    parser.add_argument(
+        "--calibration", action="append", type=Path, default=[], metavar="FILE.npz", help="inputs for --precision int8"
+    )
 
 
 def choices(args: argparse.Namespace) -> "Choices":
@@ -32,13 +36,16 @@ def choices(args: argparse.Namespace) -> "Choices":
         if not (equals and name and all(dim.isdecimal() and int(dim) for dim in dims.split(","))):
             raise UsageError(f"--shape {text}: must have the form NAME=1,128")
         shapes[name] = tuple(int(dim) for dim in dims.split(","))
-    return Choices(shapes, args.passes, args.granularity)
+    if args.calibration and args.precision != "int8":
+        raise UsageError("--calibration: shows int8 the ranges of the model; give --precision int8 too, or drop it")
+    return Choices(shapes, args.passes, args.granularity, args.precision, tuple(args.calibration))
 
 
 def refuse(args: argparse.Namespace) -> None:
     """UsageError where firmware is given an option that is for models."""
     for option, given in (
         ("--shape", args.shape), ("--passes", args.passes != "all"), ("--granularity", args.granularity != "macro"),
+        ("--precision", args.precision), ("--calibration", args.calibration),
     ):  # fmt: skip
         if given:
             raise UsageError(f"{option}: says how a model is compiled, and no ONNX model is named; drop it")

@@ -1,7 +1,7 @@
 """Inputs and outputs of a model, between ONNX's types and the bytes in DRAM."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from pyv_npu.errors import UsageError
 from toolchain.compiler import Compiled
 from toolchain.data_types import NUMPY
+from toolchain.ir.graph import Graph
+from toolchain.onnx_frontend import OnnxModel
 
 Values = NDArray[Any]
 Tensors = Mapping[str, Values]
@@ -17,7 +19,17 @@ _HOST = {"BOOL": np.dtype(np.bool_), "INT64": np.dtype(np.int64)}
 """ONNX types that the device holds in another form."""
 
 
-def random_inputs(compiled: Compiled, seed: int) -> dict[str, Values]:
+class Interface(Protocol):
+    """What says which inputs there are."""
+
+    @property
+    def model(self) -> OnnxModel: ...
+
+    @property
+    def graph(self) -> Graph: ...
+
+
+def random_inputs(compiled: Interface, seed: int) -> dict[str, Values]:
     """Values for every input, the same for the same seed: floats in -1..1, small integers, bools, and indices within
     the tables that they go into."""
     random = np.random.default_rng(seed)
@@ -39,7 +51,7 @@ def random_inputs(compiled: Compiled, seed: int) -> dict[str, Values]:
     return made
 
 
-def complete_inputs(compiled: Compiled, seed: int, given: Tensors) -> dict[str, Values]:
+def complete_inputs(compiled: Interface, seed: int, given: Tensors) -> dict[str, Values]:
     """Values for every input: what is given, the others random. UsageError names an input that does not fit."""
     inputs = random_inputs(compiled, seed)
     for name, value in given.items():

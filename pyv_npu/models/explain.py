@@ -5,9 +5,9 @@ from typing import NamedTuple
 from npu_device import command_list
 from npu_device.runner import Listed
 from pyv_npu.config import Config
+from pyv_npu.models.run import Choices, compile_loaded
 from pyv_npu.text import MISSING, columns, lines_of
-from toolchain.codegen import Target
-from toolchain.compiler import Compiled, compile_model
+from toolchain.compiler import Compiled
 from toolchain.errors import ModelError
 from toolchain.onnx_frontend import OnnxModel
 from toolchain.passes import PASSES, selected
@@ -28,14 +28,14 @@ def cycles(config: Config, compiled: Compiled) -> int:
     return command_list.run(listed, config.npu, "IA_TIMING").cycles
 
 
-def effects(config: Config, model: OnnxModel, target: Target, passes: str, granularity: str) -> list[Effect]:
+def effects(config: Config, model: OnnxModel, choices: Choices) -> list[Effect]:
     """The model with the chosen passes (without a name), then without each of them."""
-    names = selected(passes)
+    names = selected(choices.passes)
     made = []
     for left_out in ("", *names):
         chosen = ",".join(name for name in names if name != left_out) or "none"
         try:
-            compiled = compile_model(model, target, passes=chosen, granularity=granularity)
+            compiled = compile_loaded(config, model, choices._replace(passes=chosen))
             made.append(Effect(left_out, len(compiled.commands), cycles(config, compiled)))
         except ModelError:
             if not left_out:

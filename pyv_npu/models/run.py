@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from npu_device import command_list
 from npu_device.command_list import ListRun
 from npu_device.runner import Listed
@@ -16,21 +14,21 @@ from pyv_ext.stop import Stop, StopReason
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.models import ia
+from pyv_npu.models.calibration import samples
+from pyv_npu.models.checks import compare_outputs, converted_error, precision
 from pyv_npu.models.data import Tensors, Values, complete_inputs, from_device, to_device
 from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
 from pyv_npu.report.spans import Records, all_records
 from pyv_npu.results import run_program
 from toolchain.codegen import Target
-from toolchain.compiler import Compiled, compile_file
-from toolchain.data_types import NUMPY
+from toolchain.compiler import Compiled, compile_model
+from toolchain.onnx_frontend import OnnxModel, load_model
+from toolchain.precision import INT8
 from toolchain.program_image import FIRMWARE, build_image
 
 if TYPE_CHECKING:
     from pyv_npu.results import Console, RunResult
-
-TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2, "float8_e4m3fn": 1e-1, "float8_e5m2": 1e-1}
-"""Of a float output, relative to the largest value of the reference (specification 40, "Numerics")."""
 
 
 class Choices(NamedTuple):
@@ -39,6 +37,10 @@ class Choices(NamedTuple):
     shapes: Mapping[str, tuple[int, ...]] = {}
     passes: str = "all"
     granularity: str = "macro"
+    precision: str = ""
+    """One of `toolchain.precision.PRECISIONS`; empty: the model's own."""
+    calibration: tuple[Path, ...] = ()
+    """Files with inputs that show int8 the ranges of the model."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,16 @@ def target(config: Config) -> Target:
 
 def compile_for(config: Config, path: Path, choices: Choices) -> Compiled:
     """Compile the model in a file for the device of a configuration. ModelError, one line."""
-    return compile_file(
-        path, target(config), shapes=choices.shapes, passes=choices.passes, granularity=choices.granularity
-    )
+    return compile_loaded(config, load_model(path, choices.shapes), choices)
+
+
+def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compiled:
+    """Compile a model. ModelError, one line."""
+    made = samples(model, choices.calibration, config.run.seed) if choices.precision == INT8 else ()
+    return compile_model(
+        model, target(config), passes=choices.passes, granularity=choices.granularity, precision=choices.precision,
+        samples=made,
+    )  # fmt: skip
 
 
 def image(compiled: Compiled, inputs: Tensors) -> bytes:
@@ -173,36 +182,7 @@ def _model(
         "layers": len(compiled.graph.layers),
         "commands": len(compiled.commands),
         "outputs_sha256": {name: hashlib.sha256(values.tobytes()).hexdigest() for name, values in outputs.items()},
+        "precision": precision(compiled),
         "checks": compare_outputs(compiled, outputs, inputs) if checked else {},
+        "original_error": converted_error(compiled, outputs, inputs) if checked else {},
     }
-
-
-def compare_outputs(
-    compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values]
-) -> dict[str, dict[str, Any]]:
-    """Output -> how it compares with onnx.reference: floats within TOLERANCE, everything else exactly, 8-bit results of
-    float graphs within 1 step on at most 1e-4 of the elements."""
-    from toolchain.onnx_frontend.reference import reference
-
-    return {name: check(outputs[name], want) for name, want in reference(compiled.model, inputs).items()}
-
-
-def check(got: Values, want: Values) -> dict[str, Any]:
-    """How a tensor compares with the reference's: the error, its limit, whether it is within."""
-    if got.shape != want.shape:
-        return {"error": None, "limit": None, "ok": False}
-    limit = TOLERANCE.get(want.dtype.name)
-    if limit is None:
-        steps = np.abs(got.astype(np.int64) - want.astype(np.int64))
-        share = float(np.count_nonzero(steps)) / max(1, steps.size)
-        return {"error": share, "limit": 1e-4, "ok": bool(share <= 1e-4 and steps.max(initial=0) <= 1)}
-    a, b = got.astype(np.float64), want.astype(np.float64)
-    finite = np.isfinite(b)
-    same = np.array_equal(a[~finite], b[~finite], equal_nan=True)
-    scale = float(np.abs(b[finite]).max(initial=0.0))
-    error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
-    relative = error / scale if scale else error
-    return {"error": relative, "limit": limit, "ok": bool(same and relative <= limit)}
-
-
-assert set(TOLERANCE) == {kind.name for kind in NUMPY.values() if kind.kind not in "iu"}

@@ -12,9 +12,14 @@ def render_model(result: Mapping[str, Any]) -> str:
     rows = [("layers", str(model["layers"])), ("commands", str(model["commands"]))]
     if "core" not in result and "cycles" in result:
         rows.append(("cycles", f"{result['cycles']:,}"))
+    used = model["precision"]
+    products = ", ".join(used["products"]) or "no products"
+    rows.append(("precision", f"{used['converted']}, converted: {products}" if used["converted"] else products))
     for name, check in model["checks"].items():
         verdict = "equal" if check["error"] == 0 else f"error {check['error']:.2e}, limit {check['limit']:.0e}"
         rows.append((f"output {name}", f"{verdict}{'' if check['ok'] else ': DIFFERS'}"))
+    for name, error in model["original_error"].items():
+        rows.append((f"output {name}, original", f"error {error:.2e} against the model before it was quantized"))
     return lines_of(f"model {result['program']}, {result['sim_level']}, against onnx.reference", rows) + "\n"
 
 

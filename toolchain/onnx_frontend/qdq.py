@@ -1,14 +1,15 @@
 """Quantized models with QuantizeLinear and DequantizeLinear around float operators: products become integer products.
 
 DequantizeLinear, (Conv | Gemm | MatMul), bias, Relu, QuantizeLinear -> one node of `DOMAIN` on the integers, which its
-epilogue scales down. Without a QuantizeLinear behind it, the result is float. What has no such form stays as it is.
+epilogue scales down. Without a QuantizeLinear behind it, the result is float. Operators that only move values between
+the two, with one scale, move the integers. What has no such form stays as it is.
 """
 
 from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import helper
+from onnx import NodeProto, helper
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.model import OnnxModel
@@ -16,6 +17,8 @@ from toolchain.onnx_frontend.model import OnnxModel
 DOMAIN = "pyv.qdq"
 BYTES = ("INT8", "UINT8")
 NIBBLES = ("INT4", "UINT4")
+MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
+"""Operators whose results are values of their first input: they work on codes as on numbers."""
 _WHOLE = 1e-4
 _RELATIVE = 1e-7
 """How far a bias may be from a whole number of steps to become INT32, in steps and by the rounding of its scale."""
@@ -63,6 +66,9 @@ class _Fusion:
                 if fused is not None:
                     gone.update(map(id, chain[:-1]))
                     made[id(chain[-1])] = fused
+            elif node.op_type in MOVES and (quantizer := self._same(node)) is not None:
+                gone.add(id(node))
+                made[id(quantizer)] = self._on_codes(node, quantizer)
         nodes = [made.get(id(node), node) for node in self._nodes if id(node) not in gone]
         return Fused(self._live(nodes), self._constants)
 
@@ -115,6 +121,24 @@ class _Fusion:
             zero_out=zero, scale=scale.reshape(-1).tolist(), relu=int(any(one.op_type == "Relu" for one in chain)),
             **kept,
         )  # fmt: skip
+
+    def _same(self, node: Any) -> Any | None:
+        """The QuantizeLinear that alone reads a node which moves values, and undoes the DequantizeLinear before it."""
+        source, quantizer = self._factor(node.input[0]), self._only_reader(node)
+        if source is None or source.scale.size != 1 or quantizer is None or quantizer.op_type != "QuantizeLinear":
+            return None
+        target, kinds = self._target(quantizer), self._model.info
+        if target is None or kinds[source.name].type != kinds[target.name].type:
+            return None
+        return quantizer if (source.scale, source.zero) == (target.scale, target.zero) else None
+
+    def _on_codes(self, node: Any, quantizer: Any) -> Any:
+        """The node on what DequantizeLinear reads, with the result of QuantizeLinear."""
+        source = self._factor(node.input[0])
+        assert source is not None
+        moved = NodeProto.FromString(node.SerializeToString())
+        moved.input[0], moved.output[0] = source.name, quantizer.output[0]
+        return moved
 
     def _factor(self, name: str) -> _Factor | None:
         """The operand behind a DequantizeLinear with constant scales and one zero point."""

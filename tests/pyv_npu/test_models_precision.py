@@ -1,0 +1,186 @@
+"""--precision: explicit conversion, judged by the reference of the original model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from npu_device.abi.opcodes import DataType
+from npu_device.config import NpuConfig
+from pyv_npu.cli import main
+from pyv_npu.config import Config, with_values
+from pyv_npu.models import ia
+from pyv_npu.models.calibration import samples
+from pyv_npu.models.checks import compare_outputs, converted_error
+from pyv_npu.models.data import random_inputs
+from pyv_npu.models.run import run_compiled
+from toolchain.codegen import Target
+from toolchain.compiler import Compiled, compile_model
+from toolchain.errors import ModelError
+from toolchain.examples import EXAMPLES
+from toolchain.onnx_frontend import import_model
+from toolchain.onnx_frontend.model import prepare
+from toolchain.passes import run_passes
+from toolchain.precision import PRECISIONS, cast
+
+SMALL = ["mlp", "cnn", "decoder"]
+TYPES = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16"}
+WORST = {"mlp": 0.03, "cnn": 0.05, "decoder": 0.1}
+"""What int8 may cost on random weights: several steps of 1/127."""
+
+
+def compiled(name: str, precision: str) -> Compiled:
+    model = prepare(EXAMPLES[name](), name)
+    made = samples(model, (), 1) if precision == "int8" else ()
+    return compile_model(model, Target(), precision=precision, samples=made)
+
+
+def kinds(model: Compiled) -> set[str]:
+    """Types of the factors of products."""
+    graph = model.graph
+    return {graph.tensors[n].dtype.name.lower() for la in graph.layers if la.op_type == "GEMM_T" for n in la.inputs[:2]}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", SMALL)
+def test_a_converted_model_is_near_the_original(name: str, precision: str) -> None:
+    model = compiled(name, precision)
+    inputs = random_inputs(model, 3)
+    outputs = ia.execute(model, NpuConfig(), inputs)
+    for key, check in compare_outputs(model, outputs, inputs).items():
+        assert check["ok"], (key, check)
+        assert outputs[key].dtype == np.float32, "inputs and outputs keep their types"
+    assert kinds(model) <= ({"int8", "uint8"} if precision == "int8" else {TYPES[precision]})
+    for error in converted_error(model, outputs, inputs).values():
+        assert error is not None and 1e-5 < error < WORST[name]
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_every_level_and_mode_gives_the_same(precision: str) -> None:
+    model = compiled("cnn", precision)
+    seen = set()
+    for values in (
+        {"run.sim_level": "IA"},
+        {"run.sim_level": "IA_TIMING"},
+        {"npu.mode": "loose"},
+        {"npu.mode": "tight"},
+    ):
+        result = run_compiled(with_values(Config(), values), model)
+        assert result.correct
+        seen.add(result.outputs["y"].tobytes())
+    assert len(seen) == 1
+
+
+def test_int8_leaves_no_float_step_between_products() -> None:
+    """What is quantized at the input stays so through pooling and flattening; only the end is float."""
+    graph = compiled("cnn", "int8").graph
+    steps = [layer.text("function") for layer in graph.layers if layer.op_type == "ELTWISE"]
+    assert steps == ["QUANT"]
+    assert {graph.tensors[layer.outputs[0]].dtype for layer in graph.layers[:-1]} <= {DataType.INT8, DataType.UINT8}
+
+
+def test_residuals_stay_float_between_codes() -> None:
+    functions = [layer.text("function") for layer in compiled("decoder", "int8").graph.layers]
+    assert functions.count("ADD") == 3 and functions.count("QUANT") == functions.count("DEQUANT")
+
+
+def test_weights_of_int8_take_a_quarter() -> None:
+    sizes = {}
+    for precision in ("fp32", "int8"):
+        graph = compiled("mlp", precision).graph
+        sizes[precision] = [graph.tensors[la.inputs[1]].size for la in graph.layers if la.op_type == "GEMM_T"]
+    assert sizes["fp32"] == [4 * size for size in sizes["int8"]]
+
+
+def test_a_cast_keeps_what_is_finite_finite_and_names_the_ends() -> None:
+    graph = run_passes(import_model(prepare(EXAMPLES["decoder"](), "d")), [], Target())
+    narrow = cast(graph, "fp16")
+    assert [layer.id for layer in (narrow.layers[0], narrow.layers[-1])] == ["x.fp16.cast", "y.cast"]
+    assert narrow.tensors["x"].dtype is DataType.FP32 and narrow.tensors["x.fp16"].dtype is DataType.FP16
+    assert all(np.isfinite(values.astype(np.float64)).all() for values in narrow.constants.values())
+    assert cast(graph, "fp32").layers == graph.layers
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_quantized_model_has_its_precision(precision: str) -> None:
+    with pytest.raises(
+        ModelError, match=f"--precision {precision}: layer .* has a scale, the model is quantized: drop"
+    ):
+        compiled("mlp_qdq", precision)
+
+
+def test_int8_needs_float_products() -> None:
+    with pytest.raises(ModelError, match="--precision int8: no product of floats to quantize: drop the option"):
+        compiled("gemm", "int8")
+
+
+def save(folder: Path, name: str) -> str:
+    path = folder / f"{name}.onnx"
+    onnx.save(EXAMPLES[name](), path)
+    return str(path)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["run", *arguments, "--sim-level", "IA", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["model"]
+
+
+def test_the_run_says_which_precision_it_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save(tmp_path, "mlp")
+    assert run(capsys, path)["precision"] == {"converted": None, "products": ["fp32"]}
+    half = run(capsys, path, "--precision", "fp16")
+    assert half["precision"] == {"converted": "fp16", "products": ["fp16"]}
+    assert half["checks"]["y"]["limit"] == 2e-3 and 1e-5 < half["checks"]["y"]["error"] < 2e-3
+    assert run(capsys, path, "--precision", "bf16")["checks"]["y"]["limit"] == 2e-2
+    byte = run(capsys, path, "--precision", "int8")
+    assert byte["precision"] == {"converted": "int8", "products": ["int8", "uint8 x int8"]}
+    assert byte["original_error"]["y"] > 1e-3
+    assert main(["run", path, "--sim-level", "IA", "--precision", "int8"]) == 0
+    text = capsys.readouterr().out
+    assert "int8, converted: int8, uint8 x int8" in text and "against the model before it was quantized" in text
+
+
+def test_calibration_takes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ranges ten times too wide cost precision."""
+    path, wide = save(tmp_path, "mlp"), tmp_path / "wide.npz"
+    np.savez(wide, x=np.full((16, 784), 10, np.float32))
+    usual = run(capsys, path, "--precision", "int8")["original_error"]["y"]
+    assert run(capsys, path, "--precision", "int8", "--calibration", str(wide))["original_error"]["y"] > 2 * usual
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (
+            ["--calibration", "x.npz"],
+            64,
+            "--calibration: shows int8 the ranges of the model; give --precision int8 too",
+        ),
+        (
+            ["--precision", "int8", "--calibration", "none.npz"],
+            65,
+            "--calibration none.npz: no .npz of an array per input: write it by numpy.savez",
+        ),
+        (["--precision", "fp8"], 64, "argument --precision: invalid choice: 'fp8'"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], code: int, message: str
+) -> None:
+    assert main(["run", save(tmp_path, "mlp"), *options]) == code
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_resnet18_converted_gives_the_same_everywhere(precision: str) -> None:
+    model = compiled("resnet18", precision)
+    seen = set()
+    for values in ({"run.sim_level": "IA"}, {"npu.mode": "loose"}, {"npu.mode": "tight"}):
+        result = run_compiled(with_values(Config(), values), model)
+        assert result.correct, result.json["model"]
+        seen.add(result.outputs["y"].tobytes())
+    assert len(seen) == 1
