@@ -34,6 +34,4 @@ def _arrays(path: Path) -> dict[str, Values]:
         with np.load(path, allow_pickle=False) as found:
             return {name: found[name] for name in found.files}
     except (OSError, ValueError, AttributeError, EOFError):
-        raise BadInputError(
-            f"--calibration {path}: no .npz of an array per input: write it by numpy.savez"
-        ) from None
+        raise BadInputError(f"--calibration {path}: no .npz of an array per input: write it by numpy.savez") from None

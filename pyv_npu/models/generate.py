@@ -14,7 +14,8 @@ from pyv_ext.stop import Stop, StopReason
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.models.ia import Machine
-from pyv_npu.models.run import check, layer_names, target
+from pyv_npu.models.checks import check
+from pyv_npu.models.run import layer_names, target
 from pyv_npu.models.timing_only import run_commands
 from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
