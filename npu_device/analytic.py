@@ -22,6 +22,7 @@ from npu_device.command import Command
 from npu_device.config import NpuConfig
 from npu_device.decode import Decoder
 from npu_device.descriptor_error import DescriptorError
+from npu_device.encoding import locate
 from npu_device.events import FRONTEND, TIGHT, EventStream, Kind, What, unit_code
 from npu_device.hazards import Hazards
 from npu_device.macro.base import setting_of
@@ -155,11 +156,12 @@ class Analytic:
 
     def _steps(self, command: Command, plan: Plan, cluster: int, own: int, start: int) -> tuple[int, int]:
         """(cycle at which all steps are over, cycle at which all results are there)."""
-        costs = [self._timing.cost(piece) for piece in plan.pieces]
+        pieces, index = locate(plan, self._timing)
+        costs = [self._timing.cost(piece) for piece in pieces]
         over: list[int] = []
         done: list[int] = []
         once = self._once
-        columns = zip(plan.piece.tolist(), plan.tile.tolist(), plan.after.tolist(), strict=True)
+        columns = zip(index.tolist(), plan.tile.tolist(), plan.after.tolist(), strict=True)
         for piece, tile, after in columns:
             cost = costs[piece]
             kind = cost.kind

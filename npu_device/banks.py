@@ -7,7 +7,7 @@ import numpy as np
 
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.config import SpmConfig
-from npu_device.plan import Column
+from npu_device.interleave import spread
 from npu_device.region import Region
 
 LINE = 64
@@ -64,12 +64,4 @@ def bytes_per_bank(region: Region, spm: SpmConfig) -> list[int]:
         sizes[start // block] = region.payload
         return sizes
     low = start + np.arange(region.rows, dtype=np.int64) * region.stride
-    first = np.arange(spm.banks, dtype=np.int64) * block
-    sizes_of_rows = _below(low + region.row_bytes, first, block) - _below(low, first, block)
-    return [int(size) for size in sizes_of_rows.sum(axis=0)]
-
-
-def _below(address: Column, first: Column, block: int) -> Column:
-    """Bytes below each address on each bank, whose part of every turn of all banks begins at `first`."""
-    turn = block * len(first)
-    return address[:, None] // turn * block + np.clip(address[:, None] % turn - first, 0, block)
+    return spread(low, low + region.row_bytes, block, spm.banks)

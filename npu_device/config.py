@@ -97,9 +97,13 @@ class DramConfig:
     size: int = _key(128 << 20, "DRAM", "bytes", SPEC_20, min=4096)
     latency: int = _key(120, "of one transfer", "NPU cycles", min=0)
     bytes_per_second: int | None = _key(102_400_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", PLAN, min=1)
+    channels: int = _key(1, "channels, each with its part of the bandwidth", "channels", SPEC_40, min=1, max=16,
+                         power_of_two=True)  # fmt: skip
+    interleave: int = _key(4096, "consecutive bytes on a channel before the next one follows", "bytes", SPEC_40,
+                           min=64, max=1 << 20, power_of_two=True)  # fmt: skip
     row_model: str = _key("none", "whether opening a row costs time", source=SPEC_40, choices=("none", "open"))
     row_bytes: int = _key(2048, "row of a DRAM bank", "bytes", SPEC_40, min=64, power_of_two=True)
-    row_banks: int = _key(16, "banks of the DRAM, rows in turn", "banks", SPEC_40, min=1, max=64)
+    row_banks: int = _key(16, "banks of a DRAM channel, rows in turn", "banks", SPEC_40, min=1, max=64)
     row_cycles: int = _key(36, "of a transfer whose first row is closed", "NPU cycles", SPEC_40, min=0)
 
 

@@ -20,6 +20,12 @@ def _problems(config: NpuConfig) -> Iterator[str]:
     unit = spm.banks * (64 if spm.interleave == "64B" else 1)
     if spm.size % unit:
         yield f"spm.size = {spm.size}: must be a multiple of {unit} for spm.banks = {spm.banks} by {spm.interleave}"
+    dram = config.dram
+    if dram.interleave < dma.alignment:
+        yield (
+            f"dram.interleave = {dram.interleave}: must be at least dma.alignment = {dma.alignment}, "
+            "an access is on one channel"
+        )
     if dma.direction == "split" and dma.channels != 2:
         yield f"dma.channels = {dma.channels}: must be 2 with dma.direction = split, one reads and one writes"
 

@@ -70,9 +70,9 @@ class Engines:
         self.machine.start(cycle)
         self._schedule()
 
-    def fetch(self, cycle: int, size: int) -> int:
-        """A descriptor is fetched from DRAM: cycles that it waits for its turn."""
-        wait = self.machine.take_first(cycle, size)
+    def go_first(self, cycle: int, address: int, size: int) -> int:
+        """A descriptor is fetched from DRAM, before transfers move on: cycles until it is there."""
+        wait = self.machine.go_first(cycle, address, size)
         self._schedule()
         return wait
 

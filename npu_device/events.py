@@ -12,6 +12,7 @@
 | *_END | engine | ticket | payload bytes | DMA: aligned bytes in DRAM, else 0 |
 | BARRIER_OPEN, BARRIER_CLOSE | front end | of BARRIER, 0 for TBAR | 0 | scope, index of stream or cluster << 4 |
 | BANK_BUSY | bank | of the command that completes | port cycles since the last such record | 0 |
+| CHANNEL_BYTES | one of several DRAM channels | of the command that completes | aligned bytes since then | 0 |
 | DONE | engine, or front end if it had none | ticket | 0 | 0 |
 | ERROR | the same | ticket | 0 | `TicketError` |
 | IRQ | front end | 0 | 0 | the causes that are set and not masked |
@@ -62,6 +63,7 @@ class What(IntEnum):
     NOTIFY = 18
     STALE = 19
     BANK_BUSY = 20
+    CHANNEL_BYTES = 21
 
 
 class Kind(IntEnum):
@@ -73,6 +75,7 @@ class Kind(IntEnum):
     DMA = 3
     BANK = 4
     CORE = 5
+    DRAM = 6
 
 
 FRONTEND = Kind.FRONTEND << 8

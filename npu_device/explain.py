@@ -116,6 +116,8 @@ class _Walk:
         self._busy: dict[int, int] = {}
         self._ports: dict[int, int] = {}
         self._moved = 0
+        self._channels: dict[int, int] = {}
+        """Bytes of each DRAM channel, where there are several."""
         self._read(records)
 
     # -- the events --------------------------------------------------------------------------------------------
@@ -150,6 +152,8 @@ class _Walk:
                 self._done_at.setdefault(cycle, []).append(ticket)
             elif what == What.BANK_BUSY:
                 self._ports[unit] = self._ports.get(unit, 0) + size
+            elif what == What.CHANNEL_BYTES:
+                self._channels[unit] = self._channels.get(unit, 0) + size
         self._ends = sorted(self._ending)
 
     def _at_least(self, step: _Step) -> int:
@@ -176,14 +180,18 @@ class _Walk:
         ports = 2 if config.spm.ports == "1r1w" else 1
         return {
             "compute": max(each(Kind.TE, config.te.count), each(Kind.VE, config.ve.count)),
-            "dram": self._bytes_bound(config.dram.bytes_per_second),
-            "noc": self._bytes_bound(config.noc.bytes_per_second),
+            "dram": self._bytes_bound(self._busiest() * config.dram.channels, config.dram.bytes_per_second),
+            "noc": self._bytes_bound(self._moved, config.noc.bytes_per_second),
             "spm": ceil_div(max(self._ports.values(), default=0), ports),
             "critical_path": critical_path,
         }
 
-    def _bytes_bound(self, bytes_per_second: int | None) -> int:
-        return 0 if bytes_per_second is None else ceil_div(self._moved * self._config.clock_hz, bytes_per_second)
+    def _busiest(self) -> int:
+        """Bytes of the DRAM channel that moved most."""
+        return max(self._channels.values(), default=self._moved if self._config.dram.channels == 1 else 0)
+
+    def _bytes_bound(self, moved: int, bytes_per_second: int | None) -> int:
+        return 0 if bytes_per_second is None else ceil_div(moved * self._config.clock_hz, bytes_per_second)
 
     # -- the walk ----------------------------------------------------------------------------------------------
 
@@ -248,8 +256,10 @@ class _Walk:
         dram = self._timing.core_cycles(self._config.dram.latency)
         left -= self._take(Blocker.CHANNEL_BUSY if held else Blocker.DRAM_LATENCY, dram, left)
         left -= self._take(Blocker.CHANNEL_BUSY if held else Blocker.NOC, self._timing.latency - dram, left)
-        if rates.channel and (not rates.total or rates.channel < rates.total):
-            left -= self._take(Blocker.CHANNEL, rates.alone(step.aligned), left)
+        if rates.channel:
+            own = ceil_div(step.aligned * rates.per_byte, rates.channel)
+            lowest = not rates.total or rates.channel < rates.total if rates.alike else left <= own
+            left -= self._take(Blocker.CHANNEL, own if lowest else 0, left)
         self._causes[Blocker.NOC if rates.noc_is_lowest else Blocker.DRAM] += left
 
     def _take(self, blocker: Blocker, cycles: int, left: int) -> int:

@@ -133,7 +133,9 @@ class FrontEnd:
             index = self._ring.take()
             taken = Taken(self._ring.slot(index), index, cycle, self._tickets.take())
             self._announce(cycle, taken)
-            wait = self._execution.engines.fetch(cycle, DESCRIPTOR_SIZE) if taken.address >= DRAM_BASE else 0
+            wait = 0
+            if taken.address >= DRAM_BASE:
+                wait = self._execution.engines.go_first(cycle, taken.address, DESCRIPTOR_SIZE)
             fetched, accepted = self._occupy(cycle, wait + self._config.fetch_loose)
             self._timeline.at(fetched, Phase.ACCEPT, self._fetched, taken)
             self._timeline.at(accepted, Phase.ACCEPT, self._accept, taken)

@@ -10,27 +10,34 @@ FOREVER = 1 << 62
 FLOW_BASE = 0
 """Cycle from which the present rates move credits."""
 TOTAL = 1
-"""Credits per cycle that DRAM and NoC carry together; 0: no limit."""
+"""Credits per cycle that DRAM and NoC carry together when the DRAM has one channel; 0: no limit."""
 CHANNEL = 2
 """Credits per cycle of one DMA channel; 0: no limit."""
 LATENCY = 3
 """Cycles of DRAM and NoC before the first byte."""
+DRAM_RATE = 7
+"""Credits per cycle of one DRAM channel; 0: no limit."""
+NOC_RATE = 8
+"""Credits per cycle of the NoC; 0: no limit."""
+FIRST_RATE = 9
+"""Credits per cycle that whoever goes first takes from a DRAM channel; 0: no limit."""
 SHARE_DUE = 4
 """A transfer has joined or left: rates are to be computed again."""
 WAKE = 5
 """When the earliest step starts whose predecessors are over in the future."""
-CLUSTERS = 6
+DRAM_CHANNELS = 6
 SPLIT = 10
 """Steps of long plans read through channel 0 of the cluster and write through channel 1."""
 ROW_CYCLES = 11
 """Of opening a DRAM row; 0: no row model."""
 ROW_BYTES = 12
 ROW_BANKS = 13
-BUCKET = 14
-"""Credits saved for descriptor fetches, at most BURST."""
-BUCKET_AT = 15
-"""Cycle up to which they were counted; FOREVER while transfers take all there is."""
+INTERLEAVE = 14
+"""Bytes on a DRAM channel before the next one follows."""
+ALIKE = 15
+"""All transfers use the one DRAM channel and the NoC alike."""
 BURST = 16
+"""Credits that a bucket holds at most."""
 OUT = 17
 """Events in `e`."""
 OUT_LIMIT = 18
@@ -54,7 +61,8 @@ HEADER = 26
 # -- m: units ----------------------------------------------------------------------------------------------------------
 UNIT_COUNT = 48
 UNITS = HEADER
-UNIT_WORDS = 20
+MAX_DRAM_CHANNELS = 16
+UNIT_WORDS = 17 + MAX_DRAM_CHANNELS
 (
     U_CODE,  # as in events
     U_CLASS,  # TE, VE, DMA
@@ -73,9 +81,8 @@ UNIT_WORDS = 20
     U_RATE,  # DMA: credits per cycle; 0: all at once, when there is no limit
     U_MIN_END,  # DMA: no earlier than this
     U_STALL,  # DMA: cycles lost to bank conflicts
-    _,
-    _,
-    _,
+    U_SHARE,  # DMA: of its bytes, the part on each DRAM channel, in 1/WHOLE
+    *_SHARES,
 ) = range(UNIT_WORDS)
 TE, VE, DMA = 0, 1, 2
 LATE, FLOWING, TAIL = 1, 2, 3
@@ -108,8 +115,21 @@ MAX_BANKS = 256
 BOOKED = BUSY + MAX_BANKS
 """Of each bank and port: the cycle before which it cannot have served all that was asked of it."""
 OPEN_ROWS = BOOKED + 2 * MAX_BANKS
+"""Of each DRAM channel: the open row of each bank."""
 MAX_ROW_BANKS = 64
-MACHINE_WORDS = OPEN_ROWS + MAX_ROW_BANKS
+
+# -- m: DRAM channels --------------------------------------------------------------------------------------------------
+BUCKET = OPEN_ROWS + MAX_DRAM_CHANNELS * MAX_ROW_BANKS
+"""Credits saved for whoever goes first, at most BURST."""
+BUCKET_AT = BUCKET + MAX_DRAM_CHANNELS
+"""Cycle up to which they were counted; FOREVER while transfers take all there is."""
+PAUSED = BUCKET_AT + MAX_DRAM_CHANNELS
+"""Cycle until which someone goes before all transfers."""
+MOVED = PAUSED + MAX_DRAM_CHANNELS
+"""Bytes since the last record of them."""
+SPARE = MOVED + MAX_DRAM_CHANNELS
+"""Credits per cycle that are not given yet while rates are shared; the last is the NoC's."""
+MACHINE_WORDS = SPARE + MAX_DRAM_CHANNELS + 1
 
 # -- p: steps and pieces -----------------------------------------------------------------------------------------------
 STEP_WORDS = 10
@@ -140,7 +160,7 @@ READ, WRITE, TENSOR, VECTOR = 0, 1, 2, 3
     P_MASK,  # banks modulo 32 of its phases
     P_PHASES,  # how many
     P_STALLS,  # how many
-    P_LIST,  # phases (bank, port, port cycles), then stalls (bank, cause, cycles)
+    P_LIST,  # phases (bank, port, port cycles), then stalls (bank, cause, cycles), then bytes on each DRAM channel
 ) = range(12)
 PHASE_WORDS = 3
 Q_BANK, Q_PORT, Q_NEED = 0, 1, 2

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_device import arbiter, sharing, stepper
+from npu_device import arbiter, sharing, stepper, transfers
 from npu_device import layout as w
-from npu_device.banks import Demand
 from npu_device.config import NpuConfig
+from npu_device.encoding import plan_words, step_words
 from npu_device.events import RECORD, EventStream, Kind, unit_code
-from npu_device.plan import NONE, Column, Piece, Plan
-from npu_device.tensor import once_per_command
-from npu_device.timing import Cost, Timing
+from npu_device.plan import Piece, Plan
+from npu_device.timing import Timing
 
 NATIVE_STEPS = 6_000
 """Steps of a device's life after which compiling the loop pays."""
@@ -31,15 +30,15 @@ UNIT_KINDS = (Kind.TE, Kind.VE, Kind.DMA)
 
 
 class Loop(NamedTuple):
-    """The functions of `stepper`, or their compiled forms."""
+    """What is called of the event loop, interpreted or compiled."""
 
     advance: Callable[..., int]
     ends: Callable[..., int]
     start: Callable[..., int]
-    settle: Callable[..., int]
+    go_first: Callable[..., int]
 
 
-INTERPRETED = Loop(stepper.advance, stepper.ends, stepper.start, stepper.settle)
+INTERPRETED = Loop(stepper.advance, stepper.ends, stepper.start, sharing.go_first)
 
 
 @cache
@@ -47,7 +46,7 @@ def compiled() -> Loop:
     """The loop in native code; made once per process, when a long plan asks for it."""
     from npu_device.native import NativeModule
 
-    module = NativeModule(sharing, arbiter, stepper)
+    module = NativeModule(sharing, arbiter, transfers, stepper)
     return Loop(*(module.function(name) for name in Loop._fields))
 
 
@@ -63,7 +62,6 @@ class Machine:
         self._native_steps = native_steps if find_spec("llvmlite") else sys.maxsize
         self._seen = 0
         """Steps so far."""
-        self._once = once_per_command(config.te)
         self._unit_of_code: dict[int, int] = {}
         self.reset()
 
@@ -80,6 +78,9 @@ class Machine:
         config, rates, m = self._config, self._timing.rates, self.m
         m[w.WAKE] = w.FOREVER
         m[w.TOTAL], m[w.CHANNEL] = rates.total, rates.channel
+        m[w.DRAM_RATE], m[w.NOC_RATE], m[w.FIRST_RATE] = rates.dram, rates.noc, rates.first
+        m[w.DRAM_CHANNELS], m[w.INTERLEAVE] = config.dram.channels, config.dram.interleave
+        m[w.ALIKE] = int(rates.alike)
         m[w.LATENCY] = self._timing.latency
         m[w.SPLIT] = int(config.dma.direction == "split")
         m[w.BURST] = config.dma.bus_width_bytes * rates.per_byte
@@ -87,7 +88,7 @@ class Machine:
         if config.dram.row_model == "open":
             m[w.ROW_CYCLES] = self._timing.core_cycles(config.dram.row_cycles)
             m[w.ROW_BYTES], m[w.ROW_BANKS] = config.dram.row_bytes, config.dram.row_banks
-            m[w.OPEN_ROWS : w.OPEN_ROWS + w.MAX_ROW_BANKS] = [-1] * w.MAX_ROW_BANKS
+            m[w.OPEN_ROWS : w.BUCKET] = [-1] * (w.BUCKET - w.OPEN_ROWS)
         counts = (config.te.count, config.ve.count, config.dma.channels)
         for unit_class, (kind, count) in enumerate(zip(UNIT_KINDS, counts, strict=True)):
             for index in range(count * config.clusters):
@@ -135,13 +136,7 @@ class Machine:
 
     def add_step(self, piece: Piece, dram: int, number: int, ticket: int, unit: int, cluster: int) -> int:
         """A plan of one step (a tile command) for the command that holds `unit`: its slot."""
-        cost = self._timing.cost(piece)
-        if cost.kind is Kind.TE and self._once:
-            cost = cost._replace(cycles=max(0, cost.cycles + self._once))
-        words = [w.STEP_WORDS, 0, dram, *[NONE] * (w.STEP_WORDS - w.S_AFTER)]
-        words += piece_words(cost, self._timing.rates.per_byte)
-        heads = [NONE] * 4
-        heads[step_class(cost)] = 0
+        words, heads = step_words(piece, dram, self._timing)
         base = self._place(len(words))
         words[w.S_PIECE] += base
         self.p[base : base + len(words)] = words
@@ -156,11 +151,12 @@ class Machine:
         large = self._steps + count >= min(NATIVE_PLAN, self._native_steps)
         if not self.native and large and self._seen + count >= self._native_steps:
             self._go_native()
-        words, heads = self._words(plan)
-        base = self._place(len(words))
-        words[: count * w.STEP_WORDS : w.STEP_WORDS] += base  # S_PIECE is an index into p
-        self.p[base : base + len(words)] = words if self.native else words.tolist()
-        slot = self._enter((base, base + len(words)), heads, count, number, ticket, unit, cluster)
+        made = plan_words(plan, self._timing)
+        base = self._place(len(made.words))
+        span = base, base + len(made.words)
+        words = made.moved(base)
+        self.p[slice(*span)] = words if self.native else words.tolist()
+        slot = self._enter(span, made.heads, count, number, ticket, unit, cluster)
         if not count:
             run = w.RUNS + slot * w.RUN_WORDS
             self.m[run + w.R_FINISH] = cycle
@@ -227,33 +223,19 @@ class Machine:
                 return answer
 
     def ends(self, cycle: int) -> None:
+        """As `stepper.ends`; `start` is to follow in this cycle."""
         self._loop().ends(self.m, self.p, self.e, cycle)
+        self.m[w.WAKE] = w.FOREVER  # which `start` finds anew: nothing else is to wake for it
         self._emit()
 
     def start(self, cycle: int) -> None:
         self._loop().start(self.m, self.p, self.e, cycle)
         self._emit()
 
-    def take_first(self, cycle: int, size: int) -> int:
-        """A descriptor fetch moves `size` bytes before any transfer does: cycles until its tokens are there.
-
-        It uses what the bucket holds; for the rest all transfers pause, in whole cycles, and the bucket keeps
-        the change.
-        """
-        m = self.m
-        total = m[w.TOTAL]
-        if not total:
-            return 0
-        self._loop().settle(m, cycle)
-        idle = max(0, cycle - m[w.BUCKET_AT])
-        credit = min(m[w.BURST], m[w.BUCKET] + idle * total)
-        debt = size * self._timing.rates.per_byte - credit
-        pause = max(0, -(-debt // total))
-        m[w.BUCKET] = pause * total - debt
-        m[w.FLOW_BASE] = max(m[w.FLOW_BASE], cycle) + pause
-        if m[w.BUCKET_AT] != w.FOREVER:
-            m[w.BUCKET_AT] = max(m[w.BUCKET_AT], cycle) + pause
-        return int(pause)
+    def go_first(self, cycle: int, address: int, size: int) -> int:
+        """`size` bytes at a DRAM address move before those of any transfer: cycles until they are there."""
+        rates = self._timing.rates
+        return self._loop().go_first(self.m, cycle, rates.channel_of(address), size * rates.per_byte)
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -285,38 +267,6 @@ class Machine:
             self.p.extend([0] * missing)
         return base
 
-    def _words(self, plan: Plan) -> tuple[Column, list[int]]:
-        """Steps and pieces as they stand in `p`, with S_PIECE relative to the first word, and the first step of each
-        class."""
-        costs = [self._timing.cost(piece) for piece in plan.pieces]
-        index = plan.piece
-        classes = np.array([step_class(cost) for cost in costs], np.int64)[index]
-        first_tensor = -1
-        if self._once:
-            tensor = np.flatnonzero(classes == w.TENSOR)
-            if len(tensor):
-                first_tensor = int(tensor[0])
-                shorter = costs[index[first_tensor]]
-                costs.append(shorter._replace(cycles=max(0, shorter.cycles + self._once)))
-                index = index.copy()
-                index[first_tensor] = len(costs) - 1
-        count = len(plan)
-        pieces = [piece_words(cost, self._timing.rates.per_byte) for cost in costs]
-        starts = np.cumsum([count * w.STEP_WORDS, *(len(one) for one in pieces[:-1])])
-        steps = np.empty((count, w.STEP_WORDS), np.int64)
-        steps[:, w.S_PIECE] = starts[index]
-        steps[:, w.S_TILE] = plan.tile
-        steps[:, w.S_DRAM] = plan.dram
-        steps[:, w.S_AFTER : w.S_AFTER + w.MAX_AFTER] = plan.after
-        steps[:, [w.S_RELEASED, w.S_DONE, w.S_NEXT]] = NONE
-        heads = []
-        for one in (w.READ, w.WRITE, w.TENSOR, w.VECTOR):
-            members = np.flatnonzero(classes == one)
-            heads.append(int(members[0]) if len(members) else NONE)
-            steps[members[:-1], w.S_NEXT] = members[1:]
-        tail = np.array([word for one in pieces for word in one], np.int64)
-        return np.concatenate([steps.reshape(-1), tail]), heads
-
     def _emit(self) -> None:
         count = int(self.m[w.OUT])
         if not count:
@@ -332,28 +282,3 @@ class Machine:
         words, emit = self.e, self._events.emit
         for at in range(0, count * w.EVENT_WORDS, w.EVENT_WORDS):
             emit(*words[at : at + w.EVENT_WORDS])
-
-
-def step_class(cost: Cost) -> int:
-    """Class of the steps of a piece."""
-    if cost.kind is Kind.DMA:
-        return w.WRITE if cost.write else w.READ
-    return w.TENSOR if cost.kind is Kind.TE else w.VECTOR
-
-
-def piece_words(cost: Cost, per_byte: int) -> list[int]:
-    """A piece as it stands in `p`."""
-    mask = 0
-    for demand in cost.demands:
-        mask |= 1 << demand.bank % 32
-    words = [step_class(cost), cost.cycles, cost.drain, cost.cold, cost.payload, cost.aligned,
-             cost.aligned * per_byte, cost.aux, mask, len(cost.demands), len(cost.stalls)]  # fmt: skip
-    for demand in cost.demands:
-        words += _phase(demand)
-    for stall in cost.stalls:
-        words += [int(word) for word in stall]
-    return words
-
-
-def _phase(demand: Demand) -> list[int]:
-    return [demand.bank, demand.port, demand.cycles]

@@ -45,6 +45,8 @@ class Transfer(NamedTuple):
     """Bytes that cross NoC and DRAM pins (specification 55, R5; `timing.transfer_size`)."""
     bursts: int
     spm: Region
+    dram: Region
+    """Its address counts modulo what accesses are aligned to; `Plan.dram` has the address itself."""
     aux: int = 0
     """Opcode | function << 8, for events: LOAD, STORE, KV_READ, ..."""
 

@@ -65,9 +65,8 @@ class Stream:
             region = make_region(offset, rows, row_bytes, self.stride)
             aligned, bursts = transfer_size(region, bus.alignment, bus.bus_width)
             size = rows * row_bytes
-            made.append(
-                Transfer(self.write, self.role, size, aligned, bursts, self.slots.region(buffer, size), self.aux)
-            )
+            spm = self.slots.region(buffer, size)
+            made.append(Transfer(self.write, self.role, size, aligned, bursts, spm, region, self.aux))
         return made, index.reshape(-1).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""The event loop of CA_HYBRID: DMA channels, shared DRAM and NoC, banks and engines, step by step through plans.
+"""The event loop of CA_HYBRID: engines and DMA channels, step by step through plans.
 
 Written in the subset of `native`: Python runs it as it stands, and long plans run it compiled. State is words of three
 arrays, see `layout`. In a cycle: what ends, ends; then steps start; then rates are shared anew. All choices are by
@@ -7,7 +7,8 @@ acceptance number and index, so they depend on nothing else.
 
 from npu_device import layout as w
 from npu_device.arbiter import BANK_CODE, emit, use_banks
-from npu_device.sharing import moved_at, settle, share
+from npu_device.sharing import moved_at, share
+from npu_device.transfers import begin_transfer, go_on, join, report_moved
 
 Ints = list[int]
 
@@ -52,19 +53,9 @@ def ends(m: Ints, p: Ints, e: Ints, t: int) -> int:
         u = m[w.UNIT_LIST + i]
         i += 1
         if m[u + w.U_RUN] >= 0:
-            if m[u + w.U_STATE] == w.FLOWING and moved_at(m, u) <= t:
-                settle(m, t)
-                m[u + w.U_LEFT] = 0
-                m[u + w.U_STATE] = w.TAIL
-                m[u + w.U_END] = max(t, m[u + w.U_MIN_END]) + m[u + w.U_STALL]
-                m[w.SHARE_DUE] = 1
-            if m[u + w.U_STATE] == w.LATE:
-                if m[u + w.U_FROM] <= t:
-                    settle(m, t)
-                    m[u + w.U_STATE] = w.FLOWING
-                    m[u + w.U_RATE] = max(1, m[w.CHANNEL])
-                    m[w.SHARE_DUE] = 1
-            elif m[u + w.U_STATE] != w.FLOWING and m[u + w.U_END] <= t:
+            if m[u + w.U_CLASS] == w.DMA:
+                go_on(m, u, t)
+            if (m[u + w.U_CLASS] != w.DMA or m[u + w.U_STATE] == w.TAIL) and m[u + w.U_END] <= t:
                 end_step(m, p, e, u, t)
     if m[w.FINISHING]:
         finish(m, e, t)
@@ -88,6 +79,7 @@ def finish(m: Ints, e: Ints, t: int) -> int:
                     emit(m, e, t, BANK_CODE + bank, BANK_BUSY, m[run + w.R_TICKET], 0, m[w.BUSY + bank], 0)
                     m[w.BUSY + bank] = 0
                 bank += 1
+            report_moved(m, e, t, m[run + w.R_TICKET])
         else:
             m[w.ORDER + kept] = slot
             kept += 1
@@ -184,19 +176,6 @@ def start(m: Ints, p: Ints, e: Ints, t: int) -> int:
     return 0
 
 
-def join(m: Ints, p: Ints, e: Ints, t: int) -> int:
-    """Transfers whose data begins to move in this cycle meet the banks, once their rates are known."""
-    i = 0
-    while i < m[w.UNITS_USED]:
-        u = m[w.UNIT_LIST + i]
-        i += 1
-        if m[u + w.U_STATE] == w.FLOWING and m[u + w.U_FROM] == t and m[u + w.U_LENGTH] < 0:
-            piece = m[u + w.U_PIECE]
-            m[u + w.U_LENGTH] = max(p[piece + w.P_CYCLES], moved_at(m, u) - t)
-            use_banks(m, p, e, u, t)
-    return 0
-
-
 def begin_step(m: Ints, p: Ints, e: Ints, t: int, slot: int, step_class: int, u: int) -> int:
     """The next step of a class of a run begins on unit `u`."""
     run = w.RUNS + slot * w.RUN_WORDS
@@ -212,12 +191,7 @@ def begin_step(m: Ints, p: Ints, e: Ints, t: int, slot: int, step_class: int, u:
     emit(m, e, t, m[u + w.U_CODE], what, m[run + w.R_TICKET], p[step + w.S_TILE], p[piece + w.P_BYTES],
          p[piece + w.P_AUX])  # fmt: skip
     if kind == w.DMA:
-        m[u + w.U_STATE] = w.LATE
-        m[u + w.U_FROM] = t + m[w.LATENCY] + open_row(m, p[step + w.S_DRAM], p[piece + w.P_ALIGNED])
-        m[u + w.U_MIN_END] = m[u + w.U_FROM] + p[piece + w.P_CYCLES]
-        m[u + w.U_LEFT] = p[piece + w.P_CREDITS]
-        m[u + w.U_STALL] = 0
-        m[u + w.U_LENGTH] = -1
+        begin_transfer(m, p, u, t)
     else:
         cycles = p[piece + w.P_CYCLES]
         m[u + w.U_FROM] = t
@@ -227,21 +201,6 @@ def begin_step(m: Ints, p: Ints, e: Ints, t: int, slot: int, step_class: int, u:
         m[u + w.U_END] = t + cycles
         use_banks(m, p, e, u, t)
     return 0
-
-
-def open_row(m: Ints, address: int, size: int) -> int:
-    """Cycles of opening the row that a transfer begins in; the rows that it ends in stay open."""
-    if not m[w.ROW_CYCLES]:
-        return 0
-    row = address // m[w.ROW_BYTES]
-    last = (address + max(1, size) - 1) // m[w.ROW_BYTES]
-    banks = m[w.ROW_BANKS]
-    closed = m[w.OPEN_ROWS + row % banks] != row
-    row = max(row, last - banks + 1)
-    while row <= last:
-        m[w.OPEN_ROWS + row % banks] = row
-        row += 1
-    return m[w.ROW_CYCLES] if closed else 0
 
 
 # -- time --------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def tile_step(command: Command, bus: Bus) -> tuple[Piece, int]:
             source = _gathered(source, d.tile_m, output.payload // d.tile_m, bus.alignment)
         inside, outside = (source, target) if write else (target, source)
         aligned, bursts = transfer_size(outside, bus.alignment, bus.bus_width)
-        return Transfer(write, role, outside.payload, aligned, bursts, inside, aux), outside.address
+        return Transfer(write, role, outside.payload, aligned, bursts, inside, outside, aux), outside.address
     reads = tuple(matrix.region for matrix in command.inputs)
     first = command.inputs[0]
     bits = BITS[first.kind]

@@ -5,17 +5,20 @@ All results are integers. Durations are NPU cycles; `Timing` turns them into cor
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import lcm
 from typing import NamedTuple
+
+import numpy as np
 
 from npu_device.abi.opcodes import BITS, Opcode
 from npu_device.banks import Access, Demand, demands
 from npu_device.bitwidth import aligned_bytes
 from npu_device.config import NpuConfig
 from npu_device.events import ROLE, WRITES, Cause, Kind
+from npu_device.interleave import spread
 from npu_device.plan import Compute, Piece, Transfer
+from npu_device.rates import Rates
 from npu_device.region import Region
-from npu_device.tensor import SPEED, Product, ceil_div, product
+from npu_device.tensor import SPEED, Product, ceil_div, once_per_command, product
 
 VECTOR_OPS = {
     Opcode.ELTWISE: 1,
@@ -29,8 +32,6 @@ VECTOR_OPS = {
 """Operations per element of the vector engine (COPY: chosen by us); of POOL, one per element of the window."""
 RMS_OPS = 4
 
-MIN_CREDITS = 64
-"""Credits per cycle below which shares of a slow memory would round to nothing."""
 CACHED = 4096
 """Costs that are remembered."""
 
@@ -60,31 +61,6 @@ def compute_cycles(operations: int, rate: Fraction, start_up: int) -> int:
     return start_up + ceil_div(operations * rate.denominator, rate.numerator)
 
 
-class Rates:
-    """Bandwidths as whole credits per core cycle; a credit is 1/`per_byte` of a byte."""
-
-    def __init__(self, config: NpuConfig) -> None:
-        npu, core = config.clock_ratio[1], config.clock_ratio[0]
-        per_npu_cycle = config.dma.bytes_per_cycle
-        channel = None if per_npu_cycle is None else Fraction(per_npu_cycle * npu, core)
-        dram, noc = config.dram.bytes_per_second, config.noc.bytes_per_second
-        self.noc_is_lowest = noc is not None and (dram is None or noc < dram)
-        total = min((Fraction(rate, config.clock_hz) for rate in (dram, noc) if rate is not None), default=None)
-        known = [rate for rate in (channel, total) if rate is not None]
-        self.per_byte = lcm(*(rate.denominator for rate in known)) if known else 1
-        if total is not None and total * self.per_byte < MIN_CREDITS:
-            self.per_byte *= MIN_CREDITS
-        self.channel = int((channel or 0) * self.per_byte)
-        """One DMA channel; 0: no limit."""
-        self.total = int((total or 0) * self.per_byte)
-        """DRAM and NoC together; 0: no limit."""
-
-    def alone(self, size: int) -> int:
-        """Core cycles in which `size` bytes move when nothing else does."""
-        limits = [rate for rate in (self.channel, self.total) if rate]
-        return ceil_div(size * self.per_byte, min(limits)) if limits else 0
-
-
 class Cost(NamedTuple):
     """What a step takes, core cycles."""
 
@@ -104,6 +80,8 @@ class Cost(NamedTuple):
     demands: tuple[Demand, ...]
     stalls: tuple[tuple[int, Cause, int], ...]
     """(bank, cause, cycles) that its own accesses cost; they are in `cycles`."""
+    channels: tuple[int, ...] = ()
+    """Transfer: aligned bytes on each DRAM channel."""
 
 
 class Timing:
@@ -115,14 +93,29 @@ class Timing:
         self.rates = Rates(config)
         self.latency = self.core_cycles(config.dram.latency + config.noc.latency)
         """Core cycles of a transfer before its first byte."""
+        self.turn = 1 if config.dram.channels == 1 else config.dram.channels * config.dram.interleave
+        """Bytes of DRAM after which its channels come round again."""
+        self._once = once_per_command(config.te)
         self._costs: dict[Piece, Cost] = {}
 
     def core_cycles(self, npu_cycles: int) -> int:
         """Core cycles of a duration in NPU cycles, rounded up."""
         return ceil_div(npu_cycles * self._ratio[0], self._ratio[1])
 
+    def located(self, piece: Piece, dram: int) -> Piece:
+        """A piece at a DRAM address, as far as the address matters for its cost."""
+        if self.turn == 1 or not isinstance(piece, Transfer):
+            return piece
+        return piece._replace(dram=piece.dram._replace(address=dram % self.turn))
+
+    def first(self, cost: Cost) -> Cost:
+        """The cost of a step that is its command's first on the tensor engine."""
+        if cost.kind is not Kind.TE or not self._once:
+            return cost
+        return cost._replace(cycles=max(0, cost.cycles + self._once))
+
     def cost(self, piece: Piece) -> Cost:
-        """Cost of a step."""
+        """Cost of a step; of a transfer at the address that `located` gave it."""
         cost = self._costs.get(piece)
         if cost is None:
             if len(self._costs) >= CACHED:
@@ -133,13 +126,26 @@ class Timing:
 
     def _transfer(self, piece: Transfer) -> Cost:
         bursts = 0 if self._config.dma.bytes_per_cycle is None else self.core_cycles(piece.bursts)
-        data = self.rates.alone(piece.aligned)
+        channels = self._channels(piece)
+        data = self.rates.alone(*channels)
         own = demands([Access(piece.spm, not piece.write)], self._config.spm)
         ports, stalls = _own_stalls(own, max(bursts, data))
         cycles = max(bursts, ports)
         alone = self.latency + max(cycles, data)
         aux = piece.aux | piece.write * WRITES | piece.role * ROLE
-        return Cost(Kind.DMA, piece.write, cycles, alone, 0, 0, piece.payload, piece.aligned, aux, own, stalls)
+        return Cost(
+            Kind.DMA, piece.write, cycles, alone, 0, 0, piece.payload, piece.aligned, aux, own, stalls, channels
+        )
+
+    def _channels(self, piece: Transfer) -> tuple[int, ...]:
+        """Aligned bytes on each DRAM channel."""
+        dram = self._config.dram
+        if dram.channels == 1:
+            return (piece.aligned,)
+        unit = self._config.dma.alignment
+        low = piece.dram.address + np.arange(piece.dram.rows, dtype=np.int64) * piece.dram.stride
+        high = low + piece.dram.row_bytes
+        return tuple(spread(low // unit * unit, -(-high // unit) * unit, dram.interleave, dram.channels))
 
     def _compute(self, piece: Compute) -> Cost:
         config = self._config

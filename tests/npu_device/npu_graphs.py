@@ -117,7 +117,8 @@ def configs(draw: st.DrawFn, **fixed: Any) -> NpuConfig:
         "dram": DramConfig(
             size=1 << 20, latency=draw(st.sampled_from((0, 7, 120))),
             bytes_per_second=draw(st.sampled_from((7_000_000_000, 102_400_000_000, None))),
-            row_model=draw(st.sampled_from(("none", "open"))),
+            row_model=draw(st.sampled_from(("none", "open"))), channels=draw(st.sampled_from((1, 1, 2, 4))),
+            interleave=draw(st.sampled_from((64, 256, 4096))),
         ),
         "noc": NocConfig(latency=draw(st.sampled_from((0, 8)))),
         "scheduler": SchedulerConfig(

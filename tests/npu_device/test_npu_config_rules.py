@@ -24,6 +24,9 @@ from npu_device.config_rules import check
         ({"dma": DmaConfig(bus_width_bytes=96)}, "dma.bus_width_bytes = 96: must be a power of two"),
         ({"dma": DmaConfig(channels=3, direction="split")},
          "dma.channels = 3: must be 2 with dma.direction = split, one reads and one writes"),
+        ({"dram": DramConfig(channels=3)}, "dram.channels = 3: must be a power of two"),
+        ({"dram": DramConfig(interleave=64), "dma": DmaConfig(alignment=128)},
+         "dram.interleave = 64: must be at least dma.alignment = 128, an access is on one channel"),
         ({"te": TeConfig(kind="magic")}, "te.kind = magic: must be one of roofline, systolic_os, systolic_ws, "
                                          "systolic_is, systolic_ws_pipe"),
         ({"clock_ratio": (0, 1)}, "clock_ratio = (0, 1): must be at least 1"),

@@ -10,6 +10,7 @@ from npu_graphs import SPM_SIZE, Seen, configs, graphs, listed, macros, stepped,
 from npu_rig import DRAM, SPM
 
 from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
 from npu_device.events import Kind, What
@@ -168,3 +169,18 @@ def test_the_compiled_loop_gives_the_events_of_the_plain_one(commands: list[List
 @given(st.lists(tiles | macros(), min_size=2, max_size=12), configs())
 def test_a_run_repeats_itself(commands: list[Listed], config: NpuConfig) -> None:
     assert listed(commands, config).run.events.hexdigest() == listed(commands, config).run.events.hexdigest()
+
+
+def test_a_step_may_wake_in_a_cycle_in_which_the_front_end_acts() -> None:
+    """A result on its way through the array wakes the store that waits for it; commands are accepted all the time."""
+    block = Extended(m=16, n=16, k=16, workspace=SPM, workspace_bytes=1 << 15)
+    product = Descriptor(
+        opcode=Opcode.GEMM_T, tile_m=16, tile_n=16, tile_k=16, type_in0=INT8, type_in1=INT8, type_out=INT32,
+        in0_addr=DRAM, in1_addr=DRAM + 1024, out_addr=DRAM + 2048,
+    )  # fmt: skip
+    config = NpuConfig(te=TeConfig(kind="systolic_ws_pipe", rows=8, columns=8))
+    alone = listed([Listed(product, 0, block)], config)
+    nops = [Listed(Descriptor(stream=1), at) for at in range(alone.makespan)]
+    busy = listed([Listed(product, 0, block), *nops], config)
+    done = {event["ticket"]: event["cycle"] for event in busy.of(What.DONE)}
+    assert done[busy.run.tickets[0]] == alone.makespan

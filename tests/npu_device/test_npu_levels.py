@@ -105,9 +105,9 @@ def chain(n: int, load: int, work: int, store: int, prefetch: int, buffering: st
     kept = buffers(buffering, prefetch)
     spm = Region(SPM, 1, 1, 1)
     pieces = (
-        Transfer(False, Role.ACTIVATION, load, load, 0, spm),
+        Transfer(False, Role.ACTIVATION, load, load, 0, spm, spm),
         Compute(Kind.TE, 0, work, 1, 1, 8, 8, 0, (), ()),
-        Transfer(True, Role.ACTIVATION, store, store, 0, spm),
+        Transfer(True, Role.ACTIVATION, store, store, 0, spm, spm),
     )
     steps: list[tuple[int, int, int, tuple[int, ...]]] = []
     for i in range(n):
@@ -205,15 +205,16 @@ def steps(events: np.ndarray[Any, Any]) -> list[tuple[int, ...]]:
     st.lists(st.tuples(sides, sides, sides, st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=3),
     st.sampled_from(("roofline", "systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe")),
     st.sampled_from(("full", "out", "none")), st.sampled_from((0, 1, 90)), st.sampled_from((8, 32, 64)),
+    st.sampled_from((1, 2, 8)),
 )  # fmt: skip
 def test_l1_equals_l2_where_nothing_is_shared(
-    shapes: list[tuple[int, ...]], kind: str, buffering: str, latency: int, rate: int
+    shapes: list[tuple[int, ...]], kind: str, buffering: str, latency: int, rate: int, channels: int
 ) -> None:
-    """The conditions of specification 40: all accepted at 0, a channel per direction, rates that suffice, no banks.
-    One engine, so that the commands follow each other."""
+    """The conditions of specification 40: all accepted at 0, a channel per direction, rates that suffice (each channel
+    of the DRAM for both), no banks. One engine, so that the commands follow each other."""
     config = NpuConfig(
         te=TeConfig(count=1, kind=kind, rows=16, columns=16), spm=FREE,
-        dram=DramConfig(latency=latency, bytes_per_second=2 * rate * 1_200_000_000),
+        dram=DramConfig(latency=latency, bytes_per_second=2 * rate * channels * 1_200_000_000, channels=channels),
         noc=NocConfig(latency=3, bytes_per_second=2 * rate * 1_200_000_000),
         dma=DmaConfig(channels=2, direction="split", bytes_per_cycle=rate, buffering=buffering),
     )  # fmt: skip

@@ -13,6 +13,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
 from npu_device.events import What
+from npu_device.rates import Rates
 from npu_device.region import Region, make_region
 
 INT8, INT32, FP16 = DataType.INT8, DataType.INT32, DataType.FP16
@@ -73,7 +74,7 @@ def test_the_size_of_a_transfer_is_that_of_its_rows(
 def test_a_lone_transfer_moves_at_the_rate_of_the_slowest_of_channel_dram_and_noc(
     config: NpuConfig, slowest: Fraction
 ) -> None:
-    rates = timing.Rates(config)
+    rates = Rates(config)
     for size in (1, 64, 255, 4096):
         assert rates.alone(size) == math.ceil(size / slowest)
     assert min(Fraction(rate, rates.per_byte) for rate in (rates.channel, rates.total)) == slowest

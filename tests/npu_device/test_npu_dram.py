@@ -1,0 +1,234 @@
+"""Several DRAM channels: which bytes lie where, what lone and concurrent transfers take, rows, fetches."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from npu_graphs import Seen, configs, listed, tiles
+from npu_rig import DRAM, SPM, Rig
+
+from npu_device import layout as w
+from npu_device import sharing
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig
+from npu_device.events import EventStream, Kind, What
+from npu_device.explain import explain
+from npu_device.interleave import spread
+from npu_device.machine import Machine
+from npu_device.rates import Rates
+from npu_device.runner import Listed
+from npu_device.timing import Timing
+
+INT8 = DataType.INT8
+GHZ = 1_200_000_000
+BLOCK = 4096
+
+
+def config(channels: int, rate: int = 64, **more: Any) -> NpuConfig:
+    """All DRAM channels together give `rate` bytes per cycle; a DMA channel takes what it gets."""
+    dram = DramConfig(size=1 << 20, latency=10, bytes_per_second=rate * GHZ, channels=channels, **more.pop("dram", {}))
+    base: dict[str, Any] = {
+        "spm": SpmConfig(port=None), "dram": dram, "noc": NocConfig(latency=0, bytes_per_second=None),
+        "dma": DmaConfig(channels=4, bytes_per_cycle=None),
+    }  # fmt: skip
+    return NpuConfig(**(base | more))
+
+
+def load(rows: int, size: int = BLOCK, at: int = DRAM, stride: int = 0, out: int = SPM, **more: int) -> Listed:
+    return Listed(
+        Descriptor(opcode=Opcode.LOAD, tile_m=rows, tile_k=size, type_in0=INT8, in0_addr=at, param0=stride,
+                   out_addr=out, **more)
+    )  # fmt: skip
+
+
+def done(commands: list[Listed], of: NpuConfig) -> list[int]:
+    seen = listed(commands, of)
+    cycles = {event["ticket"]: event["cycle"] for event in seen.of(What.DONE)}
+    return [cycles[ticket] for ticket in seen.run.tickets]
+
+
+def channel_bytes(seen: Seen, channels: int) -> list[int]:
+    moved = [0] * channels
+    for event in seen.of(What.CHANNEL_BYTES):
+        assert event["unit"] >> 8 == Kind.DRAM
+        moved[event["unit"] & 0xFF] += event["bytes"]
+    return moved
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4, 16])
+def test_a_lone_transfer_over_all_channels_takes_what_one_channel_takes(channels: int) -> None:
+    (cycle,) = done([load(16)], config(channels))
+    assert cycle == 10 + 16 * BLOCK // 64
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4, 16])
+def test_a_lone_transfer_on_one_channel_takes_as_many_times_longer(channels: int) -> None:
+    one = load(4, 1024, stride=channels * BLOCK)
+    (cycle,) = done([one], config(channels))
+    assert cycle == 10 + channels * 4 * 1024 // 64
+    seen = listed([one], config(channels))
+    assert explain(seen.events, config(channels)).bounds["dram"] == cycle - 10
+
+
+def test_the_fullest_channel_decides() -> None:
+    """Of 5120 bytes 4096 lie on channel 0, 32 per cycle; the parts are not whole, so a cycle may be lost."""
+    assert done([load(1)], config(2)) == [10 + BLOCK // 32]
+    assert done([load(1, BLOCK + 1024)], config(2))[0] - 10 - BLOCK // 32 in (0, 1)
+
+
+def test_transfers_share_a_channel_and_not_each_others() -> None:
+    apart = [load(1), load(1, at=DRAM + BLOCK, out=SPM + BLOCK, stream=1)]
+    together = [load(1), load(1, at=DRAM + 2 * BLOCK, out=SPM + BLOCK, stream=1)]
+    assert done(apart, config(2)) == [10 + BLOCK // 32] * 2
+    assert done(together, config(2)) == [10 + 2 * BLOCK // 32] * 2
+
+
+def test_noc_and_dma_channel_remain_limits() -> None:
+    narrow = config(4, noc=NocConfig(latency=0, bytes_per_second=16 * GHZ))
+    assert done([load(4)], narrow) == [10 + 4 * BLOCK // 16]
+    slow = config(4, dma=DmaConfig(bytes_per_cycle=8))
+    assert done([load(4)], slow) == [10 + 4 * BLOCK // 8]
+
+
+def test_rows_are_those_of_a_channel() -> None:
+    """Two channels, rows of 2048: addresses 0 and 8192 are rows 0 and 2 of channel 0, 4096 is row 0 of channel 1."""
+    rows = config(2, dram={"row_model": "open", "row_banks": 1})
+    first = [load(1, 64), load(1, 64, at=DRAM + BLOCK), load(1, 64), load(1, 64, at=DRAM + 2 * BLOCK), load(1, 64)]
+    spans = [end["cycle"] - begin["cycle"] for begin, end in listed(first, rows).spans()]
+    assert spans == [10 + 36 + 2, 10 + 36 + 2, 10 + 2, 10 + 36 + 2, 10 + 36 + 2]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_fetch_pauses_the_transfers_of_its_channel(same: bool) -> None:
+    """32 bytes per cycle and channel. The bucket pays for two fetches, the third pauses channel 0 for two cycles."""
+    spent = []
+    for fetches in (2, 3):
+        rig = Rig(config(2))
+        ticket = rig.submit(load(1, at=DRAM if same else DRAM + BLOCK).descriptor)
+        rig.go(20)
+        assert rig.device.ring.base // BLOCK % 2 == 0
+        rig.ring(*[Descriptor()] * fetches)
+        rig.idle()
+        spent.append(rig.stamps(What.DONE)[ticket])
+    assert spent[1] - spent[0] == (2 if same else 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 300)), max_size=5), st.sampled_from((64, 256)),
+       st.sampled_from((1, 2, 4)))  # fmt: skip
+def test_bytes_go_round_the_channels(spans: list[tuple[int, int]], block: int, ways: int) -> None:
+    counted = [0] * ways
+    for start, size in spans:
+        for address in range(start, start + size):
+            counted[address // block % ways] += 1
+    low = np.array([start for start, _ in spans], np.int64)
+    high = np.array([start + size for start, size in spans], np.int64)
+    assert spread(low, high, block, ways) == counted
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(tiles, min_size=1, max_size=12), configs(), st.sampled_from((2, 4)), st.sampled_from((64, 4096)))
+def test_bytes_are_conserved_by_channel(commands: list[Listed], base: NpuConfig, channels: int, block: int) -> None:
+    """Access by access, as the descriptors ask for them; and no stretch of time has more than a channel gives."""
+    of = NpuConfig(
+        **{
+            **vars(base),
+            "dram": DramConfig(
+                size=1 << 20,
+                latency=3,
+                bytes_per_second=base.dram.bytes_per_second,
+                channels=channels,
+                interleave=block,
+            ),
+        }
+    )
+    seen = listed(commands, of)
+    expected = [0] * channels
+    by_ticket: dict[int, list[int]] = {}
+    for ticket, (d, _, _) in zip(seen.run.tickets, commands, strict=True):
+        if d.opcode not in (Opcode.LOAD, Opcode.STORE):
+            continue
+        first = d.in0_addr if d.opcode is Opcode.LOAD else d.out_addr
+        mine = by_ticket.setdefault(ticket, [0] * channels)
+        packed = d.tile_m == 1 or d.param0 in (0, d.tile_k)
+        rows = (
+            [(first, d.tile_m * d.tile_k)]
+            if packed
+            else [(first + row * d.param0, d.tile_k) for row in range(d.tile_m)]
+        )
+        for start, size in rows:
+            for access in range(start // 64, (start + size - 1) // 64 + 1):
+                mine[access * 64 // block % channels] += 64
+        expected = [a + b for a, b in zip(expected, mine, strict=True)]
+    assert channel_bytes(seen, channels) == expected
+    npu = seen.run.device.counters.to_json()
+    assert sum(expected) == npu["dram_bytes_read"] + npu["dram_bytes_written"]
+    rates = Timing(of).rates
+    spans = [(b["cycle"], e["cycle"], by_ticket[b["ticket"]]) for b, e in seen.spans() if b["unit"] >> 8 == Kind.DMA]
+    for c in range(channels if rates.dram else 0):
+        for low, _, _ in spans:
+            for _, high, _ in spans:
+                inside = sum(moved[c] for begin, end, moved in spans if low <= begin and end <= high)
+                assert inside * rates.per_byte <= max(0, high - low) * rates.dram
+
+
+def flows(machine: Machine, parts: list[list[int]]) -> list[int]:
+    """Units that move data, with these parts of their bytes on the channels."""
+    m = machine.m
+    units = [m[w.UNIT_LIST + i] for i in range(m[w.UNITS_USED]) if m[m[w.UNIT_LIST + i] + w.U_CLASS] == w.DMA]
+    for u, own in zip(units, parts, strict=False):
+        m[u + w.U_STATE], m[u + w.U_LEFT] = w.FLOWING, 1 << 40
+        m[u + w.U_SHARE : u + w.U_SHARE + len(own)] = own
+    return units[: len(parts)]
+
+
+rates_of = st.sampled_from((None, 1_000_000_007, 7 * GHZ, 100 * GHZ))
+
+
+@given(st.integers(1, 16), rates_of, rates_of, st.sampled_from((None, 3, 128)))
+def test_filling_gives_equal_rates_where_all_are_alike(
+    count: int, dram: int | None, noc: int | None, channel: int | None
+) -> None:
+    made = []
+    for alike in (1, 0):
+        of = NpuConfig(clusters=4, dma=DmaConfig(channels=4, bytes_per_cycle=channel),
+                       dram=DramConfig(bytes_per_second=dram), noc=NocConfig(bytes_per_second=noc))  # fmt: skip
+        machine = Machine(of, Timing(of), EventStream())
+        units = flows(machine, [[sharing.WHOLE]] * count)
+        machine.m[w.ALIKE] = alike
+        sharing.share(machine.m, 0)
+        made.append([machine.m[u + w.U_RATE] for u in units])
+    assert made[0] == made[1]
+
+
+@settings(max_examples=150)
+@given(st.lists(st.lists(st.integers(0, 4096), min_size=4, max_size=4).filter(any), min_size=1, max_size=16),
+       rates_of, rates_of, st.sampled_from((None, 3, 128)))  # fmt: skip
+def test_rates_are_max_min_fair(sizes: list[list[int]], dram: int | None, noc: int | None, channel: int | None) -> None:
+    """Nobody is given more than there is, and whoever has less than another shares a full channel with it, or has all
+    that its DMA channel takes."""
+    of = NpuConfig(clusters=4, dma=DmaConfig(channels=4, bytes_per_cycle=channel),
+                   dram=DramConfig(bytes_per_second=dram, channels=4), noc=NocConfig(bytes_per_second=noc))  # fmt: skip
+    machine, rates = Machine(of, Timing(of), EventStream()), Rates(of)
+    parts = [[sharing.part(size, sum(one)) for size in one] for one in sizes]
+    units = flows(machine, parts)
+    sharing.share(machine.m, 0)
+    given_ = [machine.m[u + w.U_RATE] for u in units]
+    if not (rates.dram or rates.noc or rates.channel):
+        assert not any(given_)
+        return
+    assert min(given_) > 0
+    used = [[rate * share / sharing.WHOLE for rate, share in zip(given_, (one[c] for one in parts), strict=True)]
+            for c in range(4)]  # fmt: skip
+    limits = [(rates.dram, used[c]) for c in range(4)] + [(rates.noc, list(map(float, given_)))]
+    for limit, users in limits:
+        assert not limit or sum(users) <= limit
+    slack = 4 * len(units)  # credits that do not divide
+    for i, rate in enumerate(given_):
+        if rates.channel and rate >= rates.channel:
+            continue
+        full = [users for limit, users in limits if limit and users[i] and sum(users) >= limit - slack]
+        assert any(rate + slack >= max(other for other, use in zip(given_, users, strict=True) if use)
+                   for users in full)  # fmt: skip
