@@ -1,0 +1,104 @@
+"""Sessions in the pages of docs/: commands and what they print, played as they stand.
+
+A page holds `console` blocks, lines `$ command` for a shell, and `gdb` blocks, lines `(gdb) command` for GDB; what follows
+a command is its output, errors included. A `python` block whose first line is `# NAME` is a file for the commands after
+it. A shell command with `--gdb PORT` goes on while the `gdb` block after it is played; of its output the page shows what
+comes before GDB connects. The folder that all is played in has `firmware`, as a checkout does.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+GDB = "gdb-multiarch"
+_BLOCK = re.compile(r"(?<=^```)(console|gdb|python)\n(.*?)(?=^```)", re.MULTILINE | re.DOTALL)
+_PROMPT = {"console": "$ ", "gdb": "(gdb) "}
+_PORT = re.compile(r"--gdb (\d+)")
+
+
+def played(page: str) -> str:
+    """The page, with what the commands really print."""
+    with tempfile.TemporaryDirectory() as folder, _Player(Path(folder)) as player:
+        return _BLOCK.sub(player.block, page)
+
+
+class _Player:
+    """Plays the blocks of a page in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._simulator: subprocess.Popen[str] | None = None
+        self._ports = "", ""
+        (folder / "firmware").symlink_to(ROOT / "firmware")
+        tools = folder / ".bin"
+        tools.mkdir()
+        for name, module in (("pyv-npu", "-m pyv_npu "), ("python", "")):
+            (tools / name).write_text(f'#!/bin/sh\nexec {sys.executable} {module}"$@"\n')
+            (tools / name).chmod(0o755)
+        paths = {"PATH": str(tools), "PYTHONPATH": str(ROOT)}
+        self._environment = os.environ | {
+            name: os.pathsep.join(filter(None, (first, os.environ.get(name)))) for name, first in paths.items()
+        }
+
+    def __enter__(self) -> "_Player":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+    def block(self, found: re.Match[str]) -> str:
+        kind, text = found.groups()
+        if kind == "python":
+            (self._folder / text.splitlines()[0].removeprefix("# ")).write_text(text)
+            return found[0]
+        prompt = _PROMPT[kind]
+        commands = [line.removeprefix(prompt) for line in text.splitlines() if line.startswith(prompt)]
+        if kind == "gdb":
+            return f"{kind}\n{self._gdb(commands)}"
+        return f"{kind}\n" + "".join(f"{prompt}{command}\n{self._shell(command)}" for command in commands)
+
+    def _shell(self, command: str) -> str:
+        port = _PORT.search(command)
+        if port is not None:
+            return self._simulate(command, port[1])
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self._folder, env=self._environment, timeout=120, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        return done.stdout
+
+    def _simulate(self, command: str, port: str) -> str:
+        """Start a run that waits for GDB; what it prints until then."""
+        self._end()
+        self._simulator = subprocess.Popen(
+            ["bash", "-c", "exec " + _PORT.sub("--gdb 0", command)], cwd=self._folder, env=self._environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._simulator.stderr is not None
+        line = self._simulator.stderr.readline()
+        self._ports = port, line.rpartition(":")[2].strip()
+        return line.replace(f":{self._ports[1]}", f":{port}")
+
+    def _gdb(self, commands: list[str]) -> str:
+        shown, used = self._ports
+        given = ["set pagination off", "set confirm off"]
+        for command in commands:
+            quoted = command.replace("\\", "\\\\").replace('"', '\\"')
+            given += [f"echo {_PROMPT['gdb']}{quoted}\\n", re.sub(rf":{shown}\b", f":{used}", command)]
+        done = subprocess.run(
+            [GDB, "-nx", "-batch", *(part for command in given for part in ("-ex", command))],
+            cwd=self._folder, env=self._environment | {"LC_ALL": "C", "COLUMNS": "118"}, timeout=120, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        self._end()
+        return done.stdout
+
+    def _end(self) -> None:
+        if self._simulator is not None:
+            self._simulator.kill()
+            self._simulator.communicate()
+            self._simulator = None
