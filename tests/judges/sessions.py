@@ -1,9 +1,9 @@
 """Sessions in the pages of docs/: commands and what they print, played as they stand.
 
-A page holds `console` blocks, lines `$ command` for a shell, and `gdb` blocks, lines `(gdb) command` for GDB; what follows
-a command is its output, errors included. A `python` block whose first line is `# NAME` is a file for the commands after
-it. A shell command with `--gdb PORT` goes on while the `gdb` block after it is played; of its output the page shows what
-comes before GDB connects. The folder that all is played in has `firmware`, as a checkout does.
+A page holds `console` blocks, lines `$ command` for a shell, and `gdb` blocks, lines `(gdb) command` for GDB; what
+follows a command is its output, errors included. A `python` block whose first line is `# NAME` is a file for the
+commands after it. A shell command with `--gdb PORT` goes on while the `gdb` block after it is played; of its output the
+page shows what comes before GDB connects. The folder that all is played in has `firmware`, as a checkout does.
 """
 
 import os
