@@ -52,6 +52,8 @@ class Explanation(NamedTuple):
     """Lower bounds by resource; no run with this work is faster than the largest."""
     causes: Mapping[Blocker, int]
     """Sum: the makespan."""
+    chain: Mapping[tuple[int, Blocker], int] = {}
+    """The same by ticket: of the command that the cycles were spent on, or that waited."""
 
     def text(self) -> str:
         """A table for people."""
@@ -104,7 +106,7 @@ class _Walk:
         self._timing = Timing(config)
         self._product = product(config.te, 1, 1, 1, 8, 8)
         """Of any size: how a pipeline fills and drains."""
-        self._causes = dict.fromkeys(Blocker, 0)
+        self._chain: dict[tuple[int, Blocker], int] = {}
         self._accepted: dict[int, int] = {}
         self._ready: dict[int, int] = {}
         self._barrier: dict[int, int] = {}
@@ -167,8 +169,15 @@ class _Walk:
         makespan = max(self._done.values(), default=0)
         if makespan:
             self._walk(makespan)
-        causes = {cause: cycles for cause, cycles in self._causes.items() if cycles}
-        return Explanation(makespan, self._bounds(critical_path), causes)
+        causes = dict.fromkeys(Blocker, 0)
+        for (_, cause), cycles in self._chain.items():
+            causes[cause] += cycles
+        causes = {cause: cycles for cause, cycles in causes.items() if cycles}
+        return Explanation(makespan, self._bounds(critical_path), causes, self._chain)
+
+    def _charge(self, ticket: int, blocker: Blocker, cycles: int) -> None:
+        if cycles:
+            self._chain[ticket, blocker] = self._chain.get((ticket, blocker), 0) + cycles
 
     def _bounds(self, critical_path: int) -> dict[str, int]:
         config = self._config
@@ -202,7 +211,7 @@ class _Walk:
         while at > 0:
             if step is None:  # nothing ended in this cycle
                 low = self._latest_end(at)
-                self._causes[self._gap(at, low, ticket)] += at - low
+                self._charge(ticket, self._gap(at, low, ticket), at - low)
                 at = low
                 step = self._ending[at][-1] if at else None
                 continue
@@ -210,7 +219,7 @@ class _Walk:
             self._spend(step, held)
             at, ticket, after = step.begin, step.ticket, step
             waited = min(self._barrier.get(ticket, 0), at) if self._ready.get(ticket) == at else 0
-            self._causes[Blocker.BARRIER] += waited
+            self._charge(ticket, Blocker.BARRIER, waited)
             at -= waited
             step = self._before(at, step)
 
@@ -242,27 +251,27 @@ class _Walk:
         left = step.end - step.begin
         for cause, cycles in step.stalls:
             blocker = Blocker.BANK_CONFLICT if cause == Cause.BANK_CONFLICT else Blocker.PORT_BOUND
-            left -= self._take(blocker, cycles, left)
+            left -= self._take(step, blocker, cycles, left)
         kind = step.unit >> 8
         if kind == Kind.DMA:
             self._spend_transfer(step, left, held)
             return
         if kind == Kind.TE and not step.warm:
-            left -= self._take(Blocker.FILL_DRAIN, self._product.cold, left)
-        self._causes[Blocker.COMPUTE if kind == Kind.TE else Blocker.VECTOR] += left
+            left -= self._take(step, Blocker.FILL_DRAIN, self._product.cold, left)
+        self._charge(step.ticket, Blocker.COMPUTE if kind == Kind.TE else Blocker.VECTOR, left)
 
     def _spend_transfer(self, step: _Step, left: int, held: bool) -> None:
         rates = self._timing.rates
         dram = self._timing.core_cycles(self._config.dram.latency)
-        left -= self._take(Blocker.CHANNEL_BUSY if held else Blocker.DRAM_LATENCY, dram, left)
-        left -= self._take(Blocker.CHANNEL_BUSY if held else Blocker.NOC, self._timing.latency - dram, left)
+        left -= self._take(step, Blocker.CHANNEL_BUSY if held else Blocker.DRAM_LATENCY, dram, left)
+        left -= self._take(step, Blocker.CHANNEL_BUSY if held else Blocker.NOC, self._timing.latency - dram, left)
         if rates.channel:
             own = ceil_div(step.aligned * rates.per_byte, rates.channel)
             lowest = not rates.total or rates.channel < rates.total if rates.alike else left <= own
-            left -= self._take(Blocker.CHANNEL, own if lowest else 0, left)
-        self._causes[Blocker.NOC if rates.noc_is_lowest else Blocker.DRAM] += left
+            left -= self._take(step, Blocker.CHANNEL, own if lowest else 0, left)
+        self._charge(step.ticket, Blocker.NOC if rates.noc_is_lowest else Blocker.DRAM, left)
 
-    def _take(self, blocker: Blocker, cycles: int, left: int) -> int:
+    def _take(self, step: _Step, blocker: Blocker, cycles: int, left: int) -> int:
         taken = max(0, min(cycles, left))
-        self._causes[blocker] += taken
+        self._charge(step.ticket, blocker, taken)
         return taken

@@ -118,6 +118,14 @@ def _result(
     return RunResult(config, stop, stop.code, latency, json, platform.completion_order(), outputs, platform.events)
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C stopped the first run of a comparison: there is nothing to compare it with."""
+
+    def __init__(self, loose: RunResult) -> None:
+        super().__init__()
+        self.loose = loose
+
+
 def compare_program(
     config: Config,
     program: str | Path | Program,
@@ -125,17 +133,21 @@ def compare_program(
     console: Console | None = None,
     report: Path | None = None,
 ) -> CompareResult:
-    """Run the same program loose and tight; everything else of `config` stays.
-
-    KeyboardInterrupt when Ctrl-C stopped the first run: the report has its files, and there is nothing to compare.
-    """
+    """Run the same firmware loose and tight, see `compare`."""
     loaded = _loaded(program)
+    return compare(config, lambda chosen, folder: run_program(chosen, loaded, args, console, folder), report)
+
+
+def compare(config: Config, run: Callable[[Config, Path | None], RunResult], report: Path | None) -> CompareResult:
+    """Run something loose and tight; everything else of `config` stays. `run` is given the folder of each mode.
+
+    Interrupted when Ctrl-C stopped the first run.
+    """
     runs: dict[str, RunResult] = {}
     for mode in ("loose", "tight"):
-        folder = None if report is None else report / mode
-        run = runs[mode] = run_program(with_values(config, {"npu.mode": mode}), loaded, args, console, folder)
-        if run.stop.reason is StopReason.INTERRUPTED and mode == "loose":
-            raise KeyboardInterrupt
+        made = runs[mode] = run(with_values(config, {"npu.mode": mode}), None if report is None else report / mode)
+        if made.stop.reason is StopReason.INTERRUPTED and mode == "loose":
+            raise Interrupted(made)
     loose, tight = runs["loose"], runs["tight"]
     same = (
         loose.exit_code == tight.exit_code
@@ -147,13 +159,13 @@ def compare_program(
         "loose": loose.json,
         "tight": tight.json,
         "same_results": same,
-        "ratio": {
-            "t_submit_p50": _ratio(loose, tight, "t_submit", "p50"),
-            "t_submit_p99": _ratio(loose, tight, "t_submit", "p99"),
-            "core_busy_p50": _ratio(loose, tight, "core_busy", "p50"),
-        },
+        "ratio": {f"{stage}_{figure}": _ratio(loose, tight, stage, figure) for stage, figure in RATIOS},
     }
     return CompareResult(loose, tight, json)
+
+
+RATIOS = (("t_submit", "p50"), ("t_submit", "p99"), ("core_busy", "p50"), ("t_submit_prebuilt", "p50"))
+"""Stages and figures of `ratio`."""
 
 
 def _ratio(loose: RunResult, tight: RunResult, stage: str, figure: str) -> float | None:

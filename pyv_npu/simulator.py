@@ -12,14 +12,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pyv_npu.analysis.units import utilization
-from pyv_npu.config import load
+from pyv_npu.config import Effective, load
 from pyv_npu.config.effective import check_isa
 from pyv_npu.errors import UsageError
 from pyv_npu.latency.percentiles import Distribution
 from pyv_npu.models.data import Tensors, Values
-from pyv_npu.models.run import Choices, ModelResult, compile_for, layer_names, run_compiled
+from pyv_npu.models.report import archive, render_result, write_model_report
+from pyv_npu.models.run import Choices, ModelResult, command_line, compile_for, layer_names, run_compiled
+from pyv_npu.report.folder import open_folder, write_bytes
+from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.timeline import Row, rows
+
+INPUTS = "inputs.npz"
+"""File of a report with the inputs that were given."""
 
 
 class Simulator:
@@ -73,9 +81,8 @@ class Simulator:
         self._effective = load(files, preset, {**settings, **values}, names)
         check_isa(self._effective, "te_isa")
         self.config = self._effective.config
-        self.compiled = compile_for(
-            self.config, Path(model), Choices(shapes or {}, passes, granularity, precision, tuple(calibration))
-        )
+        self._choices = Choices(shapes or {}, passes, granularity, precision, tuple(calibration))
+        self.compiled = compile_for(self.config, Path(model), self._choices)
         """Layers, commands and addresses of the model."""
 
     def run(self, inputs: Tensors | None = None) -> "Simulation":
@@ -84,14 +91,19 @@ class Simulator:
         `inputs`: arrays by name; those that are not given are random numbers of `seed`. Raises UsageError for an input
         that the model does not have.
         """
-        return Simulation(run_compiled(self.config, self.compiled, inputs=inputs))
+        result = run_compiled(self.config, self.compiled, inputs=inputs)
+        return Simulation(result, self._effective, self._choices, inputs or {})
 
 
 class Simulation:
     """What a run of a model left. Times are core cycles."""
 
-    def __init__(self, result: ModelResult) -> None:
+    def __init__(self, result: ModelResult, effective: Effective, choices: Choices, given: Tensors) -> None:
+        """Made by `Simulator.run`; `given`: the inputs that are not random."""
         self._result = result
+        self._effective = effective
+        self._choices = choices
+        self._given = dict(given)
 
     @property
     def json(self) -> dict[str, Any]:
@@ -111,7 +123,7 @@ class Simulation:
     @property
     def cycles(self) -> int:
         """From the first cycle to the last. UsageError at IA, where there is no time."""
-        if "cycles" not in self.json:
+        if self.json["cycles"] is None:
             raise UsageError(f"no cycles: {self.json['sim_level']} has no time; run at IA_TIMING or CA_HYBRID")
         return int(self.json["cycles"])
 
@@ -134,6 +146,25 @@ class Simulation:
     def timeline(self) -> list[Row]:
         """The rows of timeline.csv: what each unit did from when to when, and for which layer. UsageError at IA."""
         return rows([self._result.records], layer_names(self._result.compiled))
+
+    def report(self, folder: str | Path) -> Path:
+        """Write what `pyv-npu run --report` writes, and return the path of report.html (at IA of summary.txt).
+
+        `pyv-npu run --replay FOLDER` repeats the run. UsageError where something else has the folder's name.
+        """
+        path = Path(folder)
+        line = ["pyv-npu", "run", self._effective.config.run.program, *command_line(self._choices)]
+        files = []
+        if self._given:
+            files = [str(path / INPUTS)]
+            line += ["--inputs", *files]
+            open_folder(path)
+            write_bytes(path / INPUTS, archive({name: np.asarray(value) for name, value in self._given.items()}))
+        write_model_report(
+            RunFolder(path, "run", line, self._effective, files), self._result, render_result(self._result)
+        )
+        page = path / "report.html"
+        return page if page.exists() else path / "summary.txt"
 
 
 def _one(first: str, value: str | None, second: str, other: str | None) -> str | None:

@@ -15,11 +15,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pyv_ext.elf import Program
+from pyv_ext.stop import StopReason
 from pyv_npu.config import Config, with_values
 from pyv_npu.config.schema import keys_of
 from pyv_npu.errors import UsageError
 from pyv_npu.latency.submission import Submission
-from pyv_npu.report.charts import MODE_COLOURS, Line, lines
+from pyv_npu.report.charts import RUN_COLOURS, Line, lines
 from pyv_npu.results import run_program
 
 if TYPE_CHECKING:
@@ -68,14 +69,17 @@ def parse(text: str) -> Sweep:
 
 
 def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str, Any]:
-    """Run every value in both modes: the object `sweeps[i]` of the JSON result."""
+    """Run every value in both modes: the object `sweeps[i]` of the JSON result. KeyboardInterrupt on Ctrl-C."""
     points = []
     for value in sweep.values:
         settings = {**sweep.fixed, sweep.key: value}
         point: dict[str, Any] = {"value": int(value, 0) if _is_integer(value) else value}
         for mode in MODES:
             chosen = with_values(config, {**settings, "npu.mode": mode})
-            point[mode] = figures(run_program(chosen, program, chosen.run.args))
+            run = run_program(chosen, program, chosen.run.args)
+            if run.stop.reason is StopReason.INTERRUPTED:
+                raise KeyboardInterrupt
+            point[mode] = figures(run)
         points.append(point)
     named = [name for name in (*FIGURES, "response", "rejected") if any(p[m][name] for p in points for m in MODES)]
     return {
@@ -157,7 +161,7 @@ def pictures(sweep: Mapping[str, Any]) -> dict[str, str]:
     drawn = {}
     for name, figure in zip(sweep["pictures"], sweep["figures"], strict=True):
         curves = [
-            Line(mode, MODE_COLOURS[mode],
+            Line(mode, RUN_COLOURS[mode],
                  [(place(i, p["value"]), p[mode][figure]) for i, p in enumerate(points) if p[mode][figure] is not None])
             for mode in MODES
         ]  # fmt: skip

@@ -24,6 +24,8 @@ MEANING = {
 }
 FIGURES = ("n", "p50", "p95", "p99", "min", "max")
 RATIOS = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
+RATIOS_PREBUILT = {"t_submit_prebuilt_p50": "t_submit_prebuilt P50"}
+"""Where every descriptor lay in memory, as those of a model do."""
 
 
 def render_run(run: Run, config: Config) -> str:
@@ -160,17 +162,31 @@ def notes(modes: Mapping[str, Run]) -> list[str]:
     return notes
 
 
+def headline(modes: Mapping[str, Run]) -> tuple[str, str]:
+    """(stage, key of its reasons) that describe the runs: of descriptors that were written, if there are any."""
+    written = any(_stage(run, "t_submit") for run in modes.values())
+    return ("t_submit", "reasons") if written else ("t_submit_prebuilt", "reasons_prebuilt")
+
+
+def ratios(ratio: Mapping[str, float | None]) -> dict[str, str]:
+    """Keys of `ratio` that describe the runs, with their texts."""
+    written = any(ratio[key] is not None for key in RATIOS)
+    prebuilt = any(ratio.get(key) is not None for key in RATIOS_PREBUILT)
+    return RATIOS_PREBUILT if prebuilt and not written else RATIOS
+
+
 def _reasons(modes: Mapping[str, Run]) -> str:
-    present = {mode: run for mode, run in modes.items() if _stage(run, "t_submit")}
-    names = list(dict.fromkeys(name for run in present.values() for name in run["latency"]["reasons"]))
-    sums = {mode: run["latency"]["reasons"] for mode, run in present.items()}
-    counts = {mode: _stage(run, "t_submit")["n"] for mode, run in present.items()}
+    stage, key = headline(modes)
+    present = {mode: run for mode, run in modes.items() if _stage(run, stage)}
+    names = list(dict.fromkeys(name for run in present.values() for name in run["latency"][key]))
+    sums = {mode: run["latency"][key] for mode, run in present.items()}
+    counts = {mode: _stage(run, stage)["n"] for mode, run in present.items()}
     rows = [
         [name, *(f"{sums[mode].get(name, 0) / counts[mode]:,.2f}" for mode in present)]
         for name in names
         if any(sums[mode].get(name) for mode in present)
     ]
-    rows.append(["t_submit", *(f"{sum(sums[mode].values()) / counts[mode]:,.2f}" for mode in present)])
+    rows.append([stage, *(f"{sum(sums[mode].values()) / counts[mode]:,.2f}" for mode in present)])
     return columns(["mean core cycles by reason", *present], rows)
 
 
@@ -190,5 +206,6 @@ def _value(value: float | int | None) -> str:
 
 
 def _ratios(ratio: Mapping[str, float | None]) -> str:
-    parts = (f"{text} {MISSING if ratio[key] is None else f'{ratio[key]:.2f}'}" for key, text in RATIOS.items())
+    shown = ratios(ratio)
+    parts = (f"{text} {MISSING if ratio[key] is None else f'{ratio[key]:.2f}'}" for key, text in shown.items())
     return f"loose / tight: {', '.join(parts)}"

@@ -1,11 +1,18 @@
 """Plain text layout: aligned columns and wrapped lines."""
 
+import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 WIDTH = 110
 MISSING = "-"
 """In place of a figure that does not exist."""
+
+
+def as_json(value: Mapping[str, Any]) -> str:
+    """The text of `--json` and of result.json."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:

@@ -1,18 +1,11 @@
 """The three ways out of the command line: results, the guest's UART, and talk."""
 
-import json
 import sys
-from typing import Any
 
 
 def result(text: str) -> None:
     """A result for people, on standard output; ends in a newline."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
-
-
-def as_json(value: dict[str, Any]) -> str:
-    """The text of `--json`."""
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def talk(text: str) -> None:

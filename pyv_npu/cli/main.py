@@ -6,7 +6,19 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pyv_npu.cli import build_firmware, calibrate, compare, compile, console, disasm, doctor, exit_codes, info, run
+from pyv_npu.cli import (
+    build_firmware,
+    calibrate,
+    compare,
+    compile,
+    console,
+    disasm,
+    doctor,
+    exit_codes,
+    info,
+    output,
+    run,
+)
 from pyv_npu.errors import UsageError
 
 COMMANDS = (run, compare, compile, calibrate, build_firmware, disasm, info, doctor)
@@ -53,6 +65,7 @@ class _Version(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is that of specification 70."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    args = None
     try:
         args = parser().parse_args(arguments)
         args.command_line = ["pyv-npu", *arguments]
@@ -62,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as leaving:  # --help and --version
         return exit_codes.OK if leaving.code is None else int(leaving.code)
     except KeyboardInterrupt:
+        output.interrupted(args)
         return _fail("interrupted", exit_codes.INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's last flush complains

@@ -10,7 +10,9 @@ from pyv_npu.errors import UsageError
 if TYPE_CHECKING:
     from pyv_ext.elf import Program
     from pyv_npu.config import Config, Effective
+    from pyv_npu.models.data import Tensors
     from pyv_npu.models.run import Choices
+    from toolchain.compiler import Compiled
 
 SUFFIX = ".onnx"
 
@@ -19,6 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Options that say how a model is compiled."""
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,128", help="shape of a model's input")
     parser.add_argument("--passes", default="all", metavar="LIST", help="passes to run, or with a minus not to run")
+    parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="values of a model's inputs; others are random")
     parser.add_argument("--granularity", choices=("macro", "tile"), default="macro", help="commands for products")
     parser.add_argument("--precision", choices=("fp32", "fp16", "bf16", "int8"), default="", help="convert the model")
     parser.add_argument(
@@ -45,56 +48,65 @@ def refuse(args: argparse.Namespace) -> None:
     """UsageError where firmware is given an option that is for models."""
     for option, given in (
         ("--shape", args.shape), ("--passes", args.passes != "all"), ("--granularity", args.granularity != "macro"),
-        ("--precision", args.precision), ("--calibration", args.calibration),
+        ("--inputs", args.inputs is not None), ("--precision", args.precision), ("--calibration", args.calibration),
     ):  # fmt: skip
         if given:
             raise UsageError(f"{option}: says how a model is compiled, and no ONNX model is named; drop it")
 
 
-def program(args: argparse.Namespace, config: "Config") -> "Program":
-    """The image of the model that a configuration names; UsageError for a level without firmware."""
-    from pyv_npu.models.data import random_inputs
-    from pyv_npu.models.run import compile_for
-    from pyv_npu.models.run import program as program_of
+def inputs(args: argparse.Namespace) -> "Tensors":
+    """The values that the command line names, by input."""
+    from pyv_npu.models.data import read_inputs
+
+    return {} if args.inputs is None else read_inputs(args.inputs)
+
+
+def files(args: argparse.Namespace) -> list[str]:
+    """What a run of a model reads besides the model."""
+    return [str(path) for path in (args.inputs, *args.calibration) if path is not None]
+
+
+def image(args: argparse.Namespace, config: "Config") -> "tuple[Compiled, Program]":
+    """The model that a configuration names, and its image; UsageError for a level without firmware."""
+    from pyv_npu.models.data import complete_inputs
+    from pyv_npu.models.run import compile_for, program
 
     if config.run.sim_level != options.FIRMWARE_LEVEL:
         raise UsageError(f"--sim-level {config.run.sim_level}: firmware runs at {options.FIRMWARE_LEVEL}")
     compiled = compile_for(config, Path(config.run.program), choices(args))
-    return program_of(compiled, random_inputs(compiled, config.run.seed))
+    return compiled, program(compiled, complete_inputs(compiled, config.run.seed, inputs(args)))
 
 
 def run(args: argparse.Namespace, effective: "Effective") -> int:
     """`pyv-npu run MODEL.onnx`."""
+    from pyv_npu.models.report import render_result, write_model_report
     from pyv_npu.models.run import run_model
-    from pyv_npu.models.text import render_model
-    from pyv_npu.tables import render_run
 
     config = effective.config
-    report = output.open_report(args, effective, "run")
+    report = output.open_report(args, effective, "run", files(args))
     uart = None if args.json else console.Uart()
     folder = None if report is None else report.folder
     watch = instruments.of(args, report)
-    outcome = run_model(config, Path(config.run.program), choices(args), uart, folder, control.of(args, watch))
+    outcome = run_model(
+        config, Path(config.run.program), choices(args), uart, folder, control.of(args, watch), inputs(args)
+    )
     if uart is not None:
         uart.finish()
-    text = render_model(outcome.json)
-    if outcome.run is not None:
-        text = render_run(outcome.json, outcome.run.config) + "\n" + text
+    text = render_result(outcome)
     if watch.table:
         text += f"\n{watch.table}"
     if report is not None:
-        used = effective if outcome.run is None else effective.adopt(outcome.run.config, output.NOTE)
-        report.finish(outcome.json, text, used)
+        write_model_report(report, outcome, text)
         if outcome.run is not None:
-            from pyv_npu.report.report import write_report
-
-            write_report(report.folder, {outcome.json["mode"]: outcome.run}, used)
-            if instruments.PERFETTO in args.trace:
-                from pyv_npu.report.perfetto import write_trace
-
-                write_trace(report.folder, outcome.run)
+            instruments.write_traces(args, report, {"": outcome.run})
     output.show(args, outcome.json, text, report)
     if not outcome.correct:
         console.talk("the outputs differ from the ONNX reference")
         return exit_codes.MODEL_BUG
-    return exit_codes.OK if outcome.run is None else exit_codes.of_stop(outcome.run.stop)
+    if outcome.run is None:
+        return exit_codes.OK
+    stop = outcome.run.stop
+    code = exit_codes.of_stop(stop)
+    if code:
+        console.talk(stop.text or stop.reason)
+    return code

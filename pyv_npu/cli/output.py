@@ -1,6 +1,7 @@
 """Where the result of `run` and `compare` goes: standard output, and the folder of `--report`."""
 
 import argparse
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ from pyv_npu.cli import console, exit_codes
 
 if TYPE_CHECKING:
     from pyv_npu.config import Effective
+    from pyv_npu.report.run_folder import RunFolder
 
 NOTE = "the note of the ELF"
 """Who changed a value between the command line and the run."""
@@ -16,7 +18,8 @@ NOTE = "the note of the ELF"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where results go."""
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output and nothing else")
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write run.yaml, result.json, timeline.csv, ...")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="write report.html, run.yaml, result.json, ...")
+    parser.set_defaults(replayed=None, opened=None)
 
 
 def print_config(effective: "Effective") -> int:
@@ -27,42 +30,37 @@ def print_config(effective: "Effective") -> int:
     return exit_codes.OK
 
 
-class Report:
-    """The folder of `--report`: described before the run, so that an interrupted run can be repeated too."""
+def open_report(
+    args: argparse.Namespace, effective: "Effective", command: str, files: Iterable[str] = ()
+) -> "RunFolder | None":
+    """The report of a command, None without the option; `files`: what the run reads besides its program."""
+    if args.report is None:
+        return None
+    from pyv_npu.report.run_folder import RunFolder
 
-    def __init__(self, args: argparse.Namespace, effective: "Effective", command: str) -> None:
-        from pyv_npu.report.folder import open_folder
-
-        self.folder = Path(args.report)
-        open_folder(self.folder)
-        self._record = {"command": command, "command_line": args.command_line}
-        self.describe(effective)
-
-    def describe(self, effective: "Effective") -> None:
-        """run.yaml: every key with its value and origin; `--config` replays it."""
-        from pyv_npu.config.render import render
-        from pyv_npu.report.folder import write_text
-        from pyv_npu.versions import versions
-
-        write_text(self.folder / "run.yaml", render(effective, {**self._record, "versions": versions()}))
-
-    def finish(self, result: dict[str, Any], text: str, effective: "Effective") -> None:
-        """result.json is what `--json` prints, summary.txt what people see and where the parameters come from."""
-        from pyv_npu.report.folder import write_text
-        from pyv_npu.tables import provenance
-
-        self.describe(effective)
-        write_text(self.folder / "result.json", console.as_json(result))
-        write_text(self.folder / "summary.txt", f"{text}\n{provenance(effective)}")
+    args.opened = RunFolder(args.report, command, args.command_line, effective, files)
+    return args.opened
 
 
-def open_report(args: argparse.Namespace, effective: "Effective", command: str) -> Report | None:
-    """The report of a command, None without the option."""
-    return None if args.report is None else Report(args, effective, command)
+def interrupted(args: argparse.Namespace | None) -> None:
+    """Ctrl-C ended the command: a report that has no results yet says so."""
+    report = getattr(args, "opened", None)
+    if report is not None and not report.finished:
+        report.interrupted()
+        console.talk(f"a report that says so is in {report.folder}")
 
 
-def show(args: argparse.Namespace, result: dict[str, Any], text: str, report: Report | None) -> None:
-    """The result on standard output, in the form that was asked for; then where the report is."""
-    console.result(console.as_json(result) if args.json else text)
+def show(args: argparse.Namespace, result: Mapping[str, Any], text: str, report: "RunFolder | None") -> None:
+    """The result on standard output, in the form that was asked for; then where the report is.
+
+    A replay that differs from what was recorded is an error of the model.
+    """
+    from pyv_npu.text import as_json
+
+    console.result(as_json(result) if args.json else text)
     if report is not None:
         console.talk(f"the report is in {report.folder}")
+    if args.replayed is not None:
+        from pyv_npu.cli.replay import check
+
+        check(args.replayed, result)

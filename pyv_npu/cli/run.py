@@ -13,6 +13,7 @@ from pyv_npu.cli import (
     model,
     options,
     output,
+    replay,
     timing_only,
 )
 
@@ -25,6 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", nargs="?", metavar="PROGRAM", help=what)
     options.arguments(parser, with_mode=True)
     output.arguments(parser)
+    replay.arguments(parser)
     control.arguments(parser)
     instruments.arguments(parser)
     model.arguments(parser)
@@ -34,6 +36,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    if args.replay is not None:
+        return replay.execute(args)
     effective = options.effective(args)
     if args.print_config:
         return output.print_config(effective)
@@ -70,14 +74,12 @@ def execute(args: argparse.Namespace) -> int:
         text += f"\n{watch.table}"
     if report is not None:
         from pyv_npu.report.report import write_report
+        from pyv_npu.report.shown import shown
 
         used = effective.adopt(outcome.config, output.NOTE)
         report.finish(outcome.json, text, used)
-        write_report(report.folder, {outcome.json["mode"]: outcome}, used)
-        if instruments.PERFETTO in args.trace:
-            from pyv_npu.report.perfetto import write_trace
-
-            write_trace(report.folder, outcome)
+        write_report(report.folder, [shown(outcome)], used)
+        instruments.write_traces(args, report, {"": outcome})
     output.show(args, outcome.json, text, report)
     code = exit_codes.of_stop(outcome.stop)
     if code > exit_codes.GUEST_MAX:

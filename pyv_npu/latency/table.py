@@ -37,11 +37,12 @@ class Latency:
         values = (measure(submission) for submission in self.submissions)
         return Distribution(value for value in values if value is not None)
 
-    def reasons(self) -> dict[str, int]:
-        """Cycles by reason, summed over the submissions of `t_submit`; they add up to its total."""
+    def reasons(self, stage: str = "t_submit") -> dict[str, int]:
+        """Cycles by reason, summed over the submissions of `t_submit` or `t_submit_prebuilt`; they add up to its
+        total."""
         total = {reason.value: 0 for reason in Reason}
         for submission in self.submissions:
-            if STAGES["t_submit"](submission) is not None:
+            if STAGES[stage](submission) is not None:
                 for reason, cycles in submission.reasons.items():
                     total[reason.value] += cycles
         return total
@@ -60,4 +61,5 @@ class Latency:
             "t0_source": self.t0_source,
             "stages": stages,
             "reasons": self.reasons(),
+            "reasons_prebuilt": self.reasons("t_submit_prebuilt"),
         }

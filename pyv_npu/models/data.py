@@ -1,12 +1,14 @@
 """Inputs and outputs of a model, between ONNX's types and the bytes in DRAM."""
 
+import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyv_npu.errors import UsageError
+from pyv_npu.errors import BadInputError, UsageError
 from toolchain.compiler import Compiled
 from toolchain.data_types import NUMPY
 from toolchain.ir.graph import Graph
@@ -64,6 +66,19 @@ def complete_inputs(compiled: Interface, seed: int, given: Tensors) -> dict[str,
             raise UsageError(f"input {name}: has type {values.dtype}; the model takes {wanted.dtype}: convert it")
         inputs[name] = values.astype(wanted.dtype)
     return inputs
+
+
+def read_inputs(path: Path) -> dict[str, Values]:
+    """The arrays of a .npz file by name; BadInputError where it is none."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise BadInputError(
+            f"{path}: {error.strerror or 'not a .npz file'}; give arrays that numpy.savez wrote"
+        ) from None
+    except (ValueError, AttributeError, zipfile.BadZipFile):
+        raise BadInputError(f"{path}: not a .npz file; give arrays that numpy.savez wrote") from None
 
 
 def to_device(compiled: Compiled, name: str, values: Values) -> bytes:

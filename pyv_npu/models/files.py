@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+from pyv_npu.config import Config
 from pyv_npu.models.data import random_inputs
-from pyv_npu.models.run import image
+from pyv_npu.models.run import image, target
+from pyv_npu.report.folder import write_bytes
 from toolchain.cmdq import document
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled
@@ -14,17 +16,30 @@ from toolchain.ir.text import render
 def write_files(compiled: Compiled, folder: Path, seed: int, device: Target) -> list[Path]:
     """Write the image with inputs of `seed`, the IR, the list of commands for `device`, and where inputs and outputs
     are; return the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     made = {
         "image.elf": image(compiled, random_inputs(compiled, seed)),
         "npu_ir.txt": render(compiled.graph).encode(),
-        "npu_ir.jsonl": "".join(f"{line}\n" for line in compiled.trace).encode(),
-        "cmdq.json": (json.dumps(document(compiled.commands, device)) + "\n").encode(),
+        **listing(compiled, device),
         "model.json": (json.dumps(_description(compiled), indent=2) + "\n").encode(),
     }
+    folder.mkdir(parents=True, exist_ok=True)
     for name, data in made.items():
         (folder / name).write_bytes(data)
     return [folder / name for name in made]
+
+
+def listing(compiled: Compiled, device: Target) -> dict[str, bytes]:
+    """npu_ir.jsonl, the layers as imported and after every pass, and cmdq.json, the list of commands for `device`."""
+    return {
+        "npu_ir.jsonl": "".join(f"{line}\n" for line in compiled.trace).encode(),
+        "cmdq.json": (json.dumps(document(compiled.commands, device)) + "\n").encode(),
+    }
+
+
+def write_listing(compiled: Compiled, folder: Path, config: Config) -> None:
+    """Put `listing` into the folder of a report."""
+    for name, data in listing(compiled, target(config)).items():
+        write_bytes(folder / name, data)
 
 
 def _description(compiled: Compiled) -> dict[str, object]:

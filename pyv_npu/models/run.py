@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,6 +41,14 @@ class Choices(NamedTuple):
     """One of `toolchain.precision.PRECISIONS`; empty: the model's own."""
     calibration: tuple[Path, ...] = ()
     """Files with inputs that show int8 the ranges of the model."""
+
+
+def command_line(choices: Choices) -> list[str]:
+    """The options of `pyv-npu run` that say the same."""
+    line = [f"--shape={name}={','.join(map(str, shape))}" for name, shape in choices.shapes.items()]
+    line += [f"--precision={choices.precision}"] if choices.precision else []
+    line += [f"--calibration={path}" for path in choices.calibration]
+    return [*line, f"--passes={choices.passes}", f"--granularity={choices.granularity}"]
 
 
 @dataclass(frozen=True)
@@ -128,7 +136,7 @@ def run_compiled(
     level = config.run.sim_level
     if level == "IA":
         outputs = ia.execute(compiled, config.npu, inputs)
-        json: dict[str, Any] = {"schema": 1, "program": compiled.model.name, "sim_level": level}
+        json = _without_core(config, compiled, None, None)
         return ModelResult(outputs, json | {"model": _model(compiled, outputs, inputs)}, config, compiled, inputs)
     if level == "IA_TIMING":
         return _analytic(config, compiled, inputs)
@@ -147,7 +155,8 @@ def run_compiled(
     image, layers = program(compiled, inputs), layer_names(compiled)
     outcome = run_program(config, image, config.run.args, console, report, run=take, layers=layers)
     model = _model(compiled, outputs, inputs, outcome.stop.reason is StopReason.EXIT)
-    return ModelResult(outputs, outcome.json | {"model": model}, config, compiled, inputs, outcome)
+    outcome = replace(outcome, json=outcome.json | {"model": model})
+    return ModelResult(outputs, outcome.json, config, compiled, inputs, outcome)
 
 
 def _analytic(config: Config, compiled: Compiled, inputs: Mapping[str, Values]) -> ModelResult:
@@ -155,13 +164,19 @@ def _analytic(config: Config, compiled: Compiled, inputs: Mapping[str, Values]) 
     outputs = ia.execute(compiled, config.npu, inputs)
     listed = [Listed(command.descriptor, 0, command.block) for command in compiled.commands]
     timed = command_list.run(listed, config.npu, "IA_TIMING")
-    json: dict[str, Any] = {
-        "schema": 1, "program": compiled.model.name, "sim_level": "IA_TIMING", "cycles": timed.cycles,
-        "events_sha256": timed.events.hexdigest(),
-    }  # fmt: skip
+    json = _without_core(config, compiled, timed.cycles, timed.events.hexdigest())
     return ModelResult(
         outputs, json | {"model": _model(compiled, outputs, inputs)}, config, compiled, inputs, listed=timed
     )
+
+
+def _without_core(config: Config, compiled: Compiled, cycles: int | None, digest: str | None) -> dict[str, Any]:
+    """The run object of the JSON schema where there is no core, and perhaps no time either."""
+    return {
+        "schema": 1, "program": compiled.model.name, "core": None, "mode": None, "sim_level": config.run.sim_level,
+        "preset": config.preset, "exit_code": 0, "stop_reason": "exit", "cycles": cycles, "instret": None, "uart": None,
+        "latency": None, "npu": None, "events_sha256": digest,
+    }  # fmt: skip
 
 
 def layer_names(compiled: Compiled) -> list[str]:

@@ -10,7 +10,7 @@ def render_model(result: Mapping[str, Any]) -> str:
     """Layers, commands, and how each output compares with the reference."""
     model = result["model"]
     rows = [("layers", str(model["layers"])), ("commands", str(model["commands"]))]
-    if "core" not in result and "cycles" in result:
+    if result["core"] is None and result["cycles"] is not None:
         rows.append(("cycles", f"{result['cycles']:,}"))
     used = model["precision"]
     products = ", ".join(used["products"]) or "no products"

@@ -9,7 +9,8 @@ from pyv_npu.report.svg import Svg
 WIDTH = 820
 LEFT, RIGHT, TOP = 130, 790, 70
 GRID, AXIS, MUTED = "#e3e3e3", "#555555", "#666666"
-MODE_COLOURS = {"loose": "#1f6fb4", "tight": "#d9480f"}
+RUN_COLOURS = {"loose": "#1f6fb4", "tight": "#d9480f", "IA_TIMING": "#2f9e44", "CA_HYBRID": "#5f3dc4"}
+"""By mode; by level where there is no core."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def stacked(title: str, caption: str, rows: Mapping[str, Mapping[str, float]], c
                 left, right = across(at), across(at + value)
                 svg.rectangle(left, y + 4, right - left, 28, colours[part], f"{name}: {part} {value:,.2f}")
                 at += value
-        svg.text(across(at) + 6, y + 22, f"{at:,.1f}", weight="600")
+        svg.text(across(at) + 6, y + 22, f"{at:,.0f}" if at == int(at) else f"{at:,.1f}", weight="600")
     for index, part in enumerate(parts):
         x, y = 30 + 155 * (index % per_line), legend + 20 * (index // per_line)
         svg.rectangle(x, y - 10, 12, 12, colours[part])
@@ -124,8 +125,8 @@ def lines(
     return str(svg)
 
 
-def heat(title: str, caption: str, rows: Mapping[str, Sequence[float]], end: int) -> str:
-    """One row of cells a name, from left to right over [0, end) cycles; values are shares 0..1."""
+def heat(title: str, caption: str, rows: Mapping[str, Sequence[float]], end: int, red: bool = False) -> str:
+    """One row of cells a name, from left to right over [0, end) cycles; values are shares 0..1, blue or red."""
     height = 16
     bottom = TOP + height * len(rows)
     svg = _frame(bottom + 50, title, caption)
@@ -136,7 +137,8 @@ def heat(title: str, caption: str, rows: Mapping[str, Sequence[float]], end: int
         for index, value in enumerate(values):
             if value > 0:
                 shade = round(235 - 200 * min(value, 1.0))
-                svg.rectangle(LEFT + width * index, y, width + 0.1, height - 1, f"#{shade:02x}{shade:02x}ff")
+                colour = f"#ff{shade:02x}{shade:02x}" if red else f"#{shade:02x}{shade:02x}ff"
+                svg.rectangle(LEFT + width * index, y, width + 0.1, height - 1, colour)
     _ticks_below(svg, Scale(0, max(end, 1), LEFT, RIGHT), bottom)
     svg.text((LEFT + RIGHT) / 2, bottom + 40, "core cycles", anchor="middle")
     return str(svg)

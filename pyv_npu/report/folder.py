@@ -32,3 +32,13 @@ def write_text(path: Path, text: str) -> None:
     """Replace a file as a whole."""
     with replacing(path) as file:
         file.write(text)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace a binary file as a whole."""
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        draft.write_bytes(data)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)

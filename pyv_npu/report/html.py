@@ -6,6 +6,8 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from pyv_npu.text import MISSING
+
 
 class Cell:
     """A table cell that shows the figure with this name; `name` makes it findable in the page."""
@@ -20,8 +22,23 @@ class Cell:
         return f"<td{attributes}>{escape(self.text)}</td>"
 
 
+def number(value: Any) -> str:
+    """A figure as the page shows it."""
+    if value is None:
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[Cell | str]]) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    """The heads of columns of text are aligned like the text."""
+    kinds = [cell.kind if isinstance(cell, Cell) and cell.kind == "text" else "" for cell in (*rows[:1], ())[0]]
+    kinds += [""] * (len(heads) - len(kinds))
+    head = "".join(
+        f'<th class="{kind}">{escape(text)}</th>' if kind else f"<th>{escape(text)}</th>"
+        for text, kind in zip(heads, kinds, strict=True)
+    )
     body = "\n".join(
         f"<tr>{''.join(str(cell if isinstance(cell, Cell) else Cell(cell)) for cell in row)}</tr>" for row in rows
     )

@@ -5,13 +5,14 @@ from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
-from pyv_npu.report.html import Cell, data, document, paragraph, section, table
+from pyv_npu.report.html import Cell, data, document, number, paragraph, section, table
 from pyv_npu.report.pictures import Runs, meaning
-from pyv_npu.tables import COMPARED, FIGURES, OPEN_LOOP, RATIOS, notes
-from pyv_npu.text import MISSING
+from pyv_npu.tables import COMPARED, FIGURES, OPEN_LOOP, headline, notes, ratios
 
 Sweep = Mapping[str, Any]
-TIME_PICTURES = ("queue_depth.svg", "te_idle.svg", "utilization.svg", "barrier_wait.svg")
+TIME_PICTURES = ("utilization.svg", "queue_depth.svg", "te_idle.svg", "barrier_wait.svg", "scratchpad.svg")
+Section = tuple[str, str, list[str]]
+"""(id, heading, parts)."""
 
 
 def page(
@@ -22,15 +23,18 @@ def page(
     gantts: Mapping[str, Any],
     comparison: Mapping[str, Any] | None,
     sweeps: Sequence[Sweep],
+    first: Sequence[Section] = (),
 ) -> str:
-    """The document. `runs` and `configs` by mode; `comparison` has `ratio` and `same_results`, None for one run."""
-    first = next(iter(runs.values()))
-    title = f"{first['program']}: {' against '.join(runs)}"
+    """The document. `runs` and `configs` by the name of the run; `comparison` has `ratio` and `same_results`, None for
+    one run; `first`: sections that lead."""
+    run = next(iter(runs.values()))
+    title = f"{run['program']}: {' against '.join(runs)}"
     subtitle = (
-        f"preset {first['preset']}, core {first['core']}, {first['sim_level']}, "
+        f"preset {run['preset']}, core {run['core'] or 'none'}, {run['sim_level']}, "
         f"{effective.config.npu.clock_hz / 1e6:g} MHz; times are core cycles"
     )
-    parts = [
+    parts: list[Section] = [
+        *first,
         ("latency", "Submission latency", [_latency(runs), pictures.get("latency_cdf.svg", "")]),
         ("stages", "Stages and reasons",
          [pictures.get("stages.svg", ""), pictures.get("reasons.svg", ""), _reasons(runs)]),
@@ -44,20 +48,39 @@ def page(
     shown = [(name, head, [part for part in inner if part]) for name, head, inner in parts]
     shown = [entry for entry in shown if entry[2]]
     links = " ".join(f'<a href="#{name}">{head}</a>' for name, head, _ in shown)
-    head = [f"<h1>{title}</h1>", paragraph(subtitle, "muted"), _tiles(comparison, runs), f"<nav>{links}</nav>"]
+    head = [
+        f"<h1>{title}</h1>",
+        paragraph(subtitle, "muted"),
+        _partial(runs),
+        _tiles(comparison, runs),
+        f"<nav>{links}</nav>",
+    ]
     return document(title, "\n".join(head + [section(name, text, *inner) for name, text, inner in shown]))
+
+
+def _partial(runs: Runs) -> str:
+    """What a reader must know of runs that did not come to their end."""
+    texts = [
+        f"{name} did not come to its end ({run['stop_reason']}): its figures are those up to cycle {run['cycles']:,}."
+        for name, run in runs.items()
+        if run["stop_reason"] != "exit"
+    ]
+    return "".join(paragraph(text, "warning") for text in texts)
 
 
 def _tiles(comparison: Mapping[str, Any] | None, runs: Runs) -> str:
     tiles = []
     if comparison is not None:
-        for key, text in RATIOS.items():
-            tiles.append((Cell(_number(comparison["ratio"][key]), f"ratio.{key}"), f"{text}, loose / tight"))
+        for key, text in ratios(comparison["ratio"]).items():
+            tiles.append((Cell(number(comparison["ratio"][key]), f"ratio.{key}"), f"{text}, loose / tight"))
         tiles.append(
             (Cell("yes" if comparison["same_results"] else "NO", "same_results"), "same results in both modes")
         )
     for mode, run in runs.items():
-        tiles.append((Cell(_number(run["cycles"]), f"{mode}.cycles"), f"cycles, {mode}"))
+        tiles.append((Cell(number(run["cycles"]), f"{mode}.cycles"), f"cycles, {mode}"))
+        if checks := run.get("model", {}).get("checks"):
+            good = all(check["ok"] for check in checks.values())
+            tiles.append((Cell("yes" if good else "NO", f"{mode}.correct"), f"outputs as the ONNX reference, {mode}"))
     inner = (
         f'<div class="tile"><b data-figure="{cell.name}">{cell.text}</b><span>{text}</span></div>'
         for cell, text in tiles
@@ -71,34 +94,35 @@ def _latency(runs: Runs) -> str:
         for mode, run in runs.items():
             stage = (run["latency"] or {"stages": {}})["stages"].get(name)
             if stage is not None:
-                figures = [Cell(_number(stage[each]), f"{mode}.{name}.{each}") for each in (*FIGURES, "mean")]
+                figures = [Cell(number(stage[each]), f"{mode}.{name}.{each}") for each in (*FIGURES, "mean")]
                 rows.append([Cell(name), Cell(mode, kind=mode), *figures, Cell(meaning(name), kind="text")])
     heads = ("stage", "mode", "N", "P50", "P95", "P99", "min", "max", "mean", "from, to")
     return table(heads, rows) + "".join(paragraph(note, "muted") for note in notes(runs)) if rows else ""
 
 
 def _reasons(runs: Runs) -> str:
-    found = {mode: run["latency"]["reasons"] for mode, run in runs.items() if run["latency"] is not None}
+    stage, key = headline(runs)
+    found = {mode: run["latency"][key] for mode, run in runs.items() if run["latency"] is not None}
     names = list(dict.fromkeys(name for reasons in found.values() for name in reasons))
     rows = [
-        [Cell(name), *(Cell(_number(found[mode][name]), f"{mode}.reasons.{name}") for mode in found)]
+        [Cell(name), *(Cell(number(found[mode][name]), f"{mode}.{key}.{name}") for mode in found)]
         for name in names
         if any(reasons[name] for reasons in found.values())
     ]
-    totals = [Cell(_number(sum(reasons.values())), f"{mode}.reasons") for mode, reasons in found.items()]
+    totals = [Cell(number(sum(reasons.values())), f"{mode}.{key}") for mode, reasons in found.items()]
     if not rows:
         return ""
-    return table(["cycles by reason, summed over submissions", *found], [*rows, [Cell("t_submit"), *totals]])
+    return table(["cycles by reason, summed over submissions", *found], [*rows, [Cell(stage), *totals]])
 
 
 def _sweep(sweep: Sweep, pictures: Mapping[str, str]) -> str:
     rows = []
     for point in sweep["points"]:
-        cells = [Cell(_number(point["value"]))]
+        cells = [Cell(number(point["value"]))]
         for figure in sweep["figures"]:
             for mode in ("loose", "tight"):
                 name = f"sweep.{sweep['key']}.{point['value']}.{mode}.{figure}"
-                cells.append(Cell(_number(point[mode][figure]), name))
+                cells.append(Cell(number(point[mode][figure]), name))
         rows.append(cells)
     heads = [sweep["key"], *(f"{figure}, {mode}" for figure in sweep["figures"] for mode in ("loose", "tight"))]
     drawn = (pictures[name] for name in sweep["pictures"] if name in pictures)
@@ -107,7 +131,8 @@ def _sweep(sweep: Sweep, pictures: Mapping[str, str]) -> str:
 
 
 def _banks(runs: Runs, pictures: Mapping[str, str]) -> str:
-    found = [pictures[name] for name in (f"banks_{mode}.svg" for mode in runs) if name in pictures]
+    names = [f"{kind}_{mode}.svg" for kind in ("banks", "conflicts") for mode in runs]
+    found = [pictures[name] for name in names if name in pictures]
     return "\n".join(found) if found else paragraph("No scratchpad bank was busy in these runs.", "muted")
 
 
@@ -120,13 +145,15 @@ def _gantt(mode: str, chart: Any) -> str:
 
 
 def _counters(runs: Runs) -> str:
-    names = list(next(iter(runs.values()))["npu"])
+    counted = {mode: run["npu"] for mode, run in runs.items() if run["npu"] is not None}
+    names = list(next(iter(counted.values()), ()))
     rows = [
-        [Cell(name), *(Cell(_counter(run["npu"][name]), f"{mode}.npu.{name}") for mode, run in runs.items())]
-        for name in names
+        [Cell(name), *(Cell(number(run.get(name)), f"{mode}.{name}") for mode, run in runs.items())]
+        for name in ("cycles", "instret", "stop_reason", "exit_code", "events_sha256")
     ]
-    rows = [[Cell(name), *(Cell(_number(run[name]), f"{mode}.{name}") for mode, run in runs.items())]
-            for name in ("cycles", "instret", "stop_reason", "exit_code")] + rows  # fmt: skip
+    rows += [
+        [Cell(name), *(Cell(_counter(counted[mode][name]), f"{mode}.npu.{name}") for mode in runs)] for name in names
+    ]
     return table(["", *runs], rows)
 
 
@@ -139,7 +166,7 @@ def _differences(configs: Mapping[str, Config]) -> str:
     rows.append([Cell("custom instructions"),
                  *(Cell(", ".join(config.custom_enabled) or "none") for config in configs.values())])  # fmt: skip
     rows.append([Cell("commands in the device queue"),
-                 *(Cell(_number(c.npu.queue.command_size if c.npu.mode == "loose" else c.npu.queue.size))
+                 *(Cell(number(c.npu.queue.command_size if c.npu.mode == "loose" else c.npu.queue.size))
                    for c in configs.values())])  # fmt: skip
     return paragraph("What differs between the runs:") + table(["key", *configs], rows)
 
@@ -155,12 +182,4 @@ def _parameters(effective: Effective) -> str:
 
 
 def _counter(value: Any) -> str:
-    return " ".join(_number(each) for each in value) if isinstance(value, list) else _number(value)
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return MISSING
-    if isinstance(value, float):
-        return f"{value:,.3f}".rstrip("0").rstrip(".")
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return " ".join(number(each) for each in value) if isinstance(value, list) else number(value)

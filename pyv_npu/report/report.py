@@ -3,43 +3,40 @@
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyv_npu.analysis.layers import accepted_tickets
+from pyv_npu.analysis.metrics import Metric, metrics
 from pyv_npu.config import Effective
 from pyv_npu.latency.table import Latency
+from pyv_npu.report import model_parts
 from pyv_npu.report.folder import replacing, write_text
 from pyv_npu.report.gantt import chart, lanes
 from pyv_npu.report.latency_cdf import curves, draw
 from pyv_npu.report.page import Sweep, page
 from pyv_npu.report.pictures import Runs, all_pictures
-from pyv_npu.report.series import series, write_series_csv
-from pyv_npu.report.spans import all_records
-
-if TYPE_CHECKING:
-    from pyv_npu.results import RunResult
+from pyv_npu.report.series import Series, series, write_series_csv
+from pyv_npu.report.shown import Shown
 
 
 def write_report(
     folder: Path,
-    results: Mapping[str, "RunResult"],
+    results: Sequence[Shown],
     effective: Effective,
     comparison: Mapping[str, Any] | None = None,
     sweep_pictures: Mapping[str, str] | None = None,
 ) -> None:
-    """`results` by mode, one or two; `comparison` is the result of both, its sweeps have pictures of their own."""
+    """One run or two; `comparison` is the result of both, its sweeps have pictures of their own."""
     sweeps: Sequence[Sweep] = (comparison or {}).get("sweeps", ())
-    runs: Runs = {mode: result.json for mode, result in results.items()}
-    records = {mode: all_records(result.events) for mode, result in results.items()}
-    binned = {mode: series(records[mode], _engines(run), run["cycles"]) for mode, run in runs.items()}
-    gantts = {
-        mode: chart(lanes(records[mode], result.latency.submissions, result.json["cycles"]), result.json["cycles"])
-        for mode, result in results.items()
-    }
-    pictures = {**all_pictures(runs, binned), **(sweep_pictures or {})}
-    latencies = {mode: result.latency for mode, result in results.items()}
+    runs: Runs = {result.name: result.json for result in results}
+    binned = {result.name: _series(result) for result in results}
+    analyses = {result.name: result.analysis for result in results if result.analysis is not None}
+    npu, program = results[0].config.npu, results[0].json["program"]
+    about_model = model_parts.pictures(analyses, results[0].config, program)
+    pictures = {**about_model, **all_pictures(runs, binned, npu.spm.size * npu.clusters), **(sweep_pictures or {})}
+    latencies = {result.name: result.latency for result in results if result.latency is not None}
     if drawn := curves(latencies):
-        first = next(iter(runs.values()))
-        pictures["latency_cdf.svg"] = draw(drawn, f"{first['program']}, preset {first['preset']}")
+        pictures["latency_cdf.svg"] = draw(drawn, f"{program}, preset {results[0].json['preset']}")
     for name, text in pictures.items():
         write_text(folder / name, text)
     _write_cdf(folder / "latency_cdf.csv", latencies)
@@ -47,12 +44,22 @@ def write_report(
     _write_reasons(folder / "reasons.csv", runs)
     write_series_csv(folder / "series.csv", binned)
     _write_sweeps(folder / "sweeps.csv", sweeps)
-    configs = {mode: result.config for mode, result in results.items()}
-    write_text(folder / "report.html", page(runs, configs, effective, pictures, gantts, comparison, sweeps))
+    _write_metrics(folder / "metrics.csv", results)
+    configs = {result.name: result.config for result in results}
+    gantts = {result.name: _gantt(result) for result in results}
+    first = model_parts.sections(analyses, pictures)
+    write_text(folder / "report.html", page(runs, configs, effective, pictures, gantts, comparison, sweeps, first))
 
 
-def _engines(run: Mapping[str, Any]) -> dict[str, int]:
-    return {name: len(run["npu"][f"{name}_busy"]) for name in ("te", "ve", "dma")}
+def _series(run: Shown) -> Series:
+    held = None if run.analysis is None else run.analysis.scratchpad
+    return series(run.records, run.engines, run.cycles, held)
+
+
+def _gantt(run: Shown) -> dict[str, Any]:
+    submissions = () if run.latency is None else run.latency.submissions
+    names = () if run.analysis is None else run.analysis.names
+    return chart(lanes(run.records, submissions, run.cycles), run.cycles, accepted_tickets(run.records), names)
 
 
 def _write(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -96,3 +103,13 @@ def _write_sweeps(path: Path, sweeps: Sequence[Sweep]) -> None:
         for figure in sweep["figures"]
     ]
     _write(path, ("key", "value", "mode", "figure", "result"), rows)
+
+
+def _write_metrics(path: Path, results: Sequence[Shown]) -> None:
+    rows = [
+        (run.name, *metric)
+        for run in results
+        if run.analysis is not None
+        for metric in metrics(run.analysis, run.json, run.config, run.records)
+    ]
+    _write(path, ("run", *Metric._fields), rows)

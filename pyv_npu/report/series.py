@@ -1,4 +1,4 @@
-"""Time series of a run in equal bins: queue depth, busy engines, waiting for barriers, banks."""
+"""Time series of a run in equal bins: queue depth, busy engines, waiting for barriers, banks, scratchpad."""
 
 import csv
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from npu_device.events import Kind
 from pyv_npu.report.folder import replacing
-from pyv_npu.report.spans import Integers, Records, Spans, bank_spans, barrier_spans, queue_spans, unit_spans
+from pyv_npu.report.spans import (
+    Integers,
+    Records,
+    Spans,
+    bank_spans,
+    barrier_spans,
+    conflict_spans,
+    queue_spans,
+    unit_spans,
+)
 
 BINS = 300
 
@@ -31,6 +40,10 @@ class Series:
     """Accepted commands that only a barrier held back."""
     banks: Mapping[str, Floats]
     """Bank -> share of its port's time; only banks that worked."""
+    conflicts: Mapping[str, Floats]
+    """Bank -> by how many cycles per cycle its accesses lengthened what engines did; only banks that did."""
+    scratchpad: Floats | None
+    """Bytes that hold something, mean; None where it is not known what commands do."""
 
     @property
     def columns(self) -> dict[str, Iterable[float]]:
@@ -42,12 +55,16 @@ class Series:
             "te_idle": 1 - self.busy["te"],
             "barrier_waiting": self.barrier,
             **self.banks,
+            **{f"{bank}_conflict": values for bank, values in self.conflicts.items()},
         }
-        return table
+        return table if self.scratchpad is None else {**table, "scratchpad_bytes": self.scratchpad}
 
 
-def series(records: Records, engines: Mapping[str, int], end: int) -> Series:
-    """Bin a run that ended at cycle `end`; `engines`: how many of each kind ("te", "ve", "dma") there are."""
+def series(
+    records: Records, engines: Mapping[str, int], end: int, held: tuple[Spans, Integers] | None = None
+) -> Series:
+    """Bin a run that ended at cycle `end`; `engines`: how many of each kind ("te", "ve", "dma") there are; `held`: what
+    the scratchpads held, spans and bytes."""
     edges = np.unique(np.linspace(0, max(end, 1), BINS + 1).astype(np.int64))
     width = np.diff(edges)
     waiting = queue_spans(records, end)
@@ -57,6 +74,7 @@ def series(records: Records, engines: Mapping[str, int], end: int) -> Series:
         for name, count in engines.items()
     }  # fmt: skip
     banks = {f"bank{unit & 0xFF}": _covered(spans, edges) / width for unit, spans in bank_spans(records).items()}
+    lost = {f"bank{unit & 0xFF}": _covered(spans, edges) / width for unit, spans in conflict_spans(records).items()}
     return Series(
         edges,
         _covered(waiting, edges) / width,
@@ -64,19 +82,25 @@ def series(records: Records, engines: Mapping[str, int], end: int) -> Series:
         busy,
         _covered(barrier_spans(records), edges) / width,
         banks,
+        lost,
+        None if held is None else _covered(held[0], edges, held[1]) / width,
     )
 
 
-def _covered(spans: Spans, edges: Integers) -> Integers:
-    """Cycles of all spans within each bin, exactly: differences of the sum that has passed at each edge."""
-    return np.diff(_passed(spans.start, edges) - _passed(np.sort(spans.end), edges))
+def _covered(spans: Spans, edges: Integers, weight: Integers | None = None) -> Integers:
+    """Cycles of all spans within each bin, times their weights, exactly: differences of the sum that has passed at each
+    edge."""
+    weight = np.ones(len(spans.start), dtype=np.int64) if weight is None else weight
+    order = np.argsort(spans.end, kind="stable")
+    return np.diff(_passed(spans.start, weight, edges) - _passed(spans.end[order], weight[order], edges))
 
 
-def _passed(moments: Integers, edges: Integers) -> Integers:
-    """Sum of max(0, edge - moment) over ascending moments, for each edge."""
+def _passed(moments: Integers, weight: Integers, edges: Integers) -> Integers:
+    """Sum of weight * max(0, edge - moment) over ascending moments, for each edge."""
     count = np.searchsorted(moments, edges)
-    total = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(moments)])
-    return np.asarray(count * edges - total[count], dtype=np.int64)
+    zero = np.zeros(1, dtype=np.int64)
+    total, weights = (np.concatenate([zero, np.cumsum(each)]) for each in (moments * weight, weight))
+    return np.asarray(weights[count] * edges - total[count], dtype=np.int64)
 
 
 def _deepest(spans: Spans, edges: Integers) -> Integers:

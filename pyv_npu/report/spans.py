@@ -102,6 +102,17 @@ def barrier_spans(records: Records) -> Spans:
     return Spans.sorted(start[chosen], end[chosen], front["ticket"][chosen].astype(np.int64))
 
 
+def conflict_spans(records: Records) -> dict[int, Spans]:
+    """Code of each scratchpad bank -> what its accesses lengthened steps by, from the begin of each step."""
+    mine = records[(records["unit"] >> 8 == Kind.BANK) & (records["what"] == What.STALL)]
+    found = {}
+    for unit in np.unique(mine["unit"]):
+        rows = mine[mine["unit"] == unit]
+        start = rows["cycle"].astype(np.int64)
+        found[int(unit)] = Spans.sorted(start, start + rows["bytes"].astype(np.int64), rows["ticket"].astype(np.int64))
+    return found
+
+
 def bank_spans(records: Records) -> dict[int, Spans]:
     """Code of each scratchpad bank -> its busy port cycles, each record's just before the record."""
     mine = records[(records["unit"] >> 8 == Kind.BANK) & (records["what"] != What.STALL)]

@@ -22,6 +22,11 @@ class Svg:
         shape = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"'
         self._body.append(f"{shape}><title>{escape(tip)}</title></rect>" if tip else f"{shape}/>")
 
+    def circle(self, x: float, y: float, radius: float, fill: str, tip: str = "") -> None:
+        """A filled circle; browsers show `tip` when the pointer rests on it."""
+        shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{fill}" fill-opacity="0.75"'
+        self._body.append(f"{shape}><title>{escape(tip)}</title></circle>" if tip else f"{shape}/>")
+
     def line(self, x1: float, y1: float, x2: float, y2: float, stroke: str, width: float = 1, dash: str = "") -> None:
         self._body.append(
             f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{stroke}" '

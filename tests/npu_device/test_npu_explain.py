@@ -24,6 +24,7 @@ def test_8_causes_add_up_to_the_makespan_and_bounds_stay_below(commands: list[Li
     assert made.makespan == seen.makespan
     assert sum(made.causes.values()) == made.makespan
     assert all(cycles > 0 for cycles in made.causes.values())
+    assert sum(made.chain.values()) == made.makespan and {cause for _, cause in made.chain} == set(made.causes)
     assert max(made.bounds.values()) <= made.makespan
 
 

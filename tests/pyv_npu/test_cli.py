@@ -73,8 +73,8 @@ class Runner:
         result = synthetic.run(mode, exit_code=self.stop.code, stop_reason=self.stop.reason.value)
         return Outcome(config, self.stop, synthetic.latency(120, mode == "tight"), result)
 
-    def compare_program(self, config: Config, *arguments: Any) -> Both:
-        both = [self.run_program(with_values(config, {"npu.mode": mode}), *arguments) for mode in ("loose", "tight")]
+    def compare(self, config: Config, run: Callable[[Config, Path | None], Outcome], report: Path | None) -> Both:
+        both = [run(with_values(config, {"npu.mode": mode}), report) for mode in ("loose", "tight")]
         return Both(*both, synthetic.compare(same_results=self.same))
 
 
@@ -82,7 +82,7 @@ class Runner:
 def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
     stand_in = Runner()
     module = ModuleType("pyv_npu.results")
-    vars(module).update(run_program=stand_in.run_program, compare_program=stand_in.compare_program)
+    vars(module).update(run_program=stand_in.run_program, compare=stand_in.compare, Interrupted=KeyboardInterrupt)
     monkeypatch.setitem(sys.modules, "pyv_npu.results", module)
     yield stand_in
 

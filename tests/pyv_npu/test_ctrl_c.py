@@ -7,14 +7,22 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import onnx
 import pytest
 
 from pyv_ext.stop import Stop, StopReason
+from pyv_npu import ctrl_c
+from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
+from toolchain.examples import EXAMPLES
 
 PROGRAM = "submit_latency"
 
@@ -110,7 +118,7 @@ def test_ctrl_c_leaves_a_report_and_code_130(tmp_path: Path) -> None:
     assert len((tmp_path / "timeline.csv").read_text().splitlines()) > accepted
 
 
-def test_ctrl_c_in_the_first_half_of_a_comparison_ends_it(tmp_path: Path) -> None:
+def test_ctrl_c_in_the_first_half_of_a_comparison_leaves_that_half(tmp_path: Path) -> None:
     process = start("compare", tmp_path)
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
@@ -118,3 +126,85 @@ def test_ctrl_c_in_the_first_half_of_a_comparison_ends_it(tmp_path: Path) -> Non
     assert err == "pyv-npu: error: interrupted\n"
     assert (tmp_path / "loose" / "latency.csv").stat().st_size > 0
     assert not (tmp_path / "tight").exists()
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["loose"]["stop_reason"], result["tight"]) == ("interrupted", None)
+    assert "interrupted in the first run" in (tmp_path / "summary.txt").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "loose did not come to its end (interrupted): its figures are those up to cycle" in page
+
+
+def press_during(monkeypatch: pytest.MonkeyPatch, which: int = 1, after: float = 0.02) -> None:
+    """Press Ctrl-C so many seconds after the n-th run of a platform has begun."""
+    begun = []
+
+    @contextmanager
+    def caught(stop: Callable[[], None]) -> Iterator[None]:
+        begun.append(stop)
+        if len(begun) == which:
+            threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with ctrl_c.caught(stop):
+            yield
+
+    monkeypatch.setattr("pyv_npu.platform.ctrl_c", SimpleNamespace(caught=caught))
+
+
+def test_ctrl_c_in_the_second_half_of_a_comparison_keeps_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    press_during(monkeypatch, which=2)
+    line = ["compare", PROGRAM, "--arg", "n=500", "--sweep", "none", "--report", str(tmp_path), "--json"]
+    assert main(line) == 130
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert [result[mode]["stop_reason"] for mode in ("loose", "tight")] == ["exit", "interrupted"]
+    page = (tmp_path / "report.html").read_text()
+    assert "tight did not come to its end (interrupted)" in page and "loose did not come" not in page
+
+
+def test_ctrl_c_in_a_sweep_keeps_what_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    press_during(monkeypatch, which=5)
+    sweep = ["--sweep", "run.args.tile=16", "--sweep", "npu.queue.size=8,16"]
+    line = ["compare", PROGRAM, "--arg", "n=500", *sweep, "--report", str(tmp_path), "--json"]
+    assert main(line) == 130
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert [one["key"] for one in result["sweeps"]] == ["run.args.tile"]
+    assert "interrupted: sweeps are missing" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Some ten thousand commands in tile form: seconds of work."""
+    path = tmp_path_factory.mktemp("model") / "gemm.onnx"
+    onnx.save(EXAMPLES["gemm"](1024, 2048, 1024), path)
+    return str(path)
+
+
+def test_ctrl_c_in_a_models_run_leaves_a_report(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    press_during(monkeypatch, after=0.4)
+    assert main(["run", model, "--granularity", "tile", "--report", str(tmp_path), "--json"]) == 130
+    captured = capsys.readouterr()
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result == json.loads(captured.out) and result["stop_reason"] == "interrupted"
+    assert "interrupted at pc 0x8000" in captured.err
+    assert result["model"]["checks"] == {}
+    assert 0 < result["npu"]["completed"] < result["model"]["commands"]
+    assert "tight did not come to its end (interrupted)" in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "metrics.csv").exists() and (tmp_path / "timeline.csv").exists()
+    assert main(["run", "--replay", str(tmp_path), "--max-cycles", "5"]) == 64
+
+
+def test_ctrl_c_before_the_run_leaves_a_report_that_says_so(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def press(*args: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("pyv_npu.models.run.compile_for", press)
+    assert main(["run", model, "--report", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == (
+        f"pyv-npu: a report that says so is in {tmp_path}\npyv-npu: error: interrupted\n"
+    )
+    assert json.loads((tmp_path / "result.json").read_text())["stop_reason"] == "interrupted"
+    for name in ("summary.txt", "report.html"):
+        assert "interrupted before the run came to its end: there are no figures" in (tmp_path / name).read_text()

@@ -36,6 +36,9 @@ class Gantt {
 
   constructor(root, run) {
     this.end = run.end;
+    this.layers = run.layers;
+    this.tickets = unpack(run.tickets, run.known);
+    this.layer = unpack(run.layer, run.known);
     this.lanes = run.lanes.map((lane) => {
       const start = unpack(lane.start, lane.count), length = unpack(lane.length, lane.count);
       const stop = start.map((value, index) => value + length[index]);
@@ -82,6 +85,12 @@ class Gantt {
     this.show(middle - span * share, middle + span * (1 - share));
   }
 
+  /* Of the command with a ticket: ", layer NAME", where it is known. */
+  layerOf(ticket) {
+    const index = above(this.tickets, ticket) - 1;
+    return index >= 0 && this.tickets[index] === ticket ? `, layer ${this.layers[this.layer[index]]}` : "";
+  }
+
   moved(event) {
     const span = this.to - this.from;
     if (this.held) {
@@ -96,7 +105,7 @@ class Gantt {
       const slack = span / this.width * 2, index = above(lane.reach, cycle - slack);
       if (index < lane.count && lane.start[index] <= cycle + slack) {
         const from = lane.start[index], to = lane.stop[index];
-        text += ` · ${lane.name}: ticket ${lane.ticket[index]}, ${from.toLocaleString("en")} to `
+        text += ` · ${lane.name}: ticket ${lane.ticket[index]}${this.layerOf(lane.ticket[index])}, ${from.toLocaleString("en")} to `
           + `${to.toLocaleString("en")} (${(to - from).toLocaleString("en")} cycles)`;
       }
     }

@@ -1,0 +1,57 @@
+"""A run as a report shows it, with or without a core."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from npu_device.scheduler import unit_counts
+from pyv_npu.analysis.model import Analysis, analyse
+from pyv_npu.config import Config
+from pyv_npu.latency.table import Latency
+from pyv_npu.report.spans import UNITS, Records, all_records
+
+if TYPE_CHECKING:
+    from pyv_npu.results import RunResult
+    from toolchain.codegen import Command
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One run."""
+
+    json: Mapping[str, Any]
+    """The run object of the JSON schema; `latency` and `npu` may be None."""
+    config: Config
+    records: Records
+    latency: Latency | None = None
+    analysis: Analysis | None = None
+    """None where it is not known what the commands are."""
+
+    @classmethod
+    def of(
+        cls, json: Mapping[str, Any], config: Config, records: Records, commands: "Sequence[Command]",
+        latency: Latency | None = None,
+    ) -> "Shown":  # fmt: skip
+        """A run of the commands of a model, analysed; without commands it is any run."""
+        analysis = analyse(commands, records, config.npu, int(json["cycles"])) if commands else None
+        return cls(json, config, records, latency, analysis)
+
+    @property
+    def name(self) -> str:
+        """The mode; without a core the level."""
+        return str(self.json["mode"] or self.json["sim_level"])
+
+    @property
+    def cycles(self) -> int:
+        return int(self.json["cycles"])
+
+    @property
+    def engines(self) -> dict[str, int]:
+        """Engines of each kind, of all clusters."""
+        npu = self.config.npu
+        return {kind.name.lower(): unit_counts(npu)[kind] * npu.clusters for kind in UNITS}
+
+
+def shown(result: "RunResult", commands: "Sequence[Command]" = ()) -> Shown:
+    """A run on the core; `commands`: of the model that it ran."""
+    return Shown.of(result.json, result.config, all_records(result.events), commands, result.latency)
