@@ -9,6 +9,7 @@ from pyv_npu.models.data import Values
 from toolchain import precision as conversion
 from toolchain.compiler import Compiled
 from toolchain.data_types import NUMPY
+from toolchain.ir.operations import PRODUCTS
 from toolchain.onnx_frontend.reference import reference
 
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2, "float8_e4m3fn": 1e-1, "float8_e5m2": 1e-1}
@@ -27,7 +28,7 @@ def precision(compiled: Compiled) -> dict[str, Any]:
     kinds = {
         " x ".join(dict.fromkeys(graph.tensors[name].dtype.name.lower() for name in layer.inputs[:2]))
         for layer in graph.layers
-        if layer.op_type == "GEMM_T"
+        if layer.op_type in PRODUCTS
     }
     return {"converted": compiled.precision or None, "products": sorted(kinds)}
 

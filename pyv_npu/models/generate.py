@@ -13,8 +13,8 @@ from pyv_ext.elf import parse_elf
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
-from pyv_npu.models.ia import Machine
 from pyv_npu.models.checks import check
+from pyv_npu.models.ia import Machine
 from pyv_npu.models.run import layer_names, target
 from pyv_npu.models.timing_only import run_commands
 from pyv_npu.platform import Platform

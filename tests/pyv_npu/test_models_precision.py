@@ -21,6 +21,7 @@ from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
+from toolchain.ir.operations import PRODUCTS
 from toolchain.onnx_frontend import import_model
 from toolchain.onnx_frontend.model import prepare
 from toolchain.passes import run_passes
@@ -41,7 +42,7 @@ def compiled(name: str, precision: str) -> Compiled:
 def kinds(model: Compiled) -> set[str]:
     """Types of the factors of products."""
     graph = model.graph
-    return {graph.tensors[n].dtype.name.lower() for la in graph.layers if la.op_type == "GEMM_T" for n in la.inputs[:2]}
+    return {graph.tensors[n].dtype.name.lower() for la in graph.layers if la.op_type in PRODUCTS for n in la.inputs[:2]}
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -91,7 +92,7 @@ def test_weights_of_int8_take_a_quarter() -> None:
     sizes = {}
     for precision in ("fp32", "int8"):
         graph = compiled("mlp", precision).graph
-        sizes[precision] = [graph.tensors[la.inputs[1]].size for la in graph.layers if la.op_type == "GEMM_T"]
+        sizes[precision] = [graph.tensors[la.inputs[1]].size for la in graph.layers if la.op_type in PRODUCTS]
     assert sizes["fp32"] == [4 * size for size in sizes["int8"]]
 
 

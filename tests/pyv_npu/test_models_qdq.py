@@ -17,6 +17,7 @@ from pyv_npu.models.data import random_inputs
 from pyv_npu.models.run import compare_outputs, run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
+from toolchain.ir.operations import PRODUCTS
 from toolchain.onnx_frontend import import_model
 from toolchain.onnx_frontend.model import prepare
 
@@ -134,7 +135,7 @@ def test_products_are_integer_products(operator: str, seed: int, activation: str
     model = compiled(proto)
     assert_near(model, seed)
     graph = model.graph
-    products = [layer for layer in graph.layers if layer.op_type == "GEMM_T"]
+    products = [layer for layer in graph.layers if layer.op_type in PRODUCTS]
     kinds = {graph.tensors[name].dtype.name.lower() for layer in products for name in layer.inputs[:2]}
     assert kinds == {activation, weights}
     assert {graph.tensors[layer.outputs[0]].dtype.name.lower() for layer in products} == {activation}
@@ -146,7 +147,7 @@ def test_int4_weights_take_half_the_bytes_of_int8() -> None:
     sizes = {}
     for weights in ("int8", "int4"):
         graph = compiled(dense("Gemm", 1, "int8", weights, True)).graph
-        sizes[weights] = [graph.tensors[layer.inputs[1]].size for layer in graph.layers if layer.op_type == "GEMM_T"]
+        sizes[weights] = [graph.tensors[layer.inputs[1]].size for layer in graph.layers if layer.op_type in PRODUCTS]
     assert sizes == {"int8": [33 * 48, 10 * 33], "int4": [33 * 24, 10 * 17]}
 
 
@@ -155,7 +156,7 @@ def test_without_a_quantizer_behind_it_a_product_is_float() -> None:
     w, scales = b.weight((48, 10), 1, 1.0)
     y = b.node("Relu", b.node("Gemm", b.through("x", 1 / 64, 0), w, b.bias(10, scales / np.float32(64))))
     model = compiled(b.model((7, 48), y, (7, 10)))
-    product = next(layer for layer in model.graph.layers if layer.op_type == "GEMM_T")
+    product = next(layer for layer in model.graph.layers if layer.op_type in PRODUCTS)
     assert product.text("activation") == "RELU" and product.text("epilogue") == "bias+scale"
     assert model.graph.tensors[product.outputs[0]].dtype.name == "FP32"
     assert_near(model, 0)
@@ -171,7 +172,7 @@ def test_a_bias_between_two_steps_is_added_to_a_float_result(operator: str) -> N
     x = b.node("Add", bias, b.node("MatMul", x, w)) if operator == "MatMul" else b.node(operator, x, w, bias)
     y = last_codes(b, b.node("Relu", x), 1 / 16)
     model = compiled(b.model((1, 3, 6, 6) if conv else (5, 27), y, (1, 4, 4, 4) if conv else (5, 4)))
-    product = next(layer for layer in model.graph.layers if layer.op_type == "GEMM_T")
+    product = next(layer for layer in model.graph.layers if layer.op_type in PRODUCTS)
     assert model.graph.tensors[product.outputs[0]].dtype.name == "FP32"
     assert {model.graph.tensors[name].dtype.name for name in product.inputs[:2]} == {"INT8"}
     assert_near(model, 3)
@@ -186,7 +187,7 @@ def test_what_has_no_integer_form_stays_float() -> None:
     total = b.node("Add", b.node("Relu", y), y)
     model = compiled(b.model((7, 48), total, (7, 10)))
     assert {
-        model.graph.tensors[n].dtype.name for la in model.graph.layers if la.op_type == "GEMM_T" for n in la.inputs
+        model.graph.tensors[n].dtype.name for la in model.graph.layers if la.op_type in PRODUCTS for n in la.inputs
     } == {"FP32"}
     assert_near(model, 1)
 
@@ -195,7 +196,7 @@ def test_fused_and_unfused_agree() -> None:
     proto = dense("Gemm", 9, "int8", "int8", True)
     fused, plain = (import_model(prepare(proto, "m"), fuse=fuse) for fuse in (True, False))
     assert len(fused.layers) < len(plain.layers)
-    assert {plain.tensors[layer.inputs[0]].dtype.name for layer in plain.layers if layer.op_type == "GEMM_T"} == {
+    assert {plain.tensors[layer.inputs[0]].dtype.name for layer in plain.layers if layer.op_type in PRODUCTS} == {
         "FP32"
     }
 

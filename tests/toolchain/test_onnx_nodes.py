@@ -8,7 +8,7 @@ from onnx_nodes import Case, cases
 
 from npu_device.config import NpuConfig
 from pyv_npu.models import ia
-from pyv_npu.models.run import check
+from pyv_npu.models.checks import check
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import compile_model
 from toolchain.errors import ModelError

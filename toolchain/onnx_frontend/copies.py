@@ -3,6 +3,9 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
+from toolchain.data_types import PACKED
 from toolchain.ir.graph import Attribute, TensorIR
 from toolchain.onnx_frontend.node import Node
 
@@ -41,8 +44,10 @@ def copy(
 
 
 def transposed(node: Node, source: TensorIR, order: Sequence[int], target: TensorIR | None = None) -> TensorIR:
-    """The tensor with its axes in another order."""
+    """The tensor with its axes in another order. The compiler moves what has less than a byte per element."""
     shape = tuple(source.shape[axis] for axis in order)
+    if source.dtype in PACKED.values():
+        return node.weight(np.transpose(node.values(source), order), source.dtype)
     if target is None:
         if list(order) == sorted(order):
             return source

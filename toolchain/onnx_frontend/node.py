@@ -105,6 +105,13 @@ class Node:
             self.refuse(f"data type {info.type} of {name}: supported are {', '.join(ONNX)}")
         return found
 
+    def values(self, tensor: TensorIR) -> Values:
+        """The values of a tensor that must be constant, in its shape."""
+        found = self.graph.constant(tensor.id)
+        if found is None:
+            self.refuse(f"{tensor.id} of type {tensor.dtype.name} must be constant")
+        return found
+
     # -- what it makes -----------------------------------------------------------------------------------------
 
     def weight(self, values: Values, kind: DataType, name: str = "") -> TensorIR:

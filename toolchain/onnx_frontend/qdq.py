@@ -171,12 +171,12 @@ class _Fusion:
         """Whether scales per channel lie along the columns of the product, and its attributes have an integer form."""
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         info = self._model.info[b.name]
-        if attributes.get("group", 1) != 1 or attributes.get("transA") or attributes.get("alpha", 1.0) != 1.0:
+        if attributes.get("transA") or any(attributes.get(name, 1.0) != 1.0 for name in _UNITS):
             return False
-        if attributes.get("beta", 1.0) != 1.0 or node.input[0] == node.input[1]:
+        if node.input[0] == node.input[1] or (len(info.shape) > 4 and attributes.get("group", 1) != 1):
             return False
         constant, rank = b.name in self._model.initializers, len(info.shape)
-        if info.type in NIBBLES and not (constant and (rank == 2 or node.op_type == "Conv")):
+        if info.type in NIBBLES and not (constant and (rank == 2 or (node.op_type == "Conv" and rank <= 4))):
             return False
         column = 0 if node.op_type == "Conv" or attributes.get("transB") else rank - 1
         return b.scale.size == 1 or (b.axis == column and constant)

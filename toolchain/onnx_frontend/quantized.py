@@ -6,13 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from npu_device.abi.opcodes import DataType
-from toolchain.data_types import PACKED
 from toolchain.ir.graph import Attribute, TensorIR, Values
 from toolchain.onnx_frontend.copies import transposed
 from toolchain.onnx_frontend.elementwise import apply
+from toolchain.onnx_frontend.images import convolve, device_windows
 from toolchain.onnx_frontend.linear import product, product_list
 from toolchain.onnx_frontend.node import Node
-from toolchain.onnx_frontend.windows import padded, patches, rows_of_windows, windows
+from toolchain.onnx_frontend.windows import padded, rows_of_windows, windows
 
 
 class Quantity(NamedTuple):
@@ -106,18 +106,9 @@ def dynamic_quantize(node: Node) -> None:
 
 
 def convolution_integer(node: Node) -> None:
-    """Per image and group: weights times patches; padding holds the zero point."""
-    x, w, out = node.tensor(0), node.tensor(1), node.output(kind=DataType.INT32)
-    shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
-    if int(node.attribute("group", 1)) != 1:
-        node.refuse(f"attribute group={node.attribute('group')}: supported is 1")
-    zero = _zero(node, 2)
-    columns = patches(node, x, shape, windows_last=True, border=zero)
-    k, n = math.prod(w.shape[1:]), math.prod(shape.output)
-    node.layer(
-        "GEMM_T", [w, columns], out, batch=x.shape[0], m=w.shape[0], n=n, k=k, step0=0, step1=k * n,
-        zero0=_zero(node, 3), zero1=zero,
-    )  # fmt: skip
+    """int32 sums of windows times weights; padding holds the zero point."""
+    zeros = (_zero(node, 2), _zero(node, 3), 0)
+    _convolve(node, (node.tensor(0), node.tensor(1), node.output()), [], zeros)
 
 
 def _multiplier(node: Node, a: Quantity, b: Quantity, y: Quantity) -> TensorIR:
@@ -141,27 +132,32 @@ def qlinear_matmul(node: Node) -> None:
 def qlinear_convolution(node: Node) -> None:
     """rint(conv(X - zx, W - zw) sx sw / sy) + zy; sw may be one per channel."""
     x, w, out = node.tensor(0), node.tensor(3), node.output()
-    if int(node.attribute("group", 1)) != 1:
-        node.refuse(f"attribute group={node.attribute('group')}: supported is 1")
     image, weights, result = (_quantity(node, scale, scale + 1) for scale in (1, 4, 6))
     if weights.scale.size not in (1, w.shape[0]):
         node.refuse(f"w_scale of {weights.scale.size} elements: must be 1 or one per channel, {w.shape[0]}")
     more = [node.tensor(8)] if node.has(8) else []
     zeros = (image.zero, weights.zero, result.zero)
-    _convolve(node, x, w, out, [*more, _multiplier(node, image, weights, result)], zeros)
+    _convolve(node, (x, w, out), [*more, _multiplier(node, image, weights, result)], zeros)
 
 
 def _convolve(
-    node: Node, x: TensorIR, w: TensorIR, out: TensorIR, epilogue: list[TensorIR], zeros: tuple[int, int, int],
+    node: Node, tensors: tuple[TensorIR, TensorIR, TensorIR], epilogue: list[TensorIR], zeros: tuple[int, int, int],
     *, relu: bool = False, bias: TensorIR | None = None,
 ) -> None:  # fmt: skip
-    """Patches times weights, one row per pixel, so that scale and bias are per column; then back to NCHW. `epilogue`:
-    the INT32 bias if there is one, and the scale; `bias`: added to a float result."""
+    """`epilogue`: the INT32 bias if there is one, and the scale; `bias`: added to a float result. Images of three
+    dimensions become patches times weights, one row per pixel, so that scale and bias are per column."""
+    x, w, out = tensors
     shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
+    groups, attributes = int(node.attribute("group", 1)), _epilogue(epilogue, zeros, relu)
+    on_device = device_windows(x, shape)
+    if on_device is not None:
+        convolve(node, tensors, on_device, groups, bias, *epilogue, **attributes)
+        return
+    if groups != 1:
+        node.refuse(f"attribute group={groups} with {len(shape.kernel)} dimensions: supported is 1")
     cout, k = w.shape[0], math.prod(w.shape[1:])
     x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), zeros[0])
     rows = node.temporary((x.shape[0], *shape.output, cout), out.dtype)
-    attributes = _epilogue(epilogue, zeros, relu)
     product(
         node, [rows_of_windows(node, x, shape), w, *epilogue], rows, (rows.elements // cout, cout, k), in1_nk=1,
         **attributes,
@@ -175,20 +171,21 @@ def _convolve(
 
 
 def _epilogue(tensors: list[TensorIR], zeros: tuple[int, int, int], relu: bool) -> dict[str, Attribute]:
-    made: dict[str, Attribute] = {"epilogue": "bias+scale" if len(tensors) > 1 else "scale"}
-    made |= {"zero0": zeros[0], "zero1": zeros[1], "zero_out": zeros[2]}
+    made: dict[str, Attribute] = {"zero0": zeros[0], "zero1": zeros[1]}
+    if tensors:
+        made |= {"epilogue": "bias+scale" if len(tensors) > 1 else "scale", "zero_out": zeros[2]}
     return made | ({"activation": "RELU"} if relu else {})
 
 
 def fused(node: Node) -> None:
     """QGemm and QConv of `toolchain.onnx_frontend.qdq`: A, B, bias in steps of the sum, bias of a float result."""
-    a, b, out = node.tensor(0), _factor(node), node.output()
+    a, b, out = node.tensor(0), node.tensor(1), node.output()
     epilogue = [node.tensor(2)] if node.has(2) else []
     epilogue.append(node.weight(np.array(node.attribute("scale")), DataType.FP32))
     zeros = (int(node.attribute("zero0")), int(node.attribute("zero1")), int(node.attribute("zero_out")))
     bias, relu = node.tensor(3) if node.has(3) else None, bool(node.attribute("relu"))
     if node.proto.op_type == "QConv":
-        _convolve(node, a, b, out, epilogue, zeros, relu=relu, bias=bias)
+        _convolve(node, (a, b, out), epilogue, zeros, relu=relu, bias=bias)
         return
     total = out if bias is None else node.temporary(out.shape, out.dtype)
     attributes = _epilogue(epilogue, zeros, relu)
@@ -199,13 +196,3 @@ def fused(node: Node) -> None:
         product_list(node, a, b, total, *epilogue, **attributes)
     if bias is not None:
         apply(node, "ADD", total, bias, out)
-
-
-def _factor(node: Node) -> TensorIR:
-    """B; weights below 8 bits are a matrix, whose rows begin at a byte."""
-    values, kind = node.constant(1), PACKED.get(node.info(1).type)
-    if values is None or kind is None:
-        return node.tensor(1)
-    shape = node.info(1).shape
-    matrix = node.weight(values.reshape(shape[0], -1), kind)
-    return matrix if len(shape) == 2 else node.view(matrix, shape)

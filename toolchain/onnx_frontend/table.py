@@ -58,7 +58,7 @@ OPERATORS: dict[str, Operator] = {
     "ConstantOfShape": _evaluated("value", constant=(0,)),
     "Conv": Operator(images.convolution, {**PADDING, "group": ALL}, FLOAT, "CONV2D_T; three dimensions: COPY, GEMM_T"),
     "ConvInteger": Operator(
-        quantized.convolution_integer, {**PADDING, "group": "1"}, BYTE, "COPY (patches), GEMM_T", constant=(2, 3)
+        quantized.convolution_integer, {**PADDING, "group": ALL}, BYTE, "CONV2D_T", constant=(2, 3)
     ),
     "Cos": _unary("COS"),
     "DequantizeLinear": Operator(
@@ -102,7 +102,7 @@ OPERATORS: dict[str, Operator] = {
         "ELTWISE quant; one constant scale", constant=(1, 2),
     ),
     "QLinearConv": Operator(
-        quantized.qlinear_convolution, {**PADDING, "group": "1"}, INTEGERS, "COPY (patches), GEMM_T, COPY",
+        quantized.qlinear_convolution, {**PADDING, "group": ALL}, INTEGERS, "CONV2D_T",
         constant=(1, 2, 4, 5, 6, 7),
     ),
     "QLinearMatMul": Operator(quantized.qlinear_matmul, {}, BYTE, "GEMM_T", constant=(1, 2, 4, 5, 6, 7)),
