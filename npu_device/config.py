@@ -101,6 +101,9 @@ class DramConfig:
                          power_of_two=True)  # fmt: skip
     interleave: int = _key(4096, "consecutive bytes on a channel before the next one follows", "bytes", SPEC_40,
                            min=64, max=1 << 20, power_of_two=True)  # fmt: skip
+    core_traffic: str = _key("none", "which data accesses of the core to DRAM take bandwidth from transfers",
+                             source=SPEC_40, choices=("none", "accesses"))  # fmt: skip
+    core_bytes: int = _key(64, "that an access of the core moves", "bytes", min=1)
     row_model: str = _key("none", "whether opening a row costs time", source=SPEC_40, choices=("none", "open"))
     row_bytes: int = _key(2048, "row of a DRAM bank", "bytes", SPEC_40, min=64, power_of_two=True)
     row_banks: int = _key(16, "banks of a DRAM channel, rows in turn", "banks", SPEC_40, min=1, max=64)

@@ -68,6 +68,7 @@ class NpuDevice:
         """
         check(config)
         self._timeline = Timeline()
+        self._core_bytes = config.dram.core_bytes
         self._policy = FullPolicy[config.queue.full_policy.upper()]
         self._tickets = Tickets(config.queue.history)
         self._interrupts = Interrupts(self._timeline, events)
@@ -128,6 +129,13 @@ class NpuDevice:
     def advance(self, now: int) -> None:
         """Do everything that is due at the start of cycle `now` or earlier."""
         self._timeline.advance(now)
+
+    def core_access(self, address: int, now: int, size: int | None = None) -> None:
+        """The core reads or writes data in DRAM: `size` bytes, `dram.core_bytes` unless given, go before transfers.
+
+        All that was due by cycle `now` has happened; the access moves from now + 1 on and makes nothing happen earlier.
+        """
+        self._execution.engines.go_first(now + 1, address, self._core_bytes if size is None else size)
 
     # -- reports -----------------------------------------------------------------------------------------------
 

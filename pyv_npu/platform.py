@@ -33,6 +33,7 @@ from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu import boot, ctrl_c
 from pyv_npu.config.tree import Config
+from pyv_npu.core_traffic import CoreTraffic
 from pyv_npu.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
 from pyv_npu.errors import UsageError
 from pyv_npu.latency import arrivals
@@ -117,6 +118,8 @@ class Platform:
             direct=[self.npu] if config.platform.irq == "direct" else [],
             plic_delay=self.timing.plic,
         )
+        accesses = config.npu.dram.core_traffic == "accesses"
+        self.traffic = CoreTraffic(self.bus, self.ram, self.npu) if accesses else None
         self.latency: LatencyProbe | None = None
         """The latency probe of the loaded program."""
         self._machine: Machine | None = None
@@ -261,6 +264,8 @@ class Platform:
         self.engine.stop(Stop(StopReason.EXIT, 0, "reset requested"))
 
     def _observe_custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
+        if self.traffic is not None and name == "ENQCMD_T":
+            self.traffic.submitted(operands, outcome)
         if self.latency is not None:
             self.latency.custom(name, operands, outcome)
 
