@@ -21,7 +21,7 @@ from pyv_npu.errors import UsageError
 from pyv_npu.latency.percentiles import Distribution
 from pyv_npu.models.data import Tensors, Values
 from pyv_npu.models.report import archive, render_result, write_model_report
-from pyv_npu.models.run import Choices, ModelResult, command_line, compile_for, layer_names, run_compiled
+from pyv_npu.models.run import Choices, ModelResult, check_level, command_line, compile_for, layer_names, run_compiled
 from pyv_npu.report.folder import open_folder, write_bytes
 from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.timeline import Row, rows
@@ -81,6 +81,7 @@ class Simulator:
         self._effective = load(files, preset, {**settings, **values}, names)
         check_isa(self._effective, "te_isa")
         self.config = self._effective.config
+        check_level(self.config)
         self._choices = Choices(shapes or {}, passes, granularity, precision, tuple(calibration))
         self.compiled = compile_for(self.config, Path(model), self._choices)
         """Layers, commands and addresses of the model."""

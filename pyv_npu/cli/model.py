@@ -71,8 +71,7 @@ def image(args: argparse.Namespace, config: "Config") -> "tuple[Compiled, Progra
     from pyv_npu.models.data import complete_inputs
     from pyv_npu.models.run import compile_for, program
 
-    if config.run.sim_level != options.FIRMWARE_LEVEL:
-        raise UsageError(f"--sim-level {config.run.sim_level}: firmware runs at {options.FIRMWARE_LEVEL}")
+    options.check_level(config)
     compiled = compile_for(config, Path(config.run.program), choices(args))
     return compiled, program(compiled, complete_inputs(compiled, config.run.seed, inputs(args)))
 
@@ -80,9 +79,10 @@ def image(args: argparse.Namespace, config: "Config") -> "tuple[Compiled, Progra
 def run(args: argparse.Namespace, effective: "Effective") -> int:
     """`pyv-npu run MODEL.onnx`."""
     from pyv_npu.models.report import render_result, write_model_report
-    from pyv_npu.models.run import run_model
+    from pyv_npu.models.run import check_level, run_model
 
     config = effective.config
+    check_level(config)
     report = output.open_report(args, effective, "run", files(args))
     uart = None if args.json else console.Uart()
     folder = None if report is None else report.folder

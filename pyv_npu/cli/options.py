@@ -11,12 +11,8 @@ if TYPE_CHECKING:
 
 PROGRAMS = "an ELF, a name that `pyv-npu info` lists, or an ONNX model"
 FIRMWARE_LEVEL = "CA_HYBRID"
-_NO_FIRMWARE = {
-    "IA": "computes a model without a core",
-    "IA_TIMING": "is an analytic model without a core",
-    "CA_FULL": "needs a compute engine simulated by another tool, and none is connected",
-}
-"""Why the other levels cannot run an ELF."""
+_NO_CORE = {"IA": "computes a model without a core", "IA_TIMING": "is an analytic model without a core"}
+"""Why levels that run models cannot run firmware."""
 
 _KEYS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (("--sim-level", "--sim_level"), "run.sim_level", "LEVEL", "IA, IA_TIMING, CA_HYBRID, CA_FULL or L0..L3"),
@@ -84,7 +80,15 @@ def firmware_of(config: "Config") -> str:
         raise BadInputError(
             f"{program}: this version runs RISC-V ELF files; give one or a name that `pyv-npu info` lists"
         )
-    level = config.run.sim_level
-    if level in _NO_FIRMWARE:
-        raise UsageError(f"--sim-level {level}: {_NO_FIRMWARE[level]}; firmware runs at {FIRMWARE_LEVEL}")
+    check_level(config)
     return program
+
+
+def check_level(config: "Config") -> None:
+    """UsageError where a level has no core to run firmware on."""
+    from pyv_npu.config.tree import NOT_CONNECTED
+
+    level = config.run.sim_level
+    if level != FIRMWARE_LEVEL:
+        reason = _NO_CORE.get(level, NOT_CONNECTED)
+        raise UsageError(f"--sim-level {level}: {reason}; firmware runs at {FIRMWARE_LEVEL}")

@@ -18,6 +18,8 @@ CHOSEN = "chosen by us"
 CUSTOM_INSTRUCTIONS = ("enqcmd", "twait", "tbar", "tstat")
 SIM_LEVELS = {"L0": "IA", "L1": "IA_TIMING", "L2": "CA_HYBRID", "L3": "CA_FULL"}
 """The plan's short names of the simulation levels, and the levels."""
+NOT_CONNECTED = "needs a compute engine simulated by another tool, and none is connected"
+"""Why nothing runs at CA_FULL."""
 
 
 def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rule: Any) -> Any:

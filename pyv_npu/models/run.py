@@ -12,6 +12,7 @@ from npu_device.runner import Listed
 from pyv_ext.elf import Program, parse_elf
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu.config import Config
+from pyv_npu.config.tree import NOT_CONNECTED
 from pyv_npu.errors import UsageError
 from pyv_npu.models import ia
 from pyv_npu.models.calibration import samples
@@ -29,6 +30,10 @@ from toolchain.program_image import FIRMWARE, build_image
 
 if TYPE_CHECKING:
     from pyv_npu.results import Console, RunResult
+
+
+LEVELS = ("IA", "IA_TIMING", "CA_HYBRID")
+"""Where models run."""
 
 
 class Choices(NamedTuple):
@@ -100,6 +105,12 @@ def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compil
     )  # fmt: skip
 
 
+def check_level(config: Config) -> None:
+    """UsageError for a level that runs no models."""
+    if config.run.sim_level not in LEVELS:
+        raise UsageError(f"sim_level {config.run.sim_level}: {NOT_CONNECTED}; models run at {', '.join(LEVELS)}")
+
+
 def image(compiled: Compiled, inputs: Tensors) -> bytes:
     """An ELF that runs the model on these inputs."""
     data = {name: to_device(compiled, name, values) for name, values in inputs.items()}
@@ -132,6 +143,7 @@ def run_compiled(
     inputs: Tensors | None = None,
 ) -> ModelResult:
     """Run a compiled model. UsageError for a level that runs no models, and for inputs that it does not have."""
+    check_level(config)
     inputs = complete_inputs(compiled, config.run.seed, inputs or {})
     level = config.run.sim_level
     if level == "IA":
@@ -140,8 +152,6 @@ def run_compiled(
         return ModelResult(outputs, json | {"model": _model(compiled, outputs, inputs)}, config, compiled, inputs)
     if level == "IA_TIMING":
         return _analytic(config, compiled, inputs)
-    if level != "CA_HYBRID":
-        raise UsageError(f"--sim-level {level}: models run at IA, IA_TIMING and CA_HYBRID")
     outputs = {}
 
     def take(platform: Platform) -> Stop:

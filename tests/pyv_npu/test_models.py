@@ -157,7 +157,7 @@ def test_an_unknown_type_is_refused_by_name(tmp_path: Path, capsys: pytest.Captu
         (["--shape", "z=1,2"], 65, "--shape z: no such input; inputs are x"),
         (["--shape", "x=1,2,3"], 65, "--shape x: has 2 dimensions, got 3"),
         (["--shape", "x=16,785"], 65, "--shape x: a dimension is 784 in the model, got 785"),
-        (["--sim-level", "L3"], 64, "--sim-level CA_FULL: models run at IA, IA_TIMING and CA_HYBRID"),
+        (["--sim-level", "L3"], 64, "sim_level CA_FULL: needs a compute engine simulated by another tool, and none is connected; "),
         (["--set", "npu.dram.size=8388608"], 65, "npu.dram.size is 8388608: --set npu.dram.size="),
     ],
 )
@@ -213,7 +213,7 @@ def test_compare_runs_a_model_in_both_modes(tmp_path: Path, capsys: pytest.Captu
     result = json.loads(capsys.readouterr().out)
     assert result["same_results"] and result["loose"]["program"] == path
     assert main(["compare", path, "--sim-level", "IA"]) == 64
-    assert "--sim-level IA: firmware runs at CA_HYBRID" in capsys.readouterr().err
+    assert "--sim-level IA: computes a model without a core; firmware runs at CA_HYBRID" in capsys.readouterr().err
 
 
 def test_a_models_run_has_a_report(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_inputs_that_do_not_fit_are_named(model: str, inputs: dict[str, Any], me
     ("arguments", "message"),
     [
         ({"level": "L9"}, "argument sim_level: run.sim_level = L9: must be one of IA, IA_TIMING, CA_HYBRID, CA_FULL"),
+        ({"level": "L3"}, "sim_level CA_FULL: needs a compute engine .* models run at IA, IA_TIMING, CA_HYBRID"),
         ({"mode": "medium"}, "argument mode: npu.mode = medium: must be one of loose, tight"),
         ({"level": "L1", "sim_level": "L2"}, "level = L1 and sim_level = L2: are one argument; give one of them"),
         ({"mode": "loose", "te_mode": "tight"}, "mode = loose and te_mode = tight: are one argument"),
