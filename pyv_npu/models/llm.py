@@ -92,7 +92,7 @@ def build(config: NpuConfig, request: Request) -> tuple[Layout, list[Command]]:
         bits if callable(bits) else lambda layer, head: bits,
     )  # fmt: skip
     job.check_capacity(config.dram.size)
-    layout = Layout(job, tokens)
+    layout = Layout(job, tokens, config.spm.size)
     layout.check(config.dram.size)
     target = Target(config.spm.size, config.spm.banks, config.te.acc_bytes, config.dram.size)
     return layout, commands(layout, Device(target, config.te.count), tokens)

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from npu_device.abi.opcodes import Opcode
-from npu_device.config import DramConfig, NpuConfig, TeConfig
+from npu_device.config import DramConfig, NpuConfig, SpmConfig, TeConfig
 from pyv_npu.cli.main import main
 from pyv_npu.models.llm import Phase, Request, build, run
 from toolchain.errors import ModelError
@@ -63,6 +64,19 @@ def test_narrow_keys_halve_their_bytes_and_the_time_of_a_long_context() -> None:
     moved = [one["llm"]["kv_layers"][0]["kv_bytes_total"] for one in (eight, four)]
     assert moved[0] == 2 * moved[1]
     assert 0.5 <= four["cycles"] / eight["cycles"] < 1  # R17
+
+
+def test_the_time_of_keys_follows_their_bits_where_the_bandwidth_bounds() -> None:
+    config = replace(CONFIG, spm=SpmConfig(interleave="64B"))
+    request = Request("llama2-7b", context=8191, layers=1, requests=8)
+    wide, eight, four = (run(config, request._replace(kv_bits=bits))["cycles"] for bits in (16, 8, 4))
+    assert (wide - eight) / (eight - four) == pytest.approx(2, rel=0.02)  # R17: nothing but the bits changes
+
+
+def test_activations_of_a_step_stay_on_the_chip() -> None:
+    small, large = (build(CONFIG, Request("llama2-7b", layers=1, requests=count))[0] for count in (1, 64))
+    assert small.x < DRAM_BASE <= large.x
+    assert small.x + small.resident == SPM_BASE + CONFIG.spm.size
 
 
 def test_every_token_of_a_prefill_is_appended_once() -> None:

@@ -8,17 +8,17 @@ from npu_device.abi.memory_map import SPM_BASE
 from npu_device.abi.opcodes import BITS, DataType, Opcode
 from toolchain.codegen.commands import Command, Target
 from toolchain.errors import ModelError
-from toolchain.llm.layout import ACTIVATION, FLOAT_BYTES
+from toolchain.llm.layout import ACTIVATION, FLOAT_BYTES, SLOT
 
 PREFETCH = 1
 """Tiles that the sequencer loads ahead."""
 COPIES = PREFETCH + 1
-SLOT = 64
-"""Alignment of a buffer, and of the columns that a product is cut into."""
 MAX_ROWS, MAX_COLUMNS = 128, 2048
-STEP = 16
-"""Granularity of the depth of a tile."""
+STEPS = (128, 16)
+"""Depths of a tile are multiples of the first, which arrays have as many rows, or of the second where none fits."""
 SUM_BYTES = 4
+OTHERS = 8
+"""Share of the scratchpad for commands that are no products: one of so many."""
 SIZE = BITS[ACTIVATION] // 8
 
 
@@ -42,26 +42,27 @@ class Product(NamedTuple):
 
 
 class Emitter:
-    """Collects commands. Each part of the scratchpad serves one command at a time, in turn."""
+    """Collects commands. The scratchpad has a part for the commands of each tensor engine, and one for all others, so
+    that these do not wait for products."""
 
-    def __init__(self, target: Target, engines: int) -> None:
+    def __init__(self, target: Target, engines: int, resident: int) -> None:
+        """`resident`: bytes at the end of the scratchpad that are taken."""
         self.commands: list[Command] = []
         self._target = target
-        self._parts = engines
-        self._share = target.spm_bytes // engines // SLOT * SLOT
-        self._turn = 0
-
-    @property
-    def room(self) -> int:
-        """Bytes of one part of the scratchpad."""
-        return self._share
+        self.engines = engines
+        free = (target.spm_bytes - resident) // SLOT * SLOT
+        self.room = (free - target.spm_bytes // OTHERS) // engines // SLOT * SLOT
+        """Bytes of the part of one tensor engine."""
+        self.other_room = free - engines * self.room
+        """Bytes of the part of all other commands."""
 
     def put(self, layer: str, opcode: Opcode, fields: dict[str, int], own: dict[str, Any] | None = None,
-            **words: Any) -> None:  # fmt: skip
-        """One command; `fields` of its descriptor, `own` and `words` of its extended block."""
-        workspace = SPM_BASE + self._turn * self._share
-        self._turn = (self._turn + 1) % self._parts
-        block = Extended.make(opcode, own=own, workspace=workspace, workspace_bytes=self._share, **words)
+            engine: int | None = None, **words: Any) -> None:  # fmt: skip
+        """One command; `fields` of its descriptor, `own` and `words` of its extended block. `engine`: whose part of the
+        scratchpad it works in; None: that of the others."""
+        size = self.other_room if engine is None else self.room
+        workspace = SPM_BASE + (self.engines if engine is None else engine) * self.room
+        block = Extended.make(opcode, own=own, workspace=workspace, workspace_bytes=size, **words)
         types = {"type_in0": ACTIVATION, "type_out": ACTIVATION}
         descriptor = Descriptor(opcode=opcode, extended=1, prefetch_dist=PREFETCH, **(types | fields))
         self.commands.append(Command(layer, descriptor, block))
@@ -69,22 +70,25 @@ class Emitter:
     def rows(self, layer: str, opcode: Opcode, rows: int, row_bytes: int, fields: dict[str, int],
              own: dict[str, Any] | None = None, **words: Any) -> None:  # fmt: skip
         """A command on whole rows; `row_bytes`: of all its operands together."""
-        tile = min(rows, self._share // (COPIES * (row_bytes + SLOT * 4)))
-        if not tile:
-            raise ModelError(
-                f"{layer}: a row of {opcode.name} needs {COPIES * row_bytes} bytes of scratchpad, a part of it has "
-                f"{self._share}: --set npu.spm.size={1 << (COPIES * row_bytes * self._parts).bit_length()}"
-            )
-        self.put(layer, opcode, {"tile_m": tile, **fields}, own, **words)
+        need, engine = COPIES * (row_bytes + SLOT * 4), None
+        if need > self.other_room:
+            engine = 0
+            if need > self.room:
+                raise ModelError(
+                    f"{layer}: a row of {opcode.name} needs {need} bytes of scratchpad, a part of it has {self.room}: "
+                    f"--set npu.spm.size={1 << (need * 2 * self.engines).bit_length()}"
+                )
+        tile = min(rows, (self.other_room if engine is None else self.room) // need)
+        self.put(layer, opcode, {"tile_m": tile, **fields}, own, engine, **words)
 
     def product(self, layer: str, p: Product) -> None:
         """The product, its columns shared among the tensor engines."""
-        parts = min(self._parts, max(1, p.n // (2 * SLOT)))
+        parts = min(self.engines, max(1, p.n // (2 * SLOT)))
         width = -(-p.n // parts // SLOT) * SLOT
-        for first in range(0, p.n, width):
-            self._part(layer, p, first, min(width, p.n - first))
+        for engine, first in enumerate(range(0, p.n, width)):
+            self._part(layer, p, first, min(width, p.n - first), engine)
 
-    def _part(self, layer: str, p: Product, first: int, n: int) -> None:
+    def _part(self, layer: str, p: Product, first: int, n: int, engine: int) -> None:
         m, columns, depth = self._tile(layer, p, n)
         epilogue = p.activation
         words: dict[str, Any] = {}
@@ -104,7 +108,7 @@ class Emitter:
             "in0_addr": p.a, "in1_addr": p.w + offset * bits // 8, "type_in1": p.kind, "out_addr": p.out + first * SIZE,
             "tile_m": m, "tile_n": columns, "tile_k": depth, "in1_nk": int(p.transposed),
         }  # fmt: skip
-        self.put(layer, Opcode.GEMM_T, fields, m=p.m, n=n, k=p.k, ld1=row * bits // 8, ldo=p.n * SIZE,
+        self.put(layer, Opcode.GEMM_T, fields, engine=engine, m=p.m, n=n, k=p.k, ld1=row * bits // 8, ldo=p.n * SIZE,
                  epilogue=int(epilogue), **words)  # fmt: skip
 
     def _tile(self, layer: str, p: Product, n: int) -> tuple[int, int, int]:
@@ -114,12 +118,15 @@ class Emitter:
         while True:
             ends = bool(p.scale) + bool(p.bias)
             fixed = COPIES * (columns * (m * SIZE * (1 + bool(p.residual)) + ends * FLOAT_BYTES) + 5 * SLOT)
-            depth = (self._share - fixed) * 8 // (COPIES * (m * 8 * SIZE + columns * BITS[p.kind]))
-            if depth >= min(p.k, STEP):
-                return m, columns, p.k if depth >= p.k else depth // STEP * STEP
+            depth = (self.room - fixed) * 8 // (COPIES * (m * 8 * SIZE + columns * BITS[p.kind]))
+            if depth >= p.k:
+                return m, columns, p.k
+            for step in STEPS:
+                if depth >= step:
+                    return m, columns, depth // step * step
             if columns <= SLOT and m == 1:
                 raise ModelError(
-                    f"{layer}: no tile of a product of {p.m} x {p.n} x {p.k} fits {self._share} bytes of scratchpad: "
+                    f"{layer}: no tile of a product of {p.m} x {p.n} x {p.k} fits {self.room} bytes of scratchpad: "
                     f"--set npu.spm.size={2 * self._target.spm_bytes}"
                 )
             if columns > SLOT:

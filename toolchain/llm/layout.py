@@ -1,4 +1,4 @@
-"""Where a decoder lies in DRAM: commands and what firmware touches first, then activations, weights, keys and values.
+"""Where a decoder lies: commands and what firmware touches first, then activations, weights, keys and values.
 
 Weights have no values: a built-in model is its shape. All of a run's addresses are here, so that prefill and decoding
 meet in the same caches.
@@ -6,7 +6,7 @@ meet in the same caches.
 
 from dataclasses import dataclass
 
-from npu_device.abi.memory_map import DRAM_BASE
+from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from npu_device.abi.opcodes import BITS, DataType
 from npu_device.kv import KvCache
 from toolchain.codegen.memory import MODEL_BASE, PAGE
@@ -15,6 +15,10 @@ from toolchain.llm.job import HeadGroup, Job
 
 ACTIVATION = DataType.FP16
 FLOAT_BYTES = INT_BYTES = 4
+SLOT = 64
+"""Alignment of what lies in the scratchpad."""
+RESIDENT = 8
+"""Activations may take one of so many parts of the scratchpad."""
 COMMAND_BYTES = 32 << 20
 """Room for descriptors and extended blocks."""
 
@@ -25,7 +29,7 @@ class Region:
     def __init__(self, base: int) -> None:
         self.end = base
 
-    def take(self, elements: int, bits: int = BITS[ACTIVATION], alignment: int = 64) -> int:
+    def take(self, elements: int, bits: int = BITS[ACTIVATION], alignment: int = SLOT) -> int:
         """Room for so many elements."""
         address = -(-self.end // alignment) * alignment
         self.end = address + -(-elements * bits // 8)
@@ -50,17 +54,26 @@ class LayerPlaces:
     keys: KvCache
     values: KvCache
     kv_scales: int
-    """f32 per head: of each group of heads the keys', then the values'."""
+    """f32 of each KV head, in the two orders that commands need: keys, then values, of all heads, and of each group of
+    heads that attends."""
 
-    def scales(self, group: HeadGroup, value: bool = False) -> int:
+    def append_scales(self, group: HeadGroup, value: bool) -> int:
         """The scales of the keys, or values, of a group."""
-        return self.kv_scales + FLOAT_BYTES * (2 * group.first + (group.heads if value else 0))
+        return self.kv_scales + FLOAT_BYTES * (group.first + (self.keys.heads if value else 0))
+
+    def attention_scales(self, group: HeadGroup) -> int:
+        """The scales of the keys, then of the values, of a group."""
+        return self.kv_scales + 2 * FLOAT_BYTES * (self.keys.heads + group.first)
 
 
 class Layout:
-    """Addresses of a job whose largest phase has `tokens` tokens per request."""
+    """Addresses of a job whose largest phase has `tokens` tokens per request.
 
-    def __init__(self, job: Job, tokens: int) -> None:
+    Activations stay in the scratchpad, at its end, where they need at most `1 / RESIDENT` of its `spm_bytes`: those of
+    a step that makes a token. Others are in DRAM.
+    """
+
+    def __init__(self, job: Job, tokens: int, spm_bytes: int) -> None:
         shape, rows = job.shape, job.requests * tokens
         self.job, self.tokens = job, tokens
         self.commands = MODEL_BASE
@@ -69,16 +82,14 @@ class Layout:
         self.ids = place.take(rows, 32)
         """Token ids; the ARGMAX of a step writes the next ones over them."""
         self.logits = place.take(job.requests * shape.vocab)
-        self.x = place.take(rows * shape.width)
-        self.normed = place.take(rows * shape.width)
         self.qkv_width = shape.q_width + 2 * shape.kv_width
-        self.qkv = place.take(rows * self.qkv_width)
-        self.attended = place.take(rows * shape.q_width)
-        self.up = place.take(rows * shape.ffn)
-        self.gate = place.take(rows * shape.ffn) if shape.gated else 0
-        self.expert = place.take(rows * shape.width) if shape.experts > 1 else 0
-        self.routing = place.take(rows * shape.experts) if shape.experts > 1 else 0
-        self.routing_columns = place.take(rows * shape.experts) if shape.experts > 1 else 0
+        self.resident = self._activations(Region(0), rows)
+        """Bytes at the end of the scratchpad that belong to activations."""
+        if self.resident > spm_bytes // RESIDENT:
+            self.resident = 0
+            self._activations(place, rows)
+        else:
+            self._activations(Region(SPM_BASE + spm_bytes - self.resident), rows)
         self.cos = place.take(job.t_max * shape.head_dim // 2)
         self.sin = place.take(job.t_max * shape.head_dim // 2)
         self.embedding = place.take(shape.vocab * shape.width)
@@ -87,6 +98,21 @@ class Layout:
         self.final_norm = place.take((1 if shape.gated else 2) * shape.width)
         self.layers = tuple(self._layer(place, index) for index in range(job.layers))
         self.end = -(-place.end // PAGE) * PAGE
+
+    def _activations(self, place: Region, rows: int) -> int:
+        """Give them addresses: the bytes that they take."""
+        shape, mixture = self.job.shape, self.job.shape.experts > 1
+        self.x = place.take(rows * shape.width)
+        first = self.x
+        self.normed = place.take(rows * shape.width)
+        self.qkv = place.take(rows * self.qkv_width)
+        self.attended = place.take(rows * shape.q_width)
+        self.up = place.take(rows * shape.ffn)
+        self.gate = place.take(rows * shape.ffn) if shape.gated else 0
+        self.expert = place.take(rows * shape.width) if mixture else 0
+        self.routing = place.take(rows * shape.experts) if mixture else 0
+        self.routing_columns = place.take(rows * shape.experts) if mixture else 0
+        return -(-(place.end - first) // SLOT) * SLOT
 
     def _layer(self, place: Region, index: int) -> LayerPlaces:
         job, shape = self.job, self.job.shape
@@ -105,7 +131,7 @@ class Layout:
         multipliers = place.take(max(self.qkv_width, shape.width, shape.ffn), 32) if narrow else 0
         keys = self._cache(place, index)
         values = self._cache(place, index)
-        kv_scales = place.take(2 * shape.kv_heads, 32)
+        kv_scales = place.take(4 * shape.kv_heads, 32)
         return LayerPlaces(first, qkv, output, router, experts, biases, multipliers, keys, values, kv_scales)
 
     def _cache(self, place: Region, index: int) -> KvCache:

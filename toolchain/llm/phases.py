@@ -11,9 +11,9 @@ from npu_device.abi.extended import Epilogue
 from npu_device.abi.opcodes import BITS, Activation, DataType, Eltwise, Norm, Opcode, Reduce
 from toolchain.codegen.commands import BROADCAST, Command, Target, float_bits
 from toolchain.errors import ModelError
-from toolchain.llm.emitter import COPIES, SIZE, SLOT, Emitter, Product
+from toolchain.llm.emitter import COPIES, SIZE, Emitter, Product
 from toolchain.llm.job import HeadGroup
-from toolchain.llm.layout import ACTIVATION, FLOAT_BYTES, INT_BYTES, LayerPlaces, Layout
+from toolchain.llm.layout import ACTIVATION, FLOAT_BYTES, INT_BYTES, SLOT, LayerPlaces, Layout
 
 EPSILON = 1e-5
 KEYS = 512
@@ -38,12 +38,19 @@ def commands(layout: Layout, device: Device, tokens: int) -> list[Command]:
     return _Phase(layout, device, tokens).run()
 
 
+def _scaled(group: HeadGroup, scale: int) -> dict[str, int]:
+    """Words for the scales of keys and values that are integers."""
+    if group.kind is ACTIVATION:
+        return {}
+    return {"scale": scale, "epilogue": int(Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL)}
+
+
 class _Phase:
     def __init__(self, layout: Layout, device: Device, tokens: int) -> None:
         self.layout, self.job, self.shape = layout, layout.job, layout.job.shape
         self.tokens = tokens
         self.rows = tokens * self.job.requests
-        self.e = Emitter(device.target, device.engines)
+        self.e = Emitter(device.target, device.engines, layout.resident)
 
     def run(self) -> list[Command]:
         self._embed()
@@ -75,58 +82,80 @@ class _Phase:
         self._norm(name, places.norms[0], self.rows, at.x, at.normed)
         self._product(name, places, at.normed, places.qkv, at.qkv, at.qkv_width, shape.width, places.biases)
         row = at.qkv_width * SIZE
-        for request in range(self.job.requests):
-            first = request * self.tokens
-            qkv = at.qkv + first * row
+        requests = [(request, at.qkv + request * self.tokens * row) for request in range(self.job.requests)]
+        for request, qkv in requests:
             if not shape.positions:
                 self._rope(name, qkv, row)
             for group in self.job.groups(index):
-                self._attend(name, places, group, request, qkv, at.attended + first * shape.q_width * SIZE)
+                self._append(name, places, group, request, qkv)
+        for request, qkv in requests:
+            attended = at.attended + request * self.tokens * shape.q_width * SIZE
+            for engine, group in self._shared(self.job.groups(index)):
+                self._attend(name, places, group, request, qkv, attended, engine)
         bias = places.biases and places.biases + at.qkv_width * FLOAT_BYTES
         self._product(name, places, at.attended, places.output, at.x, shape.width, shape.q_width, bias, residual=at.x)
 
-    def _attend(self, name: str, places: LayerPlaces, group: HeadGroup, request: int, qkv: int, attended: int) -> None:
-        """Append the keys and values of a group of heads, then attend to all there are."""
-        at, shape = self.layout, self.shape
-        row, dim = at.qkv_width * SIZE, shape.head_dim
-        narrow = group.kind is not ACTIVATION
-        scaled = int(Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL) if narrow else 0
-        cache = {"kv_heads": group.heads, "head_dim": dim, "t_max": self.job.t_max, "pos_addr": at.position}
-        where = []
+    def _shared(self, groups: list[HeadGroup]) -> list[tuple[int, HeadGroup]]:
+        """(tensor engine, heads): the heads of each group, shared among the engines."""
+        found, engines = list[tuple[int, HeadGroup]](), self.e.engines
+        for group in groups:
+            width = -(-group.heads // engines)
+            for first in range(0, group.heads, width):
+                heads = min(width, group.heads - first)
+                found.append((len(found) % engines, HeadGroup(group.first + first, heads, group.kind)))
+        return found
+
+    def _cache(self, group: HeadGroup) -> dict[str, int]:
+        """Words of commands on the caches of a group of heads."""
+        return {"kv_heads": group.heads, "head_dim": self.shape.head_dim, "t_max": self.job.t_max,
+                "pos_addr": self.layout.position}  # fmt: skip
+
+    def _append(self, name: str, places: LayerPlaces, group: HeadGroup, request: int, qkv: int) -> None:
+        """The keys and values of a group of heads go into their caches."""
+        at, shape, dim = self.layout, self.shape, self.shape.head_dim
         for value, kept in enumerate((places.keys, places.values)):
             source = qkv + (shape.q_width + value * shape.kv_width + group.first * dim) * SIZE
-            where.append(kept.address(group.first, 0, request))
-            self.e.put(
-                name, Opcode.KV_APPEND,
-                {"in0_addr": source, "out_addr": where[-1], "type_out": 0, "type_kv": group.kind,
-                 "tile_m": min(self.tokens, self.e.room // (COPIES * dim * FLOAT_BYTES))},
-                cache | {"q_len": self.tokens},
-                ld0=row, epilogue=scaled, scale=places.scales(group, bool(value)) if narrow else 0,
-            )  # fmt: skip
+            address = kept.address(group.first, 0, request)
+            tile = min(self.tokens, self.e.other_room // (COPIES * (dim * FLOAT_BYTES + SLOT)))
+            fields = {"in0_addr": source, "out_addr": address, "type_out": 0, "type_kv": group.kind, "tile_m": tile}
+            own = self._cache(group) | {"q_len": self.tokens}
+            scales = _scaled(group, places.append_scales(group, bool(value)))
+            self.e.put(name, Opcode.KV_APPEND, fields, own, ld0=at.qkv_width * SIZE, **scales)
+
+    def _attend(
+        self, name: str, places: LayerPlaces, group: HeadGroup, request: int, qkv: int, attended: int, engine: int
+    ) -> None:
+        """The queries of some heads attend to all tokens that there are."""
+        at, shape, dim = self.layout, self.shape, self.shape.head_dim
+        keys, values = (kept.address(group.first, 0, request) for kept in (places.keys, places.values))
         share = shape.heads // shape.kv_heads
         heads = group.first * share * dim * SIZE
-        self.e.put(
-            name, Opcode.ATTN_T,
-            {"in0_addr": qkv + heads, "in1_addr": where[0], "out_addr": attended + heads, "type_kv": group.kind,
-             "tile_m": self._attention_rows(name, share, group.kind), "tile_n": KEYS, "tile_k": dim},
-            cache | {"heads": group.heads * share, "q_len": self.tokens, "attn_flags": 1, "window": shape.window,
-                     "attn_scale": float_bits(dim**-0.5)},
-            in2=where[1], ld0=row, ldo=shape.q_width * SIZE, epilogue=scaled,
-            scale=places.scales(group) if narrow else 0,
-        )  # fmt: skip
+        rows, tile = self._attention_tile(share, group.kind)
+        fields = {"in0_addr": qkv + heads, "in1_addr": keys, "out_addr": attended + heads, "type_kv": group.kind,
+                  "tile_m": rows, "tile_n": tile, "tile_k": dim}  # fmt: skip
+        own = self._cache(group) | {"heads": group.heads * share, "q_len": self.tokens, "attn_flags": 1,
+                                    "window": shape.window, "attn_scale": float_bits(dim**-0.5)}  # fmt: skip
+        scales = _scaled(group, places.attention_scales(group))
+        self.e.put(name, Opcode.ATTN_T, fields, own, engine, in2=values, ld0=at.qkv_width * SIZE,
+                   ldo=shape.q_width * SIZE, **scales)  # fmt: skip
 
-    def _attention_rows(self, name: str, share: int, kind: DataType) -> int:
-        """Rows (queries x heads of a group) of which the scores of all keys fit beside the tiles."""
-        dim, keys = self.shape.head_dim, min(KEYS, self.job.t_max)
+    def _attention_tile(self, share: int, kind: DataType) -> tuple[int, int]:
+        """(rows, keys): rows are queries x heads of a group, of which the scores of all keys fit beside the tiles. A
+        single query sees all keys, by large tiles; others would move what is beyond their own position."""
+        dim, keys = self.shape.head_dim, KEYS
+        if self.tokens == 1 and not self.shape.window:
+            keys = max(KEYS, self.e.room // (2 * COPIES + 1) * 8 // (dim * BITS[kind]) // KEYS * KEYS)
+        keys = min(keys, self.job.t_max)
         moved = 2 * COPIES * (keys * -(-dim * BITS[kind] // 8) + SLOT)
         row = self.job.t_max * FLOAT_BYTES + 2 * COPIES * dim * SIZE
         rows = (self.e.room - moved - 2 * COPIES * (2 * share * dim * SIZE + SLOT)) // row
         if rows < 1:
             raise ModelError(
-                f"{name}: the scores of one query over {self.job.t_max} keys and two tiles of {keys} keys need "
-                f"{row + moved} bytes of scratchpad, a part of it has {self.e.room}: set a larger npu.spm.size"
+                f"attention of {share} heads: the scores of one query over {self.job.t_max} keys and tiles of {keys} "
+                f"keys need {row + moved} bytes of scratchpad, a part of it has {self.e.room}: "
+                f"set a larger npu.spm.size"
             )
-        return min(rows, self.tokens * share)
+        return min(rows, self.tokens * share), keys
 
     def _feed_forward(self, name: str, places: LayerPlaces) -> None:
         at, shape = self.layout, self.shape
