@@ -157,7 +157,7 @@ def test_an_unknown_type_is_refused_by_name(tmp_path: Path, capsys: pytest.Captu
         (["--shape", "z=1,2"], 65, "--shape z: no such input; inputs are x"),
         (["--shape", "x=1,2,3"], 65, "--shape x: has 2 dimensions, got 3"),
         (["--shape", "x=16,785"], 65, "--shape x: a dimension is 784 in the model, got 785"),
-        (["--sim-level", "L3"], 64, "sim_level CA_FULL: needs a compute engine simulated by another tool, and none is "),
+        (["--sim-level", "L3"], 64, "sim_level CA_FULL: needs a compute engine simulated by another tool, and none "),
         (["--set", "npu.dram.size=8388608"], 65, "npu.dram.size is 8388608: --set npu.dram.size="),
     ],
 )
