@@ -18,6 +18,7 @@ from pyv_npu.models import ia
 from pyv_npu.models.calibration import samples
 from pyv_npu.models.checks import compare_outputs, converted_error, precision
 from pyv_npu.models.data import Tensors, Values, complete_inputs, from_device, to_device
+from pyv_npu.models.target import target_of
 from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
 from pyv_npu.report.spans import Records, all_records
@@ -87,8 +88,7 @@ class ModelResult:
 
 def target(config: Config) -> Target:
     """The device that a configuration describes, as the compiler sees it."""
-    npu = config.npu
-    return Target(npu.spm.size, npu.spm.banks, npu.te.acc_bytes, npu.dram.size)
+    return target_of(config.npu)
 
 
 def compile_for(config: Config, path: Path, choices: Choices) -> Compiled:

@@ -32,6 +32,24 @@ class Target(NamedTuple):
     acc_bytes: int = 131_072
     """Of the accumulator of one tensor engine."""
     dram_bytes: int = mm.DRAM_SIZE
+    engines: int = 2
+    """Tensor engines of a cluster."""
+    array: tuple[int, int] = (64, 64)
+    systolic: bool = False
+    """Whether they take time by folds of the array, or by the roofline."""
+    kernel_position: bool = False
+    """Whether a convolution is one product per kernel position."""
+    port: int = 64
+    """Bytes per core cycle of a bank's port; the operands of a tile may share one."""
+    lanes: int = 64
+    """Of the vector engines of a cluster together."""
+    channels: int = 2
+    channel_rate: int = 128
+    """Bytes per NPU cycle of one channel; rates that are not limited are very large."""
+    dram_rate: int = 85
+    """Bytes per NPU cycle of the DRAM, or of the NoC where that is slower."""
+    latency: int = 128
+    """NPU cycles of a transfer before its first byte."""
 
     @property
     def bank_bytes(self) -> int:

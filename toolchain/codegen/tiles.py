@@ -1,5 +1,6 @@
 """What one tile of a layer needs in the scratchpad, and tiles that fit."""
 
+from collections.abc import Iterator
 from typing import NoReturn
 
 from npu_device.abi.opcodes import BITS, DataType
@@ -111,19 +112,29 @@ def whole(layer: LayerIR) -> Tile:
 
 
 def fit(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
-    """The largest tile of which `buffers` fit. ModelError names tensor, bytes and what would fit."""
-    budget = target.spm_bytes // buffers
-    tile = _largest(layer, target)
-    while total(demand(graph, layer, tile)) > budget:
-        axis = _cut(layer, tile)
-        if axis is None:
-            _refuse(graph, layer, tile, budget, buffers)
-        else:
-            tile = (*tile[:axis], -(-tile[axis] // 2), *tile[axis + 1 :])
-    return tile
+    """The first of `smaller` of which `buffers` fit. ModelError names tensor, bytes and what would fit."""
+    candidates = list(smaller(layer, _start(layer, target)))
+    found = next((tile for tile in candidates if fits(graph, layer, tile, target, buffers)), None)
+    if found is None:
+        _refuse(graph, layer, candidates[-1], target, buffers)
+    return found
 
 
-def _largest(layer: LayerIR, target: Target) -> Tile:
+def fits(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> bool:
+    """Whether `buffers` sets of a tile fit the scratchpad."""
+    return total(demand(graph, layer, tile)) <= target.spm_bytes // buffers
+
+
+def smaller(layer: LayerIR, tile: Tile) -> Iterator[Tile]:
+    """A tile, and ever smaller ones."""
+    yield tile
+    while (axis := _cut(layer, tile)) is not None:
+        tile = (*tile[:axis], -(-tile[axis] // 2), *tile[axis + 1 :])
+        yield tile
+
+
+def _start(layer: LayerIR, target: Target) -> Tile:
+    """The whole layer, of a product a tile of the plan's size whose sum the accumulator holds."""
     full = whole(layer)
     if layer.op_type not in PRODUCTS:
         return full
@@ -149,20 +160,27 @@ def tile_of(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
     """The tile that the pass `tiling` chose, or the largest where it did not run. ModelError when `buffers` of it do
     not fit."""
     tile = layer.integers("tile") or fit(graph, layer, target, buffers)
-    if total(demand(graph, layer, tile)) > target.spm_bytes // buffers:
-        _refuse(graph, layer, tile, target.spm_bytes // buffers, buffers)
+    if not fits(graph, layer, tile, target, buffers):
+        _refuse(graph, layer, tile, target, buffers)
     return tile
 
 
-def _refuse(graph: Graph, layer: LayerIR, tile: Tile, budget: int, buffers: int) -> NoReturn:
-    wanted = demand(graph, layer, tile)
+def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> NoReturn:
+    """What needs most, how much there is, and the nearest tile that fits."""
+    wanted, room = demand(graph, layer, tile), target.spm_bytes // buffers
     largest = max(wanted, key=lambda name: wanted[name])
-    shape = " x ".join(map(str, tile))
-    if buffers > 1 and total(wanted) <= budget * buffers:
-        remedy = f"with one buffer instead of {buffers} it fits (--passes=-tiling,-prefetch), or a larger npu.spm.size"
+    places = {"in0": 0, "in1": 1, "in2": 2, "bias": 2, "residual": -1}
+    tensor = layer.inputs[places[largest]] if largest in places else layer.outputs[0]
+    nearest = next((one for one in smaller(layer, tile) if fits(graph, layer, one, target, buffers)), None)
+    if nearest is not None:
+        remedy = f"the nearest tile that fits is {_shape(nearest)}"
     else:
-        remedy = f"--set npu.spm.size={1 << (total(wanted) * buffers - 1).bit_length()}"
+        remedy = f"no tile fits, --set npu.spm.size={1 << (total(wanted) * buffers - 1).bit_length()}"
     raise ModelError(
-        f"layer {layer.id} ({layer.op_type}, output {layer.outputs[0]}): a tile of {shape} needs {total(wanted)} bytes "
-        f"of scratchpad, {wanted[largest]} of them for {largest}; there are {budget} for each of {buffers}: {remedy}"
+        f"layer {layer.id} ({layer.op_type}): a tile of {_shape(tile)} needs {total(wanted)} bytes of scratchpad, "
+        f"{wanted[largest]} of them for tensor {tensor}; there are {room} for each of {buffers}: {remedy}"
     )
+
+
+def _shape(tile: Tile) -> str:
+    return " x ".join(map(str, tile))

@@ -1,13 +1,24 @@
-"""The sequencer of a macro command loads one tile ahead (specification 40, "DMA")."""
+"""The sequencer of a macro command loads tiles ahead, as far as the buffers of its layer reach (specification 40,
+"DMA"): the latency of the memory is hidden behind the computation of more than one tile."""
 
 from dataclasses import replace
 
 from toolchain.codegen.commands import Target
-from toolchain.ir.graph import Graph
+from toolchain.codegen.tiles import fits, tile_of
+from toolchain.ir.graph import Graph, LayerIR
 
-DISTANCE = 1
+FARTHEST = 4
+"""Tiles ahead."""
 
 
 def run(graph: Graph, target: Target) -> Graph:
     """Add `prefetch` to every layer."""
-    return replace(graph, layers=[layer.having(prefetch=DISTANCE) for layer in graph.layers])
+    return replace(graph, layers=[layer.having(prefetch=_distance(graph, layer, target)) for layer in graph.layers])
+
+
+def _distance(graph: Graph, layer: LayerIR, target: Target) -> int:
+    """0 where there is no room for a second set of buffers."""
+    shares = layer.integer("buffers", 1)
+    tile = tile_of(graph, layer, target, shares)
+    far = (at for at in range(FARTHEST, 0, -1) if fits(graph, layer, tile, target, shares * (at + 1)))
+    return next(far, 0)
