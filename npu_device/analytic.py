@@ -29,7 +29,7 @@ from npu_device.macro.base import setting_of
 from npu_device.memory import Memory
 from npu_device.plan import Plan, single
 from npu_device.results import Results
-from npu_device.scheduler import unit_counts
+from npu_device.scheduler import unit_places
 from npu_device.tensor import once_per_command
 from npu_device.tile_form import tile_step
 from npu_device.timing import Timing
@@ -76,7 +76,7 @@ class Analytic:
         self._results = Results(memory)
         self._events = events or EventStream()
         self._unlimited = unlimited
-        self._counts = unit_counts(config)
+        self._units = unit_places(config)
         self._free: dict[int, int] = {}
         self._once = once_per_command(config.te)
         self._log: list[Event] = []
@@ -142,32 +142,49 @@ class Analytic:
     def _lay_out(self, command: Command, start: int) -> int:
         """Place the steps of a command; the cycle at which its last result is there."""
         assert command.kind is not None
-        macro, setting = command.macro, self._setting
-        plan = single(*tile_step(command, setting.bus)) if macro is None else macro.plan(setting)
         cluster = command.descriptor.cluster
-        own = self._own_unit(command, cluster)
         if command.kind is not Kind.DMA and not self._unlimited:
-            start = max(start, self._free.get(own, 0))
-        command.unit = own
-        released, finished = self._steps(command, plan, cluster, own, start)
+            codes = self._units[command.kind, cluster, command.affinity]
+            start = max(start, min(self._free.get(code, 0) for code in codes))
+        own = command.unit = self._own_unit(command, cluster, start)
+        macro, units = command.macro, [own]
+        if macro is None:
+            plan = single(*tile_step(command, self._setting.bus))
+        else:
+            units = self._beside(command, own, start)
+            units = units[: macro.lanes(len(units))]
+            plan = macro.plan(self._setting, len(units))
+        released, finished = self._steps(command, plan, cluster, units, start)
         if command.kind is not Kind.DMA:
-            self._free[own] = max(self._free.get(own, 0), released)
+            self._free |= {unit: max(self._free.get(unit, 0), released) for unit in units}
         return finished
 
-    def _steps(self, command: Command, plan: Plan, cluster: int, own: int, start: int) -> tuple[int, int]:
+    def _beside(self, command: Command, own: int, start: int) -> list[int]:
+        """The units that a macro command may take: its own, and those of its kind that are free when it starts."""
+        assert command.kind is not None
+        if command.kind is Kind.DMA:
+            return [own]
+        codes = self._units[command.kind, command.descriptor.cluster, command.affinity]
+        return [code for code in codes if self._unlimited or self._free.get(code, 0) <= start]
+
+    def _steps(self, command: Command, plan: Plan, cluster: int, units: Sequence[int], start: int) -> tuple[int, int]:
         """(cycle at which all steps are over, cycle at which all results are there)."""
         pieces, index = locate(plan, self._timing)
         costs = [self._timing.cost(piece) for piece in pieces]
         over: list[int] = []
         done: list[int] = []
         once = self._once
-        columns = zip(index.tolist(), plan.tile.tolist(), plan.after.tolist(), strict=True)
-        for piece, tile, after in columns:
+        turn = dict.fromkeys((Kind.TE, Kind.VE), 0)
+        """Steps of a class start in their order, on whichever engine."""
+        columns = zip(index.tolist(), plan.tile.tolist(), plan.after.tolist(), plan.lane.tolist(), strict=True)
+        for piece, tile, after, lane in columns:
             cost = costs[piece]
             kind = cost.kind
-            unit = own if kind is command.kind else self._pool(kind, cluster, cost.write)
+            unit = units[lane] if kind is command.kind else self._pool(kind, cluster, cost.write)
             free = 0 if self._unlimited else self._free.get(unit, 0)
             begin = max(start, free)
+            if not self._unlimited:
+                begin = max(begin, turn.get(kind, 0))
             ends = over if kind is Kind.DMA and not cost.write else done
             for before in after:
                 if before < 0:
@@ -179,6 +196,8 @@ class Analytic:
                 once = 0
             end = begin + max(0, cycles)
             self._free[unit] = end
+            if kind is not Kind.DMA:
+                turn[kind] = begin
             over.append(end)
             done.append(end + cost.drain)
             what = _BEGIN[kind]
@@ -189,22 +208,20 @@ class Analytic:
             self._emit(end, _END, unit, what + 1, command.ticket, tile, cost.payload, cost.aligned)
         return max(over, default=start), max(done, default=start)
 
-    def _own_unit(self, command: Command, cluster: int) -> int:
+    def _own_unit(self, command: Command, cluster: int, start: int) -> int:
+        """The channel of a transfer's direction, or the lowest engine that is free at the start."""
         kind = command.kind
         assert kind is not None
         if kind is Kind.DMA:
             return self._pool(kind, cluster, command.opcode in (Opcode.STORE, Opcode.KV_APPEND))
-        if command.affinity:
-            return unit_code(kind, cluster * self._counts[kind] + command.affinity - 1)
-        return self._pool(kind, cluster, False)
+        codes = self._units[kind, cluster, command.affinity]
+        return next((code for code in codes if self._free.get(code, 0) <= start), codes[0])
 
     def _pool(self, kind: Kind, cluster: int, write: bool) -> int:
         """The channel of that direction, or the engine that is free first."""
-        count = self._counts[kind]
-        first = cluster * count
+        codes = self._units[kind, cluster, 0]
         if kind is Kind.DMA:
-            return unit_code(kind, first + (1 if write and count > 1 else 0))
-        codes = [unit_code(kind, index) for index in range(first, first + count)]
+            return codes[1 if write and len(codes) > 1 else 0]
         return min(codes, key=lambda code: (self._free.get(code, 0), code))
 
     # -- events ------------------------------------------------------------------------------------------------

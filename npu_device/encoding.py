@@ -34,7 +34,8 @@ def step_class(cost: Cost) -> int:
 def step_words(piece: Piece, dram: int, timing: Timing) -> tuple[list[int], list[int]]:
     """(words, heads) of a plan of one step: a tile command."""
     cost = timing.first(timing.cost(timing.located(piece, dram)))
-    words = [w.STEP_WORDS, 0, dram, *[NONE] * (w.STEP_WORDS - w.S_AFTER), *_piece_words(cost, timing.rates.per_byte)]
+    words = [w.STEP_WORDS, 0, dram, *[NONE] * (w.S_LANE - w.S_AFTER), 0]
+    words += _piece_words(cost, timing.rates.per_byte)
     heads = [NONE] * 4
     heads[step_class(cost)] = 0
     return words, heads
@@ -61,6 +62,7 @@ def plan_words(plan: Plan, timing: Timing) -> Words:
     steps[:, w.S_DRAM] = plan.dram
     steps[:, w.S_AFTER : w.S_AFTER + w.MAX_AFTER] = plan.after
     steps[:, [w.S_RELEASED, w.S_DONE, w.S_NEXT]] = NONE
+    steps[:, w.S_LANE] = plan.lane
     heads = []
     for one in (w.READ, w.WRITE, w.TENSOR, w.VECTOR):
         members = np.flatnonzero(classes == one)

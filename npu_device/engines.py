@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from npu_device.command import Command, Place
 from npu_device.config import NpuConfig
-from npu_device.events import EventStream, unit_code
+from npu_device.events import EventStream
 from npu_device.machine import Machine
 from npu_device.macro.base import setting_of
-from npu_device.scheduler import unit_counts
+from npu_device.scheduler import unit_places
 from npu_device.tile_form import tile_step
 from npu_device.timeline import Agenda, Phase, Timeline
 from npu_device.timing import Timing
@@ -34,7 +34,7 @@ class Engines:
         self._timeline = timeline
         self._ended = ended
         self._request_start = request_start
-        self._counts = unit_counts(config)
+        self._units = unit_places(config)
         self._setting = setting_of(config)
         self._running: dict[int, Command] = {}
         """By slot of the machine."""
@@ -42,11 +42,7 @@ class Engines:
 
     def find(self, place: Place) -> int | None:
         """The lowest free unit of those that `place` names: its code, or None."""
-        kind, cluster, affinity = place
-        count = self._counts[kind]
-        first = cluster * count
-        for index in [first + affinity - 1] if affinity else range(first, first + count):
-            code = unit_code(kind, index)
+        for code in self._units[place]:
             if self.machine.free(code):
                 return code
         return None
@@ -56,12 +52,16 @@ class Engines:
         self.machine.want([place[:2] for place in places])
 
     def begin(self, cycle: int, command: Command) -> None:
-        """Start `command` on the free unit `command.unit`."""
-        place = (command.number, command.ticket, command.unit, command.descriptor.cluster)
-        if command.macro is None:
-            slot = self.machine.add_step(*tile_step(command, self._setting.bus), *place)
+        """Start `command` on the free unit `command.unit`; in macro form on as many free ones as it can use."""
+        name, cluster = (command.number, command.ticket), command.descriptor.cluster
+        macro, place = command.macro, command.place
+        if macro is None or place is None:
+            piece, dram = tile_step(command, self._setting.bus)
+            slot = self.machine.add_step(piece, dram, *name, (command.unit,), cluster)
         else:
-            slot = self.machine.add(command.macro.plan(self._setting), *place, cycle)
+            units = [code for code in self._units[place] if self.machine.free(code)]
+            units = units[: macro.lanes(len(units))]
+            slot = self.machine.add(macro.plan(self._setting, len(units)), *name, units, cluster, cycle)
         self._running[slot] = command
         self.start(cycle)
 

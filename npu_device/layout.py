@@ -92,12 +92,16 @@ UNIT_LIST = UNITS + UNIT_COUNT * UNIT_WORDS
 # -- m: runs -----------------------------------------------------------------------------------------------------------
 MAX_RUNS = 96
 RUNS = UNIT_LIST + UNIT_COUNT
-RUN_WORDS = 12
+RUN_WORDS = 16
+MAX_LANES = 4
 (
     R_NUMBER,  # acceptance number of the command; 0: the slot is free
     R_STEPS,  # index of its first step in p
     R_TICKET,
-    R_UNIT,  # the unit that it holds
+    R_UNIT,  # the units that it holds, one for each lane; -1: none
+    _,
+    _,
+    _,
     R_CLUSTER,
     R_HEAD,  # next step of each class: READ, WRITE, TENSOR, VECTOR; -1: none
     _,
@@ -105,6 +109,7 @@ RUN_WORDS = 12
     _,
     R_LEFT,  # steps not over
     R_FINISH,  # latest completion of its steps
+    _,
     _,
 ) = range(RUN_WORDS)
 ORDER = RUNS + MAX_RUNS * RUN_WORDS
@@ -132,7 +137,7 @@ SPARE = MOVED + MAX_DRAM_CHANNELS
 MACHINE_WORDS = SPARE + MAX_DRAM_CHANNELS + 1
 
 # -- p: steps and pieces -----------------------------------------------------------------------------------------------
-STEP_WORDS = 10
+STEP_WORDS = 11
 (
     S_PIECE,  # index of the piece in p
     S_TILE,
@@ -144,6 +149,7 @@ STEP_WORDS = 10
     S_NEXT,  # next step of the class, -1: none
     S_RELEASED,  # cycle since when its operands are free, -1: not yet
     S_DONE,  # cycle since when its result is there, -1: not yet
+    S_LANE,  # which of its command's units it runs on, where it is of their kind
 ) = range(STEP_WORDS)
 MAX_AFTER = 4
 READ, WRITE, TENSOR, VECTOR = 0, 1, 2, 3

@@ -134,16 +134,16 @@ class Machine:
 
     # -- plans -------------------------------------------------------------------------------------------------
 
-    def add_step(self, piece: Piece, dram: int, number: int, ticket: int, unit: int, cluster: int) -> int:
-        """A plan of one step (a tile command) for the command that holds `unit`: its slot."""
+    def add_step(self, piece: Piece, dram: int, number: int, ticket: int, units: Sequence[int], cluster: int) -> int:
+        """A plan of one step (a tile command) for the command that holds `units[0]`: its slot."""
         words, heads = step_words(piece, dram, self._timing)
         base = self._place(len(words))
         words[w.S_PIECE] += base
         self.p[base : base + len(words)] = words
-        return self._enter((base, base + len(words)), heads, 1, number, ticket, unit, cluster)
+        return self._enter((base, base + len(words)), heads, 1, number, ticket, units, cluster)
 
-    def add(self, plan: Plan, number: int, ticket: int, unit: int, cluster: int, cycle: int = 0) -> int:
-        """Make a plan ready to start in `cycle` for the command that holds `unit`: its slot.
+    def add(self, plan: Plan, number: int, ticket: int, units: Sequence[int], cluster: int, cycle: int = 0) -> int:
+        """Make a plan ready to start in `cycle` for the command that holds `units`, one for each lane: its slot.
 
         A plan without steps is over in that cycle.
         """
@@ -156,25 +156,28 @@ class Machine:
         span = base, base + len(made.words)
         words = made.moved(base)
         self.p[slice(*span)] = words if self.native else words.tolist()
-        slot = self._enter(span, made.heads, count, number, ticket, unit, cluster)
+        slot = self._enter(span, made.heads, count, number, ticket, units, cluster)
         if not count:
             run = w.RUNS + slot * w.RUN_WORDS
             self.m[run + w.R_FINISH] = cycle
             self.m[w.FINISHING] += 1
-            self.m[self.m[run + w.R_UNIT] + w.U_HOLDER] = 0
+            stepper.let_go(self.m, run)
         return slot
 
     def _enter(
-        self, span: tuple[int, int], heads: list[int], count: int, number: int, ticket: int, unit: int, cluster: int
-    ) -> int:
+        self, span: tuple[int, int], heads: list[int], count: int, number: int, ticket: int, units: Sequence[int],
+        cluster: int,
+    ) -> int:  # fmt: skip
         """A plan whose words are in place gets a slot among the runs, by acceptance number."""
         m = self.m
         run, slot = w.RUNS, 0
         while m[run]:
             run, slot = run + w.RUN_WORDS, slot + 1
-        u = self._unit_of_code[unit]
-        m[run : run + w.RUN_WORDS] = [number, span[0], ticket, u, cluster, *heads, count, 0, 0]
-        m[u + w.U_HOLDER] = slot + 1
+        held = [self._unit_of_code[unit] for unit in units]
+        lanes = [*held, *[-1] * (w.MAX_LANES - len(held))]
+        m[run : run + w.RUN_WORDS] = [number, span[0], ticket, *lanes, cluster, *heads, count, 0, 0, 0]
+        for u in held:
+            m[u + w.U_HOLDER] = slot + 1
         at = w.ORDER + m[w.ORDERED]
         while at > w.ORDER and m[w.RUNS + m[at - 1] * w.RUN_WORDS] > number:
             m[at] = m[at - 1]

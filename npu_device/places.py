@@ -5,7 +5,8 @@ from npu_device.abi.errors import NpuDeviceError, TicketError
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.config import NpuConfig, SpmConfig
 from npu_device.descriptor_error import DescriptorError, NoRoomError
-from npu_device.macro.base import SLOT_ALIGNMENT, Operand, Site
+from npu_device.macro.base import Operand
+from npu_device.macro.workspace import SLOT_ALIGNMENT, Site
 from npu_device.memory import Memory
 from npu_device.operands import ELEMENT_BYTES, Matrix
 from npu_device.region import Region
@@ -74,7 +75,7 @@ class Places:
         if size % config.spm.banks:
             raise NpuDeviceError(f"spm.banks {config.spm.banks}: must divide spm.size {size}")
         self.banks = Banks(config.spm)
-        self._sites = [Site(base, size, config.te.acc_bytes) for base in self._bases]
+        self._sites = [Site(base, size, config.te.acc_bytes, size // config.spm.banks) for base in self._bases]
 
     def site(self, cluster: int) -> Site:
         return self._sites[cluster]

@@ -92,13 +92,15 @@ class Plan:
     """First DRAM address of a transfer; 0 for a computation."""
     after: Column
     """Shape (steps, MAX_AFTER): indices of earlier steps, or NONE."""
+    lane: Column
+    """On which of its command's engines a computation runs, from 0: those of one sum on the same. 0 for a transfer."""
 
     def __len__(self) -> int:
         return len(self.piece)
 
 
 class Buffers(NamedTuple):
-    """How far a loop nest may run ahead: the dependencies that the sequencer writes into `after`.
+    """How far a loop nest may run ahead on one engine: the dependencies that the sequencer writes into `after`.
 
     The reads of tile i wait for the computation of tile i - inputs (when it is there), the first computation of output
     o for the write of output o - outputs. `serial`: reads wait for the write of the tile before, nothing overlaps.
@@ -121,7 +123,7 @@ def buffers(buffering: str, prefetch_dist: int) -> Buffers:
 def single(piece: Piece, dram: int = 0) -> Plan:
     """The plan of a tile command."""
     zero = np.zeros(1, np.int64)
-    return Plan((piece,), zero, zero, np.array([dram], np.int64), np.full((1, MAX_AFTER), NONE, np.int64))
+    return Plan((piece,), zero, zero, np.array([dram], np.int64), np.full((1, MAX_AFTER), NONE, np.int64), zero)
 
 
 def columns(steps: "list[tuple[int, int, int, tuple[int, ...]]]", pieces: tuple[Piece, ...]) -> Plan:
@@ -130,4 +132,5 @@ def columns(steps: "list[tuple[int, int, int, tuple[int, ...]]]", pieces: tuple[
     for index, (_, _, _, earlier) in enumerate(steps):
         after[index, : len(earlier)] = earlier
     table: NDArray[Any] = np.array([step[:3] for step in steps], np.int64).reshape(-1, 3)
-    return Plan(pieces, table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy(), after)
+    zeros = np.zeros(len(steps), np.int64)
+    return Plan(pieces, table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy(), after, zeros)

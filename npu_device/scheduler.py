@@ -6,7 +6,7 @@ from typing import Protocol
 
 from npu_device.command import Command, Place
 from npu_device.config import NpuConfig
-from npu_device.events import Kind
+from npu_device.events import Kind, unit_code
 
 Key = Callable[[Command], tuple[int, ...]]
 
@@ -21,6 +21,17 @@ POLICIES: dict[str, Key] = {
 def unit_counts(config: NpuConfig) -> dict[Kind, int]:
     """Units of each kind in one cluster."""
     return {Kind.TE: config.te.count, Kind.VE: config.ve.count, Kind.DMA: config.dma.channels}
+
+
+def unit_places(config: NpuConfig) -> dict[Place, tuple[int, ...]]:
+    """The codes of the units that each place names, lowest first."""
+    places: dict[Place, tuple[int, ...]] = {}
+    for kind, count in unit_counts(config).items():
+        for cluster in range(config.clusters):
+            codes = tuple(unit_code(kind, cluster * count + index) for index in range(count))
+            places[kind, cluster, 0] = codes
+            places |= {(kind, cluster, index + 1): (code,) for index, code in enumerate(codes)}
+    return places
 
 
 class Units(Protocol):

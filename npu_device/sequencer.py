@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npu_device.plan import MAX_AFTER, NONE, Buffers, Column, Compute, Piece, Plan, Role, Transfer
 from npu_device.region import Region, make_region
@@ -25,15 +24,30 @@ class Bus(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Buffers of one operand in the workspace, used in turn."""
+    """Buffers of one operand in the workspace: `copies` for each lane, which it uses in turn."""
 
     address: int
     size: int
     copies: int
+    lane_stride: int = 0
+    """Bytes from the buffers of one lane to those of the next."""
 
-    def region(self, turn: int, size: int) -> Region:
-        """`size` bytes in the buffer of this turn."""
-        return Region(self.address + turn % self.copies * self.size, 1, size, size)
+    def at(self, buffer: Column) -> Column:
+        """Where buffers are; they count through the lanes."""
+        return self.address + buffer // self.copies * self.lane_stride + buffer % self.copies * self.size
+
+    def region(self, buffer: int, size: int) -> Region:
+        """`size` bytes of a buffer."""
+        lane, turn = divmod(buffer, self.copies)
+        return Region(self.address + lane * self.lane_stride + turn * self.size, 1, size, size)
+
+    def turns(self, lane: Column) -> Column:
+        """Which buffer each move uses, given the lane of each."""
+        buffer = np.zeros(len(lane), np.int64)
+        for one in np.unique(lane):
+            own = np.flatnonzero(lane == one)
+            buffer[own] = one * self.copies + np.arange(len(own)) % self.copies
+        return buffer
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +64,18 @@ class Stream:
     row_bytes: Column
     stride: int
     """Bytes between rows in DRAM; 0: packed."""
+    buffer: Column
+    """Into or out of which buffer."""
     write: bool = False
     late: bool = False
     """A read that only the write-out needs (bias, scale, residual)."""
+    shared: bool = False
+    """A read that moves once, for all lanes."""
 
     def pieces(self, bus: Bus) -> tuple[list[Piece], Column]:
         """What moves, and which of it at each move."""
-        turn = np.arange(len(self.tile)) % self.slots.copies
         phase = self.address % bus.alignment
-        keys = np.stack((self.rows, self.row_bytes, phase, turn))
+        keys = np.stack((self.rows, self.row_bytes, phase, self.buffer))
         distinct, index = np.unique(keys, axis=1, return_inverse=True)
         made: list[Piece] = []
         for rows, row_bytes, offset, buffer in distinct.T.tolist():
@@ -80,9 +97,10 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Nest:
-    """All that happens at `tiles` tiles. Without `work` a tile only moves data."""
+    """All that happens at the tiles that `lane` lists. Without `work` a tile only moves data."""
 
-    tiles: int
+    lane: Column
+    """On which of the command's engines each tile is computed: tiles of one sum on the same."""
     reads: Sequence[Stream] = ()
     writes: Sequence[Stream] = ()
     work: Work | None = None
@@ -90,6 +108,21 @@ class Nest:
     """After the computation of a tile; the next tile's computation needs it."""
     outputs: Column = field(default_factory=lambda: np.zeros(0, np.int64))
     """First tile of each output that is written, in order."""
+
+
+def interleaved(chain: Column, lanes: int) -> tuple[Column, Column]:
+    """(order, lane) of tiles for `lanes` engines that work side by side.
+
+    `chain` numbers the sums (or other things that one engine does from begin to end), whose tiles stand together. As
+    many chains as there are lanes advance together, a tile of each in turn. With one lane nothing changes.
+    """
+    first = np.flatnonzero(np.diff(chain, prepend=-1))
+    length = np.diff(first, append=len(chain))
+    place = np.arange(len(chain)) - np.repeat(first, length)
+    index = np.repeat(np.arange(len(first)), length)
+    lane = index % lanes
+    order = np.lexsort((lane, place, index // lanes))
+    return order, lane[order]
 
 
 class _After:
@@ -115,7 +148,7 @@ def _scatter(size: int, rows: Column, values: Column) -> Column:
 
 def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
     """The plan of a nest: steps in the order of tiles, and what each of them waits for."""
-    tiles = nest.tiles
+    tiles = len(nest.lane)
     pieces: list[Piece] = []
     kinds: list[Column] = []
     addresses: list[Column] = []
@@ -143,23 +176,29 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
     kind = np.stack(kinds, axis=1)
     present = kind != NONE
     step = np.where(present, np.cumsum(present.reshape(-1)).reshape(present.shape) - 1, NONE)
-    after = _dependencies(nest, buffers, step, int(present.sum()))
+    after = _After(int(present.sum()))
+    for lane in np.unique(nest.lane):
+        _order_lane(nest, buffers, step, np.flatnonzero(nest.lane == lane), after)
     tile = np.broadcast_to(np.arange(tiles)[:, None], present.shape)
-    return Plan(tuple(pieces), kind[present], tile[present], np.stack(addresses, axis=1)[present], after)
+    on = np.broadcast_to(nest.lane[:, None], present.shape)
+    return Plan(
+        tuple(pieces), kind[present], tile[present], np.stack(addresses, axis=1)[present], after.rows, on[present]
+    )
 
 
-def _dependencies(nest: Nest, buffers: Buffers, step: Column, steps: int) -> NDArray[np.int64]:
-    after = _After(steps)
+def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, after: _After) -> None:
+    """What the steps of one lane's tiles wait for: an engine works as if it were the only one."""
+    step = steps[tiles]
     reads = len(nest.reads)
     compute, vector = step[:, reads], step[:, reads + 1]
     writes = step[:, reads + 2 :]
     done = np.where(vector != NONE, vector, compute)
     ended = done if nest.work is not None else (writes[:, 0] if nest.writes else step[:, 0])
-    distance = min(buffers.inputs, nest.tiles)
-    earlier = np.full(nest.tiles, NONE, np.int64)
-    earlier[distance:] = (compute if nest.work is not None else ended)[: nest.tiles - distance]
+    distance = min(buffers.inputs, len(tiles))
+    earlier = np.full(len(tiles), NONE, np.int64)
+    earlier[distance:] = (compute if nest.work is not None else ended)[: len(tiles) - distance]
     if buffers.serial:
-        written = writes[:, 0] if nest.writes else np.full(nest.tiles, NONE, np.int64)
+        written = writes[:, 0] if nest.writes else np.full(len(tiles), NONE, np.int64)
         earlier[1:] = np.where(written != NONE, written, ended)[:-1]
     for index, stream in enumerate(nest.reads):
         after.add(step[:, index], earlier)
@@ -167,13 +206,21 @@ def _dependencies(nest: Nest, buffers: Buffers, step: Column, steps: int) -> NDA
         if nest.work is None and nest.writes:
             consumer = writes[:, 0]
         after.add(consumer, step[:, index])
+        if stream.shared:
+            foreign = np.where(np.isin(stream.tile[:1], tiles), NONE, steps[stream.tile[0], index])
+            after.add(compute[:1], foreign[:1])
     if nest.vector is not None:
         after.add(vector, compute)
         after.add(compute[1:], vector[:-1])
     for index, stream in enumerate(nest.writes):
         after.add(writes[:, index], done)
-        first = nest.outputs if len(nest.outputs) else stream.tile
-        if len(stream.tile) > buffers.outputs:
-            free = writes[stream.tile[: -buffers.outputs], index]
+        moved = _positions(tiles, stream.tile)
+        first = _positions(tiles, nest.outputs) if len(nest.outputs) else moved
+        if len(moved) > buffers.outputs:
+            free = writes[moved[: -buffers.outputs], index]
             after.add(compute[first[buffers.outputs :]], free)
-    return after.rows
+
+
+def _positions(tiles: Column, chosen: Column) -> Column:
+    """Where those of `chosen` that are among `tiles` stand there."""
+    return np.flatnonzero(np.isin(tiles, chosen))

@@ -41,7 +41,18 @@ def end_step(m: Ints, p: Ints, e: Ints, u: int, t: int) -> int:
     m[run + w.R_LEFT] -= 1
     if not m[run + w.R_LEFT]:
         m[w.FINISHING] += 1
-        m[m[run + w.R_UNIT] + w.U_HOLDER] = 0
+        let_go(m, run)
+    return 0
+
+
+def let_go(m: Ints, run: int) -> int:
+    """The units of a run are free for others."""
+    i = 0
+    while i < w.MAX_LANES:
+        u = m[run + w.R_UNIT + i]
+        if u >= 0:
+            m[u + w.U_HOLDER] = 0
+        i += 1
     return 0
 
 
@@ -112,11 +123,11 @@ def usable(m: Ints, u: int, slot: int) -> int:
     return m[u + w.U_RUN] < 0 and (not m[u + w.U_HOLDER] or m[u + w.U_HOLDER] == slot + 1)
 
 
-def unit_for(m: Ints, slot: int, kind: int, step_class: int) -> int:
-    """The lowest free unit for a step: its command's own where it is of that kind. -1: none."""
+def unit_for(m: Ints, slot: int, kind: int, step_class: int, lane: int) -> int:
+    """The lowest free unit for a step: the one of its lane where its command's are of that kind. -1: none."""
     run = w.RUNS + slot * w.RUN_WORDS
-    held = m[run + w.R_UNIT]
-    if m[held + w.U_CLASS] == kind:
+    if m[m[run + w.R_UNIT] + w.U_CLASS] == kind:
+        held = m[run + w.R_UNIT + lane]
         return held if usable(m, held, slot) else -1
     i = 0
     seen = 0
@@ -157,7 +168,7 @@ def start(m: Ints, p: Ints, e: Ints, t: int) -> int:
                     if ready <= t:
                         if ready < best:
                             kind = w.TE if c == w.TENSOR else w.VE if c == w.VECTOR else w.DMA
-                            u = unit_for(m, slot, kind, c)
+                            u = unit_for(m, slot, kind, c, p[step + w.S_LANE])
                             if u >= 0:
                                 found = 1
                                 best = ready

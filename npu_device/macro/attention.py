@@ -15,39 +15,22 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Opcode
 from npu_device.checks import element_type, unused_type, unused_word
 from npu_device.descriptor_error import DescriptorError
+from npu_device.effect import Effect, Read
 from npu_device.events import Kind
 from npu_device.kernels import elements
 from npu_device.kernels.attention import attention
 from npu_device.kernels.moves import dequantized
-from npu_device.macro.base import (
-    Demand,
-    Effect,
-    Macro,
-    Operand,
-    Read,
-    Setting,
-    Site,
-    Tile,
-    dimensions,
-    in_dram,
-    input_copies,
-    operand,
-    output_copies,
-    reserve,
-    strided,
-    tiles,
-    values,
-    whole,
-)
+from npu_device.macro.base import Macro, Operand, Setting, dimensions, operand, strided, values, whole
 from npu_device.macro.cache import Cache, check_cache, per_head, scales
 from npu_device.macro.finish import zero_point
 from npu_device.macro.position import position_operand, read_position
-from npu_device.macro.tiles import Tiles, work
+from npu_device.macro.tiles import Operands, Tiles, work
+from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tiles
 from npu_device.operands import FLOATS, Matrix, row_bytes
 from npu_device.operations import SMALL_INTEGERS
 from npu_device.plan import Column, Compute, Plan, Role
 from npu_device.region import Region
-from npu_device.sequencer import Nest, Slots, sequence
+from npu_device.sequencer import Nest
 from npu_device.timing import VECTOR_OPS
 
 SCORE_BYTES = 4
@@ -74,7 +57,6 @@ class AttentionMacro(Macro):
     pos_addr: int
     tile: tuple[int, int]
     """(queries x heads of a group, keys)."""
-    slots: dict[str, Slots]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -102,7 +84,7 @@ class AttentionMacro(Macro):
         result = result.reshape(heads, self.queries, self.group, dim).transpose(1, 0, 2, 3)
         return Effect((whole(self.out, elements.to_float(result.reshape(self.queries, -1), self.out.kind)),))
 
-    def plan(self, setting: Setting) -> Plan:
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         rows, keys = self.queries * self.group, self.tile[1]
         blocks = [self._block(row, min(row + self.tile[0], rows)) for row in range(0, rows, self.tile[0])]
         row, count, key, phase, last = (np.concatenate(column) for column in zip(*blocks, strict=True))
@@ -119,18 +101,19 @@ class AttentionMacro(Macro):
         queries = (row + count - 1) // self.group - query + 1
         wide = np.full_like(row, dim)
         across = (head * self.group * dim, wide * self.group)
-        q = Tiles(self.q, self.slots.get("in0"), query, queries, *across, np.flatnonzero(first))
-        out = Tiles(self.out, self.slots.get("out"), query, queries, *across, np.flatnonzero(last == 2))
+        of = Operands(self.reserved.slots(1), np.zeros_like(row))
+        q = of.tiles("in0", self.q, query, queries, *across, np.flatnonzero(first))
+        out = of.tiles("out", self.out, query, queries, *across, np.flatnonzero(last == 2))
 
         def cached(cache: Cache, name: str, use: int) -> Tiles:
             if cache.t_max:
                 place = (head * cache.t_max + start, seen, np.zeros_like(row), wide)
             else:
                 place = (start, seen, head * dim, wide)
-            return Tiles(cache.matrix, self.slots.get(name), *place, np.flatnonzero(phase == use))
+            return of.tiles(name, cache.matrix, *place, np.flatnonzero(phase == use))
 
         k, v = cached(self.k, "in1", 0), cached(self.v, "in2", 1)
-        scores = self.slots["scores"]
+        scores = of.slots["scores"]
         aux = self.d.opcode | self.d.function << 8
 
         def product(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
@@ -152,7 +135,7 @@ class AttentionMacro(Macro):
         ends = np.flatnonzero(last == 1)
         last_key[ends] = start[ends] + seen[ends] - start[np.flatnonzero(first)]
         nest = Nest(
-            len(row),
+            of.lane,
             (
                 *q.stream(Role.ACTIVATION, Opcode.LOAD), *k.stream(Role.KV, Opcode.KV_READ),
                 *v.stream(Role.KV, Opcode.KV_READ),
@@ -162,7 +145,7 @@ class AttentionMacro(Macro):
             work(softmax, (count, last_key), (), only=last == 1),
             outputs=np.flatnonzero(turn & (phase == 1)),
         )  # fmt: skip
-        return sequence(nest, setting.bus, setting.buffers(self.d.prefetch_dist))
+        return setting.sequence(nest, self.d)
 
     def _block(self, row: int, end: int) -> tuple[Column, ...]:
         """Tiles of the rows `row`..`end`: (row, rows, key tile, phase, last of phase 1: 1, of phase 2: 2)."""
@@ -215,25 +198,19 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
             raise DescriptorError(TicketError.SHAPE, f"{name} {getattr(d, name)}: must be at least {least}")
     tile = (min(d.tile_m, queries * group), min(d.tile_n, keys))
 
-    def demand(tile: Tile) -> Demand:
+    def demand(tile: Tile, buffers: Buffers) -> None:
         rows, columns = tile
-        across = row_bytes(group * dim, kind)
         covered = min(queries, -(-rows // group) + 1)
-        reads, results = input_copies(d), output_copies(d)
         row = row_bytes(dim, kind_kv)
-        wanted = in_dram(
-            site,
-            {
-                "in0": (q, covered * across, reads),
-                "in1": (k.matrix, columns * row, reads),
-                "in2": (v.matrix, columns * row, reads),
-                "out": (out, covered * row_bytes(group * dim, kind_out), results),
-            },
-        )
-        return wanted | {"scores": (rows * keys * SCORE_BYTES, 1)}
+        buffers.read("in0", q, covered * row_bytes(group * dim, kind))
+        buffers.read("in1", k.matrix, columns * row)
+        buffers.read("in2", v.matrix, columns * row)
+        buffers.write("out", out, covered * row_bytes(group * dim, kind_out))
+        buffers.own("scores", rows * keys * SCORE_BYTES)
 
     count = 2 * kv_heads * tiles(queries * group, keys, tile=tile)
+    reserved = reserve(d, block, site, tile, count, demand)
     return AttentionMacro(
-        d, block, site, q, k, v, out, scale, zeros, np.frombuffer(block.per_op[24:28], "<f4")[0], group, queries, keys,
-        causal, own["window"], own["pos_addr"], tile, reserve(block, tile, count, demand),
+        d, block, site, reserved, q, k, v, out, scale, zeros, np.frombuffer(block.per_op[24:28], "<f4")[0], group,
+        queries, keys, causal, own["window"], own["pos_addr"], tile,
     )  # fmt: skip

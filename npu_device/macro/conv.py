@@ -16,26 +16,10 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, LoopOrder, Opcode
 from npu_device.checks import unused_word
 from npu_device.descriptor_error import DescriptorError
+from npu_device.effect import Effect, Read
 from npu_device.kernels import elements, gemm
 from npu_device.kernels.windows import windows
-from npu_device.macro.base import (
-    Demand,
-    Effect,
-    Read,
-    Setting,
-    Site,
-    Tile,
-    dimensions,
-    in_dram,
-    input_copies,
-    output_copies,
-    reserve,
-    strided,
-    tile_size,
-    tiles,
-    values,
-    whole,
-)
+from npu_device.macro.base import Setting, dimensions, strided, values, whole
 from npu_device.macro.finish import finish, zero_point
 from npu_device.macro.product import (
     Product,
@@ -43,15 +27,15 @@ from npu_device.macro.product import (
     check_sum,
     finish_demand,
     loop_order,
-    product_plan,
     product_types,
     sum_copies,
-    weights,
 )
-from npu_device.macro.tiles import Tiles
+from npu_device.macro.tiles import Operands
+from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.operands import make_matrix, row_bytes
 from npu_device.plan import Column, Plan
-from npu_device.windows import Windows, patch
+from npu_device.sequencer import interleaved
+from npu_device.windows import Windows, most_pixels, patch
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +59,24 @@ class ConvMacro(ProductMacro):
         total = np.ascontiguousarray(total.transpose(1, 0, 2)).reshape(s.pixels, -1)
         return Effect((whole(self.out, self.finish.apply(total, read)),))
 
-    def plan(self, setting: Setting) -> Plan:
+    @property
+    def _counts(self) -> dict[str, int]:
+        """Groups, and tiles of pixels and filters."""
+        m, n, _ = self.tile
+        return {"g": self.groups, "m": -(-self.shape.pixels // m), "n": -(-self.out.columns // self.groups // n)}
+
+    @property
+    def _by_filters(self) -> bool:
+        """Whether engines share out the filters. Else each takes other pixels, of which the patch stays on chip."""
+        counts = self._counts
+        return self.weight_stationary or counts["g"] * counts["m"] == 1
+
+    @property
+    def chains(self) -> int:
+        counts = self._counts
+        return counts["g"] * counts["n" if self._by_filters else "m"]
+
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         s, (m, n, k) = self.shape, self.tile
         channels, filters = self.in0.columns // self.groups, self.out.columns // self.groups
         if setting.conv_lowering == "kernel_position":
@@ -85,22 +86,24 @@ class ConvMacro(ProductMacro):
         else:
             at = np.arange(0, s.kh * s.kw * channels, k)
             depth = np.minimum(k, s.kh * s.kw * channels - at)
-        counts = {"g": self.groups, "m": -(-s.pixels // m), "n": -(-filters // n), "k": len(at)}
-        weight = self.block.loop_order == LoopOrder.WEIGHT
-        order = "gnkm" if weight else "gmnk"
-        grid = np.indices([counts[axis] for axis in order]).reshape(4, -1).astype(np.int64)
-        index: dict[str, Column] = dict(zip(order, grid, strict=True))
+        weight = self.weight_stationary
+        counts = self._counts | {"k": len(at)}
+        axes = "gnkm" if weight else "gmnk"
+        grid = np.indices([counts[axis] for axis in axes]).reshape(4, -1).astype(np.int64)
+        index: dict[str, Column] = dict(zip(axes, grid, strict=True))
+        part = "n" if self._by_filters else "m"
+        order, lane = interleaved(index["g"] * counts[part] + index[part], lanes)
+        index = {axis: column[order] for axis, column in index.items()}
         row, column = index["m"] * m, index["n"] * n
         nest = Product(
             row, np.minimum(m, s.pixels - row), index["g"] * filters + column, np.minimum(n, filters - column),
             at[index["k"]], depth[index["k"]], index["k"] == 0, index["k"] == len(at) - 1, (index["m"] > 0) & weight,
         )  # fmt: skip
-        fresh = np.arange(len(row)) if weight else np.flatnonzero((index["n"] == 0) & (index["k"] == 0))
-        first, count = patch(s, row, nest.rows)
-        in0 = Tiles(
-            self.in0, self.slots.get("in0"), first, count, index["g"] * channels, np.full_like(row, channels), fresh
-        )
-        return product_plan(self, nest, in0, weights(self.in1, self.slots, nest, bool(self.d.in1_nk)), setting)
+        of = Operands(self.reserved.slots(lanes), lane)
+        fresh = of.every if weight else np.flatnonzero((index["n"] == 0) & (index["k"] == 0))
+        place = (*patch(s, row, nest.rows), index["g"] * channels, np.full_like(row, channels))
+        in0 = of.tiles("in0", self.in0, *place, fresh, shared=lanes > 1 and len(fresh) == 1)
+        return self.product_plan(nest, of, in0, setting)
 
 
 def window_shape(own: dict[str, Any], prefix: str = "") -> Windows:
@@ -146,25 +149,15 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
     check_sum(tile[0], tile[1], site)
     count = groups * shape.kh * shape.kw * tiles(shape.pixels, filters, channels, tile=tile)
 
-    def demand(tile: Tile) -> Demand:
+    def demand(tile: Tile, buffers: Buffers) -> None:
         tm, tn, tk = tile
-        reads, results = input_copies(d), output_copies(d)
-        row = np.arange(0, shape.pixels, tm)
-        pixels = int(patch(shape, row, np.minimum(tm, shape.pixels - row))[1].max())
-        kernel = tn * row_bytes(tk, kind1) if d.in1_nk else tk * row_bytes(tn, kind1)
-        wanted = in_dram(
-            site,
-            {
-                "in0": (in0, pixels * row_bytes(channels, kind0), reads),
-                "in1": (in1, kernel, reads),
-                "out": (out, tm * row_bytes(tn, kind), results),
-                **finish_demand(part, tm, tn, results),
-            },
-        )
-        open_sums = sum_copies(len(row), tm, tn, site) if order is LoopOrder.WEIGHT and tk < depth else 0
-        return wanted | ({"sums": (open_sums, 1)} if open_sums else {})
+        buffers.read("in0", in0, most_pixels(shape, tm) * row_bytes(channels, kind0))
+        buffers.read("in1", in1, tn * row_bytes(tk, kind1) if d.in1_nk else tk * row_bytes(tn, kind1))
+        buffers.write("out", out, tm * row_bytes(tn, kind))
+        finish_demand(part, tm, tn, buffers)
+        if order is LoopOrder.WEIGHT and tk < depth:
+            buffers.own("sums", sum_copies(-(-shape.pixels // tm), tm, tn, site))
 
-    return ConvMacro(
-        d, block, site, in0, in1, out, part, (zero_point(block, 0, kind0), zero_point(block, 1, kind1)),
-        tile, reserve(block, tile, count, demand), shape, groups,
-    )  # fmt: skip
+    reserved = reserve(d, block, site, tile, count, demand)
+    zeros = (zero_point(block, 0, kind0), zero_point(block, 1, kind1))
+    return ConvMacro(d, block, site, reserved, in0, in1, out, part, zeros, tile, shape, groups)

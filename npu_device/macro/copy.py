@@ -3,6 +3,7 @@ slice and expand (stride 0 in the source). Dimensions of 0 are 1. Elements are m
 """
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -12,28 +13,17 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Opcode
 from npu_device.checks import element_type, unused_type, unused_word
 from npu_device.descriptor_error import DescriptorError
+from npu_device.effect import Effect, Read
 from npu_device.events import Kind
 from npu_device.kernels import elements
-from npu_device.macro.base import (
-    Demand,
-    Effect,
-    Macro,
-    Operand,
-    Read,
-    Setting,
-    Site,
-    Tile,
-    input_copies,
-    output_copies,
-    reserve,
-    tile_size,
-    tiles,
-)
+from npu_device.macro.base import Macro, Operand, Setting
+from npu_device.macro.blocks import Blocks
+from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.memory import Bytes
 from npu_device.operands import TYPES
 from npu_device.plan import Column, Compute, Plan, Role
 from npu_device.region import Region, make_region
-from npu_device.sequencer import Nest, Slots, Stream, Work, sequence
+from npu_device.sequencer import Nest, Slots, Stream, Work
 
 
 @dataclass(frozen=True)
@@ -46,7 +36,7 @@ class Lattice:
     size: int
 
     @property
-    def box(self) -> Region:
+    def region(self) -> Region:
         """All bytes from the first to the last."""
         spans = [(dim - 1) * stride for dim, stride in zip(self.dims, self.strides, strict=True)]
         low = self.address + sum(min(0, span) for span in spans)
@@ -54,8 +44,10 @@ class Lattice:
         return Region(low, 1, size, size)
 
     def view(self, data: Bytes) -> Bytes:
-        """The elements in the bytes of the box, shape dims + (size,)."""
-        return np.ndarray((*self.dims, self.size), np.uint8, data, self.address - self.box.address, (*self.strides, 1))
+        """The elements in the bytes of the region, shape dims + (size,)."""
+        return np.ndarray(
+            (*self.dims, self.size), np.uint8, data, self.address - self.region.address, (*self.strides, 1)
+        )
 
     @property
     def overlaps(self) -> bool:
@@ -89,15 +81,14 @@ class CopyMacro(Macro):
     out: Lattice
     tile: tuple[int, int]
     """(rows of the first three dimensions, elements of the last)."""
-    slots: dict[str, Slots]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         size = self.out.size
-        return Operand("in0", self.source.box, size), Operand("out", self.out.box, size, written=True)
+        return Operand("in0", self.source.region, size), Operand("out", self.out.region, size, written=True)
 
     def compute(self, read: Read, held: elements.Values | None) -> Effect:
-        taken = self.source.view(np.ascontiguousarray(read(self.source.box)).reshape(-1)).copy()
+        taken = self.source.view(np.ascontiguousarray(read(self.source.region)).reshape(-1)).copy()
         return Effect(tuple(self._writes(taken)))
 
     def _writes(self, taken: Bytes) -> list[tuple[Region, Bytes]]:
@@ -118,41 +109,43 @@ class CopyMacro(Macro):
             writes.append((make_region(address, count, size, stride), part.reshape(count, size)))
         return writes
 
-    def plan(self, setting: Setting) -> Plan:
-        m, n = self.tile
-        total = self.out.dims[0] * self.out.dims[1] * self.out.dims[2]
-        grid = np.indices((-(-total // m), -(-self.out.dims[3] // n))).reshape(2, -1).astype(np.int64)
-        row, column = grid[0] * m, grid[1] * n
-        count = np.minimum(m, total - row) * np.minimum(n, self.out.dims[3] - column)
+    @property
+    def _blocks(self) -> Blocks:
+        return Blocks.of(prod(self.out.dims[:3]), self.out.dims[3], self.tile)
+
+    @property
+    def chains(self) -> int:
+        return len(self._blocks.row)
+
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+        blocks, slots = self._blocks, self.reserved.slots(lanes)
+        count = blocks.rows * blocks.columns
         size, aux = self.out.size, int(Opcode.COPY)
         distinct, index = np.unique(count, return_inverse=True)
         pieces = [Compute(Kind.VE, aux, 0, 0, 0, 8 * size, 0, elements, (), ()) for elements in distinct.tolist()]
-        nest = Nest(
-            len(row),
-            self._stream("in0", self.source, row, column, count, False),
-            self._stream("out", self.out, row, column, count, True),
-            Work(pieces, index.reshape(-1).astype(np.int64)),
-        )
-        return sequence(nest, setting.bus, setting.buffers(self.d.prefetch_dist))
+        lane = blocks.operands(self, lanes).lane
 
-    def _stream(
-        self, name: str, part: Lattice, row: Column, column: Column, count: Column, write: bool
-    ) -> tuple[Stream, ...]:
-        if name not in self.slots:
-            return ()
-        _, d1, d2, _ = part.dims
-        steps = (row // (d1 * d2), row // d2 % d1, row % d2, column)
-        address = part.address + sum(step * stride for step, stride in zip(steps, part.strides, strict=True))
-        run = np.minimum(part.run, count * part.size)
-        every = np.arange(len(row))
-        moved = count * part.size
-        role, opcode = Role.ACTIVATION, Opcode.STORE if write else Opcode.LOAD
-        return (
-            Stream(
-                role, int(opcode), self.slots[name], every, np.asarray(address, np.int64), -(-moved // run), run,
-                _far(part), write,
-            ),
-        )  # fmt: skip
+        def stream(name: str, part: Lattice, write: bool) -> tuple[Stream, ...]:
+            return _moves(slots[name], part, blocks, lane, write) if name in slots else ()
+
+        reads, writes = stream("in0", self.source, False), stream("out", self.out, True)
+        return setting.sequence(Nest(lane, reads, writes, Work(pieces, index.reshape(-1).astype(np.int64))), self.d)
+
+
+def _moves(slots: Slots, part: Lattice, blocks: Blocks, lane: Column, write: bool) -> tuple[Stream, ...]:
+    """The blocks of one side between DRAM and their buffers."""
+    _, d1, d2, _ = part.dims
+    row, moved = blocks.row, blocks.rows * blocks.columns * part.size
+    steps = (row // (d1 * d2), row // d2 % d1, row % d2, blocks.column)
+    address = part.address + sum(step * stride for step, stride in zip(steps, part.strides, strict=True))
+    run = np.minimum(part.run, moved)
+    opcode = Opcode.STORE if write else Opcode.LOAD
+    return (
+        Stream(
+            Role.ACTIVATION, int(opcode), slots, np.arange(len(row)), np.asarray(address, np.int64), -(-moved // run),
+            run, _far(part), slots.turns(lane), write,
+        ),
+    )  # fmt: skip
 
 
 def _far(part: Lattice) -> int:
@@ -180,14 +173,14 @@ def decode_copy(d: Descriptor, block: Extended, site: Site) -> CopyMacro:
     for name, part in (("stride_in", source), ("stride_out", out)):
         if any(stride % size for stride in part.strides):
             raise DescriptorError(TicketError.MISALIGNED, f"{name} {part.strides} of {size}-byte elements")
-        if part.box.address < 0:
+        if part.region.address < 0:
             raise DescriptorError(TicketError.ADDRESS, f"{name} {part.strides} leads below address 0")
     rows = dims[0] * dims[1] * dims[2]
     tile = (tile_size(d, "tile_m", rows), tile_size(d, "tile_n", dims[3]))
 
-    def demand(tile: Tile) -> Demand:
-        bytes_ = tile[0] * tile[1] * size
-        wanted = {"in0": (source, input_copies(d)), "out": (out, output_copies(d))}
-        return {name: (bytes_, copies) for name, (part, copies) in wanted.items() if not site.in_spm(part.box)}
+    def demand(tile: Tile, buffers: Buffers) -> None:
+        buffers.read("in0", source, prod(tile) * size)
+        buffers.write("out", out, prod(tile) * size)
 
-    return CopyMacro(d, block, site, source, out, tile, reserve(block, tile, tiles(rows, dims[3], tile=tile), demand))
+    reserved = reserve(d, block, site, tile, tiles(rows, dims[3], tile=tile), demand)
+    return CopyMacro(d, block, site, reserved, source, out, tile)

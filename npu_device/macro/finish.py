@@ -9,10 +9,11 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import ACTIVATION_MASK, Epilogue, Extended
 from npu_device.abi.opcodes import Activation, DataType
 from npu_device.descriptor_error import DescriptorError
+from npu_device.effect import Read
 from npu_device.kernels import epilogue
 from npu_device.kernels.elements import limits
 from npu_device.kernels.gemm import shifted
-from npu_device.macro.base import Operand, Read, operand, strided, values
+from npu_device.macro.base import Operand, operand, strided, values
 from npu_device.operands import INTEGERS, Matrix, make_matrix
 
 _ACTIVATIONS = {int(one): one for one in Activation}

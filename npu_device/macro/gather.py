@@ -8,31 +8,16 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.checks import element_type, nonzero, unused_type, unused_word
+from npu_device.effect import Effect, Read
 from npu_device.kernels import elements
 from npu_device.kernels.moves import row_numbers
-from npu_device.macro.base import (
-    Demand,
-    Effect,
-    Macro,
-    Operand,
-    Read,
-    Setting,
-    Site,
-    Tile,
-    in_dram,
-    input_copies,
-    operand,
-    require_dram,
-    reserve,
-    strided,
-    tile_size,
-    tiles,
-    values,
-)
-from npu_device.macro.tiles import Tiles
+from npu_device.macro.base import Macro, Operand, Setting, operand, require_dram, strided, values
+from npu_device.macro.blocks import Blocks
+from npu_device.macro.tiles import in_place
+from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.operands import TYPES, Matrix, make_matrix, row_bytes
 from npu_device.plan import Plan, Role
-from npu_device.sequencer import Nest, Slots, sequence
+from npu_device.sequencer import Nest
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +28,6 @@ class GatherMacro(Macro):
     indices: Matrix
     out: Matrix
     tile: int
-    slots: dict[str, Slots]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -57,25 +41,21 @@ class GatherMacro(Macro):
         taken = read(self.table.region).reshape(rows, -1)[index]
         return Effect(((self.out.region, taken),))
 
-    def plan(self, setting: Setting) -> Plan:
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         """Each row is a transfer's own run; which rows is not known before the indices are, they count as the first."""
-        row = np.arange(0, self.out.rows, self.tile)
-        rows, zero = np.minimum(self.tile, self.out.rows - row), np.zeros_like(row)
-        every, wide = np.arange(len(row)), np.full_like(row, self.out.columns)
-        staging = self.slots.get("staging")
-        place = self.out.region
-        slots = staging or Slots(place.address, place.end - place.address, 1)
-        indices = Tiles(self.indices, self.slots.get("in1"), zero, zero + 1, row, rows, every)
+        blocks = Blocks.of(self.out.rows, self.out.columns, (self.tile, self.out.columns))
+        of, zero = blocks.operands(self, 1), np.zeros_like(blocks.row)
         spread = make_matrix(
-            self.table.region.address, max(2, int(rows.max())), self.table.columns, self.table.kind,
+            self.table.region.address, max(2, self.tile), self.table.columns, self.table.kind,
             2 * max(setting.bus.alignment, row_bytes(self.table.columns, self.table.kind)),
         )  # fmt: skip
-        table = Tiles(spread, slots, zero, rows, zero, wide, every)
-        reads = indices.stream(Role.ACTIVATION, Opcode.LOAD)
-        reads += table.stream(Role.WEIGHT, Opcode.GATHER)
-        out = Tiles(self.out, staging, row, rows, zero, wide, every)
+        indices = of.tiles("in1", self.indices, zero, zero + 1, blocks.row, blocks.rows)
+        out = of.tiles("staging", self.out, *blocks)
+        of.slots.setdefault("staging", in_place(self.out))
+        table = of.tiles("staging", spread, zero, blocks.rows, zero, blocks.columns)
+        reads = indices.stream(Role.ACTIVATION, Opcode.LOAD) + table.stream(Role.WEIGHT, Opcode.GATHER)
         writes = out.stream(Role.ACTIVATION, Opcode.STORE, write=True)
-        return sequence(Nest(len(row), reads, writes), setting.bus, setting.buffers(self.d.prefetch_dist))
+        return setting.sequence(Nest(of.lane, reads, writes), self.d)
 
 
 def decode_gather(d: Descriptor, block: Extended, site: Site) -> GatherMacro:
@@ -93,16 +73,9 @@ def decode_gather(d: Descriptor, block: Extended, site: Site) -> GatherMacro:
     indices = make_matrix(d.in1_addr, 1, block.m, DataType.INT32)
     size = tile_size(d, "tile_m", block.m)
 
-    def demand(tile: Tile) -> Demand:
-        reads = input_copies(d)
-        return in_dram(
-            site,
-            {
-                "in1": (indices, tile[0] * row_bytes(1, DataType.INT32), reads),
-                "staging": (out, tile[0] * row_bytes(block.n, kind), reads),
-            },
-        )
+    def demand(tile: Tile, buffers: Buffers) -> None:
+        buffers.read("in1", indices, tile[0] * row_bytes(1, DataType.INT32))
+        buffers.read("staging", out, tile[0] * row_bytes(block.n, kind))
 
-    return GatherMacro(
-        d, block, site, table, indices, out, size, reserve(block, (size,), tiles(block.m, tile=(size,)), demand)
-    )
+    reserved = reserve(d, block, site, (size,), tiles(block.m, tile=(size,)), demand)
+    return GatherMacro(d, block, site, reserved, table, indices, out, size)

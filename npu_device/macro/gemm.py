@@ -8,24 +8,9 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import Gemm, LoopOrder
 from npu_device.checks import nonzero, unused_word
+from npu_device.effect import Effect, Read
 from npu_device.kernels import elements, gemm
-from npu_device.macro.base import (
-    Demand,
-    Effect,
-    Read,
-    Setting,
-    Site,
-    Tile,
-    in_dram,
-    input_copies,
-    output_copies,
-    reserve,
-    strided,
-    tile_size,
-    tiles,
-    values,
-    whole,
-)
+from npu_device.macro.base import Setting, strided, values, whole
 from npu_device.macro.finish import finish, zero_point
 from npu_device.macro.product import (
     Product,
@@ -33,14 +18,14 @@ from npu_device.macro.product import (
     check_sum,
     finish_demand,
     loop_order,
-    product_plan,
     product_types,
     sum_copies,
-    weights,
 )
-from npu_device.macro.tiles import Tiles
+from npu_device.macro.tiles import Operands
+from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.operands import row_bytes
 from npu_device.plan import Column, Plan
+from npu_device.sequencer import interleaved
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,21 +44,28 @@ class GemmMacro(ProductMacro):
             return Effect(held=total)
         return Effect((whole(self.out, self.finish.apply(total, read)),))
 
-    def plan(self, setting: Setting) -> Plan:
+    @property
+    def chains(self) -> int:
+        """Outputs; with weights that stay, those of one column each."""
+        rows = 1 if self.weight_stationary else self.block.m
+        return tiles(rows, self.block.n, tile=self.tile[:2])
+
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         b, (m, n, k) = self.block, self.tile
+        weight = self.weight_stationary
         counts = [-(-extent // size) for extent, size in ((b.m, m), (b.n, n), (b.k, k))]
-        order = (0, 1, 2) if b.loop_order == LoopOrder.OUTPUT else (1, 2, 0)
+        axes = (1, 2, 0) if weight else (0, 1, 2)
         index: list[Column] = [np.zeros(0, np.int64)] * 3
-        for axis, column in zip(order, np.indices([counts[a] for a in order]), strict=True):
+        for axis, column in zip(axes, np.indices([counts[a] for a in axes]), strict=True):
             index[axis] = column.reshape(-1).astype(np.int64)
         at_m, at_n, at_k = index
         nest = Product(
             at_m * m, np.minimum(m, b.m - at_m * m), at_n * n, np.minimum(n, b.n - at_n * n), at_k * k,
-            np.minimum(k, b.k - at_k * k), at_k == 0, at_k == counts[2] - 1,
-            (at_m > 0) & (b.loop_order == LoopOrder.WEIGHT),
+            np.minimum(k, b.k - at_k * k), at_k == 0, at_k == counts[2] - 1, (at_m > 0) & weight,
         )  # fmt: skip
-        in0 = Tiles(self.in0, self.slots.get("in0"), nest.row, nest.rows, nest.at, nest.depth, np.arange(len(at_m)))
-        return product_plan(self, nest, in0, weights(self.in1, self.slots, nest, bool(self.d.in1_nk)), setting)
+        order, lane = interleaved(at_n if weight else at_m * counts[1] + at_n, lanes)
+        nest, of = nest.taken(order), Operands(self.reserved.slots(lanes), lane)
+        return self.product_plan(nest, of, of.tiles("in0", self.in0, nest.row, nest.rows, nest.at, nest.depth), setting)
 
 
 def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
@@ -94,23 +86,15 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
     )
     check_sum(tile[0], tile[1], site)
 
-    def demand(tile: Tile) -> Demand:
+    def demand(tile: Tile, buffers: Buffers) -> None:
         tm, tn, tk = tile
-        reads, results = input_copies(d), output_copies(d)
-        weights = tn * row_bytes(tk, kind1) if d.in1_nk else tk * row_bytes(tn, kind1)
-        wanted = in_dram(
-            site,
-            {
-                "in0": (in0, tm * row_bytes(tk, kind0), reads),
-                "in1": (in1, weights, reads),
-                "out": (out if not d.function else None, tm * row_bytes(tn, kind), results),
-                **finish_demand(part, tm, tn, results),
-            },
-        )
-        open_sums = sum_copies(-(-m // tm), tm, tn, site) if order is LoopOrder.WEIGHT and tk < k else 0
-        return wanted | ({"sums": (open_sums, 1)} if open_sums else {})
+        buffers.read("in0", in0, tm * row_bytes(tk, kind0))
+        buffers.read("in1", in1, tn * row_bytes(tk, kind1) if d.in1_nk else tk * row_bytes(tn, kind1))
+        buffers.write("out", out if not d.function else None, tm * row_bytes(tn, kind))
+        finish_demand(part, tm, tn, buffers)
+        if order is LoopOrder.WEIGHT and tk < k:
+            buffers.own("sums", sum_copies(-(-m // tm), tm, tn, site))
 
-    return GemmMacro(
-        d, block, site, in0, in1, out, part, (zero_point(block, 0, kind0), zero_point(block, 1, kind1)), tile,
-        reserve(block, tile, tiles(m, n, k, tile=tile), demand),
-    )  # fmt: skip
+    reserved = reserve(d, block, site, tile, tiles(m, n, k, tile=tile), demand)
+    zeros = (zero_point(block, 0, kind0), zero_point(block, 1, kind1))
+    return GemmMacro(d, block, site, reserved, in0, in1, out, part, zeros, tile)

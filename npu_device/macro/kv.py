@@ -15,37 +15,29 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import Opcode
 from npu_device.checks import element_type, unused_type, unused_word
 from npu_device.descriptor_error import DescriptorError
+from npu_device.effect import Effect, Read
 from npu_device.kernels import elements
 from npu_device.kernels.moves import dequantized, quantized
 from npu_device.macro.base import (
-    Demand,
-    Effect,
     Macro,
     Operand,
-    Read,
     Setting,
-    Site,
-    Tile,
     dimensions,
-    in_dram,
-    input_copies,
     operand,
     require_dram,
-    reserve,
     strided,
-    tile_size,
-    tiles,
     values,
     whole,
 )
 from npu_device.macro.cache import Cache, check_cache, per_head, scales
 from npu_device.macro.finish import zero_point
 from npu_device.macro.position import position_operand, read_position
-from npu_device.macro.tiles import Tiles
+from npu_device.macro.tiles import Operands, in_place
+from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.operands import FLOATS, Matrix, row_bytes
 from npu_device.operations import SMALL_INTEGERS
 from npu_device.plan import Plan, Role
-from npu_device.sequencer import Nest, Slots, sequence
+from npu_device.sequencer import Nest
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +53,6 @@ class KvMacro(Macro):
     position: int
     pos_addr: int
     tile: int
-    slots: dict[str, Slots]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -94,23 +85,21 @@ class KvMacro(Macro):
         result = np.ascontiguousarray(rows.transpose(1, 0, 2)).reshape(self.tokens, -1)
         return Effect((whole(tensor, result),))
 
-    def plan(self, setting: Setting) -> Plan:
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         cache, dim = self.cache, self.cache.head_dim
         count = -(-self.tokens // self.tile)
         head = np.repeat(np.arange(cache.heads), count)
         token = np.tile(np.arange(count) * self.tile, cache.heads)
         rows = np.minimum(self.tile, self.tokens - token)
-        every, wide, zero = np.arange(len(head)), np.full_like(head, dim), np.zeros_like(head)
-        staging = self.slots.get("staging")
-        place = self.tensor.region.address
-        slots = staging or Slots(place, self.tensor.region.end - place, 1)
-        inside = Tiles(self.tensor, staging, token, rows, head * dim, wide, every)
-        outside = Tiles(cache.matrix, slots, head * cache.t_max + self.position + token, rows, zero, wide, every)
-        role, opcode = Role.KV, self.d.opcode
-        streams = outside.stream(role, Opcode(opcode), write=self.append)
-        other = inside.stream(role, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
+        wide, zero = np.full_like(head, dim), np.zeros_like(head)
+        of = Operands(self.reserved.slots(1), zero)
+        inside = of.tiles("staging", self.tensor, token, rows, head * dim, wide)
+        of.slots.setdefault("staging", in_place(self.tensor))
+        outside = of.tiles("staging", cache.matrix, head * cache.t_max + self.position + token, rows, zero, wide)
+        streams = outside.stream(Role.KV, Opcode(self.d.opcode), write=self.append)
+        other = inside.stream(Role.KV, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
         reads, writes = (other, streams) if self.append else (streams, other)
-        return sequence(Nest(len(head), reads, writes), setting.bus, setting.buffers(self.d.prefetch_dist))
+        return setting.sequence(Nest(of.lane, reads, writes), self.d)
 
 
 def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
@@ -140,11 +129,9 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     scale = scales(block, () if kind is kind_kv else (kind_kv,), heads)
     size = tile_size(d, "tile_m", tokens)
 
-    def demand(tile: Tile) -> Demand:
-        widest = max(row_bytes(dim, kind), row_bytes(dim, kind_kv))
-        return in_dram(site, {"staging": (tensor, tile[0] * widest, input_copies(d))})
+    def demand(tile: Tile, buffers: Buffers) -> None:
+        buffers.read("staging", tensor, tile[0] * max(row_bytes(dim, kind), row_bytes(dim, kind_kv)))
 
-    return KvMacro(
-        d, block, site, tensor, cache, scale, zero_point(block, 3 if append else 0, kind_kv), append, tokens, 0,
-        own["pos_addr"], size, reserve(block, (size,), heads * tiles(tokens, tile=(size,)), demand),
-    )  # fmt: skip
+    reserved = reserve(d, block, site, (size,), heads * tiles(tokens, tile=(size,)), demand)
+    zero = zero_point(block, 3 if append else 0, kind_kv)
+    return KvMacro(d, block, site, reserved, tensor, cache, scale, zero, append, tokens, 0, own["pos_addr"], size)

@@ -6,45 +6,22 @@ image.
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import BITS, Opcode, Pool
+from npu_device.abi.opcodes import Opcode, Pool
 from npu_device.checks import element_type, unused_type, unused_word
 from npu_device.descriptor_error import DescriptorError
-from npu_device.events import Kind
+from npu_device.effect import Effect, Read
 from npu_device.kernels import elements
 from npu_device.kernels.windows import pool
-from npu_device.macro.base import (
-    Demand,
-    Effect,
-    Macro,
-    Operand,
-    Read,
-    Setting,
-    Site,
-    Tile,
-    dimensions,
-    in_dram,
-    input_copies,
-    operand,
-    output_copies,
-    reserve,
-    strided,
-    tile_size,
-    tiles,
-    values,
-    whole,
-)
+from npu_device.macro.base import Macro, Operand, Setting, dimensions, operand, strided, values, whole
+from npu_device.macro.blocks import Blocks, vector_plan
 from npu_device.macro.conv import window_shape
-from npu_device.macro.tiles import Tiles, work
+from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.operands import FLOATS, TYPES, Matrix, row_bytes
-from npu_device.plan import Compute, Plan, Role
-from npu_device.region import Region
-from npu_device.sequencer import Nest, Slots, sequence
-from npu_device.windows import Windows, blind, patch
+from npu_device.plan import Plan
+from npu_device.windows import Windows, blind, most_pixels, patch
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +34,6 @@ class PoolMacro(Macro):
     count_pads: bool
     tile: tuple[int, int]
     """(pixels of the result, channels)."""
-    slots: dict[str, Slots]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -69,27 +45,20 @@ class PoolMacro(Macro):
         result = pool(images, s, Pool(self.d.function), self.count_pads, self.out.kind)
         return Effect((whole(self.out, result.reshape(s.pixels, -1)),))
 
-    def plan(self, setting: Setting) -> Plan:
-        s, (m, n) = self.shape, self.tile
-        grid = np.indices((-(-s.pixels // m), -(-self.out.columns // n))).reshape(2, -1).astype(np.int64)
-        row, column = grid[0] * m, grid[1] * n
-        rows, columns = np.minimum(m, s.pixels - row), np.minimum(n, self.out.columns - column)
-        every = np.arange(len(row))
-        source = Tiles(self.source, self.slots.get("in0"), *patch(s, row, rows), column, columns, every)
-        out = Tiles(self.out, self.slots.get("out"), row, rows, column, columns, every)
-        aux = self.d.opcode | self.d.function << 8
+    @property
+    def _blocks(self) -> Blocks:
+        return Blocks.of(self.shape.pixels, self.out.columns, self.tile)
 
-        def step(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
-            operations = shape[0] * shape[1] * s.kh * s.kw
-            return Compute(Kind.VE, aux, 0, 0, 0, BITS[self.source.kind], 0, operations, reads, writes)
+    @property
+    def chains(self) -> int:
+        return len(self._blocks.row)
 
-        nest = Nest(
-            len(row),
-            source.stream(Role.ACTIVATION, Opcode.LOAD),
-            out.stream(Role.ACTIVATION, Opcode.STORE, write=True),
-            work(step, (rows, columns), (source,), ((out, np.ones(len(row), bool)),)),
-        )
-        return sequence(nest, setting.bus, setting.buffers(self.d.prefetch_dist))
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+        s, blocks = self.shape, self._blocks
+        of = blocks.operands(self, lanes)
+        source = of.tiles("in0", self.source, *patch(s, blocks.row, blocks.rows), blocks.column, blocks.columns)
+        out = of.tiles("out", self.out, *blocks)
+        return vector_plan(self, setting, blocks, [source], out, self.source.kind, s.kh * s.kw)
 
 
 def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
@@ -111,20 +80,10 @@ def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
     out = strided("out", d.out_addr, shape.pixels, channels, kind, block.ldo)
     tile = (tile_size(d, "tile_m", shape.pixels), tile_size(d, "tile_n", channels, kind))
 
-    count = tiles(shape.pixels, channels, tile=tile)
-
-    def demand(tile: Tile) -> Demand:
+    def demand(tile: Tile, buffers: Buffers) -> None:
         rows, columns = tile
-        row = np.arange(0, shape.pixels, rows)
-        pixels = int(patch(shape, row, np.minimum(rows, shape.pixels - row))[1].max())
-        return in_dram(
-            site,
-            {
-                "in0": (source, pixels * row_bytes(columns, kind), input_copies(d)),
-                "out": (out, rows * row_bytes(columns, kind), output_copies(d)),
-            },
-        )
+        buffers.read("in0", source, most_pixels(shape, rows) * row_bytes(columns, kind))
+        buffers.write("out", out, rows * row_bytes(columns, kind))
 
-    return PoolMacro(
-        d, block, site, source, out, shape, bool(own["count_pads"]), tile, reserve(block, tile, count, demand)
-    )
+    reserved = reserve(d, block, site, tile, tiles(shape.pixels, channels, tile=tile), demand)
+    return PoolMacro(d, block, site, reserved, source, out, shape, bool(own["count_pads"]), tile)

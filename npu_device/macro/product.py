@@ -1,7 +1,7 @@
 """Matrix products in macro form: types, tiles and steps that GEMM_T and CONV2D_T share."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +13,15 @@ from npu_device.abi.opcodes import BITS, DataType, Gemm, LoopOrder, Opcode
 from npu_device.checks import element_type, unused_type
 from npu_device.descriptor_error import DescriptorError, NoRoomError
 from npu_device.events import Kind
-from npu_device.macro.base import Macro, Operand, Setting, Site, operand
+from npu_device.macro.base import Macro, Operand, Setting, operand
 from npu_device.macro.finish import Finish
-from npu_device.macro.tiles import Tiles, work
+from npu_device.macro.tiles import Operands, Tiles, work
+from npu_device.macro.workspace import Buffers, Site
 from npu_device.operands import FLOATS, INTEGERS, Matrix, row_bytes
 from npu_device.operations import SMALL_INTEGERS
 from npu_device.plan import Column, Compute, Plan, Role
 from npu_device.region import Region
-from npu_device.sequencer import Nest, Slots, Stream, sequence
+from npu_device.sequencer import Nest, Stream
 
 SUM_BYTES = 4
 """Of one element of a sum."""
@@ -60,7 +61,7 @@ def sum_copies(count: int, rows: int, columns: int, site: Site) -> int:
 
 
 class Product(NamedTuple):
-    """The tiles of a product, one row each."""
+    """The tiles of a product, one row each, in the order of the loop nest."""
 
     row: Column
     rows: Column
@@ -75,12 +76,10 @@ class Product(NamedTuple):
     kept: NDArray[np.bool_]
     """Whether the weights are those of the tile before."""
 
-
-def weights(in1: Matrix, slots: dict[str, Slots], nest: Product, nk: bool) -> Tiles:
-    """in1 as the tiles see it; weights that are kept do not move again."""
-    deep, wide = (nest.at, nest.depth), (nest.column, nest.columns)
-    rows, columns = (wide, deep) if nk else (deep, wide)
-    return Tiles(in1, slots.get("in1"), *rows, *columns, np.flatnonzero(~nest.kept))
+    def taken(self, order: Column) -> "Product":
+        """The tiles in another order."""
+        columns: tuple[NDArray[Any], ...] = self
+        return Product(*(column[order] for column in columns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +93,6 @@ class ProductMacro(Macro):
     zeros: tuple[int, int]
     """Zero points of in0 and in1."""
     tile: tuple[int, int, int]
-    slots: dict[str, Slots]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -103,68 +101,60 @@ class ProductMacro(Macro):
             operand("out", self.out, written=True),
         )  # fmt: skip
 
+    @property
+    def weight_stationary(self) -> bool:
+        return self.block.loop_order == LoopOrder.WEIGHT
 
-def product_plan(macro: ProductMacro, nest: Product, in0: Tiles, in1: Tiles, setting: Setting) -> Plan:
-    """The plan of a product whose operands are seen as given."""
-    d, slots = macro.d, macro.slots
-    last = nest.last & (not d.function & Gemm.HOLD)
-    ends = np.flatnonzero(last)
-    out = Tiles(macro.out, slots.get("out"), nest.row, nest.rows, nest.column, nest.columns, ends)
-    partial = slots.get("sums")
+    def product_plan(self, nest: Product, of: Operands, in0: Tiles, setting: Setting) -> Plan:
+        """The plan of a product whose first operand is seen as given."""
+        d = self.d
+        deep, wide = (nest.at, nest.depth), (nest.column, nest.columns)
+        across = (*wide, *deep) if d.in1_nk else (*deep, *wide)
+        in1 = of.tiles("in1", self.in1, *across, np.flatnonzero(~nest.kept))
+        last = nest.last & (not d.function & Gemm.HOLD)
+        ends = np.flatnonzero(last)
+        out = of.tiles("out", self.out, nest.row, nest.rows, *wide, ends)
+        partial = of.slots.get("sums")
 
-    def step(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
-        rows, columns, depth, kept, complete = shape
-        if partial is not None and not complete:
-            writes = (partial.region(0, rows * columns * SUM_BYTES),)
-        return Compute(
-            Kind.TE, d.opcode | d.function << 8, rows, columns, depth, BITS[macro.in0.kind], BITS[macro.in1.kind], 0,
-            reads, writes, bool(kept),
+        def step(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
+            rows, columns, depth, lane, kept, complete = shape
+            if partial is not None and not complete:
+                writes = (partial.region(lane, rows * columns * SUM_BYTES),)
+            return Compute(
+                Kind.TE, d.opcode | d.function << 8, rows, columns, depth, BITS[self.in0.kind], BITS[self.in1.kind], 0,
+                reads, writes, bool(kept),
+            )  # fmt: skip
+
+        lane = np.zeros_like(of.lane) if partial is None else of.lane
+        flags = (nest.kept.astype(np.int64), last.astype(np.int64))
+        computed = work(step, (nest.rows, nest.columns, nest.depth, lane, *flags), (in0, in1), ((out, last),))
+        reads = (
+            *in0.stream(Role.ACTIVATION, Opcode.LOAD), *in1.stream(Role.WEIGHT, Opcode.LOAD),
+            *self._finish_streams(nest, of, ends),
         )  # fmt: skip
+        writes = out.stream(Role.ACTIVATION, Opcode.STORE, write=True) if len(ends) else ()
+        begins = ends if self.weight_stationary else np.flatnonzero(nest.first)
+        return setting.sequence(Nest(of.lane, reads, writes, computed, outputs=begins), d)
 
-    flags = (nest.kept.astype(np.int64), last.astype(np.int64))
-    computed = work(step, (nest.rows, nest.columns, nest.depth, *flags), (in0, in1), ((out, last),))
-    extra = finish_streams(macro.finish, slots, nest.row, nest.rows, nest.column, nest.columns, ends)
-    begins = np.flatnonzero(nest.first) if macro.block.loop_order == LoopOrder.OUTPUT else ends
-    return sequence(
-        Nest(
-            len(nest.row),
-            (*in0.stream(Role.ACTIVATION, Opcode.LOAD), *in1.stream(Role.WEIGHT, Opcode.LOAD), *extra),
-            out.stream(Role.ACTIVATION, Opcode.STORE, write=True) if len(ends) else (),
-            computed,
-            outputs=begins,
-        ),
-        setting.bus,
-        setting.buffers(d.prefetch_dist),
-    )
+    def _finish_streams(self, nest: Product, of: Operands, ends: Column) -> tuple[Stream, ...]:
+        """Moves of the epilogue's operands, at the tiles that end an output."""
+        part = self.finish
+        zero, one = np.zeros_like(nest.row), np.ones_like(nest.row)
+        wide = (nest.column, nest.columns)
+        named = (
+            ("bias", part.bias, (zero, one, *wide), Role.WEIGHT),
+            ("scale", part.scale, (zero, one, *(wide if part.channels > 1 else (zero, one))), Role.WEIGHT),
+            ("residual", part.residual, (nest.row, nest.rows, *wide), Role.ACTIVATION),
+        )
+        streams: tuple[Stream, ...] = ()
+        for name, matrix, place, role in named:
+            if matrix is not None:
+                streams += of.tiles(name, matrix, *place, ends).stream(role, Opcode.LOAD, late=True)
+        return streams
 
 
-def finish_demand(part: Finish, rows: int, columns: int, copies: int) -> dict[str, tuple[Matrix | None, int, int]]:
+def finish_demand(part: Finish, rows: int, columns: int, buffers: Buffers) -> None:
     """Buffers for the epilogue's operands of one tile."""
-    count = columns if part.channels > 1 else 1
-    return {
-        "bias": (part.bias, columns * SUM_BYTES, copies),
-        "scale": (part.scale, count * SUM_BYTES, copies),
-        "residual": (part.residual, rows * row_bytes(columns, part.kind), copies),
-    }
-
-
-def finish_streams(
-    part: Finish, slots: dict[str, Slots], row: Column, rows: Column, column: Column, columns: Column, ends: Column
-) -> tuple[Stream, ...]:
-    """Moves of the epilogue's operands, at the tiles that end an output."""
-    zero, one = np.zeros_like(row), np.ones_like(row)
-    streams: tuple[Stream, ...] = ()
-    if part.bias is not None and "bias" in slots:
-        streams += Tiles(part.bias, slots["bias"], zero, one, column, columns, ends).stream(
-            Role.WEIGHT, Opcode.LOAD, late=True
-        )
-    if part.scale is not None and "scale" in slots:
-        per = part.channels > 1
-        streams += Tiles(
-            part.scale, slots["scale"], zero, one, column if per else zero, columns if per else one, ends
-        ).stream(Role.WEIGHT, Opcode.LOAD, late=True)
-    if part.residual is not None and "residual" in slots:
-        streams += Tiles(part.residual, slots["residual"], row, rows, column, columns, ends).stream(
-            Role.ACTIVATION, Opcode.LOAD, late=True
-        )
-    return streams
+    buffers.write("bias", part.bias, columns * SUM_BYTES)
+    buffers.write("scale", part.scale, (columns if part.channels > 1 else 1) * SUM_BYTES)
+    buffers.write("residual", part.residual, rows * row_bytes(columns, part.kind))

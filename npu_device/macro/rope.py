@@ -8,39 +8,18 @@ import numpy as np
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.checks import element_type, nonzero, unused_type, unused_word
 from npu_device.descriptor_error import DescriptorError
-from npu_device.events import Kind
+from npu_device.effect import Effect, Read
 from npu_device.kernels import elements
 from npu_device.kernels.attention import rope
-from npu_device.macro.base import (
-    Demand,
-    Effect,
-    Macro,
-    Operand,
-    Read,
-    Setting,
-    Site,
-    Tile,
-    dimensions,
-    in_dram,
-    input_copies,
-    operand,
-    output_copies,
-    reserve,
-    strided,
-    tile_size,
-    tiles,
-    values,
-    whole,
-)
+from npu_device.macro.base import Macro, Operand, Setting, dimensions, operand, strided, values, whole
+from npu_device.macro.blocks import Blocks, vector_plan
 from npu_device.macro.position import position_operand, read_position
-from npu_device.macro.tiles import Tiles, work
+from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.operands import FLOATS, Matrix, make_matrix, row_bytes
-from npu_device.plan import Compute, Plan, Role
-from npu_device.region import Region
-from npu_device.sequencer import Nest, Slots, sequence
+from npu_device.plan import Plan
 from npu_device.timing import VECTOR_OPS
 
 _NEIGHBOURS = 1
@@ -59,7 +38,6 @@ class RopeMacro(Macro):
     pos_addr: int
     position: int
     tile: int
-    slots: dict[str, Slots]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -80,30 +58,17 @@ class RopeMacro(Macro):
         turned = rope(x, cos, sin, self.neighbours).reshape(self.x.rows, -1)
         return Effect((whole(self.out, elements.to_float(turned, self.out.kind)),))
 
-    def plan(self, setting: Setting) -> Plan:
-        row = np.arange(0, self.x.rows, self.tile)
-        rows = np.minimum(self.tile, self.x.rows - row)
-        every, zero, wide = np.arange(len(row)), np.zeros_like(row), np.full_like(row, self.x.columns)
-        x = Tiles(self.x, self.slots.get("in0"), row, rows, zero, wide, every)
-        out = Tiles(self.out, self.slots.get("out"), row, rows, zero, wide, every)
-        half, at = np.full_like(row, self.cos.columns), row + self.position
-        cos = Tiles(self.cos, self.slots.get("in1"), at, rows, zero, half, every)
-        sin = Tiles(self.sin, self.slots.get("in2"), at, rows, zero, half, every)
+    @property
+    def chains(self) -> int:
+        return tiles(self.x.rows, tile=(self.tile,))
 
-        def step(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
-            operations = shape[0] * self.x.columns * VECTOR_OPS[Opcode.ROPE]
-            return Compute(Kind.VE, int(Opcode.ROPE), 0, 0, 0, BITS[self.x.kind], 0, operations, reads, writes)
-
-        nest = Nest(
-            len(row),
-            (
-                *x.stream(Role.ACTIVATION, Opcode.LOAD), *cos.stream(Role.WEIGHT, Opcode.LOAD),
-                *sin.stream(Role.WEIGHT, Opcode.LOAD),
-            ),
-            out.stream(Role.ACTIVATION, Opcode.STORE, write=True),
-            work(step, (rows,), (x, cos, sin), ((out, np.ones(len(row), bool)),)),
-        )  # fmt: skip
-        return sequence(nest, setting.bus, setting.buffers(self.d.prefetch_dist))
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+        blocks = Blocks.of(self.x.rows, self.x.columns, (self.tile, self.x.columns))
+        of = blocks.operands(self, lanes)
+        turned = (blocks.row + self.position, blocks.rows, blocks.column, np.full_like(blocks.row, self.cos.columns))
+        x, out = of.tiles("in0", self.x, *blocks), of.tiles("out", self.out, *blocks)
+        tables = [of.tiles("in1", self.cos, *turned), of.tiles("in2", self.sin, *turned)]
+        return vector_plan(self, setting, blocks, [x], out, self.x.kind, VECTOR_OPS[Opcode.ROPE], tables)
 
 
 def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
@@ -129,19 +94,14 @@ def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
     cos, sin = (make_matrix(address, t_max, rotary // 2, table) for address in (d.in1_addr, block.in2))
     size = tile_size(d, "tile_m", block.m)
 
-    def demand(tile: Tile) -> Demand:
-        (rows,), reads = tile, input_copies(d)
-        return in_dram(
-            site,
-            {
-                "in0": (x, rows * row_bytes(heads * dim, kind), reads),
-                "in1": (cos, rows * row_bytes(rotary // 2, table), reads),
-                "in2": (sin, rows * row_bytes(rotary // 2, table), reads),
-                "out": (out, rows * row_bytes(heads * dim, kind_out), output_copies(d)),
-            },
-        )
+    def demand(tile: Tile, buffers: Buffers) -> None:
+        (rows,) = tile
+        buffers.read("in0", x, rows * row_bytes(heads * dim, kind))
+        buffers.read("in1", cos, rows * row_bytes(rotary // 2, table))
+        buffers.read("in2", sin, rows * row_bytes(rotary // 2, table))
+        buffers.write("out", out, rows * row_bytes(heads * dim, kind_out))
 
+    reserved = reserve(d, block, site, (size,), tiles(block.m, tile=(size,)), demand)
     return RopeMacro(
-        d, block, site, x, cos, sin, out, heads, bool(own["rope_flags"]), own["rope_pos_addr"], 0, size,
-        reserve(block, (size,), tiles(block.m, tile=(size,)), demand),
-    )  # fmt: skip
+        d, block, site, reserved, x, cos, sin, out, heads, bool(own["rope_flags"]), own["rope_pos_addr"], 0, size
+    )

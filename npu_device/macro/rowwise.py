@@ -14,9 +14,10 @@ from npu_device.kernels import rows
 from npu_device.kernels.elements import Values
 from npu_device.kernels.eltwise import Parameters, apply
 from npu_device.kernels.parameters import as_float
-from npu_device.macro.base import Site, strided, tile_size
+from npu_device.macro.base import strided
 from npu_device.macro.finish import zero_point
 from npu_device.macro.vector import Source, VectorMacro, make_vector
+from npu_device.macro.workspace import Site, tile_size
 from npu_device.operands import FLOATS, TYPES, Matrix, make_matrix
 from npu_device.operations import (
     BINARY,

@@ -6,7 +6,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import Opcode
 from npu_device.macro.attention import decode_attention
-from npu_device.macro.base import Macro, Site
+from npu_device.macro.base import Macro
 from npu_device.macro.conv import decode_conv
 from npu_device.macro.copy import decode_copy
 from npu_device.macro.gather import decode_gather
@@ -15,6 +15,7 @@ from npu_device.macro.kv import decode_kv
 from npu_device.macro.pool import decode_pool
 from npu_device.macro.rope import decode_rope
 from npu_device.macro.rowwise import decode_eltwise, decode_gelu, decode_norm, decode_reduce, decode_softmax
+from npu_device.macro.workspace import Site
 
 Decode = Callable[[Descriptor, Extended, Site], Macro]
 

@@ -38,7 +38,10 @@ class Tiles:
     column: Column
     columns: Column
     moves: Column
-    """Tiles at which it moves; tiles between use what moved last (reads) or write nothing (writes)."""
+    """Tiles at which it moves; tiles of a lane between use what moved last (reads) or write nothing (writes)."""
+    lane: Column
+    shared: bool = False
+    """It moves once and all lanes use it."""
 
     @property
     def _stride(self) -> int:
@@ -60,20 +63,30 @@ class Tiles:
         return (
             Stream(
                 role, int(opcode), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
-                self._stride, write, late,
+                self._stride, self.slots.turns(self.lane[at]), write, late, self.shared,
             ),
         )  # fmt: skip
+
+    def _move(self) -> Column:
+        """The index of the move that brought what each tile reads."""
+        moved = np.zeros(len(self.row), np.int64)
+        moved[self.moves] = np.arange(len(self.moves))
+        if self.shared:
+            return moved[self.moves[0]] + np.zeros_like(moved)
+        for one in np.unique(self.lane):
+            own = np.flatnonzero(self.lane == one)
+            moved[own] = np.maximum.accumulate(moved[own])
+        return moved
 
     def places(self, only: NDArray[np.bool_] | None = None) -> tuple[Column, Column, Column]:
         """(address, rows, bytes of a row) in the scratchpad at each tile; NOWHERE where `only` is False."""
         if self.slots is None:
             where = (self._address(), self.rows, self._row_bytes())
         else:
-            move = np.searchsorted(self.moves, np.arange(len(self.row)), side="left" if only is not None else "right")
-            if only is None:
-                move -= 1
-            latest = self.moves[np.minimum(move, len(self.moves) - 1)]
-            address = self.slots.address + move % self.slots.copies * self.slots.size
+            move = self._move() if only is None else np.searchsorted(self.moves, np.arange(len(self.row)))
+            move = np.minimum(move, len(self.moves) - 1)
+            latest = self.moves[move]
+            address = self.slots.at(self.slots.turns(self.lane[self.moves]))[move]
             size = (self.rows * self._row_bytes())[latest]
             where = (address, np.ones_like(size), size)
         if only is None:
@@ -88,7 +101,30 @@ class Tiles:
         return (make_region(address, rows, row_bytes, 0 if self.slots else self._stride),)
 
 
-Shape = Callable[..., Compute]
+def in_place(matrix: Matrix) -> Slots:
+    """A matrix in the scratchpad as the one buffer of what moves into it or out of it."""
+    region = matrix.region
+    return Slots(region.address, region.end - region.address, 1)
+
+
+class Operands:
+    """The operands of a nest: those for which the workspace has buffers move, the others are used in place."""
+
+    def __init__(self, slots: dict[str, Slots], lane: Column) -> None:
+        self.slots = slots
+        self.lane = lane
+        """Of each tile."""
+        self.every = np.arange(len(lane))
+
+    def tiles(
+        self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column,
+        moves: Column | None = None, shared: bool = False,
+    ) -> Tiles:  # fmt: skip
+        """An operand; it moves at every tile if nothing else is said."""
+        slots = self.slots.get(name)
+        return Tiles(
+            matrix, slots, row, rows, column, columns, self.every if moves is None else moves, self.lane, shared
+        )
 
 
 def work(

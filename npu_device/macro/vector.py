@@ -19,32 +19,13 @@ import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import BITS, Opcode
-from npu_device.events import Kind
+from npu_device.effect import Effect, Read
 from npu_device.kernels import elements
-from npu_device.macro.base import (
-    Demand,
-    Effect,
-    Macro,
-    Operand,
-    Read,
-    Setting,
-    Site,
-    Tile,
-    in_dram,
-    input_copies,
-    operand,
-    output_copies,
-    reserve,
-    tiles,
-    values,
-    whole,
-)
-from npu_device.macro.tiles import Tiles, work
+from npu_device.macro.base import Macro, Operand, Setting, operand, values, whole
+from npu_device.macro.blocks import Blocks, vector_plan
+from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tiles
 from npu_device.operands import Matrix, row_bytes
-from npu_device.plan import Column, Compute, Plan, Role
-from npu_device.region import Region
-from npu_device.sequencer import Nest, Slots, sequence
+from npu_device.plan import Column, Plan
 
 
 class Source(NamedTuple):
@@ -71,7 +52,6 @@ class VectorMacro(Macro):
     work_per_element: int
     """Operations of the engine for each element of the result."""
     tile: tuple[int, int]
-    slots: dict[str, Slots]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -82,41 +62,30 @@ class VectorMacro(Macro):
     def compute(self, read: Read, held: elements.Values | None) -> Effect:
         return Effect((whole(self.out, self.evaluate([values(read, one.matrix) for one in self.sources])),))
 
-    def plan(self, setting: Setting) -> Plan:
-        m, n = self.tile
-        grid = np.indices((-(-self.out.rows // m), -(-self.out.columns // n))).reshape(2, -1).astype(np.int64)
-        row, column = grid[0] * m, grid[1] * n
-        rows, columns = np.minimum(m, self.out.rows - row), np.minimum(n, self.out.columns - column)
-        every = np.arange(len(row))
-        parts = [
-            Tiles(one.matrix, self.slots.get(one.name), *_part(one, row, rows, column, columns), every)
-            for one in self.sources
-        ]
-        out = Tiles(self.out, self.slots.get("out"), row, rows, column, columns, every)
-        bits, aux = BITS[self.sources[0].matrix.kind], self.d.opcode | self.d.function << 8
+    @property
+    def _blocks(self) -> Blocks:
+        return Blocks.of(self.out.rows, self.out.columns, self.tile)
 
-        def step(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
-            operations = shape[0] * shape[1] * self.work_per_element
-            return Compute(Kind.VE, aux, 0, 0, 0, bits, 0, operations, reads, writes)
+    @property
+    def chains(self) -> int:
+        return len(self._blocks.row)
 
-        nest = Nest(
-            len(row),
-            tuple(stream for part in parts for stream in part.stream(Role.ACTIVATION, Opcode.LOAD)),
-            out.stream(Role.ACTIVATION, Opcode.STORE, write=True),
-            work(step, (rows, columns), parts, ((out, np.ones(len(row), bool)),)),
-        )
-        return sequence(nest, setting.bus, setting.buffers(self.d.prefetch_dist))
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+        blocks = self._blocks
+        of = blocks.operands(self, lanes)
+        parts = [of.tiles(one.name, one.matrix, *_part(one, blocks)) for one in self.sources]
+        out = of.tiles("out", self.out, *blocks)
+        kind = self.sources[0].matrix.kind
+        return vector_plan(self, setting, blocks, parts, out, kind, self.work_per_element)
 
 
-def _part(
-    one: Source, row: Column, rows: Column, column: Column, columns: Column
-) -> tuple[Column, Column, Column, Column]:
-    """(first row, rows, first column, columns) of a source for each tile of the result."""
-    zero = np.zeros_like(row)
-    across = (column, columns) if one.columns else (zero, zero + one.matrix.columns)
+def _part(one: Source, blocks: Blocks) -> tuple[Column, Column, Column, Column]:
+    """(first row, rows, first column, columns) of a source for each block of the result."""
+    zero = np.zeros_like(blocks.row)
+    across = (blocks.column, blocks.columns) if one.columns else (zero, zero + one.matrix.columns)
     if not one.rows:
         return zero, zero + 1, *across
-    return row * one.rows, rows * one.rows, *across
+    return blocks.row * one.rows, blocks.rows * one.rows, *across
 
 
 def make_vector(
@@ -125,18 +94,14 @@ def make_vector(
 ) -> VectorMacro:  # fmt: skip
     """The command, with its buffers. DescriptorError when the workspace is too small."""
 
-    count = tiles(out.rows, out.columns, tile=tile)
-
-    def demand(tile: Tile) -> Demand:
+    def demand(tile: Tile, buffers: Buffers) -> None:
         rows, columns = tile
-        wanted: dict[str, tuple[Matrix | None, int, int]] = {}
         for one in sources:
             across = columns if one.columns else one.matrix.columns
             size = max(1, rows * one.rows if one.rows else 1) * row_bytes(across, one.matrix.kind)
-            wanted[one.name] = (one.matrix, size, input_copies(d))
-        wanted["out"] = (out, rows * row_bytes(columns, out.kind), output_copies(d))
-        return in_dram(site, wanted)
+            buffers.read(one.name, one.matrix, size)
+        buffers.write("out", out, rows * row_bytes(columns, out.kind))
 
-    return VectorMacro(
-        d, block, site, sources, out, evaluate, work_per_element, tile, reserve(block, tile, count, demand)
-    )
+    count = tiles(out.rows, out.columns, tile=tile)
+    reserved = reserve(d, block, site, tile, count, demand)
+    return VectorMacro(d, block, site, reserved, sources, out, evaluate, work_per_element, tile)

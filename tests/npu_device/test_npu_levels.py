@@ -129,7 +129,7 @@ def laid_out(plan: Plan, direction: str, channels: int) -> int:
     events = EventStream()
     seen = records(events)
     machine = Machine(config, Timing(config), events)
-    machine.add(plan, 1, 1, unit_code(Kind.TE, 0), 0)
+    machine.add(plan, 1, 1, [unit_code(Kind.TE, 0)], 0)
     machine.start(0)
     machine.advance(1 << 40)
     return int(seen()["cycle"].max())
@@ -174,7 +174,7 @@ def test_the_recurrence_of_specification_40_is_what_the_event_loop_does(
 
 def test_a_plan_without_steps_is_over_at_once() -> None:
     machine = Machine(NpuConfig(), Timing(NpuConfig()), EventStream())
-    slot = machine.add(columns([], ()), 1, 1, unit_code(Kind.TE, 0), 0, 17)
+    slot = machine.add(columns([], ()), 1, 1, [unit_code(Kind.TE, 0)], 0, 17)
     machine.start(17)
     assert machine.next_cycle() == 17
     machine.ends(17)

@@ -127,7 +127,8 @@ def test_lowering_changes_steps_and_nothing_else(lowering: str, depths: list[int
     computes = [step for step in steps if isinstance(step, Compute)]
     assert [step.k for step in computes] == depths * 4
     assert sum(step.m * step.n * step.k for step in computes) == 63 * 8 * 144
-    moved = [step for step in steps if isinstance(step, Transfer) and step.spm.address == macro.slots["in0"].address]
+    patch = macro.reserved.slots(1)["in0"].address
+    moved = [step for step in steps if isinstance(step, Transfer) and step.spm.address == patch]
     assert len(moved) == 2  # a patch per tile of pixels, in two buffers
     assert sum(step.payload for step in steps if isinstance(step, Transfer) and step.write) == 63 * 8
 

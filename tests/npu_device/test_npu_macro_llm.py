@@ -117,9 +117,8 @@ def test_the_plan_reads_k_then_softmax_then_v_and_skips_what_nobody_sees() -> No
     _, macro = causal_prefill()
     plan = macro.plan(SETTING)
     steps = [plan.pieces[index] for index in plan.piece]
-    buffer = {
-        slots.address + turn * slots.size: name for name, slots in macro.slots.items() for turn in range(slots.copies)
-    }
+    reserved = macro.reserved.slots(1).items()
+    buffer = {slots.address + turn * slots.size: name for name, slots in reserved for turn in range(slots.copies)}
     order = [buffer[step.spm.address] if isinstance(step, Transfer) else step.kind.name for step in steps]
     assert order[:7] == ["in0", "in1", "TE", "VE", "in2", "TE", "out"]  # 4 queries see 4 keys
     assert order[7:14] == ["in0", "in1", "TE", "in1", "TE", "VE", "in2"]

@@ -1,6 +1,8 @@
 """Commands in macro form among others: order, splitting, timing without values, and what their plans must hold."""
 
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +16,13 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Opcode, Reduce
 from npu_device.config import NpuConfig, SpmConfig, TeConfig
-from npu_device.events import What
-from npu_device.macro.base import Macro, Setting, Site
+from npu_device.events import Kind, What
+from npu_device.macro.base import Macro, Setting
 from npu_device.macro.table import MACROS
+from npu_device.macro.workspace import Site
 from npu_device.operations import OPERATIONS
-from npu_device.plan import NONE, Compute, Transfer, buffers
+from npu_device.plan import NONE, Compute, Plan, Transfer, buffers
+from npu_device.region import Region, conflict
 from npu_device.sequencer import Bus
 
 INT8, INT32, FP16 = DataType.INT8, DataType.INT32, DataType.FP16
@@ -183,7 +187,7 @@ def test_without_values_cycles_and_events_are_the_same(actions: list[Action], co
 
 
 def decoded(case: MacroCase) -> Macro | None:
-    site = Site(SPM, 1 << 16, ACC_BYTES)
+    site = Site(SPM, 1 << 16, ACC_BYTES, 1 << 13)
     try:
         macro = MACROS[Opcode(case.descriptor.opcode)](case.descriptor, case.block, site)
     except Exception as error:
@@ -192,14 +196,54 @@ def decoded(case: MacroCase) -> Macro | None:
     return macro
 
 
+def check_buffers(macro: Macro, plan: Plan) -> None:
+    """Nothing is computed from a buffer before the move into it is over, or moved into one that is still in use;
+    whatever the engines do, given that each takes its steps in their order."""
+    steps = [plan.pieces[index] for index in plan.piece]
+    before: list[int] = []
+    last: dict[tuple[Kind, int], int] = {}
+    for index, (step, row) in enumerate(zip(steps, plan.after.tolist(), strict=True)):
+        waits = [earlier for earlier in row if earlier != NONE]
+        if isinstance(step, Compute) and step.kind is OPERATIONS[Opcode(macro.d.opcode)].kind:
+            lane = (step.kind, int(plan.lane[index]))
+            waits += [last[lane]] if lane in last else []
+            last[lane] = index
+        before.append(sum({1 << one for one in waits}) | reduce(or_, (before[one] for one in waits), 0))
+    inside = Region(macro.block.workspace, 1, macro.block.workspace_bytes, macro.block.workspace_bytes)
+    moved: dict[Region, int] = {}
+    users: dict[Region, list[int]] = {}
+    for index, step in enumerate(steps):
+        if isinstance(step, Compute):
+            for region in step.reads:
+                for place, move in moved.items():
+                    if conflict(place, region):
+                        assert before[index] >> move & 1
+                        users[place].append(index)
+            continue
+        if step.write or not conflict(step.spm, inside):
+            continue
+        for place in [one for one in moved if conflict(one, step.spm)]:
+            assert all(before[index] >> user & 1 for user in users.pop(place))
+            del moved[place]
+        moved[step.spm] = index
+        users[step.spm] = []
+
+
 @settings(max_examples=300, deadline=None)
-@given(macros(), st.sampled_from(("full", "out", "none")), st.sampled_from(("im2col", "kernel_position")))
-def test_what_every_plan_holds(case: MacroCase, buffering: str, lowering: str) -> None:
+@given(
+    macros(), st.sampled_from(("full", "out", "none")), st.sampled_from(("im2col", "kernel_position")),
+    st.integers(1, 4),
+)  # fmt: skip
+def test_what_every_plan_holds(case: MacroCase, buffering: str, lowering: str, engines: int) -> None:
     macro = decoded(case)
     if macro is None:
         return
     setting = Setting(Bus(32, 64), lambda distance: buffers(buffering, distance), lowering)
-    plan = macro.plan(setting)
+    lanes = macro.lanes(engines)
+    assert 1 <= lanes <= engines
+    plan = macro.plan(setting, lanes)
+    assert set(plan.lane.tolist()) <= set(range(lanes))
+    check_buffers(macro, plan)
     steps = [plan.pieces[index] for index in plan.piece]
     for index, row in enumerate(plan.after.tolist()):
         waits = [earlier for earlier in row if earlier != NONE]
