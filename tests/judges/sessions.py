@@ -3,7 +3,8 @@
 A page holds `console` blocks, lines `$ command` for a shell, and `gdb` blocks, lines `(gdb) command` for GDB; what
 follows a command is its output, errors included. A `python` block whose first line is `# NAME` is a file for the
 commands after it. A shell command with `--gdb PORT` goes on while the `gdb` block after it is played; of its output the
-page shows what comes before GDB connects. The folder that all is played in has `firmware`, as a checkout does.
+page shows what comes before GDB connects. The folder that all is played in has `firmware` and `scripts`, as a
+checkout does.
 """
 
 import os
@@ -14,6 +15,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("debugging", "tutorial")}
+"""Those with sessions."""
 GDB = "gdb-multiarch"
 _BLOCK = re.compile(r"(?<=^```)(console|gdb|python)\n(.*?)(?=^```)", re.MULTILINE | re.DOTALL)
 _PROMPT = {"console": "$ ", "gdb": "(gdb) "}
@@ -33,7 +36,8 @@ class _Player:
         self._folder = folder
         self._simulator: subprocess.Popen[str] | None = None
         self._ports = "", ""
-        (folder / "firmware").symlink_to(ROOT / "firmware")
+        for name in ("firmware", "scripts"):
+            (folder / name).symlink_to(ROOT / name)
         tools = folder / ".bin"
         tools.mkdir()
         for name, module in (("pyv-npu", "-m pyv_npu "), ("python", "")):

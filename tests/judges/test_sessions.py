@@ -1,19 +1,25 @@
-"""What docs/debugging.md shows is what happens."""
+"""What the pages with sessions show is what happens."""
 
 import shutil
 from pathlib import Path
 
 import pytest
-from sessions import GDB, ROOT, played
-
-PAGE = ROOT / "docs" / "debugging.md"
+from sessions import GDB, PAGES, played
 
 
 @pytest.mark.skipif(shutil.which(GDB) is None, reason=f"needs {GDB}: apt-get install {GDB}")
-def test_every_command_of_the_page_prints_what_the_page_shows() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+def test_every_command_of_the_page_on_debugging_prints_what_the_page_shows() -> None:
+    page = PAGES["debugging"].read_text(encoding="utf-8")
     assert page.count("\n(gdb) ") > 20
     assert played(page) == page, "if it is right: scripts/sessions"
+
+
+def test_every_command_of_the_tutorial_prints_what_the_page_shows() -> None:
+    page = PAGES["tutorial"].read_text(encoding="utf-8")
+    assert page.count("\n$ ") > 10
+    assert played(page) == page, "if it is right: scripts/sessions"
+    (setup,) = (block.split() for block in page.split("```sh\n")[1:])
+    assert setup[:2] == ["scripts/demo", "."], "what a fresh machine begins with is not played"
 
 
 def test_a_page_that_lies_is_found(tmp_path: Path) -> None:
