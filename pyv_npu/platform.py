@@ -12,7 +12,7 @@ from npu_device.abi import memory_map as mm
 from npu_device.config import NpuConfig
 from npu_device.device import NpuDevice
 from npu_device.events import EventStream
-from npu_device.memory import Memory
+from npu_device.memory import Memory, sparse
 from pyv_ext import elf, semihosting
 from pyv_ext.bus import Bus
 from pyv_ext.clock import NEVER, Clock
@@ -66,8 +66,9 @@ class Platform:
         console: Callable[[bytes], None] | None = None,
         devices: Sequence[Placed] = (),
         instructions: Sequence[CustomInstruction] = (),
+        values: bool = True,
     ) -> None:
-        """`console` is given the UART's bytes as they are written.
+        """`console` is given the UART's bytes as they are written. Without `values` the NPU computes nothing.
 
         Raises PyvExtError or NpuDeviceError when the parts do not fit together.
         """
@@ -94,7 +95,7 @@ class Platform:
         self.finisher = Finisher(self._exit, self._reset)
         self.events = EventStream(keep=True)
         self.npu_memory = self._npu_memory()
-        self.npu = NpuDevice(config.npu, self.npu_memory, self.events, config.custom_enabled)
+        self.npu = NpuDevice(config.npu, self.npu_memory, self.events, config.custom_enabled, values=values)
 
         self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
         self.hart = Hart(self.isa, self.timing, reset_cycles=self.timing.reset)
@@ -132,6 +133,9 @@ class Platform:
             self.outputs.written(address, size)
 
         regions = [(ram.name, ram.base, np.frombuffer(ram.data, dtype=np.uint8)) for ram in (self.ram, *self.spm)]
+        beyond = self.config.npu.dram.size - self.ram.size
+        if beyond > 0:
+            regions.append(("DRAM beyond the core", self.ram.end, sparse(beyond)))
         return Memory(regions, written)
 
     def _npu_instructions(self) -> list[CustomInstruction]:
@@ -244,6 +248,11 @@ class Platform:
         """
         if self._machine is None:
             raise UsageError("nothing to save: load a program first")
+        if self.config.npu.dram.size > mm.DRAM_CORE_VISIBLE:
+            raise UsageError(
+                f"npu.dram.size {self.config.npu.dram.size}: a snapshot holds what the core sees, "
+                f"{mm.DRAM_CORE_VISIBLE} bytes: make it smaller"
+            )
         return self._machine.save(before)
 
     def restore(self, snapshot: Snapshot) -> None:

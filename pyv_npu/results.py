@@ -58,18 +58,19 @@ def run_program(
     *,
     run: Callable[[Platform], Stop] = Platform.run,
     layers: Sequence[str] = (),
+    values: bool = True,
 ) -> RunResult:
     """Run firmware (a name that ships with the package, a path, or a loaded Program) to its end or limit.
 
     `console` gets the UART's bytes as they come; `report` is a folder that gets timeline.csv and latency.csv. `run`
     takes the loaded platform to the end: by itself, from a snapshot, or under a debugger. `layers` names the layer of
-    each command for timeline.csv.
+    each command for timeline.csv. Without `values` the NPU computes nothing.
     Raises the errors of `Platform.load`.
     """
     loaded = _loaded(program)
     config = replace(config, npu=sized_for(config.npu, boot.requirements(loaded).dram_bytes))
     wall, cpu = time.perf_counter(), time.process_time()
-    platform = Platform(config, console=console)
+    platform = Platform(config, console=console, values=values)
     platform.load(loaded, args)
     stop = run(platform)
     latency = platform.result()

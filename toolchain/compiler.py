@@ -1,6 +1,6 @@
 """From a model to commands in DRAM."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,13 @@ class Compiled:
 
     def code(self) -> bytes:
         """Descriptors, then extended blocks, as they lie at `memory.commands`."""
-        blocks = b"".join(command.block.pack() for command in self.commands if command.block is not None)
-        return b"".join(command.descriptor.pack() for command in self.commands) + blocks
+        return code(self.commands)
+
+
+def code(commands: Sequence[Command]) -> bytes:
+    """Descriptors, then extended blocks."""
+    blocks = b"".join(command.block.pack() for command in commands if command.block is not None)
+    return b"".join(command.descriptor.pack() for command in commands) + blocks
 
 
 def compile_file(
@@ -72,14 +77,14 @@ def compile_graph(
     trace = list(json_lines(graph, "import"))
     graph = run_passes(graph, names, target, lambda name, after: trace.extend(json_lines(after, name)))
     memory = place(graph, target.dram_bytes)
-    commands = _addressed(generate(graph, memory, target, granularity), memory.commands)
+    commands = addressed(generate(graph, memory, target, granularity), memory.commands)
     compiled = Compiled(model, graph, memory, tuple(commands), tuple(trace))
     _check_end(compiled, target)
     return compiled
 
 
-def _addressed(commands: list[Command], base: int) -> list[Command]:
-    """The commands with param1 of those that have an extended block."""
+def addressed(commands: list[Command], base: int) -> list[Command]:
+    """The commands with param1 of those that have an extended block: `code` puts the blocks there."""
     at = base + len(commands) * DESCRIPTOR_SIZE
     placed: list[Any] = []
     for command in commands:

@@ -5,7 +5,7 @@ many commands there are and where, and how much DRAM the program needs.
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from npu_device.abi import memory_map as mm
@@ -50,14 +50,20 @@ def build_image(
 
     ToolchainError when the firmware is not one for models.
     """
+    where = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands}
+    return with_pieces(firmware, pieces(compiled, inputs), compiled.end, {**where, **(arguments or {})})
+
+
+def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: Mapping[str, int]) -> bytes:
+    """The firmware with more in memory, up to the address `end`, and values for its arguments. ToolchainError."""
     image = bytearray(firmware)
     header = list(_HEADER.unpack_from(image))
     segments = [Segment(*_SEGMENT.unpack_from(image, header[5] + index * header[9])) for index in range(header[10])]
     last = max(segment.paddr + segment.memsz for segment in segments if segment.type == _PT_LOAD)
     if last > mm.DRAM_BASE + FIRMWARE_BYTES:
         raise ToolchainError(f"firmware ends at {last:#x}, the model begins at {mm.DRAM_BASE + FIRMWARE_BYTES:#x}")
-    _patch(image, segments, compiled, arguments or {})
-    for piece in pieces(compiled, inputs):
+    _patch(image, segments, end, arguments)
+    for piece in content:
         image += bytes(-len(image) % 64)
         size = len(piece.data)
         segments.append(Segment(_PT_LOAD, len(image), piece.address, piece.address, size, size, _READ_WRITE, 64))
@@ -79,14 +85,14 @@ def pieces(compiled: Compiled, inputs: Mapping[str, bytes]) -> Iterator[Piece]:
     yield Piece(compiled.memory.commands, compiled.code())
 
 
-def _patch(image: bytearray, segments: list[Segment], compiled: Compiled, arguments: Mapping[str, int]) -> None:
+def _patch(image: bytearray, segments: list[Segment], end: int, arguments: Mapping[str, int]) -> None:
     """Give the firmware's notes their values."""
-    values = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands, **arguments}
+    values = dict(arguments)
     for owner, kind, at, size in _notes(image, segments):
         if owner != mm.NOTE_OWNER:
             continue
         if kind == mm.NOTE_REQUIREMENTS:
-            struct.pack_into("<I", image, at + 8, compiled.end - mm.DRAM_BASE)
+            struct.pack_into("<I", image, at + 8, end - mm.DRAM_BASE)
             continue
         name = bytes(image[at + 8 : at + size]).split(b"\0")[0].decode("ascii", "replace")
         if name in values:

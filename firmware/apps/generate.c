@@ -18,10 +18,15 @@ struct conversation {
     uint32_t tokens[];
 };
 
+/* Submit commands and wait until they are complete. Waiting for the last first lets the hart sleep where TWAIT exists. */
 static void submit(const struct npu_descriptor *from, const struct npu_descriptor *to)
 {
+    int32_t last = 0;
     for (; from < to; from++) {
-        (void)npu_submit_prebuilt(from);
+        last = npu_submit_prebuilt(from);
+    }
+    if (last > 0) {
+        (void)npu_wait(last);
     }
     npu_drain();
 }

@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyv_npu.cli import exit_codes, output
+from pyv_npu.cli import console, control, exit_codes, instruments, options, output
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,9 +60,12 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
         npu = replace(config.npu, dram=replace(config.npu.dram, size=llm.DRAM_BYTES))
         effective = effective.adopt(replace(config, npu=npu), f"built-in model {config.run.program}")
     config = effective.config
+    requests = _requests(args, config.run.program)
+    if any(key == "npu.mode" for key, _ in args.settings):
+        return _through_firmware(args, effective, requests)
     report = output.open_report(args, effective, "run")
     results = []
-    for request in _requests(args, config.run.program):
+    for request in requests:
         began = time.process_time()
         made = llm.run(config.npu, request, config.run.sim_level)
         made["host"] = {"cpu_s": time.process_time() - began}
@@ -76,6 +79,31 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
         report.finish(result, text, effective)
     output.show(args, result, text, report)
     return exit_codes.OK
+
+
+def _through_firmware(args: argparse.Namespace, effective: "Effective", requests: "list[Request]") -> int:
+    """`--mode loose` or `tight`: the same commands, submitted by the core."""
+    from pyv_npu.models.llm import run_firmware
+    from pyv_npu.models.llm_text import render_llm
+    from pyv_npu.tables import render_run
+
+    config = effective.config
+    if config.run.sim_level != options.FIRMWARE_LEVEL:
+        raise UsageError(f"--sim-level {config.run.sim_level}: firmware runs at {options.FIRMWARE_LEVEL}; drop --mode")
+    if len(requests) > 1:
+        raise UsageError("--qbits-kv: one width with --mode; a list is swept without a core")
+    report = output.open_report(args, effective, "run")
+    uart = None if args.json else console.Uart()
+    watch = instruments.of(args, report)
+    folder = None if report is None else report.folder
+    outcome, result = run_firmware(config, requests[0], uart, folder, control.of(args, watch))
+    if uart is not None:
+        uart.finish()
+    text = f"{render_run(result, outcome.config)}\n{render_llm(result, config.npu.clock_hz)}"
+    if report is not None:
+        report.finish(result, text, effective)
+    output.show(args, result, text, report)
+    return exit_codes.of_stop(outcome.stop)
 
 
 def _requests(args: argparse.Namespace, name: str) -> "list[Request]":

@@ -21,6 +21,7 @@ from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
 from pyv_npu.results import run_program
 from toolchain.data_types import NUMPY
+from toolchain.llm.conversation import GENERATE, tokens_of
 from toolchain.llm.decoder import (
     CONVERSATION,
     IDS,
@@ -41,7 +42,6 @@ from toolchain.program_image import build_image
 if TYPE_CHECKING:
     from pyv_npu.results import Console, RunResult
 
-FIRMWARE = "generate"
 Values = Any
 
 
@@ -193,7 +193,7 @@ def _firmware(
     """CA_HYBRID: the firmware loops over the tokens."""
     compiled = made.compiled
     arguments = {"prefill": made.prompt_commands, "conversation": made.address(CONVERSATION)}
-    elf = build_image(find_program(FIRMWARE).read_bytes(), compiled, inputs, arguments)
+    elf = build_image(find_program(GENERATE).read_bytes(), compiled, inputs, arguments)
     left: dict[str, bytes] = {}
 
     def take(platform: Platform) -> Stop:
@@ -206,7 +206,7 @@ def _firmware(
     program = parse_elf(elf, made.decoder.name)
     outcome = run_program(config, program, config.run.args, console, report, run=take, layers=layer_names(compiled))
     ended = outcome.stop.reason is StopReason.EXIT and outcome.stop.code == 0
-    tokens = made.tokens(left[CONVERSATION])
+    tokens = tokens_of(left[CONVERSATION])
     return _generated(made, wish, tokens, left.__getitem__, outcome.json, reference if ended else None, outcome)
 
 

@@ -1,9 +1,10 @@
 """Built-in decoder models without numbers: cycles, bytes and bounds of a prefill or of one token (specification 50)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,13 +13,25 @@ from npu_device.config import NpuConfig
 from npu_device.events import Batch, EventStream, What
 from npu_device.tensor import SPEED, ceil_div
 from npu_device.timing import Rates
-from pyv_npu.models.timing_only import TimingRun, run_commands
+from pyv_ext.elf import parse_elf
+from pyv_ext.stop import Stop
+from pyv_npu.config import Config
+from pyv_npu.models.timing_only import run_commands
+from pyv_npu.platform import Platform
+from pyv_npu.programs import find_program
+from pyv_npu.results import run_program
 from toolchain.codegen import Command, Target
+from toolchain.compiler import addressed, code
 from toolchain.errors import ModelError
+from toolchain.llm.conversation import GENERATE, conversation
 from toolchain.llm.job import KV_BITS, Job
 from toolchain.llm.layout import ACTIVATION, INT_BYTES, Layout
 from toolchain.llm.phases import Device, commands
 from toolchain.llm.shapes import shape_of
+from toolchain.program_image import Piece, with_pieces
+
+if TYPE_CHECKING:
+    from pyv_npu.results import Console, RunResult
 
 DRAM_BYTES = 256_000_000_000
 """Of a built-in model, unless `npu.dram.size` is set (specification 50)."""
@@ -66,9 +79,10 @@ class Traffic:
         self.by_command = np.zeros(commands, np.int64)
 
     def listen(self, events: EventStream) -> None:
-        events.subscribe(self._add)
+        events.subscribe(self.add)
 
-    def _add(self, batch: Batch) -> None:
+    def add(self, batch: Batch) -> None:
+        """The next events."""
         begun = batch[batch["what"] == What.DMA_BEGIN]
         kv = begun[np.isin(begun["aux"] & _OPCODE_BITS, (Opcode.KV_READ, Opcode.KV_APPEND))]
         np.add.at(self.by_command, kv["ticket"].astype(np.int64) - 1, kv["bytes"].astype(np.int64))
@@ -101,26 +115,59 @@ def build(config: NpuConfig, request: Request) -> tuple[Layout, list[Command]]:
 def run(config: NpuConfig, request: Request, level: str = "CA_HYBRID") -> dict[str, Any]:
     """The result, as `--json` prints it: the commands of the request without a core. ModelError, UsageError."""
     layout, made = build(config, request)
-    position = request.step[1]
     traffic = Traffic(len(made))
-    memory = {layout.position: position.to_bytes(INT_BYTES, "little")}
-    timed = run_commands(made, config, level, memory=memory, watch=traffic.listen)
+    timed = run_commands(made, config, level, memory=_position(layout, request), watch=traffic.listen)
     return {
         "schema": 1, "program": request.name, "core": None, "mode": None, "sim_level": level, "timing_only": True,
         "cycles": timed.cycles, "npu": timed.counters, "events": timed.events, "events_sha256": timed.events_sha256,
         "finished": [one._asdict() for one in timed.layers],
-        "llm": _figures(config, request, layout, made, timed, traffic.by_command),
+        "llm": _figures(config, request, layout, made, timed.cycles, timed.counters, traffic.by_command),
     }  # fmt: skip
 
 
+def run_firmware(
+    config: Config, request: Request, console: "Console | None" = None, report: Path | None = None,
+    run: Callable[[Platform], Stop] = Platform.run,
+) -> "tuple[RunResult, dict[str, Any]]":  # fmt: skip
+    """The same commands submitted by firmware on the core, in the mode of `config`: (run, result). `run` as in
+    `run_program`."""
+    layout, made = build(config.npu, request)
+    placed = addressed(made, layout.commands)
+    lists, shared = code(placed), layout.commands + len(code(placed))
+    tokens = request.step[0]
+    words = conversation(layout.position, layout.ids, layout.ids, layout.ids, prompt=tokens, total=tokens)
+    content = [Piece(layout.commands, lists), Piece(shared, words)]
+    content += [Piece(address, data) for address, data in _position(layout, request).items()]
+    end = max(piece.address + len(piece.data) for piece in content)
+    arguments = {"commands": len(placed), "descriptors": layout.commands, "prefill": len(placed),
+                 "conversation": shared}  # fmt: skip
+    image = with_pieces(find_program(GENERATE).read_bytes(), content, end, arguments)
+    outcome = run_program(
+        config, parse_elf(image, request.name), config.run.args, console, report, run=run,
+        layers=[command.layer for command in placed], values=False,
+    )  # fmt: skip
+    traffic = Traffic(len(made))
+    for batch in outcome.events.kept():
+        traffic.add(batch)
+    figures = _figures(config.npu, request, layout, made, outcome.json["cycles"], outcome.json["npu"],
+                       traffic.by_command)  # fmt: skip
+    return outcome, outcome.json | {"timing_only": True, "llm": figures}
+
+
+def _position(layout: Layout, request: Request) -> dict[int, bytes]:
+    """The word that commands read when they start."""
+    return {layout.position: request.step[1].to_bytes(INT_BYTES, "little")}
+
+
 def _figures(
-    config: NpuConfig, request: Request, layout: Layout, made: list[Command], timed: TimingRun, moved: Any
-) -> dict[str, Any]:
+    config: NpuConfig, request: Request, layout: Layout, made: list[Command], cycles: int,
+    counters: Mapping[str, Any] | None, moved: Any,
+) -> dict[str, Any]:  # fmt: skip
     job, shape = layout.job, layout.job.shape
     tokens, position = request.step
     keys, values, by_layer = kv_traffic(made, moved)
     bound = bounds(config, job, tokens, position)
-    seconds = timed.cycles / config.clock_hz
+    seconds = cycles / config.clock_hz
     widths = sorted({bits for layer in range(job.layers) for bits in job.head_bits(layer)})
     return {
         "phase": request.phase.value, "tokens": tokens, "context": position, "requests": job.requests,
@@ -131,8 +178,8 @@ def _figures(
         "kv_tokens": [{"token": position + tokens - 1, "bytes_k": keys, "bytes_v": values}],
         "kv_layers": [{"layer": layer, "kv_bytes_total": size} for layer, size in enumerate(by_layer)],
         "seconds": seconds, "tokens_per_second": job.requests * tokens / seconds,
-        "bound": bound, "bound_share": max(bound.values()) / timed.cycles,
-        "sweep": _sweep(config, timed),
+        "bound": bound, "bound_share": max(bound.values()) / cycles,
+        "sweep": _sweep(config, cycles, counters),
     }  # fmt: skip
 
 
@@ -181,15 +228,15 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
     }
 
 
-def _sweep(config: NpuConfig, timed: TimingRun) -> dict[str, Any]:
+def _sweep(config: NpuConfig, cycles: int, counters: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a sweep over bit widths compares (specification 55, R24)."""
-    if timed.counters is None:
-        return {"dma_cycles": None, "total_latency": timed.cycles, "bw_usage": None}
-    moved = timed.counters["dram_bytes_read"] + timed.counters["dram_bytes_written"]
+    if counters is None:
+        return {"dma_cycles": None, "total_latency": cycles, "bw_usage": None}
+    moved = counters["dram_bytes_read"] + counters["dram_bytes_written"]
     rates = Rates(config)
-    full = timed.cycles * rates.total // rates.per_byte
+    full = cycles * rates.total // rates.per_byte
     return {
-        "dma_cycles": sum(timed.counters["dma_busy"]),
-        "total_latency": timed.cycles,
+        "dma_cycles": sum(counters["dma_busy"]),
+        "total_latency": cycles,
         "bw_usage": moved / full if full else None,
     }

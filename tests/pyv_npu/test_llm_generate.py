@@ -14,11 +14,12 @@ from pyv_ext.elf import parse_elf
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import PyvNpuError, UsageError
-from pyv_npu.models.generate import FIRMWARE, Generated, Wish, _inputs, generate_decoder, target
+from pyv_npu.models.generate import Generated, Wish, _inputs, generate_decoder, target
 from pyv_npu.models.ia import Machine
 from pyv_npu.programs import find_program
 from pyv_npu.results import run_program
 from toolchain.examples.decoder_kv import decoder_kv
+from toolchain.llm.conversation import GENERATE
 from toolchain.llm.decoder import CONVERSATION, POSITION, Decoder, compile_decoder, make_decoder
 from toolchain.llm.reference import Reference
 from toolchain.program_image import build_image
@@ -103,7 +104,7 @@ def test_a_step_beyond_the_caches_is_an_error() -> None:
         machine.run(made.compiled.commands[made.prompt_commands :])
     inputs[CONVERSATION] = made.conversation((*PROMPT, 7, 7, 7), 8)
     arguments = {"prefill": made.prompt_commands, "conversation": made.address(CONVERSATION)}
-    image = build_image(find_program(FIRMWARE).read_bytes(), made.compiled, inputs, arguments)
+    image = build_image(find_program(GENERATE).read_bytes(), made.compiled, inputs, arguments)
     text: list[bytes] = []
     outcome = run_program(CONFIG, parse_elf(image, "image"), console=text.append)
     assert outcome.stop.code == 1
@@ -112,7 +113,7 @@ def test_a_step_beyond_the_caches_is_an_error() -> None:
 
 
 def test_an_image_without_a_decoder_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", FIRMWARE]) == 0
+    assert main(["run", GENERATE]) == 0
     assert "no decoder in this image" in capsys.readouterr().out
 
 

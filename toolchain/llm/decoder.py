@@ -4,7 +4,6 @@ The prompt is one graph, a step that takes one token the other. Both read the po
 commands of a step serve every token. What a model has to look like: docs/llm.md, "Your own decoder".
 """
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from toolchain.compiler import Compiled, compile_graph
 from toolchain.data_types import ONNX
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
+from toolchain.llm.conversation import HEAD, conversation
 from toolchain.llm.merge import merged
 from toolchain.onnx_frontend import OnnxModel, import_model
 from toolchain.onnx_frontend.cached_attention import POSITION, SCALES
@@ -30,7 +30,6 @@ LOG, NEXT, CONVERSATION = "logits.log", "next", "conversation"
 """Tensors that are added: the logits of every token, the tokens that follow, what firmware and host share."""
 PROMPT = "prompt."
 """Before the names of the prompt's graph."""
-_HEAD = struct.Struct("<7I")
 
 
 @dataclass(frozen=True)
@@ -82,18 +81,12 @@ class CompiledDecoder:
         return self.compiled.memory.address(self.compiled.graph, tensor)
 
     def conversation(self, tokens: Sequence[int], total: int) -> bytes:
-        """The words that firmware/apps/generate.c reads, with the tokens that are known, of `total`."""
+        """What firmware needs to know, with the tokens that are known, of `total`."""
         last = self.address(PROMPT + NEXT) + 4 * (self.prompt_tokens - 1)
-        head = _HEAD.pack(
-            self.address(POSITION), self.address(IDS), last, self.address(NEXT), self.prompt_tokens, len(tokens), total
-        )
-        return head + np.asarray(tokens, "<u4").tobytes()
-
-    @staticmethod
-    def tokens(conversation: bytes) -> list[int]:
-        """The tokens that a run left there, the prompt included."""
-        total = _HEAD.unpack_from(conversation)[-1]
-        return [int(token) for token in np.frombuffer(conversation, "<u4", total, _HEAD.size)]
+        return conversation(
+            self.address(POSITION), self.address(IDS), last, self.address(NEXT), prompt=self.prompt_tokens, total=total,
+            tokens=tokens,
+        )  # fmt: skip
 
 
 def load_decoder(path: Path) -> Decoder:
@@ -160,9 +153,7 @@ def compile_decoder(
     shared = _shared(decoder, t_max, kv_kind or kind, kind, kv_scales or {})
     prompt_graph = _graph(decoder, first, shared, t_max)
     graph = merged(prompt_graph, _graph(decoder, step, shared, t_max), PROMPT, tuple(shared.tensors))
-    graph.tensors[CONVERSATION] = TensorIR(
-        CONVERSATION, Role.ACTIVATION, (_HEAD.size // 4 + t_max + 1,), DataType.INT32
-    )
+    graph.tensors[CONVERSATION] = TensorIR(CONVERSATION, Role.ACTIVATION, (HEAD.size // 4 + t_max + 1,), DataType.INT32)
     graph.inputs = (*graph.inputs, CONVERSATION)
     graph.outputs = (*graph.outputs, CONVERSATION)
     compiled = compile_graph(step, graph, target, passes=passes)

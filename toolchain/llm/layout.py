@@ -6,7 +6,7 @@ meet in the same caches.
 
 from dataclasses import dataclass
 
-from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
+from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE, SPM_BASE
 from npu_device.abi.opcodes import BITS, DataType
 from npu_device.kv import KvCache
 from toolchain.codegen.memory import MODEL_BASE, PAGE
@@ -19,20 +19,25 @@ SLOT = 64
 """Alignment of what lies in the scratchpad."""
 RESIDENT = 8
 """Activations may take one of so many parts of the scratchpad."""
+CORE_END = DRAM_BASE + DRAM_CORE_VISIBLE
+"""End of what the core sees."""
 COMMAND_BYTES = 32 << 20
 """Room for descriptors and extended blocks."""
 
 
 class Region:
-    """Addresses given out one after the other."""
+    """Addresses given out one after the other. Nothing lies across `CORE_END`, where one memory ends and one begins."""
 
     def __init__(self, base: int) -> None:
         self.end = base
 
     def take(self, elements: int, bits: int = BITS[ACTIVATION], alignment: int = SLOT) -> int:
         """Room for so many elements."""
+        size = -(-elements * bits // 8)
         address = -(-self.end // alignment) * alignment
-        self.end = address + -(-elements * bits // 8)
+        if address < CORE_END < address + size:
+            address = CORE_END
+        self.end = address + size
         return address
 
 

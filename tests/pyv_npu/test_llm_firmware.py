@@ -1,0 +1,72 @@
+"""Built-in decoder models through the core: the same commands in DRAM that the core does not see to its end."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
+from pyv_npu.cli.main import main
+from pyv_npu.config import load
+from pyv_npu.config.tree import Config
+from pyv_npu.errors import UsageError
+from pyv_npu.models.llm import DRAM_BYTES, Request, build, run, run_firmware
+from pyv_npu.platform import Platform
+from pyv_npu.programs import find_program
+
+REQUEST = Request("mistral-7b", context=99, layers=2, requests=2)
+
+
+def config(mode: str) -> Config:
+    return load(overrides={"npu.mode": mode, "npu.dram.size": DRAM_BYTES}).config
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_firmware_submits_the_same_commands(mode: str) -> None:
+    alone = run(config(mode).npu, REQUEST)
+    outcome, made = run_firmware(config(mode), REQUEST)
+    assert outcome.stop.code == 0
+    assert made["npu"]["errors"] == 0
+    assert made["npu"]["completed"] == alone["llm"]["commands"]
+    for figure in ("kv_tokens", "kv_layers", "bound"):
+        assert made["llm"][figure] == alone["llm"][figure]
+    assert made["npu"]["dram_bytes_read"] == alone["npu"]["dram_bytes_read"]
+    assert made["cycles"] > alone["cycles"]
+
+
+def test_nothing_lies_across_the_end_of_what_the_core_sees() -> None:
+    request = REQUEST._replace(name="llama2-70b")
+    layout, commands = build(config("tight").npu, request)
+    assert layout.end > DRAM_BASE + DRAM_CORE_VISIBLE
+    outcome, _ = run_firmware(config("tight"), request._replace(layers=1))
+    assert outcome.json["npu"]["errors"] == 0
+    assert all(command.descriptor.in1_addr < layout.end for command in commands)
+
+
+def test_a_prefill_goes_through_firmware_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "llama3-8b", "--phase", "prefill", "--tokens", "8", "--layers", "1", "--mode", "loose"]
+    assert main([*words, "--json", "--report", str(tmp_path)]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["mode"], made["llm"]["phase"]) == ("loose", "prefill")
+    assert "layer0.ffn" in (tmp_path / "timeline.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--sim-level", "IA_TIMING"], "--sim-level IA_TIMING: firmware runs at CA_HYBRID; drop --mode"),
+        (["--qbits-kv", "4,8"], "--qbits-kv: one width with --mode"),
+    ],
+)
+def test_what_needs_no_core_says_so(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "llama2-7b", "--mode", "tight", *words]) == 64
+    assert message in capsys.readouterr().err
+
+
+def test_a_snapshot_of_more_dram_than_the_core_sees_is_refused() -> None:
+    big = config("tight")
+    platform = Platform(replace(big, run=replace(big.run, max_cycles=100)))
+    platform.load(find_program("hello"))
+    with pytest.raises(UsageError, match="a snapshot holds what the core sees"):
+        platform.save()
