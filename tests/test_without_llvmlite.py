@@ -41,5 +41,5 @@ def test_the_doctor_tells_which_engine_runs() -> None:
 
 def test_a_large_model_runs_all_the_same() -> None:
     """So many steps that its loop would be compiled."""
-    done = without("-m", "pyv_npu.benchmarks.bench", "--one", "ResNet-18", "--config", "configs/onnxim-c1.yaml")
+    done = without("-m", "pyv_npu.benchmarks.bench", "--one", "ResNet-18", "--config", "onnxim-c1")
     assert json.loads(done.stdout)["errors"] == []

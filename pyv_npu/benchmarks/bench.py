@@ -2,23 +2,22 @@
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from npu_device.config import DramConfig, NpuConfig
 from npu_device.events import What
 from npu_device.runner import Runner, list_config
 from pyv_npu.benchmarks import workloads
+from pyv_npu.benchmarks.host import calibrate, peak_memory
 from pyv_npu.benchmarks.peers import CALIBRATION, LLAMA_FINISH, ONNXIM, PEERS, RECORDED
 from pyv_npu.benchmarks.workloads import Stage
 from pyv_npu.config import load
 
-C1 = Path("configs/onnxim-c1.yaml")
+C1 = "onnxim-c1"
 DEFAULT = "GEMM 4096, defaults"
 WORKLOADS: dict[str, Callable[[NpuConfig], list[Stage]]] = {
     "GEMM 1024": lambda config: workloads.product(config, 1024),
@@ -35,16 +34,7 @@ LIMITS = {"GEMM 1024": 1.0, "GEMM 4096": 1.0, "ResNet-18": 10.0}
 STAGE_LIMIT = 5.0
 
 
-def calibrate() -> float:
-    """CPU seconds of a fixed loop: what a host is worth."""
-    began = time.process_time()
-    total = 0
-    for index in range(4_000_000):
-        total = (total * 31 + index) & 0xFFFF_FFFF
-    return time.process_time() - began
-
-
-def run_one(name: str, config: Path) -> dict[str, Any]:
+def run_one(name: str, config: str) -> dict[str, Any]:
     """Cycles, CPU seconds (compiling the loop included), memory; timing only, hash on, nobody subscribes."""
     npu = load([config]).config.npu
     if name == DEFAULT:
@@ -64,7 +54,7 @@ def run_one(name: str, config: Path) -> dict[str, Any]:
     return {
         "cycles": max(finished.values()),
         "cpu_s": time.process_time() - began,
-        "memory_mb": _peak_memory(),
+        "memory_mb": peak_memory(),
         "events": run.events.count,
         "events_sha256": digest,
         "errors": [str(entry) for entry in runner.device.error_log],
@@ -72,13 +62,7 @@ def run_one(name: str, config: Path) -> dict[str, Any]:
     }
 
 
-def _peak_memory() -> int:
-    """The largest this process has been, in MiB. Linux carries ru_maxrss over from the parent: it is of no use."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
-    return int(found[1]) // 1024 if found else 0
-
-
-def table(config: Path, names: list[str]) -> Iterator[str]:
+def table(config: str, names: list[str]) -> Iterator[str]:
     """The lines of the report."""
     scale = calibrate() / CALIBRATION
     latency = load([config]).config.npu.dram.latency
@@ -88,7 +72,7 @@ def table(config: Path, names: list[str]) -> Iterator[str]:
     yield f"{'tool':<24}{'workload':<21}{'cycles':>12}{'CPU s':>9}{'MB':>7}{'events':>10}"
     ours: dict[str, dict[str, Any]] = {}
     for name in names:
-        command = [sys.executable, "-m", "pyv_npu.benchmarks.bench", "--one", name, "--config", str(config)]
+        command = [sys.executable, "-m", "pyv_npu.benchmarks.bench", "--one", name, "--config", config]
         made = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         ours[name] = made
         yield _row("PyV-NPU", name, made["cycles"], made["cpu_s"], made["memory_mb"], made["events"])
@@ -129,7 +113,7 @@ def _difference(name: str, mine: int, theirs: int, limit: float | None) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="the NPU model beside other simulators")
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(WORKLOADS))
-    parser.add_argument("--config", type=Path, default=C1, help="configuration of the device")
+    parser.add_argument("--config", default=C1, help="configuration of the device")
     parser.add_argument("--one", choices=WORKLOADS, help="run one workload here and print it as JSON")
     args = parser.parse_args()
     if args.one:

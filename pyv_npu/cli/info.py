@@ -6,7 +6,7 @@ from pathlib import Path
 from pyv_npu.cli import console, exit_codes
 
 NAME = "info"
-HELP = "list firmware, presets and versions"
+HELP = "list firmware, presets, configurations and versions"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from pyv_npu.config import presets
+    from pyv_npu.config.shipped import CONFIGS
     from pyv_npu.text import lines_of
     from pyv_npu.versions import versions
 
@@ -23,6 +24,7 @@ def execute(args: argparse.Namespace) -> int:
     blocks = (
         lines_of("firmware (pyv-npu run NAME)", _firmware()),
         lines_of("timing presets (--preset NAME)", timing),
+        lines_of("configurations (--config NAME)", list(CONFIGS.items())),
         lines_of("versions", list(versions().items())),
     )
     console.result("\n\n".join(blocks))

@@ -43,7 +43,13 @@ def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
         kind = partial(_pair, name, prefix, metavar)
         parser.add_argument(name, dest="settings", action="append", type=kind, metavar=metavar, help=text)
     parser.add_argument("--preset", help="timing preset: a name that `pyv-npu info` lists, or a YAML file")
-    parser.add_argument("--config", action="append", default=[], metavar="FILE", help="YAML; later files win")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="YAML, or a name that `pyv-npu info` lists; later ones win",
+    )
     parser.add_argument("--print-config", action="store_true", help="print the effective configuration and stop")
 
 

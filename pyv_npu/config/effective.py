@@ -14,6 +14,7 @@ from pyv_npu.config import presets
 from pyv_npu.config.key import Key, RuleError, Shape
 from pyv_npu.config.rules import check_together
 from pyv_npu.config.schema import build, flatten, keys_of, sections_of, unknown
+from pyv_npu.config.shipped import config_file
 from pyv_npu.config.tree import Config
 from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
@@ -62,7 +63,7 @@ def load(
     """
     settings: list[Setting] = []
     for name in files:
-        settings += file_settings(Path(name))
+        settings += file_settings(config_file(name), str(name))
     own = dict(overrides or {})
     chosen = own.pop("preset", preset)
     if chosen is not None:
@@ -146,19 +147,20 @@ def _converted(key: Key, item: str | None, raw: object, values: Mapping[str, Any
     return {**values.get(key.path, key.default), **key.convert({item: raw})}
 
 
-def file_settings(path: Path) -> list[Setting]:
-    """The layer that a YAML file is: its preset first, unless the file is the complete record of a run."""
+def file_settings(path: Path, name: str) -> list[Setting]:
+    """The layer that a YAML file is: its preset first, unless the file is the complete record of a run. `name` is what
+    the user called it."""
     entries = read_entries(path, sections_of(Config))
     chosen = [entry for entry in entries if entry.path == "preset"]
-    own = [Setting(entry.path, entry.value, f"{path}:{entry.line}") for entry in entries]
+    own = [Setting(entry.path, entry.value, f"{name}:{entry.line}") for entry in entries]
     if any(entry.path == RECORD for entry in entries):
         return [setting for setting in own if setting.path != RECORD]
     if not chosen:
         return own
     try:
-        base = preset_settings(chosen[0].value, path.parent, f"{path}:{chosen[0].line}")
+        base = preset_settings(chosen[0].value, path.parent, f"{name}:{chosen[0].line}")
     except BadInputError as error:
-        raise BadInputError(f"{path}:{chosen[0].line}: preset: {error}") from None
+        raise BadInputError(f"{name}:{chosen[0].line}: preset: {error}") from None
     return base + [setting for setting in own if setting.path != "preset"]
 
 

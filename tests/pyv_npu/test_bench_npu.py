@@ -14,13 +14,13 @@ from pyv_npu.benchmarks import bench, workloads
 from pyv_npu.benchmarks.peers import LLAMA_FINISH, ONNXIM, PEERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-C1 = ROOT / bench.C1
+C1 = bench.C1
 THEIRS = {peer.workload: peer.cycles for peer in PEERS if peer.tool == ONNXIM}
 
 
 def measured(name: str) -> dict[str, Any]:
     """One workload in a process of its own."""
-    command = [sys.executable, "-m", "pyv_npu.benchmarks.bench", "--one", name, "--config", str(C1)]
+    command = [sys.executable, "-m", "pyv_npu.benchmarks.bench", "--one", name, "--config", C1]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=120)
     result: dict[str, Any] = json.loads(done.stdout)
     assert result["errors"] == []

@@ -41,8 +41,10 @@ class Target(NamedTuple):
     """Whether a convolution is one product per kernel position."""
     port: int = 64
     """Bytes per core cycle of a bank's port; the operands of a tile may share one."""
+    vectors: int = 4
+    """Vector engines of a cluster."""
     lanes: int = 64
-    """Of the vector engines of a cluster together."""
+    """Of one of them."""
     channels: int = 2
     channel_rate: int = 128
     """Bytes per NPU cycle of one channel; rates that are not limited are very large."""

@@ -9,12 +9,15 @@ from typing import NamedTuple
 
 from npu_device.abi.opcodes import BITS
 from toolchain.codegen.commands import Target
-from toolchain.codegen.tiles import Tile, bytes_of, demand, whole
+from toolchain.codegen.tiles import Tile, bytes_of, demand, total, whole
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS, windows_of
 
 OPERATIONS = {"GELU": 8, "SOFTMAX": 6, "LAYERNORM": 6}
 """Of the vector engine per element (specification 40, "Defaults"); 1 for others."""
+
+SHARES = 2
+"""Layers that have a part of the scratchpad at the same time."""
 
 
 class Load(NamedTuple):
@@ -36,7 +39,21 @@ def cycles(graph: Graph, layer: LayerIR, target: Target, tile: Tile) -> int:
     kind = graph.tensors[layer.inputs[0]].dtype
     ports = ceil(sum(wanted.values()) / target.port)
     work = max(ports, prod(tile) * _operations(layer) * BITS[kind] // (8 * target.lanes))
-    return _overlapped(target, wanted, work, Load(count * work, count * sum(wanted.values()), count * len(wanted)))
+    computed = ceil(count / engines(graph, layer, target, tile)) * work
+    return _overlapped(target, wanted, work, Load(computed, count * sum(wanted.values()), count * len(wanted)))
+
+
+def engines(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ahead: int = 1) -> int:
+    """Engines that can share a layer out: as many as have tiles of their own, and buffers to load `ahead` of them."""
+    if layer.op_type in PRODUCTS:
+        (m, n, _), (rows, columns, _) = whole(layer), tile
+        alike = layer.integer("batch" if layer.op_type == "GEMM_T" else "groups")
+        there, chains = target.engines, alike * max(ceil(m / rows), ceil(n / columns))
+    else:
+        there = target.vectors
+        chains = prod(ceil(extent / size) for extent, size in zip(whole(layer), tile, strict=True))
+    room = target.spm_bytes // layer.integer("buffers", SHARES) // total(demand(graph, layer, tile))
+    return max(1, min(there, chains, room // (ahead + 1)))
 
 
 def _operations(layer: LayerIR) -> int:
@@ -55,7 +72,7 @@ def _product(graph: Graph, layer: LayerIR, target: Target, tile: Tile) -> int:
     ports = ceil((wanted["in0"] + wanted["in1"]) / target.port)
     one = max(ports, _step(graph, layer, target, (rows, columns, deep)))
     outputs = alike * down * across
-    share = min(target.engines, alike * max(down, across))
+    share = engines(graph, layer, target, tile)
     kinds = [graph.tensors[name].dtype for name in layer.inputs]
     if layer.op_type == "GEMM_T":
         source, loads = bytes_of(m * k, kinds[0]) * across, outputs * steps

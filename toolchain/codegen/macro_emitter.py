@@ -8,7 +8,7 @@ from npu_device.abi.memory_map import SPM_BASE
 from npu_device.abi.opcodes import Opcode
 from toolchain.codegen.commands import Command, Target
 from toolchain.codegen.memory import DramMap
-from toolchain.codegen.tiles import Tile, tile_of
+from toolchain.codegen.tiles import SLOT, Tile, tile_of
 from toolchain.ir.graph import Graph, LayerIR
 
 
@@ -25,7 +25,9 @@ class Emitter:
         self.out = memory.address(graph, layer.outputs[0])
         self._made: list[Command] = []
         self._shares = layer.integer("buffers", 1)
-        self.share = target.spm_bytes // self._shares
+        self._base = SPM_BASE + (0 if layer.integer("spread") else SLOT)
+        target = target._replace(spm_bytes=target.spm_bytes - (self._base - SPM_BASE))
+        self.share = target.spm_bytes // self._shares // SLOT * SLOT
         self._turn = turn
         self.tile: Tile = tile_of(graph, layer, target, self._shares * (layer.integer("prefetch") + 1))
 
@@ -39,7 +41,7 @@ class Emitter:
         opcode = opcode or Opcode[self.layer.op_type]
         share = (self._turn + len(self._made)) % self._shares
         extended = Extended.make(
-            opcode, own=own, workspace=SPM_BASE + share * self.share, workspace_bytes=self.share, **block
+            opcode, own=own, workspace=self._base + share * self.share, workspace_bytes=self.share, **block
         )
         descriptor = Descriptor(
             opcode=opcode, extended=1, rank=self.layer.integer("rank"), prefetch_dist=self.layer.integer("prefetch"),

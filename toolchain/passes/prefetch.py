@@ -4,6 +4,7 @@
 from dataclasses import replace
 
 from toolchain.codegen.commands import Target
+from toolchain.codegen.estimate import engines
 from toolchain.codegen.tiles import fits, tile_of
 from toolchain.ir.graph import Graph, LayerIR
 
@@ -17,8 +18,12 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _distance(graph: Graph, layer: LayerIR, target: Target) -> int:
-    """0 where there is no room for a second set of buffers."""
+    """0 where there is no room for a second set of buffers; engines that share the layer out need theirs."""
     shares = layer.integer("buffers", 1)
     tile = tile_of(graph, layer, target, shares)
-    far = (at for at in range(FARTHEST, 0, -1) if fits(graph, layer, tile, target, shares * (at + 1)))
-    return next(far, 0)
+    wanted = engines(graph, layer, target, tile)
+    for ahead in range(FARTHEST, 0, -1):
+        room = fits(graph, layer, tile, target, shares * (ahead + 1))
+        if room and engines(graph, layer, target, tile, ahead) == wanted:
+            return ahead
+    return 0

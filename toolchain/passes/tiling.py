@@ -7,12 +7,13 @@ from itertools import product
 from math import prod
 
 from toolchain.codegen.commands import Target
-from toolchain.codegen.estimate import cycles
+from toolchain.codegen.estimate import SHARES, cycles
 from toolchain.codegen.tiles import SUM_BYTES, Tile, fit, fits, smaller, whole
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
 
-BUFFERS = 2
+DOUBLE = 2
+"""Sets of buffers of a layer."""
 ROWS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 COLUMNS = (32, 64, 128, 256)
 DEPTHS = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -20,16 +21,16 @@ DEPTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 
 def run(graph: Graph, target: Target) -> Graph:
     """Add `tile` and `buffers` to every layer. ModelError names a layer of which no tile fits."""
-    layers = [layer.having(tile=_chosen(graph, layer, target), buffers=BUFFERS) for layer in graph.layers]
+    layers = [layer.having(tile=_chosen(graph, layer, target), buffers=SHARES) for layer in graph.layers]
     return replace(graph, layers=layers)
 
 
 def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Tile:
-    plain = fit(graph, layer, target, 2 * BUFFERS)
+    plain = fit(graph, layer, target, DOUBLE * SHARES)
     if layer.op_type in ("COPY", "ATTN_T"):
         return plain
     candidates = _products(layer, target) if layer.op_type in PRODUCTS else smaller(layer, plain)
-    legal = [plain, *(tile for tile in candidates if fits(graph, layer, tile, target, 2 * BUFFERS))]
+    legal = [plain, *(tile for tile in candidates if fits(graph, layer, tile, target, DOUBLE * SHARES))]
     return min(legal, key=lambda tile: (cycles(graph, layer, target, tile), -prod(tile)))
 
 
