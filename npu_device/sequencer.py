@@ -24,29 +24,29 @@ class Bus(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Buffers of one operand in the workspace: `copies` for each lane, which it uses in turn."""
+    """Buffers of one operand in the workspace, which each lane uses in turn."""
 
-    address: int
-    size: int
-    copies: int
+    addresses: tuple[int, ...]
+    """Those of the first lane."""
     lane_stride: int = 0
     """Bytes from the buffers of one lane to those of the next."""
 
     def at(self, buffer: Column) -> Column:
         """Where buffers are; they count through the lanes."""
-        return self.address + buffer // self.copies * self.lane_stride + buffer % self.copies * self.size
+        lane, turn = np.divmod(buffer, len(self.addresses))
+        return np.array(self.addresses, np.int64)[turn] + lane * self.lane_stride
 
     def region(self, buffer: int, size: int) -> Region:
         """`size` bytes of a buffer."""
-        lane, turn = divmod(buffer, self.copies)
-        return Region(self.address + lane * self.lane_stride + turn * self.size, 1, size, size)
+        lane, turn = divmod(buffer, len(self.addresses))
+        return Region(self.addresses[turn] + lane * self.lane_stride, 1, size, size)
 
     def turns(self, lane: Column) -> Column:
         """Which buffer each move uses, given the lane of each."""
-        buffer = np.zeros(len(lane), np.int64)
+        buffer, copies = np.zeros(len(lane), np.int64), len(self.addresses)
         for one in np.unique(lane):
             own = np.flatnonzero(lane == one)
-            buffer[own] = one * self.copies + np.arange(len(own)) % self.copies
+            buffer[own] = one * copies + np.arange(len(own)) % copies
         return buffer
 
 

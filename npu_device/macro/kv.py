@@ -97,7 +97,7 @@ class KvMacro(Macro):
         of.slots.setdefault("staging", in_place(self.tensor))
         outside = of.tiles("staging", cache.matrix, head * cache.t_max + self.position + token, rows, zero, wide)
         streams = outside.stream(Role.KV, Opcode(self.d.opcode), write=self.append)
-        other = inside.stream(Role.KV, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
+        other = inside.stream(Role.ACTIVATION, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
         reads, writes = (other, streams) if self.append else (streams, other)
         return setting.sequence(Nest(of.lane, reads, writes), self.d)
 

@@ -103,8 +103,7 @@ class Tiles:
 
 def in_place(matrix: Matrix) -> Slots:
     """A matrix in the scratchpad as the one buffer of what moves into it or out of it."""
-    region = matrix.region
-    return Slots(region.address, region.end - region.address, 1)
+    return Slots((matrix.region.address,))
 
 
 class Operands:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import NamedTuple, Protocol
 
@@ -77,9 +78,9 @@ Demand = Callable[[Tile, Buffers], None]
 class Reserved:
     """Buffers in the workspace: there is room for one engine, and perhaps for more."""
 
+    site: Site
     address: int
     room: int
-    bank_bytes: int
     wanted: dict[str, tuple[int, int]]
 
     def lanes(self, engines: int) -> int:
@@ -91,14 +92,35 @@ class Reserved:
         """The buffers of each operand. Engines have equal shares of the workspace, in banks of their own where it is
         large enough."""
         share = self.room // lanes
-        banks = share - share % self.bank_bytes
+        banks = share - share % self.site.bank_bytes
         share = banks if banks >= _total(self.wanted) else share - share % SLOT_ALIGNMENT
-        at = self.address
-        slots = {}
-        for name, (size, copies) in self.wanted.items():
-            slots[name] = Slots(at, _padded(size), copies, share)
-            at += _padded(size) * copies
-        return slots
+        places = iter(self._over_banks(share // self.site.bank_bytes) or self._packed())
+        return {
+            name: Slots(tuple(next(places) for _ in range(copies)), share)
+            for name, (_, copies) in self.wanted.items()
+        }  # fmt: skip
+
+    def _sizes(self) -> list[int]:
+        """Of all buffers in their order."""
+        return [_padded(size) for size, copies in self.wanted.values() for _ in range(copies)]
+
+    def _over_banks(self, banks: int) -> list[int] | None:
+        """Every buffer in the next bank, so that phases meet on few; None where this needs more than there is."""
+        size_of_bank = self.site.bank_bytes
+        if banks < 2 or (self.address - self.site.spm_base) % size_of_bank:
+            return None
+        used = [0] * banks
+        places = []
+        for index, size in enumerate(self._sizes()):
+            bank = index % banks
+            places.append(self.address + bank * size_of_bank + used[bank])
+            used[bank] += size
+        return places if max(used, default=0) <= size_of_bank else None
+
+    def _packed(self) -> list[int]:
+        """One buffer after the other."""
+        ends = list(accumulate(self._sizes(), initial=self.address))
+        return ends[:-1]
 
 
 def reserve(d: Descriptor, block: Extended, site: Site, tile: Tile, count: int, demand: Demand) -> Reserved:
@@ -111,7 +133,7 @@ def reserve(d: Descriptor, block: Extended, site: Site, tile: Tile, count: int, 
     if need > block.workspace_bytes:
         parts = ", ".join(f"{name} {copies} x {size}" for name, (size, copies) in buffers.wanted.items())
         raise NoRoomError(TicketError.WORKSPACE, parts, "scratchpad in the workspace", need, block.workspace_bytes)
-    return Reserved(block.workspace, block.workspace_bytes, site.bank_bytes, buffers.wanted)
+    return Reserved(site, block.workspace, block.workspace_bytes, buffers.wanted)
 
 
 def tile_size(d: Descriptor, name: str, extent: int, *matrices: DataType) -> int:

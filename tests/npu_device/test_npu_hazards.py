@@ -103,8 +103,7 @@ def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(
             hazards.ended(one)
         elif state[one.number] == "retired":
             hazards.retired(one)
-    assert not hazards._ranges
-    assert not any(hazards._classes.values())
+    assert not len(hazards)
 
 
 @settings(max_examples=200, deadline=None)

@@ -18,6 +18,7 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Gemm, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
 from npu_device.events import Kind, What, unit_code
+from npu_device.macro.workspace import Reserved, Site
 from npu_device.runner import Listed
 
 FP16, INT8, INT32 = DataType.FP16, DataType.INT8, DataType.INT32
@@ -78,7 +79,7 @@ def test_a_large_gemm_gains_what_its_engines_are_worth(order: int) -> None:
 def test_more_engines_take_longer_by_their_last_writes_at_most(
     m: int, n: int, k: int, tile: tuple[int, int, int], order: int, bandwidth: int | None, engines: int
 ) -> None:
-    """Whatever bounds the run. Outputs that end together are written one after the other; those of one engine are not."""
+    """Whatever bounds the run: outputs that end together are written one after the other."""
 
     def run(count: int) -> Any:
         made = config(count, bandwidth)
@@ -174,3 +175,18 @@ def test_results_are_those_of_one_engine_bit_for_bit(order: int) -> None:
         assert len({event["unit"] for event in rig.happened(What.TE_BEGIN)}) == engines
         results.append(rig.get(at, 70, 50, FP16))
     assert all(np.array_equal(results[0].view(np.uint16), other.view(np.uint16)) for other in results)
+
+
+def test_buffers_begin_in_the_next_bank_where_the_workspace_has_whole_banks() -> None:
+    site = Site(SPM, 1 << 21, 1 << 17, 1 << 18)
+    wanted = {"in0": (1 << 14, 2), "in1": (1 << 17, 2), "out": (1 << 16, 2)}
+
+    def banks(address: int, room: int, lanes: int = 1) -> dict[str, list[int]]:
+        slots = Reserved(site, address, room, wanted).slots(lanes)
+        return {name: [(one - SPM) >> 18 for one in slots[name].addresses] for name in wanted}
+
+    assert banks(SPM, 1 << 21) == {"in0": [0, 1], "in1": [2, 3], "out": [4, 5]}
+    assert banks(SPM + (1 << 19), 3 << 18) == {"in0": [2, 3], "in1": [4, 2], "out": [3, 4]}
+    assert banks(SPM, 1 << 21, lanes=2) == {"in0": [0, 1], "in1": [2, 3], "out": [0, 1]}
+    packed = Reserved(site, SPM + 64, 1 << 21, wanted).slots(1)
+    assert [packed[name].addresses[0] - SPM for name in wanted] == [64, 64 + (2 << 14), 64 + (2 << 14) + (2 << 17)]

@@ -127,9 +127,9 @@ def test_lowering_changes_steps_and_nothing_else(lowering: str, depths: list[int
     computes = [step for step in steps if isinstance(step, Compute)]
     assert [step.k for step in computes] == depths * 4
     assert sum(step.m * step.n * step.k for step in computes) == 63 * 8 * 144
-    patch = macro.reserved.slots(1)["in0"].address
-    moved = [step for step in steps if isinstance(step, Transfer) and step.spm.address == patch]
-    assert len(moved) == 2  # a patch per tile of pixels, in two buffers
+    patch = macro.reserved.slots(1)["in0"].addresses
+    moved = [step for step in steps if isinstance(step, Transfer) and step.spm.address in patch]
+    assert len(moved) == 4  # a patch per tile of pixels, in two buffers
     assert sum(step.payload for step in steps if isinstance(step, Transfer) and step.write) == 63 * 8
 
 

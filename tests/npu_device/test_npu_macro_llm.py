@@ -118,7 +118,7 @@ def test_the_plan_reads_k_then_softmax_then_v_and_skips_what_nobody_sees() -> No
     plan = macro.plan(SETTING)
     steps = [plan.pieces[index] for index in plan.piece]
     reserved = macro.reserved.slots(1).items()
-    buffer = {slots.address + turn * slots.size: name for name, slots in reserved for turn in range(slots.copies)}
+    buffer = {address: name for name, slots in reserved for address in slots.addresses}
     order = [buffer[step.spm.address] if isinstance(step, Transfer) else step.kind.name for step in steps]
     assert order[:7] == ["in0", "in1", "TE", "VE", "in2", "TE", "out"]  # 4 queries see 4 keys
     assert order[7:14] == ["in0", "in1", "TE", "in1", "TE", "VE", "in2"]
