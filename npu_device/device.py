@@ -108,6 +108,10 @@ class NpuDevice:
         """Whether such an access is legal (pure); reading and writing do not differ."""
         return self.registers.accepts(offset, size)
 
+    def stable(self, offset: int, size: int) -> bool:
+        """Whether a register keeps its value until the device is written or its next event is due."""
+        return self.registers.stable(offset)
+
     def read(self, offset: int, size: int, now: int) -> int:
         return self.registers.read(offset, now)
 

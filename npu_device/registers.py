@@ -67,6 +67,10 @@ class RegisterFile:
         """Offset -> what NOTIFY last said about it."""
         self._identification = _identification(config, caps)
         self._counts = self._counter_sources()
+        self._running = frozenset(self._counts) - frozenset(
+            TOTALS_OFFSET + 8 * index for index, counter in enumerate(TOTALS) if counter.name != "CYCLES"
+        )
+        """Offsets of counters that count cycles."""
         self._reads = self._read_table()
         self._writes = self._write_table()
 
@@ -89,6 +93,13 @@ class RegisterFile:
         if offset in _SHOWS_COMPLETIONS:
             self._notify(offset, value, now)
         return value
+
+    def stable(self, offset: int) -> bool:
+        """Whether a register, where there is one, shows the same at each read and a read after another has no effect.
+
+        Counts of cycles do not, nor the HI half of a counter, which a read of the LO half changes.
+        """
+        return offset - WORD not in self._counts and offset not in self._running
 
     def peek(self, offset: int, now: int) -> int:
         """What is in a register in cycle `now`, seen by nobody: nothing is latched or noted."""

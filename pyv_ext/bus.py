@@ -12,6 +12,7 @@ from pyv_ext.clock import Clock
 from pyv_ext.errors import PyvExtError
 from pyv_ext.memory import LINE_BITS, PAGE, PAGE_BITS, Ram
 from pyv_ext.protocols import Device
+from pyv_ext.shadow import Shadow
 from pyv_ext.timing import CoreTiming
 from pyv_ext.window import Access, Observer, Posted, Window
 
@@ -41,6 +42,7 @@ class Bus:
         """Per page of the address space: 1 where a load may go straight to `rams[0]`."""
         self.store_ok = bytearray(ADDRESS_SPACE >> PAGE_BITS)
         self.observers: list[Observer] = []
+        """Of all devices; see `Observer`."""
         self.watchers: list[Callable[[WatchedLoad], None]] = []
         self.watching = False
         """Whether a page has ever been watched; until then `load_ok` is 1 all over `rams[0]`."""
@@ -48,6 +50,9 @@ class Bus:
         """`f(address, size, write)` before an access that comes here; one that raises `Held` prevents it."""
         self.on_code_write: list[Callable[[int, int], None]] = []
         """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
+        self.on_map: list[Callable[[], None]] = []
+        """`f()` after memory was added, or loads of memory other than `rams[0]` are watched or not any more."""
+        self.shadow = Shadow()
         self._windows: list[Window] = []
         self._watched: Counter[int] = Counter()
         self._store_watchers: dict[int, list[Callable[[int, int, int], None]]] = {}
@@ -64,6 +69,7 @@ class Bus:
             self.load_ok[first:last] = b"\1" * (last - first)
             if ram.writable:
                 self.store_ok[first:last] = b"\1" * (last - first)
+        self._map_changed()
 
     def add_device(self, base: int, device: Device, *, near: bool = False) -> None:
         """Map a device; `near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
@@ -71,8 +77,14 @@ class Bus:
         connect = getattr(device, "connect", None)
         if connect is not None:
             connect(self)
-        window = Window(base, device, near, self.clock, self.timing, self.posted, self.observers)
+        window = Window(base, device, near, self.clock, self.timing, self.posted, self.shadow, self.observers)
         self._windows.append(window)
+
+    def observe(self, device: Device, observer: Observer) -> None:
+        """Let `observer` see the accesses of one device, which has been added."""
+        for window in self._windows:
+            if window.device is device:
+                window.observers.append(observer)
 
     def _refuse_overlap(self, name: str, base: int, end: int) -> None:
         if not 0 <= base < end <= ADDRESS_SPACE:
@@ -121,7 +133,7 @@ class Bus:
                     watcher(seen)
             return value, cycles
         window = self.window_at(address, size)
-        return None if window is None else window.load(address, size, start)
+        return None if window is None else window.load(address, size)(start)
 
     def store(self, address: int, size: int, value: int, start: int) -> int | None:
         """Cycles of a store that starts in cycle `start`; None is an access fault."""
@@ -139,7 +151,7 @@ class Bus:
                 watcher(address, size, start + cycles - 1)
             return cycles
         window = self.window_at(address, size)
-        return None if window is None else window.store(address, size, value, start)
+        return None if window is None else window.store(address, size)(value, start)
 
     # -- memory as others see it -------------------------------------------------------------------------------
 
@@ -192,14 +204,24 @@ class Bus:
         self._watched[address >> PAGE_BITS] += 1
         self.watching = True
         self.load_ok[address >> PAGE_BITS] = 0
+        self._map_changed()
 
     def unwatch(self, address: int) -> None:
         page = address >> PAGE_BITS
         self._watched[page] -= 1
         if not self._watched[page]:
             del self._watched[page]
+            self._map_changed()
             if self.rams and self.rams[0].base <= address < self.rams[0].end:
                 self.load_ok[page] = 1
+
+    def watched_in(self, ram: Ram) -> bool:
+        """Whether loads from some of the memory are watched."""
+        return any(ram.base >> PAGE_BITS <= page < ram.end >> PAGE_BITS for page in self._watched)
+
+    def _map_changed(self) -> None:
+        for listener in self.on_map:
+            listener()
 
     def watch_stores(self, address: int, watcher: Callable[[int, int, int], None]) -> None:
         """Call `watcher(address, size, now)` after each store by the hart to the page of `address`."""

@@ -3,7 +3,9 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from pyv_ext.protocols import Device, Timed
+from pyv_ext.protocols import Timed
+
+Listener = Callable[[int], None]
 
 NEVER = 1 << 62
 """Later than any run."""
@@ -20,42 +22,52 @@ class Clock:
         self.now = 0
         self.next = NEVER
         """The cycle of the next event of anything attached; the core may run freely up to it."""
+        self.changes = 1
+        """How often something attached may have changed. While it stays the same, `pyv_ext.protocols.Stable` registers
+        do."""
         self._devices: list[Timed] = []
         self._due: list[int] = []
+        self._soonest = NEVER
+        """The least of them."""
         self._levels: list[bool] = []
         """The interrupt line of each device, as the listeners know it."""
-        self._dependent: list[int] = []
-        self._posted: deque[tuple[int, Device, int, int, int]] = deque()
-        self._listeners: list[Callable[[int], None]] = []
-        self._heeds: list[Sequence[Timed] | None] = []
-        """For each listener, the devices whose accesses it must hear of; None: all."""
+        self._dependent: list[tuple[int, Sequence[Timed] | None]] = []
+        self._posted: deque[tuple[int, int, int, int, int]] = deque()
+        self._listeners: list[tuple[Listener, Sequence[Timed] | None]] = []
+        self._alone: set[int] = set()
+        self._quiet: dict[int, tuple[list[Listener], list[int]]] = {}
+        """What `_followers` said; emptied when somebody comes."""
 
-    def attach(self, device: Timed, *, alone: bool = False) -> int:
+    def attach(self, device: Timed, *, alone: bool = False, heeds: Sequence[Timed] | None = None) -> int:
         """Give a device its turn; the order of attachment settles equal cycles. The number is for `touched`.
 
-        `alone`: it changes only when it is advanced or told to be touched, not because another device has changed.
+        `alone`: it changes only when it is advanced or told to be touched, not because another device has changed;
+        `heeds`: only because one of these has, or the interrupt line of any.
         """
         number = len(self._devices)
         self._devices.append(device)
         self._due.append(NEVER)
         self._levels.append(False)
-        if not alone:
-            self._dependent.append(number)
+        if alone:
+            self._alone.add(number)
+        else:
+            self._dependent.append((number, heeds))
+        self._quiet.clear()
         self.changed(self.now)
         return number
 
-    def on_change(self, listener: Callable[[int], None], heeds: Sequence[Timed] | None = None) -> None:
+    def on_change(self, listener: Listener, heeds: Sequence[Timed] | None = None) -> None:
         """`listener(cycle)` runs after devices have changed; what it derives holds from the start of `cycle`.
 
         With `heeds`, a listener need not hear of accesses to other devices than these, unless the interrupt line of
         the device changes.
         """
-        self._listeners.append(listener)
-        self._heeds.append(heeds)
+        self._listeners.append((listener, heeds))
+        self._quiet.clear()
 
-    def post(self, arrival: int, device: Device, offset: int, size: int, value: int) -> None:
-        """Let a store arrive at the start of cycle `arrival`; calls come in the order of arrival."""
-        self._posted.append((arrival, device, offset, size, value))
+    def post(self, arrival: int, number: int, offset: int, size: int, value: int) -> None:
+        """Let a store to a device arrive at the start of cycle `arrival`; calls come in the order of arrival."""
+        self._posted.append((arrival, number, offset, size, value))
         if arrival < self.next:
             self.next = arrival
 
@@ -69,37 +81,63 @@ class Clock:
     def _step(self, cycle: int) -> None:
         self.now = cycle
         posted, due, devices = self._posted, self._due, self._devices
+        if self._soonest > cycle:
+            _, target, offset, size, value = posted.popleft()
+            devices[target].write(offset, size, value, cycle - 1)  # type: ignore[attr-defined]  # on the bus: a Device
+            self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
+            self.touched(target, cycle)
+            return
+        self.changes += 1
         while posted and posted[0][0] <= cycle:
             _, target, offset, size, value = posted.popleft()
-            target.write(offset, size, value, cycle - 1)
-            due[devices.index(target)] = cycle
+            devices[target].write(offset, size, value, cycle - 1)  # type: ignore[attr-defined]
+            due[target] = cycle
         moved = [number for number, when in enumerate(due) if when <= cycle]
         for number in moved:
             devices[number].advance(cycle)
-        if len(moved) == 1 and moved[0] not in self._dependent:
+        if len(moved) == 1 and moved[0] in self._alone:
             self.touched(moved[0], cycle)
-            self._find_next()
         else:
             self.changed(cycle)
 
     def touched(self, number: int, cycle: int) -> None:
         """Take note that the device of that number has changed and no other, from the start of `cycle` on."""
-        device = self._devices[number]
+        self.changes += 1
+        device, levels = self._devices[number], self._levels
         level = device.irq  # type: ignore[attr-defined]  # what is alone is a Device
-        told = level != self._levels[number]
-        self._levels[number] = level
-        for listener, heeds in zip(self._listeners, self._heeds, strict=True):
-            if told or heeds is None or device in heeds:
-                listener(cycle)
-        moved = self._look(number)
-        for dependent in self._dependent:
-            moved |= self._look(dependent)
-        if moved:
+        if level != levels[number]:
+            levels[number] = level
+            listeners, dependents = self._followers(None)
+        else:
+            listeners, dependents = self._quiet.get(number) or self._followers(number)
+        for listener in listeners:
+            listener(cycle)
+        event = device.next_event()
+        due = NEVER if event is None else event
+        if due != self._due[number]:
+            self._due[number] = due
             self._find_next()
+        for dependent in dependents:
+            if self._look(dependent):
+                self._find_next()
+
+    def _followers(self, number: int | None) -> tuple[list[Listener], list[int]]:
+        """Who must hear of a change of the device of that number, and who must be looked at; None: its line changed."""
+        device = None if number is None else self._devices[number]
+
+        def heed(heeds: Sequence[Timed] | None) -> bool:
+            return device is None or heeds is None or device in heeds
+
+        listeners = [listener for listener, heeds in self._listeners if heed(heeds)]
+        dependents = [dependent for dependent, heeds in self._dependent if heed(heeds)]
+        if number is not None:
+            self._quiet[number] = listeners, dependents
+        return listeners, dependents
 
     def changed(self, cycle: int) -> None:
         """Take note that devices have changed, with effect from the start of `cycle`."""
-        for listener in self._listeners:
+        self.changes += 1
+        for listener, _ in self._listeners:
             listener(cycle)
         for number, device in enumerate(self._devices):
             self._levels[number] = getattr(device, "irq", False)
@@ -116,6 +154,6 @@ class Clock:
         return True
 
     def _find_next(self) -> None:
-        self.next = min(self._due, default=NEVER)
+        self.next = self._soonest = min(self._due, default=NEVER)
         if self._posted and self._posted[0][0] < self.next:
             self.next = self._posted[0][0]

@@ -46,7 +46,7 @@ class InterruptWiring:
         self._plic_due: int | None = None
         """When the PLIC's output, high now, reaches mip; None while it is low."""
         clock.on_change(self._follow, heeds=(clint, plic))
-        clock.attach(self)
+        clock.attach(self, heeds=(clint, plic))
 
     def next_event(self) -> int | None:
         due = self._plic_due

@@ -42,7 +42,10 @@ class Device(Timed, Protocol):
         """The level of the interrupt line now."""
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
-        """Whether such an access is legal (pure): False is a precise access fault. `offset` is a multiple of `size`."""
+        """Whether such an access is legal: False is a precise access fault. `offset` is a multiple of `size`.
+
+        The answer depends on the arguments alone: it is asked once.
+        """
 
     def read(self, offset: int, size: int, now: int) -> int | Reply:
         """The value read in cycle `now`, zero-extended."""
@@ -56,6 +59,18 @@ class Peekable(Protocol):
 
     def peek(self, offset: int, size: int, now: int) -> int | None:
         """What is there in cycle `now`, without any effect; None where nothing can be shown. `size` is 4."""
+
+
+class Stable(Protocol):
+    """Optional for a device: registers that keep their values, so that a program may poll them at full speed."""
+
+    def stable(self, offset: int, size: int) -> bool:
+        """Whether the register shows the same at each read, whatever the cycle, and a read that follows another has no
+        effect, as long as the device is not written and no event of it is due. The answer never changes.
+
+        Engines then leave out reads that can show nothing new, and let time jump over loops that wait for something
+        new. A device that changes such a register in another way calls `clock.changed`.
+        """
 
 
 class Stateful(Protocol):

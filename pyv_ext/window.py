@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from pyv_ext.clock import Clock
 from pyv_ext.protocols import Device
+from pyv_ext.shadow import Shadow
 from pyv_ext.timing import CoreTiming
 
 
@@ -25,6 +26,12 @@ class Access(NamedTuple):
 
 
 Observer = Callable[[Access], None]
+
+Load = Callable[[int], tuple[int, int] | None]
+"""`load(start)`: (value, cycles) of a load that starts in cycle `start`; None is an access fault."""
+
+Store = Callable[[int, int], int | None]
+"""`store(value, start)`: cycles of a store that starts in cycle `start`; None is an access fault."""
 
 
 class Posted:
@@ -59,6 +66,7 @@ class Window:
         clock: Clock,
         timing: CoreTiming,
         posted: Posted,
+        shadow: Shadow,
         observers: Sequence[Observer],
     ) -> None:
         """`near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
@@ -67,9 +75,14 @@ class Window:
         self.device = device
         self._clock = clock
         self._posted = posted
+        self._shadow = shadow
         self._observers = observers
+        self.observers: list[Observer] = []
+        """Of this device alone."""
         self._number = clock.attach(device, alone=True)
         self._near = near
+        self._loads: dict[tuple[int, int], Load] = {}
+        self._stores: dict[tuple[int, int], Store] = {}
         if near:
             self._load_cycles = timing.load + timing.near_extra
             self._load_acts = self._load_cycles - 1
@@ -79,57 +92,133 @@ class Window:
             self._load_acts = min(1 + timing.mmio_one_way, timing.mmio_read) - 1
             self._store_cycles, self._one_way = timing.mmio_write, timing.mmio_one_way
 
-    def load(self, address: int, size: int, start: int) -> tuple[int, int] | None:
-        """(value, cycles) of a load that starts in cycle `start`; None is an access fault."""
-        device, clock, offset = self.device, self._clock, address - self.base
-        if not device.accepts(offset, size, False):
-            self._refused(offset, size, False, start)
-            return None
-        acts = start + self._load_acts
-        clock.advance(acts)
-        reply = device.read(offset, size, acts)
-        clock.touched(self._number, acts + 1)
-        cycles = self._load_cycles
-        if isinstance(reply, tuple):
-            if reply.fault:
-                return None
-            cycles += reply.wait
-            reply = reply.value
-        if self._observers:
-            access = Access(device, offset, size, False, reply, start, start + cycles, acts + 1)
-            for observer in self._observers:
-                observer(access)
-        return reply, cycles
+    def load(self, address: int, size: int) -> Load:
+        """The loads of a register: what does not change from one to the next has been looked up."""
+        load = self._loads.get((address, size))
+        if load is None:
+            accepts = self.device.accepts(address - self.base, size, False)
+            make = self._loader if accepts else self._refused_load
+            load = self._loads[address, size] = make(address, size)
+        return load
 
-    def store(self, address: int, size: int, value: int, start: int) -> int | None:
-        """Cycles of a store that starts in cycle `start`; None is an access fault."""
-        device, clock, offset = self.device, self._clock, address - self.base
-        if not device.accepts(offset, size, True):
-            self._refused(offset, size, True, start)
-            return None
-        end = (start if self._near else self._posted.leave(start)) + self._store_cycles
-        arrival = end + self._one_way
-        if arrival > end:
-            self._posted.add(arrival)
-            clock.post(arrival, device, offset, size, value)
-        else:
+    def store(self, address: int, size: int) -> Store:
+        """The stores to a register, likewise."""
+        store = self._stores.get((address, size))
+        if store is None:
+            accepts = self.device.accepts(address - self.base, size, True)
+            make = self._refused_store if not accepts else self._post if self._one_way else self._storer
+            store = self._stores[address, size] = make(address, size)
+        return store
+
+    # -- accesses that the device accepts ----------------------------------------------------------------------
+
+    def _loader(self, address: int, size: int) -> Load:
+        device, offset, clock, number = self.device, address - self.base, self._clock, self._number
+        read, acts_after, cycles = device.read, self._load_acts, self._load_cycles
+        observers, own, shadow = self._observers, self.observers, self._shadow
+        declared = getattr(device, "stable", None)
+        stable = declared is not None and declared(offset, size)
+        seen = 0
+
+        def load(start: int) -> tuple[int, int] | None:
+            nonlocal seen
+            acts = start + acts_after
+            if clock.next <= acts:
+                clock.advance(acts)
+            elif acts > clock.now:
+                clock.now = acts
+            reply = read(offset, size, acts)
+            took = cycles
+            if isinstance(reply, tuple):
+                clock.touched(number, acts + 1)
+                if reply.fault:
+                    return None
+                took += reply.wait
+                reply = reply.value
+            elif not stable:
+                clock.touched(number, acts + 1)
+            elif seen == clock.changes:
+                shadow.keep(address, size, seen, reply, cycles, acts_after)
+            else:
+                seen = clock.changes
+            if observers or own:
+                access = Access(device, offset, size, False, reply, start, start + took, acts + 1)
+                for observer in (*observers, *own):
+                    observer(access)
+            return reply, took
+
+        return load
+
+    def _storer(self, address: int, size: int) -> Store:
+        """The store arrives when it has left the core."""
+        device, offset, clock, number = self.device, address - self.base, self._clock, self._number
+        write, cycles, near = device.write, self._store_cycles, self._near
+        observers, own, posted = self._observers, self.observers, self._posted
+
+        def store(value: int, start: int) -> int | None:
+            end = (start if near else posted.leave(start)) + cycles
+            arrival = end
             clock.advance(arrival - 1)
-            reply = device.write(offset, size, value, arrival - 1)
-            clock.touched(self._number, arrival)
+            reply = write(offset, size, value, arrival - 1)
+            clock.touched(number, arrival)
             if reply is not None:
                 if reply.fault:
                     return None
                 end += reply.wait
-        if self._observers:
-            access = Access(device, offset, size, True, value, start, end, arrival)
-            for observer in self._observers:
-                observer(access)
-        return end - start
+            if observers or own:
+                access = Access(device, offset, size, True, value, start, end, arrival)
+                for observer in (*observers, *own):
+                    observer(access)
+            return end - start
 
-    def _refused(self, offset: int, size: int, write: bool, now: int) -> None:
-        """Tell a device that counts such things about an access that it did not accept."""
+        return store
+
+    def _post(self, address: int, size: int) -> Store:
+        """The store arrives one way after it has left the core."""
+        device, offset, clock, number = self.device, address - self.base, self._clock, self._number
+        cycles, one_way = self._store_cycles, self._one_way
+        observers, own, posted = self._observers, self.observers, self._posted
+
+        def store(value: int, start: int) -> int:
+            end = posted.leave(start) + cycles
+            arrival = end + one_way
+            posted.add(arrival)
+            clock.post(arrival, number, offset, size, value)
+            if observers or own:
+                access = Access(device, offset, size, True, value, start, end, arrival)
+                for observer in (*observers, *own):
+                    observer(access)
+            return end - start
+
+        return store
+
+    # -- accesses that it does not accept ----------------------------------------------------------------------
+
+    def _refused_load(self, address: int, size: int) -> Load:
+        refused = self._refusal(address - self.base, size, False)
+
+        def load(start: int) -> None:
+            refused(start)
+
+        return load
+
+    def _refused_store(self, address: int, size: int) -> Store:
+        refused = self._refusal(address - self.base, size, True)
+
+        def store(value: int, start: int) -> None:
+            refused(start)
+
+        return store
+
+    def _refusal(self, offset: int, size: int, write: bool) -> Callable[[int], None]:
+        """Tells a device that counts such things."""
+        clock, number = self._clock, self._number
         count = getattr(self.device, "refused", None)
-        if count is not None:
-            self._clock.advance(now)
-            count(offset, size, write, now)
-            self._clock.touched(self._number, now + 1)
+
+        def refused(now: int) -> None:
+            if count is not None:
+                clock.advance(now)
+                count(offset, size, write, now)
+                clock.touched(number, now + 1)
+
+        return refused

@@ -90,6 +90,10 @@ class RegisterDevice(DeviceBase):
         register = self._at.get(offset)
         return register is not None and size == 4 and register.access != ("ro" if write else "wo")
 
+    def stable(self, offset: int, size: int) -> bool:
+        """See `pyv_ext.protocols.Stable`: registers are, unless `on_read` is the subclass's own, which then says."""
+        return type(self).on_read is RegisterDevice.on_read
+
     def read(self, offset: int, size: int, now: int) -> int | Reply:
         return self.on_read(self._at[offset].name, now)
 

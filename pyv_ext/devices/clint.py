@@ -51,6 +51,9 @@ class Clint(RegisterDevice):
             return self.mtime(now) >> 32
         return self[name]
 
+    def stable(self, offset: int, size: int) -> bool:
+        return not self._at[offset].name.startswith("MTIME_")
+
     def peek(self, offset: int, size: int, now: int) -> int | None:
         return self.on_read(self._at[offset].name, now) if self.accepts(offset, size, False) else None
 

@@ -59,6 +59,9 @@ class Plic(RegisterDevice):
     def on_read(self, name: str, now: int) -> int:
         return self._claim() if name == "CLAIM" else self[name]
 
+    def stable(self, offset: int, size: int) -> bool:
+        return self._at[offset].name != "CLAIM"
+
     def peek(self, offset: int, size: int, now: int) -> int | None:
         """CLAIM shows the source that a claim would take."""
         if not self.accepts(offset, size, False):

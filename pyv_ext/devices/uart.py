@@ -75,6 +75,10 @@ class Uart(DeviceBase):
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         return size == 1 and offset <= SCR and not (write and offset in (LSR, MSR))
 
+    def stable(self, offset: int, size: int) -> bool:
+        """A read of the first takes a byte, one of the third an interrupt."""
+        return offset not in (RBR_THR, IIR_FCR)
+
     def read(self, offset: int, size: int, now: int) -> int:
         if offset <= IER and self._lcr & LCR_DLAB:
             return self._divisor >> 8 * offset & 0xFF

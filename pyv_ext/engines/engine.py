@@ -4,13 +4,14 @@ An engine adds its burst: how it executes instructions between two events. All t
 while a tracer looks, is executed here, one instruction at a time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pyv_ext.bus import Bus
 from pyv_ext.clock import NEVER
 from pyv_ext.engines.closures import After, Step
 from pyv_ext.engines.code import Code, Decoded, Hook
+from pyv_ext.engines.noted import Noted
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import Hart, Wait
 from pyv_ext.isa import Instruction, Kind
@@ -43,10 +44,14 @@ class Ahead(NamedTuple):
 
 
 class PatientTracer(Tracer, Protocol):
-    """A tracer that need not see every instruction that only loads from memory, computes or jumps."""
+    """A tracer that need not see every instruction that only loads from memory, computes or jumps, nor each store to
+    memory by itself."""
 
     def passed(self, start: int, end: int) -> None:
-        """Some such instructions have retired one after the other; the next one starts in cycle `end`."""
+        """Instructions that load, compute or jump have retired one after the other; the next starts in cycle `end`."""
+
+    def ran(self, start: int, end: int, noted: Sequence[Noted]) -> None:
+        """The same, with stores to memory and fences that wait for nothing among them, in their order."""
 
 
 class _Trapped(NamedTuple):
@@ -78,7 +83,8 @@ class Engine:
         """The cycle contract of specification 30: a store is not seen by the instruction right after it."""
         self.code = Code(self)
         self._evaluators: dict[str, Callable[[int, int, int, int], int]] = {}
-        self._stop: Stop | None = None
+        self.stopping: Stop | None = None
+        """What ends the run before the next instruction."""
         self._ahead: Ahead | None = None
         self._trapped: _Trapped | None = None
         self._loop_began = ""
@@ -91,7 +97,7 @@ class Engine:
         Splitting a run at any cycles changes nothing. A waiting hart stops exactly at `until`.
         """
         hart = self.hart
-        while self._stop is None and hart.cycle < until:
+        while self.stopping is None and hart.cycle < until:
             if not self._ready(until):
                 continue
             if hart.waiting is not None or self._ahead is not None:
@@ -100,7 +106,7 @@ class Engine:
                 self._burst(until)
             else:
                 self._traced(until)
-        stop, self._stop = self._stop, None
+        stop, self.stopping = self.stopping, None
         return stop
 
     def step(self, until: int = NEVER) -> Stop | None:
@@ -110,16 +116,16 @@ class Engine:
         """
         hart = self.hart
         done = hart.instret + hart.traps
-        while self._stop is None and hart.instret + hart.traps == done and hart.cycle < until:
+        while self.stopping is None and hart.instret + hart.traps == done and hart.cycle < until:
             if self._ready(until):
                 self._one()
-        stop, self._stop = self._stop, None
+        stop, self.stopping = self.stopping, None
         return stop
 
     def stop(self, stop: Stop) -> None:
         """Let the run end with `stop` after the current instruction."""
-        if self._stop is None:
-            self._stop = stop
+        if self.stopping is None:
+            self.stopping = stop
 
     def _burst(self, until: int) -> None:
         """Execute at least one instruction, and go on to cycle `until` as long as only instructions change anything.
@@ -154,12 +160,13 @@ class Engine:
 
         `tried`: its closure need not be asked, it goes the slow way.
         """
-        hart, clock, csrs = self.hart, self.bus.clock, self.hart.csrs
+        hart, tracer = self.hart, self.tracer
         pc, start = hart.pc, hart.cycle
         decoded = self.code.slow.get(pc)
         if decoded is None:
             self._one()
-            return False
+            going = hart.waiting is None and self._ahead is None and self.stopping is None and self.tracer is tracer
+            return going and self.bus.clock.next > hart.cycle and not hart.csrs.mip & hart.csrs.mie
         try:
             after = decoded.slow() if tried else decoded.step() or decoded.slow()
         except Held as held:
@@ -170,11 +177,10 @@ class Engine:
         hart.pc, cycles = after
         end = hart.cycle = start + cycles
         hart.instret += 1
-        if self.tracer is not None:
-            if decoded.instruction is not None:
-                self.tracer.retire(pc, start, end, decoded.instruction)
-            return False
-        return clock.next > end and not csrs.mip & csrs.mie and self._stop is None
+        if self.tracer is not None and decoded.instruction is not None:
+            self.tracer.retire(pc, start, end, decoded.instruction)
+        csrs = hart.csrs
+        return self.bus.clock.next > end and not csrs.mip & csrs.mie and self.stopping is None and self.tracer is tracer
 
     def _traced(self, until: int) -> None:
         """A burst while a tracer looks."""
@@ -278,13 +284,13 @@ class Engine:
                 return False
         if clock.next <= hart.cycle:
             clock.advance(hart.cycle)
-            if self._stop is not None:
+            if self.stopping is not None:
                 return False
         if hart.csrs.mip & hart.csrs.mie and self._interrupted():
             return False
         if wait is not None:
             return hart.cycle >= wait.not_before
-        return self._stop is None
+        return self.stopping is None
 
     def _roused(self) -> bool:
         """Whether an interrupt that is pending already ends the wait."""
@@ -354,14 +360,14 @@ class Engine:
 
     def state(self) -> object:
         """What an engine knows beyond the hart: the last trap, to find loops of traps, a stop to come, a fetch."""
-        stop = None if self._stop is None else (self._stop.reason.value, self._stop.code, self._stop.text)
+        stop = None if self.stopping is None else (self.stopping.reason.value, self.stopping.code, self.stopping.text)
         return self._trapped, self._loop_began, stop, self._ahead
 
     def load_state(self, state: Any) -> None:
         """Take on a state; memory has changed to what it was then."""
         trapped, self._loop_began, stop, ahead = state
         self._trapped = None if trapped is None else _Trapped(*trapped)
-        self._stop = None if stop is None else Stop(StopReason(stop[0]), *stop[1:])
+        self.stopping = None if stop is None else Stop(StopReason(stop[0]), *stop[1:])
         self._ahead = None if ahead is None else Ahead(*ahead)
         self.flush()
 

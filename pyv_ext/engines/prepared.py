@@ -13,7 +13,7 @@ from pyv_ext.hart import SINK
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator
 from pyv_ext.traps import MACHINE, Cause
-from pyv_ext.window import Window
+from pyv_ext.window import Load, Store
 
 Prepare = Callable[[Core, int, Instruction], Step]
 
@@ -33,26 +33,30 @@ def _general(core: Core, instruction: Instruction) -> Step:
 
 
 def _load(core: Core, pc: int, instruction: Instruction) -> Step:
+    """Of a device register, as long as the address stays the same."""
     hart, bus, row, mask = core.hart, core.bus, instruction.row, core.isa.mask
     x, rs1, rd, imm, size = hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm, row.size
     sign = 1 << 8 * size - 1 if row.signed else 0
     next_pc = pc + instruction.length & mask
     general = _general(core, instruction)
-    window: Window | None = None
+    place = -1
+    load: Load
 
     def step() -> After | None:
-        nonlocal window
+        nonlocal place, load
         address = x[rs1] + imm & mask
-        if window is None or not window.base <= address <= window.end - size:
-            window = bus.window_at(address, size)
-        if window is None or address & size - 1 or bus.guards:
+        if address != place:
+            window = None if address & size - 1 else bus.window_at(address, size)
+            if window is None:
+                return general()
+            place, load = address, window.load(address, size)
+        if bus.guards:
             return general()
-        answer = window.load(address, size, hart.cycle)
+        answer = load(hart.cycle)
         if answer is None:
             return core.trap(Cause.LOAD_FAULT, address)
-        value, cycles = answer
-        x[rd] = (value ^ sign) - sign & mask
-        return next_pc, cycles
+        x[rd] = (answer[0] ^ sign) - sign & mask
+        return next_pc, answer[1]
 
     return step
 
@@ -63,16 +67,20 @@ def _store(core: Core, pc: int, instruction: Instruction) -> Step:
     narrow = (1 << 8 * size) - 1
     next_pc = pc + instruction.length & mask
     general = _general(core, instruction)
-    window: Window | None = None
+    place = -1
+    store: Store
 
     def step() -> After | None:
-        nonlocal window
+        nonlocal place, store
         address = x[rs1] + imm & mask
-        if window is None or not window.base <= address <= window.end - size:
-            window = bus.window_at(address, size)
-        if window is None or address & size - 1 or bus.guards:
+        if address != place:
+            window = None if address & size - 1 else bus.window_at(address, size)
+            if window is None:
+                return general()
+            place, store = address, window.store(address, size)
+        if bus.guards:
             return general()
-        cycles = window.store(address, size, x[rs2] & narrow, hart.cycle)
+        cycles = store(x[rs2] & narrow, hart.cycle)
         if cycles is None:
             return core.trap(Cause.STORE_FAULT, address)
         return next_pc, cycles

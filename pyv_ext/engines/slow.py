@@ -27,6 +27,14 @@ class Core(Protocol):
     fetches_ahead: bool
     """Whether a store is not seen by the instruction right after it."""
 
+    @property
+    def stopping(self) -> object | None:
+        """What ends the run before the next instruction."""
+
+    @property
+    def tracer(self) -> object | None:
+        """Who looks at every instruction."""
+
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
         """Take a synchronous trap that is found `delay` cycles after the hart's. None: nothing retired."""
 
@@ -145,10 +153,15 @@ def _cbo(core: Core, instruction: Instruction) -> After | None:
     return _next(core, instruction, core.hart.timing.store)
 
 
+def waits_for_nothing(instruction: Instruction) -> bool:
+    """Whether it is a fence whose predecessor set, imm[7:4] = iorw, has no O: it orders what is in order already."""
+    return instruction.row.kind is Kind.FENCE and not instruction.imm & 0x40
+
+
 def _fence(core: Core, instruction: Instruction) -> After:
-    """Waits for posted stores if its predecessor set, imm[7:4] = iorw, contains O."""
+    """Waits for posted stores, if it waits for something."""
     cycles = core.hart.timing.fence
-    if instruction.imm & 0x40:
+    if not waits_for_nothing(instruction):
         cycles = max(cycles, core.bus.posted.drained - core.hart.cycle)
     return _next(core, instruction, cycles)
 

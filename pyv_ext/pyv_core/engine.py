@@ -33,10 +33,10 @@ class PyvEngine(Engine):
     def run(self, until: int) -> Stop | None:
         """As the base class says; the host may have changed pc, registers and memory before."""
         self._take_over()
-        while self._stop is None and self.hart.cycle < until:
+        while self.stopping is None and self.hart.cycle < until:
             if self._ready(until):
                 self._one()
-        stop, self._stop = self._stop, None
+        stop, self.stopping = self.stopping, None
         return stop
 
     def step(self, until: int = NEVER) -> Stop | None:

@@ -65,7 +65,6 @@ class LatencyProbe:
             if symbol.name.startswith(SUBMIT_PREFIX)
         }
         self.t0_source = "symbol" if functions else "first_store"
-        self._npu = platform.npu
         self._bus = platform.bus
         self._timing = platform.timing
         self._arrivals = tuple(arrivals)
@@ -82,7 +81,7 @@ class LatencyProbe:
             self._committed,
             early=_holds_custom(program, platform.hart.isa),
         )
-        platform.bus.observers.append(self._access)
+        platform.bus.observe(platform.npu, self._access)
         platform.bus.watchers.append(self._watched)
         platform.hart.on_interrupt.append(self._interrupt)
         platform.interrupts.on_external.append(self.stamps.external)
@@ -120,9 +119,6 @@ class LatencyProbe:
         self.stamps.commit(committed)
 
     def _access(self, access: Access) -> None:
-        self.recorder.mmio(access)
-        if access.device is not self._npu:
-            return
         self.recorder.touched()
         offset = access.offset
         if access.write:

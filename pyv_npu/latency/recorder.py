@@ -4,12 +4,13 @@ It sees every instruction only while a submission is under way (or, when the pro
 it may prepare one); the rest of the program runs at full speed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from npu_device.abi.descriptor import PARTS, WORDS
 from npu_device.abi.errors import ReturnCode
 from pyv_ext.bus import Access, Bus
+from pyv_ext.engines.noted import FENCE, Noted
 from pyv_ext.engines.reference import Tracer
 from pyv_ext.hart import Hart
 from pyv_ext.isa import Instruction
@@ -180,6 +181,9 @@ class Recorder:
     def _trace(self, on: bool) -> None:
         """Look at every instruction from now on, or at none."""
         self._tracing = on
+        observers = self._bus.observers
+        if on is not (self._device_accessed in observers):
+            (observers.append if on else observers.remove)(self._device_accessed)
         (add_tracer if on else remove_tracer)(self._engine, self)
 
     def touched(self) -> None:
@@ -217,7 +221,26 @@ class Recorder:
 
     def passed(self, start: int, end: int) -> None:
         """Instructions have retired that neither store nor do anything of interest."""
-        self._log.extend(start, end, _OTHER, -1, self._depth, self._stack[-1].serial if self._stack else 0)
+        self.ran(start, end, ())
+
+    def ran(self, start: int, end: int, noted: Sequence[Noted]) -> None:
+        """The same with stores and fences among them. A step of equal ones stands at the place of the first: the sums
+        are right, since a submission begins at such a place and leaves the core with an instruction that is seen."""
+        log, depth, window = self._log, self._depth, self._stack[-1] if self._stack else None
+        serial = 0 if window is None else window.serial
+        at = start
+        for first, what, cycles in noted:
+            if at < first:
+                log.extend(at, first, _OTHER, -1, depth, serial)
+            at = first + cycles
+            if what == FENCE:
+                log.extend(first, at, Kind.FENCE, -1, depth, serial)
+                continue
+            log.extend(first, at, Kind.STORE, what, depth, serial)
+            if window is not None:
+                window.stored(what, first)
+        if at < end:
+            log.extend(at, end, _OTHER, -1, depth, serial)
 
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
         self._depth += 1
@@ -234,9 +257,9 @@ class Recorder:
 
     # -- loose: doorbells --------------------------------------------------------------------------------------
 
-    def mmio(self, access: Access) -> None:
-        """Any access of the hart to a device."""
-        self._mmio = self._tracing
+    def _device_accessed(self, access: Access) -> None:
+        """Any access of the hart to a device, while every instruction counts."""
+        self._mmio = True
 
     def head_read(self, access: Access) -> None:
         """QUEUE_HEAD was read: when it shows a full ring, the submission under way is waiting for room."""

@@ -30,9 +30,10 @@ BESIDE = RAM + 0x80
 """Words that are stored to, right among code."""
 DATA = RAM + 0x4_0000
 PORT, LINES = 0x4000_0000, 0x4100_0000
+SPM, SPM_SIZE = 0x5000_0000, 0x2000
 MSI, MTI, MEI = 1 << 3, 1 << 7, 1 << 11
 
-POINTERS = {2: DATA, 8: DATA + 0x400, 9: PORT, 10: BESIDE, 11: LINES}
+POINTERS = {2: DATA, 8: DATA + 0x400, 9: PORT, 10: BESIDE, 11: LINES, 13: SPM + 0x400}
 """Registers that programs keep, and what they hold."""
 PATCH, COUNTER, LINK, TRAP, TRAP_2 = 12, 26, 27, 30, 31
 FREE = [register for register in range(1, 32) if register not in (*POINTERS, PATCH, COUNTER, LINK, TRAP, TRAP_2)]
@@ -78,8 +79,11 @@ class Chaos:
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         return offset < 16
 
+    def stable(self, offset: int, size: int) -> bool:
+        return True
+
     def read(self, offset: int, size: int, now: int) -> int:
-        return self.levels
+        return self.levels & (1 << 8 * size) - 1
 
     def write(self, offset: int, size: int, value: int, now: int) -> None:
         self.levels = 0
@@ -96,7 +100,8 @@ class Chaos:
         self.levels = chance.choice((0, 0, MSI, MTI, MEI, MTI | MEI))
         what = chance.random()
         if what < 0.1:
-            self._memory.poke(DATA + 4 * chance.randrange(64), chance.randbytes(chance.choice((1, 4, 64))))
+            target = chance.choice((DATA, SPM + 0x400))
+            self._memory.poke(target + 4 * chance.randrange(64), chance.randbytes(chance.choice((1, 4, 64))))
         elif what < 0.2 and self._slots:
             self._memory.poke(chance.choice(self._slots), chance.choice(self._words).to_bytes(4, "little"))
         self.log.append((now, self.levels))
@@ -199,6 +204,7 @@ class Generator:
             (2, 0.1, self._fence),
             (2, 0.1, self._trap),
             (1, 0.02, lambda: self.one("wfi")),
+            (1, 0.02, self._poll),
             (2, 0.05, lambda: self._random(self.isa.by_name["mood"])),
             (2, 0.05, lambda: self.chance.choice((b"\xff\xff\xff\xff", b"\0\0", b"\x4b\0\0\0"))),
             (3, 2, lambda: self.li(self.chance.choice(FREE), self.chance.getrandbits(32))),
@@ -244,7 +250,7 @@ class Generator:
                 if instruction.rs1 in POINTERS:
                     return code
         step = row.size if chance.random() < 0.9 else 1
-        pointers = [2, 2, 2, 8, 8, 9, 9, 10, 11, *FREE[:1]]
+        pointers = [2, 2, 2, 8, 8, 9, 9, 10, 11, 13, 13, *FREE[:1]]
         pointer = chance.choice(pointers[:5] if self.calm and chance.random() < 0.98 else pointers)
         reach = {9: 24, 10: 64, 11: 16}.get(pointer, 1024)
         imm = chance.randrange(0, reach, step)
@@ -258,6 +264,14 @@ class Generator:
             return self.one("jal", rd=self.chance.choice((0, *FREE)), imm=distance) + skipped
         row = self.chance.choice(self.rows["branch"])
         return self.one(row.name, rs1=self.chance.randrange(32), rs2=self.chance.randrange(32), imm=distance) + skipped
+
+    def _poll(self) -> bytes:
+        """A loop that waits until all interrupt lines are low."""
+        register = self.chance.choice(FREE)
+        body = self.one("lw", rd=register, rs1=11, imm=4) + b"".join(
+            self.one("addi", rd=0, rs1=register) for _ in range(self.chance.randint(0, 2))
+        )
+        return body + self.one("bne", rs1=register, rs2=0, imm=-len(body))
 
     def _atomic(self) -> bytes:
         row = self.chance.choice(self.rows["atomic"])
@@ -313,7 +327,9 @@ class World:
         self.clock = Clock()
         self.bus = Bus(self.clock, self.timing)
         self.ram = Ram("ram", RAM, SIZE)
+        self.spm = Ram("spm", SPM, SPM_SIZE, near=True)
         self.bus.add_ram(self.ram)
+        self.bus.add_ram(self.spm)
         self.hart = Hart(instruction_set(moods), self.timing, reset_pc=MAIN)
         self.port = Port()
         self.chaos = Chaos(self.hart, self.clock, seed, program)
@@ -329,7 +345,9 @@ class World:
         self._logs = (moods.asked, self.port.log, self.chaos.log, self.accesses)
 
     def _access(self, access: Access) -> None:
-        self.accesses.append((access.device.name, *access[1:]))
+        """Reads of registers that keep their values may be left out."""
+        if access.write or access.device is not self.chaos:
+            self.accesses.append((access.device.name, *access[1:]))
 
     def run(self, until: int) -> Stop | None:
         return self.engine.run(until)
@@ -350,7 +368,7 @@ class World:
         return events
 
     def memory(self) -> bytes:
-        return bytes(self.ram.u8)
+        return bytes(self.ram.u8) + bytes(self.spm.u8)
 
 
 class Done(NamedTuple):

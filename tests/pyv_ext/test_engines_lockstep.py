@@ -141,6 +141,40 @@ def test_regions_that_lose_something_are_found(owner, method, wrong, monkeypatch
     assert found("fast")
 
 
+def test_shadows_that_outlive_an_event_are_found(monkeypatch, native):
+    monkeypatch.setattr(
+        engine_world.Clock, "changes", property(lambda self: 1, lambda self, value: None), raising=False
+    )
+    assert found("fast")
+
+
+def test_device_accesses_that_ignore_events_are_found(monkeypatch, native):
+    from pyv_ext.engines.fast.devices import DeviceAccess
+
+    original = DeviceAccess._left
+
+    def late(self, end):
+        original(self, end)
+        self.limit = self.until
+        return max(self.until - end, 0)
+
+    monkeypatch.setattr(DeviceAccess, "_left", late)
+    assert found("fast")
+
+
+def test_wrong_cycles_of_other_memories_are_found(monkeypatch, native):
+    from pyv_ext.engines.fast import far
+
+    original = far.FarMemories._fill
+
+    def fill(self):
+        original(self)
+        self._table[far.LOAD_CYCLES] += 1
+
+    monkeypatch.setattr(far.FarMemories, "_fill", fill)
+    assert found("fast")
+
+
 @pytest.mark.parametrize("module", ["region", "interpreter"])
 def test_native_code_that_oversteps_the_budget_is_found(module, monkeypatch, native):
     from pyv_ext.engines.fast import interpreter, region

@@ -69,12 +69,17 @@ class Counters:
         frame[CYCLES_ON] = 0 if csrs.mcycle.inhibited else WRAP
         frame[RETIRED_ON] = 0 if csrs.minstret.inhibited else WRAP
 
-    def begin(self, given: int) -> None:
-        """Native code may execute for `given` cycles from where the hart is."""
+    def begin(self, limit: int) -> None:
+        """Native code may execute from where the hart is to cycle `limit`."""
         hart, frame = self._hart, self._frame
         csrs = hart.csrs
         if csrs.mcycle.changes + csrs.minstret.changes != self._changes:
             self._refresh()
-        cycles, retired = self._cycles, self._instructions
-        frame[CYCLES] = (cycles + hart.cycle + given + BIAS) & WRAP if frame[CYCLES_ON] else cycles
+        retired = self._instructions
         frame[RETIRED] = (retired + hart.instret) & WRAP if frame[RETIRED_ON] else retired
+        self.until(limit)
+
+    def until(self, limit: int) -> None:
+        """It may go on to another cycle than it began with."""
+        cycles, frame = self._cycles, self._frame
+        frame[CYCLES] = (cycles + limit + BIAS) & WRAP if frame[CYCLES_ON] else cycles

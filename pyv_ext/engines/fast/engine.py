@@ -29,21 +29,48 @@ class FastEngine(Engine):
         self.code.on_drop.append(self._drop)
 
     def _burst(self, until: int) -> None:
+        native = self._prepared(until)
+        if native is None:
+            return
+        while native.run(until) and self._slowly(tried=True) and self.bus.watching is self._watching:
+            pass
+
+    def _traced(self, until: int) -> None:
+        tracer = self.tracer
+        ran = getattr(tracer, "ran", None)
+        native = None if ran is None else self._prepared(until)
+        if ran is None:
+            super()._traced(until)
+        if ran is None or native is None:
+            return
+        hart = self.hart
+        going = True
+        while going:
+            start = hart.cycle
+            slow, noted = native.note(until)
+            if hart.cycle > start:
+                ran(start, hart.cycle, noted)
+            going = slow and self._slowly(tried=True)
+
+    def _prepared(self, until: int) -> "Native | None":
+        """What executes native code; None while the program is young, which closures have executed a part of then."""
         if self._warm_up > 0:
             before = self.hart.instret
-            super()._burst(min(until, self.hart.cycle + self._warm_up))
+            young = min(until, self.hart.cycle + self._warm_up)
+            if self.tracer is None:
+                super()._burst(young)
+            else:
+                super()._traced(young)
             self._warm_up -= self.hart.instret - before
-            return
+            return None
         if self._native is None or self.bus.watching is not self._watching:
             from pyv_ext.engines.fast.native import Native
 
+            if self._native is not None:
+                self._native.close()
             self._watching = self.bus.watching
             self._native = Native(self, self.code)
-        hart, clock, native = self.hart, self.bus.clock, self._native
-        while True:
-            native.run(min(until, clock.next))
-            if hart.cycle >= until or hart.cycle >= clock.next or not self._slowly(tried=True):
-                return
+        return self._native
 
     def flush(self) -> None:
         super().flush()

@@ -10,7 +10,15 @@ PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRE
 `Bus.load_ok`), of the table of entries and of the regions' functions; what the counters of cycles and of retired
 instructions show when no cycles are left and when native code is entered, and whether they count (see `counters`)."""
 
-WORDS = 12
+FAR, FAR_COUNT, SHADOW, CHANGES, LOG, LOG_END = range(12, 18)
+"""More words: the table of other memories and its length, the table of device registers that need not be read again
+and what `Clock.changes` must be for that (see `far`); where the log of stores goes on and ends (see `log`)."""
+
+LEFT, DONE = 18, 19
+"""Signed words: the cycles that Python gives, and what is left of them, below 0 when the last instruction took longer;
+the instructions that have retired."""
+
+WORDS = 20
 
 BIAS = 1 << 31
 """Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""

@@ -10,12 +10,14 @@ pc and progress are in the frame between calls.
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
-from pyv_ext.engines.fast import entries, frame
+from pyv_ext.engines.fast import devices, entries, far, frame, log
 from pyv_ext.engines.fast.access import Access
 from pyv_ext.engines.fast.counters import READINGS, Reading, read
+from pyv_ext.engines.fast.devices import DeviceAccess
 from pyv_ext.engines.fast.frame import BIAS, advance
 from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.engines.fast.lowering import Lowering, declarations
+from pyv_ext.engines.noted import FENCE
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.memory import PAGE, PAGE_BITS
 from pyv_ext.timing import CoreTiming
@@ -35,6 +37,8 @@ class Exit(IntEnum):
     """The next instruction has no entry yet."""
     HOT = 3
     """The next instruction begins a block that is worth a translation."""
+    FAULT = 4
+    """The next instruction has run into a fault of a device, or of Python: then an exception is raised."""
 
 
 class Left(IntEnum):
@@ -42,22 +46,25 @@ class Left(IntEnum):
 
     JUMP = 0
     """The next instruction is in no block of the region."""
-    LEAVE = 1
-    BUDGET = 2
-    """The next block does not fit into the cycles left."""
+    STEP = 1
+    """The interpreter executes the next instruction, or finds that it cannot: it is not for regions, or its block does
+    not fit into the cycles left."""
 
 
 class Interpreter:
     """Makes the interpreter's IR."""
 
-    def __init__(self, isa: Isa, timing: CoreTiming, access: Access, rows: Sequence[Row]) -> None:
+    def __init__(
+        self, isa: Isa, timing: CoreTiming, access: Access, device_access: DeviceAccess, rows: Sequence[Row]
+    ) -> None:
         """`rows`: the rows of native operations, in the order of their numbers from `entries.FIRST`.
 
-        After them come the numbers of `READINGS`.
+        After them come the numbers of `READINGS`, and that of a fence that waits for nothing.
         """
         self._isa = isa
         self._timing = timing
         self._access = access
+        self._device_access = device_access
         self._rows = rows
 
     def text(self, threshold: int) -> str:
@@ -76,8 +83,10 @@ class Interpreter:
             self._operation(number, row)
         for number, reading in enumerate(READINGS, entries.FIRST + len(self._rows)):
             self._reading(number, reading)
+        self._fence(entries.FIRST + len(self._rows) + len(READINGS))
         self._exits()
-        return declarations(self._isa.xlen) + ir.text("i64 @interpret(ptr %frame)")
+        others = far.functions() + log.function() + self._device_access.functions()
+        return declarations(self._isa.xlen) + others + ir.text("i64 @interpret(ptr %frame)")
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
@@ -96,6 +105,9 @@ class Interpreter:
         ir = self._ir
         pc, progress = ir.block("head", WORD, "i64")
         entry = self._entry(pc, progress)
+        noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
+        ir.branch(noting, ("step", (pc, progress, entry)), ("quiet", ()))
+        ir.block("quiet")
         region = ir.load("i16", entry, entries.REGION)
         ir.branch(ir.value(f"icmp eq i16 {region}, 0"), ("count", ()), ("enter", ()))
 
@@ -107,12 +119,8 @@ class Interpreter:
         after = ir.value(f"extractvalue {{i64, i64}} {answer}, 0")
         where = ir.value(f"extractvalue {{i64, i64}} {answer}, 1")
         there = ir.value(f"trunc i64 {where} to i32")
-        cases = [(Left.JUMP, "again"), (Left.LEAVE, "left")]
-        ir.switch("i64", ir.value(f"lshr i64 {where}, 32"), cases, ("fetch", (there, after)))
-        ir.block("again")
-        ir.goto("head", (there, after))
-        ir.block("left")
-        ir.goto("leave", (there, after))
+        jumped = ir.value(f"icmp eq i64 {ir.value(f'lshr i64 {where}, 32')}, {Left.JUMP}")
+        ir.branch(jumped, ("head", (there, after)), ("fetch", (there, after)))
 
         ir.block("count")
         heat = ir.value(f"add i16 {ir.load('i16', entry, entries.HEAT)}, 1")
@@ -131,7 +139,7 @@ class Interpreter:
         pc, progress, entry = ir.block("step", WORD, "i64", "ptr")
         left = ir.value(f"trunc i64 {progress} to i32")
         ir.unless(ir.value(f"icmp ugt i32 {left}, {BIAS}"), ("budget", (pc, progress)))
-        count = len(self._rows) + len(READINGS)
+        count = len(self._rows) + len(READINGS) + 1
         operations = [(number, f"op{number}") for number in range(entries.FIRST, entries.FIRST + count)]
         others = [(entries.UNKNOWN, "decode"), (entries.NEXT_PAGE, "next")]
         operation = ir.load("i16", entry, entries.OPERATION)
@@ -143,7 +151,8 @@ class Interpreter:
         self._pc, self._progress, self._current = pc, progress, entry
 
     def _exits(self) -> None:
-        ends = (("budget", Exit.BUDGET), ("leave", Exit.LEAVE), ("unknown", Exit.DECODE), ("hot", Exit.HOT))
+        ends = (("budget", Exit.BUDGET), ("leave", Exit.LEAVE), ("unknown", Exit.DECODE), ("hot", Exit.HOT),
+                ("fault", Exit.FAULT))  # fmt: skip
         for label, code in ends:
             pc, progress = self._ir.block(label, WORD, "i64")
             self._ir.store("i32", pc, "%frame", 8 * frame.PC)
@@ -162,9 +171,11 @@ class Interpreter:
         if row.kind is Kind.OP:
             self._write(self._lower.value(row.expr, given))
         elif row.kind is Kind.LOAD:
-            self._write(self._access.load(ir, self._at, row, self._address(given), self._leave))
+            self._load(row, self._address(given), next_pc, after)
+            return
         elif row.kind is Kind.STORE:
-            self._access.store(ir, self._at, row, self._address(given), self._register(entries.RS2), self._leave)
+            self._store(row, self._address(given), self._register(entries.RS2), next_pc, after)
+            return
         elif row.kind is Kind.BRANCH:
             taken = ir.value(f"add i64 {self._progress}, {advance(self._timing.taken)}")
             target = ir.value(f"add i32 {self._pc}, {self._immediate()}")
@@ -179,6 +190,98 @@ class Interpreter:
             ir.goto("head", (target, after))
             return
         self._next(next_pc, after, row.length)
+
+    def _load(self, row: Row, address: str, next_pc: str, after: str) -> None:
+        ir, elsewhere = self._ir, self._ir.fresh()
+        self._write(self._access.load(ir, self._at, row, address, (elsewhere, ())))
+        self._next(next_pc, after, row.length)
+        ir.block(elsewhere)
+        left = self._left()
+        wide = ir.value(f"zext i32 {address} to i64")
+        answer = ir.value(f"call i64 @{far.LOAD}(ptr %frame, i64 {wide}, i64 {row.size}, i64 {left})")
+        cycles = ir.value(f"lshr i64 {answer}, 32")
+        loaded, device = ir.fresh(), ir.fresh()
+        later = self._later(cycles)
+        place = self._slot(entries.RD)  # a device may change the code, and with it this entry
+        ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), (loaded, (answer, later)), (device, ()))
+        ir.block(device)
+        answer, asked = self._ask(devices.LOAD, wide, row.size, left)
+        ir.goto(loaded, (answer, asked))
+        answer, later = ir.block(loaded, "i64", "i64")
+        value = ir.value(f"trunc i64 {answer} to i32")
+        if row.signed and row.size < 4:
+            sign = 1 << 8 * row.size - 1
+            value = ir.value(f"sub i32 {ir.value(f'xor i32 {value}, {sign}')}, {sign}")
+        ir.store("i32", value, place)
+        self._next(next_pc, later, row.length)
+
+    def _store(self, row: Row, address: str, value: str, next_pc: str, after: str) -> None:
+        ir, elsewhere = self._ir, self._ir.fresh()
+        self._unless_full()
+        self._access.store(ir, self._at, row, address, value, (elsewhere, ()))
+        self._note(log.what_of(ir, address), str(getattr(self._timing, row.timing)), next_pc, after, row.length)
+        ir.block(elsewhere)
+        wide = ir.value(f"zext i32 {address} to i64")
+        cycles = ir.value(f"call i64 @{far.STORE}(ptr %frame, i64 {wide}, i64 {row.size}, i32 {value})")
+        device = ir.fresh()
+        ir.unless(ir.value(f"icmp ne i64 {cycles}, 0"), (device, ()))
+        self._note(log.what_of(ir, address), cycles, next_pc, self._later(cycles), row.length)
+
+        ir.block(device)
+        low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
+        given = ir.value(f"zext i32 {low} to i64")
+        _, later = self._ask(devices.STORE, wide, row.size, self._left(), given)
+        self._next(next_pc, later, row.length)
+
+    def _left(self) -> str:
+        """The cycles that are left, as an i64."""
+        low = self._ir.value(f"and i64 {self._progress}, {(1 << 32) - 1}")
+        return self._ir.value(f"sub i64 {low}, {BIAS}")
+
+    def _ask(self, function: str, address: str, size: int, *more: str) -> tuple[str, str]:
+        """Let Python access a device: (answer, progress after the instruction)."""
+        ir = self._ir
+        noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
+        ir.unless(ir.value(f"xor i1 {noting}, true"), self._leave)
+        place = ir.value(f"or i64 {address}, {size << 32}")
+        answer = ir.value(f"call i64 @{function}({', '.join(f'i64 {given}' for given in (place, *more))})")
+        fine, wrong = ir.fresh(), ir.fresh()
+        ir.branch(ir.value(f"icmp sge i64 {answer}, 0"), (fine, ()), (wrong, ()))
+        ir.block(wrong)
+        left = ir.value(f"icmp eq i64 {answer}, {devices.LEAVE}")
+        ir.branch(left, self._leave, ("fault", (self._pc, self._progress)))
+        ir.block(fine)
+        done = ir.value(f"and i64 {ir.value(f'add i64 {self._progress}, {1 << 32}')}, {-1 << 32}")
+        after = ir.value(f"add i64 {ir.value(f'lshr i64 {answer}, 32')}, {BIAS}")
+        return answer, ir.value(f"or i64 {done}, {after}")
+
+    def _later(self, cycles: str) -> str:
+        """Progress after an instruction of so many cycles (an i64)."""
+        ir = self._ir
+        return ir.value(f"sub i64 {ir.value(f'add i64 {self._progress}, {1 << 32}')}, {cycles}")
+
+    def _unless_full(self) -> None:
+        """Leave where the log, which is on, has no room."""
+        ir = self._ir
+        place, end = (ir.load("i64", "%frame", 8 * word) for word in (frame.LOG, frame.LOG_END))
+        ir.unless(ir.value(f"icmp ne i64 {place}, {end}"), self._leave)
+
+    def _note(self, what: str, cycles: str, next_pc: str, after: str, length: int) -> None:
+        """The instruction has retired: log it if somebody wants it, and go on."""
+        ir, quiet = self._ir, self._ir.fresh()
+        noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
+        ir.unless(noting, (quiet, ()))
+        ir.do(f"call void @{log.NOTE}(ptr %frame, i64 {self._progress}, i64 {what}, i64 {cycles})")
+        ir.goto(quiet)
+        ir.block(quiet)
+        self._next(next_pc, after, length)
+
+    def _fence(self, number: int) -> None:
+        self._ir.block(f"op{number}")
+        self._unless_full()
+        cycles = self._timing.fence
+        after = self._ir.value(f"add i64 {self._progress}, {advance(cycles)}")
+        self._note(str(FENCE), str(cycles), self._ir.value(f"add i32 {self._pc}, 4"), after, 4)
 
     def _reading(self, number: int, reading: Reading) -> None:
         self._ir.block(f"op{number}")

@@ -9,12 +9,17 @@ from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import entries
 from pyv_ext.engines.fast.access import Access
 from pyv_ext.engines.fast.counters import READINGS, Counters, reading_of
+from pyv_ext.engines.fast.devices import DeviceAccess
 from pyv_ext.engines.fast.entries import Entries
-from pyv_ext.engines.fast.frame import BIAS, PC, PROGRESS, address_of, make_frame
+from pyv_ext.engines.fast.far import FarMemories
+from pyv_ext.engines.fast.frame import BIAS, CHANGES, DONE, LEFT, PC, PROGRESS, address_of, make_frame
 from pyv_ext.engines.fast.interpreter import Exit, Interpreter
+from pyv_ext.engines.fast.ir import Ir
+from pyv_ext.engines.fast.log import Log
 from pyv_ext.engines.fast.machine import NativeCode
 from pyv_ext.engines.fast.region import RegionTranslator
-from pyv_ext.engines.slow import Core
+from pyv_ext.engines.noted import Noted
+from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart import SINK
 from pyv_ext.isa import Instruction
 
@@ -36,6 +41,9 @@ ABSORB = 8
 REGIONS = 1 << 12
 
 
+_BUDGET, _LEAVE, _DECODE, _HOT, _FAULT = (int(reason) for reason in Exit)
+
+
 class _Region(NamedTuple):
     native: NativeCode
     heads: tuple[int, ...]
@@ -48,42 +56,78 @@ class Native:
     def __init__(self, core: Core, code: Code) -> None:
         isa, timing = core.isa, core.hart.timing
         self._hart = core.hart
+        self._core = core
         self._isa = isa
         self._code = code
         self._entries = Entries()
         self._functions = memoryview(bytearray(8 * REGIONS)).cast("Q")
         self._frame = make_frame(core.hart, core.bus, self._entries.table, self._functions)
+        self._words = self._frame.cast("B").cast("q")
+        self._far = FarMemories(core.bus, self._frame)
+        self._log = Log(self._frame)
         self._regions: dict[int, _Region] = {}
         rows = [row for row in isa.rows if row.kind in TRANSLATED]
         self._numbers = {row.name: number for number, row in enumerate(rows, entries.FIRST)}
         first = entries.FIRST + len(rows)
         self._readings = {reading: number for number, reading in enumerate(READINGS, first)}
+        self._fence = first + len(READINGS)
         self._counters: Counters | None = None
         """Once the program reads counters."""
         access = Access(core.hart, core.bus)
         self._translator = RegionTranslator(isa, timing, access)
-        self._interpreter = NativeCode(Interpreter(isa, timing, access, rows).text(HOT))
+        self._devices = DeviceAccess(core, self._words)
+        self._interpreter = NativeCode(Interpreter(isa, timing, access, self._devices, rows).text(HOT))
         self._caller = NativeCode(caller(self._interpreter.address("interpret"), address_of(self._frame)))
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._caller.address("call"))
 
-    def run(self, limit: int) -> None:
-        """Execute up to cycle `limit`, or to an instruction that goes the slow way."""
-        hart, frame, call = self._hart, self._frame, self._call
-        while hart.cycle < limit:
-            given = min(limit - hart.cycle, CALL)
-            if self._counters is not None:
-                self._counters.begin(given)
+    def close(self) -> None:
+        """Something else takes over."""
+        self._far.close()
+
+    def run(self, until: int, *, log: bool = False) -> bool:
+        """Execute up to cycle `until` or to an event, and return False, or to an instruction that goes the slow way.
+
+        With `log`, every access of a device does.
+        """
+        core, hart, frame, devices = self._core, self._hart, self._words, self._devices
+        call, counters = self._call, self._counters
+        limit = devices.begin(until)
+        frame[CHANGES] = 0 if log or core.bus.guards else core.bus.clock.changes
+        cycle = hart.cycle
+        while cycle < limit:
+            if limit - cycle > CALL:
+                limit = devices.limit = cycle + CALL
+            if counters is not None:
+                counters.begin(limit)
             frame[PC] = hart.pc
-            frame[PROGRESS] = BIAS + given
-            reason = call()
-            progress = frame[PROGRESS]
-            hart.pc = frame[PC]
-            hart.cycle += given + BIAS - (progress & 0xFFFFFFFF)
-            hart.instret += progress >> 32
-            if reason == Exit.LEAVE or (reason == Exit.DECODE and not self._decode(hart.pc)):
-                return
-            if reason == Exit.HOT:
-                self._translate(hart.pc)
+            frame[LEFT] = limit - cycle
+            try:
+                reason = call()
+            finally:
+                pc = hart.pc = frame[PC]
+                cycle = hart.cycle = devices.limit - frame[LEFT]
+                hart.instret += frame[DONE]
+            if reason == _LEAVE or (reason == _DECODE and not self._decode(pc)):
+                return True
+            if reason == _HOT:
+                self._translate(pc)
+            elif reason == _FAULT:
+                core.trap(*devices.fault)
+                return False
+            elif reason == _BUDGET:
+                return False
+            limit = devices.begin(until)
+            counters = self._counters
+        return False
+
+    def note(self, until: int) -> tuple[bool, list[Noted]]:
+        """The same for a tracer, with what it has to know of."""
+        self._log.on()
+        until = min(until, self._hart.cycle + CALL, self._core.bus.clock.next)
+        slow = self.run(until, log=True)
+        noted = self._log.read(until + BIAS)
+        self._log.off()
+        return slow, noted
 
     def forget_counters(self) -> None:
         """The hart is in another state altogether."""
@@ -110,21 +154,32 @@ class Native:
         if pc not in self._code.steps:
             return False
         if instruction is not None and self._takes(pc, instruction):
-            reading = reading_of(instruction, self._isa)
-            if reading is not None and self._counters is None:
-                self._counters = Counters(self._hart, self._frame)
-            number = self._numbers[instruction.name] if reading is None else self._readings[reading]
-            rd = instruction.rd or SINK
+            number, rd = self._number(instruction), instruction.rd or SINK
             self._entries.instruction(pc, number, rd, instruction.rs1, instruction.rs2, instruction.imm)
         else:
             self._entries.instruction(pc, entries.LEAVE)
         return True
 
+    def _number(self, instruction: Instruction) -> int:
+        """The operation of an instruction that is taken."""
+        if waits_for_nothing(instruction):
+            return self._fence
+        reading = reading_of(instruction, self._isa)
+        if reading is None:
+            return self._numbers[instruction.name]
+        if self._counters is None:
+            self._counters = self._devices.counters = Counters(self._hart, self._frame)
+        return self._readings[reading]
+
     def _takes(self, pc: int, instruction: Instruction) -> bool:
         if pc in self._code.hooks:
             return False
         isa = self._isa
-        return translatable(pc, instruction, isa.mask, isa.alignment) or reading_of(instruction, isa) is not None
+        return (
+            translatable(pc, instruction, isa.mask, isa.alignment)
+            or reading_of(instruction, isa) is not None
+            or waits_for_nothing(instruction)
+        )
 
     # -- translating -------------------------------------------------------------------------------------------
 
@@ -178,11 +233,17 @@ def _size(blocks: Sequence[Block]) -> int:
 
 
 def caller(function: int, frame: int) -> str:
-    """A module with `call() -> Exit`: Python calls a function without arguments in a fraction of the time."""
-    return (
-        "define i64 @call() nounwind {\n"
-        f"%function = inttoptr i64 {function} to ptr\n"
-        f"%frame = inttoptr i64 {frame} to ptr\n"
-        "%exit = call i64 %function(ptr %frame)\n"
-        "ret i64 %exit\n}\n"
-    )
+    """A module with `call() -> Exit`: Python calls a function without arguments in a fraction of the time, and small
+    numbers take it less time than progress would."""
+    ir = Ir()
+    ir.block("entry")
+    at = ir.value(f"inttoptr i64 {frame} to ptr")
+    given = ir.value(f"add i64 {ir.load('i64', at, 8 * LEFT)}, {BIAS}")
+    ir.store("i64", given, at, 8 * PROGRESS)
+    reason = ir.value(f"call i64 {ir.value(f'inttoptr i64 {function} to ptr')}(ptr {at})")
+    progress = ir.load("i64", at, 8 * PROGRESS)
+    left = ir.value(f"and i64 {progress}, {(1 << 32) - 1}")
+    ir.store("i64", ir.value(f"sub i64 {left}, {BIAS}"), at, 8 * LEFT)
+    ir.store("i64", ir.value(f"lshr i64 {progress}, 32"), at, 8 * DONE)
+    ir.do(f"ret i64 {reason}")
+    return ir.text("i64 @call()")

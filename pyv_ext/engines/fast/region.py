@@ -91,7 +91,7 @@ class _Region:
         before_last = sum(self._cost(instruction) for _, instruction in block.instructions[:-1])
         left = ir.value(f"trunc i64 {self._progress} to i32")
         fits = ir.value(f"icmp ugt i32 {left}, {BIAS + before_last}")
-        ir.unless(fits, ("budget", (str(block.pc), self._progress)))
+        ir.unless(fits, ("step", (str(block.pc), self._progress)))
         for count, (pc, instruction) in enumerate(block.instructions):
             self._instruction(pc, instruction, count)
             self._done += self._cost(instruction)
@@ -101,7 +101,7 @@ class _Region:
         for label, pc, count, done, unsaved in self._exits_of_block:
             ir.block(label)
             self._x.save(unsaved)
-            ir.goto("leave", (str(pc), self._after(count, done)))
+            ir.goto("step", (str(pc), self._after(count, done)))
 
     def _after(self, count: int, cycles: int) -> str:
         """Progress after `count` instructions of the block."""
@@ -123,6 +123,8 @@ class _Region:
         reading = reading_of(instruction, self._isa)
         if reading is not None:
             x[instruction.rd] = read(ir, reading, self._progress, self._done, count)
+            return
+        if row.kind is Kind.FENCE:
             return
         immediate = str(instruction.imm)
         given = {"pc": str(pc), "a": x[instruction.rs1]}
@@ -172,7 +174,7 @@ class _Region:
 
     def _exits(self) -> None:
         ir = self._ir
-        for label, code in (("jump", Left.JUMP), ("leave", Left.LEAVE), ("budget", Left.BUDGET)):
+        for label, code in (("jump", Left.JUMP), ("step", Left.STEP)):
             pc, progress = ir.block(label, WORD, "i64")
             where = ir.value(f"or i64 {ir.value(f'zext i32 {pc} to i64')}, {code << 32}")
             both = ir.value(f"insertvalue {{i64, i64}} poison, i64 {progress}, 0")

@@ -1,0 +1,75 @@
+"""A log of stores and fences that the interpreter keeps for a tracer, so that it need not stop at each of them.
+
+A record stands for instructions in a row that store to the same 64-byte line, whatever else retires between them.
+"""
+
+from pyv_ext.engines.fast.frame import LOG, LOG_END, address_of
+from pyv_ext.engines.fast.ir import Ir
+from pyv_ext.engines.noted import FENCE, Noted
+from pyv_ext.memory import LINE
+
+NOTE = "note"
+"""`note(frame, progress, what, cycles)`: an instruction that began at `progress` and took `cycles`; `what` is the
+address of the line that it stored to, or `FENCE`."""
+
+PROGRESS, WHAT, CYCLES = range(3)
+"""Words of a record: progress when the first of the instructions began; what they did; the cycles that they took."""
+WORDS = 3
+RECORDS = 4096
+_OFF, _NEVER = 0, (1 << 64) - 1
+
+
+class Log:
+    """The records of one hart. While it is off, the words of the frame say that it is neither on nor full."""
+
+    def __init__(self, frame: memoryview) -> None:
+        self._frame = frame
+        self._table = memoryview(bytearray(8 * WORDS * (RECORDS + 1))).cast("Q")
+        self._first = address_of(self._table) + 8 * WORDS
+        """The record before it has no line and is never added to."""
+        self._table[WHAT] = _NEVER
+        self.off()
+
+    def on(self) -> None:
+        """Begin an empty log."""
+        self._frame[LOG] = self._first
+        self._frame[LOG_END] = self._first + 8 * WORDS * RECORDS
+
+    def off(self) -> None:
+        self._frame[LOG], self._frame[LOG_END] = _OFF, _NEVER
+
+    def read(self, cycle_of: int) -> list[Noted]:
+        """What was logged; an instruction that began with x cycles left (`frame.PROGRESS`) began at `cycle_of` - x."""
+        end = (self._frame[LOG] - self._first) // 8 + WORDS
+        words = self._table[WORDS:end].tolist()
+        return [
+            Noted(cycle_of - (words[at] & 0xFFFF_FFFF), words[at + WHAT], words[at + CYCLES])
+            for at in range(0, len(words), WORDS)
+        ]
+
+
+def function() -> str:
+    """The IR of `NOTE`; to be called only while the log is on and not full."""
+    ir = Ir()
+    ir.block("entry")
+    here = ir.load("ptr", "%frame", 8 * LOG)
+    last = ir.at(here, -8 * WORDS)
+    same = ir.value(f"icmp eq i64 {ir.load('i64', last, 8 * WHAT)}, %what")
+    ir.branch(same, ("again", ()), ("fresh", ()))
+    ir.block("again")
+    ir.store("i64", ir.value(f"add i64 {ir.load('i64', last, 8 * CYCLES)}, %cycles"), last, 8 * CYCLES)
+    ir.do("ret void")
+    ir.block("fresh")
+    for word, value in ((PROGRESS, "%progress"), (WHAT, "%what"), (CYCLES, "%cycles")):
+        ir.store("i64", value, here, 8 * word)
+    ir.store("ptr", ir.at(here, 8 * WORDS), "%frame", 8 * LOG)
+    ir.do("ret void")
+    return ir.text(f"void @{NOTE}(ptr %frame, i64 %progress, i64 %what, i64 %cycles)")
+
+
+def what_of(ir: Ir, address: str) -> str:
+    """The i64 that stands for a store to an i32 address."""
+    return ir.value(f"zext i32 {ir.value(f'and i32 {address}, {-LINE}')} to i64")
+
+
+assert FENCE % LINE, "a fence must not look like a line"
