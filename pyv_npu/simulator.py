@@ -40,7 +40,7 @@ class Simulator:
     | te_isa | core.custom: the custom instructions of tight mode |
     | mmio_base, queue_size, seed | platform.mmio_base, npu.queue.size, run.seed |
     | preset, config, settings | `--preset`, `--config` (one file or several), `--set` (a mapping) |
-    | shapes, passes, granularity, precision, calibration | how the model is compiled, as the options of these names |
+    | shapes, passes, granularity, precision, calibration, qconfig | how the model is compiled, as the options |
 
     Raises UsageError for an argument, BadInputError for a file, ModelError for a model that cannot be compiled.
     """
@@ -65,6 +65,7 @@ class Simulator:
         granularity: str = "macro",
         precision: str = "",
         calibration: Sequence[Path] = (),
+        qconfig: Path | None = None,
     ) -> None:
         given = {
             "sim_level": ("run.sim_level", _one("level", level, "sim_level", sim_level)),
@@ -82,7 +83,7 @@ class Simulator:
         check_isa(self._effective, "te_isa")
         self.config = self._effective.config
         check_level(self.config)
-        self._choices = Choices(shapes or {}, passes, granularity, precision, tuple(calibration))
+        self._choices = Choices(shapes or {}, passes, granularity, precision, tuple(calibration), qconfig)
         self.compiled = compile_for(self.config, Path(model), self._choices)
         """Layers, commands and addresses of the model."""
 

@@ -31,6 +31,8 @@ class Compiled:
     """The model as it was given, where it was converted."""
     precision: str = ""
     """What it was converted to (`toolchain.precision`); empty: nothing was converted."""
+    passes: tuple[str, ...] = ()
+    """Those that ran."""
 
     @property
     def end(self) -> int:
@@ -78,7 +80,7 @@ def compile_graph(
     graph = run_passes(graph, names, target, lambda name, after: trace.extend(json_lines(after, name)))
     memory = place(graph, target.dram_bytes)
     commands = addressed(generate(graph, memory, target, granularity), memory.commands)
-    compiled = Compiled(model, graph, memory, tuple(commands), tuple(trace))
+    compiled = Compiled(model, graph, memory, tuple(commands), tuple(trace), passes=tuple(names))
     _check_end(compiled, target)
     return compiled
 

@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
+from toolchain.onnx_frontend.batchnorm import without_batchnorm
 from toolchain.onnx_frontend.model import OnnxModel, prepare
 from toolchain.onnx_frontend.qdq import MOVES
 
@@ -36,7 +37,7 @@ def quantized(model: OnnxModel, samples: Samples) -> OnnxModel:
 class _Quantizer:
     def __init__(self, model: OnnxModel, samples: Samples) -> None:
         self._name = model.name
-        self._proto = _without_batchnorm(model)
+        self._proto = without_batchnorm(model)
         self._info = model.info
         self._weights = {one.name: np.asarray(numpy_helper.to_array(one)) for one in self._proto.graph.initializer}
         nodes = self._proto.graph.node
@@ -210,35 +211,3 @@ def _scale_of(low: float, high: float) -> _Scale:
     kind, largest, steps = (np.uint8, high, 255) if low >= 0 else (np.int8, max(-low, high), 127)
     smallest = float(np.finfo(np.float32).tiny)
     return _Scale(np.float32(largest / steps if largest / steps > smallest else 1), kind)
-
-
-def _without_batchnorm(model: OnnxModel) -> Any:
-    """A copy of the model whose constant batch normalizations behind convolutions are in their weights."""
-    proto = onnx.ModelProto.FromString(model.proto.SerializeToString())
-    graph, weights = proto.graph, dict(model.initializers)
-    readers = Counter(name for node in graph.node for name in node.input)
-    makers = {name: node for node in graph.node for name in node.output}
-    for node in list(graph.node):
-        conv = makers.get(node.input[0]) if node.op_type == "BatchNormalization" else None
-        if conv is None or conv.op_type != "Conv" or readers[node.input[0]] != 1 or len(node.output) != 1:
-            continue
-        constants = [weights.get(name) for name in (*conv.input[1:], *node.input[1:])]
-        if node.input[0] in model.outputs or any(values is None for values in constants):
-            continue
-        scale, offset, mean, variance = (np.asarray(weights[name], np.float64) for name in node.input[1:])
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        factor = scale / np.sqrt(variance + attributes.get("epsilon", 1e-5))
-        kernel = weights[conv.input[1]]
-        bias = weights[conv.input[2]] if len(conv.input) > 2 else np.zeros(len(factor))
-        made = {
-            f"{node.output[0]}.kernel": kernel * factor.reshape(-1, *[1] * (kernel.ndim - 1)),
-            f"{node.output[0]}.offset": (bias - mean) * factor + offset,
-        }
-        for name, values in made.items():
-            weights[name] = values.astype(kernel.dtype)
-            graph.initializer.append(numpy_helper.from_array(weights[name], name))
-        del conv.input[1:]
-        conv.input.extend(made)
-        conv.output[0] = node.output[0]
-        graph.node.remove(node)
-    return proto

@@ -27,6 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration", action="append", type=Path, default=[], metavar="FILE.npz", help="inputs for --precision int8"
     )
+    parser.add_argument("--qconfig", type=Path, metavar="FILE.yaml", help="how many bits weights have")
 
 
 def choices(args: argparse.Namespace) -> "Choices":
@@ -41,7 +42,7 @@ def choices(args: argparse.Namespace) -> "Choices":
         shapes[name] = tuple(int(dim) for dim in dims.split(","))
     if args.calibration and args.precision != "int8":
         raise UsageError("--calibration: shows int8 the ranges of the model; give --precision int8 too, or drop it")
-    return Choices(shapes, args.passes, args.granularity, args.precision, tuple(args.calibration))
+    return Choices(shapes, args.passes, args.granularity, args.precision, tuple(args.calibration), args.qconfig)
 
 
 def refuse(args: argparse.Namespace) -> None:
@@ -49,6 +50,7 @@ def refuse(args: argparse.Namespace) -> None:
     for option, given in (
         ("--shape", args.shape), ("--passes", args.passes != "all"), ("--granularity", args.granularity != "macro"),
         ("--inputs", args.inputs is not None), ("--precision", args.precision), ("--calibration", args.calibration),
+        ("--qconfig", args.qconfig is not None),
     ):  # fmt: skip
         if given:
             raise UsageError(f"{option}: says how a model is compiled, and no ONNX model is named; drop it")
@@ -63,7 +65,7 @@ def inputs(args: argparse.Namespace) -> "Tensors":
 
 def files(args: argparse.Namespace) -> list[str]:
     """What a run of a model reads besides the model."""
-    return [str(path) for path in (args.inputs, *args.calibration) if path is not None]
+    return [str(path) for path in (args.inputs, *args.calibration, args.qconfig) if path is not None]
 
 
 def image(args: argparse.Namespace, config: "Config") -> "tuple[Compiled, Program]":

@@ -9,8 +9,13 @@ from pyv_npu.models.data import Values
 from toolchain import precision as conversion
 from toolchain.compiler import Compiled
 from toolchain.data_types import NUMPY
+from toolchain.ir.graph import LayerIR
 from toolchain.ir.operations import PRODUCTS
-from toolchain.onnx_frontend.reference import reference
+from toolchain.onnx_frontend import OnnxModel
+from toolchain.onnx_frontend.batchnorm import without_batchnorm
+from toolchain.onnx_frontend.node import layer_name, node_name
+from toolchain.onnx_frontend.reference import reference, reference_with
+from toolchain.passes import quantization
 
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2, "float8_e4m3fn": 1e-1, "float8_e5m2": 1e-1}
 """Of a float output, relative to the largest value of the reference."""
@@ -39,24 +44,61 @@ def compare_outputs(
     """Output -> how it compares with onnx.reference: floats within their tolerance, everything else exactly, 8-bit
     results of float graphs within 1 step on at most 1e-4 of the elements.
 
-    A model converted to another float type is compared with the original; one that was quantized with what it became.
+    A model converted to another float type is compared with the original; one that was quantized with what it became;
+    one with narrow weights with itself and the weights that their codes stand for.
     """
     converted = compiled.precision in conversion.TOLERANCE
     judge = compiled.original if converted and compiled.original is not None else compiled.model
+    narrow = narrow_weights(compiled)
+    wanted = _with_codes(compiled, judge, narrow, inputs) if narrow else reference(judge, inputs)
     least = conversion.TOLERANCE[compiled.precision] if converted else 0.0
     if any(node.op_type in _QUANTIZERS for node in compiled.model.graph.node):
         least = BEHIND_STEPS
-    return {name: check(outputs[name], want, least) for name, want in reference(judge, inputs).items()}
+    return {name: check(outputs[name], want, least) for name, want in wanted.items()}
+
+
+def narrow_weights(compiled: Compiled) -> dict[str, LayerIR]:
+    """The products of floats whose weights the pass `quantization` has made codes, by name."""
+    found = (layer for layer in compiled.graph.layers if layer.op_type in PRODUCTS)
+    return {layer.id: layer for layer in found if quantization.MADE.search(layer.inputs[1])}
+
+
+def _with_codes(
+    compiled: Compiled, judge: OnnxModel, narrow: Mapping[str, LayerIR], inputs: Mapping[str, Values]
+) -> dict[str, Values]:
+    """The reference with what the codes on the device stand for in the place of the weights."""
+
+    def weights(node: Any, shape: tuple[int, ...]) -> Values | None:
+        name = layer_name(node_name(node))
+        layer = next((one for key, one in narrow.items() if key == name or key.startswith(f"{name}.")), None)
+        return None if layer is None else _meant(compiled, layer, shape)
+
+    folded = "batchnorm-folding" in compiled.passes
+    proto = without_batchnorm(judge) if folded else judge.proto
+    return reference_with(proto, judge.outputs, weights, inputs)
+
+
+def _meant(compiled: Compiled, layer: LayerIR, shape: tuple[int, ...]) -> Values:
+    """Codes times scales of a product as ONNX has weights of that shape."""
+    codes, scales = (compiled.graph.constant(layer.inputs[index]) for index in (1, -1))
+    assert codes is not None and scales is not None
+    if layer.integer("in1_nk"):
+        return (codes * scales[:, None]).reshape(shape)
+    values = codes * scales
+    if layer.op_type == "CONV2D_T":
+        values = values.reshape(-1, *shape[1:2], shape[0]).transpose(2, 1, 0)
+    return values.reshape(shape)
 
 
 def converted_error(
     compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values]
 ) -> dict[str, float | None]:
-    """Output -> its error against the original of a model that was quantized, relative to the largest value: what the
-    precision costs. Empty for others."""
-    if compiled.original is None or compiled.precision != conversion.INT8:
+    """Output -> its error against the model before it, or its weights, were quantized, relative to the largest value:
+    what the width costs. Empty for others."""
+    original = compiled.original or compiled.model
+    if compiled.precision != conversion.INT8 and not narrow_weights(compiled):
         return {}
-    return {name: check(outputs[name], want)["error"] for name, want in reference(compiled.original, inputs).items()}
+    return {name: check(outputs[name], want)["error"] for name, want in reference(original, inputs).items()}
 
 
 def check(got: Values, want: Values, least: float = 0.0) -> dict[str, Any]:

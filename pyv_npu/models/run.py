@@ -12,6 +12,7 @@ from npu_device.runner import Listed
 from pyv_ext.elf import Program, parse_elf
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu.config import Config
+from pyv_npu.config.qconfig_file import load_qconfig
 from pyv_npu.config.tree import NOT_CONNECTED
 from pyv_npu.errors import UsageError
 from pyv_npu.models import ia
@@ -47,6 +48,8 @@ class Choices(NamedTuple):
     """One of `toolchain.precision.PRECISIONS`; empty: the model's own."""
     calibration: tuple[Path, ...] = ()
     """Files with inputs that show int8 the ranges of the model."""
+    qconfig: Path | None = None
+    """File with the widths of weights."""
 
 
 def command_line(choices: Choices) -> list[str]:
@@ -54,6 +57,7 @@ def command_line(choices: Choices) -> list[str]:
     line = [f"--shape={name}={','.join(map(str, shape))}" for name, shape in choices.shapes.items()]
     line += [f"--precision={choices.precision}"] if choices.precision else []
     line += [f"--calibration={path}" for path in choices.calibration]
+    line += [f"--qconfig={choices.qconfig}"] if choices.qconfig is not None else []
     return [*line, f"--passes={choices.passes}", f"--granularity={choices.granularity}"]
 
 
@@ -99,8 +103,11 @@ def compile_for(config: Config, path: Path, choices: Choices) -> Compiled:
 def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compiled:
     """Compile a model. ModelError, one line."""
     made = samples(model, choices.calibration, config.run.seed) if choices.precision == INT8 else ()
+    device = target(config)
+    if choices.qconfig is not None:
+        device = device._replace(qconfig=load_qconfig(choices.qconfig))
     return compile_model(
-        model, target(config), passes=choices.passes, granularity=choices.granularity, precision=choices.precision,
+        model, device, passes=choices.passes, granularity=choices.granularity, precision=choices.precision,
         samples=made,
     )  # fmt: skip
 

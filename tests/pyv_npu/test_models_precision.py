@@ -163,7 +163,7 @@ def test_calibration_takes_files(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (
             ["--precision", "int8", "--calibration", "none.npz"],
             65,
-            "--calibration none.npz: no .npz of an array per input: write it by numpy.savez",
+            "none.npz: No such file or directory; give arrays that numpy.savez wrote",
         ),
         (["--precision", "fp8"], 64, "argument --precision: invalid choice: 'fp8'"),
     ],

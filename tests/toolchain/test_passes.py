@@ -9,8 +9,11 @@ from toolchain.errors import ModelError, ToolchainError
 from toolchain.ir.text import parse, render
 from toolchain.ir.verify import IrError, verify
 from toolchain.passes import PASSES, run_passes, selected
+from toolchain.qconfig import QConfig
 
 GOLDEN = Path(__file__).parent / "golden"
+TARGET = Target(qconfig=QConfig(weight=4, override={"layer_1.weight": 8}))
+"""As in scripts/golden-passes."""
 
 
 def text(name: str, when: str) -> str:
@@ -19,14 +22,14 @@ def text(name: str, when: str) -> str:
 
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_does_what_its_example_says(name: str) -> None:
-    after = run_passes(parse(text(name, "before")), [name], Target())
+    after = run_passes(parse(text(name, "before")), [name], TARGET)
     assert render(after) == text(name, "after"), "read the difference, then scripts/golden-passes"
 
 
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_changes_its_example_and_leaves_the_graph_it_was_given(name: str) -> None:
     before = parse(text(name, "before"))
-    run_passes(before, [name], Target())
+    run_passes(before, [name], TARGET)
     assert render(before) == text(name, "before")
     assert text(name, "before") != text(name, "after")
 

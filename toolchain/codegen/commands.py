@@ -7,6 +7,7 @@ from npu_device.abi import memory_map as mm
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType
+from toolchain.qconfig import QConfig
 
 BROADCAST = {"FULL": 0, "ROW": 1, "COLUMN": 2, "SCALAR": 3}
 """ELTWISE: the shape of in1."""
@@ -52,6 +53,8 @@ class Target(NamedTuple):
     """Bytes per NPU cycle of the DRAM, or of the NoC where that is slower."""
     latency: int = 128
     """NPU cycles of a transfer before its first byte."""
+    qconfig: QConfig = QConfig()
+    """How wide weights are to be."""
 
     @property
     def bank_bytes(self) -> int:

@@ -16,6 +16,8 @@ ATTENTION_KEYS = 512
 """Of one tile of attention."""
 SUM_BYTES = 4
 """Of one element of a sum."""
+ELEMENTS = 4
+"""That begin and end at a byte, whatever their type."""
 SLOT = 64
 """Alignment of a buffer in the scratchpad."""
 Tile = tuple[int, ...]
@@ -48,12 +50,15 @@ def demand(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
             else most_pixels(windows_of(layer), m) * layer.integer("cin") // layer.integer("groups")
         )
         wanted = {
-            "in0": bytes_of(source, kinds[0]), "in1": bytes_of(k * n, kinds[1]),
+            "in0": bytes_of(source, kinds[0]),
+            "in1": n * bytes_of(k, kinds[1]) if layer.integer("in1_nk") else k * bytes_of(n, kinds[1]),
             "out": bytes_of(m * n, sum_type(graph, layer)),
         }  # fmt: skip
         if finishes(layer):
             wanted["bias"] = 4 * max(m, n)
             wanted["final"] = bytes_of(m * n, out)
+        if "scale" in layer.text("epilogue"):
+            wanted["scale"] = 4 * n
         if "residual" in layer.text("epilogue"):
             wanted["residual"] = bytes_of(m * n, sum_type(graph, layer))
         return wanted
@@ -129,8 +134,14 @@ def smaller(layer: LayerIR, tile: Tile) -> Iterator[Tile]:
     """A tile, and ever smaller ones."""
     yield tile
     while (axis := _cut(layer, tile)) is not None:
-        tile = (*tile[:axis], -(-tile[axis] // 2), *tile[axis + 1 :])
+        tile = (*tile[:axis], _half(layer, tile[axis]), *tile[axis + 1 :])
         yield tile
+
+
+def _half(layer: LayerIR, size: int) -> int:
+    """Half of a dimension; of a product whole bytes of weights of any width."""
+    half = -(-size // 2)
+    return -(-half // ELEMENTS) * ELEMENTS if layer.op_type in PRODUCTS and size > ELEMENTS else half
 
 
 def _start(layer: LayerIR, target: Target) -> Tile:

@@ -37,6 +37,8 @@ class TensorIR:
     view_of: str = ""
     """The tensor whose bytes it shares in another shape; empty: it has its own."""
     storage_class: str = "DRAM"
+    alignment: int = 0
+    """Bytes; 0: that of the role."""
 
     @property
     def qbits(self) -> int:
@@ -56,7 +58,7 @@ class TensorIR:
 
     @property
     def alignment_bytes(self) -> int:
-        return ALIGNMENT[self.role]
+        return self.alignment or ALIGNMENT[self.role]
 
 
 @dataclass(frozen=True)

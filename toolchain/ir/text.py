@@ -20,7 +20,7 @@ from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
 SHOWN = 64
 """Elements of a constant that is written out."""
 
-_TENSOR = re.compile(r"tensor (\S+): (\w+) (\w+) (\[[\d, ]*\])(?: view of (\S+))?(?: = (.+))?")
+_TENSOR = re.compile(r"tensor (\S+): (\w+) (\w+) (\[[\d, ]*\])(?: align (\d+))?(?: view of (\S+))?(?: = (.+))?")
 _LAYER = re.compile(r"layer (\S+): (\S+) = (\w+)\(([^)]*)\)(?: \{(.*)\})?")
 
 
@@ -33,6 +33,8 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield f"graph {graph.name}"
     for tensor in graph.tensors.values():
         line = f"tensor {tensor.id}: {tensor.role} {tensor.dtype.name} {list(tensor.shape)}"
+        if tensor.alignment:
+            line += f" align {tensor.alignment}"
         if tensor.view_of:
             line += f" view of {tensor.view_of}"
         values = graph.constants.get(tensor.id)
@@ -80,8 +82,9 @@ def _read_tensor(graph: Graph, line: str) -> None:
     match = _TENSOR.fullmatch(line)
     if match is None:
         raise ValueError("a tensor is `tensor ID: ROLE TYPE [SHAPE]`")
-    name, role, kind, shape, view, values = match.groups()
-    tensor = TensorIR(name, Role(role), tuple(ast.literal_eval(shape)), DataType[kind], view or "")
+    name, role, kind, shape, alignment, view, values = match.groups()
+    size, own = tuple(ast.literal_eval(shape)), int(alignment or 0)
+    tensor = TensorIR(name, Role(role), size, DataType[kind], view or "", alignment=own)
     graph.tensors[name] = tensor
     if values is not None and not values.startswith("sha256:"):
         read = ast.literal_eval(values.replace("inf", "1e999").replace("nan", "None"))

@@ -37,7 +37,7 @@ class Node:
         self._compile_time = compile_time
         self._attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
         self._made = 0
-        self.name = proto.name or f"{proto.op_type}_{proto.output[0]}"
+        self.name = node_name(proto)
 
     def refuse(self, what: str) -> NoReturn:
         """ModelError: this node, and what of it is not supported."""
@@ -138,8 +138,7 @@ class Node:
         return tensor
 
     def layer(self, op_type: str, inputs: Sequence[TensorIR], output: TensorIR, **attributes: Attribute) -> None:
-        name = f"{self.name}.{self._made}" if self._made else self.name
-        name = name.replace(" ", "_").replace(":", "_")
+        name = layer_name(f"{self.name}.{self._made}" if self._made else self.name)
         self._made += 1
         self.graph.layers.append(LayerIR(name, op_type, tuple(one.id for one in inputs), (output.id,), attributes))
 
@@ -156,6 +155,16 @@ class Node:
         while f"{prefix}.t{count}" in self.graph.tensors:
             count += 1
         return f"{prefix}.t{count}"
+
+
+def node_name(proto: Any) -> str:
+    """What a node is called in messages."""
+    return str(proto.name or f"{proto.op_type}_{proto.output[0]}")
+
+
+def layer_name(name: str) -> str:
+    """A name without the characters that NPU-IR's text uses."""
+    return name.replace(" ", "_").replace(":", "_")
 
 
 def _onnx_name(values: Values) -> str:

@@ -14,6 +14,7 @@ from toolchain.passes import (
     layout,
     placement,
     prefetch,
+    quantization,
     schedule,
     tiling,
 )
@@ -31,6 +32,7 @@ PASSES = {
     "layout": Pass(layout.run, "images keep their channels last between layers"),
     "batchnorm-folding": Pass(batchnorm_folding.run, "a constant factor per channel goes into the weights before it"),
     "fusion": Pass(fusion.run, "bias, residual and activation become the epilogue of a product"),
+    "quantization": Pass(quantization.run, "constant weights get the width that the QConfig names"),
     "tiling": Pass(tiling.run, "every layer is cut into tiles of which two sets fit the scratchpad"),
     "placement": Pass(placement.run, "operands of a tile lie in banks of their own"),
     "prefetch": Pass(prefetch.run, "the sequencer of a macro command loads one tile ahead"),

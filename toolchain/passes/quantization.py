@@ -1,0 +1,93 @@
+"""Constant weights get the width that the QConfig names: codes around 0 with one scale per output channel.
+
+Activations stay floats; the product of floats and codes is scaled on its way out (specification 20, "Extended block").
+"""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from npu_device.abi.opcodes import DataType
+from toolchain.codegen.commands import Target
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
+from toolchain.ir.operations import PRODUCTS
+from toolchain.qconfig import QConfig
+
+FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
+MADE = re.compile(r"\.int([248])$")
+"""At the end of the name of weights that are codes."""
+TYPES = {8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
+
+
+def run(graph: Graph, target: Target) -> Graph:
+    """Weights and alignments as `target.qconfig` says. ModelError: it names a layer or scratchpad that is not there."""
+    config = target.qconfig
+    _check_device(config, target)
+    graph = graph.copy()
+    for name, tensor in graph.tensors.items():
+        wanted = config.alignment_of(tensor.role)
+        if wanted != tensor.alignment_bytes:
+            graph.tensors[name] = replace(tensor, alignment=wanted)
+    places = [index for index, layer in enumerate(graph.layers) if _quantizable(graph, layer)]
+    for number, index in enumerate(places):
+        bits = config.weight_bits(number)
+        if bits is not None:
+            graph.layers[index] = _quantized(graph, graph.layers[index], bits, config)
+    for number in config.layers_of_weights:
+        if number >= len(places):
+            raise ModelError(
+                f"QConfig override.layer_{number}.weight: the model has {len(places)} products of floats with constant "
+                f"weights, layer_0 to layer_{len(places) - 1}"
+            )
+    return graph.dropped_unused()
+
+
+def _check_device(config: QConfig, target: Target) -> None:
+    device = {"bank_size_bytes": target.bank_bytes, "num_banks": target.banks}
+    for name, value in config.spm.items():
+        if value != device[name]:
+            raise ModelError(
+                f"QConfig spm.{name} {value}: the device has {device[name]}; leave it out, or set npu.spm.size and "
+                f"npu.spm.banks"
+            )
+
+
+def _quantizable(graph: Graph, layer: LayerIR) -> bool:
+    """A product of floats whose constant weights are one matrix."""
+    if layer.op_type not in PRODUCTS or graph.tensors[layer.inputs[0]].dtype not in FLOAT:
+        return False
+    one = layer.op_type == "CONV2D_T" or layer.integer("batch") == 1 or not layer.integer("step1")
+    fixed = graph.constant(layer.inputs[1]) is not None
+    return one and fixed and graph.tensors[layer.inputs[1]].dtype in FLOAT and "scale" not in layer.text("epilogue")
+
+
+def _quantized(graph: Graph, layer: LayerIR, bits: int, config: QConfig) -> LayerIR:
+    """The product with codes, and their scales behind what its epilogue has."""
+    name = layer.inputs[1]
+    values = graph.constant(name)
+    assert values is not None
+    codes, scales = _codes(values, bits, rows=bool(layer.integer("in1_nk")))
+    kind = TYPES[8 if config.packing == "unpacked_byte" else bits]
+    _constant(graph, f"{name}.int{bits}", codes, kind)
+    _constant(graph, f"{name}.int{bits}.scale", scales, DataType.FP32)
+    epilogue = "+".join(filter(None, (layer.text("epilogue"), "scale")))
+    inputs = (layer.inputs[0], f"{name}.int{bits}", *layer.inputs[2:], f"{name}.int{bits}.scale")
+    return LayerIR(layer.id, layer.op_type, inputs, layer.outputs, {**layer.attributes, "epilogue": epilogue})
+
+
+def _constant(graph: Graph, name: str, values: Values, kind: DataType) -> None:
+    graph.tensors[name] = TensorIR(name, Role.WEIGHT, values.shape, kind)
+    graph.constants[name] = values
+
+
+def _codes(values: Values, bits: int, *, rows: bool) -> tuple[Values, Values]:
+    """(codes as INT8, scale per output channel as FP32); channels are the first axis (`rows`), else the last one."""
+    top = (1 << bits - 1) - 1
+    wide = values.astype(np.float64)
+    matrix = wide.reshape(values.shape[0], -1) if rows else wide.reshape(-1, values.shape[-1])
+    largest = np.abs(matrix).max(axis=1 if rows else 0)
+    scales = np.where(largest > 0, largest / top, 1).astype(np.float32)
+    codes = np.clip(np.rint(matrix / (scales[:, None] if rows else scales)), -top, top)
+    return codes.astype(np.int8).reshape(values.shape), scales
