@@ -1,12 +1,4 @@
-"""Loose against tight over the values of one parameter: what a submission costs, and where the order turns.
-
-| figure | cycles |
-|---|---|
-| t_submit | mean |
-| core_per_command | core time in submit functions, divided by the commands: overlapping calls count once |
-| submit_per_compute | sum of t_submit over the busy cycles of tensor and vector engines |
-| response | mean, open loop only |
-"""
+"""Loose against tight over the values of one parameter: what a submission costs, and where the order turns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +14,7 @@ from pyv_npu.errors import UsageError
 from pyv_npu.latency.submission import Submission
 from pyv_npu.report.charts import RUN_COLOURS, Line, lines
 from pyv_npu.results import run_program
+from pyv_npu.sweep_figures import TITLES, UNITS, key_heading
 
 if TYPE_CHECKING:
     from pyv_npu.results import RunResult
@@ -168,24 +161,10 @@ def pictures(sweep: Mapping[str, Any]) -> dict[str, str]:
         values = ", ".join(str(point["value"]) for point in points)
         caption = f"over {sweep['key']} = {values}"
         at = None if words else [point["value"] for point in points]
-        drawn[name] = lines(f"{TITLES[figure]}", caption, curves, sweep["key"], UNITS[figure], dots=True, at_x=at)
+        drawn[name] = lines(
+            f"{TITLES[figure]}", caption, curves, key_heading(sweep["key"]), UNITS[figure], dots=True, at_x=at
+        )
     return drawn
-
-
-TITLES = {
-    "t_submit": "T_submit",
-    "core_per_command": "Core time of a submission",
-    "submit_per_compute": "T_submit / T_comp",
-    "response": "Response: arrival to accepted",
-    "rejected": "Rejected submissions",
-}
-UNITS = {
-    "t_submit": "core cycles, mean",
-    "core_per_command": "core cycles per command",
-    "submit_per_compute": "cycles per busy cycle",
-    "response": "core cycles, mean",
-    "rejected": "commands",
-}
 
 
 def _is_integer(text: str) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
+from pyv_npu.sweep_figures import UNITS, key_unit
 from pyv_npu.text import MISSING, columns, lines_of, wrapped
 
 Run = Mapping[str, Any]
@@ -198,7 +199,9 @@ def _sweep(sweep: Mapping[str, Any]) -> str:
         ]
         for point in sweep["points"]
     ]
-    return "\n".join([columns([sweep["key"], *(2 * sweep["figures"])], rows, ("loose", "tight")), *sweep["findings"]])
+    units = [key_unit(sweep["key"]), *(2 * [UNITS[figure] for figure in sweep["figures"]])]
+    table = columns([sweep["key"], *(2 * sweep["figures"])], rows, ("loose", "tight"), units)
+    return "\n".join([table, *sweep["findings"]])
 
 
 def _value(value: float | int | None) -> str:

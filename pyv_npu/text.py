@@ -26,9 +26,13 @@ def wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH)
 
 
-def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], groups: Sequence[str] = ()) -> str:
-    """A table: the first column to the left, the others to the right; `groups` name equal runs of the others."""
-    widths = [max(len(cells[column]) for cells in [heads, *rows]) for column in range(len(heads))]
+def columns(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], groups: Sequence[str] = (), units: Sequence[str] = ()
+) -> str:
+    """A table: the first column to the left, the others to the right; `groups` name equal runs of the others, `units`
+    stand below the heads."""
+    above = [heads, *([units] if units else [])]
+    widths = [max(len(cells[column]) for cells in [*above, *rows]) for column in range(len(heads))]
     per_group = (len(heads) - 1) // max(len(groups), 1)
 
     def line(cells: Sequence[str]) -> str:
@@ -38,8 +42,8 @@ def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], groups: Sequenc
             text += f"{bar}  {cell:>{widths[index + 1]}}"
         return text
 
-    lines = [line(heads), *map(line, rows)]
-    lines.insert(1, "-" * len(lines[0]))
+    lines = [*map(line, above), *map(line, rows)]
+    lines.insert(len(above), "-" * len(lines[0]))
     if len(groups) > 1:
         inner = [sum(widths[1 + at * per_group :][:per_group]) + 2 * per_group for at in range(len(groups))]
         titles = " |".join(f"{name:^{width}}" for name, width in zip(groups, inner, strict=True))

@@ -7,6 +7,7 @@ from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
 from pyv_npu.report.html import Cell, data, document, number, paragraph, section, table
 from pyv_npu.report.pictures import Runs, meaning
+from pyv_npu.sweep_figures import heading, key_heading
 from pyv_npu.tables import COMPARED, FIGURES, OPEN_LOOP, headline, notes, ratios
 
 Sweep = Mapping[str, Any]
@@ -124,7 +125,10 @@ def _sweep(sweep: Sweep, pictures: Mapping[str, str]) -> str:
                 name = f"sweep.{sweep['key']}.{point['value']}.{mode}.{figure}"
                 cells.append(Cell(number(point[mode][figure]), name))
         rows.append(cells)
-    heads = [sweep["key"], *(f"{figure}, {mode}" for figure in sweep["figures"] for mode in ("loose", "tight"))]
+    heads = [
+        key_heading(sweep["key"]),
+        *(f"{mode}: {heading(figure)}" for figure in sweep["figures"] for mode in ("loose", "tight")),
+    ]
     drawn = (pictures[name] for name in sweep["pictures"] if name in pictures)
     return "\n".join([f'<div class="pair">{"".join(drawn)}</div>', table(heads, rows),
                       *(paragraph(text) for text in sweep["findings"])])  # fmt: skip

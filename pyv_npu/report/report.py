@@ -17,6 +17,7 @@ from pyv_npu.report.page import Sweep, page
 from pyv_npu.report.pictures import Runs, all_pictures
 from pyv_npu.report.series import Series, series, write_series_csv
 from pyv_npu.report.shown import Shown
+from pyv_npu.sweep_figures import UNITS
 
 
 def write_report(
@@ -96,13 +97,13 @@ def _write_reasons(path: Path, runs: Runs) -> None:
 
 def _write_sweeps(path: Path, sweeps: Sequence[Sweep]) -> None:
     rows = [
-        (sweep["key"], point["value"], mode, figure, point[mode][figure])
+        (sweep["key"], point["value"], mode, figure, point[mode][figure], UNITS[figure])
         for sweep in sweeps
         for point in sweep["points"]
         for mode in ("loose", "tight")
         for figure in sweep["figures"]
     ]
-    _write(path, ("key", "value", "mode", "figure", "result"), rows)
+    _write(path, ("key", "value", "mode", "figure", "result", "unit"), rows)
 
 
 def _write_metrics(path: Path, results: Sequence[Shown]) -> None:

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyv_npu.cli import main
+from pyv_npu.config.presets import NAMES
 from pyv_npu.report.gantt import chart
 from pyv_npu.report.html import data, document
 from pyv_npu.report.packed import packed
 from pyv_npu.report.page import _gantt
 from pyv_npu.report.series import _covered, _deepest
 from pyv_npu.report.spans import Spans
+from pyv_npu.sweeps import AUTOMATIC
 
 FEW = ["--arg", "n=120", "--arg", "tile=16"]
 SWEEPS = ["--sweep", "run.args.tile=16,32", "--sweep", "npu.queue.full_policy=retry,stall"]
@@ -49,17 +52,23 @@ def test_it_loads_nothing_from_anywhere(report: Path) -> None:
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:,)|url\(|@import|https?://""", without_names)
 
 
-def test_it_shows_the_figures_of_the_json(report: Path, browser: Any) -> None:
+def figures(report: Path, browser: Any) -> dict[str, str]:
+    """What the page shows, by the name of each figure; it opens without an error."""
     browser.get((report / "report.html").as_uri())
-    shown = browser.execute_script(
+    shown: dict[str, str] = browser.execute_script(
         "return Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
         ".map((cell) => [cell.dataset.figure, cell.innerText]))"
     )
-    result = json.loads((report / "result.json").read_text())
+    assert errors(browser) == []
+    return shown
+
+
+def check_modes(shown: dict[str, str], result: dict[str, Any]) -> None:
+    """The figures of both modes are those of the JSON."""
     seen = 0
     for mode in ("loose", "tight"):
-        for stage, figures in result[mode]["latency"]["stages"].items():
-            for name, value in (figures or {}).items():
+        for stage, values in result[mode]["latency"]["stages"].items():
+            for name, value in (values or {}).items():
                 text = shown[f"{mode}.{stage}.{name}"]
                 assert text == "-" if value is None else float(text.replace(",", "")) == value
                 seen += 1
@@ -68,13 +77,43 @@ def test_it_shows_the_figures_of_the_json(report: Path, browser: Any) -> None:
             assert int(text.replace(",", "")) == cycles
         assert int(shown[f"{mode}.cycles"].replace(",", "")) == result[mode]["cycles"]
     assert seen > 50
+    assert float(shown["ratio.t_submit_p50"].replace(",", "")) == result["ratio"]["t_submit_p50"]
+    assert shown["same_results"] == "yes"
+
+
+def test_it_shows_the_figures_of_the_json(report: Path, browser: Any) -> None:
+    shown = figures(report, browser)
+    result = json.loads((report / "result.json").read_text())
+    check_modes(shown, result)
     for sweep in result["sweeps"]:
         for point in sweep["points"]:
             text = shown[f"sweep.{sweep['key']}.{point['value']}.loose.t_submit"]
             assert float(text.replace(",", "")) == point["loose"]["t_submit"]
-    assert float(shown["ratio.t_submit_p50"]) == result["ratio"]["t_submit_p50"]
-    assert shown["same_results"] == "yes"
-    assert errors(browser) == []
+
+
+@pytest.mark.parametrize("preset", NAMES)
+def test_every_preset_has_a_page(preset: str, tmp_path: Path, browser: Any) -> None:
+    line = ["compare", "submit_latency", "--preset", preset, "--arg", "n=8", "--sweep", "none", "--json"]
+    assert main([*line, "--report", str(tmp_path)]) == 0
+    check_modes(figures(tmp_path, browser), json.loads((tmp_path / "result.json").read_text()))
+
+
+def test_submission_over_computation_is_swept_by_tile_size_and_prefetch_distance(
+    tmp_path: Path, browser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = [replace(sweep, values=sweep.values[:2]) for sweep in AUTOMATIC["submit_latency"][:2]]
+    monkeypatch.setitem(AUTOMATIC, "submit_latency", tuple(short))
+    assert main(["compare", "submit_latency", *FEW[:2], "--report", str(tmp_path), "--json"]) == 0
+    shown = figures(tmp_path, browser)
+    rows = list(csv.DictReader((tmp_path / "sweeps.csv").open()))
+    ratios = [row for row in rows if row["figure"] == "submit_per_compute"]
+    assert {row["key"] for row in ratios} == {"run.args.tile", "run.args.prefetch"}
+    for row in ratios:
+        text = shown[f"sweep.{row['key']}.{row['value']}.{row['mode']}.submit_per_compute"]
+        assert float(text.replace(",", "")) == float(row["result"])
+        assert row["unit"] == "ratio"
+    text = browser.execute_script("return document.getElementById('sweeps').innerText")
+    assert "loose: submit_per_compute (ratio)" in text and "tight: t_submit (core cycles)" in text
 
 
 def test_every_part_is_there(report: Path, browser: Any) -> None:
