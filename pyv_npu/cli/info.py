@@ -23,12 +23,22 @@ def execute(args: argparse.Namespace) -> int:
     timing = [(name, f"{text} (default)" if name == presets.DEFAULT else text) for name, text in timing]
     blocks = (
         lines_of("firmware (pyv-npu run NAME)", _firmware()),
+        lines_of("built-in decoder models (pyv-npu run NAME --phase decode)", _models()),
         lines_of("timing presets (--preset NAME)", timing),
         lines_of("configurations (--config NAME)", list(CONFIGS.items())),
         lines_of("versions", list(versions().items())),
     )
     console.result("\n\n".join(blocks))
     return exit_codes.OK
+
+
+def _models() -> list[tuple[str, str]]:
+    from toolchain.llm.shapes import MODELS
+
+    return [
+        (shape.name, f"{shape.parameters / 1e9:.2f} x 10^9 parameters, {shape.layers} layers, width {shape.width}")
+        for shape in MODELS.values()
+    ]
 
 
 def _firmware() -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ HELP = "run firmware on the core with the NPU beside it"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    what = "an ELF, a name that `pyv-npu info` lists, an ONNX model, or a command list (.json)"
+    what = "an ELF, firmware or a built-in model that `pyv-npu info` lists, an ONNX model, a command list (.json)"
     parser.add_argument("program", nargs="?", metavar="PROGRAM", help=what)
     options.arguments(parser, with_mode=True)
     output.arguments(parser)

@@ -1,5 +1,7 @@
 """Built-in decoder models against the table of specification 55, section 2.1, and its capacity figures."""
 
+from pathlib import Path
+
 import pytest
 
 from toolchain.errors import ModelError
@@ -87,6 +89,18 @@ def test_heads_of_one_width_share_a_command() -> None:
 def test_a_wrong_job_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         Job(**{"shape": shape_of("llama2-7b"), "layers": 32, "t_max": 64, **change})  # type: ignore[arg-type]
+
+
+def test_the_documented_table_is_the_code() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "llm.md").read_text(encoding="utf-8")
+    for shape in MODELS.values():
+        ffn = f"{shape.ffn} ({shape.matrices})" + (f" x {shape.experts}" if shape.experts > 1 else "")
+        cells = (
+            shape.name, shape.layers, shape.width, f"{shape.heads}/{shape.kv_heads}", ffn, shape.vocab,
+            f"{shape.parameters / 1e9:.2f}", f"{shape.weight_bytes() / 1e9:.1f}", shape.kv_bytes(1) // 1024,
+            shape.kv_bytes(1, bits=4) // 1024,
+        )  # fmt: skip
+        assert f"| {' | '.join(map(str, cells))} |" in text
 
 
 def test_an_unknown_model_names_those_there_are() -> None:

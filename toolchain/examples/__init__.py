@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toolchain.examples.decoder import decoder
+from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.examples.dense import gemm, mlp, qdq_mlp
 from toolchain.examples.vision import cnn, resnet18
 
@@ -16,3 +17,6 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "decoder": decoder,
 }
 """Name -> a function that makes the ONNX model."""
+
+DECODERS: dict[str, Callable[[], Any]] = {"decoder_kv": decoder_kv}
+"""Models with a key/value cache: they run with `--generate` (docs/llm.md)."""

@@ -14,6 +14,8 @@ PREFETCH = 1
 """Tiles that the sequencer loads ahead."""
 COPIES = PREFETCH + 1
 MAX_ROWS, MAX_COLUMNS = 128, 2048
+MAX_WEIGHTS = 512 << 10
+"""Bytes of weights in a tile: the first one of a product is waited for."""
 STEPS = (128, 16)
 """Depths of a tile are multiples of the first, which arrays have as many rows, or of the second where none fits."""
 SUM_BYTES = 4
@@ -119,6 +121,7 @@ class Emitter:
             ends = bool(p.scale) + bool(p.bias)
             fixed = COPIES * (columns * (m * SIZE * (1 + bool(p.residual)) + ends * FLOAT_BYTES) + 5 * SLOT)
             depth = (self.room - fixed) * 8 // (COPIES * (m * 8 * SIZE + columns * BITS[p.kind]))
+            depth = min(depth, MAX_WEIGHTS * 8 // (columns * BITS[p.kind]))
             if depth >= p.k:
                 return m, columns, p.k
             for step in STEPS:
