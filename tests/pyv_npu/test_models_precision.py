@@ -173,15 +173,3 @@ def test_wrong_options_are_one_line(
 ) -> None:
     assert main(["run", save(tmp_path, "mlp"), *options]) == code
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp16", "int8"])
-def test_resnet18_converted_gives_the_same_everywhere(precision: str) -> None:
-    model = compiled("resnet18", precision)
-    seen = set()
-    for values in ({"run.sim_level": "IA"}, {"npu.mode": "loose"}, {"npu.mode": "tight"}):
-        result = run_compiled(with_values(Config(), values), model)
-        assert result.correct, result.json["model"]
-        seen.add(result.outputs["y"].tobytes())
-    assert len(seen) == 1

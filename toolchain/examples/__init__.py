@@ -6,15 +6,18 @@ from typing import Any
 from toolchain.examples.decoder import decoder
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.examples.dense import gemm, mlp, qdq_mlp
+from toolchain.examples.variants import in_fp16, in_int8
 from toolchain.examples.vision import cnn, resnet18
 
-EXAMPLES: dict[str, Callable[[], Any]] = {
-    "gemm": gemm,
-    "mlp": mlp,
+_FLOAT: dict[str, Callable[..., Any]] = {
+    "gemm": gemm, "mlp": mlp, "cnn": cnn, "resnet18": resnet18, "decoder": decoder,
+}  # fmt: skip
+
+EXAMPLES: dict[str, Callable[..., Any]] = {
+    **_FLOAT,
     "mlp_qdq": qdq_mlp,
-    "cnn": cnn,
-    "resnet18": resnet18,
-    "decoder": decoder,
+    **{f"{name}_fp16": in_fp16(make) for name, make in _FLOAT.items()},
+    **{f"{name}_int8": in_int8(make) for name, make in _FLOAT.items()},
 }
 """Name -> a function that makes the ONNX model."""
 

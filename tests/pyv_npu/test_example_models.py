@@ -1,0 +1,56 @@
+"""The example models in all their types: near the reference, and the same at every level and in both modes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+from pyv_npu.config import Config, with_values
+from pyv_npu.models.run import run_compiled
+from toolchain.codegen import Target
+from toolchain.compiler import compile_model
+from toolchain.examples import EXAMPLES
+from toolchain.onnx_frontend.model import prepare
+
+ROOT = Path(__file__).parents[2]
+WAYS = ({"run.sim_level": "IA"}, {"run.sim_level": "IA_TIMING"}, {"npu.mode": "loose"}, {"npu.mode": "tight"})
+LARGE = [name for name in EXAMPLES if name.startswith("resnet18")]
+VARIANTS = [name for name in EXAMPLES if name.endswith(("_fp16", "_int8")) and name not in LARGE]
+
+
+def assert_same_everywhere(name: str) -> None:
+    model = compile_model(prepare(EXAMPLES[name](), name), Target())
+    seen = set()
+    for values in WAYS:
+        result = run_compiled(with_values(Config(), values), model)
+        assert result.correct, (values, result.json["model"])
+        seen.add(tuple(output.tobytes() for output in result.outputs.values()))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_model_gives_the_same_everywhere(name: str) -> None:
+    assert_same_everywhere(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_model_gives_the_same_everywhere(name: str) -> None:
+    assert_same_everywhere(name)
+
+
+def test_the_script_writes_valid_models(tmp_path: Path) -> None:
+    script = [sys.executable, str(ROOT / "scripts/make-models"), str(tmp_path)]
+    done = subprocess.run([*script, "mlp_int8", "decoder_fp16"], capture_output=True, text=True, check=True)
+    paths = [Path(line) for line in done.stdout.splitlines()]
+    assert [path.name for path in paths] == ["mlp_int8.onnx", "decoder_fp16.onnx"]
+    for path in paths:
+        onnx.checker.check_model(onnx.load(path), full_check=True)
+    wrong = subprocess.run([*script, "mlpp"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 1 and wrong.stderr.startswith("usage: make-models DIR [NAME...], names are gemm, mlp, ")
+
+
+def test_models_are_the_same_every_time() -> None:
+    assert EXAMPLES["cnn_int8"]().SerializeToString() == EXAMPLES["cnn_int8"]().SerializeToString()

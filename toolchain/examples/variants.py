@@ -1,0 +1,35 @@
+"""The examples in other types: made in fp16, or quantized after training on random inputs of a fixed seed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from toolchain.examples.builder import SEED
+from toolchain.onnx_frontend.model import prepare
+from toolchain.post_training import quantized
+
+Make = Callable[..., Any]
+SAMPLES = 2
+
+
+def in_fp16(make: Make) -> Make:
+    """The model with weights and activations in fp16."""
+
+    def made(**options: Any) -> Any:
+        return make(kind="float16", **options)
+
+    return made
+
+
+def in_int8(make: Make) -> Make:
+    """The fp32 model with QuantizeLinear and DequantizeLinear around its products."""
+
+    def made(**options: Any) -> Any:
+        proto = make(kind="float32", **options)
+        random = np.random.default_rng(SEED)
+        shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
+        samples = [{"x": random.uniform(-1, 1, shape).astype(np.float32)} for _ in range(SAMPLES)]
+        return quantized(prepare(proto, proto.graph.name), samples).proto
+
+    return made
