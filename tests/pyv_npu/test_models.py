@@ -119,7 +119,8 @@ def test_run_says_how_the_outputs_compare(tmp_path: Path, capsys: pytest.Capture
 def test_a_dynamic_dimension_needs_a_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = save(tmp_path, "mlp", batch="n")
     assert main(["run", path, "--sim-level", "IA"]) == 65
-    assert f"{path}: input x has shape ['n', 784]: give every dimension, --shape x=1,..." in capsys.readouterr().err
+    message = f"{path}: input x has shape [n, 784]: give every dimension a value, such as --shape x=1,784"
+    assert message in capsys.readouterr().err
     assert main(["run", path, "--sim-level", "IA", "--shape", "x=3,784"]) == 0
 
 

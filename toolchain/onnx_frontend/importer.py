@@ -62,7 +62,7 @@ def _node(node: Node, known: dict[str, Values]) -> None:
     if any(name and name not in node.model.info for name in proto.output):
         _infer(node, known)
     if proto.domain not in ("", "ai.onnx"):
-        node.refuse(f"operators of domain {proto.domain} are not supported")
+        node.refuse(f"operators of domain {proto.domain} are not supported: export the model with those of ai.onnx")
     row = OPERATORS.get(proto.op_type)
     if row is None:
         node.refuse(f"this operator is not supported; supported are {', '.join(OPERATORS)}")

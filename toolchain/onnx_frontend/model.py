@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 from onnx import numpy_helper, shape_inference
+from onnx.external_data_helper import load_external_data_for_model
+from onnx.inliner import inline_local_functions
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
@@ -61,6 +63,10 @@ def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         model = onnx.load_model_from_string(data)
     except Exception as error:
         raise ModelError(f"{path}: no ONNX model ({_one_line(error)}): export it again") from None
+    try:
+        load_external_data_for_model(model, str(path.parent))
+    except Exception as error:
+        raise ModelError(f"{path}: {_one_line(error)}: put the files with the weights beside the model") from None
     return prepare(model, str(path), shapes)
 
 
@@ -70,18 +76,33 @@ def prepare(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]] | None 
         raise ModelError(f"{name}: no ONNX model (it has no graph): export it again")
     _opset(model, name)
     _bind(model, name, shapes or {})
+    fixed = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        if value.name not in fixed and tensor_info(value) is None:
+            raise ModelError(f"{name}: input {value.name} {_open(value)}")
+    if model.functions:
+        model = inline_local_functions(model)
     try:
         onnx.checker.check_model(model)
         complete = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except Exception as error:
         raise ModelError(f"{name}: {_one_line(error)}") from None
-    result = OnnxModel(complete, name)
-    for key in result.inputs:
-        if key not in result.info:
-            given = next(value for value in complete.graph.input if value.name == key)
-            dims = [d.dim_param or d.dim_value for d in given.type.tensor_type.shape.dim]
-            raise ModelError(f"{name}: input {key} has shape {dims}: give every dimension, --shape {key}=1,...")
-    return result
+    return OnnxModel(complete, name)
+
+
+def _open(value: Any) -> str:
+    """What an input without a known shape is, and what gives it one."""
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return f"is a {str(kind).removesuffix('_type')}: supported are tensors"
+    if not value.type.tensor_type.HasField("shape"):
+        return f"has no shape: give one, --shape {value.name}=1,..."
+    dims = value.type.tensor_type.shape.dim
+    named = [dim.dim_param or (dim.dim_value if dim.HasField("dim_value") else "?") for dim in dims]
+    sizes = ",".join(str(dim.dim_value) if dim.HasField("dim_value") else "1" for dim in dims)
+    return (
+        f"has shape [{', '.join(map(str, named))}]: give every dimension a value, such as --shape {value.name}={sizes}"
+    )
 
 
 def _opset(model: Any, name: str) -> int:
@@ -96,7 +117,10 @@ def _bind(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
     for key, shape in shapes.items():
         if key not in inputs:
             raise ModelError(f"{name}: --shape {key}: no such input; inputs are {', '.join(inputs)}")
-        dims = inputs[key].type.tensor_type.shape.dim
+        tensor = inputs[key].type.tensor_type
+        dims = tensor.shape.dim
+        if not tensor.HasField("shape"):
+            dims.extend(onnx.TensorShapeProto.Dimension() for _ in shape)
         if len(dims) != len(shape):
             raise ModelError(f"{name}: --shape {key}: has {len(dims)} dimensions, got {len(shape)}")
         for dim, size in zip(dims, shape, strict=True):

@@ -1,0 +1,196 @@
+"""What is wrong with a model: one line that names it and says what helps, before any other work."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from toolchain.codegen import Target
+from toolchain.compiler import compile_model
+from toolchain.errors import ModelError
+from toolchain.onnx_frontend.model import load_model, prepare
+
+FLOAT = TensorProto.FLOAT
+Shape = list[int | str] | None
+
+
+def model(
+    nodes: list[Any], shape: Shape, *, kind: int = FLOAT, made: int = 0, out: Shape = None, opset: int = 18,
+    weights: Any = (), domains: tuple[str, ...] = (),
+) -> Any:  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", kind, shape)],
+        [helper.make_tensor_value_info("y", made or kind, shape if out is None else out)], list(weights),
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def node(operator: str, *inputs: str, **attributes: Any) -> Any:
+    return helper.make_node(operator, ["x", *inputs], ["y"], name="n", **attributes)
+
+
+def refused(proto: Any, **shapes: tuple[int, ...]) -> str:
+    with pytest.raises(ModelError) as caught:
+        compile_model(prepare(proto, "m.onnx", shapes), Target())
+    message = str(caught.value)
+    assert "\n" not in message and message.startswith("m.onnx: ")
+    return message.removeprefix("m.onnx: ")
+
+
+CASES: dict[str, tuple[Callable[[], Any], str]] = {
+    "an operator of another domain": (
+        lambda: model([node("Gelu", domain="com.example")], [2, 3], domains=("com.example",)),
+        "node n (Gelu, opset 18): operators of domain com.example are not supported: export the model with those of "
+        "ai.onnx",
+    ),
+    "an attribute": (
+        lambda: model(
+            [node("DequantizeLinear", "s", block_size=2, axis=0)], [4], kind=TensorProto.INT8, made=FLOAT, opset=21,
+            weights=[numpy_helper.from_array(np.ones(2, np.float32), "s")],
+        ),
+        "node n (DequantizeLinear, opset 21): attribute block_size is not supported; supported are axis",
+    ),
+    "a value of an attribute": (
+        lambda: model(
+            [node("Pad", "p", mode="reflect")], [2, 3], out=[4, 5],
+            weights=[numpy_helper.from_array(np.array([1, 1, 1, 1]), "p")],
+        ),
+        "node n (Pad, opset 18): attribute mode=reflect: supported is constant",
+    ),
+    "an element type": (
+        lambda: model([node("Relu")], [2], kind=TensorProto.DOUBLE),
+        "input x: data type DOUBLE: supported are FLOAT, FLOAT16, BFLOAT16, FLOAT8E4M3FN, FLOAT8E5M2, INT32, INT64, "
+        "INT8, UINT8, BOOL",
+    ),
+    "a type that the operator does not take": (
+        lambda: model([node("MatMul", "x")], [2, 2], kind=TensorProto.INT32),
+        "node n (MatMul, opset 18): data type INT32 of input 0 (x) is not supported",
+    ),
+    "an input that must be constant": (
+        lambda: helper.make_model(
+            helper.make_graph(
+                [helper.make_node("Tile", ["x", "r"], ["y"], name="n")], "g",
+                [
+                    helper.make_tensor_value_info("x", FLOAT, [2]),
+                    helper.make_tensor_value_info("r", TensorProto.INT64, [1]),
+                ],
+                [helper.make_tensor_value_info("y", FLOAT, [4])],
+            ),
+            opset_imports=[helper.make_opsetid("", 18)], ir_version=9,
+        ),
+        "node n (Tile, opset 18): repeats (r) must be constant",
+    ),
+    "an old opset": (
+        lambda: model([node("Relu")], [2], opset=9),
+        "opset 9: must be 13 or newer; onnx.version_converter raises it",
+    ),
+    "an open dimension": (
+        lambda: model([node("Relu")], ["batch", 3, "width"]),
+        "input x has shape [batch, 3, width]: give every dimension a value, such as --shape x=1,3,1",
+    ),
+    "no shape at all": (
+        lambda: model([node("Relu")], None, out=[2]),
+        "input x has no shape: give one, --shape x=1,...",
+    ),
+    "no element": (
+        lambda: model([node("Relu")], [2, 0]),
+        "input x: shape [2, 0] holds no element",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_model_that_cannot_be_compiled(case: str) -> None:
+    make, message = CASES[case]
+    assert refused(make()) == message
+
+
+def test_an_unknown_operator_names_those_that_there_are() -> None:
+    message = refused(model([node("Asinh")], [2]))
+    assert message.startswith(
+        "node n (Asinh, opset 18): this operator is not supported; supported are Add, And, ArgMax, "
+    )
+    assert message.endswith(", Unsqueeze, Where")
+
+
+def test_a_sequence_is_no_tensor() -> None:
+    proto = model([node("Identity")], [2])
+    proto.graph.input[0].CopyFrom(helper.make_tensor_sequence_value_info("x", FLOAT, [2]))
+    proto.graph.output[0].CopyFrom(helper.make_tensor_sequence_value_info("y", FLOAT, [2]))
+    assert refused(proto) == "input x is a sequence: supported are tensors"
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "message"),
+    [
+        (["n", 4], {"z": (1, 4)}, "--shape z: no such input; inputs are x"),
+        (["n", 4], {"x": (1,)}, "--shape x: has 2 dimensions, got 1"),
+        (["n", 4], {"x": (1, 5)}, "--shape x: a dimension is 4 in the model, got 5"),
+    ],
+)
+def test_a_shape_that_does_not_fit(shape: Shape, given: dict[str, tuple[int, ...]], message: str) -> None:
+    assert refused(model([node("Relu")], shape), **given) == message
+
+
+@pytest.mark.parametrize("shape", [["n", 4], None])
+def test_a_shape_makes_a_model_fixed(shape: Shape) -> None:
+    made = prepare(model([node("Relu")], shape, out=shape or [3, 4]), "m", {"x": (3, 4)})
+    assert made.info["x"].shape == made.info["y"].shape == (3, 4)
+
+
+def test_what_the_checker_finds_is_passed_on_in_one_line() -> None:
+    broken = model([helper.make_node("Add", ["x"], ["y"], name="n")], [2])
+    assert "has input size 1 not in range [min=2, max=2]" in refused(broken)
+
+
+def save_apart(folder: Path) -> Path:
+    """A model whose weights lie in a file of their own."""
+    weights = numpy_helper.from_array(np.arange(64, dtype=np.float32), "w")
+    proto = model([node("Add", "w")], [64], weights=[weights])
+    onnx.save(proto, folder / "m.onnx", save_as_external_data=True, location="m.bin", size_threshold=0)
+    return folder / "m.onnx"
+
+
+def test_weights_beside_the_model_are_read(tmp_path: Path) -> None:
+    assert load_model(save_apart(tmp_path)).initializers["w"].tolist() == list(range(64))
+
+
+def test_missing_weights_are_named(tmp_path: Path) -> None:
+    path = save_apart(tmp_path)
+    (tmp_path / "m.bin").unlink()
+    with pytest.raises(ModelError) as caught:
+        load_model(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ") and "m.bin" in message and "\n" not in message
+    assert message.endswith(": put the files with the weights beside the model")
+
+
+def test_functions_of_the_model_are_its_operators() -> None:
+    """As exporters write them: a domain of the model's own with bodies of standard operators."""
+    body = [helper.make_node("Mul", ["a", "a"], ["b"]), helper.make_node("Add", ["a", "b"], ["c"])]
+    own = helper.make_function("own", "Poly", ["a"], ["c"], body, [helper.make_opsetid("", 18)])
+    proto = model([node("Poly", domain="own")], [4], domains=("own",))
+    proto.functions.append(own)
+    compiled = compile_model(prepare(proto, "m"), Target())
+    assert [layer.text("function") for layer in compiled.graph.layers] == ["MUL", "ADD"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x08", b"not a model", bytes(range(256))])
+def test_a_broken_file(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    with pytest.raises(ModelError) as caught:
+        load_model(path)
+    assert str(caught.value).startswith(f"{path}: no ONNX model (")
+    assert str(caught.value).endswith("): export it again") and "\n" not in str(caught.value)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        load_model(tmp_path / "m.onnx")
+    assert str(caught.value) == f"{tmp_path / 'm.onnx'}: No such file or directory: give the path of an ONNX model"
