@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyv_npu.cli import console, exit_codes, instruments, model, options, output
+from pyv_npu.cli import console, control, exit_codes, instruments, model, options, output
+from pyv_npu.cli.progress import bar
 
 if TYPE_CHECKING:
     from pyv_ext.elf import Program
@@ -66,9 +67,10 @@ def execute(args: argparse.Namespace) -> int:
             _write_half(report, interrupted.loose, work)
         raise
     runs = {"loose": outcome.loose, "tight": outcome.tight}
-    swept, complete = _swept(outcome.json, config, work.program, sweeps)
+    swept, complete = _swept(args, outcome.json, config, work.program, sweeps)
     text = render_compare(outcome.json, config)
     if report is not None:
+        args.progress.say(f"writing {report.folder}")
         _write(args, report, runs, work, outcome.json, text, swept)
     output.show(args, outcome.json, text, report)
     codes = [_code(mode, run) for mode, run in runs.items()]
@@ -87,7 +89,12 @@ def _work(args: argparse.Namespace, config: "Config") -> Work:
         from pyv_npu.results import run_program
 
         program = options.firmware_of(config)
-        return Work(lambda chosen, folder: run_program(chosen, program, chosen.run.args, None, folder), program)
+
+        def run(chosen: "Config", folder: Path | None) -> "RunResult":
+            watch = partial(control.watched, args, label=chosen.npu.mode)
+            return run_program(chosen, program, chosen.run.args, None, folder, run=watch)
+
+        return Work(run, program)
     compiled, image = model.image(args, config)
     return Work(partial(_run_model, args, compiled), image, compiled)
 
@@ -95,7 +102,8 @@ def _work(args: argparse.Namespace, config: "Config") -> Work:
 def _run_model(args: argparse.Namespace, compiled: "Compiled", config: "Config", folder: Path | None) -> "RunResult":
     from pyv_npu.models.run import run_compiled
 
-    result = run_compiled(config, compiled, None, folder, inputs=model.inputs(args))
+    watch = partial(control.watched, args, label=config.npu.mode)
+    result = run_compiled(config, compiled, None, folder, watch, model.inputs(args))
     assert result.run is not None, "compare runs on the core"
     return result.run
 
@@ -163,7 +171,7 @@ def _sweeps(args: argparse.Namespace, program: str) -> "list[Sweep]":
 
 
 def _swept(
-    result: dict[str, Any], config: "Config", program: "str | Program", sweeps: "list[Sweep]"
+    args: argparse.Namespace, result: dict[str, Any], config: "Config", program: "str | Program", sweeps: "list[Sweep]"
 ) -> tuple[dict[str, str], bool]:
     """Run the sweeps and put them into the result; the pictures of all of them by file name, and whether none was
     interrupted."""
@@ -172,7 +180,8 @@ def _swept(
     drawn: dict[str, str] = {}
     if sweeps:
         result["sweeps"] = []
-    for sweep in sweeps:
+    for index, sweep in enumerate(sweeps):
+        args.progress.say(f"{bar(index, len(sweeps))} sweep of {sweep.key}: {len(sweep.values)} values in both modes")
         try:
             result["sweeps"].append(run_sweep(config, program, sweep))
         except KeyboardInterrupt:

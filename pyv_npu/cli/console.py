@@ -1,6 +1,7 @@
 """The three ways out of the command line: results, the guest's UART, and talk."""
 
 import sys
+from collections.abc import Callable
 
 
 def result(text: str) -> None:
@@ -17,13 +18,17 @@ def talk(text: str) -> None:
 class Uart:
     """Passes the guest's bytes to the terminal as they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        """`before` is called before anything is written to a terminal."""
         sys.stdout.flush()
+        self._before = before
         self._out = sys.stdout.buffer
         self._live = sys.stdout.isatty()
         self._last = b"\n"
 
     def __call__(self, data: bytes) -> None:
+        if self._live:
+            self._before()
         self._out.write(data)
         self._last = data[-1:] or self._last
         if self._live or self._last == b"\n":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyv_npu.cli import console
+from pyv_npu.cli.progress import of_platform
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,10 +44,18 @@ def _run(args: argparse.Namespace, watch: "Instruments", platform: "Platform") -
         if args.save is not None:
             _run_to(platform, args.save)
         if args.gdb is None:
-            return platform.run()
+            return watched(args, platform)
         from pyv_npu.debug import debug
 
         return debug(platform, args.gdb, _listening)
+
+
+def watched(args: argparse.Namespace, platform: "Platform", label: str = "") -> "Stop":
+    """Run to the end, with the progress shown."""
+    args.progress.say(of_platform(platform, label))
+    stop = platform.run()
+    args.progress.say(f"{label}: evaluating the run" if label else "evaluating the run")
+    return stop
 
 
 def _run_to(platform: "Platform", save: SavePoint) -> None:

@@ -19,6 +19,7 @@ from pyv_npu.cli import (
     output,
     run,
 )
+from pyv_npu.cli.progress import Progress
 from pyv_npu.errors import UsageError
 
 COMMANDS = (run, compare, compile, calibrate, build_firmware, disasm, info, doctor)
@@ -69,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parser().parse_args(arguments)
         args.command_line = ["pyv-npu", *arguments]
-        code = int(args.execute(args))
+        with Progress() as args.progress:
+            code = int(args.execute(args))
         sys.stdout.flush()
         return code
     except SystemExit as leaving:  # --help and --version

@@ -74,6 +74,7 @@ def image(args: argparse.Namespace, config: "Config") -> "tuple[Compiled, Progra
     from pyv_npu.models.run import compile_for, program
 
     options.check_level(config)
+    args.progress.say(f"compiling {config.run.program}")
     compiled = compile_for(config, Path(config.run.program), choices(args))
     return compiled, program(compiled, complete_inputs(compiled, config.run.seed, inputs(args)))
 
@@ -86,9 +87,10 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     config = effective.config
     check_level(config)
     report = output.open_report(args, effective, "run", files(args))
-    uart = None if args.json else console.Uart()
+    uart = None if args.json else console.Uart(args.progress.erase)
     folder = None if report is None else report.folder
     watch = instruments.of(args, report)
+    args.progress.say(f"compiling {config.run.program}")
     outcome = run_model(
         config, Path(config.run.program), choices(args), uart, folder, control.of(args, watch), inputs(args)
     )
@@ -98,6 +100,7 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     if watch.table:
         text += f"\n{watch.table}"
     if report is not None:
+        args.progress.say(f"writing {report.folder}")
         write_model_report(report, outcome, text)
         if outcome.run is not None:
             instruments.write_traces(args, report, {"": outcome.run})

@@ -57,6 +57,7 @@ def show(args: argparse.Namespace, result: Mapping[str, Any], text: str, report:
     """
     from pyv_npu.text import as_json
 
+    args.progress.done()
     console.result(as_json(result) if args.json else text)
     if report is not None:
         console.talk(f"the report is in {report.folder}")

@@ -42,7 +42,7 @@ def execute(args: argparse.Namespace) -> int:
     check_inputs(recorded)
     again.config, again.settings, again.preset = [str(recorded.path)], [], None
     again.program = None
-    again.command_line, again.replayed = line, recorded
+    again.command_line, again.replayed, again.progress = line, recorded, args.progress
     for name in _KEPT:
         if hasattr(again, name):
             setattr(again, name, getattr(args, name))
@@ -110,7 +110,7 @@ def check(recorded: Recorded, result: Mapping[str, Any]) -> None:
 
 def _only(args: argparse.Namespace, plain: argparse.Namespace) -> None:
     """UsageError for an option that contradicts the record."""
-    ours = (*_KEPT, "command_line", "opened")
+    ours = (*_KEPT, "command_line", "opened", "progress")
     given = [name for name, value in vars(args).items() if name not in ours and value != getattr(plain, name)]
     if given:
         kept = ", ".join(f"--{name}" for name in _KEPT)

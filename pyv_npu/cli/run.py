@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
     from pyv_npu.tables import render_run
 
     report = output.open_report(args, effective, NAME)
-    uart = None if args.json else console.Uart()
+    uart = None if args.json else console.Uart(args.progress.erase)
     folder = None if report is None else report.folder
     watch = instruments.of(args, report)
     outcome = run_program(config, program, config.run.args, uart, folder, run=control.of(args, watch))
@@ -76,6 +76,7 @@ def execute(args: argparse.Namespace) -> int:
         from pyv_npu.report.report import write_report
         from pyv_npu.report.shown import shown
 
+        args.progress.say(f"writing {report.folder}")
         used = effective.adopt(outcome.config, output.NOTE)
         report.finish(outcome.json, text, used)
         write_report(report.folder, [shown(outcome)], used)

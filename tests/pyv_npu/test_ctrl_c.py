@@ -133,24 +133,26 @@ def test_ctrl_c_in_the_first_half_of_a_comparison_leaves_that_half(tmp_path: Pat
     assert "loose did not come to its end (interrupted): its figures are those up to cycle" in page
 
 
-def press_during(monkeypatch: pytest.MonkeyPatch, which: int = 1, after: float = 0.02) -> None:
-    """Press Ctrl-C so many seconds after the n-th run of a platform has begun."""
+def press_during(monkeypatch: pytest.MonkeyPatch, which: int, after: float = 0) -> None:
+    """Press Ctrl-C so many seconds after the n-th run of a platform has begun; 0: before its first instruction."""
     begun = []
 
     @contextmanager
     def caught(stop: Callable[[], None]) -> Iterator[None]:
         begun.append(stop)
-        if len(begun) == which:
-            threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)).start()
         with ctrl_c.caught(stop):
+            if len(begun) == which and after:
+                threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)).start()
+            elif len(begun) == which:
+                signal.raise_signal(signal.SIGINT)
             yield
 
     monkeypatch.setattr("pyv_npu.platform.ctrl_c", SimpleNamespace(caught=caught))
 
 
 def test_ctrl_c_in_the_second_half_of_a_comparison_keeps_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    press_during(monkeypatch, which=2)
-    line = ["compare", PROGRAM, "--arg", "n=500", "--sweep", "none", "--report", str(tmp_path), "--json"]
+    press_during(monkeypatch, 2)
+    line = ["compare", PROGRAM, "--arg", "n=20", "--sweep", "none", "--report", str(tmp_path), "--json"]
     assert main(line) == 130
     result = json.loads((tmp_path / "result.json").read_text())
     assert [result[mode]["stop_reason"] for mode in ("loose", "tight")] == ["exit", "interrupted"]
@@ -161,9 +163,9 @@ def test_ctrl_c_in_the_second_half_of_a_comparison_keeps_both(tmp_path: Path, mo
 def test_ctrl_c_in_a_sweep_keeps_what_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    press_during(monkeypatch, which=5)
+    press_during(monkeypatch, 5)
     sweep = ["--sweep", "run.args.tile=16", "--sweep", "npu.queue.size=8,16"]
-    line = ["compare", PROGRAM, "--arg", "n=500", *sweep, "--report", str(tmp_path), "--json"]
+    line = ["compare", PROGRAM, "--arg", "n=20", *sweep, "--report", str(tmp_path), "--json"]
     assert main(line) == 130
     result = json.loads((tmp_path / "result.json").read_text())
     assert [one["key"] for one in result["sweeps"]] == ["run.args.tile"]
@@ -181,7 +183,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_ctrl_c_in_a_models_run_leaves_a_report(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    press_during(monkeypatch, after=0.4)
+    press_during(monkeypatch, 1, after=0.4)
     assert main(["run", model, "--granularity", "tile", "--report", str(tmp_path), "--json"]) == 130
     captured = capsys.readouterr()
     result = json.loads((tmp_path / "result.json").read_text())

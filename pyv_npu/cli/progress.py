@@ -1,0 +1,105 @@
+"""What a command is doing, on one line of standard error that is rewritten: for long work, on a terminal."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from pyv_npu.platform import Platform
+
+PATIENCE = 1.0
+"""Seconds of a command before anything is shown."""
+INTERVAL = 0.2
+"""Seconds between two looks."""
+WIDTH = 24
+"""Of a bar, letters."""
+ERASE = "\r\x1b[K"
+
+State = str | Callable[[], str]
+
+
+class Progress:
+    """Use as a context manager. Nothing is written unless `stream` is a terminal."""
+
+    def __init__(self, stream: TextIO | None = None, patience: float = PATIENCE, interval: float = INTERVAL) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._live = self._stream.isatty()
+        self._state: State = ""
+        self._begin = time.monotonic()
+        self._patience, self._interval = patience, interval
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._shown = False
+
+    def __enter__(self) -> "Progress":
+        if self._live:
+            threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.done()
+
+    def say(self, state: State) -> None:
+        """From now on this is what is going on; a function is asked again for every look."""
+        self._state = state
+
+    def erase(self) -> None:
+        """Make room for a line of something else."""
+        with self._lock:
+            self._erase()
+
+    def done(self) -> None:
+        """Nothing more will be shown: results follow."""
+        self._over.set()
+        self.erase()
+
+    def _erase(self) -> None:
+        if self._shown:
+            self._stream.write(ERASE)
+            self._stream.flush()
+            self._shown = False
+
+    def _watch(self) -> None:
+        if self._over.wait(self._patience):
+            return
+        while not self._over.wait(self._interval):
+            state = self._state() if callable(self._state) else self._state
+            with self._lock:
+                if state and not self._over.is_set():
+                    self._stream.write(f"{ERASE}{state}, {time.monotonic() - self._begin:.0f} s")
+                    self._stream.flush()
+                    self._shown = True
+
+
+def bar(done: int, total: int) -> str:
+    """`[#####...] 21 %`."""
+    share = min(done, total) / total
+    return f"[{'#' * int(share * WIDTH):.<{WIDTH}}] {100 * share:.0f} %"
+
+
+def of_platform(platform: "Platform", label: str = "") -> Callable[[], str]:
+    """How far a run is: the commands of a model, else the cycles up to a limit, else just the cycles."""
+    limit, commands = platform.config.run.max_cycles, _commands(platform)
+    head = f"{label}: " if label else ""
+
+    def state() -> str:
+        cycle, completed = platform.hart.cycle, platform.npu.counters.completed
+        of = f" of {commands:,}" if commands else ""
+        text = f"{head}cycle {cycle:,}, {completed:,}{of} commands complete"
+        if commands:
+            return f"{bar(completed, commands)} {text}"
+        return f"{bar(cycle, limit)} {text}" if limit else text
+
+    return state
+
+
+def _commands(platform: "Platform") -> int:
+    """How many commands the image of a model has; 0 for other programs."""
+    from pyv_npu import boot
+
+    if platform.program is None:
+        return 0
+    known = {argument.name: argument.default for argument in boot.requirements(platform.program).arguments}
+    return known.get("commands", 0) if "descriptors" in known else 0
