@@ -111,6 +111,23 @@ class DramConfig:
 
 
 @dataclass(frozen=True)
+class L2Config:
+    """A cache between NoC and DRAM, for all clusters."""
+
+    enabled: bool = _key(False, "whether there is an L2 between NoC and DRAM", source=SPEC_40)
+    bytes: int = _key(1 << 20, "L2", "bytes", SPEC_40, min=64, max=1 << 26)
+    ways: int = _key(16, "lines of a set", "lines", SPEC_40, min=1, max=64)
+    line: int = _key(64, "line of the L2", "bytes", SPEC_40, min=16, max=4096, power_of_two=True)
+    hit: int = _key(20, "of looking into the L2, before the first byte", "NPU cycles", SPEC_40, min=0)
+    write_back: bool = _key(True, "whether writes stay in the L2 until their line leaves; else they go past it",
+                            source=SPEC_40)  # fmt: skip
+    bypass_bytes: int = _key(65536, "transfers of at least so many go past the L2", "bytes", SPEC_40, min=0)
+    coherence: str = _key("io_coherent", "whether core and NPU see what the other has written: firmware must flush, or "
+                          "always", source=SPEC_40, choices=("none", "io_coherent"))  # fmt: skip
+    snoop: int = _key(10, "that io_coherent adds to each transfer", "NPU cycles", min=0)
+
+
+@dataclass(frozen=True)
 class NocConfig:
     latency: int = _key(8, "of one transfer", "NPU cycles", min=0)
     bytes_per_second: int | None = _key(256_000_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", PLAN, min=1)
@@ -145,4 +162,5 @@ class NpuConfig:
     spm: SpmConfig = field(default_factory=SpmConfig)
     dma: DmaConfig = field(default_factory=DmaConfig)
     dram: DramConfig = field(default_factory=DramConfig)
+    l2: L2Config = field(default_factory=L2Config)
     noc: NocConfig = field(default_factory=NocConfig)

@@ -26,6 +26,14 @@ def _problems(config: NpuConfig) -> Iterator[str]:
             f"dram.interleave = {dram.interleave}: must be at least dma.alignment = {dma.alignment}, "
             "an access is on one channel"
         )
+    l2 = config.l2
+    if l2.enabled and l2.bytes % (l2.ways * l2.line):
+        yield f"l2.bytes = {l2.bytes}: must be a multiple of l2.ways x l2.line = {l2.ways * l2.line}"
+    if l2.enabled and not dma.alignment <= l2.line <= dram.interleave:
+        yield (
+            f"l2.line = {l2.line}: must be from dma.alignment = {dma.alignment} to "
+            f"dram.interleave = {dram.interleave}, a line is made of whole accesses to one channel"
+        )
     if dma.direction == "split" and dma.channels != 2:
         yield f"dma.channels = {dma.channels}: must be 2 with dma.direction = split, one reads and one writes"
 

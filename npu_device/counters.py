@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from npu_device.config import NpuConfig
-from npu_device.events import SUBMISSION_REFUSALS, WRITES, Batch, Cause, Kind, What, unit_code
+from npu_device.events import CACHED, SUBMISSION_REFUSALS, WRITES, Batch, Cause, Kind, What, unit_code
 from npu_device.scheduler import unit_counts
 
 _BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
@@ -26,8 +26,12 @@ class Counters:
         self.depth_max = 0
         self.barrier_wait = 0
         self.dram_bytes_read = 0
-        """Aligned bytes of transfers; fetches of descriptors are not among them."""
+        """Aligned bytes of transfers, and lines of the L2; fetches of descriptors are not among them."""
         self.dram_bytes_written = 0
+        self.noc_bytes = 0
+        """Every transfer crosses the NoC."""
+        self.l2 = {"hits": 0, "misses": 0, "write_backs": 0, "stale": 0} if config.l2.enabled else None
+        """Lines; stale reads by the core are counted one by one."""
         self.cycle = 0
         """Of the latest event."""
         counts = {kind: count * config.clusters for kind, count in unit_counts(config).items()}
@@ -46,6 +50,10 @@ class Counters:
             What.DONE: self._complete,
             What.ERROR: self._error,
             What.BANK_BUSY: self._bank_busy,
+            What.L2_HIT: self._l2_hit,
+            What.L2_MISS: self._l2_miss,
+            What.L2_WRITE_BACK: self._l2_write_back,
+            What.STALE: self._stale,
             **dict.fromkeys(_BEGINS, self._begin),
             **dict.fromkeys(_ENDS, self._end),
         }
@@ -58,11 +66,6 @@ class Counters:
     @property
     def submitted(self) -> int:
         return self.accepted + self.rejected
-
-    @property
-    def noc_bytes(self) -> int:
-        """Every DRAM transfer crosses the NoC."""
-        return self.dram_bytes_read + self.dram_bytes_written
 
     @property
     def bank_conflict_stall(self) -> int:
@@ -95,7 +98,7 @@ class Counters:
             "bank_busy": self._all_busy(Kind.BANK),
             "bank_conflict_stall": list(self._conflicts.values()),
             "barrier_wait": self.barrier_wait,
-        }
+        } | ({} if self.l2 is None else {"l2": dict(self.l2)})
 
     def _all_busy(self, kind: Kind) -> list[int]:
         return [self.busy(unit, self.cycle) for unit in self._units[kind]]
@@ -129,9 +132,10 @@ class Counters:
             self._waiting.discard(ticket)
         whole = begins[: len(ends)]
         self._busy[unit] += int(ends["cycle"].sum()) - int(whole["cycle"].sum())
-        written = whole["aux"] & WRITES != 0
-        self.dram_bytes_written += int(ends["aux"][written].sum())
-        self.dram_bytes_read += int(ends["aux"][~written].sum())
+        written, cached = whole["aux"] & WRITES != 0, whole["aux"] & CACHED != 0
+        self.noc_bytes += int(ends["aux"].sum())
+        self.dram_bytes_written += int(ends["aux"][written & ~cached].sum())
+        self.dram_bytes_read += int(ends["aux"][~written & ~cached].sum())
         if len(begins) > len(ends):
             last = begins[-1]
             self._running[unit] = (int(last["ticket"]), int(last["cycle"]), int(last["aux"]))
@@ -163,6 +167,9 @@ class Counters:
     def _end(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         _, start, began = self._running.pop(unit)
         self._busy[unit] += cycle - start
+        self.noc_bytes += aux
+        if began & CACHED:
+            return
         if began & WRITES:
             self.dram_bytes_written += aux
         else:
@@ -170,6 +177,24 @@ class Counters:
 
     def _bank_busy(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         self._busy[unit] += size
+
+    def _l2_hit(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        self._l2("hits", aux)
+
+    def _l2_miss(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        self._l2("misses", aux)
+        self.dram_bytes_read += size
+
+    def _l2_write_back(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        self._l2("write_backs", aux)
+        self.dram_bytes_written += size
+
+    def _stale(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        self._l2("stale", aux if unit >> 8 == Kind.L2 else 1)
+
+    def _l2(self, name: str, lines: int) -> None:
+        if self.l2 is not None:
+            self.l2[name] += lines
 
     def _error(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         self.errors += 1

@@ -17,6 +17,7 @@ from npu_device.events import EventStream, Refusal
 from npu_device.execution import Execution
 from npu_device.frontend import FrontEnd
 from npu_device.interrupts import Interrupts
+from npu_device.l2 import L2
 from npu_device.memory import Memory
 from npu_device.port import CommandPort
 from npu_device.queue import CommandQueue
@@ -97,6 +98,11 @@ class NpuDevice:
         )  # fmt: skip
         self.csr = CsrWindow(self.registers)
 
+    @property
+    def l2(self) -> L2 | None:
+        """The L2 as the core meets it; None where there is none."""
+        return self._execution.l2
+
     # -- the device protocol -----------------------------------------------------------------------------------
 
     @property
@@ -159,8 +165,10 @@ class NpuDevice:
         return self._frontend.enabled * _ENABLE | self._policy << _POLICY.low
 
     def write_control(self, value: int, cycle: int) -> bool:
-        """CTRL with effect from `cycle`; False when reserved bits were set, which are ignored. FLUSH_L2 finds no L2."""
+        """CTRL with effect from `cycle`; False when reserved bits were set, which are ignored."""
         self._policy = FullPolicy((value & _POLICY_MASK) >> _POLICY.low)
+        if value & _FLUSH and self.l2 is not None:
+            self.l2.flush(cycle)
         if value & _RESET:
             self._reset(cycle)
         else:

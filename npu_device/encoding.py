@@ -93,4 +93,4 @@ def _piece_words(cost: Cost, per_byte: int) -> list[int]:
         words += [demand.bank, demand.port, demand.cycles]
     for stall in cost.stalls:
         words += [int(word) for word in stall]
-    return words + list(cost.channels)
+    return [*words, *cost.channels, *cost.rows]

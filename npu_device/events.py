@@ -13,6 +13,11 @@
 | BARRIER_OPEN, BARRIER_CLOSE | front end | of BARRIER, 0 for TBAR | 0 | scope, index of stream or cluster << 4 |
 | BANK_BUSY | bank | of the command that completes | port cycles since the last such record | 0 |
 | CHANNEL_BYTES | one of several DRAM channels | of the command that completes | aligned bytes since then | 0 |
+| L2_HIT | L2 | of the transfer that began last | bytes of its lines that are there | lines |
+| L2_MISS | L2 | the same | bytes that are fetched from DRAM for lines that are not | lines that are not |
+| L2_WRITE_BACK | L2 | of the transfer that makes them leave, 0: a flush | bytes that go to DRAM | lines |
+| STALE | L2 | of the transfer that reads them | address of the first line that the core has changed since | lines |
+| STALE | core | 0 | address of a load that DRAM answers with old bytes | its size |
 | DONE | engine, or front end if it had none | ticket | 0 | 0 |
 | ERROR | the same | ticket | 0 | `TicketError` |
 | IRQ | front end | 0 | 0 | the causes that are set and not masked |
@@ -40,6 +45,8 @@ WRITES = 1 << 16
 """In `aux` of DMA_BEGIN: to DRAM."""
 ROLE = 1 << 17
 """In `aux` of DMA_BEGIN: times `plan.Role`."""
+CACHED = 1 << 20
+"""In `aux` of DMA_BEGIN: through the L2."""
 
 
 class What(IntEnum):
@@ -64,6 +71,9 @@ class What(IntEnum):
     STALE = 19
     BANK_BUSY = 20
     CHANNEL_BYTES = 21
+    L2_HIT = 22
+    L2_MISS = 23
+    L2_WRITE_BACK = 24
 
 
 class Kind(IntEnum):
@@ -76,6 +86,7 @@ class Kind(IntEnum):
     BANK = 4
     CORE = 5
     DRAM = 6
+    L2 = 7
 
 
 FRONTEND = Kind.FRONTEND << 8

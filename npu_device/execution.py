@@ -14,6 +14,7 @@ from npu_device.engines import Engines
 from npu_device.events import FRONTEND, Cause, EventStream, What
 from npu_device.hazards import Hazards
 from npu_device.held import HeldSum
+from npu_device.l2 import L2
 from npu_device.memory import Memory
 from npu_device.queue import CommandQueue
 from npu_device.results import Results
@@ -47,7 +48,8 @@ class Execution:
         self.engines = Engines(config, timeline, events, self._ended, self.request_start)
         self._scheduler = Scheduler(config, self.engines)
         self._hazards = Hazards()
-        self._results = Results(memory)
+        self.l2 = L2(config, memory, self.engines.machine, events) if config.l2.enabled else None
+        self._results = Results(memory if self.l2 is None or not self.l2.incoherent else self.l2)
         self._streams: list[deque[Command]] = [deque() for _ in range(STREAMS)]
         self._freed: list[Command] = []
         self._release = Agenda(timeline, Phase.RELEASE, self._release_freed)
@@ -85,6 +87,8 @@ class Execution:
             self._completion.error(cycle, command.ticket, TicketError.RESET, reason, None, command.unit)
         self._queue.reset()
         self._scheduler.reset()
+        if self.l2 is not None:
+            self.l2.flush(cycle)
         self.engines.reset()
         self._hazards.reset()
         self._results.reset()
@@ -146,6 +150,8 @@ class Execution:
                 self._ended(cycle, command)
                 continue
             command.unit = unit
+            if self.l2 is not None and self.l2.on_use is not None:
+                self.l2.on_use((*command.reads(), *command.writes()))
             self.engines.begin(cycle, command)
         self.engines.want(self._scheduler.wanted() if self.enabled else [])
 

@@ -7,12 +7,12 @@ invariant 8). Everything is read from the event stream.
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
 from npu_device.config import NpuConfig
+from npu_device.events import CACHED, Cause, Kind, What
 from npu_device.events import Batch as Records
-from npu_device.events import Cause, Kind, What
 from npu_device.tensor import ceil_div, product
 from npu_device.timing import Timing
 
@@ -30,6 +30,8 @@ class Blocker(StrEnum):
     DRAM_LATENCY = "dram_latency"
     NOC = "noc"
     """Latency of the NoC, and bytes at its rate where that is the lowest."""
+    L2 = "l2"
+    """Looking into the L2, and snooping."""
     CHANNEL = "channel"
     """Bytes at the rate of the DMA channel."""
     CHANNEL_BUSY = "channel_busy"
@@ -79,6 +81,16 @@ def _percent(part: int, whole: int) -> str:
     return f"{1000 * part // whole / 10:>8.1f} %" if whole else ""
 
 
+class Way(Enum):
+    """How the data of a transfer moves."""
+
+    DRAM = 0
+    L2 = 1
+    """The L2 holds all of it."""
+    FILL = 2
+    """The L2 fetches some of it from DRAM."""
+
+
 class _Step(NamedTuple):
     unit: int
     ticket: int
@@ -89,6 +101,7 @@ class _Step(NamedTuple):
     """The unit had ended another step in the cycle of its begin."""
     stalls: tuple[tuple[int, int], ...]
     """(cause, cycles) by which banks lengthened it."""
+    way: Way = Way.DRAM
 
 
 def explain(records: Records, config: NpuConfig, critical_path: int = 0) -> Explanation:
@@ -128,14 +141,19 @@ class _Walk:
         begun: dict[int, tuple[int, int, int]] = {}
         ended: dict[int, int] = {}
         stalls: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        ways: dict[int, Way] = {}
+        latest = 0
         for cycle, unit, what, ticket, tile, size, aux in records.tolist():
             if what in _BEGINS:
                 begun[unit] = (cycle, ticket, tile)
+                latest, ways[unit] = unit, Way.L2 if what == What.DMA_BEGIN and aux & CACHED else Way.DRAM
+            elif what == What.L2_MISS and size:  # of the transfer that began last
+                ways[latest] = Way.FILL
             elif what in _ENDS:
                 begin, _, _ = begun.pop(unit)
                 own = stalls.get((ticket, tile), ())
                 lost = tuple((cause, cycles) for at, cause, cycles in own if begin <= at <= cycle)
-                step = _Step(unit, ticket, begin, cycle, aux, ended.get(unit) == begin, lost)
+                step = _Step(unit, ticket, begin, cycle, aux, ended.get(unit) == begin, lost, ways[unit])
                 ended[unit] = cycle
                 self._ending.setdefault(cycle, []).append(step)
                 self._last_of[ticket] = step
@@ -197,7 +215,7 @@ class _Walk:
 
     def _busiest(self) -> int:
         """Bytes of the DRAM channel that moved most."""
-        return max(self._channels.values(), default=self._moved if self._config.dram.channels == 1 else 0)
+        return max(self._channels.values(), default=self._moved if self._timing.rates.alike else 0)
 
     def _bytes_bound(self, moved: int, bytes_per_second: int | None) -> int:
         return 0 if bytes_per_second is None else ceil_div(moved * self._config.clock_hz, bytes_per_second)
@@ -262,14 +280,26 @@ class _Walk:
 
     def _spend_transfer(self, step: _Step, left: int, held: bool) -> None:
         rates = self._timing.rates
-        dram = self._timing.core_cycles(self._config.dram.latency)
-        left -= self._take(step, Blocker.CHANNEL_BUSY if held else Blocker.DRAM_LATENCY, dram, left)
-        left -= self._take(step, Blocker.CHANNEL_BUSY if held else Blocker.NOC, self._timing.latency - dram, left)
+        for blocker, cycles in self._latencies(step.way):
+            left -= self._take(step, Blocker.CHANNEL_BUSY if held else blocker, cycles, left)
         if rates.channel:
             own = ceil_div(step.aligned * rates.per_byte, rates.channel)
             lowest = not rates.total or rates.channel < rates.total if rates.alike else left <= own
             left -= self._take(step, Blocker.CHANNEL, own if lowest else 0, left)
+        if step.way is Way.L2 and rates.noc:
+            left -= self._take(step, Blocker.NOC, ceil_div(step.aligned * rates.per_byte, rates.noc), left)
         self._charge(step.ticket, Blocker.NOC if rates.noc_is_lowest else Blocker.DRAM, left)
+
+    def _latencies(self, way: Way) -> tuple[tuple[Blocker, int], ...]:
+        """What passes before the first byte."""
+        timing, config = self._timing, self._config
+        if way is Way.L2:
+            noc = timing.core_cycles(config.noc.latency)
+            return (Blocker.NOC, noc), (Blocker.L2, timing.hit_latency - noc)
+        dram = timing.core_cycles(config.dram.latency)
+        both = timing.core_cycles(config.dram.latency + config.noc.latency)
+        whole = timing.latency if way is Way.DRAM else timing.miss_latency
+        return (Blocker.DRAM_LATENCY, dram), (Blocker.NOC, both - dram), (Blocker.L2, whole - both)
 
     def _take(self, step: _Step, blocker: Blocker, cycles: int, left: int) -> int:
         taken = max(0, min(cycles, left))

@@ -134,7 +134,32 @@ MOVED = PAUSED + MAX_DRAM_CHANNELS
 """Bytes since the last record of them."""
 SPARE = MOVED + MAX_DRAM_CHANNELS
 """Credits per cycle that are not given yet while rates are shared; the last is the NoC's."""
-MACHINE_WORDS = SPARE + MAX_DRAM_CHANNELS + 1
+FILLED = SPARE + MAX_DRAM_CHANNELS + 1
+"""Bytes that the transfer which begins lacks in the L2."""
+
+# -- m: L2 -------------------------------------------------------------------------------------------------------------
+(
+    L2_LINE,  # bytes of a line; 0: no L2
+    L2_SETS,
+    L2_WAYS,
+    L2_HIT,  # cycles before the first byte of a transfer whose lines are all there
+    L2_MISS,  # ... of which some are not
+    L2_CREDITS,  # of a line
+    L2_HELD,  # lines in it
+    L2_DIRTY,  # of these, lines that DRAM does not have
+    L2_BACK,  # lines written back since the transfer began
+    L2_GONE,  # lines that were watched and have left, listed from L2_LEFT on as they were
+) = range(FILLED + MAX_DRAM_CHANNELS, FILLED + MAX_DRAM_CHANNELS + 10)
+L2_TAGS = L2_GONE + 1
+"""The lines of each set, the one that was used last first: number << FLAGS | flags; 0: none. L2_LEFT follows them."""
+FLAGS = 3
+DIRTY = 1
+WATCHED = 2
+"""Reported when it leaves."""
+STALE = 4
+"""DRAM has been changed since."""
+MACHINE_WORDS = L2_TAGS
+"""Without an L2; with one, two for each of its lines more."""
 
 # -- p: steps and pieces -----------------------------------------------------------------------------------------------
 STEP_WORDS = 11
@@ -166,9 +191,11 @@ READ, WRITE, TENSOR, VECTOR = 0, 1, 2, 3
     P_MASK,  # banks modulo 32 of its phases
     P_PHASES,  # how many
     P_STALLS,  # how many
-    P_LIST,  # phases (bank, port, port cycles), then stalls (bank, cause, cycles), then bytes on each DRAM channel
+    P_LIST,  # phases (bank, port, port cycles), stalls (bank, cause, cycles), bytes on each DRAM channel, rows there
 ) = range(12)
 PHASE_WORDS = 3
+ROW_COUNT, ROW_SIZE, ROW_STRIDE = 0, 1, 2
+"""After the bytes on each DRAM channel."""
 Q_BANK, Q_PORT, Q_NEED = 0, 1, 2
 
 EVENT_WORDS = 7

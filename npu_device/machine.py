@@ -6,13 +6,13 @@ loop takes over, where llvmlite is installed; it gives the same events. The stat
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache as made_once
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_device import arbiter, sharing, stepper, transfers
+from npu_device import arbiter, cache, sharing, stepper, transfers
 from npu_device import layout as w
 from npu_device.config import NpuConfig
 from npu_device.encoding import plan_words, step_words
@@ -36,17 +36,18 @@ class Loop(NamedTuple):
     ends: Callable[..., int]
     start: Callable[..., int]
     go_first: Callable[..., int]
+    act: Callable[..., int]
 
 
-INTERPRETED = Loop(stepper.advance, stepper.ends, stepper.start, sharing.go_first)
+INTERPRETED = Loop(stepper.advance, stepper.ends, stepper.start, sharing.go_first, cache.act)
 
 
-@cache
+@made_once
 def compiled() -> Loop:
     """The loop in native code; made once per process, when a long plan asks for it."""
     from npu_device.native import NativeModule
 
-    module = NativeModule(sharing, arbiter, transfers, stepper)
+    module = NativeModule(sharing, arbiter, cache, transfers, stepper)
     return Loop(*(module.function(name) for name in Loop._fields))
 
 
@@ -62,13 +63,17 @@ class Machine:
         self._native_steps = native_steps if find_spec("llvmlite") else sys.maxsize
         self._seen = 0
         """Steps so far."""
+        self.on_gone: Callable[[list[int]], None] | None = None
+        """Told of watched lines, as they were, that are no longer different from DRAM in the L2."""
         self._unit_of_code: dict[int, int] = {}
         self.reset()
 
     def reset(self) -> None:
         """Everything idle, buckets and rows as after power-up."""
         self.native = False
-        self.m: Any = [0] * w.MACHINE_WORDS
+        l2 = self._config.l2
+        lines = l2.bytes // l2.line if l2.enabled else 0
+        self.m: Any = [0] * (w.MACHINE_WORDS + 2 * lines)
         self.p: Any = []
         self.e: Any = [0] * (w.EVENTS * w.EVENT_WORDS)
         self._spans: list[tuple[int, int]] = []
@@ -82,6 +87,10 @@ class Machine:
         m[w.DRAM_CHANNELS], m[w.INTERLEAVE] = config.dram.channels, config.dram.interleave
         m[w.ALIKE] = int(rates.alike)
         m[w.LATENCY] = self._timing.latency
+        if l2.enabled:
+            m[w.L2_LINE], m[w.L2_SETS], m[w.L2_WAYS] = l2.line, lines // l2.ways, l2.ways
+            m[w.L2_HIT], m[w.L2_MISS] = self._timing.hit_latency, self._timing.miss_latency
+            m[w.L2_CREDITS] = l2.line * rates.per_byte
         m[w.SPLIT] = int(config.dma.direction == "split")
         m[w.BURST] = config.dma.bus_width_bytes * rates.per_byte
         m[w.BANKS] = config.spm.banks * config.clusters
@@ -240,6 +249,11 @@ class Machine:
         rates = self._timing.rates
         return self._loop().go_first(self.m, cycle, rates.channel_of(address), size * rates.per_byte)
 
+    def act(self, cycle: int, line: int, action: int) -> None:
+        """As `cache.act`, with its events emitted."""
+        self._loop().act(self.m, self.e, cycle, line, action)
+        self._emit()
+
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _loop(self) -> Loop:
@@ -271,6 +285,10 @@ class Machine:
         return base
 
     def _emit(self) -> None:
+        if self.on_gone is not None and self.m[w.L2_GONE]:
+            at = cache.left_at(self.m)
+            gone, self.m[w.L2_GONE] = [int(word) for word in self.m[at : at + self.m[w.L2_GONE]]], 0
+            self.on_gone(gone)
         count = int(self.m[w.OUT])
         if not count:
             return

@@ -25,7 +25,7 @@ class Rates:
             for rate in (config.dram.bytes_per_second, config.noc.bytes_per_second)
         )
         self.noc_is_lowest = noc is not None and (dram is None or noc < dram)
-        self.alike = self._channels == 1
+        self.alike = self._channels == 1 and not config.l2.enabled
         """Whether all transfers use the DRAM's one channel and the NoC alike: the lower rate is that of both."""
         one = None if dram is None else dram / self._channels
         lowest = min((rate for rate in (one, noc) if rate is not None), default=None)

@@ -6,6 +6,7 @@ on it read through the buffer, the core sees memory, where it appears at retirem
 
 import numpy as np
 
+from npu_device.l2 import L2
 from npu_device.memory import Bytes, Memory
 from npu_device.region import Region, conflict
 
@@ -13,7 +14,7 @@ from npu_device.region import Region, conflict
 class Results:
     """Parked outputs by acceptance number. Hazards see to it that no two of them overlap."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory | L2) -> None:
         self._memory = memory
         self._parked: dict[int, tuple[tuple[Region, Bytes], ...]] = {}
 

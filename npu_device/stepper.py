@@ -202,7 +202,7 @@ def begin_step(m: Ints, p: Ints, e: Ints, t: int, slot: int, step_class: int, u:
     emit(m, e, t, m[u + w.U_CODE], what, m[run + w.R_TICKET], p[step + w.S_TILE], p[piece + w.P_BYTES],
          p[piece + w.P_AUX])  # fmt: skip
     if kind == w.DMA:
-        begin_transfer(m, p, u, t)
+        begin_transfer(m, p, e, u, t)
     else:
         cycles = p[piece + w.P_CYCLES]
         m[u + w.U_FROM] = t

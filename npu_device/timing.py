@@ -13,7 +13,7 @@ from npu_device.abi.opcodes import BITS, Opcode
 from npu_device.banks import Access, Demand, demands
 from npu_device.bitwidth import aligned_bytes
 from npu_device.config import NpuConfig
-from npu_device.events import ROLE, WRITES, Cause, Kind
+from npu_device.events import CACHED, ROLE, WRITES, Cause, Kind
 from npu_device.interleave import spread
 from npu_device.plan import Compute, Piece, Transfer
 from npu_device.rates import Rates
@@ -32,8 +32,8 @@ VECTOR_OPS = {
 """Operations per element of the vector engine (COPY: chosen by us); of POOL, one per element of the window."""
 RMS_OPS = 4
 
-CACHED = 4096
-"""Costs that are remembered."""
+REMEMBERED = 4096
+"""Costs."""
 
 
 def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, int]:
@@ -82,6 +82,8 @@ class Cost(NamedTuple):
     """(bank, cause, cycles) that its own accesses cost; they are in `cycles`."""
     channels: tuple[int, ...] = ()
     """Transfer: aligned bytes on each DRAM channel."""
+    rows: tuple[int, ...] = ()
+    """Transfer: how many rows in DRAM, bytes of each, and from start to start."""
 
 
 class Timing:
@@ -91,8 +93,14 @@ class Timing:
         self._config = config
         self._ratio = config.clock_ratio
         self.rates = Rates(config)
-        self.latency = self.core_cycles(config.dram.latency + config.noc.latency)
+        snoop = config.l2.snoop if config.l2.enabled and config.l2.coherence == "io_coherent" else 0
+        beside = config.noc.latency + snoop
+        self.latency = self.core_cycles(config.dram.latency + beside)
         """Core cycles of a transfer before its first byte."""
+        self.hit_latency = self.core_cycles(config.l2.hit + beside)
+        """The same when the L2 holds all of it."""
+        self.miss_latency = self.core_cycles(config.l2.hit + config.dram.latency + beside)
+        """The same when the L2 lacks some of it."""
         self.turn = 1 if config.dram.channels == 1 else config.dram.channels * config.dram.interleave
         """Bytes of DRAM after which its channels come round again."""
         self._once = once_per_command(config.te)
@@ -118,7 +126,7 @@ class Timing:
         """Cost of a step; of a transfer at the address that `located` gave it."""
         cost = self._costs.get(piece)
         if cost is None:
-            if len(self._costs) >= CACHED:
+            if len(self._costs) >= REMEMBERED:
                 self._costs.clear()
             cost = self._transfer(piece) if isinstance(piece, Transfer) else self._compute(piece)
             self._costs[piece] = cost
@@ -132,10 +140,16 @@ class Timing:
         ports, stalls = _own_stalls(own, max(bursts, data))
         cycles = max(bursts, ports)
         alone = self.latency + max(cycles, data)
-        aux = piece.aux | piece.write * WRITES | piece.role * ROLE
+        aux = piece.aux | piece.write * WRITES | piece.role * ROLE | self._cached(piece) * CACHED
+        rows = piece.dram.rows, piece.dram.row_bytes, piece.dram.stride
         return Cost(
-            Kind.DMA, piece.write, cycles, alone, 0, 0, piece.payload, piece.aligned, aux, own, stalls, channels
+            Kind.DMA, piece.write, cycles, alone, 0, 0, piece.payload, piece.aligned, aux, own, stalls, channels, rows
         )
+
+    def _cached(self, piece: Transfer) -> bool:
+        """Whether a transfer goes through the L2; writes do where it keeps them."""
+        l2 = self._config.l2
+        return l2.enabled and piece.aligned < l2.bypass_bytes and (l2.write_back or not piece.write)
 
     def _channels(self, piece: Transfer) -> tuple[int, ...]:
         """Aligned bytes on each DRAM channel."""

@@ -5,6 +5,7 @@ A part of the event loop, in the subset of `native`.
 
 from npu_device import layout as w
 from npu_device.arbiter import emit, use_banks
+from npu_device.cache import cached, passed
 from npu_device.sharing import moved_at, part, settle
 
 Ints = list[int]
@@ -12,24 +13,41 @@ Ints = list[int]
 CHANNEL_BYTES = 21
 """`What.CHANNEL_BYTES`."""
 DRAM_CODE = 6 << 8
+CACHED = 1 << 20
+"""`events.CACHED`."""
 
 
-def begin_transfer(m: Ints, p: Ints, u: int, t: int) -> int:
+def begin_transfer(m: Ints, p: Ints, e: Ints, u: int, t: int) -> int:
     """The transfer that a DMA channel has been given begins with its latency."""
     piece = m[u + w.U_PIECE]
-    address = p[m[u + w.U_STEP] + w.S_DRAM]
+    size = p[piece + w.P_ALIGNED]
+    latency = m[w.LATENCY]
+    missing = 1
+    if not m[w.ALIKE]:
+        channels = piece + w.P_LIST + (p[piece + w.P_PHASES] + p[piece + w.P_STALLS]) * w.PHASE_WORDS
+        if p[piece + w.P_AUX] & CACHED:
+            missing = cached(m, p, e, u, t, channels + m[w.DRAM_CHANNELS])
+            latency = m[w.L2_MISS] if missing else m[w.L2_HIT]
+        else:
+            c = 0
+            while c < m[w.DRAM_CHANNELS]:
+                m[u + w.U_SHARE + c] = part(p[channels + c], size)
+                m[w.MOVED + c] += p[channels + c]
+                c += 1
+            if m[w.L2_LINE]:
+                passed(m, p, e, u, t, channels + m[w.DRAM_CHANNELS])
+    if missing:
+        latency += open_rows(m, p[m[u + w.U_STEP] + w.S_DRAM], size)
     m[u + w.U_STATE] = w.LATE
-    m[u + w.U_FROM] = t + m[w.LATENCY] + open_rows(m, address, p[piece + w.P_ALIGNED])
+    m[u + w.U_FROM] = t + latency
     m[u + w.U_MIN_END] = m[u + w.U_FROM] + p[piece + w.P_CYCLES]
     m[u + w.U_LEFT] = p[piece + w.P_CREDITS]
     m[u + w.U_STALL] = 0
     m[u + w.U_LENGTH] = -1
-    if not m[w.ALIKE]:
-        at = piece + w.P_LIST + (p[piece + w.P_PHASES] + p[piece + w.P_STALLS]) * w.PHASE_WORDS
+    if m[w.L2_LINE] and m[w.L2_BACK]:
         c = 0
         while c < m[w.DRAM_CHANNELS]:
-            m[u + w.U_SHARE + c] = part(p[at + c], p[piece + w.P_ALIGNED])
-            m[w.MOVED + c] += p[at + c]
+            m[u + w.U_MIN_END] = max(m[u + w.U_MIN_END], m[w.PAUSED + c])
             c += 1
     return 0
 

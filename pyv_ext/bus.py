@@ -53,6 +53,8 @@ class Bus:
         self.on_map: list[Callable[[], None]] = []
         """`f()` after memory was added, or loads of memory other than `rams[0]` are watched or not any more."""
         self.shadow = Shadow()
+        self.on_cbo: list[Callable[[str, int, int], None]] = []
+        """`f(name, address, start)` at each cache-block operation of the hart."""
         self._windows: list[Window] = []
         self._watched: Counter[int] = Counter()
         self._store_watchers: dict[int, list[Callable[[int, int, int], None]]] = {}

@@ -32,6 +32,7 @@ from pyv_ext.memory import Ram
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu import boot, ctrl_c
+from pyv_npu.coherence import Coherence
 from pyv_npu.config.tree import Config
 from pyv_npu.core_traffic import CoreTraffic
 from pyv_npu.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
@@ -120,6 +121,7 @@ class Platform:
             plic_delay=self.timing.plic,
         )
         accesses = config.npu.dram.core_traffic == "accesses"
+        self.coherence = Coherence(self.bus, self.ram, self.npu.l2) if self.npu.l2 is not None else None
         self.traffic = CoreTraffic(self.bus, self.ram, self.npu) if accesses else None
         self.latency: LatencyProbe | None = None
         """The latency probe of the loaded program."""

@@ -150,6 +150,8 @@ def _cbo(core: Core, instruction: Instruction) -> After | None:
     address = core.hart.x[instruction.rs1]
     if not core.bus.check(address & -4, 4, False):
         return core.trap(Cause.STORE_FAULT, address)
+    for listener in core.bus.on_cbo:
+        listener(instruction.name, address, core.hart.cycle)
     return _next(core, instruction, core.hart.timing.store)
 
 

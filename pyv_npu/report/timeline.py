@@ -31,6 +31,8 @@ _BEGIN = frozenset((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN))
 _END = frozenset((What.DMA_END, What.TE_END, What.VE_END))
 _CAUSES: dict[int, type[Refusal | TicketError]] = {What.REJECT: Refusal, What.ERROR: TicketError}
 _OPCODE = 0xFF
+_ONLY = {Kind.FRONTEND: "frontend", Kind.CORE: "core", Kind.L2: "l2"}
+"""Units of which there is one."""
 
 
 class Row(NamedTuple):
@@ -164,7 +166,7 @@ def timeline_csv(path: Path, layers: Sequence[str] = ()) -> Iterator[Timeline]:
 
 def _unit(code: int) -> str:
     kind = Kind(code >> 8)
-    return "frontend" if kind is Kind.FRONTEND else f"{kind.name.lower()}{code & 0xFF}"
+    return _ONLY.get(kind) or f"{kind.name.lower()}{code & 0xFF}"
 
 
 def _opcode(aux: int) -> str:

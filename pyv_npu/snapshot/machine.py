@@ -95,6 +95,8 @@ def _roots(platform: "Platform") -> dict[str, object]:
         "outputs": platform.outputs,
         "latency": platform.latency,
     }
+    if platform.coherence is not None:
+        roots["coherence"] = platform.coherence
     for placed in platform.devices:
         roots[f"device {placed.device.name}"] = placed.device
     for instruction in platform.instructions:

@@ -13,6 +13,7 @@ from npu_device.abi.opcodes import DataType, Eltwise, Opcode, Scope
 from npu_device.config import (
     DmaConfig,
     DramConfig,
+    L2Config,
     NocConfig,
     NpuConfig,
     QueueConfig,
@@ -21,7 +22,7 @@ from npu_device.config import (
     TeConfig,
     VeConfig,
 )
-from npu_device.events import What, records
+from npu_device.events import Kind, What, records
 from npu_device.runner import Listed, Run, Runner
 
 INT8, INT32 = DataType.INT8, DataType.INT32
@@ -121,6 +122,11 @@ def configs(draw: st.DrawFn, **fixed: Any) -> NpuConfig:
             interleave=draw(st.sampled_from((64, 256, 4096))),
         ),
         "noc": NocConfig(latency=draw(st.sampled_from((0, 8)))),
+        "l2": L2Config(
+            enabled=draw(st.sampled_from((False, False, True))), bytes=draw(st.sampled_from((512, 4096, 1 << 16))),
+            ways=draw(st.sampled_from((1, 2, 8))), hit=draw(st.sampled_from((0, 20))), write_back=draw(st.booleans()),
+            bypass_bytes=draw(st.sampled_from((512, 65536))), coherence=draw(st.sampled_from(("none", "io_coherent"))),
+        ),
         "scheduler": SchedulerConfig(
             policy=draw(st.sampled_from(("fifo", "prio", "cp"))), window=draw(st.sampled_from((1, 2, 16)))
         ),
@@ -167,6 +173,15 @@ def listed(commands: Sequence[Listed], config: NpuConfig, native: bool = False) 
     collected = records(runner.events)
     run = runner.run(commands)
     return Seen(run, collected())
+
+
+def channel_bytes(seen: Seen, channels: int) -> list[int]:
+    """What each of several DRAM channels has moved."""
+    moved = [0] * channels
+    for event in seen.of(What.CHANNEL_BYTES):
+        assert event["unit"] >> 8 == Kind.DRAM
+        moved[event["unit"] & 0xFF] += event["bytes"]
+    return moved
 
 
 def stepped(commands: Sequence[Listed], config: NpuConfig, step: int | None) -> str:

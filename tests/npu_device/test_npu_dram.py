@@ -1,19 +1,20 @@
 """Several DRAM channels: which bytes lie where, what lone and concurrent transfers take, rows, fetches."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from npu_graphs import Seen, configs, listed, tiles
+from npu_graphs import channel_bytes, configs, listed, tiles
 from npu_rig import DRAM, SPM, Rig
 
 from npu_device import layout as w
 from npu_device import sharing
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig
+from npu_device.config import DmaConfig, DramConfig, L2Config, NocConfig, NpuConfig, SpmConfig
 from npu_device.events import EventStream, Kind, What
 from npu_device.explain import explain
 from npu_device.interleave import spread
@@ -48,14 +49,6 @@ def done(commands: list[Listed], of: NpuConfig) -> list[int]:
     seen = listed(commands, of)
     cycles = {event["ticket"]: event["cycle"] for event in seen.of(What.DONE)}
     return [cycles[ticket] for ticket in seen.run.tickets]
-
-
-def channel_bytes(seen: Seen, channels: int) -> list[int]:
-    moved = [0] * channels
-    for event in seen.of(What.CHANNEL_BYTES):
-        assert event["unit"] >> 8 == Kind.DRAM
-        moved[event["unit"] & 0xFF] += event["bytes"]
-    return moved
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4, 16])
@@ -132,18 +125,9 @@ def test_bytes_go_round_the_channels(spans: list[tuple[int, int]], block: int, w
 @given(st.lists(tiles, min_size=1, max_size=12), configs(), st.sampled_from((2, 4)), st.sampled_from((64, 4096)))
 def test_bytes_are_conserved_by_channel(commands: list[Listed], base: NpuConfig, channels: int, block: int) -> None:
     """Access by access, as the descriptors ask for them; and no stretch of time has more than a channel gives."""
-    of = NpuConfig(
-        **{
-            **vars(base),
-            "dram": DramConfig(
-                size=1 << 20,
-                latency=3,
-                bytes_per_second=base.dram.bytes_per_second,
-                channels=channels,
-                interleave=block,
-            ),
-        }
-    )
+    bandwidth = base.dram.bytes_per_second
+    dram = DramConfig(size=1 << 20, latency=3, bytes_per_second=bandwidth, channels=channels, interleave=block)
+    of = replace(base, dram=dram, l2=L2Config())
     seen = listed(commands, of)
     expected = [0] * channels
     by_ticket: dict[int, list[int]] = {}

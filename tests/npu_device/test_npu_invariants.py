@@ -6,13 +6,13 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from npu_graphs import SPM_SIZE, Seen, configs, graphs, listed, macros, stepped, tiles
+from npu_graphs import SPM_SIZE, Seen, channel_bytes, configs, graphs, listed, macros, stepped, tiles
 from npu_rig import DRAM, SPM
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
+from npu_device.config import DmaConfig, DramConfig, L2Config, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
 from npu_device.events import Kind, What
 from npu_device.runner import Listed
 from npu_device.tensor import product
@@ -37,6 +37,8 @@ def test_1_makespan_is_between_the_busiest_resource_and_the_serial_sum(
     moved = npu["dram_bytes_read"] + npu["dram_bytes_written"]
     total = Fraction(timing.rates.total, timing.rates.per_byte)
     assert not total or makespan >= moved / total
+    one = Fraction(timing.rates.dram, timing.rates.per_byte)
+    assert not one or makespan >= max(channel_bytes(seen, config.dram.channels)) / one
     drain = timing.core_cycles(product(config.te, 40, 40, 40, 8, 8).drain)
     serial = sum(end["cycle"] - begin["cycle"] + (drain if begin["unit"] >> 8 == Kind.TE else 0)
                  for begin, end in seen.spans())  # fmt: skip
@@ -67,8 +69,12 @@ def test_2_bytes_are_conserved(commands: list[Listed], config: NpuConfig) -> Non
             out = 4 * block.m * block.n
             assert by_ticket[ticket] <= most + out * (1 if block.loop_order == 0 else 2 * k_tiles)
             assert by_ticket[ticket] >= block.m * block.k + block.k * block.n + out
-    npu = seen.run.device.counters.to_json()
-    assert (npu["dram_bytes_read"], npu["dram_bytes_written"]) == (aligned[False], aligned[True])
+    npu = seen.run.device.counters
+    assert npu.noc_bytes == aligned[False] + aligned[True]
+    if not config.l2.enabled:
+        assert (npu.dram_bytes_read, npu.dram_bytes_written) == (aligned[False], aligned[True])
+    if config.l2.enabled or config.dram.channels > 1:
+        assert npu.dram_bytes_read + npu.dram_bytes_written == sum(channel_bytes(seen, config.dram.channels))
 
 
 @settings(max_examples=60, deadline=None)
@@ -128,7 +134,9 @@ def test_5_the_limits_are_exact(count: int, rows: int, k: int, rate: int | None)
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(1, 6), st.integers(1, 8), configs(te=TeConfig(count=1, speed="flat"), scheduler=NpuConfig().scheduler)
+    st.integers(1, 6),
+    st.integers(1, 8),
+    configs(te=TeConfig(count=1, speed="flat"), scheduler=NpuConfig().scheduler, l2=L2Config()),
 )
 def test_6_half_the_bits_are_half_the_bytes(count: int, lines: int, config: NpuConfig) -> None:
     runs: dict[DataType, Seen] = {}
