@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyv_ext.bus import Bus
 from pyv_ext.engines.engine import Engine
+from pyv_ext.engines.polling import Polling
 from pyv_ext.hart import Hart
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 WARM_UP = 1 << 15
 """Instructions that closures execute before native code is made: about what making it costs."""
+
+SOON, LATE = 1 << 11, 1 << 22
+"""Cycles after which it is asked whether the program polls; looking costs some microseconds."""
 
 
 class FastEngine(Engine):
@@ -26,14 +30,31 @@ class FastEngine(Engine):
         self._native: Native | None = None
         self._watching = False
         self._warm_up = WARM_UP
+        self._polling = Polling(self, self.code)
+        self._seldom = self._patience = SOON
         self.code.on_drop.append(self._drop)
 
     def _burst(self, until: int) -> None:
         native = self._prepared(until)
         if native is None:
             return
-        while native.run(until) and self._slowly(tried=True) and self.bus.watching is self._watching:
-            pass
+        hart = self.hart
+        going = True
+        while going:
+            start = hart.cycle
+            going = native.run(min(until, start + self._patience))
+            self._patience -= hart.cycle - start
+            going = going and self._slowly(tried=True) and self.bus.watching is self._watching
+        if self._patience <= 0:
+            self._look_for_polling(until)
+
+    def _look_for_polling(self, until: int) -> None:
+        """Now and then: more seldom where nothing is found."""
+        hart, limit = self.hart, min(until, self.bus.clock.next)
+        disturbed = hart.waiting is not None or self.stopping is not None or hart.csrs.mip & hart.csrs.mie
+        if hart.cycle < limit and not disturbed and self._ahead is None:
+            self._seldom = SOON if self._polling.skip(limit) else min(2 * self._seldom, LATE)
+        self._patience = self._seldom
 
     def _traced(self, until: int) -> None:
         tracer = self.tracer

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pyv_ext.bus import Bus
 from pyv_ext.engines.blocks import CONTROL, find_blocks, translatable
 from pyv_ext.engines.engine import Engine
+from pyv_ext.engines.polling import Polling
 from pyv_ext.engines.python.region import PythonRegion
 from pyv_ext.hart import Hart
 from pyv_ext.isa import Instruction
@@ -33,6 +34,7 @@ class PythonEngine(Engine):
         self._found: dict[int, int] = {}
         """How often closures have been found at a place."""
         self._period = PERIOD
+        self._polling = Polling(self, self.code)
         self.code.on_drop.append(self._drop)
 
     def _burst(self, until: int) -> None:
@@ -46,6 +48,9 @@ class PythonEngine(Engine):
             self._period -= hart.cycle - before
             if self._period <= 0:
                 self._look()
+                if hart.cycle < limit:
+                    self._polling.skip(limit)
+                return
             if hart.cycle >= limit or ((hart.cycle == before or hart.pc not in entries) and not self._slowly()):
                 return
 

@@ -1,0 +1,62 @@
+"""Loops that wait for a device: time jumps over the turns that change nothing (specification 30, "Engines").
+
+A turn that has come back to where it began, with the same registers, and that has only computed, jumped and loaded
+from memory and stable registers, goes the same way until the next event. So it is counted, not executed.
+"""
+
+from pyv_ext.engines.code import PLAIN, Code
+from pyv_ext.engines.slow import Core
+from pyv_ext.isa import Kind
+
+LONGEST = 32
+"""Instructions of a turn at most."""
+
+
+class Polling:
+    """Finds such loops of one hart, where it is."""
+
+    def __init__(self, core: Core, code: Code) -> None:
+        self._core = core
+        self._code = code
+
+    def skip(self, limit: int) -> bool:
+        """Execute one turn, and jump over as many as fit before cycle `limit`, no event being due up to there.
+
+        False: it was no such turn. A part of it has been executed then, as any other instructions.
+        """
+        core, hart = self._core, self._core.hart
+        pc, cycle, instret, registers = hart.pc, hart.cycle, hart.instret, hart.x.tobytes()
+        if core.bus.guards:
+            return False
+        for _ in range(LONGEST):
+            if hart.cycle >= limit or not self._step():
+                return False
+            if hart.pc == pc:
+                break
+        took = hart.cycle - cycle
+        if hart.pc != pc or not took or hart.x.tobytes() != registers:
+            return False
+        turns = max(limit - hart.cycle, 0) // took
+        hart.instret += turns * (hart.instret - instret)
+        hart.cycle += turns * took
+        return turns > 0
+
+    def _step(self) -> bool:
+        """Execute an instruction, if it may be one of such a turn; whether it was."""
+        core, hart = self._core, self._core.hart
+        decoded = self._code.slow.get(hart.pc)
+        if decoded is None or decoded.instruction is None or decoded.instruction.row.kind not in PLAIN:
+            return False
+        clock = core.bus.clock
+        changes = clock.changes
+        after = decoded.step()
+        if after is None:
+            if decoded.instruction.row.kind is not Kind.LOAD:
+                return False
+            after = decoded.slow()
+        if after is None:
+            return False
+        hart.pc, cycles = after
+        hart.cycle += cycles
+        hart.instret += 1
+        return clock.changes == changes and core.stopping is None
