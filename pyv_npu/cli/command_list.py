@@ -30,18 +30,20 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     report = output.open_report(args, effective, "run")
     began_wall, began_cpu = time.perf_counter(), time.process_time()
     try:
-        made = run_list(load(document, config.npu), config.npu, level)
+        listed = load(document, config.npu)
+        made = run_list(listed, config.npu, level)
     except NpuDeviceError as error:
         raise BadInputError(f"{config.run.program}: {error}") from None
     host = {"wall_s": time.perf_counter() - began_wall, "cpu_s": time.process_time() - began_cpu, "mips": None}
     result = _result(made, effective, host)
     text = f"{config.run.program} at {level}: {made.cycles:,} cycles\n\n{made.explanation.text()}"
     if report is not None:
-        from pyv_npu.report.timeline import timeline_csv
+        from pyv_npu.models.report import write_list_report
+        from toolchain.codegen import Command
 
-        with timeline_csv(report.folder / "timeline.csv") as timeline:
-            timeline.events(made.records)
-        report.finish(result, text, effective)
+        names = [str(command.get("layer", command["opcode"])) for command in document["commands"]]
+        commands = [Command(name, one.descriptor, one.block) for name, one in zip(names, listed, strict=True)]
+        write_list_report(report, result, text, commands, made.records)
     output.show(args, result, text, report)
     return exit_codes.OK
 
@@ -69,6 +71,9 @@ def _result(made: "ListRun", effective: "Effective", host: dict[str, Any]) -> di
         "exit_code": 0,
         "stop_reason": "exit",
         "cycles": made.cycles,
+        "instret": None,
+        "uart": None,
+        "latency": None,
         "npu": made.counters,
         "explanation": made.explanation.to_json(),
         "events_sha256": made.events.hexdigest(),

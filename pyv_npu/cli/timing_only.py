@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
     from pyv_npu.config import Effective
+    from pyv_npu.report.spans import Records
 
 OPTION = "--timing-only"
 
@@ -28,6 +30,7 @@ def refuse(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace, effective: "Effective") -> int:
     """Compile, time, attribute the cycles where there is a report."""
+    from npu_device.events import records
     from pyv_npu.models import timing_only
     from pyv_npu.models.run import compile_for
     from pyv_npu.models.text import render_timing
@@ -35,12 +38,18 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     config = effective.config
     report = output.open_report(args, effective, "run")
     began = time.process_time()
+    args.progress.say(f"compiling {config.run.program}")
     compiled = compile_for(config, Path(config.run.program), model.choices(args))
     ready = time.process_time()
-    made = timing_only.run_model(config, compiled, explained=report is not None)
+    args.progress.say(f"{len(compiled.commands):,} commands")
+    kept: list[Callable[[], Records]] = []
+    watch = None if report is None else lambda events: kept.append(records(events))
+    made = timing_only.run_model(config, compiled, explained=report is not None, watch=watch)
     made["host"] = {"compile_cpu_s": ready - began, "cpu_s": time.process_time() - ready}
     text = render_timing(made)
     if report is not None:
-        report.finish(made, text, effective)
+        from pyv_npu.models.report import write_list_report
+
+        write_list_report(report, made, text, compiled.commands, kept[0](), compiled)
     output.show(args, made, text, report)
     return exit_codes.OK

@@ -1,19 +1,23 @@
 """What the report of a model's run holds beside that of any run: IR, commands, inputs, outputs, layers."""
 
 import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pyv_npu.models.data import Tensors
 from pyv_npu.models.files import write_listing
-from pyv_npu.models.run import ModelResult, layer_names
+from pyv_npu.models.run import ModelResult
 from pyv_npu.models.text import render_model
 from pyv_npu.report.folder import write_bytes
 from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.shown import Shown, shown
+from pyv_npu.report.spans import Records
 from pyv_npu.report.timeline import timeline_csv
 from pyv_npu.tables import render_run
+from toolchain.codegen import Command
+from toolchain.compiler import Compiled
 
 NOTE = "the model's image"
 """Who changed a value between the user and the run."""
@@ -32,21 +36,32 @@ def write_model_report(folder: RunFolder, result: ModelResult, text: str) -> Non
     folder.finish(result.json, text, used)
     write_listing(result.compiled, folder.folder, result.config)
     write_bytes(folder.folder / "outputs.npz", archive(result.outputs))
-    if result.run is None and result.listed is None:
-        return
+    if result.run is not None:
+        from pyv_npu.report.report import write_report
+
+        write_report(folder.folder, [shown(result.run, result.compiled.commands)], used)
+    elif result.listed is not None:
+        _write_list(folder, result.json, result.compiled.commands, result.records)
+
+
+def write_list_report(
+    folder: RunFolder, json: Mapping[str, Any], text: str, commands: Sequence[Command], records: Records,
+    compiled: Compiled | None = None,
+) -> None:  # fmt: skip
+    """The report of commands that ran without a core; `compiled`: the model that they are of."""
+    folder.finish(json, text, folder.effective)
+    if compiled is not None:
+        write_listing(compiled, folder.folder, folder.effective.config)
+    _write_list(folder, json, commands, records)
+
+
+def _write_list(folder: RunFolder, json: Mapping[str, Any], commands: Sequence[Command], records: Records) -> None:
     from pyv_npu.report.report import write_report
 
-    if result.listed is not None:
-        with timeline_csv(folder.folder / "timeline.csv", layer_names(result.compiled)) as timeline:
-            timeline.events(result.records)
-    write_report(folder.folder, [shown_model(result)], used)
-
-
-def shown_model(result: ModelResult) -> Shown:
-    """The run with what is known about its layers."""
-    if result.run is not None:
-        return shown(result.run, result.compiled.commands)
-    return Shown.of(result.json, result.config, result.records, result.compiled.commands)
+    with timeline_csv(folder.folder / "timeline.csv", [command.layer for command in commands]) as timeline:
+        timeline.events(records)
+    run = Shown.of(json, folder.effective.config, records, commands)
+    write_report(folder.folder, [run], folder.effective)
 
 
 def archive(tensors: Tensors) -> bytes:

@@ -92,12 +92,16 @@ def run_commands(
     )
 
 
-def run_model(config: Config, compiled: Compiled, *, explained: bool = False) -> dict[str, Any]:
-    """The result, as `--json` prints it, of a compiled model at `config.run.sim_level`."""
-    made = run_commands(compiled.commands, config.npu, config.run.sim_level, explained=explained)
+def run_model(
+    config: Config, compiled: Compiled, *, explained: bool = False, watch: Callable[[EventStream], None] | None = None
+) -> dict[str, Any]:
+    """The result, as `--json` prints it, of a compiled model at `config.run.sim_level`; the rest as `run_commands`."""
+    made = run_commands(compiled.commands, config.npu, config.run.sim_level, explained=explained, watch=watch)
     result: dict[str, Any] = {
-        "schema": 1, "program": compiled.model.name, "sim_level": made.level, "timing_only": True,
-        "cycles": made.cycles, "npu": made.counters, "events": made.events, "events_sha256": made.events_sha256,
+        "schema": 1, "program": compiled.model.name, "core": None, "mode": None, "sim_level": made.level,
+        "preset": config.preset, "exit_code": 0, "stop_reason": "exit", "timing_only": True, "cycles": made.cycles,
+        "instret": None, "uart": None, "latency": None, "npu": made.counters, "events": made.events,
+        "events_sha256": made.events_sha256,
         "model": {"layers": len(compiled.graph.layers), "commands": len(compiled.commands), "checks": {}},
         "finished": [finished._asdict() for finished in made.layers],
     }  # fmt: skip

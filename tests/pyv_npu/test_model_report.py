@@ -305,3 +305,25 @@ def test_inputs_of_the_command_line(model: str, tmp_path: Path, capsys: pytest.C
     assert main(["run", model, "--inputs", str(tmp_path / "none.npz")]) == 65
     assert "none.npz: No such file or directory; give arrays" in capsys.readouterr().err
     assert main(["run", "hello", "--inputs", str(file)]) == 64
+
+
+@pytest.mark.parametrize("level", ["IA_TIMING", "CA_HYBRID"])
+def test_runs_without_a_core_are_explained_too(
+    model: str, report: Path, level: str, tmp_path: Path, browser: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    lines = {
+        "timing": ["run", model, "--timing-only"],
+        "list": ["run", str(report / "cmdq.json")],
+    }
+    found = {}
+    for name, line in lines.items():
+        folder = tmp_path / name
+        assert main([*line, "--sim-level", level, "--report", str(folder), "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        found[name] = [row for row in rows(folder) if row["scope"] in ("layer", "cause", "bound")]
+        assert value(folder, "run", "", "npu_makespan") == result["cycles"]
+        browser.get((folder / "report.html").as_uri())
+        assert browser.execute_script("return document.getElementById('roofline') !== null")
+        assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    assert found["timing"] == found["list"]
