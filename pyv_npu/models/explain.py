@@ -1,13 +1,14 @@
-"""What each pass is worth: the cycles of a model at IA_TIMING with all chosen passes, and without one at a time."""
+"""What each pass is worth: the cycles of a model at CA_HYBRID with all chosen passes, and without one at a time.
+
+No core and no numbers: what the passes change is on the NPU.
+"""
 
 from typing import NamedTuple
 
-from npu_device import command_list
-from npu_device.runner import Listed
 from pyv_npu.config import Config
 from pyv_npu.models.run import Choices, compile_loaded
+from pyv_npu.models.timing_only import run_commands
 from pyv_npu.text import MISSING, columns, lines_of
-from toolchain.compiler import Compiled
 from toolchain.errors import ModelError
 from toolchain.onnx_frontend import OnnxModel
 from toolchain.passes import PASSES, selected
@@ -22,12 +23,6 @@ class Effect(NamedTuple):
     """0: the model cannot be compiled without it."""
 
 
-def cycles(config: Config, compiled: Compiled) -> int:
-    """The makespan of the command list at IA_TIMING."""
-    listed = [Listed(command.descriptor, 0, command.block) for command in compiled.commands]
-    return command_list.run(listed, config.npu, "IA_TIMING").cycles
-
-
 def effects(config: Config, model: OnnxModel, choices: Choices) -> list[Effect]:
     """The model with the chosen passes (without a name), then without each of them."""
     names = selected(choices.passes)
@@ -36,7 +31,7 @@ def effects(config: Config, model: OnnxModel, choices: Choices) -> list[Effect]:
         chosen = ",".join(name for name in names if name != left_out) or "none"
         try:
             compiled = compile_loaded(config, model, choices._replace(passes=chosen))
-            made.append(Effect(left_out, len(compiled.commands), cycles(config, compiled)))
+            made.append(Effect(left_out, len(compiled.commands), run_commands(compiled.commands, config.npu).cycles))
         except ModelError:
             if not left_out:
                 raise
@@ -55,6 +50,6 @@ def render_effects(found: list[Effect]) -> str:
             rows.append([name, str(one.commands), f"{one.cycles:,}", change])
         else:
             rows.append([name, MISSING, MISSING, "cannot be compiled"])
-    table = columns(["IA_TIMING", "commands", "cycles", "change"], rows)
+    table = columns(["CA_HYBRID, timing only", "commands", "cycles", "change"], rows)
     meaning = lines_of("", [(one.name, PASSES[one.name].text) for one in found[1:]]) if found[1:] else ""
     return f"{table}\n\n{meaning}\n"

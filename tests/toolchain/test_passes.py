@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from toolchain.codegen import Target
+from toolchain.codegen.tiles import tile_of
 from toolchain.errors import ModelError, ToolchainError
 from toolchain.ir.text import parse, render
 from toolchain.ir.verify import IrError, verify
@@ -47,7 +48,7 @@ INVALID: dict[str, tuple[tuple[str, str] | None, str]] = {
     "a constant that is written": (("layer product: t", "layer product: w"), "writes w, which is constant"),
     "an unknown attribute": (("step1: 0}", "step1: 0, stride: 2}"), "GEMM_T has no attribute stride; it has"),
     "a missing attribute": ((", k: 2", ""), "layer product: GEMM_T needs attribute k"),
-    "an unknown tensor": (("GEMM_T(x, w)", "GEMM_T(x, z)"), "layer product: no tensor z"),
+    "an unknown tensor": (("GEMM_T(x, w)", "GEMM_T(x, q)"), "layer product: no tensor q"),
     "a name that appears twice": (("layer relu", "layer bias"), "layer bias: appears twice"),
 }
 
@@ -60,6 +61,69 @@ def test_a_graph_that_breaks_a_rule_is_named(case: str) -> None:
     assert changed != source
     with pytest.raises(IrError, match=message.replace("(", r"\(")):
         verify(parse(changed))
+
+
+LEFT_ALONE = {
+    "constant-folding": [("tensor w: weight", "tensor w: activation"), (" = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]", ""),
+                         ("inputs x", "inputs x, w")],
+    "layout": [("from: [1, 4], to: [3, 1]", "from: [1, 4], to: [1, 4]"), ("from: [1, 2], to: [4, 1]", "from: [2, 1], "
+               "to: [2, 1]"), ("from: [1, 4], to: [2, 1]", "from: [1, 4], to: [1, 4]")],
+    "batchnorm-folding": [("MUL", "SUB")],
+    "fusion": [("outputs z", "outputs z, t, u, y, r, s")],
+}  # fmt: skip
+"""Pass -> what makes of its example one that looks alike and must stay as it is."""
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_a_pass_leaves_alone_what_only_looks_like_its_example(name: str) -> None:
+    source = text(name, "before")
+    for change in LEFT_ALONE[name]:
+        assert change[0] in source, change
+        source = source.replace(*change)
+    graph = parse(source)
+    assert render(run_passes(graph, [name], Target())) == render(graph)
+
+
+def test_tiling_refuses_a_layer_that_no_tile_of_fits() -> None:
+    with pytest.raises(ModelError) as caught:
+        run_passes(parse(text("tiling", "before")), ["tiling"], Target(spm_bytes=512))
+    assert str(caught.value) == (
+        "layer product (GEMM_T): a tile of 1 x 1 x 1 needs 192 bytes of scratchpad, 4 of them for tensor x; "
+        "there are 128 for each of 4: no tile fits, --set npu.spm.size=1024"
+    )
+
+
+def test_a_tile_that_does_not_fit_names_the_nearest_that_does() -> None:
+    graph = parse(text("tiling", "after").replace("tile: [1, 1875]", "tile: [1, 30000]"))
+    relu = next(layer for layer in graph.layers if layer.id == "relu")
+    with pytest.raises(ModelError) as caught:
+        tile_of(graph, relu, Target(spm_bytes=65_536), 2)
+    assert str(caught.value) == (
+        "layer relu (ELTWISE): a tile of 1 x 30000 needs 240000 bytes of scratchpad, 120000 of them for tensor t; "
+        "there are 32768 for each of 2: the nearest tile that fits is 1 x 3750"
+    )
+
+
+def test_placement_has_nothing_to_do_in_one_bank() -> None:
+    graph = parse(text("placement", "before"))
+    assert render(run_passes(graph, ["placement"], Target(banks=1))) == render(graph)
+
+
+def test_prefetch_goes_as_far_as_there_is_room() -> None:
+    graph = run_passes(parse(text("tiling", "before")), ["tiling"], Target(spm_bytes=65_536))
+
+    def distances(size: int) -> list[int]:
+        return [layer.integer("prefetch") for layer in run_passes(graph, ["prefetch"], Target(size)).layers]
+
+    assert distances(1 << 20) == [4, 4]
+    assert all(0 < distance < 4 for distance in distances(65_536))
+    assert distances(32_768)[0] == 0, "there is no room for a second set"
+
+
+def test_a_rank_has_a_largest_value() -> None:
+    source = text("schedule", "before").replace("300", "300000")
+    graph = run_passes(parse(source), ["schedule"], Target())
+    assert [layer.integer("rank") for layer in graph.layers] == [1023, 1023, 1023]
 
 
 def test_text_that_is_none() -> None:

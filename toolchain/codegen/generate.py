@@ -5,6 +5,7 @@ from toolchain.codegen.commands import Command, Target
 from toolchain.codegen.macro_emitter import Emitter
 from toolchain.codegen.memory import DramMap
 from toolchain.ir.graph import Graph
+from toolchain.ir.operations import PRODUCTS
 
 GRANULARITIES = ("macro", "tile")
 """macro: the device expands each layer into tiles; tile: the host submits every tile (products
@@ -14,7 +15,10 @@ of integers with zero points or scales have the macro form only)."""
 def generate(graph: Graph, memory: DramMap, target: Target, granularity: str) -> list[Command]:
     """The commands. ModelError names a layer of which no tile fits."""
     made: list[Command] = []
-    for turn, layer in enumerate(graph.layers):
+    products = 0
+    for layer in graph.layers:
+        products += layer.op_type in PRODUCTS
+        turn = products + (layer.op_type not in PRODUCTS)
         if granularity == "macro" or macro_form.alone(layer):
             macro = Emitter(graph, layer, memory, target, turn)
             macro_form.FORMS[layer.op_type](macro)

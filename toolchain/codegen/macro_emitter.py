@@ -13,8 +13,8 @@ from toolchain.ir.graph import Graph, LayerIR
 
 
 class Emitter:
-    """Writes the commands of one layer. Layers take their shares of the scratchpad in turn, so that the next one can
-    begin before this one has ended."""
+    """Writes the commands of one layer. Products take their shares of the scratchpad in turn, so that the next one can
+    begin before this one has ended; other layers take the share that the latest product has not."""
 
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target, turn: int) -> None:
         self.layer = layer

@@ -41,8 +41,8 @@ class LayerOp(NamedTuple):
     optional: tuple[str, ...] = ()
 
 
-SCHEDULING = ("tile", "buffers", "spread", "prefetch", "rank")
-"""Attributes that passes add to any layer."""
+SCHEDULING = ("phase", "tile", "buffers", "spread", "prefetch", "rank")
+"""Attributes of any layer: `phase`, where a graph holds several that run one after the other, and what passes add."""
 
 FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out")
 """Attributes of products: what happens to the sum on its way out."""

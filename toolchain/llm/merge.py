@@ -1,4 +1,4 @@
-"""Two graphs as one that runs both, the first before the second."""
+"""Two graphs as one that runs both, the first before the second, as two phases."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -29,7 +29,7 @@ def merged(first: Graph, second: Graph, prefix: str, shared: Collection[str]) ->
         )
         for layer in first.layers
     ]  # fmt: skip
-    graph.layers = layers + graph.layers
+    graph.layers = layers + [layer.having(phase=1) for layer in graph.layers]
     graph.inputs = tuple(dict.fromkeys((*map(renamed, first.inputs), *second.inputs)))
     graph.outputs = tuple(dict.fromkeys((*map(renamed, first.outputs), *second.outputs)))
     return graph

@@ -33,10 +33,10 @@ PASSES = {
     "batchnorm-folding": Pass(batchnorm_folding.run, "a constant factor per channel goes into the weights before it"),
     "fusion": Pass(fusion.run, "bias, residual and activation become the epilogue of a product"),
     "quantization": Pass(quantization.run, "constant weights get the width that the QConfig names"),
-    "tiling": Pass(tiling.run, "every layer is cut into tiles of which two sets fit the scratchpad"),
+    "tiling": Pass(tiling.run, "every layer is cut into the tiles that are fastest of those that fit twice"),
     "placement": Pass(placement.run, "operands of a tile lie in banks of their own"),
-    "prefetch": Pass(prefetch.run, "the sequencer of a macro command loads one tile ahead"),
-    "schedule": Pass(schedule.run, "commands carry how long the path is that waits for them"),
+    "prefetch": Pass(prefetch.run, "the sequencer of a macro command loads as many tiles ahead as fit"),
+    "schedule": Pass(schedule.run, "layers come in the order of the path that waits for them, and carry its length"),
 }
 """In the order in which they run."""
 

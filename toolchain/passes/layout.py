@@ -81,6 +81,8 @@ class _Layout:
         if self._writers[graph.storage(out)] > 1:
             return [layer]
         swap = swap_of(graph, layer)
+        if swap is not None and self._changes(swap.source):
+            return [layer]
         if swap is not None:
             earlier = self._swap(swap.source)
             if earlier is not None and swap.undoes(earlier):
@@ -100,6 +102,11 @@ class _Layout:
 
     def _swap(self, tensor: str) -> Swap | None:
         return self.swaps.get(self.graph.storage(tensor))
+
+    def _changes(self, tensor: str) -> bool:
+        """Whether a tensor has more than one value during a run."""
+        stored = self.graph.storage(tensor)
+        return self._writers[stored] + (stored in map(self.graph.storage, self.graph.inputs)) > 1
 
     def _same(self, one: Swap, other: Swap) -> bool:
         return one.size == other.size and self.graph.storage(one.source) == self.graph.storage(other.source)

@@ -1,10 +1,13 @@
-"""Commands carry how long the path is that waits for them (specification 40, "Scheduler").
+"""Layers are submitted in the order of how long the path is that waits for them, and carry its length (specification
+40, "Scheduler").
 
 The length of a layer is the larger of its arithmetic and its traffic, at the rates below: a bound that orders layers,
 no prediction of their time.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 
 from toolchain.codegen.commands import Target
 from toolchain.ir.graph import Graph, LayerIR
@@ -19,16 +22,64 @@ HIGHEST = 1023
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Add `rank` to every layer: cycles from its start to the end of the run along the longest path."""
-    below: dict[str, int] = {}
-    layers = []
-    for layer in reversed(graph.layers):
-        level = cycles(graph, layer) + below.get(graph.storage(layer.outputs[0]), 0)
-        for name in layer.inputs:
-            stored = graph.storage(name)
-            below[stored] = max(below.get(stored, 0), level)
-        layers.append(layer.having(rank=min(HIGHEST, -(-level // UNIT))))
-    return replace(graph, layers=layers[::-1])
+    """Add `rank` to every layer: cycles from its start to the end of the run along the longest path. Of the layers that
+    could come next, the one with the longest path does; a phase begins when the one before it is complete."""
+    before = _dependencies(graph)
+    levels = _levels(graph, before)
+    keys = [
+        (layer.integer("phase"), -level, index)
+        for index, (layer, level) in enumerate(zip(graph.layers, levels, strict=True))
+    ]
+    layers = [
+        graph.layers[index].having(rank=min(HIGHEST, -(-levels[index] // UNIT))) for index in _order(before, keys)
+    ]
+    return replace(graph, layers=layers)
+
+
+def _dependencies(graph: Graph) -> list[set[int]]:
+    """For each layer the earlier ones that it must come after: they write what it reads or writes, or read what it
+    writes."""
+    writers: dict[str, set[int]] = {}
+    readers: dict[str, set[int]] = {}
+    before = []
+    for index, layer in enumerate(graph.layers):
+        after: set[int] = set()
+        for name in map(graph.storage, layer.inputs):
+            after |= writers.get(name, set())
+            readers.setdefault(name, set()).add(index)
+        for name in map(graph.storage, layer.outputs):
+            after |= writers.get(name, set()) | readers.get(name, set())
+            writers.setdefault(name, set()).add(index)
+        before.append(after - {index})
+    return before
+
+
+def _levels(graph: Graph, before: list[set[int]]) -> list[int]:
+    """Cycles of the longest path from the start of each layer."""
+    levels = [cycles(graph, layer) for layer in graph.layers]
+    behind = [0] * len(levels)
+    for index in reversed(range(len(levels))):
+        levels[index] += behind[index]
+        for earlier in before[index]:
+            behind[earlier] = max(behind[earlier], levels[index])
+    return levels
+
+
+def _order(before: list[set[int]], keys: list[tuple[int, int, int]]) -> Iterator[int]:
+    waiting = [len(earlier) for earlier in before]
+    after: list[list[int]] = [[] for _ in before]
+    for index, earlier in enumerate(before):
+        for one in earlier:
+            after[one].append(index)
+    ready = [key for key, count in zip(keys, waiting, strict=True) if not count]
+    heapify(ready)
+    while ready:
+        index = heappop(ready)[-1]
+        yield index
+        for later in after[index]:
+            waiting[later] -= 1
+            if not waiting[later]:
+                heappush(ready, keys[later])
 
 
 def cycles(graph: Graph, layer: LayerIR) -> int:

@@ -1,0 +1,51 @@
+"""Every pass that nobody has to ask for is worth cycles: of a model that needs it, on the NPU model."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from npu_device.config import NpuConfig
+from pyv_npu.models.target import target_of
+from pyv_npu.models.timing_only import run_commands
+from toolchain.compiler import compile_model
+from toolchain.examples import EXAMPLES
+from toolchain.onnx_frontend.model import prepare
+from toolchain.passes import PASSES
+
+ONE_ENGINE = replace(NpuConfig(), te=replace(NpuConfig().te, count=1))
+
+
+def cycles(proto: Any, config: NpuConfig, passes: str) -> int:
+    compiled = compile_model(prepare(proto, "m"), target_of(config), passes=passes)
+    return run_commands(compiled.commands, config).cycles
+
+
+def two_branches() -> Any:
+    """A product that nothing waits for, then one that a long chain waits for."""
+    sizes = {"first": 512, "second": 256}
+    weights = [numpy_helper.from_array(np.ones((256, n), np.float32), f"w_{name}") for name, n in sizes.items()]
+    nodes = [helper.make_node("MatMul", ["x", f"w_{name}"], [name]) for name in sizes]
+    last = "second"
+    for index in range(4):
+        nodes.append(helper.make_node("Softmax", [last], [f"s{index}"]))
+        last = f"s{index}"
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [256, size]) for name, size in
+               (("first", 512), (last, 256))]  # fmt: skip
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [256, 256])
+    graph = helper.make_graph(nodes, "branches", [given], outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+MODELS: dict[str, tuple[Any, NpuConfig]] = {name: (EXAMPLES["cnn"], NpuConfig()) for name in PASSES} | {
+    "placement": (EXAMPLES["gemm"], NpuConfig()),
+    "schedule": (two_branches, ONE_ENGINE),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in PASSES if name != "quantization"])  # see test_qconfig
+def test_a_model_takes_longer_without_the_pass(name: str) -> None:
+    proto, config = MODELS[name]
+    assert cycles(proto(), config, "all") < cycles(proto(), config, f"-{name}")
