@@ -136,6 +136,7 @@ def _write_mstatus(csrs: Csrs, value: int) -> None:
         writable = MIE | MPIE | MPRV | TW
         level = MACHINE if value & MPP == MPP else USER
         csrs.mstatus = csrs.mstatus & ~(writable | MPP) | value & writable | level << 11
+        csrs.hart.guard()
     else:
         csrs.mstatus = csrs.mstatus & ~(MIE | MPIE) | value & (MIE | MPIE)
 
@@ -186,11 +187,19 @@ def _minstret(high: bool) -> Csr:
 
 
 def _pmp_cfg(register: int) -> Csr:
-    return Csr(lambda csrs: csrs.pmp.read_cfg(register), lambda csrs, value: csrs.pmp.write_cfg(register, value))
+    def write(csrs: Csrs, value: int) -> None:
+        csrs.pmp.write_cfg(register, value)
+        csrs.hart.guard()
+
+    return Csr(lambda csrs: csrs.pmp.read_cfg(register), write)
 
 
 def _pmp_addr(region: int) -> Csr:
-    return Csr(lambda csrs: csrs.pmp.addr[region], lambda csrs, value: csrs.pmp.write_addr(region, value))
+    def write(csrs: Csrs, value: int) -> None:
+        csrs.pmp.write_addr(region, value)
+        csrs.hart.guard()
+
+    return Csr(lambda csrs: csrs.pmp.addr[region], write)
 
 
 _BY_NAME: dict[str, Csr] = {

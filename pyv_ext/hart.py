@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pyv_ext.csr import MIE, MPIE, MPP, MPRV, Csrs
 from pyv_ext.isa import Isa
+from pyv_ext.pmp import Right
 from pyv_ext.timing import CoreTiming
 from pyv_ext.traps import INTERRUPT, MACHINE, USER, Interrupt
 
@@ -60,7 +61,27 @@ class Hart:
         self.waiting: Wait | None = None
         self.reservation: tuple[int, int] | None = None
         """The address that LR reserved, and the word that it read there."""
+        self.guarded = False
+        """Whether PMP forbids anything now, to fetches or to loads and stores: engines then look at each of them."""
         self.csrs = Csrs(self)
+
+    @property
+    def data_mode(self) -> int:
+        """The privilege mode of loads and stores."""
+        return self.csrs.mstatus >> 11 & 3 if self.csrs.mstatus & MPRV else self.priv
+
+    def guard(self) -> None:
+        """Take note that PMP, the privilege mode or that of loads and stores may be another."""
+        restricts = self.csrs.pmp.restricts
+        self.guarded = restricts(self.priv) or restricts(self.data_mode)
+
+    def may_fetch(self, address: int, size: int) -> bool:
+        """Whether PMP lets the hart fetch that."""
+        return not self.guarded or self.csrs.pmp.allows(address, size, Right.EXECUTE, self.priv)
+
+    def may_access(self, address: int, size: int, rights: Right) -> bool:
+        """Whether PMP lets the hart's loads and stores do that."""
+        return not self.guarded or self.csrs.pmp.allows(address, size, rights, self.data_mode)
 
     def set_lines(self, bits: int) -> None:
         """Set the interrupt lines: the bits MSIP (3), MTIP (7) and MEIP (11) of mip."""
@@ -84,6 +105,7 @@ class Hart:
         enabled = MPIE if csrs.mstatus & MIE else 0
         csrs.mstatus = csrs.mstatus & ~(MIE | MPIE | MPP) | enabled | self.priv << 11
         self.priv = MACHINE
+        self.guard()
         self.waiting = None
         self.reservation = None  # or a context could use the reservation of another
         base = csrs.mtvec & -4
@@ -102,4 +124,5 @@ class Hart:
         csrs.mstatus = csrs.mstatus & ~(MIE | MPP) | enabled | MPIE | level << 11
         if self.priv != MACHINE:
             csrs.mstatus &= ~MPRV
+        self.guard()
         return csrs.mepc

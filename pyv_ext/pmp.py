@@ -1,12 +1,32 @@
-"""Registers of physical memory protection (RISC-V privileged manual, version 1.12, "Physical Memory Protection")."""
+"""Physical memory protection (RISC-V privileged manual, version 1.12, "Physical Memory Protection").
+
+16 entries with a grain of 4 bytes: OFF, TOR, NA4 and NAPOT; locks; machine and user mode. An access that is misaligned
+counts as several, one for each 4 bytes that it touches, so no entry ever matches a part of one.
+"""
+
+from bisect import bisect_right
+from enum import IntFlag
+
+from pyv_ext.traps import MACHINE, USER
 
 ENTRIES = 16
-"""Protection regions; grain 4 bytes."""
+"""Protection regions."""
 
 _LOCK = 0x80
 _WRITABLE = 0x9F
-_TOR = 0x08
+_TOR, _NA4 = 0x08, 0x10
 _MODE = 0x18
+_SPACE = 1 << 32
+"""Addresses of the hart. Regions may lie beyond: pmpaddr has 34-bit addresses."""
+
+
+class Right(IntFlag):
+    """What an entry may permit; the bits of its `cfg` byte."""
+
+    READ = 1
+    WRITE = 2
+    EXECUTE = 4
+    ALL = 7
 
 
 class Pmp:
@@ -15,6 +35,7 @@ class Pmp:
     def __init__(self) -> None:
         self.cfg = [0] * ENTRIES
         self.addr = [0] * ENTRIES
+        self._refresh()
 
     def read_cfg(self, register: int) -> int:
         return int.from_bytes(self.cfg[4 * register : 4 * register + 4], "little")
@@ -25,9 +46,48 @@ class Pmp:
             if not self.cfg[region] & _LOCK:
                 byte &= _WRITABLE
                 self.cfg[region] = byte & ~2 if byte & 3 == 2 else byte
+        self._refresh()
 
     def write_addr(self, region: int, value: int) -> None:
         """Ignored when the region is locked, or bounds a locked region from below."""
         above = self.cfg[region + 1] if region + 1 < ENTRIES else 0
         if not self.cfg[region] & _LOCK and not (above & _LOCK and above & _MODE == _TOR):
             self.addr[region] = value
+        self._refresh()
+
+    # -- what is permitted -------------------------------------------------------------------------------------
+
+    def allows(self, address: int, size: int, rights: Right, mode: int) -> bool:
+        """Whether all bytes of an access have all the rights in a privilege mode."""
+        first = bisect_right(self._edges, address)
+        last = bisect_right(self._edges, address + size - 1)
+        return all(granted & rights == rights for granted in self._rights[mode][first - 1 : last])
+
+    def restricts(self, mode: int) -> bool:
+        """Whether there is an address where the mode lacks a right."""
+        return self._restricts[mode]
+
+    def _refresh(self) -> None:
+        """Cut the address space at the edges of all regions; between two of them rights are the same."""
+        spans = [(*self._span(region), self.cfg[region]) for region in range(ENTRIES) if self.cfg[region] & _MODE]
+        self._edges = sorted({0, *(edge for low, high, _ in spans for edge in (low, high) if edge < _SPACE)})
+        self._rights = {mode: [_granted(edge, mode, spans) for edge in self._edges] for mode in (USER, MACHINE)}
+        self._restricts = {mode: any(granted != Right.ALL for granted in self._rights[mode]) for mode in self._rights}
+
+    def _span(self, region: int) -> tuple[int, int]:
+        """First address of a region, and the first one above it."""
+        address, mode = self.addr[region], self.cfg[region] & _MODE
+        if mode == _TOR:
+            return (self.addr[region - 1] << 2 if region else 0), address << 2
+        if mode == _NA4:
+            return address << 2, address + 1 << 2
+        ones = address ^ address + 1  # the lowest zero of a NAPOT address, and the ones below it, say how large it is
+        return (address & ~ones) << 2, (address | ones) + 1 << 2
+
+
+def _granted(address: int, mode: int, spans: list[tuple[int, int, int]]) -> Right:
+    """The rights at an address: those of the first region there; without one, machine mode has all, user mode none."""
+    for low, high, cfg in spans:
+        if low <= address < high:
+            return Right.ALL if mode == MACHINE and not cfg & _LOCK else Right(cfg & Right.ALL)
+    return Right.ALL if mode == MACHINE else Right(0)

@@ -12,6 +12,7 @@ from pyv_ext.clock import NEVER
 from pyv_ext.engines.closures import After, Step
 from pyv_ext.engines.code import Code, Decoded, Hook
 from pyv_ext.engines.noted import Noted
+from pyv_ext.engines.protection import fault_of, load_port
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart import Hart, Wait
 from pyv_ext.isa import Instruction, Kind
@@ -82,6 +83,7 @@ class Engine:
         self.fetches_ahead = hart.timing == CoreTiming()
         """The cycle contract of specification 30: a store is not seen by the instruction right after it."""
         self.code = Code(self)
+        self.peek = load_port(hart, bus)
         self._evaluators: dict[str, Callable[[int, int, int, int], int]] = {}
         self.stopping: Stop | None = None
         """What ends the run before the next instruction."""
@@ -100,7 +102,7 @@ class Engine:
         while self.stopping is None and hart.cycle < until:
             if not self._ready(until):
                 continue
-            if hart.waiting is not None or self._ahead is not None:
+            if hart.waiting is not None or self._ahead is not None or hart.guarded:
                 self._one()
             elif self.tracer is None:
                 self._burst(until)
@@ -165,7 +167,9 @@ class Engine:
         decoded = self.code.slow.get(pc)
         if decoded is None:
             self._one()
-            going = hart.waiting is None and self._ahead is None and self.stopping is None and self.tracer is tracer
+            if hart.waiting is not None or self._ahead is not None or hart.guarded:
+                return False
+            going = self.stopping is None and self.tracer is tracer
             return going and self.bus.clock.next > hart.cycle and not hart.csrs.mip & hart.csrs.mie
         try:
             after = decoded.slow() if tried else decoded.step() or decoded.slow()
@@ -179,8 +183,9 @@ class Engine:
         hart.instret += 1
         if self.tracer is not None and decoded.instruction is not None:
             self.tracer.retire(pc, start, end, decoded.instruction)
-        csrs = hart.csrs
-        return self.bus.clock.next > end and not csrs.mip & csrs.mie and self.stopping is None and self.tracer is tracer
+        if self.stopping is not None or hart.guarded or self.tracer is not tracer:
+            return False
+        return self.bus.clock.next > end and not hart.csrs.mip & hart.csrs.mie
 
     def _traced(self, until: int) -> None:
         """A burst while a tracer looks."""
@@ -221,6 +226,11 @@ class Engine:
                 if held is not None:
                     return self.stop(held)
         fetched, self._ahead = self._ahead, None
+        if hart.guarded and hart.waiting is None:
+            fault = fault_of(self, decoded.instruction)
+            if fault is not None:
+                self.trap(*fault)
+                return
         ahead = None
         if self.fetches_ahead and decoded.instruction is not None:
             ahead = self._fetched_before(decoded.instruction)

@@ -26,6 +26,8 @@ class Core(Protocol):
     misaligned: bool
     fetches_ahead: bool
     """Whether a store is not seen by the instruction right after it."""
+    peek: Callable[[int, int], bytes | None]
+    """The load port of custom instructions."""
 
     @property
     def stopping(self) -> object | None:
@@ -237,7 +239,7 @@ def _custom(core: Core, instruction: Instruction) -> After | None:
     clock.advance(acts)
     word = instruction.word
     rs1, rs2 = hart.x[word >> 15 & 31], hart.x[word >> 20 & 31]
-    operands = Operands(hart.pc, word, rs1, rs2, acts, core.bus.peek, resumed)
+    operands = Operands(hart.pc, word, rs1, rs2, acts, core.peek, resumed)
     outcome: Outcome = Stall()
     if custom.ready is None or custom.ready(operands):
         outcome = custom.handler(operands)

@@ -6,6 +6,7 @@ from pyv.port import Output
 from pyv_ext.bus import Bus
 from pyv_ext.hart import Hart
 from pyv_ext.memory import PAGE_BITS
+from pyv_ext.pmp import Right
 
 _WORD = 4
 
@@ -35,7 +36,7 @@ class BusMemory(Memory):
 
     def _read(self, addr: int, w: int) -> int:
         """RAM; where only the bus may read, it does so at the end of the cycle."""
-        if not self._bus.load_ok[addr >> PAGE_BITS]:
+        if self._hart.guarded or not self._bus.load_ok[addr >> PAGE_BITS]:
             return 0
         return self._views[w][(addr - self._ram.base) // w]
 
@@ -47,6 +48,8 @@ class BusMemory(Memory):
 
     def _word(self, address: int) -> int | None:
         ram = self._ram
+        if not self._hart.may_fetch(address, _WORD):
+            return None
         if ram.base <= address < ram.end and not address & 3:
             return ram.u32[address - ram.base >> 2]
         found = self._bus.peek(address, _WORD)
@@ -66,7 +69,9 @@ class BusMemory(Memory):
 
     def _loads_by_bus(self) -> bool:
         port = self.read_port0
-        return port.re_i.read() and not self._bus.load_ok[port.addr_i.read() >> PAGE_BITS]
+        if not port.re_i.read():
+            return False
+        return self._hart.guarded or not self._bus.load_ok[port.addr_i.read() >> PAGE_BITS]
 
     def _prepare_next_val(self) -> None:
         super()._prepare_next_val()
@@ -78,7 +83,8 @@ class BusMemory(Memory):
 
     def _load(self, address: int, size: int) -> None:
         self.answered = True
-        answer = self._bus.load(address, size, self._hart.cycle)
+        permitted = self._hart.may_access(address, size, Right.READ)
+        answer = self._bus.load(address, size, self._hart.cycle) if permitted else None
         if answer is None:
             self.read_port0.fault_o.write(True)
         else:
@@ -86,11 +92,11 @@ class BusMemory(Memory):
             self.read_port0.rdata_o.write(int(value))
 
     def _store(self, address: int, size: int, value: int) -> None:
-        bus = self._bus
-        if bus.store_ok[address >> PAGE_BITS]:
+        bus, permitted = self._bus, self._hart.may_access(address, size, Right.WRITE)
+        if permitted and bus.store_ok[address >> PAGE_BITS]:
             self._views[size][(address - self._ram.base) // size] = value
         else:
-            cycles = bus.store(address, size, value, self._hart.cycle)
+            cycles = bus.store(address, size, value, self._hart.cycle) if permitted else None
             if cycles is None:
                 self.answered = True
                 self.read_port0.fault_o.write(True)

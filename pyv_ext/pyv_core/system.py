@@ -12,6 +12,7 @@ from pyv.port import Input, Output
 
 from pyv_ext.bus import Bus
 from pyv_ext.clock import NEVER
+from pyv_ext.engines.protection import load_port
 from pyv_ext.hart import Hart, Wait
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator
@@ -26,6 +27,7 @@ class SystemUnit(Module, Clocked):
         super().__init__("SystemUnit")
         self._hart = hart
         self._bus = bus
+        self._peek = load_port(hart, bus)
         self._evaluators: dict[str, Callable[[int, int, int, int], int]] = {}
         self.work_i = Input(SystemWork)
         self.trap_o = Output(TrapRequest)
@@ -90,7 +92,7 @@ class SystemUnit(Module, Clocked):
         clock.advance(acts)
         word = instruction.word
         rs1, rs2 = hart.x[word >> 15 & 31], hart.x[word >> 20 & 31]
-        operands = Operands(hart.pc, word, rs1, rs2, acts, self._bus.peek, hart.waiting is not None)
+        operands = Operands(hart.pc, word, rs1, rs2, acts, self._peek, hart.waiting is not None)
         outcome: Outcome = Stall()
         if custom.ready is None or custom.ready(operands):
             outcome = custom.handler(operands)

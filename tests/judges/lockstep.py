@@ -125,7 +125,7 @@ class _Ours:
                 self.causes[hart.csrs.mcause] += 1
             if self._last is not None:
                 self.rows[self._last.name] += 1
-            if hart.interrupt() is None and machine.bus.peek(hart.pc, 2) is not None:
+            if hart.interrupt() is None and hart.may_fetch(hart.pc, 2) and machine.bus.peek(hart.pc, 2) is not None:
                 return
 
     def _at(self, pc: int) -> Instruction | None:

@@ -27,8 +27,12 @@ MSI, MTI = 1 << 3, 1 << 7
 COUNTERS = ("cycle", "time", "instret", "cycleh", "timeh", "instreth", "mcycle", "minstret", "mcycleh", "minstreth")
 ECALL_USER = 8
 VECTORS = 12
-PMP_ALL = 0x1F
-"""pmpcfg of a region that reaches everywhere (NAPOT) and permits everything."""
+PMP_ALL = 0x1F00_0000
+"""pmpcfg3 when the last region reaches everywhere (NAPOT) and permits everything."""
+GUARDED = DATA + DATA_SIZE // 2 + 2400
+"""Where other regions of PMP are; none of them permits to fetch, and no other item goes there."""
+LOCK, TOR, NA4, NAPOT = 0x80, 0x08, 0x10, 0x18
+"""pmpcfg of a region."""
 
 
 class Program(NamedTuple):
@@ -50,6 +54,10 @@ class _Generator(Coder):
     def __init__(self, isa: Isa, chance: random.Random, judge: Judge) -> None:
         super().__init__(isa, chance)
         self.judge = judge
+        self.locked = {15}
+        """Regions of PMP that are not to be written: locked ones, and the last."""
+        self.ranges: set[int] = set()
+        """Those that begin where the region before them ends; QEMU 7.2 misses that a write of that one moves them."""
         self.plain_rows = self.deck(Kind.OP)
         self.word_rows = self.deck(Kind.OP, where=lambda row: row.length == 4)
         self.memory_rows = self.deck(Kind.LOAD, Kind.STORE)
@@ -253,14 +261,18 @@ class _Generator(Coder):
         return code + self.one("csrrw", csr=ADDRESSES["mie"])
 
     def user(self) -> bytes:
-        """A few items in user mode, from which ecall leads back.
-
-        MPRV is cleared by hand: QEMU 7.2 forgets to on mret, against version 1.12 of the privileged manual.
-        """
+        """A few items in user mode."""
         inside = b"".join(
             self.chance.choice((self.plain, self.memory, self.trap, self.forward, self.fault, self.privileged))()
             for _ in range(self.chance.randint(1, 5))
         )
+        return self.in_user_mode(inside)
+
+    def in_user_mode(self, inside: bytes) -> bytes:
+        """Code in user mode, from which ecall leads back.
+
+        MPRV is cleared by hand: QEMU 7.2 forgets to on mret, against version 1.12 of the privileged manual.
+        """
         inside += self.risky(self.one("ecall"))
         at, bits = self.chance.sample(self.free, 2)
         raised = b""
@@ -281,6 +293,47 @@ class _Generator(Coder):
         if self.has("block"):
             choices.append(self.block())
         return self.risky(self.chance.choice(choices))
+
+    def protect(self) -> bytes:
+        """Write a region of PMP, locked or not; access what it holds in both modes, and try to fetch from there."""
+        regions = [n for n in range(1, 15) if self.locked.isdisjoint((n - 1, n, n + 1)) and n + 1 not in self.ranges]
+        if not regions:
+            return self.plain()
+        region, kind = self.chance.choice(regions), self.chance.choice((TOR, NA4, NAPOT))
+        start, size = GUARDED + 4 * self.chance.randrange(300), 4
+        shift = 8 * (region % 4)
+        config = kind | self.chance.choice((0, 1, 3))
+        if self.chance.random() < 0.15:
+            config |= LOCK
+            self.locked |= {region, region - 1} if kind == TOR else {region}
+        last = start >> 2
+        self.ranges = self.ranges | {region} if kind == TOR else self.ranges - {region}
+        if kind == TOR:
+            size = 4 * self.chance.randint(0, 40)
+            last += size >> 2
+        elif kind == NAPOT:
+            size = 8 << self.chance.randrange(6)
+            start &= -size
+            last = start >> 2 | (size >> 3) - 1
+        value, csr = self.register(), ADDRESSES[f"pmpcfg{region // 4}"]
+        code = b""
+        for number, address in ((region - 1, start >> 2), (region, last)) if kind == TOR else ((region, last),):
+            code += self.li(value, address) + self.one("csrrw", rs1=value, csr=ADDRESSES[f"pmpaddr{number}"])
+        for row, bits in (("csrrc", 0xFF), ("csrrs", config)):
+            code += self.li(value, bits << shift & 0xFFFFFFFF) + self.one(row, rs1=value, csr=csr)
+        inside = b"".join(self.access(start, size) for _ in range(4))
+        fetch = self.li(value, start) + self.one("jalr", rd=self.target(), rs1=value) if size else b""
+        code += self.access(start, size) + self.in_user_mode(inside + self.risky(fetch))
+        return code + self.access(start, size)
+
+    def access(self, start: int, size: int) -> bytes:
+        """A load or store in or near a region, aligned: judges take those across its end for one access."""
+        row = self.memory_rows.draw()
+        if row.length == 2:
+            return self.access(start, size)
+        at = self.register()
+        address = start + self.chance.randrange(-8, size + 8) & -row.size
+        return self.risky(self.li(at, address) + self.one(row.name, rd=self.target(), rs1=at, rs2=self.register()))
 
     def modify(self) -> bytes:
         """Store an instruction where another one is, and execute it after fence.i."""
@@ -313,7 +366,8 @@ class _Generator(Coder):
 
     def prologue(self) -> bytes:
         """Set up the handler, PMP, the timer and every register."""
-        csrs = {"mtvec": CODE + 4 | self.chance.randint(0, 1), "pmpaddr0": 0xFFFFFFFF, "pmpcfg0": PMP_ALL}
+        csrs = {"mtvec": CODE + 4 | self.chance.randint(0, 1), "pmpaddr15": 0xFFFFFFFF, "pmpcfg3": PMP_ALL}
+        csrs |= {"pmpcfg0": 0, "pmpaddr0": 0}  # Spike begins with a first region that permits everything
         code = b"".join(self.li(1, csrs[name]) + self.one("csrrw", rs1=1, csr=ADDRESSES[name]) for name in csrs)
         code += self.li(1, MTIMECMP) + self.li(2, 0xFFFFFFFF)
         code += self.one("sw", rs1=1, rs2=2) + self.one("sw", rs1=1, rs2=2, imm=4)
@@ -341,6 +395,7 @@ class _Generator(Coder):
             (2, self.interrupt),
             (2, self.user),
             (1, self.modify),
+            (1, self.protect),
             (1, self.block),
         ]
         if "c" not in self.isa.extensions:

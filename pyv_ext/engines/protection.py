@@ -1,0 +1,71 @@
+"""What PMP says about the instruction at the hart's pc, before it is executed (RISC-V privileged manual, version 1.12).
+
+Fetches are looked at by halfwords. To be asked while the hart is `guarded`: else everything is permitted.
+"""
+
+from collections.abc import Callable
+
+from pyv_ext.bus import Bus
+from pyv_ext.engines.slow import Core
+from pyv_ext.hart import Hart
+from pyv_ext.isa import Instruction, Kind
+from pyv_ext.pmp import Right
+from pyv_ext.traps import Cause
+
+Fault = tuple[Cause, int]
+"""The cause of a trap and its mtval."""
+
+_ACCESSES = {
+    Kind.LOAD: (Right.READ, Cause.LOAD_FAULT),
+    Kind.LR: (Right.READ, Cause.LOAD_FAULT),
+    Kind.STORE: (Right.WRITE, Cause.STORE_FAULT),
+    Kind.SC: (Right.WRITE, Cause.STORE_FAULT),
+    Kind.AMO: (Right.READ | Right.WRITE, Cause.STORE_FAULT),
+}
+"""What an instruction needs, and the trap that it takes without."""
+
+_HALFWORD = 2
+
+
+def fault_of(core: Core, instruction: Instruction | None) -> Fault | None:
+    """The access fault of the instruction at pc, by its fetch or its access; `instruction` None: it is none."""
+    address = _unfetchable(core)
+    if address is not None:
+        return Cause.FETCH_FAULT, address
+    return None if instruction is None else _access(core, instruction)
+
+
+def load_port(hart: Hart, bus: Bus) -> Callable[[int, int], bytes | None]:
+    """`f(address, size)`: memory as custom instructions may read it, without side effects or cost."""
+
+    def peek(address: int, size: int) -> bytes | None:
+        return bus.peek(address, size) if hart.may_access(address, size, Right.READ) else None
+
+    return peek
+
+
+def _unfetchable(core: Core) -> int | None:
+    """Where the fetch fails: at pc, or at the second half of an instruction that has one."""
+    hart = core.hart
+    if not hart.may_fetch(hart.pc, _HALFWORD):
+        return hart.pc
+    low = core.bus.peek(hart.pc, _HALFWORD)
+    long = low is not None and low[0] & 3 == 3
+    after = hart.pc + _HALFWORD & core.isa.mask
+    return after if long and not hart.may_fetch(after, _HALFWORD) else None
+
+
+def _access(core: Core, instruction: Instruction) -> Fault | None:
+    row, hart = instruction.row, core.hart
+    if row.kind is Kind.CBO:
+        address = hart.x[instruction.rs1]
+        permitted = any(hart.may_access(address, 1, right) for right in (Right.READ, Right.WRITE))
+        return None if permitted else (Cause.STORE_FAULT, address)
+    if row.kind not in _ACCESSES:
+        return None
+    rights, cause = _ACCESSES[row.kind]
+    plain = row.kind in (Kind.LOAD, Kind.STORE)
+    address = hart.x[instruction.rs1] + (instruction.imm if plain else 0) & core.isa.mask
+    if address & row.size - 1 and not (plain and core.misaligned and core.bus.ram_at(address, row.size)):
+        return None  # it traps for being misaligned, which comes first
+    return None if hart.may_access(address, row.size, rights) else (cause, address)
