@@ -66,11 +66,29 @@ def dynamic_quantization() -> Any:
     )
 
 
+def dynamic_convolution() -> Any:
+    """The same with an image: its padding holds the zero point that the run finds."""
+    weights = np.random.default_rng(3).integers(0, 256, (5, 3, 3, 3)).astype(np.uint8)
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
+        helper.make_node("ConvInteger", ["q", "weights", "zero", "middle"], ["sum"], pads=[1, 0, 2, 1], strides=[2, 1]),
+        helper.make_node("Cast", ["sum"], ["wide"], to=FLOAT),
+        helper.make_node("Mul", ["wide", "scale"], ["y"]),
+    ]
+    return model(
+        nodes,
+        {"x": (FLOAT, [2, 3, 6, 5])},
+        {"y": (FLOAT, [2, 5, 4, 4])},
+        weights=weights,
+        middle=np.array(120, np.uint8),
+    )
+
+
 def compiled(proto: Any) -> Compiled:
     return compile_model(prepare(proto, "m"), Target())
 
 
-@pytest.mark.parametrize("make", [embedding, dynamic_quantization])
+@pytest.mark.parametrize("make", [embedding, dynamic_quantization, dynamic_convolution])
 def test_models_with_integers_agree_with_the_reference(make: Any) -> None:
     made = compiled(make())
     for seed in range(3):

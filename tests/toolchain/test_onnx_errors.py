@@ -50,10 +50,9 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "an attribute": (
         lambda: model(
-            [node("DequantizeLinear", "s", block_size=2, axis=0)], [4], kind=TensorProto.INT8, made=FLOAT, opset=21,
-            weights=[numpy_helper.from_array(np.ones(2, np.float32), "s")],
+            [node("Cast", to=TensorProto.FLOAT16, round_mode="up")], [4], made=TensorProto.FLOAT16, opset=24
         ),
-        "node n (DequantizeLinear, opset 21): attribute block_size is not supported; supported are axis",
+        "node n (Cast, opset 24): attribute round_mode is not supported; supported are to, saturate",
     ),
     "a value of an attribute": (
         lambda: model(

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from npu_device.abi.opcodes import DataType
 from toolchain.data_types import FLOATS, INTEGERS, ONNX
 from toolchain.ir.graph import TensorIR
@@ -149,32 +147,3 @@ def cast(node: Node) -> None:
     if "FLOAT8" in source + target:
         node.refuse(f"cast from {source} to {target}: FLOAT8 saturates on the device, ONNX's rules differ")
     node.layer("ELTWISE", [node.tensor(0)], out, function="CAST", m=1, n=out.elements)
-
-
-def _quantization(node: Node, kind: DataType) -> tuple[float, int]:
-    """(scale, zero point) of a whole tensor."""
-    scale = node.needed(1, "scale")
-    if scale.size != 1:
-        node.refuse(f"scale of shape {list(scale.shape)}: supported is one scale for the whole tensor")
-    if scale.dtype != np.float32:
-        node.refuse(f"scale of type {scale.dtype}: supported is float32")
-    zero = node.needed(2, "zero point") if node.has(2) else np.zeros((), np.int32)
-    return float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])
-
-
-def quantize(node: Node) -> None:
-    out = node.output()
-    if out.dtype not in (DataType.INT8, DataType.UINT8):
-        node.refuse(f"result of type {out.dtype.name}: supported are INT8, UINT8")
-    scale, zero = _quantization(node, out.dtype)
-    factor = node.weight(np.array([scale]), DataType.FP32)
-    node.layer("ELTWISE", [node.tensor(0), factor], out, function="QUANT", m=1, n=out.elements, scale=scale, zero=zero)
-
-
-def dequantize(node: Node) -> None:
-    source, out = node.tensor(0), node.output()
-    if source.dtype not in INTEGERS:
-        node.refuse(f"input of type {source.dtype.name}: supported are INT8, UINT8, INT32")
-    scale, zero = _quantization(node, source.dtype)
-    factor = node.weight(np.array([scale]), DataType.FP32)
-    node.layer("ELTWISE", [source, factor], out, function="DEQUANT", m=1, n=out.elements, scale=scale, zero=zero)

@@ -1,16 +1,15 @@
 """A model to a graph: node by node through the operator table; what is known at compile time never becomes a layer."""
 
 import math
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from toolchain.data_types import FLOATS, ONNX
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, Role, TensorIR, Values
 from toolchain.onnx_frontend import qdq, quantized
+from toolchain.onnx_frontend.evaluation import evaluate
 from toolchain.onnx_frontend.model import OnnxModel, tensor_info
 from toolchain.onnx_frontend.node import Node
 from toolchain.onnx_frontend.table import OPERATORS
@@ -66,7 +65,7 @@ def _node(node: Node, known: dict[str, Values]) -> None:
     row = OPERATORS.get(proto.op_type)
     if row is None:
         node.refuse(f"this operator is not supported; supported are {', '.join(OPERATORS)}")
-    for name in node.attribute_names:
+    for name in node.attributes:
         if name not in row.attributes:
             supported = ", ".join(row.attributes) or "none"
             node.refuse(f"attribute {name} is not supported; supported are {supported}")
@@ -105,16 +104,11 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
     if proto.op_type == "Size":
         return {proto.output[0]: np.array(math.prod(node.info(0).shape), np.int64)}
     feeds = {name: known[name] for name in proto.input if name}
-    graph = onnx.helper.make_graph(
-        [proto], "constant", [_value(name, values) for name, values in feeds.items()],
-        [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name],
-    )  # fmt: skip
-    model = onnx.helper.make_model(graph, opset_imports=list(node.model.proto.opset_import))
     try:
-        results: Any = ReferenceEvaluator(model).run(None, feeds)
+        results = evaluate(proto, feeds, node.model.proto.opset_import)
     except Exception as error:
         node.refuse(f"cannot be evaluated at compile time: {' '.join(str(error).split())}")
-    return dict(zip((name for name in proto.output if name), map(np.asarray, results), strict=True))
+    return dict(zip((name for name in proto.output if name), results, strict=True))
 
 
 def _infer(node: Node, known: dict[str, Values]) -> None:
@@ -134,8 +128,3 @@ def _infer(node: Node, known: dict[str, Values]) -> None:
         found = tensor_info(value)
         if found is not None:
             info.setdefault(value.name, found)
-
-
-def _value(name: str, values: Values) -> Any:
-    kind = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
-    return onnx.helper.make_tensor_value_info(name, kind, values.shape)

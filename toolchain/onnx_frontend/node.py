@@ -48,8 +48,9 @@ class Node:
     # -- what it is given --------------------------------------------------------------------------------------
 
     @property
-    def attribute_names(self) -> list[str]:
-        return list(self._attributes)
+    def attributes(self) -> dict[str, Any]:
+        """All that are given, as onnx.helper has them."""
+        return dict(self._attributes)
 
     def attribute(self, name: str, otherwise: Any = None) -> Any:
         value = self._attributes.get(name, otherwise)

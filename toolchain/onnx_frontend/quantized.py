@@ -4,11 +4,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from onnx import helper
 
 from npu_device.abi.opcodes import DataType
 from toolchain.ir.graph import Attribute, TensorIR, Values
 from toolchain.onnx_frontend.copies import transposed
 from toolchain.onnx_frontend.elementwise import apply
+from toolchain.onnx_frontend.evaluation import evaluate
 from toolchain.onnx_frontend.images import convolve, device_windows
 from toolchain.onnx_frontend.linear import product, product_list
 from toolchain.onnx_frontend.node import Node
@@ -24,9 +26,9 @@ class Quantity(NamedTuple):
 
 def _quantity(node: Node, scale: int, zero: int) -> Quantity:
     factor = np.asarray(node.needed(scale, "scale"))
-    if factor.dtype != np.float32:
-        node.refuse(f"scale {node.proto.input[scale]} of type {factor.dtype}: supported is float32")
-    return Quantity(factor.reshape(-1), _zero(node, zero))
+    if factor.dtype not in (np.float32, np.float16):
+        node.refuse(f"scale {node.proto.input[scale]} of type {factor.dtype}: supported are float32, float16")
+    return Quantity(factor.reshape(-1).astype(np.float32), _zero(node, zero))
 
 
 def _zero(node: Node, index: int) -> int:
@@ -69,46 +71,32 @@ def _column_sums(node: Node, b: TensorIR, zero: int) -> TensorIR:
     return shifted
 
 
-def dynamic_quantize(node: Node) -> None:
-    """UINT8 over the range of the values and 0: the scale is a tensor that the run makes."""
-    x = node.tensor(0)
-    y, scale, zero = (node.output(index) for index in range(3))
-    one, wide, rounded = DataType.FP32, DataType.INT32, (1,)
-
-    def step(function: str, *inputs: TensorIR, out: TensorIR | None = None, **attributes: Attribute) -> TensorIR:
-        target = out or node.temporary(rounded, one)
-        broadcast: dict[str, Attribute] = {"broadcast": "FULL"} if len(inputs) > 1 else {}
-        node.layer("ELTWISE", inputs, target, function=function, m=1, n=1, **broadcast, **attributes)
-        return target
-
-    negative, high, low = node.temporary(x.shape, one), node.temporary(rounded, one), node.temporary(rounded, one)
-    nothing, minus = node.scalar(0, one), node.scalar(-1, one)
-    apply(node, "MUL", x, minus, negative)
-    node.layer("REDUCE", [x], high, function="MAX", m=1, n=x.elements)
-    node.layer("REDUCE", [negative], low, function="MAX", m=1, n=x.elements)
-    top, bottom = step("MAX", high, nothing), step("MAX", low, nothing)
-    width = step("ADD", top, bottom)
-    flat = node.temporary(rounded, DataType.UINT8)
-    step("EQUAL", width, nothing, out=flat)
-    chosen = node.temporary(rounded, one)
-    node.layer("ELTWISE", [flat, node.scalar(1, one), width], chosen, function="WHERE", m=1, n=1)
-    step("DIV", chosen, node.scalar(255, one), out=node.view(scale, rounded))
-    scale = node.view(scale, rounded)
-    # rint of the bottom / scale is the zero point: QUANT rounds and clips to 0..255
-    step("QUANT", step("DIV", bottom, scale), node.scalar(1, one), out=node.view(zero, rounded), zero=0, scale=1.0)
-    steps, offset = node.temporary(x.shape, wide), node.temporary(rounded, wide)
-    node.layer("ELTWISE", [x, scale], steps, function="QUANT", m=1, n=x.elements, zero=0)
-    step("CAST", node.view(zero, rounded), out=offset)
-    moved, clipped = node.temporary(x.shape, wide), node.temporary(x.shape, wide)
-    apply(node, "ADD", steps, offset, moved)
-    node.layer("ELTWISE", [moved], clipped, function="CLIP", m=1, n=x.elements, low=0, high=255)
-    node.layer("ELTWISE", [clipped], y, function="CAST", m=1, n=x.elements)
-
-
 def convolution_integer(node: Node) -> None:
-    """int32 sums of windows times weights; padding holds the zero point."""
-    zeros = (_zero(node, 2), _zero(node, 3), 0)
-    _convolve(node, (node.tensor(0), node.tensor(1), node.output()), [], zeros)
+    """int32 sums of windows times weights; padding holds the zero point. With a zero point of X that is known only to
+    the run, conv(X - zx, W - zw) = conv(X, W - zw) - zx conv(1, W - zw), the latter by the compiler."""
+    x, w, out = node.tensor(0), node.tensor(1), node.output()
+    if not node.has(2) or node.constant(2) is not None:
+        _convolve(node, (x, w, out), [], (_zero(node, 2), _zero(node, 3), 0))
+        return
+    if node.constant(1) is None or math.prod(node.info(2).shape) != 1:
+        node.refuse("a zero point of x that is no constant must be one value, and w constant")
+    wide = DataType.INT32
+    total, correction = (node.temporary(out.shape, wide) for _ in range(2))
+    zero = node.temporary((1,), wide)
+    _convolve(node, (x, w, total), [], (0, _zero(node, 3), 0))
+    node.layer("ELTWISE", [node.tensor(2)], zero, function="CAST", m=1, n=1)
+    sums = node.weight(np.broadcast_to(_kernel_sums(node, x.shape), out.shape), wide)
+    apply(node, "MUL", sums, zero, correction)
+    apply(node, "SUB", total, correction, out)
+
+
+def _kernel_sums(node: Node, shape: tuple[int, ...]) -> Values:
+    """conv(1, W - zw) of one image, by ONNX's own definition."""
+    names = ["x", "w", "", "zw"][: 4 if node.has(3) else 2]
+    feeds = {"x": np.ones((1, *shape[1:]), np.uint8), "w": node.needed(1, "w")}
+    feeds |= {"zw": node.needed(3, "zero point")} if node.has(3) else {}
+    proto = helper.make_node("ConvInteger", names, ["y"], **node.attributes)
+    return np.asarray(evaluate(proto, feeds, node.model.proto.opset_import)[0])
 
 
 def _multiplier(node: Node, a: Quantity, b: Quantity, y: Quantity) -> TensorIR:

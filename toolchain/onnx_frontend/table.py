@@ -4,7 +4,17 @@ from typing import NoReturn
 
 from npu_device.abi.opcodes import DataType
 from toolchain.data_types import FLOATS, INTEGERS
-from toolchain.onnx_frontend import attention, elementwise, images, linear, lookups, quantized, rows, shaping
+from toolchain.onnx_frontend import (
+    attention,
+    conversions,
+    elementwise,
+    images,
+    linear,
+    lookups,
+    quantized,
+    rows,
+    shaping,
+)
 from toolchain.onnx_frontend.node import Node, Operator
 
 F8 = frozenset((DataType.E4M3FN, DataType.E5M2))
@@ -58,15 +68,17 @@ OPERATORS: dict[str, Operator] = {
     "ConstantOfShape": _evaluated("value", constant=(0,)),
     "Conv": Operator(images.convolution, {**PADDING, "group": ALL}, FLOAT, "CONV2D_T; three dimensions: COPY, GEMM_T"),
     "ConvInteger": Operator(
-        quantized.convolution_integer, {**PADDING, "group": ALL}, BYTE, "CONV2D_T", constant=(2, 3)
+        quantized.convolution_integer, {**PADDING, "group": ALL}, BYTE,
+        "CONV2D_T; with a constant w the zero point of x may be a tensor", constant=(2, 3)
     ),
     "Cos": _unary("COS"),
     "DequantizeLinear": Operator(
-        elementwise.dequantize, {"axis": ALL}, INTEGERS, "ELTWISE dequant; one constant scale", constant=(1, 2),
+        conversions.dequantize, {"axis": ALL, "block_size": ALL}, INTEGERS,
+        "ELTWISE dequant; several scales: cast, sub, mul", constant=(1, 2),
     ),
     "Div": _binary("DIV"),
     "DynamicQuantizeLinear": Operator(
-        quantized.dynamic_quantize, {}, frozenset((DataType.FP32,)), "REDUCE max, ELTWISE"
+        conversions.dynamic_quantize, {}, frozenset((DataType.FP32,)), "REDUCE max, ELTWISE"
     ),
     "Equal": _binary("EQUAL"),
     "Erf": _unary("ERF"),
@@ -98,8 +110,8 @@ OPERATORS: dict[str, Operator] = {
     "Pad": Operator(shaping.pad, {"mode": "constant"}, MOVED, "COPY", constant=(1, 2, 3)),
     "Pow": Operator(elementwise.power, {}, FLOAT | INTEGERS, "ELTWISE pow; the base is a float"),
     "QuantizeLinear": Operator(
-        elementwise.quantize, {"axis": ALL, "saturate": ALL, "output_dtype": "INT8, UINT8"}, FLOAT,
-        "ELTWISE quant; one constant scale", constant=(1, 2),
+        conversions.quantize, {"axis": ALL, "block_size": ALL, "saturate": ALL, "output_dtype": "INT8, UINT8"}, FLOAT,
+        "ELTWISE quant; several scales: div, quant, add, clip, cast", constant=(1, 2),
     ),
     "QLinearConv": Operator(
         quantized.qlinear_convolution, {**PADDING, "group": ALL}, INTEGERS, "CONV2D_T",
