@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyv_npu.cli import console, control, exit_codes, instruments, llm, output
+from pyv_npu.cli import console, control, exit_codes, instruments, llm, model, output, timing_only
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,12 +39,15 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     from pyv_npu.tables import render_run
 
     llm.refuse(args, besides=("t_max", "qbits_kv"))
+    timing_only.refuse(args)
+    model.refuse(argparse.Namespace(**{**vars(args), "passes": "all", "qconfig": None}))  # these hold here, too
     config = effective.config
     wish = _wish(args)
-    report = output.open_report(args, effective, "run")
-    uart = None if args.json else console.Uart()
+    report = output.open_report(args, effective, "run", model.files(args))
+    uart = None if args.json else console.Uart(args.progress.erase)
     folder = None if report is None else report.folder
     watch = instruments.of(args, report)
+    args.progress.say(f"compiling {config.run.program}")
     made = generate(config, Path(config.run.program), wish, uart, folder, control.of(args, watch))
     if uart is not None:
         uart.finish()
@@ -68,7 +71,9 @@ def _wish(args: argparse.Namespace) -> "Wish":
     if args.qbits_kv is not None and not args.qbits_kv.isdecimal():
         raise UsageError(f"--qbits-kv {args.qbits_kv}: must be one of 2, 4, 8, 16 for a decoder that computes")
     bits = None if args.qbits_kv is None else int(args.qbits_kv)
-    return Wish(_tokens(args, "prompt"), args.generate, _tokens(args, "given"), args.t_max, bits, args.passes)
+    return Wish(
+        _tokens(args, "prompt"), args.generate, _tokens(args, "given"), args.t_max, bits, args.passes, args.qconfig
+    )
 
 
 def _tokens(args: argparse.Namespace, name: str) -> tuple[int, ...]:

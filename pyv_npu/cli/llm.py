@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyv_npu.cli import console, control, exit_codes, instruments, options, output
+from pyv_npu.cli import console, control, exit_codes, instruments, model, options, output
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pyv_npu.models.llm import Request
 
 _DRAM = "npu.dram.size"
+_MODES = ("--mode", "--te-mode", "--te_mode")
+"""Options that ask for firmware."""
 _NUMBERS = (
     ("--context", "context", "tokens in the caches before the token that is decoded (default 1024)"),
     ("--tokens", "tokens", "tokens of the prompt of a prefill (default 512)"),
@@ -61,11 +63,12 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
         effective = effective.adopt(replace(config, npu=npu), f"built-in model {config.run.program}")
     config = effective.config
     requests = _requests(args, config.run.program)
-    if any(key == "npu.mode" for key, _ in args.settings):
+    if any(word.partition("=")[0] in _MODES for word in args.command_line):  # as typed: a replay has all keys set
         return _through_firmware(args, effective, requests)
-    report = output.open_report(args, effective, "run")
-    results = []
+    report = output.open_report(args, effective, "run", model.files(args))
+    results: list[dict[str, Any]] = []
     for request in requests:
+        args.progress.say(f"{request.name}, {request.phase.value}, {len(results) + 1} of {len(requests)}")
         began = time.process_time()
         made = llm.run(config.npu, request, config.run.sim_level)
         made["host"] = {"cpu_s": time.process_time() - began}
@@ -92,8 +95,8 @@ def _through_firmware(args: argparse.Namespace, effective: "Effective", requests
         raise UsageError(f"--sim-level {config.run.sim_level}: firmware runs at {options.FIRMWARE_LEVEL}; drop --mode")
     if len(requests) > 1:
         raise UsageError("--qbits-kv: one width with --mode; a list is swept without a core")
-    report = output.open_report(args, effective, "run")
-    uart = None if args.json else console.Uart()
+    report = output.open_report(args, effective, "run", model.files(args))
+    uart = None if args.json else console.Uart(args.progress.erase)
     watch = instruments.of(args, report)
     folder = None if report is None else report.folder
     outcome, result = run_firmware(config, requests[0], uart, folder, control.of(args, watch))
@@ -109,12 +112,25 @@ def _through_firmware(args: argparse.Namespace, effective: "Effective", requests
 def _requests(args: argparse.Namespace, name: str) -> "list[Request]":
     from pyv_npu.models.llm import Phase, Request
 
+    model.refuse(argparse.Namespace(**{**vars(args), "qconfig": None}))  # the one option of models that holds here, too
     phase = Phase(args.phase or "decode")
     for option, other in (("context", Phase.PREFILL), ("tokens", Phase.DECODE)):
         if phase is other and getattr(args, option) is not None:
             raise UsageError(f"--{option}: says nothing about phase {phase.value}; drop it or choose the other phase")
     given: dict[str, Any] = {key: getattr(args, key) for _, key, _ in _NUMBERS if getattr(args, key) is not None}
+    if args.qconfig is not None:
+        return [_quantized(args, Request(name, phase, **given))]
     widths = (args.qbits_kv or "4").split(",")
     if not all(width.isdecimal() for width in widths):
         raise UsageError(f"--qbits-kv {args.qbits_kv}: must be 2, 4, 8 or 16, or a list such as 4,8,16")
     return [Request(name, phase, kv_bits=int(width), **given) for width in widths]
+
+
+def _quantized(args: argparse.Namespace, request: "Request") -> "Request":
+    """The widths of `--qconfig`: of weights, and of each layer's and head's keys and values."""
+    from pyv_npu.config.qconfig_file import load_qconfig
+
+    for option, value in (("--qbits-kv", args.qbits_kv), ("--qbits-weight", args.weight_bits)):
+        if value is not None:
+            raise UsageError(f"{option}: --qconfig says it already; give one of them")
+    return request.quantized(load_qconfig(args.qconfig))

@@ -12,6 +12,7 @@ from npu_device.abi.opcodes import DataType
 from pyv_ext.elf import parse_elf
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu.config import Config
+from pyv_npu.config.qconfig_file import load_qconfig
 from pyv_npu.errors import UsageError
 from pyv_npu.models.checks import check
 from pyv_npu.models.ia import Machine
@@ -38,6 +39,7 @@ from toolchain.llm.decoder import (
 from toolchain.llm.job import BY_BITS
 from toolchain.llm.reference import Reference, head_scales
 from toolchain.program_image import build_image
+from toolchain.qconfig import QConfig
 
 if TYPE_CHECKING:
     from pyv_npu.results import Console, RunResult
@@ -58,6 +60,13 @@ class Wish(NamedTuple):
     kv_bits: int | None = None
     """Of keys and values; None: the model's own type."""
     passes: str = "all"
+    qconfig: Path | None = None
+    """How wide weights are, `toolchain.qconfig`."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether numbers are those of the model: the reference then judges them."""
+        return self.kv_bits is None and self.qconfig is None
 
 
 @dataclass(frozen=True)
@@ -108,8 +117,11 @@ def generate_decoder(
         kind = BY_BITS[wish.kv_bits]
         if kind is not DataType.FP16:
             scales = head_scales(reference, decoder, wish.prompt, wish.kv_bits)
+    device = target(config)
+    if wish.qconfig is not None:
+        device = device._replace(qconfig=_qconfig(wish.qconfig))
     made = compile_decoder(
-        decoder, target(config), len(wish.prompt), wish.t_max or total, passes=wish.passes, kv_kind=kind,
+        decoder, device, len(wish.prompt), wish.t_max or total, passes=wish.passes, kv_kind=kind,
         kv_scales=scales,
     )  # fmt: skip
     inputs = _inputs(made, wish, total)
@@ -125,6 +137,14 @@ def generate_decoder(
         cycles = [_timed(config, made, position) for position in (0, *range(len(wish.prompt), total - 1))]
         json |= {"cycles": sum(cycles), "cycles_by_step": cycles}
     return _generated(made, wish, tokens, machine.read, json, reference)
+
+
+def _qconfig(path: Path) -> QConfig:
+    config = load_qconfig(path)
+    for name in config.override:
+        if name.endswith(".kv"):
+            raise UsageError(f"{path}: override.{name}: a decoder's caches have one width, --qbits-kv")
+    return config
 
 
 def _check(decoder: Decoder, wish: Wish) -> None:
@@ -239,7 +259,7 @@ def _steps(reference: Reference, wish: Wish, tokens: Sequence[int], logits: Valu
     wanted = reference.logits(tokens, len(wish.prompt))
     for position, (got, want) in enumerate(zip(logits, wanted, strict=True)):
         compared = check(got, want)
-        judged = wish.kv_bits is None
+        judged = wish.exact
         found.append(
             {
                 "position": position, "token": tokens[position], "next": int(got.argmax()),

@@ -29,6 +29,7 @@ from toolchain.llm.layout import ACTIVATION, INT_BYTES, Layout
 from toolchain.llm.phases import Device, commands
 from toolchain.llm.shapes import shape_of
 from toolchain.program_image import Piece, with_pieces
+from toolchain.qconfig import KEPT, QConfig
 
 if TYPE_CHECKING:
     from pyv_npu.results import Console, RunResult
@@ -61,6 +62,21 @@ class Request(NamedTuple):
     weight_bits: int = 16
     kv_bits: int | Callable[[int, int], int] = KV_BITS
     """One width, or that of each (layer, KV head)."""
+
+    def quantized(self, config: QConfig) -> "Request":
+        """The widths of a QConfig (specification 55, R14). ModelError where the model has no such layer or head."""
+        shape = shape_of(self.name)
+        for name in config.override:
+            layer, *head, role = name.removeprefix("layer_").replace("head_", "").split(".")
+            if role == "weight":
+                raise ModelError(f"QConfig override.{name}: a built-in model has one width, qbits_weight_default")
+            if int(layer) >= shape.layers or (head and int(head[0]) >= shape.kv_heads):
+                raise ModelError(
+                    f"QConfig override.{name}: {shape.name} has layers 0 to {shape.layers - 1} of KV heads 0 to "
+                    f"{shape.kv_heads - 1}"
+                )
+        bits = BITS[ACTIVATION] if config.weight is None or config.weight in KEPT else config.weight
+        return self._replace(weight_bits=bits, kv_bits=config.kv_bits)
 
     @property
     def step(self) -> tuple[int, int]:

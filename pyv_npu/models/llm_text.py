@@ -71,7 +71,7 @@ def render_generated(result: Mapping[str, Any]) -> str:
     if steps:
         worst = max(steps, key=lambda step: -1.0 if step["error"] is None else float(step["error"]))
         judged = worst["ok"] is not None
-        limit = f", limit {worst['limit']:.0e}" if judged else ": the caches hold another type than the model's"
+        limit = f", limit {worst['limit']:.0e}" if judged else "; not judged: weights or caches have another type"
         rows.append(("worst error of logits", f"{worst['error']:.2e} at position {worst['position']}{limit}"))
         same = sum(step["next"] == step["reference_next"] for step in steps)
         rows.append(("same choice", f"{same} of {len(steps)} positions"))

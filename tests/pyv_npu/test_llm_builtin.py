@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +104,29 @@ def test_heads_of_their_own_width_are_commands_of_their_own() -> None:
     assert made["qbits_kv"] == [4, 8]
 
 
+def test_a_qconfig_names_layers_and_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "q.yaml"
+    path.write_text("qbits_weight_default: 8\nqbits_kv_default: 2\noverride:\n  layer_1: {kv: 8, head_3: {kv: 16}}\n")
+    words = ["run", "mistral-7b", "--context", "99", "--layers", "2", "--qconfig", str(path)]
+    assert main([*words, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)["llm"]
+    head = 128 // 8
+    assert [one["kv_bytes_total"] for one in made["kv_layers"]] == [
+        2 * 101 * head * 8 * 2, 2 * 101 * head * (7 * 8 + 16),
+    ]  # fmt: skip
+    assert (made["qbits_weight"], made["qbits_kv"]) == (8, [2, 8, 16])
+    for text, message in (
+        ("layer_32: {kv: 8}", "layers 0 to 31 of KV heads 0 to 7"),
+        ("layer_0: {head_8: {kv: 8}}", "layers 0 to 31 of KV heads 0 to 7"),
+        ("layer_0: {weight: 8}", "a built-in model has one width"),
+    ):
+        path.write_text(f"override:\n  {text}\n")
+        assert main(words) == 65
+        assert message in capsys.readouterr().err
+    assert main([*words, "--qbits-kv", "4"]) == 64
+    assert "--qbits-kv: --qconfig says it already" in capsys.readouterr().err
+
+
 def test_the_bound_of_one_token_is_weights_and_keys_over_the_bandwidth() -> None:
     shape = MODELS["llama2-7b"]
     made = run(CONFIG, Request("llama2-7b", context=1023, layers=2))["llm"]
@@ -156,6 +180,7 @@ def test_the_command_line_runs_a_model(capsys: pytest.CaptureFixture[str]) -> No
         (["llama2-7b", "--qbits-kv", "3"], 65, "llama2-7b: 3 bits: must be one of 16, 8, 4, 2"),
         (["llama2-7b", "--phase", "prefill", "--context", "3"], 64, "--context: says nothing about phase prefill"),
         (["hello", "--context", "3"], 64, "--context: is for built-in models"),
+        (["llama2-7b", "--shape", "x=1"], 64, "--shape: says how a model is compiled"),
         (
             ["llama2-13b", "--context", "8191", "--requests", "16", "--qbits-kv", "16", "--set",
              "npu.dram.size=80000000000"], 65, "133.4 GB, npu.dram.size is 80.0 GB",

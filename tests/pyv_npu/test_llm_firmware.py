@@ -50,6 +50,8 @@ def test_a_prefill_goes_through_firmware_too(tmp_path: Path, capsys: pytest.Capt
     made = json.loads(capsys.readouterr().out)
     assert (made["mode"], made["llm"]["phase"]) == ("loose", "prefill")
     assert "layer0.ffn" in (tmp_path / "timeline.csv").read_text()
+    assert main(["run", "--replay", str(tmp_path / "run.yaml"), "--json"]) == 0
+    assert "the events are those of the recorded run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,19 @@ def test_narrow_caches_report_their_error_and_hold_fewer_bytes() -> None:
     assert (sizes[16], sizes[8]) == (2 * sizes[8], 2 * sizes[4])
 
 
+def test_narrow_weights_report_their_error(tmp_path: Path) -> None:
+    path = tmp_path / "q.yaml"
+    path.write_text("qbits_weight_default: 8\n")
+    made = generated(model(), Wish(PROMPT, 3, qconfig=path))
+    assert 1e-4 < max(step["error"] for step in steps(made)) < 0.2
+    assert all(step["ok"] is None for step in steps(made))
+    names = made.compiled.compiled.graph.constants
+    assert not any(name.startswith("prompt.w") for name in names)  # both graphs share the codes
+    path.write_text("override:\n  layer_0: {kv: 8}\n")
+    with pytest.raises(UsageError, match="a decoder's caches have one width, --qbits-kv"):
+        generated(model(), Wish(PROMPT, 3, qconfig=path))
+
+
 def test_a_step_beyond_the_caches_is_an_error() -> None:
     decoder, wish = model(), Wish(PROMPT, 1, t_max=6)
     made = compile_decoder(decoder, target(CONFIG), len(PROMPT), 6)
