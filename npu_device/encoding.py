@@ -7,7 +7,7 @@ import numpy as np
 from npu_device import layout as w
 from npu_device.events import Kind
 from npu_device.plan import NONE, Column, Piece, Plan, Transfer
-from npu_device.timing import Cost, Timing
+from npu_device.timing import REMEMBERED, Cost, Timing
 
 
 class Words(NamedTuple):
@@ -31,14 +31,31 @@ def step_class(cost: Cost) -> int:
     return w.TENSOR if cost.kind is Kind.TE else w.VECTOR
 
 
-def step_words(piece: Piece, dram: int, timing: Timing) -> tuple[list[int], list[int]]:
-    """(words, heads) of a plan of one step: a tile command."""
-    cost = timing.first(timing.cost(timing.located(piece, dram)))
-    words = [w.STEP_WORDS, 0, dram, *[NONE] * (w.S_LANE - w.S_AFTER), 0]
-    words += _piece_words(cost, timing.rates.per_byte)
-    heads = [NONE] * 4
-    heads[step_class(cost)] = 0
-    return words, heads
+class Steps:
+    """Plans of one step: tile commands. Those that differ in their addresses only are encoded once."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._made: dict[Piece, tuple[list[int], list[int]]] = {}
+
+    def words(self, piece: Piece, dram: int) -> tuple[list[int], list[int]]:
+        """(words, heads) of a step; the words are the caller's own."""
+        piece = self._timing.located(piece, dram)
+        made = self._made.get(piece)
+        if made is None:
+            if len(self._made) >= REMEMBERED:
+                self._made.clear()
+            made = self._made[piece] = self._make(piece)
+        words = made[0].copy()
+        words[w.S_DRAM] = dram
+        return words, made[1]
+
+    def _make(self, piece: Piece) -> tuple[list[int], list[int]]:
+        cost = self._timing.first(self._timing.cost(piece))
+        words = [w.STEP_WORDS, 0, 0, *[NONE] * (w.S_LANE - w.S_AFTER), 0]
+        heads = [NONE] * 4
+        heads[step_class(cost)] = 0
+        return words + _piece_words(cost, self._timing.rates.per_byte), heads
 
 
 def plan_words(plan: Plan, timing: Timing) -> Words:

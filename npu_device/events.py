@@ -147,6 +147,8 @@ Listener = Callable[[int, int, int, int, int, int], None]
 
 _PACK = struct.Struct("<QHHIIQI")
 _BATCH = 4096
+_RECORD = RECORD.itemsize
+_BUFFER = _BATCH * _RECORD
 
 
 class EventMark(NamedTuple):
@@ -170,7 +172,7 @@ class EventStream:
 
     def __init__(self, *, keep: bool = False) -> None:
         self._log: list[bytes] | None = [] if keep else None
-        self._buffer = bytearray(_BATCH * RECORD.itemsize)
+        self._buffer = bytearray(_BUFFER)
         self._used = 0
         self._flushed = 0
         self._hash = hashlib.sha256()
@@ -188,10 +190,12 @@ class EventStream:
         self, cycle: int, unit: int, what: int, ticket: int = 0, tile: int = 0, size: int = 0, aux: int = 0
     ) -> None:
         """Append one record; `size` is its field `bytes`. Cycles never decrease."""
-        if self._used == len(self._buffer):
+        used = self._used
+        if used == _BUFFER:
             self.flush()
-        _PACK.pack_into(self._buffer, self._used, cycle, unit, what, ticket, tile, size, aux)
-        self._used += RECORD.itemsize
+            used = 0
+        _PACK.pack_into(self._buffer, used, cycle, unit, what, ticket, tile, size, aux)
+        self._used = used + _RECORD
         for listener in self._listeners:
             listener(cycle, unit, what, ticket, size, aux)
 

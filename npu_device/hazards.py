@@ -5,8 +5,7 @@ meets the covered range meets the write too. So the tables hold a few ranges, no
 ranges near the one asked for. Readers look at ranges that are written only, however many are read.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from npu_device.command import Command
@@ -17,14 +16,16 @@ from npu_device.region import Region, conflict
 class _Range:
     """A region in use."""
 
-    __slots__ = ("address", "class_", "end", "region", "serial")
+    __slots__ = ("address", "cell", "end", "region", "whole")
 
-    def __init__(self, region: Region, serial: int) -> None:
+    def __init__(self, region: Region) -> None:
         self.region = region
         self.address = region.address
         self.end = region.end
-        self.class_ = (self.end - region.address).bit_length()
-        self.serial = serial
+        self.whole = region.rows == 1
+        class_ = (self.end - self.address).bit_length()
+        self.cell = class_, self.address >> class_
+        """Its size is below 2^class; all ranges of a class that begin in the same 2^class bytes share a cell."""
 
 
 class _Written(_Range):
@@ -40,64 +41,70 @@ class _Read(_Range):
 
     __slots__ = ("readers",)
 
-    def __init__(self, region: Region, serial: int) -> None:
-        super().__init__(region, serial)
+    def __init__(self, region: Region) -> None:
+        super().__init__(region)
         self.readers: dict[int, Command] = {}
 
 
 _R = TypeVar("_R", bound=_Range)
 
 
+_Cells = dict[int, list[_R]]
+
+
 class _Table(Generic[_R]):
-    """Ranges, in the order of addresses within their class of size."""
+    """Ranges by class of size and by place: adding one and looking around it takes no longer when there are many."""
 
     def __init__(self, make: type[_R]) -> None:
         self._make = make
         self._ranges: dict[Region, _R] = {}
-        self._classes: dict[int, list[tuple[int, int, _R]]] = {}
-        """Ranges shorter than 2^class bytes, by (address, serial)."""
-        self._serial = 0
+        self._classes: dict[int, _Cells[_R]] = {}
 
     def __len__(self) -> int:
         return len(self._ranges)
 
-    def meeting(self, region: Region) -> Iterator[_R]:
+    def meeting(self, region: Region) -> list[_R]:
         """Ranges that conflict with a region."""
-        low, end = region.address, region.end
-        simple = region.rows == 1
-        for class_, rows in self._classes.items():
-            at = bisect_left(rows, (low - (1 << class_) + 1,))
-            count = len(rows)
-            while at < count:
-                row = rows[at]
-                if row[0] >= end:
-                    break
-                met = row[2]
-                if met.end > low and (simple or met.region.rows == 1 or conflict(region, met.region)):
-                    yield met
-                at += 1
-
-    def find(self, region: Region) -> _R | None:
-        return self._ranges.get(region)
+        met: list[_R] = []
+        low, end, simple = region.address, region.end, region.rows == 1
+        for class_, cells in self._classes.items():
+            first, last = (low >> class_) - 1, end - 1 >> class_
+            near: Iterable[list[_R]] = cells.values()
+            if last - first < len(cells):
+                near = [cells[place] for place in range(first, last + 1) if place in cells]
+            for cell in near:
+                for one in cell:
+                    if one.end > low and one.address < end and (simple or one.whole or conflict(region, one.region)):
+                        met.append(one)
+        return met
 
     def use(self, region: Region) -> _R:
         """The range of a region, a new one if there is none."""
         used = self._ranges.get(region)
         if used is None:
-            self._serial += 1
-            used = self._ranges[region] = self._make(region, self._serial)
-            rows = self._classes.get(used.class_)
-            if rows is None:
-                rows = self._classes[used.class_] = []
-            row = (used.address, used.serial, used)
-            rows.insert(bisect_left(rows, row[:2]), row)
+            used = self._ranges[region] = self._make(region)
+            class_, place = used.cell
+            cells = self._classes.get(class_)
+            if cells is None:
+                cells = self._classes[class_] = {}
+            cell = cells.get(place)
+            if cell is None:
+                cells[place] = [used]
+            else:
+                cell.append(used)
         return used
 
     def forget(self, used: _R) -> None:
         if self._ranges.get(used.region) is used:
             del self._ranges[used.region]
-            rows = self._classes[used.class_]
-            del rows[bisect_left(rows, (used.address, used.serial))]
+            class_, place = used.cell
+            cells = self._classes[class_]
+            cell = cells[place]
+            cell.remove(used)
+            if not cell:
+                del cells[place]
+                if not cells:
+                    del self._classes[class_]
 
     def clear(self) -> None:
         self._ranges.clear()

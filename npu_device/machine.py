@@ -1,29 +1,31 @@
 """The state of the event loop: engines and channels, the plans that run, and the loop that steps them.
 
-Short plans are stepped by Python, on lists. When many steps are in flight the state moves into arrays and the compiled
-loop takes over, where llvmlite is installed; it gives the same events. The state moves back when nothing runs.
+The first steps of a device are stepped by Python, on lists. Then the state moves to arrays and the compiled loop takes
+over, where llvmlite is installed; it gives the same events.
 """
 
 import sys
+from array import array
 from collections.abc import Callable, Sequence
 from functools import cache as made_once
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npu_device import arbiter, cache, sharing, stepper, transfers
 from npu_device import layout as w
 from npu_device.config import NpuConfig
-from npu_device.encoding import plan_words, step_words
+from npu_device.encoding import Steps, plan_words
 from npu_device.events import RECORD, EventStream, Kind, unit_code
 from npu_device.plan import Piece, Plan
 from npu_device.timing import Timing
 
 NATIVE_STEPS = 6_000
 """Steps of a device's life after which compiling the loop pays."""
-NATIVE_PLAN = 500
-"""Steps in flight from which moving to the compiled loop and back pays."""
+FEW_EVENTS = 32
+"""Events that are given to the stream one by one sooner than as an array."""
 
 UNIT_KINDS = (Kind.TE, Kind.VE, Kind.DMA)
 """By class of unit in `layout`."""
@@ -35,11 +37,12 @@ class Loop(NamedTuple):
     advance: Callable[..., int]
     ends: Callable[..., int]
     start: Callable[..., int]
+    next_cycle: Callable[..., int]
     go_first: Callable[..., int]
     act: Callable[..., int]
 
 
-INTERPRETED = Loop(stepper.advance, stepper.ends, stepper.start, sharing.go_first, cache.act)
+INTERPRETED = Loop(stepper.advance, stepper.ends, stepper.start, stepper.next_cycle, sharing.go_first, cache.act)
 
 
 @made_once
@@ -59,6 +62,7 @@ class Machine:
     ) -> None:
         self._config = config
         self._timing = timing
+        self._single = Steps(timing)
         self._events = events
         self._native_steps = native_steps if find_spec("llvmlite") else sys.maxsize
         self._seen = 0
@@ -70,16 +74,12 @@ class Machine:
 
     def reset(self) -> None:
         """Everything idle, buckets and rows as after power-up."""
-        self.native = False
         l2 = self._config.l2
         lines = l2.bytes // l2.line if l2.enabled else 0
-        self.m: Any = [0] * (w.MACHINE_WORDS + 2 * lines)
-        self.p: Any = []
-        self.e: Any = [0] * (w.EVENTS * w.EVENT_WORDS)
+        self._use_lists([0] * (w.MACHINE_WORDS + 2 * lines), [])
         self._spans: list[tuple[int, int]] = []
         """(first word, end) of the plans in `p`, in order."""
         self._span_of: dict[int, tuple[int, int]] = {}
-        self._steps = 0
         config, rates, m = self._config, self._timing.rates, self.m
         m[w.WAKE] = w.FOREVER
         m[w.TOTAL], m[w.CHANNEL] = rates.total, rates.channel
@@ -116,17 +116,16 @@ class Machine:
         words = {name: [int(word) for word in getattr(self, name)] for name in ("m", "p")}
         spans = [list(span) for span in self._spans]
         return words | {
-            "native": self.native, "spans": spans, "steps": self._steps, "seen": self._seen,
+            "native": self.native, "spans": spans, "seen": self._seen,
             "span_of": [[slot, *span] for slot, span in self._span_of.items()],
         }  # fmt: skip
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave."""
-        self.m, self.p, self.e = list(state["m"]), list(state["p"]), [0] * (w.EVENTS * w.EVENT_WORDS)
+        self._use_lists(list(state["m"]), list(state["p"]))
         self._spans = [(low, high) for low, high in state["spans"]]
         self._span_of = {slot: (low, high) for slot, low, high in state["span_of"]}
-        self._steps, self._seen = state["steps"], state["seen"]
-        self.native = False
+        self._seen = state["seen"]
         if state["native"]:
             self._go_native()
 
@@ -145,10 +144,11 @@ class Machine:
 
     def add_step(self, piece: Piece, dram: int, number: int, ticket: int, units: Sequence[int], cluster: int) -> int:
         """A plan of one step (a tile command) for the command that holds `units[0]`: its slot."""
-        words, heads = step_words(piece, dram, self._timing)
+        self._count(1)
+        words, heads = self._single.words(piece, dram)
         base = self._place(len(words))
         words[w.S_PIECE] += base
-        self.p[base : base + len(words)] = words
+        self.p[base : base + len(words)] = array("q", words)
         return self._enter((base, base + len(words)), heads, 1, number, ticket, units, cluster)
 
     def add(self, plan: Plan, number: int, ticket: int, units: Sequence[int], cluster: int, cycle: int = 0) -> int:
@@ -157,14 +157,14 @@ class Machine:
         A plan without steps is over in that cycle.
         """
         count = len(plan)
-        large = self._steps + count >= min(NATIVE_PLAN, self._native_steps)
-        if not self.native and large and self._seen + count >= self._native_steps:
-            self._go_native()
+        self._count(count)
         made = plan_words(plan, self._timing)
         base = self._place(len(made.words))
         span = base, base + len(made.words)
-        words = made.moved(base)
-        self.p[slice(*span)] = words if self.native else words.tolist()
+        if self.native:
+            self._arrays[1][slice(*span)] = made.moved(base)
+        else:
+            self.p[slice(*span)] = made.moved(base).tolist()
         slot = self._enter(span, made.heads, count, number, ticket, units, cluster)
         if not count:
             run = w.RUNS + slot * w.RUN_WORDS
@@ -184,7 +184,7 @@ class Machine:
             run, slot = run + w.RUN_WORDS, slot + 1
         held = [self._unit_of_code[unit] for unit in units]
         lanes = [*held, *[-1] * (w.MAX_LANES - len(held))]
-        m[run : run + w.RUN_WORDS] = [number, span[0], ticket, *lanes, cluster, *heads, count, 0, 0, 0]
+        m[run : run + w.RUN_WORDS] = array("q", [number, span[0], ticket, *lanes, cluster, *heads, count, 0, 0, 0])
         for u in held:
             m[u + w.U_HOLDER] = slot + 1
         at = w.ORDER + m[w.ORDERED]
@@ -194,8 +194,6 @@ class Machine:
         m[at] = slot
         m[w.ORDERED] += 1
         self._span_of[slot] = span
-        self._steps += count
-        self._seen += count
         return slot
 
     def completed(self) -> list[int]:
@@ -207,10 +205,6 @@ class Machine:
             m[w.RUNS + slot * w.RUN_WORDS] = 0
             span = self._span_of.pop(slot)
             self._spans.remove(span)
-        if not self._spans:
-            self._steps = 0
-            if self.native:
-                self._go_interpreted()
         return slots
 
     # -- stepping ----------------------------------------------------------------------------------------------
@@ -222,51 +216,66 @@ class Machine:
 
     def next_cycle(self) -> int | None:
         """The next cycle in which something happens here."""
-        cycle = stepper.next_cycle(self.m)
-        return None if cycle >= w.FOREVER else int(cycle)
+        cycle = self._loop.next_cycle(self._words[0])
+        return None if cycle >= w.FOREVER else cycle
 
     def advance(self, limit: int) -> int:
         """As `stepper.advance`, with the events emitted; never FULL."""
-        loop = self._loop()
         while True:
-            answer = loop.advance(self.m, self.p, self.e, limit)
+            answer = self._loop.advance(*self._words, limit)
             self._emit()
             if answer != stepper.FULL:
                 return answer
 
     def ends(self, cycle: int) -> None:
         """As `stepper.ends`; `start` is to follow in this cycle."""
-        self._loop().ends(self.m, self.p, self.e, cycle)
+        self._loop.ends(*self._words, cycle)
         self.m[w.WAKE] = w.FOREVER  # which `start` finds anew: nothing else is to wake for it
         self._emit()
 
     def start(self, cycle: int) -> None:
-        self._loop().start(self.m, self.p, self.e, cycle)
+        self._loop.start(*self._words, cycle)
         self._emit()
 
     def go_first(self, cycle: int, address: int, size: int) -> int:
         """`size` bytes at a DRAM address move before those of any transfer: cycles until they are there."""
         rates = self._timing.rates
-        return self._loop().go_first(self.m, cycle, rates.channel_of(address), size * rates.per_byte)
+        return self._loop.go_first(self._words[0], cycle, rates.channel_of(address), size * rates.per_byte)
 
     def act(self, cycle: int, line: int, action: int) -> None:
         """As `cache.act`, with its events emitted."""
-        self._loop().act(self.m, self.e, cycle, line, action)
+        self._loop.act(self._words[0], self._words[2], cycle, line, action)
         self._emit()
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    def _loop(self) -> Loop:
-        return compiled() if self.native else INTERPRETED
+    def _use_lists(self, m: list[int], p: list[int]) -> None:
+        """Step by Python."""
+        self.native = False
+        self._loop = INTERPRETED
+        self.m: Any = m
+        self.p: Any = p
+        self.e: Any = [0] * (w.EVENTS * w.EVENT_WORDS)
+        self._words: tuple[Any, ...] = self.m, self.p, self.e
+        """The three as the loop takes them."""
+
+    def _use_arrays(self, *arrays: NDArray[np.int64]) -> None:
+        """Step by compiled code. Views of arrays give single words to Python far faster than the arrays do."""
+        self._arrays = arrays
+        self.m, self.p, self.e = (one.data.cast("B").cast("q") for one in arrays)
+        self._words = tuple(one.ctypes.data for one in arrays)
+
+    def _count(self, steps: int) -> None:
+        """So many steps come in addition."""
+        self._seen += steps
+        if not self.native and self._seen >= self._native_steps:
+            self._go_native()
 
     def _go_native(self) -> None:
         self.native = True
-        self.m, self.p = (np.array(words, np.int64) for words in (self.m, self.p))
-        self.e = np.zeros(w.EVENTS * w.EVENT_WORDS, np.int64)
-
-    def _go_interpreted(self) -> None:
-        self.native = False
-        self.m, self.p, self.e = self.m.tolist(), [], [0] * (w.EVENTS * w.EVENT_WORDS)
+        self._loop = compiled()
+        plans = np.array(self.p or [0], np.int64)
+        self._use_arrays(np.array(self.m, np.int64), plans, np.zeros(w.EVENTS * w.EVENT_WORDS, np.int64))
 
     def _place(self, size: int) -> int:
         """Room for a plan in `p`: the first gap that is large enough."""
@@ -279,7 +288,8 @@ class Machine:
         self._spans.append((base, base + size))
         missing = base + size - len(self.p)
         if missing > 0 and self.native:
-            self.p = np.concatenate([self.p, np.zeros(max(missing, len(self.p)), np.int64)])
+            m, p, e = self._arrays
+            self._use_arrays(m, np.concatenate([p, np.zeros(max(missing, len(p)), np.int64)]), e)
         elif missing > 0:
             self.p.extend([0] * missing)
         return base
@@ -293,8 +303,8 @@ class Machine:
         if not count:
             return
         self.m[w.OUT] = 0
-        if self.native:
-            rows = self.e[: count * w.EVENT_WORDS].reshape(count, w.EVENT_WORDS)
+        if self.native and count > FEW_EVENTS:
+            rows = self._arrays[2][: count * w.EVENT_WORDS].reshape(count, w.EVENT_WORDS)
             records = np.empty(count, RECORD)
             for column, name in enumerate(("cycle", "unit", "what", "ticket", "tile", "bytes", "aux")):
                 records[name] = rows[:, column]

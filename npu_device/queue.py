@@ -1,5 +1,6 @@
 """The device queue: commands that were accepted and have not started, and room reserved for those on their way."""
 
+from collections import deque
 from collections.abc import Callable
 
 from npu_device.command import Command
@@ -13,7 +14,7 @@ class CommandQueue:
         self.capacity = capacity
         self.on_room: Callable[[int], None] | None = None
         """Called with the cycle from whose start there is room."""
-        self.waiting: list[Command] = []
+        self.waiting: deque[Command] = deque()
         self._reserved = 0
         self._interrupts = interrupts
         self._wanted = False
@@ -43,7 +44,8 @@ class CommandQueue:
     def leave(self, cycle: int, index: int) -> Command:
         """Take out the `index`-th oldest command: it starts. Fetches of this cycle came before, its room is for later
         ones."""
-        command = self.waiting.pop(index)
+        command = self.waiting[index]
+        del self.waiting[index]
         self._left(cycle, cycle + 1)
         return command
 

@@ -1,6 +1,8 @@
 """Commands without a core: a list of descriptors goes to a device at given cycles (specification 40, "Levels")."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -80,6 +82,10 @@ class Runner:
 
     def run(self, commands: Sequence[Listed]) -> Run:
         """Submit all commands, each at its cycle or, with a full queue, once there is room, and run to the end."""
+        with _uncollected():
+            return self._run(commands)
+
+    def _run(self, commands: Sequence[Listed]) -> Run:
         device = self.device
         tickets = []
         now = -1
@@ -104,6 +110,19 @@ class Runner:
             device.advance(last + _STRIDE)
         self.events.flush()
         return Run(device, self.memory, self.events, device.counters.cycle, tuple(tickets))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for garbage cycles: a run makes none, and the search walks through a queue of 65,536
+    commands again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 _STRIDE = 1 << 40

@@ -136,6 +136,13 @@ def check_parts(parts: tuple[Part, ...], words: tuple[Word, ...]) -> None:
 
 _STRUCT = struct.Struct("<2I3Q8I")
 _SPLIT = {name: tuple(p for p in PARTS if p.word == name) for name in ("op", "flags", "quant")}
+_WIDTHS = {
+    name: width
+    for word in WORDS
+    for name, width in ([(p.name, p.width) for p in _SPLIT.get(word.name, ())] or [(word.name, 8 * word.size)])
+}
+"""Bits of every attribute of a descriptor, in their order."""
+_LIMITS = tuple(1 << width for width in _WIDTHS.values())
 
 
 class Descriptor(NamedTuple):
@@ -173,14 +180,28 @@ class Descriptor(NamedTuple):
 
     def pack(self) -> bytes:
         """The 64 bytes; AbiError names a value that does not fit."""
-        words = []
-        for word in WORDS:
-            parts = _SPLIT.get(word.name)
-            if parts is None:
-                words.append(_fit(word.name, getattr(self, word.name), 8 * word.size))
-            else:
-                words.append(sum(_fit(p.name, getattr(self, p.name), p.width) << p.low for p in parts))
-        return _STRUCT.pack(*words)
+        for value, limit in zip(self, _LIMITS, strict=True):
+            if not 0 <= value < limit:
+                self._check()
+        (
+            opcode, op_reserved, extended, rank, affinity, cluster, prio, stream, bank_mask, prefetch_dist, irq,
+            write_status, accumulate, in1_nk, function, in0, in1, out, m, n, k, type_in0, type_in1, type_out, type_kv,
+            param0, param1, status, ticket,
+        ) = self  # fmt: skip
+        return _STRUCT.pack(
+            opcode | op_reserved << 8 | extended << 15 | rank << 16 | affinity << 26 | cluster << 30,
+            prio | stream << 4 | bank_mask << 8 | prefetch_dist << 16 | irq << 20 | write_status << 21
+            | accumulate << 22 | in1_nk << 23 | function << 24,
+            in0, in1, out, m, n, k, type_in0 | type_in1 << 8 | type_out << 16 | type_kv << 24, param0, param1, status,
+            ticket,
+        )  # fmt: skip
+
+    def _check(self) -> None:
+        """AbiError names the first value that does not fit."""
+        for name, width in _WIDTHS.items():
+            value = getattr(self, name)
+            if not 0 <= value < 1 << width:
+                raise AbiError(f"descriptor field {name}: {value} does not fit {width} unsigned bits")
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
@@ -201,17 +222,8 @@ class Descriptor(NamedTuple):
         return self._replace(**changes)
 
 
-def _fit(name: str, value: int, width: int) -> int:
-    if not 0 <= value < 1 << width:
-        raise AbiError(f"descriptor field {name}: {value} does not fit {width} unsigned bits")
-    return value
-
-
 def _check_order() -> None:
-    order = []
-    for word in WORDS:
-        order += [p.name for p in _SPLIT[word.name]] if word.name in _SPLIT else [word.name]
-    if list(Descriptor._fields) != order:
+    if Descriptor._fields != tuple(_WIDTHS):
         raise AbiError("Descriptor's attributes must follow the order of WORDS and PARTS")
 
 
