@@ -59,18 +59,20 @@ def run_program(
     run: Callable[[Platform], Stop] = Platform.run,
     layers: Sequence[str] = (),
     values: bool = True,
+    make: Callable[..., Platform] = Platform,
 ) -> RunResult:
     """Run firmware (a name that ships with the package, a path, or a loaded Program) to its end or limit.
 
     `console` gets the UART's bytes as they come; `report` is a folder that gets timeline.csv and latency.csv. `run`
     takes the loaded platform to the end: by itself, from a snapshot, or under a debugger. `layers` names the layer of
-    each command for timeline.csv. Without `values` the NPU computes nothing.
+    each command for timeline.csv. Without `values` the NPU computes nothing. `make` makes the platform, for one with
+    devices of its own; it is called as `Platform` is.
     Raises the errors of `Platform.load`.
     """
     loaded = _loaded(program)
     config = replace(config, npu=sized_for(config.npu, boot.requirements(loaded).dram_bytes))
     wall, cpu = time.perf_counter(), time.process_time()
-    platform = Platform(config, console=console, values=values)
+    platform = make(config, console=console, values=values)
     platform.load(loaded, args)
     stop = run(platform)
     latency = platform.result()

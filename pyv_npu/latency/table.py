@@ -37,6 +37,25 @@ class Latency:
         values = (measure(submission) for submission in self.submissions)
         return Distribution(value for value in values if value is not None)
 
+    @property
+    def headline(self) -> Distribution:
+        """t_submit; where every descriptor lay in memory, t_submit_prebuilt."""
+        written = self.stage("t_submit")
+        return written if len(written) else self.stage("t_submit_prebuilt")
+
+    @property
+    def p50(self) -> int:
+        """Of `headline`, as `p95` and `p99`, which refuses fewer than 100 samples."""
+        return self.headline.p50
+
+    @property
+    def p95(self) -> int:
+        return self.headline.p95
+
+    @property
+    def p99(self) -> int:
+        return self.headline.p99
+
     def reasons(self, stage: str = "t_submit") -> dict[str, int]:
         """Cycles by reason, summed over the submissions of `t_submit` or `t_submit_prebuilt`; they add up to its
         total."""

@@ -31,7 +31,6 @@ def draw(layers: Mapping[str, Sequence[Layer]], device: Roofline, caption: str) 
     svg.text(16, 45, caption, fill=MUTED)
     svg.text(16, 62, "a point: one layer; area: its active cycles; from operations, DRAM bytes and cycles", fill=MUTED)
     _axes(svg, across, up)
-    _ceilings(svg, across, up, device)
     longest = max(layer.active for layer in points)
     labels: list[tuple[float, float]] = []
     for mode, found in shown.items():
@@ -45,6 +44,7 @@ def draw(layers: Mapping[str, Sequence[Layer]], device: Roofline, caption: str) 
             if layer in named and all(abs(y - b) > 11 or abs(x - a) > 60 for a, b in labels):
                 svg.text(x + radius + 2, y + 4, layer.name, size=10)
                 labels.append((x, y))
+    _ceilings(svg, across, up, device)
     return str(svg)
 
 

@@ -1,0 +1,52 @@
+"""Figures of runs in files, compared exactly: runs are deterministic, so every difference has a cause."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyv_npu.results import RunResult
+
+KEYS = ("exit_code", "stop_reason", "cycles", "instret", "latency", "npu", "events_sha256")
+SHOWN = 10
+"""Differences that a message names."""
+
+
+class Baseline:
+    """One file: a list with an object for each call of `check`."""
+
+    def __init__(self, path: Path, update: bool) -> None:
+        self._path = path
+        self._update = update
+        self._seen: list[dict[str, Any]] = []
+
+    def check(self, run: "RunResult", *keys: str) -> None:
+        """AssertionError when a figure of `run.json` is another one, or when there is no file yet."""
+        figures = json.loads(json.dumps({key: run.json[key] for key in keys or KEYS}))
+        self._seen.append(figures)
+        if self._update:
+            return
+        known = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else []
+        if len(known) < len(self._seen):
+            raise AssertionError(f"{self._path}: no baseline of this run; pytest --update-baselines writes it")
+        found = list(differences(known[len(self._seen) - 1], figures))
+        if found:
+            more = [f"... and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+            lines = "\n".join([*found[:SHOWN], *more])
+            raise AssertionError(f"{self._path}: if it is right: pytest --update-baselines\n{lines}")
+
+    def close(self) -> None:
+        """Write the file, when that is wanted."""
+        if self._update and self._seen:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(json.dumps(self._seen, indent=2) + "\n", encoding="utf-8")
+
+
+def differences(was: Any, now: Any, path: str = "") -> Iterator[str]:
+    """`latency.stages.t_submit.p50: 39, was 38` for every leaf that differs."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in dict.fromkeys((*was, *now)):
+            yield from differences(was.get(key), now.get(key), f"{path}.{key}" if path else key)
+    elif was != now:
+        yield f"{path}: {now}, was {was}"

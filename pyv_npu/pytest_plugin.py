@@ -1,0 +1,152 @@
+"""Firmware under test: fixtures `platform`, `npu`, `uart` and `baseline` for pytest (specification 70).
+
+    def test_a_submission_is_quick(platform, npu, uart):
+        run = platform.run("submit_latency", preset="rocket", args={"n": 100})
+        assert run.exit_code == 0 and run.latency.p99 <= 320
+        assert npu.errors == 0 and "ok" in uart.text
+
+pytest loads this file in every session: it imports the machine only when a fixture is used.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyv_npu.config import Config
+    from pyv_npu.platform import Placed, Platform
+    from pyv_npu.results import RunResult
+
+UPDATE = "--update-baselines"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that rewrites baseline files."""
+    parser.getgroup("pyv-npu").addoption(UPDATE, action="store_true", help="write baselines instead of comparing")
+
+
+class Bench:
+    """Makes platforms, and remembers the last one for the fixtures `npu` and `uart`."""
+
+    def __init__(self) -> None:
+        self.last: Platform | None = None
+
+    def load(
+        self, program: "str | Path", args: Mapping[str, int] | None = None, *, devices: "Sequence[Placed]" = (),
+        instructions: Sequence[Any] = (), **configuration: Any,
+    ) -> "Platform":  # fmt: skip
+        """A platform with `program` loaded: a name that `pyv-npu info` lists, or a path.
+
+        `configuration`: `mode`, `preset`, `config` (files), `settings` (a mapping of keys). Raises what `Platform` and
+        `Platform.load` raise.
+        """
+        from pyv_npu.platform import Platform
+        from pyv_npu.programs import find_program
+
+        self.last = Platform(_config(**configuration), devices=devices, instructions=instructions)
+        self.last.load(find_program(str(program)), args)
+        return self.last
+
+    def run(
+        self, program: "str | Path", args: Mapping[str, int] | None = None, *, devices: "Sequence[Placed]" = (),
+        instructions: Sequence[Any] = (), **configuration: Any,
+    ) -> "RunResult":  # fmt: skip
+        """Run firmware to its end: `exit_code`, `stop`, `latency.p99`, `json`. Arguments as of `load`."""
+        from pyv_npu.platform import Platform
+        from pyv_npu.results import run_program
+
+        def make(config: "Config", **arguments: Any) -> "Platform":
+            self.last = Platform(config, devices=devices, instructions=instructions, **arguments)
+            return self.last
+
+        return run_program(_config(**configuration), program, args, make=make)
+
+    @property
+    def machine(self) -> "Platform":
+        """The last platform; UsageError before there is one."""
+        if self.last is None:
+            from pyv_npu.errors import UsageError
+
+            raise UsageError("no platform yet: call platform.run(...) or platform.load(...) first")
+        return self.last
+
+
+def _config(
+    mode: str | None = None, preset: str | None = None, config: "str | Path | Sequence[str | Path]" = (),
+    settings: Mapping[str, object] | None = None,
+) -> "Config":  # fmt: skip
+    from pathlib import Path
+
+    from pyv_npu.config import load
+
+    files = [config] if isinstance(config, str | Path) else config
+    own = {**(settings or {}), **({} if mode is None else {"npu.mode": mode})}
+    return load(files, preset, own, {"npu.mode": "mode"}).config
+
+
+class Npu:
+    """The counters of the last platform's NPU as attributes: `npu.completed`, `npu.te_busy`, ..."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """All counters, as the `npu` object of the JSON schema."""
+        return self._bench.machine.npu.counters.to_json()
+
+    def __getattr__(self, name: str) -> Any:
+        counters = self.counters
+        if name not in counters:
+            raise AttributeError(f"{name}: the NPU has no such counter; there are {', '.join(counters)}")
+        return counters[name]
+
+
+class Uart:
+    """What the guest of the last platform printed."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    @property
+    def text(self) -> str:
+        return self._bench.machine.console.text
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+
+@pytest.fixture
+def platform() -> Bench:
+    """`platform.run(program, ...)` and `platform.load(program, ...)`."""
+    return Bench()
+
+
+@pytest.fixture
+def npu(platform: Bench) -> Npu:
+    """The NPU of the platform that the test made last."""
+    return Npu(platform)
+
+
+@pytest.fixture
+def uart(platform: Bench) -> Uart:
+    """The UART of the platform that the test made last."""
+    return Uart(platform)
+
+
+@pytest.fixture
+def baseline(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """`baseline(run)`: its figures must be those of baselines/TEST.json beside the test's file.
+
+    `baseline(run, "cycles", "latency")` compares these keys of its JSON only; each call of a test takes a list of its
+    own in the file. `pytest --update-baselines` writes the files.
+    """
+    from pyv_npu.baselines import Baseline
+
+    made = Baseline(request.path.parent / "baselines" / f"{request.node.name}.json", request.config.getoption(UPDATE))
+    request.addfinalizer(made.close)
+    return made.check
