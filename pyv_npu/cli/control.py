@@ -30,6 +30,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--restore", type=Path, metavar="FILE", help="go on from a snapshot of the same machine")
 
 
+def files(args: argparse.Namespace) -> list[str]:
+    """What a run reads because of these options."""
+    return [] if args.restore is None else [str(args.restore)]
+
+
 def of(args: argparse.Namespace, watch: "Instruments") -> "Callable[[Platform], Stop]":
     """What to do with the loaded platform, while the instruments look at it."""
     return partial(_run, args, watch)

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
 
     config = effective.config
     check_level(config)
-    report = output.open_report(args, effective, "run", files(args))
+    report = output.open_report(args, effective, "run", [*files(args), *control.files(args)])
     uart = None if args.json else console.Uart(args.progress.erase)
     folder = None if report is None else report.folder
     watch = instruments.of(args, report)

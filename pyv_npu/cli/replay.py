@@ -12,6 +12,8 @@ FILE = "run.yaml"
 OPTION = "--replay"
 _KEPT = ("json", "report", "trace", "profile", "traceback")
 """Options that say what is wanted of the run, not what runs."""
+_DROPPED = ("gdb", "save", "signature")
+"""Options of a recorded run that a replay leaves out: they do not change it either."""
 
 
 class Recorded(NamedTuple):
@@ -40,12 +42,13 @@ def execute(args: argparse.Namespace) -> int:
     _only(args, parser().parse_args(["run", OPTION, str(args.replay)]))
     again = parser().parse_args(line[1:])
     check_inputs(recorded)
-    again.config, again.settings, again.preset = [str(recorded.path)], [], None
-    again.program = None
+    again.config, again.preset, again.program = [str(recorded.path)], None, None  # the file has what they came to
     again.command_line, again.replayed, again.progress = line, recorded, args.progress
     for name in _KEPT:
         if hasattr(again, name):
             setattr(again, name, getattr(args, name))
+    for name in _DROPPED:
+        setattr(again, name, None)
     try:
         return int(again.execute(again))
     finally:

@@ -62,7 +62,7 @@ def execute(args: argparse.Namespace) -> int:
     from pyv_npu.results import run_program
     from pyv_npu.tables import render_run
 
-    report = output.open_report(args, effective, NAME)
+    report = output.open_report(args, effective, NAME, control.files(args))
     uart = None if args.json else console.Uart(args.progress.erase)
     folder = None if report is None else report.folder
     watch = instruments.of(args, report)

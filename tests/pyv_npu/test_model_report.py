@@ -247,6 +247,25 @@ def test_replay_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert first[mode]["events_sha256"] == again[mode]["events_sha256"]
 
 
+def test_a_replay_needs_no_debugger_and_starts_from_the_same_snapshot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = tmp_path / "s"
+    line = ["run", "hello", "--mode", "loose", "--json"]
+    assert main([*line, "--save", f"{snapshot}@500", "--report", str(tmp_path / "one")]) == 0
+    data = snapshot.read_bytes()
+    snapshot.write_bytes(b"mine now")
+    assert main(["run", "--replay", str(tmp_path / "one")]) == 0
+    assert snapshot.read_bytes() == b"mine now"
+    snapshot.write_bytes(data)
+    assert main([*line, "--restore", str(snapshot), "--report", str(tmp_path / "two")]) == 0
+    assert main(["run", "--replay", str(tmp_path / "two")]) == 0
+    snapshot.write_bytes(data + b"x")
+    capsys.readouterr()
+    assert main(["run", "--replay", str(tmp_path / "two")]) == 65
+    assert f"{snapshot}: is another file than that of the recorded run" in capsys.readouterr().err
+
+
 def test_another_model_is_refused(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(Path(model).read_bytes())
