@@ -46,7 +46,7 @@ def run_one(name: str) -> dict[str, Any]:
     settings = {"npu.dram.size": DRAM_BYTES}
     npu = load([] if case.config is None else [case.config], overrides=settings).config.npu
     began = time.process_time()
-    made = run(npu, case.request)
+    made = run(npu, case.request).json
     cycles = made["cycles"]
     if case.peer:
         ends = {one["layer"]: one["cycle"] for one in made["finished"]}

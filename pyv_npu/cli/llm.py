@@ -9,8 +9,11 @@ from pyv_npu.cli import console, control, exit_codes, instruments, model, option
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyv_npu.config import Effective
     from pyv_npu.models.llm import Request
+    from pyv_npu.report.spans import Records
 
 _DRAM = "npu.dram.size"
 _MODES = ("--mode", "--te-mode", "--te_mode")
@@ -54,7 +57,9 @@ def refuse(args: argparse.Namespace, besides: tuple[str, ...] = ()) -> None:
 
 def run(args: argparse.Namespace, effective: "Effective") -> int:
     """One phase, once for each width of keys and values."""
+    from npu_device.events import records
     from pyv_npu.models import llm
+    from pyv_npu.models.llm_report import write_llm_report
     from pyv_npu.models.llm_text import render_llm, render_sweep
 
     if _DRAM not in effective.origins:
@@ -67,19 +72,24 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
         return _through_firmware(args, effective, requests)
     report = output.open_report(args, effective, "run", model.files(args))
     results: list[dict[str, Any]] = []
+    kept: list[Callable[[], Records]] = []
+    watch = None if report is None or len(requests) > 1 else lambda events: kept.append(records(events))
     for request in requests:
         args.progress.say(f"{request.name}, {request.phase.value}, {len(results) + 1} of {len(requests)}")
         began = time.process_time()
-        made = llm.run(config.npu, request, config.run.sim_level)
-        made["host"] = {"cpu_s": time.process_time() - began}
-        results.append(made)
+        ran = llm.run(config.npu, request, config.run.sim_level, watch)
+        results.append(ran.json | {"preset": config.preset, "host": {"cpu_s": time.process_time() - began}})
     result, text = results[0], render_llm(results[0], config.npu.clock_hz)
     if len(results) > 1:
         sweep = {str(one["llm"]["qbits_kv"]): one["llm"]["sweep"] for one in results}
         result = {"schema": 1, "program": config.run.program, "sweep": sweep, "runs": results}
         text = render_sweep(results)
     if report is not None:
-        report.finish(result, text, effective)
+        args.progress.say(f"writing {report.folder}")
+        if kept:
+            write_llm_report(report, ran._replace(json=result), text, kept[0]())
+        else:
+            report.finish(result, text, effective)
     output.show(args, result, text, report)
     return exit_codes.OK
 
@@ -87,6 +97,7 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
 def _through_firmware(args: argparse.Namespace, effective: "Effective", requests: "list[Request]") -> int:
     """`--mode loose` or `tight`: the same commands, submitted by the core."""
     from pyv_npu.models.llm import run_firmware
+    from pyv_npu.models.llm_report import write_llm_report
     from pyv_npu.models.llm_text import render_llm
     from pyv_npu.tables import render_run
 
@@ -99,14 +110,19 @@ def _through_firmware(args: argparse.Namespace, effective: "Effective", requests
     uart = None if args.json else console.Uart(args.progress.erase)
     watch = instruments.of(args, report)
     folder = None if report is None else report.folder
-    outcome, result = run_firmware(config, requests[0], uart, folder, control.of(args, watch))
+    ran = run_firmware(config, requests[0], uart, folder, control.of(args, watch))
     if uart is not None:
         uart.finish()
-    text = f"{render_run(result, outcome.config)}\n{render_llm(result, config.npu.clock_hz)}"
+    assert ran.run is not None
+    text = f"{render_run(ran.json, ran.run.config)}\n{render_llm(ran.json, config.npu.clock_hz)}"
+    if watch.table:
+        text += f"\n{watch.table}"
     if report is not None:
-        report.finish(result, text, effective)
-    output.show(args, result, text, report)
-    return exit_codes.of_stop(outcome.stop)
+        args.progress.say(f"writing {report.folder}")
+        write_llm_report(report, ran, text)
+        instruments.write_traces(args, report, {"": ran.run})
+    output.show(args, ran.json, text, report)
+    return exit_codes.of_stop(ran.run.stop)
 
 
 def _requests(args: argparse.Namespace, name: str) -> "list[Request]":

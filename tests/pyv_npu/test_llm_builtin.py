@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,12 +11,17 @@ from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import DramConfig, NpuConfig, SpmConfig, TeConfig
 from pyv_npu.cli.main import main
-from pyv_npu.models.llm import Phase, Request, build, run
+from pyv_npu.models.llm import Phase, Request, build
+from pyv_npu.models.llm import run as run_request
 from toolchain.errors import ModelError
 from toolchain.llm.shapes import MODELS
 
 CONFIG = NpuConfig(dram=DramConfig(size=256_000_000_000))
 ALL = tuple(MODELS)
+
+
+def run(config: NpuConfig, request: Request, level: str = "CA_HYBRID") -> dict[str, Any]:
+    return run_request(config, request, level).json
 
 
 def macs(config: NpuConfig, request: Request) -> int:
@@ -171,6 +177,16 @@ def test_the_command_line_runs_a_model(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["run", "mistral-7b", "--layers", "1", "--qbits-kv", "4,16"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[-2:]] == ["4", "16"]
+
+
+def test_a_report_shows_layers_and_bytes(tmp_path: Path) -> None:
+    assert main(["run", "mistral-7b", "--context", "99", "--layers", "2", "--report", str(tmp_path)]) == 0
+    assert (tmp_path / "kv_layers.csv").read_text() == "layer,kv_bytes_total\n0,103424\n1,103424\n"
+    assert (tmp_path / "kv_tokens.csv").read_text() == "token,bytes_k,bytes_v\n99,103424,103424\n"
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "layer1.attention" in page
+    assert "roofline" in page
+    assert main(["run", "--replay", str(tmp_path)]) == 0
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,11 @@ def config(mode: str) -> Config:
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_firmware_submits_the_same_commands(mode: str) -> None:
-    alone = run(config(mode).npu, REQUEST)
-    outcome, made = run_firmware(config(mode), REQUEST)
-    assert outcome.stop.code == 0
+    alone = run(config(mode).npu, REQUEST).json
+    ran = run_firmware(config(mode), REQUEST)
+    made = ran.json
+    assert ran.run is not None
+    assert ran.run.stop.code == 0
     assert made["npu"]["errors"] == 0
     assert made["npu"]["completed"] == alone["llm"]["commands"]
     for figure in ("kv_tokens", "kv_layers", "bound"):
@@ -39,8 +41,7 @@ def test_nothing_lies_across_the_end_of_what_the_core_sees() -> None:
     request = REQUEST._replace(name="llama2-70b")
     layout, commands = build(config("tight").npu, request)
     assert layout.end > DRAM_BASE + DRAM_CORE_VISIBLE
-    outcome, _ = run_firmware(config("tight"), request._replace(layers=1))
-    assert outcome.json["npu"]["errors"] == 0
+    assert run_firmware(config("tight"), request._replace(layers=1)).json["npu"]["errors"] == 0
     assert all(command.descriptor.in1_addr < layout.end for command in commands)
 
 
