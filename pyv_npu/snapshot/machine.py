@@ -11,7 +11,6 @@ from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import graph, memory
 from pyv_npu.snapshot.parts import Parts
 from pyv_npu.snapshot.snapshot import Snapshot
-from pyv_npu.versions import versions
 
 if TYPE_CHECKING:
     from pyv_npu.platform import Platform
@@ -56,6 +55,8 @@ class Machine:
             self._platform.latency.recorder.restored()
 
     def _identity(self) -> dict[str, Any]:
+        from pyv_npu.versions import versions  # it takes a tenth of the time to the first instruction to import
+
         platform, program = self._platform, self._platform.program
         image, info = hashlib.sha256(), hashlib.sha256()
         for segment in program.segments if program is not None else ():
