@@ -156,10 +156,11 @@ class Simulation:
         """
         path = Path(folder)
         line = ["pyv-npu", "run", self._effective.config.run.program, *command_line(self._choices)]
-        files = []
+        read = [*self._choices.calibration, self._choices.qconfig]
+        files = [str(file) for file in read if file is not None]
         if self._given:
-            files = [str(path / INPUTS)]
-            line += ["--inputs", *files]
+            files.append(str(path / INPUTS))
+            line += ["--inputs", files[-1]]
             open_folder(path)
             write_bytes(path / INPUTS, archive({name: np.asarray(value) for name, value in self._given.items()}))
         write_model_report(

@@ -118,6 +118,21 @@ def test_the_command_line_prints_the_same(model: str, capsys: pytest.CaptureFixt
     assert {**own, "host": None} == {**printed, "host": None}
 
 
+def test_a_model_is_compiled_as_the_command_line_would(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "c.npz", x=np.linspace(-1, 1, 784, dtype=np.float32).reshape(1, 1, 28, 28))
+    for precision, files in (("fp16", []), ("int8", [str(tmp_path / "c.npz")])):
+        options = [f"--calibration={file}" for file in files]
+        assert main(["run", model, "--sim-level", "IA", "--precision", precision, *options, "--json"]) == 0
+        printed = json.loads(capsys.readouterr().out)
+        result = Simulator(model, level="IA", precision=precision, calibration=files).run()
+        assert result.json["model"] == printed["model"]
+        result.report(tmp_path / precision)
+        assert main(["run", "--replay", str(tmp_path / precision), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["model"] == printed["model"]
+
+
 def test_importing_the_package_imports_no_machine() -> None:
     program = (
         "import sys, pyv_npu; print(sorted({'numpy', 'onnx', 'llvmlite', 'pyv_ext', 'toolchain'} & set(sys.modules)))"
