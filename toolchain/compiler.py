@@ -7,11 +7,12 @@ from typing import Any
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from toolchain.codegen import Command, DramMap, Target, generate, place
+from toolchain.codegen.patches import lowered
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph
 from toolchain.ir.text import json_lines
 from toolchain.onnx_frontend import OnnxModel, import_model, load_model
-from toolchain.passes import run_passes, selected
+from toolchain.passes import SCHEDULING, run_passes, selected
 from toolchain.post_training import Samples, quantized
 from toolchain.precision import INT8, cast
 
@@ -77,7 +78,14 @@ def compile_graph(
     """Compile the layers that a model became."""
     names = selected(passes)
     trace = list(json_lines(graph, "import"))
-    graph = run_passes(graph, names, target, lambda name, after: trace.extend(json_lines(after, name)))
+
+    def traced(name: str, after: Graph) -> None:
+        trace.extend(json_lines(after, name))
+
+    graph = run_passes(graph, (name for name in names if name not in SCHEDULING), target, traced)
+    if granularity == "tile":
+        graph = lowered(graph)
+    graph = run_passes(graph, (name for name in names if name in SCHEDULING), target, traced)
     memory = place(graph, target.dram_bytes)
     commands = addressed(generate(graph, memory, target, granularity), memory.commands)
     compiled = Compiled(model, graph, memory, tuple(commands), tuple(trace), passes=tuple(names))

@@ -90,6 +90,8 @@ def test_convolutions_of_all_shapes(
     assert_correct(model)
     if granularity == "macro":
         assert Opcode.CONV2D_T in opcodes(model) and Opcode.GEMM_T not in opcodes(model)
+    else:
+        assert all(command.block is None for command in model.commands)
 
 
 @ROWS

@@ -11,7 +11,10 @@ from toolchain.codegen.commands import BROADCAST, float_bits, word
 from toolchain.codegen.macro_emitter import Emitter
 from toolchain.codegen.macro_products import convolution, gemm
 from toolchain.ir.graph import LayerIR
+from toolchain.ir.operations import windows_of
 
+MAX_BYTE = 255
+"""Of windows in tile form."""
 COPY_DIMS = 4
 """Dimensions that one COPY command walks."""
 
@@ -179,11 +182,15 @@ FORMS: dict[str, Callable[[Emitter], None]] = {
 
 
 def alone(layer: LayerIR) -> bool:
-    """Whether a layer has nothing but a macro form: tables, images, zero points, scales that are tensors."""
+    """Whether a layer has nothing but a macro form: tables, zero points, scales that are tensors, some windows."""
     if layer.op_type == "GEMM_T":
         return "scale" in layer.text("epilogue") or any(name in layer.attributes for name in ("zero0", "zero1"))
     if layer.op_type == "REDUCE":
         return layer.integer("k") > 1
+    if layer.op_type == "POOL":
+        shape = windows_of(layer)
+        dilated = (shape.dh, shape.dw) != (1, 1)
+        return dilated or bool(layer.integer("count_pads")) or max(shape[3:7]) > MAX_BYTE or max(shape[9:]) > MAX_BYTE
     quantizes = layer.text("function") in ("QUANT", "DEQUANT")
-    tables = ("ATTN_T", "CONV2D_T", "GATHER", "KV_APPEND", "POOL", "ROPE")
+    tables = ("ATTN_T", "CONV2D_T", "GATHER", "KV_APPEND", "ROPE")
     return layer.op_type in tables or (quantizes and "scale" not in layer.attributes)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.opcodes import BITS, DataType, Eltwise, Gemm, Norm, Opcode, Reduce
+from npu_device.abi.opcodes import BITS, DataType, Eltwise, Gemm, Norm, Opcode, Pool, Reduce
 from toolchain.codegen.commands import BROADCAST, Command, Target, float_bits, word
 from toolchain.codegen.memory import DramMap
 from toolchain.codegen.scratchpad import Places, buffers
-from toolchain.codegen.tiles import Tile, bytes_of, demand, finishes, sum_type, tile_of
+from toolchain.codegen.tiles import Tile, bytes_of, demand, finishes, sum_type, tile_of, whole_rows
 from toolchain.ir.graph import Graph, LayerIR
+from toolchain.ir.operations import windows_of
 
 
 class Emitter:
@@ -30,6 +31,8 @@ class Emitter:
         self._target = target
         count = layer.integer("buffers", 1)
         self.tile: Tile = tile_of(graph, layer, target, count)
+        if layer.op_type == "POOL":
+            self.tile = whole_rows(graph, layer, self.tile, target, count)
         self._wanted = demand(graph, layer, self.tile)
         self._sets = buffers(self._wanted, count, target, bool(layer.integer("spread")))
         self._turns = 0
@@ -190,6 +193,34 @@ def copy(e: Emitter) -> None:
             e.store(slot, e.out + at_out * size, *shape, kind, put * size)
 
 
+def pool(e: Emitter) -> None:
+    """Whole rows of one image, of some channels."""
+    layer, shape = e.layer, windows_of(e.layer)
+    channels, size = layer.integer("channels"), BITS[e.kind] // 8
+    rows, wide = e.tile[0] // shape.q, e.tile[1]
+    slabs = itertools.product(range(shape.batch), range(0, shape.p, rows), range(0, channels, wide))
+    for image, first, channel in slabs:
+        places = e.places()
+        count, columns = min(rows, shape.p - first), min(wide, channels - channel)
+        top = first * shape.sh - shape.pt
+        bottom = (first + count - 1) * shape.sh - shape.pt + shape.kh
+        above, below = max(0, -top), max(0, bottom - shape.h)
+        high = bottom - below - top - above
+        source = (image * shape.h + top + above) * shape.w * channels + channel
+        e.load(e.inputs[0] + source * size, places["in0"], high * shape.w, columns, e.kind, channels * size)
+        e.put(
+            Opcode.POOL, function=int(Pool[layer.text("function")]), tile_m=high, tile_n=shape.w, tile_k=columns,
+            type_in0=e.kind, type_out=e.kind, in0_addr=places["in0"], out_addr=places["out"],
+            param0=_bytes(shape.kh, shape.kw, shape.sh, shape.sw), param1=_bytes(above, shape.pl, below, shape.pr),
+        )  # fmt: skip
+        target = (image * shape.p + first) * shape.q * channels + channel
+        e.store(places["out"], e.out + target * size, count * shape.q, columns, e.kind, channels * size)
+
+
+def _bytes(*values: int) -> int:
+    return int.from_bytes(bytes(values), "little")
+
+
 def gemm(e: Emitter) -> None:
     """Output stationary: the sum of a tile stays in the accumulator while its k tiles pass."""
     layer = e.layer
@@ -276,6 +307,7 @@ FORMS: dict[str, Callable[[Emitter], None]] = {
     "LAYERNORM": rowwise,
     "SOFTMAX": rowwise,
     "GELU": rowwise,
+    "POOL": pool,
     "REDUCE": rowwise,
     "COPY": copy,
 }

@@ -176,6 +176,17 @@ def tile_of(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
     return tile
 
 
+def whole_rows(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> Tile:
+    """The tile of a POOL cut at a row of the result, of one at least. ModelError when that does not fit."""
+    row = windows_of(layer).q
+    tile = (max(row, tile[0] // row * row), tile[1])
+    while not fits(graph, layer, tile, target, buffers):
+        if tile[1] == 1:
+            _refuse(graph, layer, tile, target, buffers)
+        tile = (row, -(-tile[1] // 2))
+    return tile
+
+
 def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> NoReturn:
     """What needs most, how much there is, and the nearest tile that fits."""
     wanted, room = demand(graph, layer, tile), target.spm_bytes // buffers

@@ -39,6 +39,8 @@ PASSES = {
     "schedule": Pass(schedule.run, "layers come in the order of the path that waits for them, and carry its length"),
 }
 """In the order in which they run."""
+SCHEDULING = ("tiling", "placement", "prefetch", "schedule")
+"""Those that only say when and where layers are computed."""
 
 
 def selected(choice: str) -> list[str]:
