@@ -1,7 +1,8 @@
 """Post-training quantization: a float model to one with QuantizeLinear and DequantizeLinear around its products.
 
 Activations have one scale from the range that samples show: UINT8 where nothing is negative, else INT8 around 0.
-Weights are INT8 around 0 with a scale per output channel, biases INT32 in steps of the sum. All else stays float.
+Weights are INT8 around 0 with a scale per output channel, biases INT32 in steps of the sum. What is added to a
+convolution has the type of the sum. All else stays float.
 """
 
 from collections import Counter
@@ -26,6 +27,14 @@ Samples = Sequence[Mapping[str, Values]]
 class _Scale(NamedTuple):
     scale: np.float32
     kind: type
+    zero: int
+
+
+class _Sum(NamedTuple):
+    """A convolution, what is added to it, and where the sum ends: it is never written, so it needs no scale."""
+
+    residual: str
+    end: str
 
 
 def quantized(model: OnnxModel, samples: Samples) -> OnnxModel:
@@ -48,6 +57,7 @@ class _Quantizer:
         self._products = {node.output[0]: node for node in nodes if self._is_product(node)}
         if not self._products:
             raise ModelError(f"{model.name}: --precision int8: no product of floats to quantize: drop the option")
+        self._sums = self._residuals()
         self._scales = self._calibrated(samples)
         self._new: list[Any] = []
 
@@ -100,8 +110,27 @@ class _Quantizer:
                 while name not in self._weights and name not in names:
                     names[name] = None
                     name = self._moved_from(name)
-            names[self._end(node)] = None
+            found = self._sums.get(node.output[0])
+            names.update(dict.fromkeys((self._end(node),) if found is None else found))
         return [name for name in names if not self._leaves(name)]
+
+    def _residuals(self) -> dict[str, _Sum]:
+        """Outputs of convolutions that only an Add of another tensor of their shape reads."""
+        found: dict[str, _Sum] = {}
+        for add in self._proto.graph.node:
+            for name, other in zip(add.input, reversed(add.input), strict=True) if add.op_type == "Add" else ():
+                product = self._products.get(name)
+                alone = self._readers[name] == 1 and self._readers[other] and other not in self._weights
+                shapes = {self._info[one].shape for one in (name, other) if one in self._info}
+                if product is not None and product.op_type == "Conv" and alone and len(shapes) == 1 and name != other:
+                    found[name] = _Sum(other, self._behind_relu(add.output[0]))
+                    break
+        return found
+
+    def _behind_relu(self, name: str) -> str:
+        following = next((one for one in self._proto.graph.node if name in one.input), None)
+        alone = following is not None and self._readers[name] == 1 and following.op_type == "Relu"
+        return following.output[0] if following is not None and alone else name
 
     def _leaves(self, name: str) -> bool:
         """Whether a tensor is what the user gets: it keeps its values."""
@@ -139,6 +168,10 @@ class _Quantizer:
                 lows[name] = min(lows[name], float(values.min()))
                 highs[name] = max(highs[name], float(values.max()))
         scales = {name: _scale_of(lows[name], highs[name]) for name in names}
+        for residual, end in self._sums.values():
+            source = self._origin(residual)
+            if end in scales and source in scales:
+                scales[source] = _scale_of(lows[source], highs[source], scales[end].kind)
         return {name: scales[self._origin(name)] for name in names}
 
     def _origin(self, name: str) -> str:
@@ -152,8 +185,8 @@ class _Quantizer:
         return name
 
     def _pair(self, name: str) -> list[Any]:
-        scale, kind = self._scales[name]
-        parameters = self._constant(f"{name}.scale", scale), self._constant(f"{name}.zero", kind(0))
+        scale, kind, zero = self._scales[name]
+        parameters = self._constant(f"{name}.scale", scale), self._constant(f"{name}.zero", kind(zero))
         return [
             helper.make_node("QuantizeLinear", [name, *parameters], [f"{name}.q"], name=f"{name}.quantize"),
             helper.make_node("DequantizeLinear", [f"{name}.q", *parameters], [f"{name}.dq"], name=f"{name}.dequantize"),
@@ -207,7 +240,10 @@ class _Quantizer:
         return self._dequantized(f"{node.output[0]}.bias", codes, scales, 0)
 
 
-def _scale_of(low: float, high: float) -> _Scale:
-    kind, largest, steps = (np.uint8, high, 255) if low >= 0 else (np.int8, max(-low, high), 127)
-    smallest = float(np.finfo(np.float32).tiny)
-    return _Scale(np.float32(largest / steps if largest / steps > smallest else 1), kind)
+def _scale_of(low: float, high: float, kind: type | None = None) -> _Scale:
+    """`kind`: the type that another tensor has; UINT8 has its zero in the middle where there are negative values."""
+    kind = kind or (np.uint8 if low >= 0 else np.int8)
+    positive = low >= 0 and kind is np.uint8
+    step = high / 255 if positive else max(-low, high) / 127
+    usable = step > float(np.finfo(np.float32).tiny)
+    return _Scale(np.float32(step if usable else 1), kind, 0 if positive or kind is np.int8 else 128)

@@ -83,7 +83,14 @@ def test_int8_leaves_no_float_step_between_products() -> None:
     assert {graph.tensors[layer.outputs[0]].dtype for layer in graph.layers[:-1]} <= {DataType.INT8, DataType.UINT8}
 
 
-def test_residuals_stay_float_between_codes() -> None:
+def test_residuals_of_convolutions_are_in_their_epilogues() -> None:
+    model = compile_model(prepare(EXAMPLES["resnet18_int8"](size=32), "r"), Target())
+    operations = [layer.op_type for layer in model.graph.layers]
+    assert operations.count("CONV2D_T") == 20 and len(operations) < 30
+    assert sum("residual" in layer.text("epilogue") for layer in model.graph.layers) == 8
+
+
+def test_residuals_of_a_decoder_stay_float() -> None:
     functions = [layer.text("function") for layer in compiled("decoder", "int8").graph.layers]
     assert functions.count("ADD") == 3 and functions.count("QUANT") == functions.count("DEQUANT")
 

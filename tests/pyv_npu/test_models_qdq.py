@@ -143,6 +143,40 @@ def test_products_are_integer_products(operator: str, seed: int, activation: str
     assert functions == ["QUANT"], "the input's; every other step is in an epilogue"
 
 
+def block(seed: int, activation: str, second: str, relu: bool, first: int) -> Any:
+    """A convolution whose input is added to its result."""
+    b = Quantized(seed, activation)
+    x = b.through("x", 1 / 64, 7)
+    w, scales = b.weight((3, 3, 3, 3), 0, 1.0)
+    y = b.node("Conv", x, w, b.bias(3, scales * np.float32(1 / 64)), pads=[1] * 4)
+    y = b.node("Add", *((x, y), (y, x))[first])
+    b.activation = second
+    return b.model((2, 3, 6, 5), last_codes(b, b.node("Relu", y) if relu else y, 1 / 16), (2, 3, 6, 5))
+
+
+@given(st.integers(0, 1000), st.sampled_from(["int8", "uint8"]), st.booleans(), st.integers(0, 1))
+@settings(max_examples=15, deadline=None, derandomize=True)
+def test_a_residual_of_the_results_type_is_in_the_epilogue(seed: int, kind: str, relu: bool, first: int) -> None:
+    model = compiled(block(seed, kind, kind, relu, first))
+    assert_near(model, seed)
+    operations = [layer.op_type for layer in model.graph.layers if layer.op_type != "COPY"]
+    assert operations == ["ELTWISE", "CONV2D_T"]
+
+
+def test_a_residual_of_another_type_is_added_to_a_float_result() -> None:
+    model = compiled(block(1, "int8", "uint8", True, 0))
+    assert_near(model, 1)
+    assert [layer.text("function") for layer in model.graph.layers if layer.op_type == "ELTWISE"].count("QUANT") == 2
+
+
+def test_a_bias_behind_a_residual_is_not_lost() -> None:
+    b = Quantized(3)
+    x, (w, _) = b.through("x", 1 / 64, 0), b.weight((16, 16), 1, 1.0)
+    y = b.node("Add", b.node("MatMul", x, w), x)
+    y = b.node("Add", y, b.constant(np.arange(16, dtype=np.float32)))
+    assert_near(compiled(b.model((5, 16), last_codes(b, y, 1 / 4), (5, 16))), 2)
+
+
 def test_int4_weights_take_half_the_bytes_of_int8() -> None:
     sizes = {}
     for weights in ("int8", "int4"):

@@ -1,8 +1,9 @@
 """Quantized models with QuantizeLinear and DequantizeLinear around float operators: products become integer products.
 
-DequantizeLinear, (Conv | Gemm | MatMul), bias, Relu, QuantizeLinear -> one node of `DOMAIN` on the integers, which its
-epilogue scales down. Without a QuantizeLinear behind it, the result is float. Operators that only move values between
-the two, with one scale, move the integers. What has no such form stays as it is.
+DequantizeLinear, (Conv | Gemm | MatMul), bias, Add of a residual behind DequantizeLinear, Relu, QuantizeLinear -> one
+node of `DOMAIN` on the integers, which its epilogue scales down. Without a QuantizeLinear behind it, the result is
+float. Operators that only move values between the two, with one scale, move the integers. What has no such form stays
+as it is.
 """
 
 from collections import Counter
@@ -42,6 +43,13 @@ class _Factor(NamedTuple):
     axis: int
 
 
+class _Chain(NamedTuple):
+    """A product and the nodes behind it; `residual`: which of them adds one, 0: none does."""
+
+    nodes: list[Any]
+    residual: int
+
+
 def fuse(model: OnnxModel) -> Fused:
     """The nodes of a model with integer products in the place of float ones between quantized tensors."""
     return _Fusion(model).run()
@@ -62,10 +70,10 @@ class _Fusion:
         for node in self._nodes:
             if node.op_type in ("Conv", "Gemm", "MatMul") and node.domain in ("", "ai.onnx"):
                 chain = self._chain(node)
-                fused = self._product(node, chain)
+                fused = self._product(chain)
                 if fused is not None:
-                    gone.update(map(id, chain[:-1]))
-                    made[id(chain[-1])] = fused
+                    gone.update(map(id, chain.nodes[:-1]))
+                    made[id(chain.nodes[-1])] = fused
             elif node.op_type in MOVES and (quantizer := self._same(node)) is not None:
                 gone.add(id(node))
                 made[id(quantizer)] = self._on_codes(node, quantizer)
@@ -77,19 +85,38 @@ class _Fusion:
         wanted = {*self._model.outputs, *(name for node in nodes for name in node.input)}
         return [node for node in nodes if node.op_type != "DequantizeLinear" or wanted.intersection(node.output)]
 
-    def _chain(self, node: Any) -> list[Any]:
-        """The product and what alone reads it: the bias of MatMul, Relu, QuantizeLinear; as far as they fuse."""
-        chain = [node]
-        for operator in ("Add", "Relu", "QuantizeLinear"):
+    def _chain(self, node: Any) -> _Chain:
+        """The product and what alone reads it: the bias of MatMul, a residual, Relu, QuantizeLinear; as far as they
+        fuse. A residual has the type of the result."""
+        chain, residual = [node], 0
+        for operator in ("Add", "Add", "Relu", "QuantizeLinear"):
             following = self._only_reader(chain[-1])
             if following is None or following.op_type != operator:
                 continue
-            if operator == "Add" and (node.op_type != "MatMul" or self._bias_of(following, chain[-1]) is None):
-                break
             if operator == "QuantizeLinear" and self._target(following) is None:
                 break
+            if operator == "Add" and not (node.op_type == "MatMul" and self._bias_of(following, node)):
+                if residual or self._residual(following, chain[-1]) is None:
+                    break
+                residual = len(chain)
             chain.append(following)
-        return chain
+        if residual and not self._of_one_type(chain[residual], chain[residual - 1], chain[-1]):
+            del chain[residual:]
+            residual = 0
+        return _Chain(chain, residual)
+
+    def _residual(self, add: Any, product: Any) -> _Factor | None:
+        """The other operand of an Add, of the same shape, behind a DequantizeLinear with one scale."""
+        other = next((name for name in add.input if name != product.output[0]), "")
+        found, info = self._factor(other), self._model.info
+        if found is None or found.scale.size != 1 or found.name not in info or product.output[0] not in info:
+            return None
+        return found if info[found.name].shape == info[product.output[0]].shape else None
+
+    def _of_one_type(self, add: Any, product: Any, last: Any) -> bool:
+        residual, info = self._residual(add, product), self._model.info
+        made = info[last.output[0]].type if _is(last, "QuantizeLinear") else ""
+        return residual is not None and info[residual.name].type == made
 
     def _only_reader(self, node: Any) -> Any | None:
         name = node.output[0]
@@ -97,29 +124,38 @@ class _Fusion:
             return None
         return next(one for one in self._nodes if name in one.input)
 
-    def _product(self, node: Any, chain: list[Any]) -> Any | None:
-        """The fused node; `chain` is cut to what it covers."""
+    def _product(self, chain: _Chain) -> Any | None:
+        """The fused node; the chain is cut to what it covers."""
+        nodes, residual = chain
+        node, added = nodes[0], None
         a, b = self._factor(node.input[0]), self._factor(node.input[1])
         if a is None or b is None or a.scale.size != 1 or not self._fits(node, b):
             return None
         scale, zero = a.scale.astype(np.float64) * b.scale.astype(np.float64), 0
-        bias = self._bias_name(chain)
+        kept = {one.name: helper.get_attribute_value(one) for one in node.attribute if one.name not in _UNITS}
+        bias = self._bias_name(nodes)
         steps = self._integers(bias, scale) if bias else ""
         if steps is None:
-            steps, at = "", 1 + (node.op_type == "MatMul")
+            steps = ""
+            del nodes[1 + (node.op_type == "MatMul") :]
         else:
-            bias, at = "", len(chain) if chain[-1].op_type == "QuantizeLinear" else len(chain) - _ends(chain, "Relu")
-        del chain[at:]
-        if _ends(chain, "QuantizeLinear"):
-            target = self._target(chain[-1])
+            bias = ""
+            if _is(nodes[-1], "Relu"):
+                nodes.pop()  # of a float result: the pass `fusion` takes it into the epilogue
+        if _is(nodes[-1], "QuantizeLinear"):
+            target = self._target(nodes[-1])
             assert target is not None
-            scale, zero = scale / np.float64(target.scale.reshape(-1)[0]), target.zero
-        kept = {one.name: helper.get_attribute_value(one) for one in node.attribute if one.name not in _UNITS}
+            step = np.float64(target.scale.reshape(-1)[0])
+            scale, zero = scale / step, target.zero
+            if residual:
+                added = self._residual(nodes[residual], nodes[residual - 1])
+                assert added is not None
+                kept |= {"zero_in2": added.zero, "residual_scale": float(added.scale.reshape(-1)[0] / step)}
         return helper.make_node(
-            "QConv" if node.op_type == "Conv" else "QGemm", [a.name, b.name, steps, bias], [chain[-1].output[0]],
+            "QConv" if node.op_type == "Conv" else "QGemm",
+            [a.name, b.name, steps, bias, "" if added is None else added.name], [nodes[-1].output[0]],
             name=node.name or f"{node.op_type}_{node.output[0]}", domain=DOMAIN, zero0=a.zero, zero1=b.zero,
-            zero_out=zero, scale=scale.reshape(-1).tolist(), relu=int(any(one.op_type == "Relu" for one in chain)),
-            **kept,
+            zero_out=zero, scale=scale.reshape(-1).tolist(), relu=int(any(_is(one, "Relu") for one in nodes)), **kept,
         )  # fmt: skip
 
     def _same(self, node: Any) -> Any | None:
@@ -223,5 +259,5 @@ class _Fusion:
         return made
 
 
-def _ends(chain: list[Any], operator: str) -> bool:
-    return bool(chain[-1].op_type == operator)
+def _is(node: Any, operator: str) -> bool:
+    return bool(node.op_type == operator)

@@ -11,7 +11,7 @@ from toolchain.ir.graph import Attribute, TensorIR, Values
 from toolchain.onnx_frontend.copies import transposed
 from toolchain.onnx_frontend.elementwise import apply
 from toolchain.onnx_frontend.evaluation import evaluate
-from toolchain.onnx_frontend.images import convolve, device_windows
+from toolchain.onnx_frontend.images import channels_last, convolve, device_windows
 from toolchain.onnx_frontend.linear import product, product_list
 from toolchain.onnx_frontend.node import Node
 from toolchain.onnx_frontend.windows import padded, rows_of_windows, windows
@@ -76,14 +76,14 @@ def convolution_integer(node: Node) -> None:
     the run, conv(X - zx, W - zw) = conv(X, W - zw) - zx conv(1, W - zw), the latter by the compiler."""
     x, w, out = node.tensor(0), node.tensor(1), node.output()
     if not node.has(2) or node.constant(2) is not None:
-        _convolve(node, (x, w, out), [], (_zero(node, 2), _zero(node, 3), 0))
+        _convolve(node, (x, w, out), _Finish(zeros=(_zero(node, 2), _zero(node, 3), 0, 0)))
         return
     if node.constant(1) is None or math.prod(node.info(2).shape) != 1:
         node.refuse("a zero point of x that is no constant must be one value, and w constant")
     wide = DataType.INT32
     total, correction = (node.temporary(out.shape, wide) for _ in range(2))
     zero = node.temporary((1,), wide)
-    _convolve(node, (x, w, total), [], (0, _zero(node, 3), 0))
+    _convolve(node, (x, w, total), _Finish(zeros=(0, _zero(node, 3), 0, 0)))
     node.layer("ELTWISE", [node.tensor(2)], zero, function="CAST", m=1, n=1)
     sums = node.weight(np.broadcast_to(_kernel_sums(node, x.shape), out.shape), wide)
     apply(node, "MUL", sums, zero, correction)
@@ -123,64 +123,95 @@ def qlinear_convolution(node: Node) -> None:
     image, weights, result = (_quantity(node, scale, scale + 1) for scale in (1, 4, 6))
     if weights.scale.size not in (1, w.shape[0]):
         node.refuse(f"w_scale of {weights.scale.size} elements: must be 1 or one per channel, {w.shape[0]}")
-    more = [node.tensor(8)] if node.has(8) else []
-    zeros = (image.zero, weights.zero, result.zero)
-    _convolve(node, (x, w, out), [*more, _multiplier(node, image, weights, result)], zeros)
+    bias, zeros = node.tensor(8) if node.has(8) else None, (image.zero, weights.zero, 0, result.zero)
+    _convolve(node, (x, w, out), _Finish(_multiplier(node, image, weights, result), bias, zeros=zeros))
+
+
+class _Finish(NamedTuple):
+    """What happens to the sum on its way out; empty: nothing, it is the result."""
+
+    scale: TensorIR | None = None
+    bias: TensorIR | None = None
+    """INT32, in steps of the sum."""
+    residual: TensorIR | None = None
+    zeros: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Of A, B, the residual and the result."""
+    relu: bool = False
+
+    def tensors(self, residual: TensorIR | None) -> list[TensorIR]:
+        """In the order of the epilogue; `residual` as the layer sees it."""
+        return [tensor for tensor in (self.bias, residual, self.scale) if tensor is not None]
+
+    def attributes(self) -> dict[str, Attribute]:
+        names = zip(("bias", "residual", "scale"), (self.bias, self.residual, self.scale), strict=True)
+        epilogue = "+".join(name for name, tensor in names if tensor is not None)
+        made: dict[str, Attribute] = {"zero0": self.zeros[0], "zero1": self.zeros[1]}
+        if epilogue:
+            made |= {"epilogue": epilogue, "zero_out": self.zeros[3]}
+        if self.residual is not None:
+            made["zero_in2"] = self.zeros[2]
+        return made | ({"activation": "RELU"} if self.relu else {})
 
 
 def _convolve(
-    node: Node, tensors: tuple[TensorIR, TensorIR, TensorIR], epilogue: list[TensorIR], zeros: tuple[int, int, int],
-    *, relu: bool = False, bias: TensorIR | None = None,
-) -> None:  # fmt: skip
-    """`epilogue`: the INT32 bias if there is one, and the scale; `bias`: added to a float result. Images of three
-    dimensions become patches times weights, one row per pixel, so that scale and bias are per column."""
+    node: Node, tensors: tuple[TensorIR, TensorIR, TensorIR], finish: _Finish, bias: TensorIR | None = None
+) -> None:
+    """`bias`: added to a float result. Images of three dimensions become patches times weights, one row per pixel, so
+    that scale and bias are per column."""
     x, w, out = tensors
     shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
-    groups, attributes = int(node.attribute("group", 1)), _epilogue(epilogue, zeros, relu)
+    groups = int(node.attribute("group", 1))
     on_device = device_windows(x, shape)
     if on_device is not None:
-        convolve(node, tensors, on_device, groups, bias, *epilogue, **attributes)
+        residual = None if finish.residual is None else channels_last(node, finish.residual)
+        convolve(node, tensors, on_device, groups, bias, *finish.tensors(residual), **finish.attributes())
         return
     if groups != 1:
         node.refuse(f"attribute group={groups} with {len(shape.kernel)} dimensions: supported is 1")
     cout, k = w.shape[0], math.prod(w.shape[1:])
-    x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), zeros[0])
+    rank, last = len(out.shape), (0, *range(2, len(out.shape)), 1)
+    x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), finish.zeros[0])
     rows = node.temporary((x.shape[0], *shape.output, cout), out.dtype)
+    residual = None if finish.residual is None else transposed(node, finish.residual, last)
     product(
-        node, [rows_of_windows(node, x, shape), w, *epilogue], rows, (rows.elements // cout, cout, k), in1_nk=1,
-        **attributes,
+        node, [rows_of_windows(node, x, shape), w, *finish.tensors(residual)], rows, (rows.elements // cout, cout, k),
+        in1_nk=1, **finish.attributes(),
     )  # fmt: skip
     if bias is not None:
         biased = node.temporary(rows.shape, rows.dtype)
         apply(node, "ADD", rows, bias, biased)
         rows = biased
-    rank = len(rows.shape)
     transposed(node, rows, (0, rank - 1, *range(1, rank - 1)), out)
 
 
-def _epilogue(tensors: list[TensorIR], zeros: tuple[int, int, int], relu: bool) -> dict[str, Attribute]:
-    made: dict[str, Attribute] = {"zero0": zeros[0], "zero1": zeros[1]}
-    if tensors:
-        made |= {"epilogue": "bias+scale" if len(tensors) > 1 else "scale", "zero_out": zeros[2]}
-    return made | ({"activation": "RELU"} if relu else {})
-
-
 def fused(node: Node) -> None:
-    """QGemm and QConv of `toolchain.onnx_frontend.qdq`: A, B, bias in steps of the sum, bias of a float result."""
+    """QGemm and QConv of `toolchain.onnx_frontend.qdq`: A, B, bias in steps of the sum, bias of a float result,
+    residual of the result's type."""
     a, b, out = node.tensor(0), node.tensor(1), node.output()
-    epilogue = [node.tensor(2)] if node.has(2) else []
-    epilogue.append(node.weight(np.array(node.attribute("scale")), DataType.FP32))
-    zeros = (int(node.attribute("zero0")), int(node.attribute("zero1")), int(node.attribute("zero_out")))
-    bias, relu = node.tensor(3) if node.has(3) else None, bool(node.attribute("relu"))
+    finish, bias = _finish(node, out), node.tensor(3) if node.has(3) else None
     if node.proto.op_type == "QConv":
-        _convolve(node, (a, b, out), epilogue, zeros, relu=relu, bias=bias)
+        _convolve(node, (a, b, out), finish, bias)
         return
     total = out if bias is None else node.temporary(out.shape, out.dtype)
-    attributes = _epilogue(epilogue, zeros, relu)
+    tensors, attributes = finish.tensors(finish.residual), finish.attributes()
     if node.attribute("transB", 0):
         m, k = a.shape
-        product(node, [a, b, *epilogue], total, (m, b.shape[0], k), in1_nk=1, **attributes)
+        product(node, [a, b, *tensors], total, (m, b.shape[0], k), in1_nk=1, **attributes)
     else:
-        product_list(node, a, b, total, *epilogue, **attributes)
+        product_list(node, a, b, total, *tensors, **attributes)
     if bias is not None:
         apply(node, "ADD", total, bias, out)
+
+
+def _finish(node: Node, out: TensorIR) -> _Finish:
+    """Of a fused node. The multiplier of a residual stands behind one per channel."""
+    scale = np.array(node.attribute("scale"))
+    residual = node.tensor(4) if node.has(4) else None
+    if residual is not None:
+        channels = out.shape[1 if node.proto.op_type == "QConv" else -1]
+        scale = np.append(np.broadcast_to(scale, (channels,)), node.attribute("residual_scale"))
+    zero0, zero1, zero2, zero_out = (int(node.attribute(f"zero{of}", 0)) for of in ("0", "1", "_in2", "_out"))
+    return _Finish(
+        node.weight(scale, DataType.FP32), node.tensor(2) if node.has(2) else None, residual,
+        (zero0, zero1, zero2, zero_out), bool(node.attribute("relu")),
+    )  # fmt: skip
