@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pyv_ext.csr import MIE, MPIE, MPP, MPRV, Csrs
 from pyv_ext.isa import Isa
-from pyv_ext.pmp import Right
+from pyv_ext.pmp import EXECUTE
 from pyv_ext.timing import CoreTiming
 from pyv_ext.traps import INTERRUPT, MACHINE, USER, Interrupt
 
@@ -77,9 +77,9 @@ class Hart:
 
     def may_fetch(self, address: int, size: int) -> bool:
         """Whether PMP lets the hart fetch that."""
-        return not self.guarded or self.csrs.pmp.allows(address, size, Right.EXECUTE, self.priv)
+        return not self.guarded or self.csrs.pmp.allows(address, size, EXECUTE, self.priv)
 
-    def may_access(self, address: int, size: int, rights: Right) -> bool:
+    def may_access(self, address: int, size: int, rights: int) -> bool:
         """Whether PMP lets the hart's loads and stores do that."""
         return not self.guarded or self.csrs.pmp.allows(address, size, rights, self.data_mode)
 

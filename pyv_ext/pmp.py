@@ -5,7 +5,6 @@ counts as several, one for each 4 bytes that it touches, so no entry ever matche
 """
 
 from bisect import bisect_right
-from enum import IntFlag
 
 from pyv_ext.traps import MACHINE, USER
 
@@ -20,13 +19,8 @@ _SPACE = 1 << 32
 """Addresses of the hart. Regions may lie beyond: pmpaddr has 34-bit addresses."""
 
 
-class Right(IntFlag):
-    """What an entry may permit; the bits of its `cfg` byte."""
-
-    READ = 1
-    WRITE = 2
-    EXECUTE = 4
-    ALL = 7
+READ, WRITE, EXECUTE, ALL = 1, 2, 4, 7
+"""Rights that an entry may give: the bits of its `cfg` byte."""
 
 
 class Pmp:
@@ -57,11 +51,11 @@ class Pmp:
 
     # -- what is permitted -------------------------------------------------------------------------------------
 
-    def allows(self, address: int, size: int, rights: Right, mode: int) -> bool:
+    def allows(self, address: int, size: int, rights: int, mode: int) -> bool:
         """Whether all bytes of an access have all the rights in a privilege mode."""
-        first = bisect_right(self._edges, address)
-        last = bisect_right(self._edges, address + size - 1)
-        return all(granted & rights == rights for granted in self._rights[mode][first - 1 : last])
+        first, granted = bisect_right(self._edges, address) - 1, self._rights[mode]
+        last = bisect_right(self._edges, address + size - 1, first)
+        return not rights & ~granted[first] and not any(rights & ~more for more in granted[first + 1 : last])
 
     def restricts(self, mode: int) -> bool:
         """Whether there is an address where the mode lacks a right."""
@@ -72,7 +66,7 @@ class Pmp:
         spans = [(*self._span(region), self.cfg[region]) for region in range(ENTRIES) if self.cfg[region] & _MODE]
         self._edges = sorted({0, *(edge for low, high, _ in spans for edge in (low, high) if edge < _SPACE)})
         self._rights = {mode: [_granted(edge, mode, spans) for edge in self._edges] for mode in (USER, MACHINE)}
-        self._restricts = {mode: any(granted != Right.ALL for granted in self._rights[mode]) for mode in self._rights}
+        self._restricts = {mode: any(granted != ALL for granted in self._rights[mode]) for mode in self._rights}
 
     def _span(self, region: int) -> tuple[int, int]:
         """First address of a region, and the first one above it."""
@@ -85,9 +79,9 @@ class Pmp:
         return (address & ~ones) << 2, (address | ones) + 1 << 2
 
 
-def _granted(address: int, mode: int, spans: list[tuple[int, int, int]]) -> Right:
+def _granted(address: int, mode: int, spans: list[tuple[int, int, int]]) -> int:
     """The rights at an address: those of the first region there; without one, machine mode has all, user mode none."""
     for low, high, cfg in spans:
         if low <= address < high:
-            return Right.ALL if mode == MACHINE and not cfg & _LOCK else Right(cfg & Right.ALL)
-    return Right.ALL if mode == MACHINE else Right(0)
+            return ALL if mode == MACHINE and not cfg & _LOCK else cfg & ALL
+    return ALL if mode == MACHINE else 0

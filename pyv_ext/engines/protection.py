@@ -9,18 +9,18 @@ from pyv_ext.bus import Bus
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart import Hart
 from pyv_ext.isa import Instruction, Kind
-from pyv_ext.pmp import Right
+from pyv_ext.pmp import READ, WRITE
 from pyv_ext.traps import Cause
 
 Fault = tuple[Cause, int]
 """The cause of a trap and its mtval."""
 
 _ACCESSES = {
-    Kind.LOAD: (Right.READ, Cause.LOAD_FAULT),
-    Kind.LR: (Right.READ, Cause.LOAD_FAULT),
-    Kind.STORE: (Right.WRITE, Cause.STORE_FAULT),
-    Kind.SC: (Right.WRITE, Cause.STORE_FAULT),
-    Kind.AMO: (Right.READ | Right.WRITE, Cause.STORE_FAULT),
+    Kind.LOAD: (READ, Cause.LOAD_FAULT),
+    Kind.LR: (READ, Cause.LOAD_FAULT),
+    Kind.STORE: (WRITE, Cause.STORE_FAULT),
+    Kind.SC: (WRITE, Cause.STORE_FAULT),
+    Kind.AMO: (READ | WRITE, Cause.STORE_FAULT),
 }
 """What an instruction needs, and the trap that it takes without."""
 
@@ -39,7 +39,7 @@ def load_port(hart: Hart, bus: Bus) -> Callable[[int, int], bytes | None]:
     """`f(address, size)`: memory as custom instructions may read it, without side effects or cost."""
 
     def peek(address: int, size: int) -> bytes | None:
-        return bus.peek(address, size) if hart.may_access(address, size, Right.READ) else None
+        return bus.peek(address, size) if hart.may_access(address, size, READ) else None
 
     return peek
 
@@ -47,6 +47,8 @@ def load_port(hart: Hart, bus: Bus) -> Callable[[int, int], bytes | None]:
 def _unfetchable(core: Core) -> int | None:
     """Where the fetch fails: at pc, or at the second half of an instruction that has one."""
     hart = core.hart
+    if hart.may_fetch(hart.pc, 2 * _HALFWORD):
+        return None
     if not hart.may_fetch(hart.pc, _HALFWORD):
         return hart.pc
     low = core.bus.peek(hart.pc, _HALFWORD)
@@ -59,7 +61,7 @@ def _access(core: Core, instruction: Instruction) -> Fault | None:
     row, hart = instruction.row, core.hart
     if row.kind is Kind.CBO:
         address = hart.x[instruction.rs1]
-        permitted = any(hart.may_access(address, 1, right) for right in (Right.READ, Right.WRITE))
+        permitted = any(hart.may_access(address, 1, right) for right in (READ, WRITE))
         return None if permitted else (Cause.STORE_FAULT, address)
     if row.kind not in _ACCESSES:
         return None

@@ -6,7 +6,7 @@ from pyv.port import Output
 from pyv_ext.bus import Bus
 from pyv_ext.hart import Hart
 from pyv_ext.memory import PAGE_BITS
-from pyv_ext.pmp import Right
+from pyv_ext.pmp import READ, WRITE
 
 _WORD = 4
 
@@ -83,7 +83,7 @@ class BusMemory(Memory):
 
     def _load(self, address: int, size: int) -> None:
         self.answered = True
-        permitted = self._hart.may_access(address, size, Right.READ)
+        permitted = self._hart.may_access(address, size, READ)
         answer = self._bus.load(address, size, self._hart.cycle) if permitted else None
         if answer is None:
             self.read_port0.fault_o.write(True)
@@ -92,7 +92,7 @@ class BusMemory(Memory):
             self.read_port0.rdata_o.write(int(value))
 
     def _store(self, address: int, size: int, value: int) -> None:
-        bus, permitted = self._bus, self._hart.may_access(address, size, Right.WRITE)
+        bus, permitted = self._bus, self._hart.may_access(address, size, WRITE)
         if permitted and bus.store_ok[address >> PAGE_BITS]:
             self._views[size][(address - self._ram.base) // size] = value
         else:
