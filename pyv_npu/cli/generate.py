@@ -54,8 +54,17 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     text = render_generated(made.json)
     if made.run is not None:
         text = render_run(made.json, made.run.config) + "\n" + text
+    if watch.table:
+        text += f"\n{watch.table}"
     if report is not None:
+        args.progress.say(f"writing {report.folder}")
         report.finish(made.json, text, effective if made.run is None else effective.adopt(made.run.config, output.NOTE))
+        if made.run is not None:
+            from pyv_npu.report.report import write_report
+            from pyv_npu.report.shown import shown
+
+            write_report(report.folder, [shown(made.run)], report.effective)
+            instruments.write_traces(args, report, {"": made.run})
     output.show(args, made.json, text, report)
     if not made.correct:
         console.talk("the logits differ from the ONNX reference")

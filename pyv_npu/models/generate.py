@@ -224,7 +224,9 @@ def _firmware(
         return stop
 
     program = parse_elf(elf, made.decoder.name)
-    outcome = run_program(config, program, config.run.args, console, report, run=take, layers=layer_names(compiled))
+    names = layer_names(compiled)
+    submitted = names[: made.prompt_commands] + (wish.new - 1) * names[made.prompt_commands :]
+    outcome = run_program(config, program, config.run.args, console, report, run=take, layers=submitted)
     ended = outcome.stop.reason is StopReason.EXIT and outcome.stop.code == 0
     tokens = tokens_of(left[CONVERSATION])
     return _generated(made, wish, tokens, left.__getitem__, outcome.json, reference if ended else None, outcome)

@@ -154,7 +154,10 @@ def test_the_command_line_generates(tmp_path: Path, capsys: pytest.CaptureFixtur
     made = json.loads(capsys.readouterr().out)
     assert made["generate"]["prompt"] == [3, 1, 4]
     assert len(made["generate"]["tokens"]) == 6
-    assert (tmp_path / "out" / "timeline.csv").stat().st_size > 0
+    rows = (tmp_path / "out" / "timeline.csv").read_text().splitlines()[1:]
+    steps_, prompt = (sum(row.endswith(f",{name}attention.0.2") for row in rows) for name in ("", "prompt."))
+    assert steps_ > prompt > 0  # two of the three new tokens take a step
+    assert "decoder.onnx" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert main([*words, "--sim-level", "IA_TIMING"]) == 0
     assert "same choice            5 of 5 positions" in capsys.readouterr().out
 
