@@ -190,7 +190,7 @@ class Analytic:
                 if before < 0:
                     break
                 begin = max(begin, ends[before])
-            cycles = cost.alone
+            cycles = cost.least if self._unlimited and kind is Kind.DMA else cost.alone
             if kind is Kind.TE:
                 cycles += once + (cost.cold if not self._unlimited and (begin != free or not free) else 0)
                 once = 0

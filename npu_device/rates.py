@@ -62,3 +62,8 @@ class Rates:
         """Core cycles in which so many bytes on each DRAM channel move when nothing else does."""
         rate = self.lone(*channels)
         return ceil_div(sum(channels) * self.per_byte, rate) if rate else 0
+
+    def beside_dram(self, size: int) -> int:
+        """Core cycles in which `size` bytes that DRAM need not give move when nothing else does."""
+        rate = min((rate for rate in (self.channel, self.noc) if rate), default=0)
+        return ceil_div(size * self.per_byte, rate) if rate else 0

@@ -108,6 +108,10 @@ class Nest:
     """After the computation of a tile; the next tile's computation needs it."""
     outputs: Column = field(default_factory=lambda: np.zeros(0, np.int64))
     """First tile of each output that is written, in order."""
+    whole: Column | None = None
+    """Of rows that are parts of tiles: which tile, in order. Buffers are those of tiles; None: every row is one."""
+    parts: int = 1
+    """Of a tile, in which it is written."""
 
 
 def interleaved(chain: Column, lanes: int) -> tuple[Column, Column]:
@@ -179,7 +183,8 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
     after = _After(int(present.sum()))
     for lane in np.unique(nest.lane):
         _order_lane(nest, buffers, step, np.flatnonzero(nest.lane == lane), after)
-    tile = np.broadcast_to(np.arange(tiles)[:, None], present.shape)
+    whole = np.arange(tiles) if nest.whole is None else nest.whole
+    tile = np.broadcast_to(whole[:, None], present.shape)
     on = np.broadcast_to(nest.lane[:, None], present.shape)
     return Plan(
         tuple(pieces), kind[present], tile[present], np.stack(addresses, axis=1)[present], after.rows, on[present]
@@ -194,12 +199,10 @@ def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, afte
     writes = step[:, reads + 2 :]
     done = np.where(vector != NONE, vector, compute)
     ended = done if nest.work is not None else (writes[:, 0] if nest.writes else step[:, 0])
-    distance = min(buffers.inputs, len(tiles))
-    earlier = np.full(len(tiles), NONE, np.int64)
-    earlier[distance:] = (compute if nest.work is not None else ended)[: len(tiles) - distance]
-    if buffers.serial:
-        written = writes[:, 0] if nest.writes else np.full(len(tiles), NONE, np.int64)
-        earlier[1:] = np.where(written != NONE, written, ended)[:-1]
+    none = np.full(len(tiles), NONE, np.int64)
+    written = writes[:, 0] if nest.writes else none
+    freed = np.where(written != NONE, written, ended) if buffers.serial else compute if nest.work is not None else ended
+    earlier = _tiles_before(freed, none if nest.whole is None else nest.whole[tiles], buffers.inputs)
     for index, stream in enumerate(nest.reads):
         after.add(step[:, index], earlier)
         consumer = writes[:, 0] if stream.late and nest.writes else compute
@@ -216,9 +219,20 @@ def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, afte
         after.add(writes[:, index], done)
         moved = _positions(tiles, stream.tile)
         first = _positions(tiles, nest.outputs) if len(nest.outputs) else moved
-        if len(moved) > buffers.outputs:
-            free = writes[moved[: -buffers.outputs], index]
-            after.add(compute[first[buffers.outputs :]], free)
+        behind = buffers.outputs * nest.parts
+        if len(moved) > behind:
+            after.add(compute[first[behind:]], writes[moved[:-behind], index])
+
+
+def _tiles_before(step: Column, whole: Column, distance: int) -> Column:
+    """For each row the step of the last row of the tile that is `distance` before its own; `whole` as in `Nest`, NONE
+    throughout: every row is a tile."""
+    if not len(whole) or whole[0] == NONE:
+        last, rank = step, np.arange(len(step))
+    else:
+        ends = np.flatnonzero(np.diff(whole, append=-1))
+        last, rank = step[ends], np.searchsorted(ends, np.arange(len(step)))
+    return np.where(rank >= distance, last[np.maximum(rank - distance, 0)], NONE)
 
 
 def _positions(tiles: Column, chosen: Column) -> Column:

@@ -82,6 +82,8 @@ class Cost(NamedTuple):
     """(bank, cause, cycles) that its own accesses cost; they are in `cycles`."""
     channels: tuple[int, ...] = ()
     """Transfer: aligned bytes on each DRAM channel."""
+    least: int = 0
+    """Transfer: `alone` when the L2 holds all of it."""
     rows: tuple[int, ...] = ()
     """Transfer: how many rows in DRAM, bytes of each, and from start to start."""
 
@@ -140,10 +142,25 @@ class Timing:
         ports, stalls = _own_stalls(own, max(bursts, data))
         cycles = max(bursts, ports)
         alone = self.latency + max(cycles, data)
-        aux = piece.aux | piece.write * WRITES | piece.role * ROLE | self._cached(piece) * CACHED
+        cached = self._cached(piece)
+        least = self.hit_latency + max(cycles, self.rates.beside_dram(piece.aligned)) if cached else alone
+        aux = piece.aux | piece.write * WRITES | piece.role * ROLE | cached * CACHED
         rows = piece.dram.rows, piece.dram.row_bytes, piece.dram.stride
         return Cost(
-            Kind.DMA, piece.write, cycles, alone, 0, 0, piece.payload, piece.aligned, aux, own, stalls, channels, rows
+            Kind.DMA,
+            piece.write,
+            cycles,
+            alone,
+            0,
+            0,
+            piece.payload,
+            piece.aligned,
+            aux,
+            own,
+            stalls,
+            channels,
+            least,
+            rows,
         )
 
     def _cached(self, piece: Transfer) -> bool:

@@ -29,6 +29,8 @@ class Setting(NamedTuple):
     buffers: Callable[[int], Buffers]
     """Of a prefetch distance."""
     conv_lowering: str
+    fold: tuple[int, int] | None = None
+    """Rows and columns of an array that takes tiles fold by fold."""
 
     def sequence(self, nest: Nest, d: Descriptor) -> Plan:
         """The plan of a command's nest."""
@@ -40,6 +42,7 @@ def setting_of(config: NpuConfig) -> Setting:
         Bus(config.dma.alignment, config.dma.bus_width_bytes),
         partial(buffers, config.dma.buffering),
         config.te.conv_lowering,
+        (config.te.rows, config.te.columns) if config.te.kind == "systolic_ws_pipe" else None,
     )
 
 

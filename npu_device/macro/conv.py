@@ -30,7 +30,6 @@ from npu_device.macro.product import (
     product_types,
     sum_copies,
 )
-from npu_device.macro.tiles import Operands
 from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.operands import make_matrix, row_bytes
 from npu_device.plan import Column, Plan
@@ -99,11 +98,15 @@ class ConvMacro(ProductMacro):
             row, np.minimum(m, s.pixels - row), index["g"] * filters + column, np.minimum(n, filters - column),
             at[index["k"]], depth[index["k"]], index["k"] == 0, index["k"] == len(at) - 1, (index["m"] > 0) & weight,
         )  # fmt: skip
-        of = Operands(self.reserved.slots(lanes), lane)
-        fresh = of.every if weight else np.flatnonzero((index["n"] == 0) & (index["k"] == 0))
+        fresh = np.ones(len(row), bool) if weight else (index["n"] == 0) & (index["k"] == 0)
         place = (*patch(s, row, nest.rows), index["g"] * channels, np.full_like(row, channels))
-        in0 = of.tiles("in0", self.in0, *place, fresh, shared=lanes > 1 and len(fresh) == 1)
-        return self.product_plan(nest, of, in0, setting)
+        folds = self.parted(nest, lane, lanes, setting, ("in0",))
+        tile, begins = folds.parts.tile, folds.parts.first == np.arange(len(folds.parts.first))
+        moves = np.flatnonzero(fresh[tile] & begins)
+        shared = lanes > 1 and len(moves) == 1
+        at, rows, first, width = (column[tile] for column in place)
+        in0 = folds.of.tiles("in0", self.in0, at, rows, first, width, moves, shared=shared)
+        return self.product_plan(folds, in0, setting)
 
 
 def window_shape(own: dict[str, Any], prefix: str = "") -> Windows:

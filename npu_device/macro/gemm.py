@@ -21,7 +21,6 @@ from npu_device.macro.product import (
     product_types,
     sum_copies,
 )
-from npu_device.macro.tiles import Operands
 from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.operands import row_bytes
 from npu_device.plan import Column, Plan
@@ -64,8 +63,12 @@ class GemmMacro(ProductMacro):
             np.minimum(k, b.k - at_k * k), at_k == 0, at_k == counts[2] - 1, (at_m > 0) & weight,
         )  # fmt: skip
         order, lane = interleaved(at_n if weight else at_m * counts[1] + at_n, lanes)
-        nest, of = nest.taken(order), Operands(self.reserved.slots(lanes), lane)
-        return self.product_plan(nest, of, of.tiles("in0", self.in0, nest.row, nest.rows, nest.at, nest.depth), setting)
+        folds = self.parted(nest.taken(order), lane, lanes, setting, ())
+        nest, of, parts = folds
+        fresh = np.flatnonzero(parts.across == 0)
+        source = parts.first + parts.along if parts.split else None
+        in0 = of.tiles("in0", self.in0, nest.row, nest.rows, nest.at, nest.depth, fresh, source=source)
+        return self.product_plan(folds, in0, setting)
 
 
 def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:

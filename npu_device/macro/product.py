@@ -1,5 +1,6 @@
 """Matrix products in macro form: types, tiles and steps that GEMM_T and CONV2D_T share."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from npu_device.descriptor_error import DescriptorError, NoRoomError
 from npu_device.events import Kind
 from npu_device.macro.base import Macro, Operand, Setting, operand
 from npu_device.macro.finish import Finish
+from npu_device.macro.folds import Grid, grid, parted, whole_accesses
 from npu_device.macro.tiles import Operands, Tiles, work
 from npu_device.macro.workspace import Buffers, Site
 from npu_device.operands import FLOATS, INTEGERS, Matrix, row_bytes
@@ -81,6 +83,25 @@ class Product(NamedTuple):
         columns: tuple[NDArray[Any], ...] = self
         return Product(*(column[order] for column in columns))
 
+    def parts(self, parts: Grid, fold: tuple[int, int] | None) -> "Product":
+        """One row for each part of a tile."""
+        if not parts.split or fold is None:
+            return self
+        row, rows, column, columns, at, depth, first, last, kept = self.taken(parts.tile)
+        across, along = parts.across * fold[1], parts.along * fold[0]
+        return Product(
+            row, rows, column + across, np.minimum(fold[1], columns - across), at + along,
+            np.minimum(fold[0], depth - along), first & (along == 0), last & (along + fold[0] >= depth), kept,
+        )  # fmt: skip
+
+
+class Parted(NamedTuple):
+    """A nest whose rows are tiles, or parts of tiles."""
+
+    nest: Product
+    of: Operands
+    parts: Grid
+
 
 @dataclass(frozen=True, eq=False)
 class ProductMacro(Macro):
@@ -105,12 +126,30 @@ class ProductMacro(Macro):
     def weight_stationary(self) -> bool:
         return self.block.loop_order == LoopOrder.WEIGHT
 
-    def product_plan(self, nest: Product, of: Operands, in0: Tiles, setting: Setting) -> Plan:
+    def parted(self, nest: Product, lane: Column, lanes: int, setting: Setting, whole: Collection[str]) -> Parted:
+        """The nest of a product on engines that take tiles whole or fold by fold; operands named in `whole` move as
+        they do for a tile."""
+        fold = setting.fold if self._divides(setting) else None
+        parts = grid(nest.columns, nest.depth, fold, self.tile)
+        sizes = {name: size for name, (size, _) in self.reserved.wanted.items()}
+        of = parted(Operands(self.reserved.slots(lanes), lane), parts, sizes, ("sums", *whole))
+        return Parted(nest.parts(parts, fold), of, parts)
+
+    def _divides(self, setting: Setting) -> bool:
+        """Whether the folds of the array take whole accesses of DRAM."""
+        if setting.fold is None:
+            return False
+        rows, columns = setting.fold
+        widths = ((self.in0, rows), (self.in1, rows if self.d.in1_nk else columns), (self.out, columns))
+        return all(whole_accesses(matrix, width, setting.bus.alignment) for matrix, width in widths)
+
+    def product_plan(self, folds: Parted, in0: Tiles, setting: Setting) -> Plan:
         """The plan of a product whose first operand is seen as given."""
-        d = self.d
+        d, (nest, of, parts) = self.d, folds
         deep, wide = (nest.at, nest.depth), (nest.column, nest.columns)
         across = (*wide, *deep) if d.in1_nk else (*deep, *wide)
-        in1 = of.tiles("in1", self.in1, *across, np.flatnonzero(~nest.kept))
+        source = _source(nest.kept, of.lane, parts) if parts.split else None
+        in1 = of.tiles("in1", self.in1, *across, np.flatnonzero(~nest.kept), source=source)
         last = nest.last & (not d.function & Gemm.HOLD)
         ends = np.flatnonzero(last)
         out = of.tiles("out", self.out, nest.row, nest.rows, *wide, ends)
@@ -126,7 +165,7 @@ class ProductMacro(Macro):
             )  # fmt: skip
 
         lane = np.zeros_like(of.lane) if partial is None else of.lane
-        flags = (nest.kept.astype(np.int64), last.astype(np.int64))
+        flags = ((nest.kept & (not parts.split)).astype(np.int64), last.astype(np.int64))
         computed = work(step, (nest.rows, nest.columns, nest.depth, lane, *flags), (in0, in1), ((out, last),))
         reads = (
             *in0.stream(Role.ACTIVATION, Opcode.LOAD), *in1.stream(Role.WEIGHT, Opcode.LOAD),
@@ -134,7 +173,10 @@ class ProductMacro(Macro):
         )  # fmt: skip
         writes = out.stream(Role.ACTIVATION, Opcode.STORE, write=True) if len(ends) else ()
         begins = ends if self.weight_stationary else np.flatnonzero(nest.first)
-        return setting.sequence(Nest(of.lane, reads, writes, computed, outputs=begins), d)
+        whole = parts.tile if parts.split else None
+        return setting.sequence(
+            Nest(of.lane, reads, writes, computed, outputs=begins, whole=whole, parts=parts.most_across), d
+        )
 
     def _finish_streams(self, nest: Product, of: Operands, ends: Column) -> tuple[Stream, ...]:
         """Moves of the epilogue's operands, at the tiles that end an output."""
@@ -151,6 +193,16 @@ class ProductMacro(Macro):
             if matrix is not None:
                 streams += of.tiles(name, matrix, *place, ends).stream(role, Opcode.LOAD, late=True)
         return streams
+
+
+def _source(kept: NDArray[np.bool_], lane: Column, parts: Grid) -> Column:
+    """The row at which each part's weights moved: the same part of the last tile of its lane that moved some."""
+    row = np.arange(len(kept))
+    began = np.where(kept, 0, parts.first)
+    for one in np.unique(lane):
+        own = np.flatnonzero(lane == one)
+        began[own] = np.maximum.accumulate(began[own])
+    return began + row - parts.first
 
 
 def finish_demand(part: Finish, rows: int, columns: int, buffers: Buffers) -> None:

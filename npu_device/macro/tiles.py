@@ -42,6 +42,8 @@ class Tiles:
     lane: Column
     shared: bool = False
     """It moves once and all lanes use it."""
+    source: Column | None = None
+    """At which tile that moved which each tile uses; None: what moved last in its lane."""
 
     @property
     def _stride(self) -> int:
@@ -71,6 +73,8 @@ class Tiles:
         """The index of the move that brought what each tile reads."""
         moved = np.zeros(len(self.row), np.int64)
         moved[self.moves] = np.arange(len(self.moves))
+        if self.source is not None:
+            return moved[self.source]
         if self.shared:
             return moved[self.moves[0]] + np.zeros_like(moved)
         for one in np.unique(self.lane):
@@ -117,13 +121,14 @@ class Operands:
 
     def tiles(
         self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column,
-        moves: Column | None = None, shared: bool = False,
+        moves: Column | None = None, shared: bool = False, source: Column | None = None,
     ) -> Tiles:  # fmt: skip
         """An operand; it moves at every tile if nothing else is said."""
         slots = self.slots.get(name)
         return Tiles(
-            matrix, slots, row, rows, column, columns, self.every if moves is None else moves, self.lane, shared
-        )
+            matrix, slots, row, rows, column, columns, self.every if moves is None else moves, self.lane, shared,
+            source,
+        )  # fmt: skip
 
 
 def work(

@@ -205,15 +205,15 @@ def steps(events: np.ndarray[Any, Any]) -> list[tuple[int, ...]]:
     st.lists(st.tuples(sides, sides, sides, st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=3),
     st.sampled_from(("roofline", "systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe")),
     st.sampled_from(("full", "out", "none")), st.sampled_from((0, 1, 90)), st.sampled_from((8, 32, 64)),
-    st.sampled_from((1, 2, 8)),
+    st.sampled_from((1, 2, 8)), st.sampled_from((16, 32)),
 )  # fmt: skip
 def test_l1_equals_l2_where_nothing_is_shared(
-    shapes: list[tuple[int, ...]], kind: str, buffering: str, latency: int, rate: int, channels: int
+    shapes: list[tuple[int, ...]], kind: str, buffering: str, latency: int, rate: int, channels: int, side: int
 ) -> None:
     """The conditions of specification 40: all accepted at 0, a channel per direction, rates that suffice (each channel
     of the DRAM for both), no banks. One engine, so that the commands follow each other."""
     config = NpuConfig(
-        te=TeConfig(count=1, kind=kind, rows=16, columns=16), spm=FREE,
+        te=TeConfig(count=1, kind=kind, rows=side, columns=side), spm=FREE,
         dram=DramConfig(latency=latency, bytes_per_second=2 * rate * channels * 1_200_000_000, channels=channels),
         noc=NocConfig(latency=3, bytes_per_second=2 * rate * 1_200_000_000),
         dma=DmaConfig(channels=2, direction="split", bytes_per_cycle=rate, buffering=buffering),
