@@ -3,8 +3,8 @@
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,6 +66,8 @@ class Program:
     notes: tuple[Note, ...]
     extensions: tuple[str, ...] = ()
     """The base and the extensions that it was built for. Without attributes all that is known is whether C is one."""
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that its notes name and that are no files: name -> content."""
 
     def function_at(self, address: int) -> Symbol | None:
         """The function that holds `address`; one without a size reaches to the next function."""

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from npu_device.abi import memory_map as mm
@@ -23,6 +24,14 @@ class Argument(NamedTuple):
     default: int
 
 
+class BesideFile(NamedTuple):
+    """A file beside the program, and where in DRAM it belongs."""
+
+    offset: int
+    size: int
+    name: str
+
+
 class Requirements(NamedTuple):
     """What `.note.pyvnpu` says; zero means anything will do."""
 
@@ -30,12 +39,13 @@ class Requirements(NamedTuple):
     dram_bytes: int
     spm_bytes: int
     arguments: tuple[Argument, ...]
+    files: tuple[BesideFile, ...] = ()
 
 
 def requirements(program: Program) -> Requirements:
     """Read the notes; BadInputError when the ABI version differs or a note is broken."""
     slot, dram, spm = None, 0, 0
-    arguments = []
+    arguments, files = [], []
     for note in program.notes:
         if note.owner != mm.NOTE_OWNER:
             continue
@@ -52,11 +62,30 @@ def requirements(program: Program) -> Requirements:
                 if not name or index >= mm.BOOTINFO_ARGS:
                     raise ValueError
                 arguments.append(Argument(name, index, default))
+            elif note.type == mm.NOTE_FILE:
+                offset, size = struct.unpack_from("<2Q", note.desc)
+                files.append(BesideFile(offset, size, bytes(note.desc[16:]).split(b"\0")[0].decode("ascii")))
+                dram = max(dram, offset + size)
         except (struct.error, ValueError):
             raise BadInputError(
                 f"{program.name}: note of type {note.type} in {mm.NOTE_SECTION} is broken: {REBUILD}"
             ) from None
-    return Requirements(slot, dram, spm, tuple(sorted(arguments, key=lambda argument: argument.slot)))
+    ordered = tuple(sorted(arguments, key=lambda argument: argument.slot))
+    return Requirements(slot, dram, spm, ordered, tuple(files))
+
+
+def content(program: Program, file: BesideFile) -> bytes:
+    """What a file holds. BadInputError when it is not there, or not the one that the program was made with."""
+    path = Path(program.name).with_name(file.name)
+    data = program.beside.get(file.name)
+    if data is None:
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise BadInputError(f"{path}: {error.strerror}; {program.name} needs it beside itself") from None
+    if len(data) != file.size:
+        raise BadInputError(f"{path}: has {len(data)} bytes, {program.name} needs {file.size}: compile both again")
+    return data
 
 
 def check(program: Program, needs: Requirements, config: Config) -> None:

@@ -178,6 +178,8 @@ class Platform:
         info = boot.bootinfo(self.config, boot.argument_words(program, needs, values))
         self.bus.add_ram(boot_rom(mm.ROM_BASE, program.entry, info))
         elf.load(program, self.bus)
+        for file in needs.files:
+            self.npu_memory.write_bytes(mm.DRAM_BASE + file.offset, boot.content(program, file))
         self.program = program
         reset_pc = self.config.core.reset_pc
         self.hart.pc = program.entry if reset_pc is None else reset_pc

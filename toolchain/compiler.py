@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from npu_device.abi import memory_map as mm
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from toolchain.codegen import Command, DramMap, Target, generate, place
 from toolchain.codegen.patches import lowered
@@ -86,7 +87,7 @@ def compile_graph(
     if granularity == "tile":
         graph = lowered(graph)
     graph = run_passes(graph, (name for name in names if name in SCHEDULING), target, traced)
-    memory = place(graph, target.dram_bytes)
+    memory = place(graph, target.dram_bytes, target.visible_bytes)
     commands = addressed(generate(graph, memory, target, granularity), memory.commands)
     compiled = Compiled(model, graph, memory, tuple(commands), tuple(trace), passes=tuple(names))
     _check_end(compiled, target)
@@ -106,10 +107,8 @@ def addressed(commands: list[Command], base: int) -> list[Command]:
 
 
 def _check_end(compiled: Compiled, target: Target) -> None:
-    from npu_device.abi import memory_map as mm
-
     used = compiled.end - mm.DRAM_BASE
-    if used > min(target.dram_bytes, mm.DRAM_CORE_VISIBLE):
+    if used > min(target.dram_bytes, target.visible_bytes):
         raise ModelError(
             f"{compiled.model.name}: needs {used} bytes of DRAM that the core sees, there are {target.dram_bytes}: "
             f"--set npu.dram.size={1 << (used - 1).bit_length()}"

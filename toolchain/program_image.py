@@ -16,10 +16,13 @@ from toolchain.errors import ToolchainError
 
 FIRMWARE = "run_model"
 """The program of this package that an image is made from."""
+WEIGHTS = "weights.bin"
+"""The file beside an image that holds constants which are not in it."""
 
 _HEADER = struct.Struct("<16sHHIIIIIHHHHHH")
 _SEGMENT = struct.Struct("<8I")
-_PT_LOAD, _PT_NOTE = 1, 4
+_SECTION = struct.Struct("<10I")
+_PT_LOAD, _PT_NOTE, _SHT_NOTE = 1, 4, 7
 _READ_WRITE = 6
 
 
@@ -44,14 +47,28 @@ class Piece(NamedTuple):
 
 
 def build_image(
-    firmware: bytes, compiled: Compiled, inputs: Mapping[str, bytes], arguments: Mapping[str, int] | None = None
-) -> bytes:
+    firmware: bytes, compiled: Compiled, inputs: Mapping[str, bytes], arguments: Mapping[str, int] | None = None,
+    *, apart: bool = False,
+) -> bytes:  # fmt: skip
     """An ELF with the firmware, the model and its inputs; `arguments` of the firmware besides where the commands are.
 
+    `apart`: without the constants, which are always left out where the core does not see them; the image then names
+    the file WEIGHTS beside it and where that belongs.
     ToolchainError when the firmware is not one for models.
     """
     where = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands}
-    return with_pieces(firmware, pieces(compiled, inputs), compiled.end, {**where, **(arguments or {})})
+    apart = apart or compiled.memory.beyond
+    image = with_pieces(firmware, pieces(compiled, inputs, apart=apart), compiled.end, {**where, **(arguments or {})})
+    return _naming(image, compiled) if apart else image
+
+
+def weights_file(compiled: Compiled) -> bytes:
+    """The content of weights.bin: the constants as they lie in DRAM."""
+    first, end = compiled.memory.weights
+    data = bytearray(end - first)
+    for piece in _constants(compiled):
+        data[piece.address - first : piece.address - first + len(piece.data)] = piece.data
+    return bytes(data)
 
 
 def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: Mapping[str, int]) -> bytes:
@@ -76,13 +93,38 @@ def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: 
     return bytes(image)
 
 
-def pieces(compiled: Compiled, inputs: Mapping[str, bytes]) -> Iterator[Piece]:
-    """What of the model is in memory when the run begins."""
-    for name, values in compiled.graph.constants.items():
-        yield Piece(compiled.memory.addresses[name], stored(values, compiled.graph.tensors[name].dtype))
+def pieces(compiled: Compiled, inputs: Mapping[str, bytes], *, apart: bool = False) -> Iterator[Piece]:
+    """What of the model is in memory when the run begins; `apart`: without the constants."""
+    if not apart:
+        yield from _constants(compiled)
     for name, data in inputs.items():
         yield Piece(compiled.memory.address(compiled.graph, name), data)
     yield Piece(compiled.memory.commands, compiled.code())
+
+
+def _constants(compiled: Compiled) -> Iterator[Piece]:
+    for name, values in compiled.graph.constants.items():
+        yield Piece(compiled.memory.addresses[name], stored(values, compiled.graph.tensors[name].dtype))
+
+
+def _naming(image: bytes, compiled: Compiled) -> bytes:
+    """The image with one more section of notes, which names the file of the weights."""
+    first, end = compiled.memory.weights
+    name = WEIGHTS.encode() + bytes(4 - len(WEIGHTS) % 4)
+    owner = mm.NOTE_OWNER.encode() + bytes(4 - len(mm.NOTE_OWNER) % 4)
+    body = struct.pack("<2Q", first - mm.DRAM_BASE, end - first) + name
+    note = struct.pack("<3I", len(mm.NOTE_OWNER) + 1, len(body), mm.NOTE_FILE) + owner + body
+    header = list(_HEADER.unpack_from(image))
+    table, size, count = header[6], header[11], header[12]
+    sections = [image[table + index * size : table + (index + 1) * size] for index in range(count)]
+    notes = next(one for one in sections if struct.unpack_from("<2I", one)[1] == _SHT_NOTE)
+    fields = list(_SECTION.unpack(notes))
+    fields[4], fields[5] = len(image), len(note)
+    made = bytearray(image + note)
+    header[6], header[12] = len(made), count + 1
+    made += b"".join(sections) + _SECTION.pack(*fields)
+    _HEADER.pack_into(made, 0, *header)
+    return bytes(made)
 
 
 def _patch(image: bytearray, segments: list[Segment], end: int, arguments: Mapping[str, int]) -> None:

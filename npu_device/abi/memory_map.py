@@ -54,6 +54,9 @@ NOTE_REQUIREMENTS = 1
 """desc: u32 ABI version, u32 opcode slot, u32 DRAM bytes needed, u32 SPM bytes needed (0: any)."""
 NOTE_ARGUMENT = 2
 """desc: u32 index into npu_bootinfo.args, u32 default, then the name, zero terminated."""
+NOTE_FILE = 3
+"""desc: u64 offset from the base of DRAM, u64 bytes, then the name of the file beside the program that belongs there,
+zero terminated."""
 
 
 def pack_bootinfo(values: dict[str, int], args: list[int]) -> bytes:

@@ -6,13 +6,14 @@ from pathlib import Path
 from pyv_npu.cli import console, exit_codes, model, options
 
 NAME = "compile"
-HELP = "compile an ONNX model: image.elf, npu_ir.txt, npu_ir.jsonl, cmdq.json, model.json"
+HELP = "compile an ONNX model: image.elf, weights.bin if needed, npu_ir.txt, npu_ir.jsonl, cmdq.json, model.json"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="MODEL.onnx")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder for the files")
     parser.add_argument("--explain-passes", action="store_true", help="print what each pass is worth in cycles")
+    parser.add_argument("--weights-bin", action="store_true", help="weights in a file beside the image, not in it")
     model.arguments(parser)
     options.arguments(parser, with_mode=False)
 
@@ -25,7 +26,7 @@ def execute(args: argparse.Namespace) -> int:
     config = options.effective(args).config
     choices = model.choices(args)
     compiled = compile_for(config, Path(args.program), choices)
-    for path in write_files(compiled, args.output, config.run.seed, target(config)):
+    for path in write_files(compiled, args.output, config.run.seed, target(config), apart=args.weights_bin):
         console.result(f"{path}\n")
     if args.explain_passes:
         found = effects(config, compiled.original or compiled.model, choices)

@@ -11,13 +11,18 @@ from toolchain.cmdq import document
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled
 from toolchain.ir.text import render
+from toolchain.program_image import WEIGHTS, weights_file
 
 
-def write_files(compiled: Compiled, folder: Path, seed: int, device: Target) -> list[Path]:
+def write_files(
+    compiled: Compiled, folder: Path, seed: int, device: Target, *, apart: bool = False
+) -> list[Path]:  # fmt: skip
     """Write the image with inputs of `seed`, the IR, the list of commands for `device`, and where inputs and outputs
-    are; return the paths."""
+    are; return the paths. `apart`: the weights in weights.bin, as it has to be where the core does not see them."""
+    apart = apart or compiled.memory.beyond
     made = {
-        "image.elf": image(compiled, random_inputs(compiled, seed)),
+        "image.elf": image(compiled, random_inputs(compiled, seed), apart=apart),
+        **({WEIGHTS: weights_file(compiled)} if apart else {}),
         "npu_ir.txt": render(compiled.graph).encode(),
         **listing(compiled, device),
         "model.json": (json.dumps(_description(compiled), indent=2) + "\n").encode(),

@@ -12,7 +12,7 @@ from npu_device.compute import compute
 from npu_device.config import NpuConfig
 from npu_device.decode import Decoder
 from npu_device.descriptor_error import DescriptorError
-from npu_device.memory import Memory
+from npu_device.memory import Memory, sparse
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.models.data import Tensors, Values, from_device, to_device
 from toolchain.codegen import Command
@@ -25,7 +25,7 @@ class Machine:
 
     def __init__(self, compiled: Compiled, config: NpuConfig, inputs: Mapping[str, bytes]) -> None:
         self._compiled = compiled
-        dram = np.zeros(compiled.end - mm.DRAM_BASE, np.uint8)
+        dram = sparse(max(compiled.end, compiled.memory.weights[1]) - mm.DRAM_BASE)
         scratchpad = np.zeros(config.spm.size, np.uint8)
         self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), ("SPM0", mm.SPM_BASE, scratchpad)])
         for piece in pieces(compiled, inputs):

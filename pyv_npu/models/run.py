@@ -28,7 +28,7 @@ from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_frontend import OnnxModel, load_model
 from toolchain.precision import INT8
-from toolchain.program_image import FIRMWARE, build_image
+from toolchain.program_image import FIRMWARE, WEIGHTS, build_image, weights_file
 
 if TYPE_CHECKING:
     from pyv_npu.results import Console, RunResult
@@ -118,10 +118,10 @@ def check_level(config: Config) -> None:
         raise UsageError(f"sim_level {config.run.sim_level}: {NOT_CONNECTED}; models run at {', '.join(LEVELS)}")
 
 
-def image(compiled: Compiled, inputs: Tensors) -> bytes:
-    """An ELF that runs the model on these inputs."""
+def image(compiled: Compiled, inputs: Tensors, *, apart: bool = False) -> bytes:
+    """An ELF that runs the model on these inputs; `apart`: the weights are in a file of their own."""
     data = {name: to_device(compiled, name, values) for name, values in inputs.items()}
-    return build_image(find_program(FIRMWARE).read_bytes(), compiled, data)
+    return build_image(find_program(FIRMWARE).read_bytes(), compiled, data, apart=apart)
 
 
 def run_model(
@@ -203,7 +203,8 @@ def layer_names(compiled: Compiled) -> list[str]:
 
 def program(compiled: Compiled, inputs: Tensors) -> Program:
     """The image as a loaded program, under the model's name."""
-    return parse_elf(image(compiled, inputs), compiled.model.name)
+    made = parse_elf(image(compiled, inputs), compiled.model.name)
+    return replace(made, beside={WEIGHTS: weights_file(compiled)}) if compiled.memory.beyond else made
 
 
 def _model(

@@ -33,6 +33,8 @@ class Target(NamedTuple):
     acc_bytes: int = 131_072
     """Of the accumulator of one tensor engine."""
     dram_bytes: int = mm.DRAM_SIZE
+    visible_bytes: int = mm.DRAM_CORE_VISIBLE
+    """Of the DRAM, what the core sees."""
     engines: int = 2
     """Tensor engines of a cluster."""
     array: tuple[int, int] = (64, 64)

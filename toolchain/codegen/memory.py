@@ -4,7 +4,7 @@ Weights have places of their own. A tensor that the run writes has its place fro
 last that reads it; others use the place before and after.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from npu_device.abi import memory_map as mm
 from toolchain.errors import ModelError
@@ -14,6 +14,8 @@ FIRMWARE_BYTES = 8 << 20
 """DRAM that the submitting firmware may use; the model comes after it."""
 MODEL_BASE = mm.DRAM_BASE + FIRMWARE_BYTES
 PAGE = 4096
+BEYOND = mm.DRAM_BASE + mm.DRAM_CORE_VISIBLE
+"""Where constants begin that the core does not see."""
 
 
 class DramMap(NamedTuple):
@@ -21,10 +23,17 @@ class DramMap(NamedTuple):
 
     addresses: dict[str, int]
     commands: int
+    weights: tuple[int, int]
+    """Where the constants begin and end."""
 
     def address(self, graph: Graph, tensor: str) -> int:
         """Of a tensor or a view."""
         return self.addresses[graph.storage(tensor)]
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the constants lie where the core does not see them."""
+        return self.weights[0] >= BEYOND
 
 
 class _Place(NamedTuple):
@@ -34,16 +43,34 @@ class _Place(NamedTuple):
     """The layer after which it is free."""
 
 
-def place(graph: Graph, dram_bytes: int) -> DramMap:
-    """An address for every stored tensor. ModelError names the tensor that does not fit."""
+def place(graph: Graph, dram_bytes: int, visible: int = mm.DRAM_CORE_VISIBLE) -> DramMap:
+    """An address for every stored tensor. Constants lie before the others while the core sees all of them, else behind
+    what it sees. ModelError names a tensor that does not fit."""
+    near = _placed(graph, MODEL_BASE)
+    if _end(near) <= mm.DRAM_BASE + min(dram_bytes, visible):
+        return near
+    if _end(near) <= mm.DRAM_BASE + visible or dram_bytes <= visible:
+        _refuse(graph, near, dram_bytes, visible)
+    far = _placed(graph, BEYOND)
+    if far.weights[1] > mm.DRAM_BASE + dram_bytes or far.commands > mm.DRAM_BASE + visible:
+        _refuse(graph, far, dram_bytes, visible)
+    return far
+
+
+def _end(placed: DramMap) -> int:
+    return max(placed.commands, placed.weights[1])
+
+
+def _placed(graph: Graph, weights: int) -> DramMap:
+    """Constants from the address `weights` on."""
     stored = [tensor for tensor in graph.tensors.values() if not tensor.view_of]
-    end, addresses = MODEL_BASE, {}
+    end, addresses = weights, {}
     for tensor in stored:
         if tensor.id in graph.constants:
             addresses[tensor.id] = _up(end, tensor.alignment_bytes)
             end = addresses[tensor.id] + tensor.size
-            _check(tensor, end, dram_bytes)
-    base = end
+    bounds = weights, end
+    base = end = end if weights == MODEL_BASE else MODEL_BASE
     used: list[_Place] = []
     lives = _lives(graph)
     written = [tensor for tensor in stored if tensor.id not in graph.constants]
@@ -54,8 +81,7 @@ def place(graph: Graph, dram_bytes: int) -> DramMap:
         used = sorted([*used, _Place(at, at + tensor.size, last)])
         addresses[tensor.id] = at
         end = max(end, at + tensor.size)
-        _check(tensor, end, dram_bytes)
-    return DramMap(addresses, _up(end, PAGE))
+    return DramMap(addresses, _up(end, PAGE), bounds)
 
 
 def _lives(graph: Graph) -> dict[str, tuple[int, int]]:
@@ -80,13 +106,18 @@ def _gap(used: list[_Place], base: int, tensor: TensorIR) -> int:
     return at
 
 
-def _check(tensor: TensorIR, end: int, dram_bytes: int) -> None:
-    used = end - mm.DRAM_BASE
-    if used > dram_bytes:
-        raise ModelError(
-            f"tensor {tensor.id}: its {tensor.size} bytes end at {used} of DRAM, npu.dram.size is {dram_bytes}: "
-            f"--set npu.dram.size={1 << (used - 1).bit_length()}"
-        )
+def _refuse(graph: Graph, placed: DramMap, dram_bytes: int, visible: int) -> NoReturn:
+    """Name the first tensor that reaches beyond the DRAM, and a size that would do."""
+    limit = mm.DRAM_BASE + (dram_bytes if placed.beyond else min(dram_bytes, visible))
+    ends = sorted((at + graph.tensors[name].size, name) for name, at in placed.addresses.items())
+    end, name = next((one for one in ends if one[0] > limit), ends[-1])
+    used = _end(placed) - mm.DRAM_BASE
+    if not placed.beyond and used > visible:
+        used = visible + placed.weights[1] - placed.weights[0]
+    raise ModelError(
+        f"tensor {name}: its {graph.tensors[name].size} bytes end at {end - mm.DRAM_BASE} of DRAM, "
+        f"npu.dram.size is {dram_bytes}: --set npu.dram.size={1 << (used - 1).bit_length()}"
+    )
 
 
 def _up(value: int, alignment: int) -> int:
