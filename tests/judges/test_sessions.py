@@ -22,6 +22,12 @@ def test_every_command_of_the_tutorial_prints_what_the_page_shows() -> None:
     assert setup[:2] == ["scripts/demo", "."], "what a fresh machine begins with is not played"
 
 
+def test_the_programs_of_the_page_on_python_print_what_the_page_shows() -> None:
+    page = PAGES["python"].read_text(encoding="utf-8")
+    assert page.count("\n```python\n# ") == 2
+    assert played(page) == page, "if it is right: scripts/sessions"
+
+
 def test_a_page_that_lies_is_found(tmp_path: Path) -> None:
     page = "```python\n# a.py\nprint(6 * 7)\n```\n```console\n$ python a.py\n43\n$ echo $((1 + 1)) >&2\n```\n"
     assert played(page) == page.replace("43", "42").replace(">&2\n", ">&2\n2\n")
