@@ -1,15 +1,17 @@
 """From a command list (`abi.cmdq`) to descriptors, and its run (specification 50, "CMDQ")."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from npu_device.abi.cmdq import LOAD_TILE, MOVED_AS, STORE_TILE, Code, Fault, faults
+from npu_device.abi.cmdq import KV, KV_UPDATE, LOAD_TILE, MOVED_AS, STORE_TILE, Code, Fault, faults
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import AbiError, NpuDeviceError
 from npu_device.abi.extended import Extended
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import DataType, Opcode, Scope
 from npu_device.analytic import Analytic
+from npu_device.bitwidth import SPM_ALIGNMENT
+from npu_device.command import Command
 from npu_device.config import NpuConfig
 from npu_device.decode import Decoder
 from npu_device.descriptor_error import DescriptorError
@@ -47,18 +49,19 @@ def load(document: Any, config: NpuConfig) -> list[Listed]:
     if found:
         raise ListError(found)
     commands = document["commands"]
-    made = []
+    parts = []
     for index, command in enumerate(commands):
+        found += _places(f"commands[{index}]", command, config)
         try:
-            made.append(_listed(command, config))
+            parts.append(_listed(command, config))
         except AbiError as error:
             found.append(Fault(Code.RANGE, f"commands[{index}]", command["opcode"], str(error)))
     if found:
         raise ListError(found)
-    found = _check(commands, made, config)
+    found = _check(commands, parts, config)
     if found:
         raise ListError(found)
-    return made
+    return [one for part in parts for one in part]
 
 
 def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID", *, values: bool = False) -> ListRun:
@@ -82,30 +85,53 @@ def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID",
 # -- one command -------------------------------------------------------------------------------------------------------
 
 
-def _listed(command: Mapping[str, Any], config: NpuConfig) -> Listed:
+def _listed(command: Mapping[str, Any], config: NpuConfig) -> list[Listed]:
+    """The commands of the device that one of a list stands for."""
     shared = {name: command[name] for name in ("stream", "prio", "rank", "affinity", "cluster") if name in command}
     opcode, at = command["opcode"], command.get("at", 0)
     if opcode in (LOAD_TILE, STORE_TILE):
-        dram = DRAM_BASE + command["dram_addr"]
-        spm = _spm(config, shared.get("cluster", 0), command["spm_bank"], command["spm_offset"])
-        load_tile = opcode == LOAD_TILE
-        return Listed(
-            Descriptor(
-                opcode=Opcode.LOAD if load_tile else Opcode.STORE, tile_m=1, tile_k=command["num_elements"],
-                type_in0=MOVED_AS[command["qbits"]], in0_addr=dram if load_tile else spm,
-                out_addr=spm if load_tile else dram, **shared,
-            ),
-            at,
-        )  # fmt: skip
+        return [Listed(_move(command, command, config, shared), at)]
+    if opcode == KV_UPDATE:
+        return [Listed(_move(command, command[name], config, shared), at) for name in ("k", "v")]
     if opcode == Opcode.BARRIER.name:
-        return Listed(Descriptor(opcode=Opcode.BARRIER, function=Scope[command["scope"].upper()], **shared), at)
+        return [Listed(Descriptor(opcode=Opcode.BARRIER, function=Scope[command["scope"].upper()], **shared), at)]
     if opcode == Opcode.NOP.name:
-        return Listed(Descriptor(**shared), at)
+        return [Listed(Descriptor(**shared), at)]
+    return [_computation(command, config, shared, at)]
+
+
+def _move(
+    command: Mapping[str, Any], place: Mapping[str, Any], config: NpuConfig, shared: Mapping[str, int]
+) -> Descriptor:
+    """A DMA command: LOAD, STORE, or with role kv KV_READ, KV_APPEND, which may convert."""
+    dram = DRAM_BASE + place["dram_addr"]
+    spm = _spm(config, shared.get("cluster", 0), place["spm_bank"], place["spm_offset"])
+    load_tile = command["opcode"] == LOAD_TILE
+    kind, elements = MOVED_AS[command["qbits"]], command["num_elements"]
+    addresses = {"in0_addr": dram if load_tile else spm, "out_addr": spm if load_tile else dram}
+    if command.get("tensor_role", KV) != KV:
+        strides = command.get("dram_stride", 0), command.get("spm_stride", 0)
+        rows = command.get("rows", 1)
+        return Descriptor(
+            opcode=Opcode.LOAD if load_tile else Opcode.STORE, tile_m=rows, tile_k=elements // rows, type_in0=kind,
+            param0=strides[0], param1=strides[1], **addresses, **shared,
+        )  # fmt: skip
+    inside = MOVED_AS[command.get("src_qbits", command["qbits"])]
+    row = command.get("head_dim", elements)
+    param0, param1 = command.get("params", (0, 0))
+    return Descriptor(
+        opcode=Opcode.KV_READ if load_tile else Opcode.KV_APPEND, tile_m=elements // row, tile_k=row, type_kv=kind,
+        **{"type_out" if load_tile else "type_in0": inside}, param0=param0, param1=param1, **addresses, **shared,
+    )  # fmt: skip
+
+
+def _computation(command: Mapping[str, Any], config: NpuConfig, shared: Mapping[str, int], at: int) -> Listed:
+    opcode = Opcode[command["opcode"]]
     fields: dict[str, int] = dict(shared)
     for name, operand in zip(("in0", "in1", "out"), (*[*command["in"], None, None][:2], command["out"]), strict=True):
         if operand is not None:
             fields[f"{name}_addr"] = _address(config, shared.get("cluster", 0), operand)
-            fields[f"type_{name}"] = DataType[operand["dtype"]]
+            fields[f"type_{name}"] = DataType[operand["dtype"]] if "dtype" in operand else DataType.NONE
     flags = dict(command.get("flags", {}))
     if "kv_dtype" in flags:
         fields["type_kv"] = DataType[flags.pop("kv_dtype")]
@@ -116,12 +142,11 @@ def _listed(command: Mapping[str, Any], config: NpuConfig) -> Listed:
     if "macro" in command:
         words = command["macro"]
         shared_words = {name: value for name, value in words.items() if name != "own"}
-        own = words.get("own")
         try:
-            block = Extended.make(Opcode[opcode], own=own, **{k: _word(v) for k, v in shared_words.items()})
+            block = Extended.make(opcode, own=words.get("own"), **{k: _word(v) for k, v in shared_words.items()})
         except TypeError as error:
             raise AbiError(f"macro: {error}") from None
-    return Listed(Descriptor(opcode=Opcode[opcode], **fields), at, block)
+    return Listed(Descriptor(opcode=opcode, **fields), at, block)
 
 
 def _word(value: Any) -> Any:
@@ -141,26 +166,50 @@ def _spm(config: NpuConfig, cluster: int, bank: int, offset: int) -> int:
 # -- the whole list ----------------------------------------------------------------------------------------------------
 
 
-def _check(commands: Sequence[Mapping[str, Any]], made: Sequence[Listed], config: NpuConfig) -> list[Fault]:
+def _places(field: str, command: Mapping[str, Any], config: NpuConfig) -> list[Fault]:
+    """Banks that the device has, and offsets inside of them at which a tile may begin (specification 55, R7)."""
+    found = []
+    size = config.spm.size // config.spm.banks
+    named = [(field, command), (f"{field}.k", command.get("k")), (f"{field}.v", command.get("v"))]
+    for name, place in named:
+        if not isinstance(place, dict) or "spm_bank" not in place:
+            continue
+        bank, offset = place["spm_bank"], place["spm_offset"]
+        if bank >= config.spm.banks:
+            found.append(Fault(Code.RANGE, f"{name}.spm_bank", bank, f"must be below spm.banks {config.spm.banks}"))
+        if offset >= size:
+            found.append(Fault(Code.RANGE, f"{name}.spm_offset", offset, f"must be below the bank's {size} bytes"))
+        if offset % SPM_ALIGNMENT:
+            found.append(
+                Fault(Code.RANGE, f"{name}.spm_offset", offset, f"must be a multiple of {SPM_ALIGNMENT} bytes")
+            )
+    return found
+
+
+def _check(commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Listed]], config: NpuConfig) -> list[Fault]:
     """Every command must be valid for this device, and every dependency one that its hazards enforce."""
     runner = Runner(config, values=False)
     decoder, hazards = Decoder(config, runner.memory), Hazards()
     found: list[Fault] = []
-    decoded = []
-    for index, descriptor in enumerate(runner.place(made)):
+    decoded: list[Command] = []
+    owner = [index for index, part in enumerate(parts) for _ in part]
+    for index, descriptor in zip(owner, runner.place([one for part in parts for one in part]), strict=True):
         try:
             command = decoder.decode(descriptor, 0, 0)
         except DescriptorError as error:
             name = commands[index]["opcode"]
             found.append(Fault(Code.COMMAND, f"commands[{index}]", name, f"{error.code.name}: {error.reason}"))
             continue
-        command.number = index
+        command.number = len(decoded)
         hazards.add(command)
         decoded.append(command)
     if found:
         return found
     index_of = {command["id"]: index for index, command in enumerate(commands) if "id" in command}
-    later = {one.number: sorted({after.number for after in (*one.after_end, *one.after_retire)}) for one in decoded}
+    later: dict[int, set[int]] = {index: set() for index in range(len(commands))}
+    for one in decoded:
+        after = (owner[other.number] for other in (*one.after_end, *one.after_retire))
+        later[owner[one.number]].update(after)
     barriers = [index for index, command in enumerate(commands) if command["opcode"] == Opcode.BARRIER.name]
     for index, given in enumerate(commands):
         for dep in given.get("deps", ()):
@@ -173,7 +222,7 @@ def _check(commands: Sequence[Mapping[str, Any]], made: Sequence[Listed], config
     return found
 
 
-def _reaches(later: Mapping[int, Sequence[int]], first: int, last: int) -> bool:
+def _reaches(later: Mapping[int, Iterable[int]], first: int, last: int) -> bool:
     """Whether hazards put `last` behind `first`, directly or through others."""
     todo, seen = [first], {first}
     while todo:

@@ -85,6 +85,8 @@ class DmaConfig:
     bus_width_bytes: int = _key(128, "one burst", "bytes", min=1, power_of_two=True)
     alignment: int = _key(64, "DRAM accesses are widened to this", "bytes", "specification 55, R5", min=1,
                           power_of_two=True)  # fmt: skip
+    partial_write: str = _key("masked", "a write to a part of an aligned line: masked, or the line is read first",
+                              source="specification 55, R21", choices=("masked", "rmw"))  # fmt: skip
     buffering: str = _key("full", "buffers of a macro command: two for operands and results, one for operands, none",
                           source=SPEC_40, choices=("full", "out", "none"))  # fmt: skip
     order: str = _key("fifo", "which transfer a channel takes next", source=SPEC_40, choices=("fifo",))

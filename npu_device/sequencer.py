@@ -13,14 +13,25 @@ import numpy as np
 
 from npu_device.plan import MAX_AFTER, NONE, Buffers, Column, Compute, Piece, Plan, Role, Transfer
 from npu_device.region import Region, make_region
-from npu_device.timing import transfer_size
+from npu_device.timing import partial_lines, transfer_size
 
 
 class Bus(NamedTuple):
-    """How transfers are counted: `dma.alignment` and `dma.bus_width_bytes`."""
+    """How transfers are counted: `dma.alignment`, `dma.bus_width_bytes`, and `dma.partial_write` rmw."""
 
     alignment: int
     bus_width: int
+    read_modify_write: bool = False
+
+    def size(self, region: Region, write: bool) -> tuple[int, int]:
+        """(aligned bytes, bursts) of moving a region of DRAM. A line that is read before a part of it is written
+        crosses the bus twice (specification 55, R21)."""
+        aligned, bursts = transfer_size(region, self.alignment, self.bus_width)
+        if write and self.read_modify_write:
+            lines = partial_lines(region, self.alignment)
+            aligned += lines * self.alignment
+            bursts += lines * -(-self.alignment // self.bus_width)
+        return aligned, bursts
 
 
 class Slots(NamedTuple):
@@ -80,7 +91,7 @@ class Stream:
         made: list[Piece] = []
         for rows, row_bytes, offset, buffer in distinct.T.tolist():
             region = make_region(offset, rows, row_bytes, self.stride)
-            aligned, bursts = transfer_size(region, bus.alignment, bus.bus_width)
+            aligned, bursts = bus.size(region, self.write)
             size = rows * row_bytes
             spm = self.slots.region(buffer, size)
             made.append(Transfer(self.write, self.role, size, aligned, bursts, spm, region, self.aux))

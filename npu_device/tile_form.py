@@ -8,7 +8,7 @@ from npu_device.plan import Compute, Piece, Role, Transfer
 from npu_device.region import Region
 from npu_device.sequencer import Bus
 from npu_device.tensor import ceil_div
-from npu_device.timing import RMS_OPS, VECTOR_OPS, transfer_size
+from npu_device.timing import RMS_OPS, VECTOR_OPS
 
 _KV = (Opcode.KV_READ, Opcode.KV_APPEND)
 _TO_DRAM = (Opcode.STORE, Opcode.KV_APPEND)
@@ -27,7 +27,7 @@ def tile_step(command: Command, bus: Bus) -> tuple[Piece, int]:
         if command.opcode is Opcode.GATHER:
             source = _gathered(source, d.tile_m, output.payload // d.tile_m, bus.alignment)
         inside, outside = (source, target) if write else (target, source)
-        aligned, bursts = transfer_size(outside, bus.alignment, bus.bus_width)
+        aligned, bursts = bus.size(outside, write)
         return Transfer(write, role, outside.payload, aligned, bursts, inside, outside, aux), outside.address
     reads = tuple(matrix.region for matrix in command.inputs)
     first = command.inputs[0]

@@ -46,6 +46,15 @@ def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, 
     return sum(sizes), sum(ceil_div(size, bus_width) for size in sizes)
 
 
+def partial_lines(region: Region, alignment: int) -> int:
+    """Aligned lines that the rows of a region cover in part."""
+    starts = region.address + np.arange(region.rows, dtype=np.int64) * region.stride
+    ends = starts + region.row_bytes
+    first, last = starts % alignment != 0, ends % alignment != 0
+    one = starts // alignment == ends // alignment
+    return int((first | last).sum() + (first & last & ~one).sum())
+
+
 def dma_cycles(aligned: int, bursts: int, rate: Fraction, latency: int) -> int:
     """One transfer without contention: latency + max(bursts, bytes / rate)."""
     return latency + max(bursts, ceil_div(aligned * rate.denominator, rate.numerator))
@@ -176,7 +185,10 @@ class Timing:
         unit = self._config.dma.alignment
         low = piece.dram.address + np.arange(piece.dram.rows, dtype=np.int64) * piece.dram.stride
         high = low + piece.dram.row_bytes
-        return tuple(spread(low // unit * unit, -(-high // unit) * unit, dram.interleave, dram.channels))
+        shares = list(spread(low // unit * unit, -(-high // unit) * unit, dram.interleave, dram.channels))
+        if piece.write and self._config.dma.partial_write == "rmw":  # lines that are read first: on the first channel
+            shares[int(low[0]) // dram.interleave % dram.channels] += piece.aligned - sum(shares)
+        return tuple(shares)
 
     def _compute(self, piece: Compute) -> Cost:
         config = self._config

@@ -1,13 +1,10 @@
-"""cmdq.json: the commands of a model as a list that runs without a core (specification 50, "CMDQ").
-
-A strided LOAD or STORE becomes one DMA command per row: that is all the list's moves can say.
-"""
+"""cmdq.json: the commands of a model as a list that runs without a core (specification 50, "CMDQ")."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from npu_device.abi import memory_map as mm
-from npu_device.abi.cmdq import LOAD_TILE, SCHEMA, STORE_TILE, faults
+from npu_device.abi.cmdq import KV, LOAD_TILE, MOVED_AS, SCHEMA, STORE_TILE, faults
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Opcode
@@ -15,6 +12,7 @@ from toolchain.codegen import Command, Target
 from toolchain.errors import ToolchainError
 
 _FLAGS = ("accumulate", "in1_nk", "function", "prefetch_dist")
+_MOVES = (Opcode.LOAD, Opcode.STORE, Opcode.KV_READ, Opcode.KV_APPEND)
 _OWN_WORDS = ("zero_point", "per_op")
 
 
@@ -34,8 +32,8 @@ def _entries(command: Command, target: Target) -> Iterator[dict[str, Any]]:
     d = command.descriptor
     usual = {"layer": command.layer, "rank": d.rank}
     opcode = Opcode(d.opcode)
-    if opcode in (Opcode.LOAD, Opcode.STORE):
-        yield from ({**usual, **move} for move in _moves(d, target))
+    if command.block is None and opcode in _MOVES and _by_width(d):
+        yield {**usual, **_move(d, opcode, target)}
         return
     entry: dict[str, Any] = {
         **usual,
@@ -45,7 +43,9 @@ def _entries(command: Command, target: Target) -> Iterator[dict[str, Any]]:
         "tile": [d.tile_m, d.tile_n, d.tile_k],
         "flags": {name: getattr(d, name) for name in _FLAGS if getattr(d, name)},
     }
-    if d.type_in1:
+    if d.type_kv:
+        entry["flags"]["kv_dtype"] = DataType(d.type_kv).name
+    if d.type_in1 or d.in1_addr:
         entry["in"].append(_operand(d.in1_addr, d.type_in1, target))
     if command.block is None:
         entry["params"] = [d.param0, d.param1]
@@ -55,31 +55,40 @@ def _entries(command: Command, target: Target) -> Iterator[dict[str, Any]]:
     yield entry
 
 
-def _moves(d: Descriptor, target: Target) -> Iterator[dict[str, Any]]:
-    kind = DataType(d.type_in0)
-    load = d.opcode == Opcode.LOAD
+def _move(d: Descriptor, opcode: Opcode, target: Target) -> dict[str, Any]:
+    """A transfer in tile form; those of keys and values say how the cache stores them."""
+    load = opcode in (Opcode.LOAD, Opcode.KV_READ)
     dram, spm = (d.in0_addr, d.out_addr) if load else (d.out_addr, d.in0_addr)
-    row = d.tile_k * BITS[kind] // 8
-    whole = not d.param0
-    count, elements = (1, d.tile_m * d.tile_k) if whole else (d.tile_m, d.tile_k)
-    for index in range(count):
-        bank, offset = divmod(spm + index * row - mm.SPM_BASE, target.bank_bytes)
-        yield {
-            "opcode": LOAD_TILE if load else STORE_TILE,
-            "tensor_role": "activation",
-            "qbits": BITS[kind],
-            "dram_addr": dram + index * d.param0 - mm.DRAM_BASE,
-            "num_elements": elements,
-            "spm_bank": bank,
-            "spm_offset": offset,
-        }
+    bank, offset = divmod(spm - mm.SPM_BASE, target.bank_bytes)
+    kind = DataType(d.type_kv or d.type_in0)
+    move: dict[str, Any] = {
+        "opcode": LOAD_TILE if load else STORE_TILE,
+        "tensor_role": KV if d.type_kv else "activation",
+        "qbits": BITS[kind],
+        "dram_addr": dram - mm.DRAM_BASE,
+        "num_elements": d.tile_m * d.tile_k,
+        "spm_bank": bank,
+        "spm_offset": offset,
+    }
+    if d.type_kv:
+        move |= {"head_dim": d.tile_k, "src_qbits": BITS[DataType(d.type_out if load else d.type_in0)]}
+        return move | ({"params": [d.param0, d.param1]} if d.param0 or d.param1 else {})
+    strided = {"rows": d.tile_m, "dram_stride": d.param0, "spm_stride": d.param1}
+    return move | (strided if d.param0 or d.param1 else {})
+
+
+def _by_width(d: Descriptor) -> bool:
+    """Whether the list can name the types of a transfer: it knows them by their bits; who only copies needs no more."""
+    kinds = [DataType(kind) for kind in (d.type_in0, d.type_out, d.type_kv) if kind]
+    return not d.type_kv or all(MOVED_AS[BITS[kind]] is kind for kind in kinds)
 
 
 def _operand(address: int, kind: int, target: Target) -> dict[str, Any]:
+    typed = {"dtype": DataType(kind).name} if kind else {}
     if address >= mm.DRAM_BASE:
-        return {"dram": address - mm.DRAM_BASE, "dtype": DataType(kind).name}
+        return {"dram": address - mm.DRAM_BASE, **typed}
     bank, offset = divmod(address - mm.SPM_BASE, target.bank_bytes)
-    return {"bank": bank, "offset": offset, "dtype": DataType(kind).name}
+    return {"bank": bank, "offset": offset, **typed}
 
 
 def _words(block: Extended, opcode: Opcode) -> dict[str, Any]:

@@ -2,14 +2,19 @@
 
 A list is `{"schema": 1, "commands": [...]}`. A command is one of
 
-- DMA_LOAD_TILE, DMA_STORE_TILE: tensor_role, qbits, dram_addr, num_elements, spm_bank, spm_offset;
+- DMA_LOAD_TILE, DMA_STORE_TILE: tensor_role, qbits, dram_addr, num_elements, spm_bank, spm_offset; perhaps rows of
+  equal length with dram_stride and spm_stride bytes between them (0: packed). With role kv they are KV_READ and
+  KV_APPEND, and may have instead head_dim (the elements must then be D, or c x D of a load), tokens (c is at most so
+  many), src_qbits (width in the scratchpad, default qbits) and params [scale as f32 bits, zero point];
+- KV_UPDATE: the keys and values of one head and token, as two KV_APPENDs: qbits, num_elements, k and v with dram_addr,
+  spm_bank and spm_offset each, and head_dim, src_qbits, params as above;
 - a computation by the name of its opcode: in, out, tile [m, n, k], flags, params [param0, param1], and for the macro
   form `macro`, the words of the extended block by name;
 - BARRIER with scope, NOP.
 
-An operand is {"bank", "offset", "dtype"} in the scratchpad or {"dram", "dtype"} in DRAM; DRAM addresses are offsets
-from its base. All commands may have id, deps, stream, prio, rank, affinity, cluster, layer, and at: when it is
-accepted.
+An operand is {"bank", "offset", "dtype"} in the scratchpad or {"dram", "dtype"} in DRAM; without dtype its type is that
+of keys and values, the flag kv_dtype. DRAM addresses are offsets from its base. All commands may have id, deps, stream,
+prio, rank, affinity, cluster, layer, and at: when it is accepted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,13 +24,14 @@ from typing import Any, NamedTuple
 from npu_device.abi.opcodes import DataType, Opcode, Scope
 
 SCHEMA = 1
-LOAD_TILE, STORE_TILE = "DMA_LOAD_TILE", "DMA_STORE_TILE"
+LOAD_TILE, STORE_TILE, KV_UPDATE = "DMA_LOAD_TILE", "DMA_STORE_TILE", "KV_UPDATE"
+KV = "kv"
 ROLES = ("activation", "weight", "kv")
 MOVED_AS = {2: DataType.INT2, 4: DataType.INT4, 8: DataType.INT8, 16: DataType.FP16, 32: DataType.FP32}
 """qbits -> the type that a move is done in."""
 TYPES = tuple(kind.name for kind in DataType if kind)
 COMPUTE = tuple(op.name for op in Opcode if op not in (Opcode.NOP, Opcode.LOAD, Opcode.STORE, Opcode.BARRIER))
-OPCODES = (LOAD_TILE, STORE_TILE, *COMPUTE, Opcode.BARRIER.name, Opcode.NOP.name)
+OPCODES = (LOAD_TILE, STORE_TILE, KV_UPDATE, *COMPUTE, Opcode.BARRIER.name, Opcode.NOP.name)
 SCOPES = tuple(scope.name.lower() for scope in Scope)
 
 MAX_32 = (1 << 32) - 1
@@ -122,7 +128,7 @@ def _table(rules: Mapping[str, Check], required: tuple[str, ...] = ()) -> Check:
 
 
 def _operand(field: str, value: Any) -> Iterator[Fault]:
-    yield from _table(_OPERAND, ("dtype",))(field, value)
+    yield from _table(_OPERAND)(field, value)
     if isinstance(value, dict):
         places = ({"bank", "offset"}, {"dram"})
         if (value.keys() & {"bank", "offset", "dram"}) not in places:
@@ -138,10 +144,41 @@ _DMA: Mapping[str, Check] = {
     "tensor_role": _one_of(*ROLES), "qbits": _one_of(*MOVED_AS), "dram_addr": _integer(0, MAX_64),
     "num_elements": _integer(1, MAX_32), "spm_bank": _integer(0, 63), "spm_offset": _integer(0, MAX_32),
 }  # fmt: skip
+_ROWS: Mapping[str, Check] = {
+    "rows": _integer(1, MAX_32), "dram_stride": _integer(0, MAX_32), "spm_stride": _integer(0, MAX_32),
+}  # fmt: skip
+"""What moves of other roles may have beside `_DMA`."""
+_KV: Mapping[str, Check] = {
+    "head_dim": _integer(1, MAX_32), "tokens": _integer(1, MAX_32), "src_qbits": _one_of(*MOVED_AS),
+    "params": _list(_integer(0, MAX_32), 2, 2),
+}  # fmt: skip
+"""What moves of role kv may have beside `_DMA`."""
+_PLACE = tuple(name for name in _DMA if name.startswith(("dram_", "spm_")))
 _COMPUTE: Mapping[str, Check] = {
     "in": _list(_operand, 0, 2), "out": _operand, "tile": _list(_integer(0, MAX_32), 3, 3), "flags": _table(_FLAGS),
     "params": _list(_integer(0, MAX_32), 2, 2), "macro": _words,
 }  # fmt: skip
+
+
+def _tile_of_cache(field: str, value: Any) -> Iterator[Fault]:
+    """k or v of KV_UPDATE."""
+    yield from _table({name: _DMA[name] for name in _PLACE}, _PLACE)(field, value)
+
+
+def _elements(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
+    """Specification 55, R20: a store moves D elements, a load c x D with 1 <= c <= T; rows end at a byte (R15)."""
+    count, dim, tokens, qbits = (command.get(name) for name in ("num_elements", "head_dim", "tokens", "qbits"))
+    if not all(isinstance(one, int) and one > 0 for one in (count, dim, qbits)):
+        return
+    assert isinstance(count, int) and isinstance(dim, int) and isinstance(qbits, int)
+    if dim * qbits % 8:
+        yield Fault(Code.RANGE, prefix + "head_dim", dim, f"rows of {dim} x {qbits} bits must end at a byte")
+    if command["opcode"] != LOAD_TILE:
+        if count != dim:
+            yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be head_dim {dim}: one token of one head")
+    elif count % dim or (isinstance(tokens, int) and count > tokens * dim):
+        most = f" and at most {tokens} x {dim}, all tokens" if isinstance(tokens, int) else ""
+        yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be a multiple of head_dim {dim}{most}")
 
 
 def _fields(
@@ -187,8 +224,12 @@ def _command(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
     rules: dict[str, Check] = dict(_COMMON)
     required: tuple[str, ...] = ("opcode",)
     if opcode in (LOAD_TILE, STORE_TILE):
-        rules |= _DMA
+        rules |= {**_DMA, **(_KV if command.get("tensor_role") == KV else _ROWS)}
         required += tuple(_DMA)
+    elif opcode == KV_UPDATE:
+        needed = ("qbits", "num_elements", "k", "v")
+        rules |= {name: _DMA[name] for name in needed[:2]} | {"k": _tile_of_cache, "v": _tile_of_cache, **_KV}
+        required += needed
     elif opcode == Opcode.BARRIER.name:
         rules["scope"] = _one_of(*SCOPES)
         required += ("scope",)
@@ -196,6 +237,11 @@ def _command(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
         rules |= _COMPUTE
         required += ("in", "out", "tile")
     yield from _fields(prefix, command, rules, required)
+    if "head_dim" in command and "head_dim" in rules:
+        yield from _elements(prefix, command)
+    count, rows = command.get("num_elements"), command.get("rows", 1)
+    if "rows" in rules and isinstance(count, int) and isinstance(rows, int) and rows > 0 and count % rows:
+        yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be a multiple of rows {rows}")
 
 
 def _references(prefix: str, command: Mapping[str, Any], seen: set[int]) -> Iterator[Fault]:

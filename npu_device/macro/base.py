@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 
 def setting_of(config: NpuConfig) -> Setting:
     return Setting(
-        Bus(config.dma.alignment, config.dma.bus_width_bytes),
+        Bus(config.dma.alignment, config.dma.bus_width_bytes, config.dma.partial_write == "rmw"),
         partial(buffers, config.dma.buffering),
         config.te.conv_lowering,
         (config.te.rows, config.te.columns) if config.te.kind == "systolic_ws_pipe" else None,
