@@ -13,24 +13,16 @@ import numpy as np
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import BITS, LoopOrder, Opcode
+from npu_device.abi.opcodes import BITS, Opcode
 from npu_device.checks import unused_word
 from npu_device.descriptor_error import DescriptorError
 from npu_device.effect import Effect, Read
 from npu_device.kernels import elements, gemm
 from npu_device.kernels.windows import windows
 from npu_device.macro.base import Setting, dimensions, strided, values, whole
-from npu_device.macro.finish import finish, zero_point
-from npu_device.macro.product import (
-    Product,
-    ProductMacro,
-    check_sum,
-    finish_demand,
-    loop_order,
-    product_types,
-    sum_copies,
-)
-from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
+from npu_device.macro.finish import finish
+from npu_device.macro.product import Product, ProductMacro, product_buffers, product_types, zero_points
+from npu_device.macro.workspace import Site, tile_size, tiles
 from npu_device.operands import make_matrix, row_bytes
 from npu_device.plan import Column, Plan
 from npu_device.sequencer import interleaved
@@ -127,7 +119,6 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
     kind0, kind1, kind, integer = product_types(d)
     unused_word(block, "m", "n", "k")
     unused_word(d, "param0")
-    order = loop_order(block)
     shape = window_shape(own)
     dimensions(own, "cin", "cout", "groups")
     groups = own["groups"]
@@ -149,18 +140,9 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
         tile_size(d, "tile_n", filters, kind, *(() if d.in1_nk else (kind1,))),
         tile_size(d, "tile_k", depth, *((kind1,) if d.in1_nk else ())),
     )
-    check_sum(tile[0], tile[1], site)
     count = groups * shape.kh * shape.kw * tiles(shape.pixels, filters, channels, tile=tile)
-
-    def demand(tile: Tile, buffers: Buffers) -> None:
-        tm, tn, tk = tile
-        buffers.read("in0", in0, most_pixels(shape, tm) * row_bytes(channels, kind0))
-        buffers.read("in1", in1, tn * row_bytes(tk, kind1) if d.in1_nk else tk * row_bytes(tn, kind1))
-        buffers.write("out", out, tm * row_bytes(tn, kind))
-        finish_demand(part, tm, tn, buffers)
-        if order is LoopOrder.WEIGHT and tk < depth:
-            buffers.own("sums", sum_copies(-(-shape.pixels // tm), tm, tn, site))
-
-    reserved = reserve(d, block, site, tile, count, demand)
-    zeros = (zero_point(block, 0, kind0), zero_point(block, 1, kind1))
-    return ConvMacro(d, block, site, reserved, in0, in1, out, part, zeros, tile, shape, groups)
+    reserved = product_buffers(
+        d, block, site, (in0, in1, out), part, tile, count, (shape.pixels, depth),
+        lambda rows, _: most_pixels(shape, rows) * row_bytes(channels, kind0),
+    )  # fmt: skip
+    return ConvMacro(d, block, site, reserved, in0, in1, out, part, zero_points(block, in0, in1), tile, shape, groups)

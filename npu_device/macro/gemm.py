@@ -6,22 +6,14 @@ import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import Gemm, LoopOrder
+from npu_device.abi.opcodes import Gemm
 from npu_device.checks import nonzero, unused_word
 from npu_device.effect import Effect, Read
 from npu_device.kernels import elements, gemm
 from npu_device.macro.base import Setting, strided, values, whole
-from npu_device.macro.finish import finish, zero_point
-from npu_device.macro.product import (
-    Product,
-    ProductMacro,
-    check_sum,
-    finish_demand,
-    loop_order,
-    product_types,
-    sum_copies,
-)
-from npu_device.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
+from npu_device.macro.finish import finish
+from npu_device.macro.product import Product, ProductMacro, product_buffers, product_types, zero_points
+from npu_device.macro.workspace import Site, tile_size, tiles
 from npu_device.operands import row_bytes
 from npu_device.plan import Column, Plan
 from npu_device.sequencer import interleaved
@@ -76,7 +68,6 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
     kind0, kind1, kind, integer = product_types(d)
     nonzero(block, "m", "n", "k")
     unused_word(d, "param0")
-    order = loop_order(block)
     m, n, k = block.m, block.n, block.k
     out = strided("out", d.out_addr, m, n, kind, block.ldo)
     in0 = strided("in0", d.in0_addr, m, k, kind0, block.ld0)
@@ -87,17 +78,8 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
         tile_size(d, "tile_n", n, kind, *(() if d.in1_nk else (kind1,))),
         tile_size(d, "tile_k", k, kind0, *((kind1,) if d.in1_nk else ())),
     )
-    check_sum(tile[0], tile[1], site)
-
-    def demand(tile: Tile, buffers: Buffers) -> None:
-        tm, tn, tk = tile
-        buffers.read("in0", in0, tm * row_bytes(tk, kind0))
-        buffers.read("in1", in1, tn * row_bytes(tk, kind1) if d.in1_nk else tk * row_bytes(tn, kind1))
-        buffers.write("out", out if not d.function else None, tm * row_bytes(tn, kind))
-        finish_demand(part, tm, tn, buffers)
-        if order is LoopOrder.WEIGHT and tk < k:
-            buffers.own("sums", sum_copies(-(-m // tm), tm, tn, site))
-
-    reserved = reserve(d, block, site, tile, tiles(m, n, k, tile=tile), demand)
-    zeros = (zero_point(block, 0, kind0), zero_point(block, 1, kind1))
-    return GemmMacro(d, block, site, reserved, in0, in1, out, part, zeros, tile)
+    reserved = product_buffers(
+        d, block, site, (in0, in1, out), part, tile, tiles(m, n, k, tile=tile), (m, k),
+        lambda rows, depth: rows * row_bytes(depth, kind0),
+    )  # fmt: skip
+    return GemmMacro(d, block, site, reserved, in0, in1, out, part, zero_points(block, in0, in1), tile)

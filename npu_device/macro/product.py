@@ -1,6 +1,6 @@
 """Matrix products in macro form: types, tiles and steps that GEMM_T and CONV2D_T share."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,10 +15,10 @@ from npu_device.checks import element_type, unused_type
 from npu_device.descriptor_error import DescriptorError, NoRoomError
 from npu_device.events import Kind
 from npu_device.macro.base import Macro, Operand, Setting, operand
-from npu_device.macro.finish import Finish
+from npu_device.macro.finish import Finish, zero_point
 from npu_device.macro.folds import Grid, grid, parted, whole_accesses
 from npu_device.macro.tiles import Operands, Tiles, work
-from npu_device.macro.workspace import Buffers, Site
+from npu_device.macro.workspace import Buffers, Reserved, Site, Tile, reserve
 from npu_device.operands import FLOATS, INTEGERS, Matrix, row_bytes
 from npu_device.operations import SMALL_INTEGERS
 from npu_device.plan import Column, Compute, Plan, Role
@@ -40,26 +40,6 @@ def product_types(d: Descriptor) -> tuple[DataType, DataType, DataType, bool]:
         out = element_type(d, "type_out", dict.fromkeys((DataType.FP32, kind0)))
     unused_type(d, "type_kv")
     return kind0, kind1, out, integer
-
-
-def loop_order(block: Extended) -> LoopOrder:
-    if block.loop_order not in (LoopOrder.OUTPUT, LoopOrder.WEIGHT):
-        raise DescriptorError(TicketError.FUNCTION, f"loop_order {block.loop_order}: must be 0 or 1")
-    return LoopOrder(block.loop_order)
-
-
-def check_sum(tile_m: int, tile_n: int, site: Site) -> None:
-    """The sum of one hardware tile stays in the accumulator while its k tiles pass."""
-    need = tile_m * tile_n * SUM_BYTES
-    if need > site.acc_bytes:
-        tensor, level = f"the sum of a tile of {tile_m} x {tile_n} of out", "accumulator (te.acc_bytes)"
-        raise NoRoomError(TicketError.ACC_OVERFLOW, tensor, level, need, site.acc_bytes)
-
-
-def sum_copies(count: int, rows: int, columns: int, site: Site) -> int:
-    """Bytes of scratchpad for `count` tile sums that are open at once: 0 while the accumulator holds them."""
-    need = count * rows * columns * SUM_BYTES
-    return 0 if need <= site.acc_bytes else need
 
 
 class Product(NamedTuple):
@@ -205,8 +185,39 @@ def _source(kept: NDArray[np.bool_], lane: Column, parts: Grid) -> Column:
     return began + row - parts.first
 
 
-def finish_demand(part: Finish, rows: int, columns: int, buffers: Buffers) -> None:
-    """Buffers for the epilogue's operands of one tile."""
-    buffers.write("bias", part.bias, columns * SUM_BYTES)
-    buffers.write("scale", part.scale, (columns if part.channels > 1 else 1) * SUM_BYTES)
-    buffers.write("residual", part.residual, rows * row_bytes(columns, part.kind))
+def product_buffers(
+    d: Descriptor, block: Extended, site: Site, operands: tuple[Matrix, Matrix, Matrix], part: Finish,
+    tile: tuple[int, int, int], count: int, extent: tuple[int, int], in0_bytes: Callable[[int, int], int],
+) -> Reserved:  # fmt: skip
+    """Buffers of in0, in1, out and the epilogue for `count` tiles over `extent` rows and depth.
+
+    `in0_bytes` of tile_m, tile_k: what a tile reads of in0. DescriptorError when the order is unknown or something does
+    not fit: the sum of one tile stays in the accumulator while its k tiles pass.
+    """
+    in0, in1, out = operands
+    rows, depth = extent
+    if block.loop_order not in (LoopOrder.OUTPUT, LoopOrder.WEIGHT):
+        raise DescriptorError(TicketError.FUNCTION, f"loop_order {block.loop_order}: must be 0 or 1")
+    need = tile[0] * tile[1] * SUM_BYTES
+    if need > site.acc_bytes:
+        tensor, level = f"the sum of a tile of {tile[0]} x {tile[1]} of out", "accumulator (te.acc_bytes)"
+        raise NoRoomError(TicketError.ACC_OVERFLOW, tensor, level, need, site.acc_bytes)
+
+    def demand(tile: Tile, buffers: Buffers) -> None:
+        tm, tn, tk = tile
+        buffers.read("in0", in0, in0_bytes(tm, tk))
+        buffers.read("in1", in1, tn * row_bytes(tk, in1.kind) if d.in1_nk else tk * row_bytes(tn, in1.kind))
+        buffers.write("out", None if d.function & Gemm.HOLD else out, tm * row_bytes(tn, out.kind))
+        buffers.write("bias", part.bias, tn * SUM_BYTES)
+        buffers.write("scale", part.scale, (tn if part.channels > 1 else 1) * SUM_BYTES)
+        buffers.write("residual", part.residual, tm * row_bytes(tn, part.kind))
+        if block.loop_order == LoopOrder.WEIGHT and tk < depth:
+            open_sums = -(-rows // tm) * tm * tn * SUM_BYTES
+            buffers.own("sums", 0 if open_sums <= site.acc_bytes else open_sums)
+
+    return reserve(d, block, site, tile, count, demand)
+
+
+def zero_points(block: Extended, in0: Matrix, in1: Matrix) -> tuple[int, int]:
+    """Of both operands."""
+    return zero_point(block, 0, in0.kind), zero_point(block, 1, in1.kind)
