@@ -12,6 +12,14 @@ from onnx.backend.test.case.node import collect_testcases
 from toolchain.onnx_frontend.model import MIN_OPSET
 from toolchain.onnx_frontend.table import OPERATORS
 
+FUNCTIONS: dict[str, tuple[int, ...]] = {
+    "Celu": (), "DepthToSpace": (), "Elu": (), "GreaterOrEqual": (), "GroupNormalization": (), "HardSigmoid": (),
+    "HardSwish": (), "LeakyRelu": (), "LessOrEqual": (), "PRelu": (), "ReduceL1": (1,), "ReduceL2": (1,),
+    "ReduceSumSquare": (1,), "Selu": (), "Softsign": (), "SpaceToDepth": (), "SwiGLU": (), "Swish": (),
+    "ThresholdedRelu": (),
+}  # fmt: skip
+"""Operators that ONNX defines by those of the table, and which inputs must be constant."""
+
 
 class Case(NamedTuple):
     name: str
@@ -28,7 +36,7 @@ def cases() -> dict[str, list[Case]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         collected = collect_testcases(None)
-    found: dict[str, list[Case]] = {name: [] for name in OPERATORS}
+    found: dict[str, list[Case]] = {name: [] for name in (*OPERATORS, *FUNCTIONS)}
     for case in collected:
         names = {node.op_type for node in case.model.graph.node}
         if len(names) == 1 and (name := next(iter(names))) in found and case.data_sets:
@@ -40,10 +48,7 @@ def _case(case: Any) -> Case:
     model = onnx.ModelProto.FromString(case.model.SerializeToString())
     inputs, outputs = case.data_sets[0]
     constant = {
-        node.input[index]
-        for node in model.graph.node
-        for index in OPERATORS[node.op_type].constant
-        if index < len(node.input)
+        node.input[index] for node in model.graph.node for index in _constant(node.op_type) if index < len(node.input)
     }
     given = {}
     for value, data in zip(model.graph.input, inputs, strict=True):
@@ -56,6 +61,10 @@ def _case(case: Any) -> Case:
             given[value.name] = values
     _raise_opset(model)
     return Case(case.name, model, given, [_array(data) for data in outputs], case.rtol, case.atol)
+
+
+def _constant(operator: str) -> tuple[int, ...]:
+    return OPERATORS[operator].constant if operator in OPERATORS else FUNCTIONS[operator]
 
 
 def _array(data: Any) -> Any:

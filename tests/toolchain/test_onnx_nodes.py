@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx_nodes import Case, cases
+from onnx_nodes import FUNCTIONS, Case, cases
 
 from npu_device.config import NpuConfig
 from pyv_npu.models import ia
@@ -49,8 +49,14 @@ def test_tile_by_tile_gives_the_same(operator: str) -> None:
         passes(case, "tile")
 
 
-REFUSED = ()
-"""Operators of which every node test needs something that is not supported."""
+@pytest.mark.parametrize("operator", FUNCTIONS)
+def test_what_onnx_defines_by_other_operators_passes(operator: str) -> None:
+    results = [passes(case, "macro") for case in cases()[operator]]
+    assert any(results) and operator not in OPERATORS
+
+
+REFUSED = ("CastLike",)
+"""Operators of which every node test needs what is not supported: a type, or an input without elements."""
 
 
 def test_the_coverage_page_is_current() -> None:

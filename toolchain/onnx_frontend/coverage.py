@@ -12,8 +12,10 @@ Made by `scripts/onnx-coverage` from the operator table. Models have opset {MIN_
 or element type that is not here is refused by name before anything is compiled. The node tests of the onnx package
 judge every row: each passes, or what it needs is refused by name (`tests/toolchain/test_onnx_nodes.py`).
 
-Operators whose inputs are all constant are evaluated by the compiler, any operator of ONNX among them. BOOL is one
-byte, 0 or 1. INT64 is INT32 on the device: constants and inputs must fit, results that INT32 cannot hold wrap.
+An operator that is not here and that ONNX defines by others (LeakyRelu, HardSwish, Elu, GroupNormalization, ...)
+becomes those. Operators whose inputs are all constant are evaluated by the compiler, any operator of ONNX among them.
+BOOL is one byte, 0 or 1. INT64 is INT32 on the device: constants and inputs must fit, results that INT32 cannot hold
+wrap.
 
 | operator | becomes | attributes | element types | constant inputs |
 |---|---|---|---|---|

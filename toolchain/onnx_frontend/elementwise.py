@@ -57,7 +57,7 @@ def binary(function: str) -> Lower:
         first, second = node.tensor(0), node.tensor(1)
         if first.dtype is not second.dtype:
             node.refuse(f"operands of types {first.dtype.name} and {second.dtype.name}; both must have one type")
-        if node.info(0).type == "BOOL" and function not in ("EQUAL", "MIN"):
+        if node.info(0).type == "BOOL" and function not in ("EQUAL", "MIN", "MAX"):
             node.refuse("data type BOOL is not supported")
         apply(node, function, first, second, node.output())
 
@@ -96,6 +96,21 @@ def negative(node: Node) -> None:
     if out.dtype is DataType.UINT8:
         node.refuse("data type UINT8 is not supported")
     apply(node, "MUL", node.tensor(0), node.scalar(-1, out.dtype), out)
+
+
+def absolute(node: Node) -> None:
+    """The larger of x and -x."""
+    x, out = node.tensor(0), node.output()
+    if out.dtype is DataType.UINT8:
+        node.refuse("data type UINT8 is not supported")
+    other = node.temporary(x.shape, x.dtype)
+    apply(node, "MUL", x, node.scalar(-1, x.dtype), other)
+    apply(node, "MAX", x, other, out)
+
+
+def reciprocal(node: Node) -> None:
+    out = node.output()
+    apply(node, "DIV", node.scalar(1, out.dtype), node.tensor(0), out)
 
 
 def logical_not(node: Node) -> None:

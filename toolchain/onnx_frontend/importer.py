@@ -10,11 +10,12 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, Role, TensorIR, Values
 from toolchain.onnx_frontend import qdq, quantized
 from toolchain.onnx_frontend.evaluation import evaluate
+from toolchain.onnx_frontend.functions import definition
 from toolchain.onnx_frontend.model import OnnxModel, tensor_info
 from toolchain.onnx_frontend.node import Node
 from toolchain.onnx_frontend.table import OPERATORS
 
-FOLDED = frozenset(("Cast", "Constant", "ConstantOfShape", "DequantizeLinear", "Gather", "Range"))
+FOLDED = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "DequantizeLinear", "Gather", "Range"))
 """Operators that are evaluated by the compiler where their inputs are constant. Others are where their results are no
 floats: indices, shapes, conditions, quantized weights."""
 
@@ -63,6 +64,10 @@ def _node(node: Node, known: dict[str, Values]) -> None:
     if proto.domain not in ("", "ai.onnx"):
         node.refuse(f"operators of domain {proto.domain} are not supported: export the model with those of ai.onnx")
     row = OPERATORS.get(proto.op_type)
+    if row is None and (parts := definition(node)):
+        for part in parts:
+            _node(Node(part, node.model, node.graph, known), known)
+        return
     if row is None:
         node.refuse(f"this operator is not supported; supported are {', '.join(OPERATORS)}")
     for name in node.attributes:
@@ -87,12 +92,13 @@ def _at_compile_time(node: Node, known: dict[str, Values]) -> bool:
     proto = node.proto
     if proto.op_type in ("Shape", "Size"):
         return True
-    if not all(name in known for name in proto.input if name):
+    needed = proto.input[:1] if proto.op_type == "CastLike" else proto.input
+    if not all(name in known for name in needed if name):
         return False
     if proto.op_type in FOLDED or proto.op_type not in OPERATORS:
         return True
     kinds = [node.model.info[name].type for name in proto.output if name in node.model.info]
-    return any(ONNX.get(kind) not in FLOATS for kind in kinds)
+    return not kinds or any(ONNX.get(kind) not in FLOATS for kind in kinds)
 
 
 def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
@@ -103,6 +109,9 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
         return {proto.output[0]: shape[slice(node.attribute("start", 0), node.attribute("end"))]}
     if proto.op_type == "Size":
         return {proto.output[0]: np.array(math.prod(node.info(0).shape), np.int64)}
+    if proto.op_type == "CastLike":
+        kind = onnx.TensorProto.DataType.Value(node.info(1).type)
+        proto = onnx.helper.make_node("Cast", proto.input[:1], proto.output, to=kind)
     feeds = {name: known[name] for name in proto.input if name}
     try:
         results = evaluate(proto, feeds, node.model.proto.opset_import)

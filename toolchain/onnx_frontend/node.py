@@ -67,7 +67,9 @@ class Node:
         return self._info(self.proto.output[index])
 
     def _info(self, name: str) -> TensorInfo:
-        found = self.model.info.get(name)
+        found, values = self.model.info.get(name), self._compile_time.get(name)
+        if found is None and values is not None:
+            return TensorInfo(_onnx_name(values), values.shape)
         if found is None:
             self.refuse(f"the shape of {name} is not known before the run; give the shapes of the inputs with --shape")
         return found
@@ -93,7 +95,7 @@ class Node:
             values = self._compile_time.get(name)
             if values is None:
                 self.refuse(f"data type {self._info(name).type} of {name} is not supported")
-            info = self._info(name) if name in self.model.info else TensorInfo(_onnx_name(values), values.shape)
+            info = self._info(name)
             kind = PACKED.get(info.type) or self.kind(info, name)
             if info.type == "INT64" and values.size and not -(1 << 31) <= values.min() <= values.max() < 1 << 31:
                 self.refuse(f"{name} has values beyond INT32, which the device has for INT64")

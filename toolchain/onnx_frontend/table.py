@@ -44,6 +44,7 @@ def _evaluated(*attributes: str, constant: tuple[int, ...] = ()) -> Operator:
 
 
 OPERATORS: dict[str, Operator] = {
+    "Abs": Operator(elementwise.absolute, {}, ANY, "ELTWISE mul, max"),
     "Add": _binary("ADD"),
     "And": Operator(elementwise.binary("MIN"), {}, BYTE, "ELTWISE min of 0 and 1"),
     "ArgMax": Operator(rows.argmax, {"axis": ALL, "keepdims": ALL, "select_last_index": ALL}, ANY, "REDUCE argmax"),
@@ -62,6 +63,7 @@ OPERATORS: dict[str, Operator] = {
         "folded into weights where possible, else ELTWISE",
     ),
     "Cast": Operator(elementwise.cast, {"to": ALL, "saturate": ALL}, MOVED, "ELTWISE cast"),
+    "CastLike": Operator(elementwise.cast, {"saturate": ALL}, MOVED, "ELTWISE cast"),
     "Clip": Operator(elementwise.clip, {}, ANY, "ELTWISE clip", constant=(1, 2)),
     "Concat": Operator(shaping.concat, {"axis": ALL}, MOVED, "COPY"),
     "Constant": _evaluated(*(f"value{kind}" for kind in ("", "_float", "_floats", "_int", "_ints"))),
@@ -107,6 +109,7 @@ OPERATORS: dict[str, Operator] = {
     "Mul": _binary("MUL"),
     "Neg": Operator(elementwise.negative, {}, ANY, "ELTWISE mul"),
     "Not": Operator(elementwise.logical_not, {}, BYTE, "ELTWISE equal"),
+    "Or": Operator(elementwise.binary("MAX"), {}, BYTE, "ELTWISE max of 0 and 1"),
     "Pad": Operator(shaping.pad, {"mode": "constant"}, MOVED, "COPY", constant=(1, 2, 3)),
     "Pow": Operator(elementwise.power, {}, FLOAT | INTEGERS, "ELTWISE pow; the base is a float"),
     "QuantizeLinear": Operator(
@@ -119,6 +122,7 @@ OPERATORS: dict[str, Operator] = {
     ),
     "QLinearMatMul": Operator(quantized.qlinear_matmul, {}, BYTE, "GEMM_T", constant=(1, 2, 4, 5, 6, 7)),
     "Range": _evaluated(constant=(0, 1, 2)),
+    "Reciprocal": Operator(elementwise.reciprocal, {}, FLOAT, "ELTWISE div"),
     "ReduceMax": Operator(rows.reduction("MAX"), REDUCED, ANY, "REDUCE max", constant=(1,)),
     "ReduceMean": Operator(rows.reduction("MEAN"), REDUCED, FLOAT, "REDUCE mean", constant=(1,)),
     "ReduceSum": Operator(rows.reduction("SUM"), REDUCED, FLOAT, "REDUCE sum", constant=(1,)),
@@ -141,6 +145,7 @@ OPERATORS: dict[str, Operator] = {
     "Sqrt": _unary("SQRT"),
     "Squeeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
     "Sub": _binary("SUB"),
+    "Sum": Operator(elementwise.variadic("ADD"), {}, ANY, "ELTWISE add"),
     "Tanh": _unary("TANH"),
     "Tile": Operator(shaping.tile, {}, MOVED, "COPY", constant=(1,)),
     "Transpose": Operator(shaping.transpose, {"perm": ALL}, MOVED, "COPY"),

@@ -31,6 +31,10 @@ def run(graph: Graph, target: Target) -> Graph:
         if wanted != tensor.alignment_bytes:
             graph.tensors[name] = replace(tensor, alignment=wanted)
     places = [index for index, layer in enumerate(graph.layers) if _quantizable(graph, layer)]
+    if not places and config.weight_bits(0) is not None:
+        raise ModelError(
+            "QConfig: the model has no product of floats with constant weights to quantize: leave weights out"
+        )
     for number, index in enumerate(places):
         bits = config.weight_bits(number)
         if bits is not None:
