@@ -94,6 +94,17 @@ def _attention(model: Any) -> Any:
     return next(node for node in model.graph.node if node.op_type == "Attention")
 
 
+def _reads(model: Any, tensor: str) -> None:
+    model.graph.node.append(helper.make_node("Shape", [tensor], ["length"], name="length"))
+
+
+def _caches(model: Any, heads: int, size: int) -> None:
+    for value in (*model.graph.input, *model.graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == 4:
+            dims[1].dim_value, dims[3].dim_value = heads, size
+
+
 def _attribute(model: Any, name: str, value: Any) -> None:
     kept = [one for one in _attention(model).attribute if one.name != name]
     del _attention(model).attribute[:]
@@ -119,6 +130,10 @@ def _mask(model: Any) -> None:
         (lambda m: _attribute(m, "is_causal", 0), "only causal attention is supported"),
         (lambda m: _attribute(m, "softcap", 2.0), "softcap and right_window_size are not supported"),
         (_mask, "input attn_mask beside a cache"),
+        (lambda m: _caches(m, 4, 8), r"Q, K and V of \[64, 32, 32\] elements with 4 heads: beside a cache of 4 heads of 8"),
+        (lambda m: _reads(m, "past_key_values.0.key"), r"\(Shape\) reads past_key_values.0.key: a cache is read by"),
+        (lambda m: _reads(m, "present.1.value"), r"\(Shape\) reads present.1.value: a cache is read by"),
+        (lambda m: _attention(m).input.__setitem__(5, "past_key_values.0.key"), "is the past of two inputs"),
     ],
 )  # fmt: skip
 def test_what_is_no_decoder_is_refused_in_one_line(change: Callable[[Any], object], message: str) -> None:

@@ -15,7 +15,7 @@ import onnx
 from npu_device.abi.opcodes import DataType
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_graph
-from toolchain.data_types import ONNX
+from toolchain.data_types import FLOATS, ONNX
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.llm.conversation import HEAD, conversation
@@ -117,6 +117,7 @@ def make_decoder(proto: Any, name: str) -> Decoder:
             caches += [_cache(name, inputs[node.input[at]], node.output[at - 3]) for at in (4, 5)]
     if not caches:
         raise ModelError(f"{name}: no Attention whose past_key and past_value are inputs of the model: not a decoder")
+    _used_once(proto, name, caches)
     known = {IDS, POSITIONS, *(cache.past for cache in caches), *(one.name for one in proto.graph.initializer)}
     for other in inputs:
         if other not in known:
@@ -128,6 +129,21 @@ def make_decoder(proto: Any, name: str) -> Decoder:
     if not vocab:
         raise ModelError(f"{name}: output {LOGITS}: its last dimension must be the size of the vocabulary")
     return Decoder(name, proto, tuple(caches), vocab, POSITIONS in inputs)
+
+
+def _used_once(proto: Any, name: str, caches: Sequence[Cache]) -> None:
+    """ModelError where a cache is more than the past or present of one Attention: its length is not known."""
+    pasts, presents = [cache.past for cache in caches], {cache.present for cache in caches}
+    for node in proto.graph.node:
+        for index, tensor in enumerate(node.input):
+            misused = tensor in pasts and not (node.op_type == "Attention" and index in (4, 5))
+            if misused or tensor in presents:
+                raise ModelError(
+                    f"{name}: node {node.name} ({node.op_type}) reads {tensor}: a cache is read by its Attention only"
+                )
+    for past in pasts:
+        if pasts.count(past) > 1:
+            raise ModelError(f"{name}: {past} is the past of two inputs of Attention: each has a cache of its own")
 
 
 def _cache(name: str, value: Any, present: str) -> Cache:
@@ -149,8 +165,7 @@ def compile_decoder(
         raise ModelError(f"{decoder.name}: a prompt of {prompt} tokens: must be 1..{t_max}, the caches' t_max")
     first = decoder.model(prompt)
     step = first if prompt == 1 else decoder.model(1)
-    kind = ONNX[first.info[LOGITS].type]
-    shared = _shared(decoder, t_max, kv_kind or kind, kind, kv_scales or {})
+    shared = _shared(decoder, first, t_max, kv_kind, kv_scales or {})
     prompt_graph = _graph(decoder, first, shared, t_max)
     graph = merged(prompt_graph, _graph(decoder, step, shared, t_max), PROMPT, tuple(shared.tensors))
     graph.tensors[CONVERSATION] = TensorIR(CONVERSATION, Role.ACTIVATION, (HEAD.size // 4 + t_max + 1,), DataType.INT32)
@@ -161,13 +176,15 @@ def compile_decoder(
     return CompiledDecoder(decoder, compiled, count, prompt, t_max)
 
 
-def _shared(decoder: Decoder, t_max: int, kind: DataType, logits: DataType, scales: Mapping[str, Values]) -> Graph:
+def _shared(
+    decoder: Decoder, model: OnnxModel, t_max: int, kind: DataType | None, scales: Mapping[str, Values]
+) -> Graph:
     """What both graphs have: caches, the log of logits, and scales."""
     graph = Graph(decoder.name)
     for cache in decoder.caches:
         shape = (1, cache.heads, t_max, cache.head_dim)
-        graph.tensors[cache.past] = TensorIR(cache.past, Role.KV, shape, kind)
-    graph.tensors[LOG] = TensorIR(LOG, Role.KV, (1, 1, t_max, decoder.vocab), logits)
+        graph.tensors[cache.past] = TensorIR(cache.past, Role.KV, shape, kind or _float(decoder, model, cache.past))
+    graph.tensors[LOG] = TensorIR(LOG, Role.KV, (1, 1, t_max, decoder.vocab), _float(decoder, model, LOGITS))
     for keys, values in zip(decoder.caches[::2], decoder.caches[1::2], strict=True):
         if keys.past in scales:
             both = np.concatenate((scales[keys.past], scales[values.past])).astype(np.float32)
@@ -175,6 +192,14 @@ def _shared(decoder: Decoder, t_max: int, kind: DataType, logits: DataType, scal
             graph.tensors[name] = TensorIR(name, Role.WEIGHT, both.shape, DataType.FP32)
             graph.constants[name] = both
     return graph
+
+
+def _float(decoder: Decoder, model: OnnxModel, tensor: str) -> DataType:
+    kind = ONNX.get(model.info[tensor].type)
+    if kind not in FLOATS:
+        kinds = ", ".join(name for name, one in ONNX.items() if one in FLOATS)
+        raise ModelError(f"{decoder.name}: {tensor}: data type {model.info[tensor].type}: must be one of {kinds}")
+    return kind
 
 
 def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Graph:

@@ -36,7 +36,15 @@ def attention(node: Node) -> None:
     if tokens > 1 and not node.attribute("is_causal", 0):
         node.refuse("is_causal 0 with several tokens beside a cache: only causal attention is supported")
     keys, values = (node.tensor(past) for past, _ in _PAST)
-    heads, (_, kv_heads, t_max, size) = int(node.attribute("q_num_heads")), keys.shape
+    heads, (_, kv_heads, t_max, size) = int(node.attribute("q_num_heads", 0)), keys.shape
+    sizes = [node.info(index).shape[-1] for index in range(3)]
+    if not heads or heads % kv_heads or sizes != [heads * size, kv_heads * size, kv_heads * size]:
+        node.refuse(
+            f"Q, K and V of {sizes} elements with {heads} heads: beside a cache of {kv_heads} heads of {size} they "
+            f"must have q_num_heads x {size}, {kv_heads * size} and {kv_heads * size}; q_num_heads is a multiple"
+        )
+    if values.shape != keys.shape:
+        node.refuse(f"past_key {keys.id} and past_value {values.id} must have heads of one size")
     position = node.graph.tensors[POSITION]
     scales = _scales(node, keys)
     for index, (cache, (_, present)) in enumerate(zip((keys, values), _PAST, strict=True)):
