@@ -31,7 +31,7 @@ def run(graph: Graph, target: Target) -> Graph:
         if wanted != tensor.alignment_bytes:
             graph.tensors[name] = replace(tensor, alignment=wanted)
     places = [index for index, layer in enumerate(graph.layers) if _quantizable(graph, layer)]
-    if not places and config.weight_bits(0) is not None:
+    if not places and (config.weight_bits(0) is not None or config.layers_of_weights):
         raise ModelError(
             "QConfig: the model has no product of floats with constant weights to quantize: leave weights out"
         )
