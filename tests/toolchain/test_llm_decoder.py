@@ -130,7 +130,7 @@ def _mask(model: Any) -> None:
         (lambda m: _attribute(m, "is_causal", 0), "only causal attention is supported"),
         (lambda m: _attribute(m, "softcap", 2.0), "softcap and right_window_size are not supported"),
         (_mask, "input attn_mask beside a cache"),
-        (lambda m: _caches(m, 4, 8), r"Q, K and V of \[64, 32, 32\] elements with 4 heads: beside a cache of 4 heads of 8"),
+        (lambda m: _caches(m, 4, 8), r"Q, K and V of \[64, 32, 32\] elements with 4 heads: beside a cache of 4 heads"),
         (lambda m: _reads(m, "past_key_values.0.key"), r"\(Shape\) reads past_key_values.0.key: a cache is read by"),
         (lambda m: _reads(m, "present.1.value"), r"\(Shape\) reads present.1.value: a cache is read by"),
         (lambda m: _attention(m).input.__setitem__(5, "past_key_values.0.key"), "is the past of two inputs"),
