@@ -45,13 +45,18 @@ class Loop(NamedTuple):
 INTERPRETED = Loop(stepper.advance, stepper.ends, stepper.start, stepper.next_cycle, sharing.go_first, cache.act)
 
 
+SIMPLE = {"m[w.ALIKE]": 1, "m[w.DRAM_CHANNELS]": 1, "m[w.L2_LINE]": 0}
+"""Words of a machine with one DRAM channel and no L2."""
+
+
 @made_once
-def compiled() -> Loop:
-    """The loop in native code; made once per process, when a long plan asks for it."""
+def compiled(simple: bool) -> Loop:
+    """The loop in native code, for SIMPLE machines or all; made once per process, when a long plan asks for it."""
     from npu_device.native import NativeModule
 
-    module = NativeModule(sharing, arbiter, cache, transfers, stepper)
-    return Loop(*(module.function(name) for name in Loop._fields))
+    names = [name for name in Loop._fields if not simple or name != "act"]
+    module = NativeModule(sharing, arbiter, cache, transfers, stepper, only=names, known=SIMPLE if simple else None)
+    return INTERPRETED._replace(**{name: module.function(name) for name in names})
 
 
 class Machine:
@@ -273,7 +278,7 @@ class Machine:
 
     def _go_native(self) -> None:
         self.native = True
-        self._loop = compiled()
+        self._loop = compiled(self._timing.rates.alike)
         plans = np.array(self.p or [0], np.int64)
         self._use_arrays(np.array(self.m, np.int64), plans, np.zeros(w.EVENTS * w.EVENT_WORDS, np.int64))
 

@@ -9,7 +9,7 @@ integers of the module by name. Values are 64-bit; `//` and `%` are for operands
 import ast
 import ctypes
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -33,21 +33,29 @@ Array = NDArray[np.int64]
 class NativeModule:
     """The functions of Python modules, compiled. `function(name)` takes arrays and integers as the original does."""
 
-    def __init__(self, *modules: ModuleType) -> None:
+    def __init__(
+        self, *modules: ModuleType, only: Collection[str] | None = None, known: Mapping[str, int] | None = None
+    ) -> None:
         """Names of functions are unique over all modules. NpuDeviceError, with module and line, where a source leaves
-        the subset."""
+        the subset.
+
+        `only`: the functions that will be asked for; None: all. `known`: elements, as the source names them, that
+        always have a value: what they rule out costs nothing.
+        """
         definitions = [
             (module, node)
             for module in modules
             for node in ast.parse(inspect.getsource(module)).body
             if isinstance(node, ast.FunctionDef)
         ]
-        constants = {module: _constants(module) for module in modules}
+        constants = {module: _constants(module) | dict(known or {}) for module in modules}
         target = ir.Module(modules[-1].__name__)
         declared = {}
         for _, node in definitions:
             kinds = [_ARRAY if ast.unparse(arg.annotation or arg) == "Ints" else _WORD for arg in node.args.args]
             function = ir.Function(target, ir.FunctionType(_WORD, kinds), node.name)
+            if only is not None and node.name not in only:
+                function.linkage = "internal"
             for argument, kind in zip(function.args, kinds, strict=True):
                 if kind is _ARRAY:
                     argument.add_attribute("noalias")
@@ -259,6 +267,8 @@ class _Lowering:
 
     def _load(self, node: ast.expr) -> ir.Value:
         if isinstance(node, ast.Subscript):
+            if isinstance(node.slice, ast.Attribute) and ast.unparse(node) in self._constants:
+                return ir.Constant(_WORD, self._constants[ast.unparse(node)])
             return self._builder.load(self._element(node))
         if isinstance(node, ast.Name) and node.id in self._locals:
             return self._builder.load(self._locals[node.id])

@@ -64,6 +64,27 @@ def test_native_means_what_python_means(
     assert array.tolist() == words
 
 
+def test_what_is_known_need_not_be_there(tmp_path: Path) -> None:
+    """An element with a known value is not read, and a function that is not asked for may vanish."""
+    source = """
+Ints = list[int]
+import native_known_sample as w
+ON = 1
+
+def never(m: Ints) -> int:
+    return m[0] // m[1]
+
+def f(m: Ints) -> int:
+    return m[2] if m[w.ON] else never(m)
+"""
+    made = types.ModuleType("native_known_sample")
+    made.ON = 1  # type: ignore[attr-defined]
+    sys.modules["native_known_sample"] = made
+    sample = module(source, tmp_path, "native_known_sample")
+    native = NativeModule(sample, only=["f"], known={"m[w.ON]": 1})
+    assert native.function("f")(np.array([1, 0, 7], np.int64)) == 7
+
+
 OUTSIDE = ("return [a]", "for i in range(a):\n        pass", "return unknown(a)", "return a ** 2", "return a.real")
 
 
