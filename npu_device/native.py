@@ -87,13 +87,14 @@ def _constants(module: ModuleType) -> dict[str, int]:
 
 
 def _optimized(text: str) -> Any:
+    """Compiled lightly: for these loops LLVM's own passes take longer than they save, in runs of any length seen."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     machine = binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=2
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=1
     )
     parsed = binding.parse_assembly(text)
-    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=1))
+    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=0))
     builder.getModulePassManager().run(parsed, builder)
     engine = binding.create_mcjit_compiler(parsed, machine)
     engine.finalize_object()
