@@ -1,6 +1,6 @@
 """IRQ_STATUS, IRQ_MASK and the line between device and core."""
 
-from enum import IntFlag
+from enum import IntEnum
 
 from npu_device.abi.registers import IRQ_ALL, IRQ_BITS
 from npu_device.events import FRONTEND, EventStream, What
@@ -9,7 +9,7 @@ from npu_device.timeline import Agenda, Phase, Timeline
 _BIT = {bits.name: 1 << bits.low for bits in IRQ_BITS}
 
 
-class Irq(IntFlag):
+class Irq(IntEnum):
     """The bits of IRQ_STATUS; the table is `abi.registers.IRQ_BITS`."""
 
     DONE = _BIT["DONE"]

@@ -262,6 +262,7 @@ class Bus:
     def load_state(self, state: tuple[list[int], int, dict[int, int]]) -> None:
         """Take on a state of a bus with the same map."""
         arrivals, self.posted.drained, watched = state
+        self.shadow.clear()
         self.posted.arrivals = deque(arrivals)
         for page in tuple(self._watched):
             while page in self._watched:

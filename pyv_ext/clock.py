@@ -134,6 +134,14 @@ class Clock:
             self._quiet[number] = listeners, dependents
         return listeners, dependents
 
+    def acted(self, device: Timed | None, cycle: int) -> None:
+        """Take note that something has acted on `device` and no other; None, or one that is not alone: on whatever."""
+        if device is not None and device in self._devices:
+            number = self._devices.index(device)
+            if number in self._alone:
+                return self.touched(number, cycle)
+        self.changed(cycle)
+
     def changed(self, cycle: int) -> None:
         """Take note that devices have changed, with effect from the start of `cycle`."""
         self.changes += 1

@@ -162,10 +162,15 @@ class CustomInstruction:
     """Optional pure predicate, asked first: False stalls until the next device event."""
     issue: int | None = None
     """Issue cost in cycles; None: the preset's `custom`."""
+    device: Timed | None = None
+    """The device on the bus that the handler may change, as no other; None: any may change."""
 
 
 class CsrWindow(Protocol):
-    """CSRs that belong to a device. Addresses with both top bits set are read-only before the window is asked."""
+    """CSRs that belong to a device. Addresses with both top bits set are read-only before the window is asked.
+
+    A window with an attribute `device` changes no other device on the bus.
+    """
 
     addresses: frozenset[int]
 

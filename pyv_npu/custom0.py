@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
 from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS, CustomEncoding, match_mask
 from npu_device.port import CommandPort, PortReply, PortTrap, PortWait
-from pyv_ext.protocols import CsrWindow, CustomInstruction, Operands, Outcome, Stall, Trap, Value
+from pyv_ext.protocols import CsrWindow, CustomInstruction, Device, Operands, Outcome, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
 
 MASK = 0xFFFF_FFFF
@@ -22,15 +22,15 @@ CsrObserver = Callable[[int, int, int], None]
 
 
 def custom_instructions(
-    port: CommandPort, enabled: Sequence[str], slot: int, timing: CoreTiming, observe: Observer
+    port: CommandPort, device: Device, enabled: Sequence[str], slot: int, timing: CoreTiming, observe: Observer
 ) -> list[CustomInstruction]:
-    """The instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3."""
+    """The instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3; the port is that of `device`."""
     handlers = _Handlers(port, timing.custom_response)
     rows = []
     for encoding in CUSTOM_INSTRUCTIONS:
         if encoding.isa_name in enabled:
             handler = getattr(handlers, encoding.isa_name)
-            rows.append(_row(encoding, slot, _observed(encoding.name, handler, observe)))
+            rows.append(_row(encoding, slot, _observed(encoding.name, handler, observe), device))
     return rows
 
 
@@ -40,11 +40,15 @@ def ignored_instructions(slot: int) -> list[CustomInstruction]:
 
 
 def _row(
-    encoding: CustomEncoding, slot: int, handler: Callable[[Operands], Outcome], syntax: str | None = None
+    encoding: CustomEncoding,
+    slot: int,
+    handler: Callable[[Operands], Outcome],
+    device: Device | None = None,
+    syntax: str | None = None,
 ) -> CustomInstruction:
     match, mask = match_mask(encoding, slot)
     text = encoding.syntax if syntax is None else syntax
-    return CustomInstruction(encoding.name.lower(), match, mask, text, handler)
+    return CustomInstruction(encoding.name.lower(), match, mask, text, handler, device=device)
 
 
 def _observed(name: str, handler: Callable[[Operands], Outcome], observe: Observer) -> Callable[[Operands], Outcome]:
@@ -59,7 +63,8 @@ def _observed(name: str, handler: Callable[[Operands], Outcome], observe: Observ
 class ObservedCsrs:
     """The device's CSR window with an ear at it."""
 
-    def __init__(self, window: CsrWindow, observe: CsrObserver) -> None:
+    def __init__(self, window: CsrWindow, device: Device, observe: CsrObserver) -> None:
+        self.device = device
         self.addresses = window.addresses
         self.write = window.write
         self._window = window

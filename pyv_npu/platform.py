@@ -101,7 +101,7 @@ class Platform:
         self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
         self.hart = Hart(self.isa, self.timing, reset_cycles=self.timing.reset)
         self.hart.csrs.time = self.clint.mtime
-        self.hart.csrs.add_window(ObservedCsrs(self.npu.csr, self._observe_csr))
+        self.hart.csrs.add_window(ObservedCsrs(self.npu.csr, self.npu, self._observe_csr))
         self.engine = make_engine(core.engine, self.hart, self.bus, misaligned=core.misaligned)
 
         self.bus.add_device(mm.FINISHER_BASE, self.finisher)
@@ -144,7 +144,12 @@ class Platform:
         config = self.config
         if config.custom_enabled:
             return custom_instructions(
-                self.npu.port, config.custom_enabled, config.core.custom_slot, self.timing, self._observe_custom
+                self.npu.port,
+                self.npu,
+                config.custom_enabled,
+                config.core.custom_slot,
+                self.timing,
+                self._observe_custom,
             )
         return ignored_instructions(config.core.custom_slot) if config.core.tight_off == "nop" else []
 

@@ -5,15 +5,21 @@ import numpy as np
 from npu_device.abi.opcodes import DataType
 from npu_device.kernels.elements import Values, saturate, to_float, wrap
 
+FP32_DEPTH = 256
+"""Up to here sums of products of two bytes stay below 2^24: fp32 is exact, in whatever order they are added."""
+
 
 def product(in0: Values, in1: Values) -> Values:
     """in0 (M x K) times in1 (K x N): int32 where both are integers, exact and wrapping; else fp32.
 
     Both go through float64 BLAS: exact for integers, whose sums stay below 2^53 for every tile that fits the
-    scratchpad; for floats the sum of a tile is rounded once, to fp32.
+    scratchpad; for floats the sum of a tile is rounded once, to fp32. For bytes float32 may do.
     """
+    integers = in0.dtype.kind in "iu" and in1.dtype.kind in "iu"
+    if integers and in0.dtype.itemsize == in1.dtype.itemsize == 1 and in0.shape[-1] <= FP32_DEPTH:
+        return np.matmul(in0.astype(np.float32), in1.astype(np.float32)).astype(np.int32)
     total = in0.astype(np.float64) @ in1.astype(np.float64)
-    if in0.dtype.kind in "iu" and in1.dtype.kind in "iu":
+    if integers:
         return wrap(total.astype(np.int64), DataType.INT32)
     return to_float(total, DataType.FP32)
 

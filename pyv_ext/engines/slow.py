@@ -197,7 +197,7 @@ def _csr(core: Core, instruction: Instruction) -> After | None:
             value = core.evaluate(instruction, old)
             operand = hart.x[instruction.rs1] if instruction.row.format.rs1 else instruction.imm
             window.write(address, value, now, operand & value)
-        core.bus.clock.changed(now + 1)
+        core.bus.clock.acted(getattr(window, "device", None), now + 1)
     hart.x[instruction.rd or SINK] = old
     return _next(core, instruction, hart.timing.csr)
 
@@ -243,7 +243,7 @@ def _custom(core: Core, instruction: Instruction) -> After | None:
     outcome: Outcome = Stall()
     if custom.ready is None or custom.ready(operands):
         outcome = custom.handler(operands)
-        clock.changed(acts + 1)
+        clock.acted(custom.device, acts + 1)
     if isinstance(outcome, Trap):
         return core.trap(outcome.cause, outcome.value, acts - hart.cycle)
     if isinstance(outcome, Stall):

@@ -224,23 +224,18 @@ class Recorder:
         self.ran(start, end, ())
 
     def ran(self, start: int, end: int, noted: Sequence[Noted]) -> None:
-        """The same with stores and fences among them. A step of equal ones stands at the place of the first: the sums
-        are right, since a submission begins at such a place and leaves the core with an instruction that is seen."""
-        log, depth, window = self._log, self._depth, self._stack[-1] if self._stack else None
+        """The same with stores and fences among them. No submission begins or leaves the core in the midst of equal
+        ones: it begins where a function is entered or with the first store to a line."""
+        window = self._stack[-1] if self._stack else None
         serial = 0 if window is None else window.serial
-        at = start
-        for first, what, cycles in noted:
-            if at < first:
-                log.extend(at, first, _OTHER, -1, depth, serial)
-            at = first + cycles
-            if what == FENCE:
-                log.extend(first, at, Kind.FENCE, -1, depth, serial)
-                continue
-            log.extend(first, at, Kind.STORE, what, depth, serial)
-            if window is not None:
-                window.stored(what, first)
-        if at < end:
-            log.extend(at, end, _OTHER, -1, depth, serial)
+        if not noted:
+            self._log.extend(start, end, _OTHER, -1, self._depth, serial)
+            return
+        self._log.add(Step(start, end, _OTHER, -1, self._depth, serial, noted))
+        if window is not None:
+            for first, what, _ in noted:
+                if what != FENCE:
+                    window.stored(what, first)
 
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
         self._depth += 1

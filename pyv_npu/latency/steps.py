@@ -1,9 +1,11 @@
 """What the core did, step by step, while a submission was on its way, and the reason of each cycle."""
 
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from pyv_ext.engines.noted import FENCE, Noted
 from pyv_npu.latency.submission import Reason
 
 LIMIT = 1 << 16
@@ -18,7 +20,7 @@ class Kind(IntEnum):
 
 
 class Step(NamedTuple):
-    """One instruction or trap entry, or several equal instructions in a row, in cycles [start, end)."""
+    """One instruction or trap entry, or several instructions in a row, in cycles [start, end)."""
 
     start: int
     end: int
@@ -29,6 +31,8 @@ class Step(NamedTuple):
     """How many traps were being handled."""
     window: int
     """Serial number of the innermost submit function, 0 outside of all."""
+    noted: Sequence[Noted] = ()
+    """Stores and fences among other instructions, of kind OTHER then."""
 
 
 class Question(NamedTuple):
@@ -79,7 +83,7 @@ class StepLog:
         run = self._run
         if run.start < run.end:
             self._append(run)
-            self._run = Step(run.end, run.end, *run[2:])
+            self._run = Step(run.end, run.end, *run[2:6])
 
     def _append(self, step: Step) -> None:
         self._steps.append(step)
@@ -102,11 +106,30 @@ class StepLog:
                 _count(total, _retry_or(Reason.SETUP, at, question), step.start - at)
                 at = step.start
             end = min(step.end, leave)
-            _count(total, _reason(step, question), end - at)
+            reason, cycles = _reason(step, question), end - at
+            if step.noted and reason in _ORDINARY:
+                for special, took in _special(step.noted, at, end, question.line):
+                    _count(total, special, took)
+                    cycles -= took
+            if cycles:
+                _count(total, reason, cycles)
             at = end
         if at < leave:
             _count(total, _retry_or(Reason.SETUP, at, question), leave - at)
         return total
+
+
+_ORDINARY = (Reason.SETUP, Reason.BATCH)
+
+
+def _special(noted: Sequence[Noted], start: int, end: int, line: int) -> Iterator[tuple[Reason, int]]:
+    """What goes before the reasons of ordinary instructions, with its cycles."""
+    for first, what, cycles in noted:
+        if start <= first < end:
+            if what == FENCE:
+                yield Reason.FENCE, cycles
+            elif what == line:
+                yield Reason.DESCRIPTOR_STORE, cycles
 
 
 def _count(total: dict[Reason, int], reason: Reason, cycles: int) -> None:

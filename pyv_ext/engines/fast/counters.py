@@ -77,7 +77,8 @@ class Counters:
             self._refresh()
         retired = self._instructions
         frame[RETIRED] = (retired + hart.instret) & WRAP if frame[RETIRED_ON] else retired
-        self.until(limit)
+        cycles = self._cycles
+        frame[CYCLES] = (cycles + limit + BIAS) & WRAP if frame[CYCLES_ON] else cycles
 
     def until(self, limit: int) -> None:
         """It may go on to another cycle than it began with."""

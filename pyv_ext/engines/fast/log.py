@@ -40,6 +40,8 @@ class Log:
 
     def read(self, cycle_of: int) -> list[Noted]:
         """What was logged; an instruction that began with x cycles left (`frame.PROGRESS`) began at `cycle_of` - x."""
+        if self._frame[LOG] == self._first:
+            return []
         end = (self._frame[LOG] - self._first) // 8 + WORDS
         words = self._table[WORDS:end].tolist()
         return [
