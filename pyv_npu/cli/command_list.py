@@ -39,11 +39,12 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     text = f"{config.run.program} at {level}: {made.cycles:,} cycles\n\n{made.explanation.text()}"
     if report is not None:
         from pyv_npu.models.report import write_list_report
+        from pyv_npu.report.shown import Shown
         from toolchain.codegen import Command
 
         names = [str(command.get("layer", command["opcode"])) for command in document["commands"]]
         commands = [Command(name, one.descriptor, one.block) for name, one in zip(names, listed, strict=True)]
-        write_list_report(report, result, text, commands, made.records)
+        write_list_report(report, Shown.of(result, config, made.records, commands), text)
     output.show(args, result, text, report)
     return exit_codes.OK
 

@@ -44,12 +44,19 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     args.progress.say(f"{len(compiled.commands):,} commands")
     kept: list[Callable[[], Records]] = []
     watch = None if report is None else lambda events: kept.append(records(events))
-    made = timing_only.run_model(config, compiled, explained=report is not None, watch=watch)
+    made = timing_only.run_model(config, compiled, watch=watch)
     made["host"] = {"compile_cpu_s": ready - began, "cpu_s": time.process_time() - ready}
-    text = render_timing(made)
-    if report is not None:
+    if report is None:
+        text = render_timing(made)
+    else:
         from pyv_npu.models.report import write_list_report
+        from pyv_npu.report.shown import Shown
 
-        write_list_report(report, made, text, compiled.commands, kept[0](), compiled)
+        args.progress.say(f"writing {report.folder}")
+        shown = Shown.of(made, config, kept[0](), compiled.commands)
+        assert shown.analysis is not None, "models have commands"
+        made["explanation"] = shown.analysis.explanation.to_json()
+        text = render_timing(made)
+        write_list_report(report, shown, text, compiled)
     output.show(args, made, text, report)
     return exit_codes.OK

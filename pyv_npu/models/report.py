@@ -1,7 +1,6 @@
 """What the report of a model's run holds beside that of any run: IR, commands, inputs, outputs, layers."""
 
 import io
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,8 @@ from pyv_npu.models.text import render_model
 from pyv_npu.report.folder import write_bytes
 from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.shown import Shown, shown
-from pyv_npu.report.spans import Records
 from pyv_npu.report.timeline import timeline_csv
 from pyv_npu.tables import render_run
-from toolchain.codegen import Command
 from toolchain.compiler import Compiled
 
 NOTE = "the model's image"
@@ -41,26 +38,23 @@ def write_model_report(folder: RunFolder, result: ModelResult, text: str) -> Non
 
         write_report(folder.folder, [shown(result.run, result.compiled.commands)], used)
     elif result.listed is not None:
-        _write_list(folder, result.json, result.compiled.commands, result.records)
+        _write_list(folder, Shown.of(result.json, result.config, result.records, result.compiled.commands))
 
 
-def write_list_report(
-    folder: RunFolder, json: Mapping[str, Any], text: str, commands: Sequence[Command], records: Records,
-    compiled: Compiled | None = None,
-) -> None:  # fmt: skip
+def write_list_report(folder: RunFolder, run: Shown, text: str, compiled: Compiled | None = None) -> None:
     """The report of commands that ran without a core; `compiled`: the model that they are of."""
-    folder.finish(json, text, folder.effective)
+    folder.finish(run.json, text, folder.effective)
     if compiled is not None:
         write_listing(compiled, folder.folder, folder.effective.config)
-    _write_list(folder, json, commands, records)
+    _write_list(folder, run)
 
 
-def _write_list(folder: RunFolder, json: Mapping[str, Any], commands: Sequence[Command], records: Records) -> None:
+def _write_list(folder: RunFolder, run: Shown) -> None:
     from pyv_npu.report.report import write_report
 
-    with timeline_csv(folder.folder / "timeline.csv", [command.layer for command in commands]) as timeline:
-        timeline.events(records)
-    run = Shown.of(json, folder.effective.config, records, commands)
+    names = () if run.analysis is None else run.analysis.names
+    with timeline_csv(folder.folder / "timeline.csv", names) as timeline:
+        timeline.events(run.records)
     write_report(folder.folder, [run], folder.effective)
 
 

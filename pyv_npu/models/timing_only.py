@@ -92,12 +92,10 @@ def run_commands(
     )
 
 
-def run_model(
-    config: Config, compiled: Compiled, *, explained: bool = False, watch: Callable[[EventStream], None] | None = None
-) -> dict[str, Any]:
-    """The result, as `--json` prints it, of a compiled model at `config.run.sim_level`; the rest as `run_commands`."""
-    made = run_commands(compiled.commands, config.npu, config.run.sim_level, explained=explained, watch=watch)
-    result: dict[str, Any] = {
+def run_model(config: Config, compiled: Compiled, watch: Callable[[EventStream], None] | None = None) -> dict[str, Any]:
+    """The result, as `--json` prints it, of a compiled model at `config.run.sim_level`; `watch` as in `run_commands`."""
+    made = run_commands(compiled.commands, config.npu, config.run.sim_level, watch=watch)
+    return {
         "schema": 1, "program": compiled.model.name, "core": None, "mode": None, "sim_level": made.level,
         "preset": config.preset, "exit_code": 0, "stop_reason": "exit", "timing_only": True, "cycles": made.cycles,
         "instret": None, "uart": None, "latency": None, "npu": made.counters, "events": made.events,
@@ -105,7 +103,6 @@ def run_model(
         "model": {"layers": len(compiled.graph.layers), "commands": len(compiled.commands), "checks": {}},
         "finished": [finished._asdict() for finished in made.layers],
     }  # fmt: skip
-    return result if made.explanation is None else result | {"explanation": made.explanation.to_json()}
 
 
 def _check(ran: Run, commands: Sequence[Command]) -> None:
