@@ -93,7 +93,7 @@ def run_commands(
 
 
 def run_model(config: Config, compiled: Compiled, watch: Callable[[EventStream], None] | None = None) -> dict[str, Any]:
-    """The result, as `--json` prints it, of a compiled model at `config.run.sim_level`; `watch` as in `run_commands`."""
+    """The result of a compiled model at `config.run.sim_level`, as `--json` prints it; `watch` as in `run_commands`."""
     made = run_commands(compiled.commands, config.npu, config.run.sim_level, watch=watch)
     return {
         "schema": 1, "program": compiled.model.name, "core": None, "mode": None, "sim_level": made.level,
