@@ -30,6 +30,8 @@ class Counters:
         self.dram_bytes_written = 0
         self.noc_bytes = 0
         """Every transfer crosses the NoC."""
+        self.channel_bytes = [0] * config.dram.channels
+        """Of those, what each of several DRAM channels has moved for commands that are complete."""
         self.l2 = {"hits": 0, "misses": 0, "write_backs": 0, "stale": 0} if config.l2.enabled else None
         """Lines; stale reads by the core are counted one by one."""
         self.cycle = 0
@@ -50,6 +52,7 @@ class Counters:
             What.DONE: self._complete,
             What.ERROR: self._error,
             What.BANK_BUSY: self._bank_busy,
+            What.CHANNEL_BYTES: self._channel_bytes,
             What.L2_HIT: self._l2_hit,
             What.L2_MISS: self._l2_miss,
             What.L2_WRITE_BACK: self._l2_write_back,
@@ -98,7 +101,12 @@ class Counters:
             "bank_busy": self._all_busy(Kind.BANK),
             "bank_conflict_stall": list(self._conflicts.values()),
             "barrier_wait": self.barrier_wait,
-        } | ({} if self.l2 is None else {"l2": dict(self.l2)})
+        } | self._options()
+
+    def _options(self) -> dict[str, Any]:
+        """What only some configurations have."""
+        several = {"dram_channel_bytes": list(self.channel_bytes)} if len(self.channel_bytes) > 1 else {}
+        return several | ({} if self.l2 is None else {"l2": dict(self.l2)})
 
     def _all_busy(self, kind: Kind) -> list[int]:
         return [self.busy(unit, self.cycle) for unit in self._units[kind]]
@@ -177,6 +185,9 @@ class Counters:
 
     def _bank_busy(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         self._busy[unit] += size
+
+    def _channel_bytes(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+        self.channel_bytes[unit & 0xFF] += size
 
     def _l2_hit(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         self._l2("hits", aux)

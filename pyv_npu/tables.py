@@ -94,10 +94,19 @@ def _summary(run: Run, config: Config) -> str:
         ("", f"queue depth at most {npu['queue_depth_max']:,} commands, waited for barriers "
              f"{npu['barrier_wait']:,} cycles"),
         ("", f"DRAM {npu['dram_bytes_read']:,} bytes read, {npu['dram_bytes_written']:,} bytes written"),
+        *_l2(npu),
         ("busy", ", ".join(_busy(npu, name, run["cycles"]) for name in ("te", "ve", "dma"))),
         ("host", f"{host['cpu_s']:.2f} CPU seconds, {host['mips'] or 0:.2f} million instructions per CPU second"),
     ]  # fmt: skip
     return lines_of(_head(run, run["mode"], config), rows)
+
+
+def _l2(npu: Mapping[str, Any]) -> list[tuple[str, str]]:
+    l2 = npu.get("l2")
+    if l2 is None:
+        return []
+    return [("L2", f"{l2['hits']:,} lines hit, {l2['misses']:,} missed, {l2['write_backs']:,} written back, "
+                   f"{l2['stale']:,} read stale")]  # fmt: skip
 
 
 def _totals(modes: Mapping[str, Run]) -> str:

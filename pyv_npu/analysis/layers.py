@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.events import WRITES, Kind, What
+from npu_device.events import CACHED, WRITES, Kind, What
 from npu_device.explain import Blocker
 from pyv_npu.analysis.work import Work
 from pyv_npu.report.spans import UNITS, Integers, Records, Spans, unit_spans
@@ -137,16 +137,23 @@ def _union(start: Integers, end: Integers) -> int:
 
 
 def _traffic(found: Sequence[Layer], records: Records, tickets: Integers, layer_of: Integers) -> None:
-    """Aligned bytes of DRAM transfers: the end of a transfer has the bytes, its begin the direction."""
+    """Aligned bytes of DRAM transfers: the end of a transfer has the bytes, its begin the direction. Of transfers
+    through the L2 these are the lines that it fetches and writes back."""
+
+    def add(name: str, ticket: Integers, size: Integers) -> None:
+        index, known = _index(ticket.astype(np.int64), tickets, layer_of)
+        moved = np.bincount(index, size.astype(np.int64)[known], len(found)).astype(np.int64)
+        for layer, value in zip(found, moved.tolist(), strict=True):
+            setattr(layer, name, getattr(layer, name) + value)
+
     mine = records[records["unit"] >> 8 == Kind.DMA]
     for unit in np.unique(mine["unit"]):
         rows = mine[mine["unit"] == unit]
         begins, ends = (rows[rows["what"] == what] for what in (What.DMA_BEGIN, What.DMA_END))
         begins = begins[: len(ends)]  # a channel moves one thing at a time: the n-th end belongs to the n-th begin
-        writes = (begins["aux"] & WRITES) != 0
-        index, known = _index(ends["ticket"].astype(np.int64), tickets, layer_of)
-        size = ends["aux"].astype(np.int64)[known]
-        for chosen, name in ((~writes[known], "read"), (writes[known], "written")):
-            moved = np.bincount(index[chosen], size[chosen], len(found)).astype(np.int64)
-            for layer, value in zip(found, moved.tolist(), strict=True):
-                setattr(layer, name, getattr(layer, name) + value)
+        writes, past = (begins["aux"] & WRITES) != 0, (begins["aux"] & CACHED) == 0
+        for chosen, name in ((~writes & past, "read"), (writes & past, "written")):
+            add(name, ends["ticket"][chosen], ends["aux"][chosen])
+    for what, name in ((What.L2_MISS, "read"), (What.L2_WRITE_BACK, "written")):
+        lines = records[records["what"] == what]
+        add(name, lines["ticket"], lines["bytes"])

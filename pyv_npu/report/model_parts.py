@@ -23,6 +23,7 @@ COLOURS = {
     Blocker.DRAM: "#7048e8",
     Blocker.DRAM_LATENCY: "#b197fc",
     Blocker.NOC: "#ae3ec9",
+    Blocker.L2: "#0ca678",
     Blocker.CHANNEL: "#5f3dc4",
     Blocker.CHANNEL_BUSY: "#d0bfff",
     Blocker.BANK_CONFLICT: "#e03131",

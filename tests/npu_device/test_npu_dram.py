@@ -148,6 +148,7 @@ def test_bytes_are_conserved_by_channel(commands: list[Listed], base: NpuConfig,
         expected = [a + b for a, b in zip(expected, mine, strict=True)]
     assert channel_bytes(seen, channels) == expected
     npu = seen.run.device.counters.to_json()
+    assert npu["dram_channel_bytes"] == expected
     assert sum(expected) == npu["dram_bytes_read"] + npu["dram_bytes_written"]
     rates = Timing(of).rates
     spans = [(b["cycle"], e["cycle"], by_ticket[b["ticket"]]) for b, e in seen.spans() if b["unit"] >> 8 == Kind.DMA]
