@@ -30,7 +30,7 @@ from npu_device.operands import FLOATS, Matrix, row_bytes
 from npu_device.operations import SMALL_INTEGERS
 from npu_device.plan import Column, Compute, Plan, Role
 from npu_device.region import Region
-from npu_device.sequencer import Nest
+from npu_device.sequencer import Nest, interleaved
 from npu_device.timing import VECTOR_OPS
 
 SCORE_BYTES = 4
@@ -84,12 +84,17 @@ class AttentionMacro(Macro):
         result = result.reshape(heads, self.queries, self.group, dim).transpose(1, 0, 2, 3)
         return Effect((whole(self.out, elements.to_float(result.reshape(self.queries, -1), self.out.kind)),))
 
+    @property
+    def chains(self) -> int:
+        """KV heads, which take equally long; where there are fewer than engines, blocks of queries of each."""
+        return self.k.heads * tiles(self.queries * self.group, tile=self.tile[:1])
+
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         rows, keys = self.queries * self.group, self.tile[1]
         blocks = [self._block(row, min(row + self.tile[0], rows)) for row in range(0, rows, self.tile[0])]
         row, count, key, phase, last = (np.concatenate(column) for column in zip(*blocks, strict=True))
-        heads, tiles = self.k.heads, len(row)
-        head = np.repeat(np.arange(heads), tiles)
+        heads = self.k.heads
+        head = np.repeat(np.arange(heads), len(row))
         row, count, key, phase, last = (np.tile(column, heads) for column in (row, count, key, phase, last))
         start = key * keys
         seen = np.minimum(keys, self.keys - start)
@@ -97,11 +102,17 @@ class AttentionMacro(Macro):
         first[1:] = (row[1:] != row[:-1]) | (head[1:] != head[:-1])
         turn = np.ones(len(row), bool)
         turn[1:] = phase[1:] != phase[:-1]
+        last_key = np.zeros(len(row), np.int64)
+        ends = np.flatnonzero(last == 1)
+        last_key[ends] = start[ends] + seen[ends] - start[np.flatnonzero(first)]
+        order, lane = interleaved(head if heads >= lanes else np.cumsum(first), lanes)
+        columns = row, count, phase, last, head, start, seen, first, turn, last_key
+        row, count, phase, last, head, start, seen, first, turn, last_key = (column[order] for column in columns)
         query, dim = row // self.group, self.k.head_dim
         queries = (row + count - 1) // self.group - query + 1
         wide = np.full_like(row, dim)
         across = (head * self.group * dim, wide * self.group)
-        of = Operands(self.reserved.slots(1), np.zeros_like(row))
+        of = Operands(self.reserved.slots(lanes), lane)
         q = of.tiles("in0", self.q, query, queries, *across, np.flatnonzero(first))
         out = of.tiles("out", self.out, query, queries, *across, np.flatnonzero(last == 2))
 
@@ -117,23 +128,20 @@ class AttentionMacro(Macro):
         aux = self.d.opcode | self.d.function << 8
 
         def product(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
-            size, depth, step = shape
+            size, depth, step, lane = shape
             q_tile, k_tile, v_tile = reads
-            table = scores.region(0, size * depth * SCORE_BYTES)
+            table = scores.region(lane, size * depth * SCORE_BYTES)
             bits = (BITS[self.q.kind], BITS[self.k.kind])
             if step == 0:
                 return Compute(Kind.TE, aux, size, depth, dim, *bits, 0, (q_tile, k_tile), (table,))
             return Compute(Kind.TE, aux, size, dim, depth, *bits, 0, (table, v_tile), writes)
 
         def softmax(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
-            size, total = shape
-            table = (scores.region(0, size * total * SCORE_BYTES),)
+            size, total, lane = shape
+            table = (scores.region(lane, size * total * SCORE_BYTES),)
             operations = size * total * VECTOR_OPS[Opcode.SOFTMAX]
             return Compute(Kind.VE, aux, 0, 0, 0, 8 * SCORE_BYTES, 0, operations, table, table)
 
-        last_key = np.zeros(len(row), np.int64)
-        ends = np.flatnonzero(last == 1)
-        last_key[ends] = start[ends] + seen[ends] - start[np.flatnonzero(first)]
         nest = Nest(
             of.lane,
             (
@@ -141,8 +149,8 @@ class AttentionMacro(Macro):
                 *v.stream(Role.KV, Opcode.KV_READ),
             ),
             out.stream(Role.ACTIVATION, Opcode.STORE, write=True),
-            work(product, (count, seen, phase), (q, k, v), ((out, last == 2),)),
-            work(softmax, (count, last_key), (), only=last == 1),
+            work(product, (count, seen, phase, lane), (q, k, v), ((out, last == 2),)),
+            work(softmax, (count, last_key, lane), (), only=last == 1),
             outputs=np.flatnonzero(turn & (phase == 1)),
         )  # fmt: skip
         return setting.sequence(nest, self.d)

@@ -190,3 +190,24 @@ def test_buffers_begin_in_the_next_bank_where_the_workspace_has_whole_banks() ->
     assert banks(SPM, 1 << 21, lanes=2) == {"in0": [0, 1], "in1": [2, 3], "out": [0, 1]}
     packed = Reserved(site, SPM + 64, 1 << 21, wanted).slots(1)
     assert [packed[name].addresses[0] - SPM for name in wanted] == [64, 64 + (2 << 14), 64 + (2 << 14) + (2 << 17)]
+
+
+def attention(queries: int, room: int = 1 << 20) -> Listed:
+    """Causal attention of 8 heads of 64 over K and V that were just made, one after the other in DRAM."""
+    own = {"heads": 8, "kv_heads": 8, "head_dim": 64, "q_len": queries, "kv_len": queries, "attn_flags": 1,
+           "attn_scale": int(np.float32(0.125).view(np.uint32))}  # fmt: skip
+    d = Descriptor(
+        opcode=Opcode.ATTN_T, tile_m=64, tile_n=64, tile_k=64, type_in0=FP16, type_kv=FP16, type_out=FP16,
+        in0_addr=DRAM, in1_addr=DRAM + (1 << 20), out_addr=DRAM + (3 << 20), prefetch_dist=1,
+    )  # fmt: skip
+    words = {"in2": DRAM + (2 << 20), "workspace": SPM, "workspace_bytes": room}
+    return Listed(d, 0, block(Opcode.ATTN_T, own, **words))
+
+
+def test_heads_of_an_attention_run_side_by_side() -> None:
+    one, four = (listed([attention(256)], config(count)) for count in (1, 4))
+    assert busy(one) == [8 * 2 * (1 + 2 + 3 + 4), 0, 0, 0]
+    assert sum(busy(four)) == sum(busy(one)) and max(busy(four)) == min(busy(four))
+    assert 2.5 < one.makespan / four.makespan <= 4.0
+    read = [seen.run.device.counters.dram_bytes_read for seen in (one, four)]
+    assert read[0] == read[1]
