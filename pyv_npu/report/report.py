@@ -11,12 +11,13 @@ from pyv_npu.config import Effective
 from pyv_npu.latency.table import Latency
 from pyv_npu.report import model_parts
 from pyv_npu.report.folder import replacing, write_text
-from pyv_npu.report.gantt import chart, lanes
+from pyv_npu.report.gantt import chart, lanes, picture
 from pyv_npu.report.latency_cdf import curves, draw
 from pyv_npu.report.page import Sweep, page
 from pyv_npu.report.pictures import Runs, all_pictures
 from pyv_npu.report.series import Series, series, write_series_csv
 from pyv_npu.report.shown import Shown
+from pyv_npu.report.spans import Spans
 from pyv_npu.sweep_figures import UNITS
 
 
@@ -38,6 +39,10 @@ def write_report(
     latencies = {result.name: result.latency for result in results if result.latency is not None}
     if drawn := curves(latencies):
         pictures["latency_cdf.svg"] = draw(drawn, f"{program}, preset {results[0].json['preset']}")
+    lanes_of = {result.name: _lanes(result) for result in results}
+    for result in results:
+        title = f"{program}: {result.name}"
+        pictures[f"gantt_{result.name}.svg"] = picture(lanes_of[result.name], result.cycles, title)
     for name, text in pictures.items():
         write_text(folder / name, text)
     _write_cdf(folder / "latency_cdf.csv", latencies)
@@ -47,7 +52,7 @@ def write_report(
     _write_sweeps(folder / "sweeps.csv", sweeps)
     _write_metrics(folder / "metrics.csv", results)
     configs = {result.name: result.config for result in results}
-    gantts = {result.name: _gantt(result) for result in results}
+    gantts = {result.name: _gantt(result, lanes_of[result.name]) for result in results}
     first = model_parts.sections(analyses, pictures)
     write_text(folder / "report.html", page(runs, configs, effective, pictures, gantts, comparison, sweeps, first))
 
@@ -57,10 +62,13 @@ def _series(run: Shown) -> Series:
     return series(run.records, run.engines, run.cycles, held)
 
 
-def _gantt(run: Shown) -> dict[str, Any]:
-    submissions = () if run.latency is None else run.latency.submissions
+def _lanes(run: Shown) -> dict[str, Spans]:
+    return lanes(run.records, () if run.latency is None else run.latency.submissions, run.cycles)
+
+
+def _gantt(run: Shown, shown: Mapping[str, Spans]) -> dict[str, Any]:
     names = () if run.analysis is None else run.analysis.names
-    return chart(lanes(run.records, submissions, run.cycles), run.cycles, accepted_tickets(run.records), names)
+    return chart(shown, run.cycles, accepted_tickets(run.records), names)
 
 
 def _write(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -23,12 +23,14 @@ from pyv_npu.analysis.roofline import roofline
 from pyv_npu.analysis.scratchpad import occupied
 from pyv_npu.analysis.work import Work
 from pyv_npu.cli import main
+from pyv_npu.report.gantt import _columns
+from pyv_npu.report.spans import Spans
 from toolchain.examples import EXAMPLES
 
 FILES = {
     "npu_ir.jsonl", "cmdq.json", "timeline.csv", "metrics.csv", "report.html", "run.yaml", "result.json", "summary.txt",
     "outputs.npz", "roofline.svg", "bottlenecks_tight.svg", "utilization.svg", "scratchpad.svg", "banks_tight.svg",
-    "conflicts_tight.svg", "latency.csv",
+    "conflicts_tight.svg", "gantt_tight.svg", "latency.csv",
 }  # fmt: skip
 
 
@@ -122,6 +124,18 @@ def test_union_agrees_with_counting(spans: list[tuple[int, int]]) -> None:
     end = np.array([a + length for a, length in spans], np.int64)
     covered = {cycle for a, length in spans for cycle in range(a, a + length)}
     assert _union(start, end) == len(covered)
+
+
+@given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30)), max_size=8), st.integers(1, 40))
+def test_the_gantt_picture_has_every_column_in_which_something_is(spans: list[tuple[int, int]], count: int) -> None:
+    end = 120
+    lane = Spans.of((a, a + length, 1) for a, length in spans)
+    shown = {column for first, last in _columns(lane, end, count) for column in range(first, last)}
+    assert shown == {
+        column
+        for column in range(count)
+        if any(length and a * count < (column + 1) * end and column * end < (a + length) * count for a, length in spans)
+    }
 
 
 def records(*found: tuple[int, int, What, int]) -> Any:
