@@ -1,7 +1,7 @@
 /* Register arithmetic alone: mixing, shifting, counting and multiplying in one loop. */
 #include "bench.h"
 
-NPU_ARG(0, rounds, 400000000)
+BENCH_ROUNDS(400000000)
 
 int main(void)
 {
@@ -24,5 +24,5 @@ int main(void)
             c -= a & 0xFF;
         }
     }
-    return finish("alu", rounds == 400000000, a ^ b ^ c ^ d, 0xa435620f);
+    return finish("alu", rounds == FULL_ROUNDS, a ^ b ^ c ^ d, 0xa435620f);
 }

@@ -1,7 +1,7 @@
 /* Loops over memory: copy by words and bytes, fill, compare, sum with a stride. */
 #include "bench.h"
 
-NPU_ARG(0, rounds, 80000)
+BENCH_ROUNDS(80000)
 
 enum { WORDS = 8192 };
 
@@ -67,5 +67,5 @@ int main(void)
         fill_words(target + WORDS / 2, round, WORDS / 4);
         checksum += sum_stride(target, WORDS, 1) ^ sum_stride(target, WORDS, 17);
     }
-    return finish("memory", rounds == 80000, checksum, 0xbdd553fa);
+    return finish("memory", rounds == FULL_ROUNDS, checksum, 0xbdd553fa);
 }

@@ -4,7 +4,7 @@
    with nothing but itself. */
 #include "bench.h"
 
-NPU_ARG(0, rounds, 100000)
+BENCH_ROUNDS(100000)
 
 /* -- a linked list: find, reverse, sort by merging --------------------------------------------------------------- */
 
@@ -178,5 +178,5 @@ int main(void)
         crc = matrix_work(round, crc);
         crc = text_work(crc);
     }
-    return finish("mixed", rounds == 100000, crc, 0x9656);
+    return finish("mixed", rounds == FULL_ROUNDS, crc, 0x9656);
 }

@@ -1,7 +1,7 @@
 /* Accesses to a device register that does nothing else: the scratch register of the UART. */
 #include "bench.h"
 
-NPU_ARG(0, rounds, 1000000)
+BENCH_ROUNDS(1000000)
 
 int main(void)
 {
@@ -12,5 +12,5 @@ int main(void)
         *scratch = (uint8_t)round;
         checksum = checksum * 31 + *scratch;
     }
-    return finish("mmio", rounds == 1000000, checksum, 0x3ad56120);
+    return finish("mmio", rounds == FULL_ROUNDS, checksum, 0x3ad56120);
 }

@@ -1,7 +1,7 @@
 /* Polling: reads of a status register that does not change, the line status of the UART. */
 #include "bench.h"
 
-NPU_ARG(0, rounds, 1000000)
+BENCH_ROUNDS(1000000)
 
 int main(void)
 {
@@ -11,5 +11,5 @@ int main(void)
     for (uint32_t round = 0; round < rounds; round++) {
         checksum += *status;
     }
-    return finish("poll", rounds == 1000000, checksum, 96000000);
+    return finish("poll", rounds == FULL_ROUNDS, checksum, 96000000);
 }

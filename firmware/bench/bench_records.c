@@ -3,7 +3,7 @@
    The mix is that of Dhrystone; the code is our own and its score compares with nothing but itself. */
 #include "bench.h"
 
-NPU_ARG(0, rounds, 16000000)
+BENCH_ROUNDS(16000000)
 
 enum colour { RED, GREEN, BLUE, BLACK, WHITE };
 
@@ -121,5 +121,5 @@ int main(void)
         b = 7 * (b - c) - a;
         checksum = checksum * 31 + (uint32_t)(a + b + flag + (int)first.colour + second.number + two[16]);
     }
-    return finish("records", rounds == 16000000, checksum, 0x99aa743f);
+    return finish("records", rounds == FULL_ROUNDS, checksum, 0x99aa743f);
 }

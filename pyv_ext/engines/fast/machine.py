@@ -5,8 +5,8 @@ from typing import Any
 import llvmlite.binding as llvm
 
 OPTIMIZATION = 1
-"""Level of LLVM's code generator: registers are allocated over whole functions. Level 0 compiles six times as fast into
-code half as fast; level 2 gains nothing (measured, docs/benchmarks.md). No pass runs on the IR."""
+"""Level of LLVM's code generator: registers are allocated over whole functions. Level 0 compiles three times as fast,
+into code half as fast; level 2 gains nothing (measured, docs/benchmarks.md). No pass runs on the IR."""
 
 
 class NativeCode:

@@ -1,0 +1,37 @@
+"""scripts/bench-core does what docs/benchmarks.md says; what it measures is its own affair."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+NEEDED = ("riscv64-unknown-elf-gcc", "qemu-system-riscv32")
+PAGE = ROOT / "docs" / "benchmarks.md"
+
+pytestmark = pytest.mark.skipif(
+    any(shutil.which(name) is None for name in NEEDED), reason=f"needs {' and '.join(NEEDED)}"
+)
+
+
+def tables(text: str) -> list[list[str]]:
+    """The first cells of the rows of each Markdown table."""
+    return [
+        re.findall(r"^\| ([^|]*?) \|", table, re.MULTILINE) for table in re.split(r"\n\n+", text) if "|---|" in table
+    ]
+
+
+@pytest.mark.parametrize(
+    "part", ["start", pytest.param("speeds", marks=pytest.mark.slow), pytest.param("where", marks=pytest.mark.slow)]
+)
+def test_the_page_shows_the_tables_that_the_script_prints(part: str) -> None:
+    command = [sys.executable, "scripts/bench-core", "--divide", "4000", "--repeats", "1", "--only", part]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    printed = tables(done.stdout)
+    assert len(printed) == (2 if part == "speeds" else 1)
+    shown = tables(PAGE.read_text(encoding="utf-8"))
+    assert all(table in shown for table in printed)
