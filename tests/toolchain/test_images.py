@@ -159,6 +159,20 @@ def test_a_residual_block_is_one_command_per_convolution(batch: int) -> None:
     assert sorted(opcodes(residual_block(batch).compiled())) == sorted(wanted)
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_concatenated_channels_stay_last(batch: int) -> None:
+    """As in DenseNet: what was and what is new, side by side, go on."""
+    net = Net([batch, 4, 6, 6])
+    seen = net.add("Conv", "x", net.weight(4, 4, 1, 1))
+    for channels in (4, 8, 12):
+        grown = net.add("Relu", net.add("Conv", seen, net.weight(4, channels, 3, 3), pads=[1] * 4))
+        seen = net.add("Concat", seen, grown, axis=1)
+    net.add("GlobalAveragePool", seen)
+    model = net.compiled()
+    assert_correct(model)
+    assert opcodes(model).count(Opcode.COPY) == 1 + 2 * 3, "the input, and the two parts of each concatenation"
+
+
 def test_images_too_large_for_the_device_words_become_products() -> None:
     net = Net([1, 1, 70_000])
     net.add("Conv", "x", net.weight(1, 1, 3), strides=[2])

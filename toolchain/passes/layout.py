@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toolchain.codegen.commands import Target
-from toolchain.ir.graph import Graph, LayerIR, TensorIR, Values
+from toolchain.ir.graph import Attribute, Graph, LayerIR, TensorIR, Values
 
 
 class Swap(NamedTuple):
@@ -67,19 +67,21 @@ class _Layout:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.swaps: dict[str, Swap] = {}
+        self._parts: dict[str, list[LayerIR]] = {}
         self._writers = Counter(graph.storage(layer.outputs[0]) for layer in graph.layers)
 
     def run(self) -> Graph:
         graph, before = self.graph, self.graph.layers
         graph.layers = []
         for layer in before:
-            graph.layers += self._rewritten(layer)
+            made = self._rewritten(layer)
+            graph.layers += made  # the call may have replaced the list
         return _without_dead_copies(graph).dropped_unused()
 
     def _rewritten(self, layer: LayerIR) -> list[LayerIR]:
         graph, out = self.graph, layer.outputs[0]
         if self._writers[graph.storage(out)] > 1:
-            return [layer]
+            return self._part(layer)
         swap = swap_of(graph, layer)
         if swap is not None and self._changes(swap.source):
             return [layer]
@@ -150,6 +152,31 @@ class _Layout:
         moved = LayerIR(layer.id, layer.op_type, tuple(inputs), (made,), attributes)
         return [moved, swap_layer(f"{layer.id}.swap", self.swaps[self.graph.storage(out)], out)]
 
+    def _part(self, layer: LayerIR) -> list[LayerIR]:
+        """A COPY into a part of a tensor; the last of those that concatenate channels brings the others along."""
+        stored = self.graph.storage(layer.outputs[0])
+        parts = self._parts.setdefault(stored, [])
+        parts.append(layer)
+        if len(parts) < self._writers[stored] or any(self.graph.readers(stored)):
+            return [layer]
+        joined = _joined(self.graph, parts, [self._swap(part.inputs[0]) for part in parts])
+        if joined is None:
+            return [layer]
+        self.graph.layers = [one for one in self.graph.layers if one not in parts]
+        swaps, first, columns = joined
+        swap = Swap("", first.batch, first.rows, columns)
+        made = self._tensor(layer.outputs[0], swap)
+        layers = []
+        for part, one in zip(parts, swaps, strict=True):
+            attributes: dict[str, Attribute] = {
+                "dims": (first.batch * first.rows, one.columns), "from": (one.columns, 1), "to": (columns, 1),
+                "at_out": part.integer("at_out") // first.rows,
+            }  # fmt: skip
+            layers.append(LayerIR(part.id, "COPY", (one.source,), (made,), attributes))
+        self.swaps[stored] = swap._replace(source=made)
+        self._writers[stored] = 1
+        return [*layers, swap_layer(f"{layer.id}.swap", self.swaps[stored], layer.outputs[0])]
+
     def _reduction(self, layer: LayerIR) -> LayerIR:
         """Over the rows of the source: the result is the same, in the same order."""
         swap = self._swap(layer.inputs[0])
@@ -174,6 +201,26 @@ class _Layout:
     def _fresh(self, like: str) -> str:
         names = (f"{like}.last{count or ''}" for count in itertools.count())
         return next(name for name in names if name not in self.graph.tensors)
+
+
+def _joined(
+    graph: Graph, parts: list[LayerIR], swaps: list[Swap | None]
+) -> tuple[list[Swap], Swap, int] | None:  # fmt: skip
+    """(swaps of the parts, the first, all columns) of a tensor that COPY layers put together from swapped ones."""
+    known = [swap for swap in swaps if swap is not None]
+    if len(known) < len(parts) or len({(swap.batch, swap.rows) for swap in known}) > 1:
+        return None
+    batch, rows, _ = known[0].size
+    columns = graph.tensors[parts[0].outputs[0]].elements // (batch * rows)
+    if sum(swap.columns for swap in known) != columns:
+        return None
+    for part, swap in zip(parts, known, strict=True):
+        size = swap.columns * rows
+        whole = [(batch, size), (size, 1), (columns * rows, 1)] if batch > 1 else [(size,), (1,), (1,)]
+        found = [part.integers(name) for name in ("dims", "from", "to")]
+        if part.op_type != "COPY" or found != whole or part.integer("at_in") or part.integer("at_out") % rows:
+            return None
+    return known, known[0], columns
 
 
 def _turned(layer: LayerIR, index: int, values: Values, swap: Swap) -> Values:
