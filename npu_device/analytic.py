@@ -143,10 +143,11 @@ class Analytic:
         """Place the steps of a command; the cycle at which its last result is there."""
         assert command.kind is not None
         cluster = command.descriptor.cluster
-        if command.kind is not Kind.DMA and not self._unlimited:
-            codes = self._units[command.kind, cluster, command.affinity]
-            start = max(start, min(self._free.get(code, 0) for code in codes))
-        own = command.unit = self._own_unit(command, cluster, start)
+        moves = command.kind is Kind.DMA
+        codes = self._units[command.kind, cluster, 0 if moves else command.affinity]
+        own = command.unit = self._unit(codes, command.opcode in (Opcode.STORE, Opcode.KV_APPEND), start)
+        if not moves and not self._unlimited:
+            start = max(start, self._free.get(own, 0))
         macro, units = command.macro, [own]
         if macro is None:
             plan = single(*tile_step(command, self._setting.bus))
@@ -155,7 +156,7 @@ class Analytic:
             units = units[: macro.lanes(len(units))]
             plan = macro.plan(self._setting, len(units))
         released, finished = self._steps(command, plan, cluster, units, start)
-        if command.kind is not Kind.DMA:
+        if not moves:
             self._free |= {unit: max(self._free.get(unit, 0), released) for unit in units}
         return finished
 
@@ -180,16 +181,16 @@ class Analytic:
         for piece, tile, after, lane in columns:
             cost = costs[piece]
             kind = cost.kind
-            unit = units[lane] if kind is command.kind else self._pool(kind, cluster, cost.write)
-            free = 0 if self._unlimited else self._free.get(unit, 0)
-            begin = max(start, free)
-            if not self._unlimited:
-                begin = max(begin, turn.get(kind, 0))
+            ready = start if self._unlimited else max(start, turn.get(kind, 0))
             ends = over if kind is Kind.DMA and not cost.write else done
             for before in after:
                 if before < 0:
                     break
-                begin = max(begin, ends[before])
+                ready = max(ready, ends[before])
+            own = kind is command.kind
+            unit = units[lane] if own else self._unit(self._units[kind, cluster, 0], cost.write, ready)
+            free = 0 if self._unlimited else self._free.get(unit, 0)
+            begin = max(ready, free)
             cycles = cost.least if self._unlimited and kind is Kind.DMA else cost.alone
             if kind is Kind.TE:
                 cycles += once + (cost.cold if not self._unlimited and (begin != free or not free) else 0)
@@ -208,21 +209,12 @@ class Analytic:
             self._emit(end, _END, unit, what + 1, command.ticket, tile, cost.payload, cost.aligned)
         return max(over, default=start), max(done, default=start)
 
-    def _own_unit(self, command: Command, cluster: int, start: int) -> int:
-        """The channel of a transfer's direction, or the lowest engine that is free at the start."""
-        kind = command.kind
-        assert kind is not None
-        if kind is Kind.DMA:
-            return self._pool(kind, cluster, command.opcode in (Opcode.STORE, Opcode.KV_APPEND))
-        codes = self._units[kind, cluster, command.affinity]
-        return next((code for code in codes if self._free.get(code, 0) <= start), codes[0])
-
-    def _pool(self, kind: Kind, cluster: int, write: bool) -> int:
-        """The channel of that direction, or the engine that is free first."""
-        codes = self._units[kind, cluster, 0]
-        if kind is Kind.DMA:
+    def _unit(self, codes: Sequence[int], write: bool, ready: int) -> int:
+        """The channel of a direction, or the lowest of those engines that are free first from `ready` on."""
+        if codes[0] >> 8 == Kind.DMA:
             return codes[1 if write and len(codes) > 1 else 0]
-        return min(codes, key=lambda code: (self._free.get(code, 0), code))
+        soonest = max(ready, min(self._free.get(code, 0) for code in codes))
+        return next(code for code in codes if self._free.get(code, 0) <= soonest)
 
     # -- events ------------------------------------------------------------------------------------------------
 

@@ -204,6 +204,20 @@ def attention(queries: int, room: int = 1 << 20) -> Listed:
     return Listed(d, 0, block(Opcode.ATTN_T, own, **words))
 
 
+@pytest.mark.parametrize("engines", [1, 2, 4])
+@pytest.mark.parametrize("vectors", [1, 4])
+def test_l1_equals_l2_on_an_attention(engines: int, vectors: int) -> None:
+    made = replace(
+        config(engines, None), te=TeConfig(count=engines, rows=16, columns=16), ve=VeConfig(count=vectors), spm=FREE,
+        dma=DmaConfig(channels=2, direction="split", bytes_per_cycle=32),
+    )  # fmt: skip
+    commands = [attention(200, room=4 << 20)]
+    seen = listed(commands, made)
+    cycles, events = analysed(commands, made)
+    assert cycles == seen.makespan
+    assert steps(events) == steps(seen.events)
+
+
 def test_heads_of_an_attention_run_side_by_side() -> None:
     one, four = (listed([attention(256)], config(count)) for count in (1, 4))
     assert busy(one) == [8 * 2 * (1 + 2 + 3 + 4), 0, 0, 0]
