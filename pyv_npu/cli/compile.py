@@ -26,7 +26,10 @@ def execute(args: argparse.Namespace) -> int:
     config = options.effective(args).config
     choices = model.choices(args)
     compiled = compile_for(config, Path(args.program), choices)
-    for path in write_files(compiled, args.output, config.run.seed, target(config), apart=args.weights_bin):
+    given = model.inputs(args)
+    for path in write_files(
+        compiled, args.output, config.run.seed, target(config), apart=args.weights_bin, inputs=given
+    ):
         console.result(f"{path}\n")
     if args.explain_passes:
         found = effects(config, compiled.original or compiled.model, choices)

@@ -18,16 +18,17 @@ SUFFIX = ".onnx"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Options that say how a model is compiled."""
-    parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,128", help="shape of a model's input")
-    parser.add_argument("--passes", default="all", metavar="LIST", help="passes to run, or with a minus not to run")
-    parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="values of a model's inputs; others are random")
-    parser.add_argument("--granularity", choices=("macro", "tile"), default="macro", help="commands for products")
-    parser.add_argument("--precision", choices=("fp32", "fp16", "bf16", "int8"), default="", help="convert the model")
-    parser.add_argument(
+    """Options that say how a model is compiled, and on what it runs."""
+    group = parser.add_argument_group("models")
+    group.add_argument("--shape", action="append", default=[], metavar="NAME=1,128", help="shape of a model's input")
+    group.add_argument("--passes", default="all", metavar="LIST", help="passes to run, or with a minus not to run")
+    group.add_argument("--inputs", type=Path, metavar="FILE.npz", help="values of a model's inputs; others are random")
+    group.add_argument("--granularity", choices=("macro", "tile"), default="macro", help="commands for products")
+    group.add_argument("--precision", choices=("fp32", "fp16", "bf16", "int8"), default="", help="convert the model")
+    group.add_argument(
         "--calibration", action="append", type=Path, default=[], metavar="FILE.npz", help="inputs for --precision int8"
     )
-    parser.add_argument("--qconfig", type=Path, metavar="FILE.yaml", help="how many bits weights have")
+    group.add_argument("--qconfig", type=Path, metavar="FILE.yaml", help="how many bits weights have")
 
 
 def choices(args: argparse.Namespace) -> "Choices":

@@ -16,9 +16,10 @@ from pyv_npu.cli import (
     replay,
     timing_only,
 )
+from pyv_npu.errors import UsageError
 
 NAME = "run"
-HELP = "run firmware on the core with the NPU beside it"
+HELP = "run firmware, or a model through firmware, on the core with the NPU beside it"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +43,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.print_config:
         return output.print_config(effective)
     config = effective.config
+    if args.inputs is not None and (llm.known(config.run.program) or args.generate is not None or args.timing_only):
+        raise UsageError("--inputs: this run takes no inputs: it computes nothing, or has tokens; drop it")
     if llm.known(config.run.program):
         generate.refuse(args)
         return llm.run(args, effective)

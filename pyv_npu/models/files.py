@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from pyv_npu.config import Config
-from pyv_npu.models.data import random_inputs
+from pyv_npu.models.data import Tensors, complete_inputs
 from pyv_npu.models.run import image, target
 from pyv_npu.report.folder import write_bytes
 from toolchain.cmdq import document
@@ -15,13 +15,14 @@ from toolchain.program_image import WEIGHTS, weights_file
 
 
 def write_files(
-    compiled: Compiled, folder: Path, seed: int, device: Target, *, apart: bool = False
-) -> list[Path]:  # fmt: skip
-    """Write the image with inputs of `seed`, the IR, the list of commands for `device`, and where inputs and outputs
-    are; return the paths. `apart`: the weights in weights.bin, as it has to be where the core does not see them."""
+    compiled: Compiled, folder: Path, seed: int, device: Target, *, apart: bool = False, inputs: Tensors | None = None
+) -> list[Path]:
+    """Write the image with `inputs` (random numbers of `seed` for those that are not given), the IR, the list of
+    commands for `device`, and where inputs and outputs are; return the paths. `apart`: the weights in weights.bin, as
+    it has to be where the core does not see them."""
     apart = apart or compiled.memory.beyond
     made = {
-        "image.elf": image(compiled, random_inputs(compiled, seed), apart=apart),
+        "image.elf": image(compiled, complete_inputs(compiled, seed, inputs or {}), apart=apart),
         **({WEIGHTS: weights_file(compiled)} if apart else {}),
         "npu_ir.txt": render(compiled.graph).encode(),
         **listing(compiled, device),

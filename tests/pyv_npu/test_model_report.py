@@ -332,6 +332,10 @@ def test_inputs_of_the_command_line(model: str, tmp_path: Path, capsys: pytest.C
     assert main(["run", model, "--sim-level", "IA", "--inputs", str(file), "--json"]) == 0
     digest = json.loads(capsys.readouterr().out)["model"]["outputs_sha256"]
     assert digest == Simulator(model, level="IA").run({"x": values}).json["model"]["outputs_sha256"]
+    assert main(["compile", model, "-o", str(tmp_path / "c"), "--inputs", str(file)]) == 0
+    assert values.tobytes() in (tmp_path / "c" / "image.elf").read_bytes()
+    assert main(["run", model, "--timing-only", "--inputs", str(file)]) == 64
+    assert "--inputs: this run takes no inputs" in capsys.readouterr().err
     file.write_text("no archive")
     assert main(["run", model, "--inputs", str(file)]) == 65
     assert f"{file}: not a .npz file; give arrays that numpy.savez wrote" in capsys.readouterr().err
