@@ -27,13 +27,11 @@ def cached(m: Ints, p: Ints, e: Ints, u: int, t: int, rows: int) -> int:
     line = m[w.L2_LINE]
     hits = 0
     missed = 0
-    stale = 0
-    first_stale = 0
     c = 0
     while c < m[w.DRAM_CHANNELS]:
         m[w.FILLED + c] = 0
         c += 1
-    m[w.L2_BACK] = 0
+    forget(m)
     row = 0
     while row < p[rows + w.ROW_COUNT]:
         start = p[step + w.S_DRAM] + row * p[rows + w.ROW_STRIDE]
@@ -48,10 +46,8 @@ def cached(m: Ints, p: Ints, e: Ints, u: int, t: int, rows: int) -> int:
                 word = m[at]
                 if word & w.STALE and whole:
                     word -= w.STALE
-                elif word & w.STALE and not write:
-                    if not stale:
-                        first_stale = number * line
-                    stale += 1
+                elif not write:
+                    read_old(m, word)
             else:
                 missed += 1
                 at = room(m, t, number)
@@ -77,9 +73,7 @@ def cached(m: Ints, p: Ints, e: Ints, u: int, t: int, rows: int) -> int:
         emit(m, e, t, L2_CODE, L2_HIT, ticket, tile, hits * line, hits)
     if missed:
         emit(m, e, t, L2_CODE, L2_MISS, ticket, tile, filled, missed)
-    if stale:
-        emit(m, e, t, L2_CODE, STALE, ticket, tile, first_stale, stale)
-    report_back(m, e, t, ticket, tile)
+    report(m, e, t, ticket, tile)
     return filled > 0
 
 
@@ -89,9 +83,7 @@ def passed(m: Ints, p: Ints, e: Ints, u: int, t: int, rows: int) -> int:
     step = m[u + w.U_STEP]
     write = p[m[u + w.U_PIECE] + w.P_CLASS] == w.WRITE
     line = m[w.L2_LINE]
-    m[w.L2_BACK] = 0
-    stale = 0
-    first_stale = 0
+    forget(m)
     row = 0
     while row < p[rows + w.ROW_COUNT] and m[w.L2_HELD]:
         start = p[step + w.S_DRAM] + row * p[rows + w.ROW_STRIDE]
@@ -103,20 +95,33 @@ def passed(m: Ints, p: Ints, e: Ints, u: int, t: int, rows: int) -> int:
                 if write:
                     leave(m, t, at)
                 else:
-                    if m[at] & w.STALE:
-                        if not stale:
-                            first_stale = number * line
-                        stale += 1
+                    read_old(m, m[at])
                     clean(m, t, at)
             number += 1
         row += 1
-    if stale:
-        emit(m, e, t, L2_CODE, STALE, ticket_of(m, u), p[step + w.S_TILE], first_stale, stale)
-    return report_back(m, e, t, ticket_of(m, u), p[step + w.S_TILE])
+    return report(m, e, t, ticket_of(m, u), p[step + w.S_TILE])
 
 
-def report_back(m: Ints, e: Ints, t: int, ticket: int, tile: int) -> int:
-    """What was written back, as an event."""
+def forget(m: Ints) -> int:
+    """A transfer or a flush begins."""
+    m[w.L2_BACK] = 0
+    m[w.L2_OLD] = 0
+    return 0
+
+
+def read_old(m: Ints, word: int) -> int:
+    """A line is read, which DRAM may have newer."""
+    if word & w.STALE:
+        if not m[w.L2_OLD]:
+            m[w.L2_OLD_AT] = (word >> w.FLAGS) * m[w.L2_LINE]
+        m[w.L2_OLD] += 1
+    return 0
+
+
+def report(m: Ints, e: Ints, t: int, ticket: int, tile: int) -> int:
+    """What was read old and what was written back, as events."""
+    if m[w.L2_OLD]:
+        emit(m, e, t, L2_CODE, STALE, ticket, tile, m[w.L2_OLD_AT], m[w.L2_OLD])
     if m[w.L2_BACK]:
         emit(m, e, t, L2_CODE, L2_WRITE_BACK, ticket, tile, m[w.L2_BACK] * m[w.L2_LINE], m[w.L2_BACK])
     return 0
@@ -202,7 +207,7 @@ CLEAN, FLUSH, INVALIDATE = 0, 1, 2
 
 def act(m: Ints, e: Ints, t: int, number: int, action: int) -> int:
     """Clean, flush or invalidate a line; of number 0: all lines."""
-    m[w.L2_BACK] = 0
+    forget(m)
     at = find(m, number) if number else w.L2_TAGS
     end = at + 1 if number else left_at(m)
     while at and at < end:
@@ -215,4 +220,4 @@ def act(m: Ints, e: Ints, t: int, number: int, action: int) -> int:
             else:
                 leave(m, t, at)
         at += 1
-    return report_back(m, e, t, 0, 0)
+    return report(m, e, t, 0, 0)

@@ -148,8 +148,10 @@ FILLED = SPARE + MAX_DRAM_CHANNELS + 1
     L2_HELD,  # lines in it
     L2_DIRTY,  # of these, lines that DRAM does not have
     L2_BACK,  # lines written back since the transfer began
+    L2_OLD,  # lines that it has found changed in DRAM
+    L2_OLD_AT,  # address of the first of them
     L2_GONE,  # lines that were watched and have left, listed from L2_LEFT on as they were
-) = range(FILLED + MAX_DRAM_CHANNELS, FILLED + MAX_DRAM_CHANNELS + 10)
+) = range(FILLED + MAX_DRAM_CHANNELS, FILLED + MAX_DRAM_CHANNELS + 12)
 L2_TAGS = L2_GONE + 1
 """The lines of each set, the one that was used last first: number << FLAGS | flags; 0: none. L2_LEFT follows them."""
 FLAGS = 3
