@@ -5,15 +5,14 @@ The patches of a group are rows of pixels, kernel positions and channels (specif
 points or scales stays as it is.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from npu_device.windows import Windows
 from toolchain.data_types import NUMPY
-from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
+from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, steps
 from toolchain.ir.operations import matrix_of, windows_of
 
 
@@ -33,11 +32,6 @@ def lowered(graph: Graph) -> Graph:
 
 def _integer(layer: LayerIR) -> bool:
     return "scale" in layer.text("epilogue") or any(name in layer.attributes for name in ("zero0", "zero1"))
-
-
-def steps(shape: Sequence[int]) -> tuple[int, ...]:
-    """Elements between neighbours along each dimension of a row-major tensor."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 class _Lowering:

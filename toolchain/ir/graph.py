@@ -1,7 +1,7 @@
 """TensorIR and LayerIR, and the graph that they form."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -24,6 +24,11 @@ class Role(StrEnum):
 
 ALIGNMENT = {Role.ACTIVATION: 32, Role.WEIGHT: 64, Role.KV: 64}
 """Bytes (specification 55, R6 and R10)."""
+
+
+def steps(shape: Sequence[int]) -> tuple[int, ...]:
+    """Elements between neighbours along each dimension of a row-major tensor."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 @dataclass(frozen=True)

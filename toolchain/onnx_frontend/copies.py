@@ -6,13 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from toolchain.data_types import PACKED
-from toolchain.ir.graph import Attribute, TensorIR
+from toolchain.ir.graph import Attribute, TensorIR, steps
 from toolchain.onnx_frontend.node import Node
-
-
-def steps(shape: Sequence[int]) -> tuple[int, ...]:
-    """Elements between neighbours along each dimension of a row-major tensor."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def copy(
