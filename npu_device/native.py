@@ -28,6 +28,8 @@ _BINARY: dict[type, str] = {
 }  # fmt: skip
 
 Array = NDArray[np.int64]
+ARRAYS = 8
+"""How many arrays' addresses are remembered; they are kept alive."""
 
 
 class NativeModule:
@@ -63,6 +65,8 @@ class NativeModule:
         for module, node in definitions:
             _Lowering(module.__name__, node, declared, constants[module]).run()
         self._engine: Any = _optimized(str(target))
+        self._places: dict[int, tuple[Array, int]] = {}
+        """Address of each array that was given lately, by its id."""
         self._kinds = {name: [argument.type for argument in function.args] for name, function in declared.items()}
 
     def function(self, name: str) -> Callable[..., int]:
@@ -71,10 +75,27 @@ class NativeModule:
         native = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(self._engine.get_function_address(name))
         native.engine = self._engine  # type: ignore[attr-defined] # the code lives as long as its engine
 
+        places = self._places
+
         def call(*arguments: Array | int) -> int:
-            return int(native(*[one if isinstance(one, int) else one.ctypes.data for one in arguments]))
+            values = []
+            for one in arguments:
+                if isinstance(one, int):
+                    values.append(one)
+                    continue
+                place = places.get(id(one))
+                values.append(self._place(one) if place is None or place[0] is not one else place[1])
+            return int(native(*values))
 
         return call
+
+    def _place(self, array: Array) -> int:
+        """The address of an array, which takes numpy a microsecond to tell."""
+        if len(self._places) >= ARRAYS:
+            self._places.clear()
+        address: int = array.ctypes.data
+        self._places[id(array)] = array, address
+        return address
 
 
 def _constants(module: ModuleType) -> dict[str, int]:
