@@ -87,21 +87,23 @@ def build(config: NpuConfig, request: Request) -> tuple[Layout, list[Command]]:
     for name, value, least in (("tokens", tokens, 1), ("context", position, 0)):
         if value < least:
             raise ModelError(f"{request.name}: {name} {value}: must be at least {least}")
-    t_max = request.t_max or position + tokens
+    t_max = position + tokens if request.t_max is None else request.t_max
     if position + tokens > t_max:
         raise ModelError(
             f"{request.name}: tokens {position}..{position + tokens - 1} do not fit caches of {t_max}: a larger --t-max"
         )
     bits = request.kv_bits
     job = Job(
-        shape, request.layers or shape.layers, t_max, request.requests, request.weight_bits,
+        shape, shape.layers if request.layers is None else request.layers, t_max, request.requests, request.weight_bits,
         bits if callable(bits) else lambda layer, head: bits,
     )  # fmt: skip
     job.check_capacity(config.dram.size)
     layout = Layout(job, tokens, config.spm.size)
     layout.check(config.dram.size)
     target = Target(config.spm.size, config.spm.banks, config.te.acc_bytes, config.dram.size)
-    return layout, commands(layout, Device(target, config.te.count), tokens)
+    made = commands(layout, Device(target, config.te.count), tokens)
+    layout.check_commands(len(code(made)))
+    return layout, made
 
 
 class Ran(NamedTuple):

@@ -66,7 +66,7 @@ def test_one_token_moves_the_keys_that_it_sees_and_its_own(name: str, seen: int,
 
 
 def test_narrow_keys_halve_their_bytes_and_the_time_of_a_long_context() -> None:
-    request = Request("llama2-7b", context=8191, layers=1, requests=8)
+    request = Request("llama2-7b", context=8191, layers=1, requests=2)
     eight, four = (run(CONFIG, request._replace(kv_bits=bits)) for bits in (8, 4))
     moved = [one["llm"]["kv_layers"][0]["kv_bytes_total"] for one in (eight, four)]
     assert moved[0] == 2 * moved[1]
@@ -75,7 +75,7 @@ def test_narrow_keys_halve_their_bytes_and_the_time_of_a_long_context() -> None:
 
 def test_the_time_of_keys_follows_their_bits_where_the_bandwidth_bounds() -> None:
     config = replace(CONFIG, spm=SpmConfig(interleave="64B"))
-    request = Request("llama2-7b", context=8191, layers=1, requests=8)
+    request = Request("llama2-7b", context=8191, layers=1, requests=2)
     wide, eight, four = (run(config, request._replace(kv_bits=bits))["cycles"] for bits in (16, 8, 4))
     assert (wide - eight) / (eight - four) == pytest.approx(2, rel=0.02)  # R17: nothing but the bits changes
 
@@ -161,6 +161,10 @@ def test_both_levels_move_the_same_bytes() -> None:
         (Request("llama2-7b", Phase.PREFILL, tokens=0), CONFIG, "tokens 0: must be at least 1"),
         (Request("llama2-7b", context=64, t_max=64), CONFIG, r"tokens 64\.\.64 do not fit caches of 64"),
         (Request("llama2-7b"), NpuConfig(), "weights 13.5 GB .* npu.dram.size is 0.1 GB"),
+        (Request("llama2-7b", layers=0), CONFIG, "layers 0: must be at least 1"),
+        (Request("llama2-7b", t_max=0), CONFIG, r"do not fit caches of 0"),
+        (Request("llama2-7b"), replace(CONFIG, te=TeConfig(acc_bytes=0)), "a larger npu.spm.size or npu.te.acc_bytes"),
+        (Request("llama2-7b"), replace(CONFIG, spm=SpmConfig(size=65536)), "a row of LAYERNORM needs .* of scratchpad"),
         (Request("llama2-7b", context=1 << 20), replace(CONFIG, te=TeConfig(count=4)), "scores of one query"),
     ],
 )
@@ -168,6 +172,13 @@ def test_what_cannot_run_says_why_in_one_line(request_: Request, config: NpuConf
     with pytest.raises(ModelError, match=message) as caught:
         run(config, request_)
     assert "\n" not in str(caught.value)
+
+
+def test_commands_that_do_not_fit_their_room_are_refused() -> None:
+    layout = build(CONFIG, Request("llama2-7b", layers=1))[0]
+    layout.check_commands(1 << 25)
+    with pytest.raises(ModelError, match="33554433 bytes of commands, there is room for 33554432: fewer requests"):
+        layout.check_commands((1 << 25) + 1)
 
 
 def test_the_command_line_runs_a_model(capsys: pytest.CaptureFixture[str]) -> None:

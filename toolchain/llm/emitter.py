@@ -18,6 +18,8 @@ MAX_WEIGHTS = 512 << 10
 """Bytes of weights in a tile: the first one of a product is waited for."""
 STEPS = (128, 16)
 """Depths of a tile are multiples of the first, which arrays have as many rows, or of the second where none fits."""
+COLUMN_STEP = 4
+"""Columns that fill a byte in any type."""
 SUM_BYTES = 4
 OTHERS = 8
 """Share of the scratchpad for commands that are no products: one of so many."""
@@ -114,25 +116,33 @@ class Emitter:
                  epilogue=int(epilogue), **words)  # fmt: skip
 
     def _tile(self, layer: str, p: Product, n: int) -> tuple[int, int, int]:
-        """The deepest tile that fits; its sum fits the accumulator."""
+        """The widest and deepest tile that fits; its sum fits the accumulator."""
         m = min(p.m, MAX_ROWS)
-        columns = min(n, MAX_COLUMNS, max(1, self._target.acc_bytes // SUM_BYTES // m // SLOT * SLOT))
         while True:
-            ends = bool(p.scale) + bool(p.bias)
-            fixed = COPIES * (columns * (m * SIZE * (1 + bool(p.residual)) + ends * FLOAT_BYTES) + 5 * SLOT)
-            depth = (self.room - fixed) * 8 // (COPIES * (m * 8 * SIZE + columns * BITS[p.kind]))
-            depth = min(depth, MAX_WEIGHTS * 8 // (columns * BITS[p.kind]))
-            if depth >= p.k:
-                return m, columns, p.k
-            for step in STEPS:
-                if depth >= step:
-                    return m, columns, depth // step * step
-            if columns <= SLOT and m == 1:
+            columns = _even(min(n, MAX_COLUMNS, self._target.acc_bytes // SUM_BYTES // m), n)
+            while columns:
+                if depth := self._depth(p, m, columns):
+                    return m, columns, depth
+                columns = _even(columns // 2, n)
+            if m == 1:
                 raise ModelError(
-                    f"{layer}: no tile of a product of {p.m} x {p.n} x {p.k} fits {self.room} bytes of scratchpad: "
-                    f"--set npu.spm.size={2 * self._target.spm_bytes}"
+                    f"{layer}: no tile of a product of {p.m} x {p.n} x {p.k} fits {self.room} bytes of scratchpad and "
+                    f"{self._target.acc_bytes} of accumulator: a larger npu.spm.size or npu.te.acc_bytes"
                 )
-            if columns > SLOT:
-                columns //= 2
-            else:
-                m = -(-m // 2)
+            m = -(-m // 2)
+
+    def _depth(self, p: Product, m: int, columns: int) -> int:
+        """Of a tile beside its operands; 0: it does not fit."""
+        bits, ends = BITS[p.kind], bool(p.scale) + bool(p.bias)
+        fixed = COPIES * (columns * (m * SIZE * (1 + bool(p.residual)) + ends * FLOAT_BYTES) + 5 * SLOT)
+        depth = (self.room - fixed) * 8 // (COPIES * (m * 8 * SIZE + columns * bits))
+        depth = min(depth, MAX_WEIGHTS * 8 // (columns * bits))
+        if depth >= p.k:
+            return p.k
+        return next((depth // step * step for step in STEPS if depth >= step), 0)
+
+
+def _even(columns: int, n: int) -> int:
+    """As many columns, or fewer: all `n`, else whole slots, or where these are too many whole bytes of any type."""
+    step = SLOT if columns >= SLOT else COLUMN_STEP
+    return n if columns >= n else columns // step * step

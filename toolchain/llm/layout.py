@@ -144,6 +144,14 @@ class Layout:
         place.take(cache.bytes_alloc, 8)
         return cache
 
+    def check_commands(self, size: int) -> None:
+        """ModelError when descriptors and extended blocks need more than their room."""
+        if size > COMMAND_BYTES:
+            raise ModelError(
+                f"{self.job.shape.name}: {size} bytes of commands, there is room for {COMMAND_BYTES}: "
+                "fewer requests or layers"
+            )
+
     def check(self, dram_bytes: int) -> None:
         """ModelError when it all, with activations and the firmware's share, does not fit."""
         used = self.end - DRAM_BASE
