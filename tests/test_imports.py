@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "firmware": set(),
     "pyv_npu": {"npu_device", "pyv_ext", "toolchain", "firmware", "elftools", "yaml", *NUMERIC, *JIT},
+    "pyv_npu.pytest_plugin": {"pyv_npu", "pytest"},
 }
 """Package -> what it may import besides the standard library and itself. The longest name that fits counts."""
 
