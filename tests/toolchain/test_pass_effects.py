@@ -45,6 +45,15 @@ MODELS: dict[str, tuple[Any, NpuConfig]] = {name: (EXAMPLES["cnn"], NpuConfig())
 }
 
 
+@pytest.mark.parametrize("passes", ["all", "-placement", "-prefetch", "-tiling", "none"])
+@pytest.mark.parametrize("size", [32_768, 262_144])
+def test_tiles_fit_small_scratchpads_whatever_passes_run(size: int, passes: str) -> None:
+    default = NpuConfig()
+    config = replace(default, spm=replace(default.spm, size=size), te=replace(default.te, acc_bytes=4096))
+    for name in ("cnn", "decoder"):
+        assert cycles(EXAMPLES[name](), config, passes) > 0  # the device refuses nothing
+
+
 @pytest.mark.parametrize("name", [name for name in PASSES if name != "quantization"])  # see test_qconfig
 def test_a_model_takes_longer_without_the_pass(name: str) -> None:
     proto, config = MODELS[name]

@@ -8,7 +8,7 @@ from npu_device.abi.memory_map import SPM_BASE
 from npu_device.abi.opcodes import Opcode
 from toolchain.codegen.commands import Command, Target
 from toolchain.codegen.memory import DramMap
-from toolchain.codegen.tiles import SLOT, Tile, tile_of
+from toolchain.codegen.tiles import SLOT, Tile, fits, tile_of
 from toolchain.ir.graph import Graph, LayerIR
 
 
@@ -25,11 +25,13 @@ class Emitter:
         self.out = memory.address(graph, layer.outputs[0])
         self._made: list[Command] = []
         self._shares = layer.integer("buffers", 1)
-        self._base = SPM_BASE + (0 if layer.integer("spread") else SLOT)
-        target = target._replace(spm_bytes=target.spm_bytes - (self._base - SPM_BASE))
-        self.share = target.spm_bytes // self._shares // SLOT * SLOT
         self._turn = turn
-        self.tile: Tile = tile_of(graph, layer, target, self._shares * (layer.integer("prefetch") + 1))
+        buffers = self._shares * (layer.integer("prefetch") + 1)
+        self.tile: Tile = tile_of(graph, layer, target, buffers)
+        rest = target._replace(spm_bytes=target.spm_bytes - SLOT)
+        unaware = not layer.integer("spread") and fits(graph, layer, self.tile, rest, buffers)
+        self._base = SPM_BASE + (SLOT if unaware else 0)
+        self.share = (rest if unaware else target).spm_bytes // self._shares // SLOT * SLOT
 
     def commands(self) -> list[Command]:
         return self._made

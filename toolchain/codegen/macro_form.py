@@ -10,6 +10,7 @@ from npu_device.windows import Windows
 from toolchain.codegen.commands import BROADCAST, float_bits, word
 from toolchain.codegen.macro_emitter import Emitter
 from toolchain.codegen.macro_products import convolution, gemm
+from toolchain.codegen.tiles import SLOT
 from toolchain.ir.graph import LayerIR
 from toolchain.ir.operations import windows_of
 
@@ -109,7 +110,7 @@ def copy(e: Emitter) -> None:
 
 def _copy_tile(rows: int, columns: int, layer: LayerIR, size: int, e: Emitter) -> tuple[int, int]:
     """Rows and columns of which the buffers fit the share: in and out, each `prefetch` + 1 times."""
-    room = e.share // (2 * (layer.integer("prefetch") + 1)) // size
+    room = e.share // (2 * (layer.integer("prefetch") + 1)) // SLOT * SLOT // size
     wide = min(columns, room)
     return max(1, min(rows, room // wide)), wide
 

@@ -160,7 +160,9 @@ def _cut(layer: LayerIR, tile: Tile) -> int | None:
     dimensions, rows of norms and reductions cannot be cut."""
     if layer.op_type == "GEMM_T":
         axes = sorted(range(3), key=lambda axis: -tile[axis])
-    elif layer.op_type in ("CONV2D_T", "POOL", "ELTWISE") or (layer.op_type == "REDUCE" and layer.integer("k") > 1):
+    elif layer.op_type in ("CONV2D_T", "POOL", "ELTWISE", "GELU") or (
+        layer.op_type == "REDUCE" and layer.integer("k") > 1
+    ):
         axes = list(range(len(tile)))
     else:
         axes = [0]
@@ -197,7 +199,8 @@ def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: i
     if nearest is not None:
         remedy = f"the nearest tile that fits is {_shape(nearest)}"
     else:
-        remedy = f"no tile fits, --set npu.spm.size={1 << (total(wanted) * buffers - 1).bit_length()}"
+        size = 1 << (total(wanted) * buffers - 1).bit_length()
+        remedy = f"no tile fits, --set npu.spm.size={size if size > target.spm_bytes + SLOT else 2 * size}"
     raise ModelError(
         f"layer {layer.id} ({layer.op_type}): a tile of {_shape(tile)} needs {total(wanted)} bytes of scratchpad, "
         f"{wanted[largest]} of them for tensor {tensor}; there are {room} for each of {buffers}: {remedy}"
