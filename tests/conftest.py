@@ -1,7 +1,11 @@
-"""`pytest --without-llvmlite`: the suite on a machine where llvmlite is not installed, child processes included."""
+"""`pytest --without-llvmlite`: the suite on a machine where llvmlite is not installed, child processes included.
+
+Ctrl-C reaches the tests and their processes even where a shell in the background had it ignored.
+"""
 
 import os
 import runpy
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption(OPTION):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HIDING), os.environ.get("PYTHONPATH"))))
         runpy.run_path(str(HIDING / "sitecustomize.py"))
