@@ -32,6 +32,6 @@ class Shadow:
         self.table[at + ACTS] = acts
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything. No access has tag 0: native code that must ask the device looks for `changes` 0."""
         for at in range(0, len(self.table), WORDS):
-            self.table[at + CHANGES] = 0
+            self.table[at + TAG] = 0

@@ -89,7 +89,7 @@ events = st.lists(st.tuples(st.integers(0, LIMIT), st.sampled_from((0, MTI, MEI,
 budgets = st.lists(st.one_of(st.integers(1, 9), st.integers(1, 300)), min_size=1, max_size=12)
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(programs, events, st.sampled_from(TIMINGS), budgets, st.booleans())
 def test_any_split_gives_the_same(program, lines, timing, slices, tracing):
     whole = machine(program, lines, timing)
