@@ -40,7 +40,8 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
 
     llm.refuse(args, besides=("t_max", "qbits_kv"))
     timing_only.refuse(args)
-    model.refuse(argparse.Namespace(**{**vars(args), "passes": "all", "qconfig": None}))  # these hold here, too
+    these_hold_too = {"passes": "all", "qconfig": None}
+    model.refuse(argparse.Namespace(**{**vars(args), **these_hold_too}), "a decoder generates in the types of its file")
     config = effective.config
     wish = _wish(args)
     report = output.open_report(args, effective, "run", model.files(args))

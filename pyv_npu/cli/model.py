@@ -46,15 +46,15 @@ def choices(args: argparse.Namespace) -> "Choices":
     return Choices(shapes, args.passes, args.granularity, args.precision, tuple(args.calibration), args.qconfig)
 
 
-def refuse(args: argparse.Namespace) -> None:
-    """UsageError where firmware is given an option that is for models."""
+def refuse(args: argparse.Namespace, why: str = "says how a model is compiled, and no ONNX model is named") -> None:
+    """UsageError where something else than a whole model is given an option that is for models."""
     for option, given in (
         ("--shape", args.shape), ("--passes", args.passes != "all"), ("--granularity", args.granularity != "macro"),
         ("--inputs", args.inputs is not None), ("--precision", args.precision), ("--calibration", args.calibration),
         ("--qconfig", args.qconfig is not None),
     ):  # fmt: skip
         if given:
-            raise UsageError(f"{option}: says how a model is compiled, and no ONNX model is named; drop it")
+            raise UsageError(f"{option}: {why}; drop it")
 
 
 def inputs(args: argparse.Namespace) -> "Tensors":

@@ -11,6 +11,7 @@ from onnx import helper
 from npu_device.abi.opcodes import Opcode
 from toolchain.codegen import Target
 from toolchain.errors import ModelError
+from toolchain.examples import DECODERS
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
 from toolchain.ir.text import parse, render
@@ -148,3 +149,13 @@ def test_what_is_no_decoder_is_refused_in_one_line(change: Callable[[Any], objec
 def test_a_prompt_must_fit_the_caches(prompt: int) -> None:
     with pytest.raises(ModelError, match=r"must be 1\.\.16"):
         compiled(prompt, 16)
+
+
+@pytest.mark.parametrize(("name", "heads", "kind"), [("decoder_kv_mha", 4, "float"), ("decoder_kv_fp16", 2, "float16")])
+def test_the_examples_differ_in_heads_and_type(name: str, heads: int, kind: str) -> None:
+    graph = DECODERS[name]().graph
+    (attention, *_) = (node for node in graph.node if node.op_type == "Attention")
+    options = {attribute.name: attribute.i for attribute in attention.attribute}
+    assert (options["q_num_heads"], options["kv_num_heads"]) == (4, heads)
+    cache = next(value for value in graph.input if value.name == "past_key_values.0.key")
+    assert cache.type.tensor_type.elem_type == {"float": 1, "float16": 10}[kind]

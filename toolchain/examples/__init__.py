@@ -1,6 +1,7 @@
 """Models made here, with random weights of a fixed seed: what the tests and the documentation run."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from toolchain.examples.decoder import decoder
@@ -21,5 +22,9 @@ EXAMPLES: dict[str, Callable[..., Any]] = {
 }
 """Name -> a function that makes the ONNX model."""
 
-DECODERS: dict[str, Callable[[], Any]] = {"decoder_kv": decoder_kv}
+DECODERS: dict[str, Callable[..., Any]] = {
+    "decoder_kv": decoder_kv,
+    "decoder_kv_mha": partial(decoder_kv, kv_heads=4),
+    "decoder_kv_fp16": in_fp16(decoder_kv),
+}
 """Models with a key/value cache: they run with `--generate` (docs/llm.md)."""
