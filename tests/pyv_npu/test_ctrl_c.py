@@ -190,7 +190,7 @@ def test_ctrl_c_in_a_models_run_leaves_a_report(
     assert result == json.loads(captured.out) and result["stop_reason"] == "interrupted"
     assert "interrupted at pc 0x8000" in captured.err
     assert result["model"]["checks"] == {}
-    assert 0 < result["npu"]["completed"] < result["model"]["commands"]
+    assert result["npu"]["completed"] < result["model"]["commands"]
     assert "tight did not come to its end (interrupted)" in (tmp_path / "report.html").read_text()
     assert (tmp_path / "metrics.csv").exists() and (tmp_path / "timeline.csv").exists()
     assert main(["run", "--replay", str(tmp_path), "--max-cycles", "5"]) == 64
