@@ -76,7 +76,7 @@ class _Quantizer:
                 if node.output[0] in self._products and index == 1 and name in self._weights:
                     made.append(self._weight(node, name))
                     changed.input[1] = made[-1].output[0]
-                elif name == bias:
+                elif bias and name == bias:
                     made.append(self._steps(node, name))
                     changed.input[index] = made[-1].output[0]
             made.append(changed)
@@ -84,10 +84,12 @@ class _Quantizer:
                 if name in self._scales:
                     made += self._pair(name)
         graph = self._proto.graph
-        del graph.node[:]
+        read = {*self._outputs, *(name for node in made for name in node.input)}
+        kept = [one for one in (*graph.initializer, *self._new) if one.name in read]
+        for field in (graph.node, graph.initializer, graph.value_info):
+            del field[:]
         graph.node.extend(made)
-        graph.initializer.extend(self._new)
-        del graph.value_info[:]
+        graph.initializer.extend(kept)
         return prepare(self._proto, self._name)
 
     # -- what is quantized ---------------------------------------------------------------------------------------------

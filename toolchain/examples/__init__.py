@@ -7,7 +7,7 @@ from typing import Any
 from toolchain.examples.decoder import decoder
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.examples.dense import gemm, mlp, qdq_mlp
-from toolchain.examples.variants import in_fp16, in_int8
+from toolchain.examples.variants import decoder_in_int8, in_fp16, in_int8
 from toolchain.examples.vision import cnn, resnet18
 
 _FLOAT: dict[str, Callable[..., Any]] = {
@@ -22,9 +22,14 @@ EXAMPLES: dict[str, Callable[..., Any]] = {
 }
 """Name -> a function that makes the ONNX model."""
 
-DECODERS: dict[str, Callable[..., Any]] = {
+_DECODERS: dict[str, Callable[..., Any]] = {
     "decoder_kv": decoder_kv,
     "decoder_kv_mha": partial(decoder_kv, kv_heads=4),
-    "decoder_kv_fp16": in_fp16(decoder_kv),
+}
+
+DECODERS: dict[str, Callable[..., Any]] = {
+    **_DECODERS,
+    **{f"{name}_fp16": in_fp16(make) for name, make in _DECODERS.items()},
+    **{f"{name}_int8": decoder_in_int8(make) for name, make in _DECODERS.items()},
 }
 """Models with a key/value cache: they run with `--generate` (docs/llm.md)."""

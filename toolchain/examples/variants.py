@@ -6,11 +6,15 @@ from typing import Any
 import numpy as np
 
 from toolchain.examples.builder import SEED
+from toolchain.llm import quantization
+from toolchain.llm.decoder import make_decoder
 from toolchain.onnx_frontend.model import prepare
 from toolchain.post_training import quantized
 
 Make = Callable[..., Any]
 SAMPLES = 2
+PROMPT = 16
+"""Tokens of a prompt on which a decoder is calibrated."""
 
 
 def in_fp16(make: Make) -> Make:
@@ -31,5 +35,17 @@ def in_int8(make: Make) -> Make:
         shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
         samples = [{"x": random.uniform(-1, 1, shape).astype(np.float32)} for _ in range(SAMPLES)]
         return quantized(prepare(proto, proto.graph.name), samples).proto
+
+    return made
+
+
+def decoder_in_int8(make: Make) -> Make:
+    """As `in_int8`, of a decoder with a key/value cache: calibrated on random prompts."""
+
+    def made(**options: Any) -> Any:
+        proto = make(kind="float32", **options)
+        decoder = make_decoder(proto, proto.graph.name)
+        prompts = np.random.default_rng(SEED).integers(0, decoder.vocab, (SAMPLES, PROMPT))
+        return quantization.in_int8(decoder, prompts.tolist()).proto
 
     return made

@@ -28,15 +28,19 @@ class Reference:
             for cache in self._decoder.caches
         }
 
+    def feeds(self, tokens: Sequence[int], past: dict[str, Values]) -> dict[str, Values]:
+        """The inputs of a step: tokens and positions behind a past."""
+        made = {IDS: np.array([tokens], np.int64), **past}
+        if self._decoder.positions:
+            seen = next(iter(past.values())).shape[2]
+            made[POSITIONS] = np.arange(seen, seen + len(tokens), dtype=np.int64)[None]
+        return made
+
     def step(self, tokens: Sequence[int], past: dict[str, Values]) -> tuple[Values, dict[str, Values]]:
         """(logits of the tokens, shape (tokens, vocabulary); the past after them)."""
         decoder = self._decoder
-        seen = next(iter(past.values())).shape[2]
-        feeds = {IDS: np.array([tokens], np.int64), **past}
-        if decoder.positions:
-            feeds[POSITIONS] = np.arange(seen, seen + len(tokens), dtype=np.int64)[None]
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
-        logits, *present = self._evaluator.run(names, feeds)
+        logits, *present = self._evaluator.run(names, self.feeds(tokens, past))
         return np.asarray(logits)[0], {
             cache.past: np.asarray(values) for cache, values in zip(decoder.caches, present, strict=True)
         }
