@@ -1,6 +1,6 @@
 """Plans as words of the event loop's array `p` (`layout`)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,31 +31,46 @@ def step_class(cost: Cost) -> int:
     return w.TENSOR if cost.kind is Kind.TE else w.VECTOR
 
 
-class Steps:
+class Single(NamedTuple):
+    """The one step of a plan and its piece, as `stepper.begin_one` takes them."""
+
+    words: Any
+    """A list, or the address of an array; S_PIECE is relative to the first word."""
+    size: int
+    step_class: int
+    kept: Any
+    """What is at the address."""
+
+
+class Singles:
     """Plans of one step: tile commands. Those that differ in their addresses only are encoded once."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
-        self._made: dict[Piece, tuple[list[int], list[int]]] = {}
+        self._made: dict[Piece, Single] = {}
+        self._native = False
 
-    def words(self, piece: Piece, dram: int) -> tuple[list[int], list[int]]:
-        """(words, heads) of a step; the words are the caller's own."""
+    def go_native(self) -> None:
+        """Words are for compiled code from now on."""
+        self._native = True
+        self._made.clear()
+
+    def __call__(self, piece: Piece, dram: int) -> Single:
+        """The step of a piece that moves to or from a DRAM address."""
         piece = self._timing.located(piece, dram)
         made = self._made.get(piece)
         if made is None:
             if len(self._made) >= REMEMBERED:
                 self._made.clear()
             made = self._made[piece] = self._make(piece)
-        words = made[0].copy()
-        words[w.S_DRAM] = dram
-        return words, made[1]
+        return made
 
-    def _make(self, piece: Piece) -> tuple[list[int], list[int]]:
+    def _make(self, piece: Piece) -> Single:
         cost = self._timing.first(self._timing.cost(piece))
         words = [w.STEP_WORDS, 0, 0, *[NONE] * (w.S_LANE - w.S_AFTER), 0]
-        heads = [NONE] * 4
-        heads[step_class(cost)] = 0
-        return words + _piece_words(cost, self._timing.rates.per_byte), heads
+        words += _piece_words(cost, self._timing.rates.per_byte)
+        kept = np.array(words, np.int64) if self._native else words
+        return Single(kept.ctypes.data if self._native else words, len(words), step_class(cost), kept)
 
 
 def plan_words(plan: Plan, timing: Timing) -> Words:

@@ -52,28 +52,37 @@ class Engines:
         self.machine.want([place[:2] for place in places])
 
     def begin(self, cycle: int, command: Command) -> None:
-        """Start `command` on the free unit `command.unit`; in macro form on as many free ones as it can use."""
-        name, cluster = (command.number, command.ticket), command.descriptor.cluster
-        macro, place = command.macro, command.place
+        """Start `command` on the free unit `command.unit`; in macro form on as many free ones as it can use.
+
+        Steps that can start now do. `schedule` is to follow in this cycle.
+        """
+        machine, macro, place = self.machine, command.macro, command.place
         if macro is None or place is None:
             piece, dram = tile_step(command, self._setting.bus)
-            slot = self.machine.add_step(piece, dram, *name, (command.unit,), cluster)
+            slot = machine.begin_one(piece, dram, command.number, command.ticket, command.unit, cycle)
         else:
-            units = [code for code in self._units[place] if self.machine.free(code)]
+            units = [code for code in self._units[place] if machine.free(code)]
             units = units[: macro.lanes(len(units))]
-            slot = self.machine.add(macro.plan(self._setting, len(units)), *name, units, cluster, cycle)
+            plan = macro.plan(self._setting, len(units))
+            slot = machine.add(plan, command.number, command.ticket, units, command.descriptor.cluster, cycle)
+            machine.start(cycle)
         self._running[slot] = command
-        self.start(cycle)
 
     def start(self, cycle: int) -> None:
-        """Steps that can start now do, before further commands."""
+        """Steps that can start now do, before further commands. `schedule` is to follow in this cycle."""
         self.machine.start(cycle)
-        self._schedule()
+
+    def schedule(self) -> None:
+        """Act when something happens next."""
+        cycle = self.machine.next_cycle()
+        if cycle is not None:
+            self._step.request(cycle)
 
     def go_first(self, cycle: int, address: int, size: int) -> int:
         """A descriptor is fetched from DRAM, before transfers move on: cycles until it is there."""
         wait = self.machine.go_first(cycle, address, size)
-        self._schedule()
+        if not self.machine.idle:
+            self.schedule()
         return wait
 
     def reset(self) -> None:
@@ -82,23 +91,19 @@ class Engines:
         self._running.clear()
         self._step.reset()
 
-    def _schedule(self) -> None:
-        cycle = self.machine.next_cycle()
-        if cycle is not None:
-            self._step.request(cycle)
-
     def _advance(self, cycle: int) -> None:
-        limit = self._timeline.horizon()
+        machine, limit = self.machine, self._timeline.horizon()
         if limit <= cycle:  # the rest of the device acts in this cycle too: its turn is between ends and starts
-            if self.machine.next_cycle() == cycle:
-                self.machine.ends(cycle)
+            if machine.next_cycle() == cycle:
+                machine.ends(cycle)
                 self._complete(cycle)
                 self._request_start(cycle)
-        elif self.machine.advance(limit):
-            now = self.machine.now
-            self._complete(now)
-            self._request_start(now)
-        self._schedule()
+                return
+        elif machine.advance(limit):
+            self._complete(machine.now)
+            self._request_start(machine.now)
+            return
+        self.schedule()
 
     def _complete(self, cycle: int) -> None:
         for slot in self.machine.completed():

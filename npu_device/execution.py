@@ -153,6 +153,7 @@ class Execution:
             if self.l2 is not None and self.l2.on_use is not None:
                 self.l2.on_use((*command.reads(), *command.writes()))
             self.engines.begin(cycle, command)
+        self.engines.schedule()
         self.engines.want(self._scheduler.wanted() if self.enabled else [])
 
     def _sample(self, command: Command) -> bool:

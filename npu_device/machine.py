@@ -5,7 +5,6 @@ over, where llvmlite is installed; it gives the same events.
 """
 
 import sys
-from array import array
 from collections.abc import Callable, Sequence
 from functools import cache as made_once
 from importlib.util import find_spec
@@ -17,10 +16,12 @@ from numpy.typing import NDArray
 from npu_device import arbiter, cache, sharing, stepper, transfers
 from npu_device import layout as w
 from npu_device.config import NpuConfig
-from npu_device.encoding import Steps, plan_words
+from npu_device.encoding import Singles, plan_words
 from npu_device.events import RECORD, EventStream, Kind, unit_code
 from npu_device.plan import Piece, Plan
 from npu_device.timing import Timing
+
+UNKNOWN = -1
 
 NATIVE_STEPS = 6_000
 """Steps of a device's life after which compiling the loop pays."""
@@ -36,14 +37,20 @@ class Loop(NamedTuple):
 
     advance: Callable[..., int]
     ends: Callable[..., int]
-    start: Callable[..., int]
+    go: Callable[..., int]
+    free_slot: Callable[..., int]
+    enter: Callable[..., int]
+    hold: Callable[..., int]
+    begin_one: Callable[..., int]
     next_cycle: Callable[..., int]
     go_first: Callable[..., int]
     act: Callable[..., int]
 
 
-INTERPRETED = Loop(stepper.advance, stepper.ends, stepper.start, stepper.next_cycle, sharing.go_first, cache.act)
-
+INTERPRETED = Loop(
+    stepper.advance, stepper.ends, stepper.go, stepper.free_slot, stepper.enter, stepper.hold, stepper.begin_one,
+    stepper.next_cycle, sharing.go_first, cache.act,
+)  # fmt: skip
 
 SIMPLE = {"m[w.ALIKE]": 1, "m[w.DRAM_CHANNELS]": 1, "m[w.L2_LINE]": 0}
 """Words of a machine with one DRAM channel and no L2."""
@@ -67,7 +74,7 @@ class Machine:
     ) -> None:
         self._config = config
         self._timing = timing
-        self._single = Steps(timing)
+        self._single = Singles(timing)
         self._events = events
         self._native_steps = native_steps if find_spec("llvmlite") else sys.maxsize
         self._seen = 0
@@ -85,6 +92,8 @@ class Machine:
         self._spans: list[tuple[int, int]] = []
         """(first word, end) of the plans in `p`, in order."""
         self._span_of: dict[int, tuple[int, int]] = {}
+        self._rooms: dict[int, tuple[int, int]] = {}
+        """(first word, words) that a slot keeps for plans of one step; they are among `_spans` too."""
         config, rates, m = self._config, self._timing.rates, self.m
         m[w.WAKE] = w.FOREVER
         m[w.TOTAL], m[w.CHANNEL] = rates.total, rates.channel
@@ -123,6 +132,7 @@ class Machine:
         return words | {
             "native": self.native, "spans": spans, "seen": self._seen,
             "span_of": [[slot, *span] for slot, span in self._span_of.items()],
+            "rooms": [[slot, *room] for slot, room in self._rooms.items()],
         }  # fmt: skip
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -130,6 +140,7 @@ class Machine:
         self._use_lists(list(state["m"]), list(state["p"]))
         self._spans = [(low, high) for low, high in state["spans"]]
         self._span_of = {slot: (low, high) for slot, low, high in state["span_of"]}
+        self._rooms = {slot: (base, size) for slot, base, size in state["rooms"]}
         self._seen = state["seen"]
         if state["native"]:
             self._go_native()
@@ -147,14 +158,20 @@ class Machine:
 
     # -- plans -------------------------------------------------------------------------------------------------
 
-    def add_step(self, piece: Piece, dram: int, number: int, ticket: int, units: Sequence[int], cluster: int) -> int:
-        """A plan of one step (a tile command) for the command that holds `units[0]`: its slot."""
+    def begin_one(self, piece: Piece, dram: int, number: int, ticket: int, unit: int, cycle: int) -> int:
+        """Start a plan of one step (a tile command) on a unit that is free in this cycle: its slot."""
         self._count(1)
-        words, heads = self._single.words(piece, dram)
-        base = self._place(len(words))
-        words[w.S_PIECE] += base
-        self.p[base : base + len(words)] = array("q", words)
-        return self._enter((base, base + len(words)), heads, 1, number, ticket, units, cluster)
+        form = self._single(piece, dram)
+        slot = self._loop.free_slot(self._words[0])
+        base, room = self._rooms.get(slot, (0, 0))
+        if room < form.size:
+            base, room = self._rooms[slot] = self._make_room(slot, form.size)
+        u = self._unit_of_code[unit]
+        self._soon = self._loop.begin_one(
+            *self._words, form.words, form.size, base, slot, form.step_class, dram, number, ticket, u, cycle
+        )
+        self._emit()
+        return slot
 
     def add(self, plan: Plan, number: int, ticket: int, units: Sequence[int], cluster: int, cycle: int = 0) -> int:
         """Make a plan ready to start in `cycle` for the command that holds `units`, one for each lane: its slot.
@@ -170,35 +187,19 @@ class Machine:
             self._arrays[1][slice(*span)] = made.moved(base)
         else:
             self.p[slice(*span)] = made.moved(base).tolist()
-        slot = self._enter(span, made.heads, count, number, ticket, units, cluster)
-        if not count:
-            run = w.RUNS + slot * w.RUN_WORDS
-            self.m[run + w.R_FINISH] = cycle
-            self.m[w.FINISHING] += 1
-            stepper.let_go(self.m, run)
-        return slot
-
-    def _enter(
-        self, span: tuple[int, int], heads: list[int], count: int, number: int, ticket: int, units: Sequence[int],
-        cluster: int,
-    ) -> int:  # fmt: skip
-        """A plan whose words are in place gets a slot among the runs, by acceptance number."""
-        m = self.m
-        run, slot = w.RUNS, 0
-        while m[run]:
-            run, slot = run + w.RUN_WORDS, slot + 1
-        held = [self._unit_of_code[unit] for unit in units]
-        lanes = [*held, *[-1] * (w.MAX_LANES - len(held))]
-        m[run : run + w.RUN_WORDS] = array("q", [number, span[0], ticket, *lanes, cluster, *heads, count, 0, 0, 0])
-        for u in held:
-            m[u + w.U_HOLDER] = slot + 1
-        at = w.ORDER + m[w.ORDERED]
-        while at > w.ORDER and m[w.RUNS + m[at - 1] * w.RUN_WORDS] > number:
-            m[at] = m[at - 1]
-            at -= 1
-        m[at] = slot
-        m[w.ORDERED] += 1
+        words, m = self._words[0], self.m
+        slot = self._loop.free_slot(words)
+        run = self._loop.enter(words, slot, number, base, ticket, cluster, count)
+        for lane, unit in enumerate(units):
+            self._loop.hold(words, slot, lane, self._unit_of_code[unit])
+        for index, head in enumerate(made.heads):
+            m[run + w.R_HEAD + index] = head
         self._span_of[slot] = span
+        self._soon = UNKNOWN
+        if not count:
+            m[run + w.R_FINISH] = cycle
+            m[w.FINISHING] += 1
+            stepper.let_go(m, run)
         return slot
 
     def completed(self) -> list[int]:
@@ -208,8 +209,9 @@ class Machine:
         m[w.COMPLETED] = 0
         for slot in slots:
             m[w.RUNS + slot * w.RUN_WORDS] = 0
-            span = self._span_of.pop(slot)
-            self._spans.remove(span)
+            span = self._span_of.pop(slot, None)
+            if span is not None:
+                self._spans.remove(span)
         return slots
 
     # -- stepping ----------------------------------------------------------------------------------------------
@@ -219,13 +221,20 @@ class Machine:
         """The cycle that was stepped last."""
         return int(self.m[w.TIME])
 
+    @property
+    def idle(self) -> bool:
+        """Whether no command is here."""
+        return not self.m[w.ORDERED]
+
     def next_cycle(self) -> int | None:
         """The next cycle in which something happens here."""
-        cycle = self._loop.next_cycle(self._words[0])
-        return None if cycle >= w.FOREVER else cycle
+        if self._soon == UNKNOWN:
+            self._soon = self._loop.next_cycle(self._words[0])
+        return None if self._soon >= w.FOREVER else self._soon
 
     def advance(self, limit: int) -> int:
         """As `stepper.advance`, with the events emitted; never FULL."""
+        self._soon = UNKNOWN
         while True:
             answer = self._loop.advance(*self._words, limit)
             self._emit()
@@ -235,20 +244,28 @@ class Machine:
     def ends(self, cycle: int) -> None:
         """As `stepper.ends`; `start` is to follow in this cycle."""
         self._loop.ends(*self._words, cycle)
+        self._soon = UNKNOWN
         self.m[w.WAKE] = w.FOREVER  # which `start` finds anew: nothing else is to wake for it
         self._emit()
 
     def start(self, cycle: int) -> None:
-        self._loop.start(*self._words, cycle)
-        self._emit()
+        """As `stepper.start`, with the events emitted."""
+        m = self.m
+        if m[w.ORDERED] or m[w.SHARE_DUE]:
+            self._soon = self._loop.go(*self._words, cycle)
+            self._emit()
+        else:
+            self._soon = m[w.WAKE] = w.FOREVER
 
     def go_first(self, cycle: int, address: int, size: int) -> int:
         """`size` bytes at a DRAM address move before those of any transfer: cycles until they are there."""
         rates = self._timing.rates
+        self._soon = UNKNOWN
         return self._loop.go_first(self._words[0], cycle, rates.channel_of(address), size * rates.per_byte)
 
     def act(self, cycle: int, line: int, action: int) -> None:
         """As `cache.act`, with its events emitted."""
+        self._soon = UNKNOWN
         self._loop.act(self._words[0], self._words[2], cycle, line, action)
         self._emit()
 
@@ -258,6 +275,8 @@ class Machine:
         """Step by Python."""
         self.native = False
         self._loop = INTERPRETED
+        self._soon = UNKNOWN
+        """What `stepper.next_cycle` says."""
         self.m: Any = m
         self.p: Any = p
         self.e: Any = [0] * (w.EVENTS * w.EVENT_WORDS)
@@ -278,9 +297,17 @@ class Machine:
 
     def _go_native(self) -> None:
         self.native = True
+        self._single.go_native()
         self._loop = compiled(self._timing.rates.alike)
         plans = np.array(self.p or [0], np.int64)
         self._use_arrays(np.array(self.m, np.int64), plans, np.zeros(w.EVENTS * w.EVENT_WORDS, np.int64))
+
+    def _make_room(self, slot: int, size: int) -> tuple[int, int]:
+        """Words in `p` for plans of one step in this slot: (the first, how many)."""
+        kept = self._rooms.pop(slot, None)
+        if kept is not None:
+            self._spans.remove((kept[0], sum(kept)))
+        return self._place(size), size
 
     def _place(self, size: int) -> int:
         """Room for a plan in `p`: the first gap that is large enough."""

@@ -187,6 +187,12 @@ def start(m: Ints, p: Ints, e: Ints, t: int) -> int:
     return 0
 
 
+def go(m: Ints, p: Ints, e: Ints, t: int) -> int:
+    """As `start`; the next cycle in which something happens."""
+    start(m, p, e, t)
+    return next_cycle(m)
+
+
 def begin_step(m: Ints, p: Ints, e: Ints, t: int, slot: int, step_class: int, u: int) -> int:
     """The next step of a class of a run begins on unit `u`."""
     run = w.RUNS + slot * w.RUN_WORDS
@@ -212,6 +218,62 @@ def begin_step(m: Ints, p: Ints, e: Ints, t: int, slot: int, step_class: int, u:
         m[u + w.U_END] = t + cycles
         use_banks(m, p, e, u, t)
     return 0
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def free_slot(m: Ints) -> int:
+    """The lowest slot that no run has."""
+    slot = 0
+    while m[w.RUNS + slot * w.RUN_WORDS]:
+        slot += 1
+    return slot
+
+
+def enter(m: Ints, slot: int, number: int, steps: int, ticket: int, cluster: int, count: int) -> int:
+    """A run of `count` steps, the first at `steps`, takes a slot: its index. It has no units and no heads yet."""
+    run = w.RUNS + slot * w.RUN_WORDS
+    m[run + w.R_NUMBER] = number
+    m[run + w.R_STEPS] = steps
+    m[run + w.R_TICKET] = ticket
+    m[run + w.R_CLUSTER] = cluster
+    m[run + w.R_LEFT] = count
+    m[run + w.R_FINISH] = 0
+    i = 0
+    while i < 4:
+        m[run + w.R_UNIT + i] = -1
+        m[run + w.R_HEAD + i] = -1
+        i += 1
+    at = w.ORDER + m[w.ORDERED]
+    while at > w.ORDER and m[w.RUNS + m[at - 1] * w.RUN_WORDS] > number:
+        m[at] = m[at - 1]
+        at -= 1
+    m[at] = slot
+    m[w.ORDERED] += 1
+    return run
+
+
+def hold(m: Ints, slot: int, lane: int, u: int) -> int:
+    """A unit is a run's own."""
+    m[w.RUNS + slot * w.RUN_WORDS + w.R_UNIT + lane] = u
+    m[u + w.U_HOLDER] = slot + 1
+    return 0
+
+
+def begin_one(m: Ints, p: Ints, e: Ints, form: Ints, size: int, base: int, slot: int, step_class: int, dram: int,
+              number: int, ticket: int, u: int, t: int) -> int:  # fmt: skip
+    """A run of one step, of `size` words as in `form`, on unit `u` from cycle `t` on: the next cycle."""
+    i = 0
+    while i < size:
+        p[base + i] = form[i]
+        i += 1
+    p[base + w.S_PIECE] += base
+    p[base + w.S_DRAM] = dram
+    run = enter(m, slot, number, base, ticket, m[u + w.U_CLUSTER], 1)
+    m[run + w.R_HEAD + step_class] = 0
+    hold(m, slot, 0, u)
+    return go(m, p, e, t)
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
