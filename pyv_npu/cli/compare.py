@@ -1,12 +1,12 @@
 """`pyv-npu compare`: the same firmware or model in both modes, side by side."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyv_npu.cli import console, control, exit_codes, instruments, model, options, output
+from pyv_npu.cli import console, control, exit_codes, generate, instruments, model, options, output
 from pyv_npu.cli.progress import bar
 
 if TYPE_CHECKING:
@@ -29,10 +29,8 @@ class Work(NamedTuple):
     program: "str | Program"
     compiled: "Compiled | None" = None
     """The model, if it is one."""
-
-    @property
-    def commands(self) -> "Sequence[Command]":
-        return () if self.compiled is None else self.compiled.commands
+    commands: "Sequence[Command]" = ()
+    """What is submitted, where every run submits each once."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.arguments(parser, with_mode=False)
     output.arguments(parser)
     model.arguments(parser)
+    generate.arguments_alone(parser)
     instruments.trace_argument(parser, (instruments.PERFETTO,))
     parser.add_argument(
         "--sweep", action="append", default=[], metavar="KEY=A,B,C",
@@ -69,6 +68,12 @@ def execute(args: argparse.Namespace) -> int:
     runs = {"loose": outcome.loose, "tight": outcome.tight}
     swept, complete = _swept(args, outcome.json, config, work.program, sweeps)
     text = render_compare(outcome.json, config)
+    if args.generate is not None:
+        from pyv_npu.models.llm_text import render_both
+        from pyv_npu.report.tokens import side_by_side
+
+        outcome.json["generate"] = side_by_side(runs["loose"].json, runs["tight"].json)
+        text = f"{render_both(outcome.json)}\n{text}"
     if report is not None:
         args.progress.say(f"writing {report.folder}")
         _write(args, report, runs, work, outcome.json, text, swept)
@@ -84,6 +89,9 @@ def execute(args: argparse.Namespace) -> int:
 
 def _work(args: argparse.Namespace, config: "Config") -> Work:
     name = config.run.program
+    if args.generate is not None:
+        return _decoder(args, config)
+    generate.refuse_alone(args)
     if not name.endswith(model.SUFFIX):
         model.refuse(args)
         from pyv_npu.results import run_program
@@ -96,7 +104,23 @@ def _work(args: argparse.Namespace, config: "Config") -> Work:
 
         return Work(run, program)
     compiled, image = model.image(args, config)
-    return Work(partial(_run_model, args, compiled), image, compiled)
+    return Work(partial(_run_model, args, compiled), image, compiled, compiled.commands)
+
+
+def _decoder(args: argparse.Namespace, config: "Config") -> Work:
+    """A decoder, and the tokens that it is to make."""
+    from pyv_npu.models.generate import run_ready
+
+    wanted = generate.wish(args)
+    options.check_level(config)
+    ready = generate.ready(args, config, wanted)
+
+    def run(chosen: "Config", folder: Path | None) -> "RunResult":
+        made = run_ready(chosen, ready, None, folder, partial(control.watched, args, label=chosen.npu.mode))
+        assert made.run is not None, "compare runs on the core"
+        return made.run
+
+    return Work(run, ready.program(), ready.made.compiled)
 
 
 def _run_model(args: argparse.Namespace, compiled: "Compiled", config: "Config", folder: Path | None) -> "RunResult":
@@ -112,10 +136,16 @@ def _code(mode: str, run: "RunResult") -> int:
     code = exit_codes.of_stop(run.stop)
     if code:
         console.talk(f"{mode}: {run.stop.text or run.stop.reason}")
-    elif not all(check["ok"] for check in run.json.get("model", {"checks": {}})["checks"].values()):
+    elif not all(check["ok"] is not False for check in _checks(run.json)):
         console.talk(f"{mode}: the outputs differ from the ONNX reference")
         return exit_codes.MODEL_BUG
     return code
+
+
+def _checks(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """How outputs of a model, or logits of a decoder's steps, compare with the reference."""
+    yield from run.get("model", {"checks": {}})["checks"].values()
+    yield from run.get("generate", {"steps": ()})["steps"]
 
 
 def _write(

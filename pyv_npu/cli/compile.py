@@ -2,8 +2,13 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyv_npu.cli import console, exit_codes, model, options
+from pyv_npu.cli import console, exit_codes, generate, model, options
+from pyv_npu.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyv_npu.config import Config
 
 NAME = "compile"
 HELP = "compile an ONNX model: image.elf, weights.bin if needed, npu_ir.txt, npu_ir.jsonl, cmdq.json, model.json"
@@ -15,6 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain-passes", action="store_true", help="print what each pass is worth in cycles")
     parser.add_argument("--weights-bin", action="store_true", help="weights in a file beside the image, not in it")
     model.arguments(parser)
+    generate.arguments_alone(parser)
     options.arguments(parser, with_mode=False)
 
 
@@ -24,6 +30,9 @@ def execute(args: argparse.Namespace) -> int:
     from pyv_npu.models.run import compile_for, target
 
     config = options.effective(args).config
+    if args.generate is not None:
+        return _decoder(args, config)
+    generate.refuse_alone(args)
     choices = model.choices(args)
     compiled = compile_for(config, Path(args.program), choices)
     given = model.inputs(args)
@@ -34,4 +43,17 @@ def execute(args: argparse.Namespace) -> int:
     if args.explain_passes:
         found = effects(config, compiled.original or compiled.model, choices)
         console.result("\n" + render_effects(found))
+    return exit_codes.OK
+
+
+def _decoder(args: argparse.Namespace, config: "Config") -> int:
+    """A decoder and a conversation: the image generates."""
+    from pyv_npu.models.files import write_decoder
+    from pyv_npu.models.run import target
+
+    if args.explain_passes:
+        raise UsageError("--explain-passes: is for models that run once; drop it, or --generate")
+    ready = generate.ready(args, config, generate.wish(args))
+    for path in write_decoder(ready, args.output, target(config), apart=args.weights_bin):
+        console.result(f"{path}\n")
     return exit_codes.OK

@@ -23,10 +23,9 @@ _NUMBERS = (
     ("--tokens", "tokens", "tokens of the prompt of a prefill (default 512)"),
     ("--requests", "requests", "conversations that are served together (default 1)"),
     ("--layers", "layers", "first N layers only"),
-    ("--t-max", "t_max", "tokens that the caches hold; default: as many as the phase needs"),
     ("--qbits-weight", "weight_bits", "bits of a weight: 2, 4, 8 or 16 (default)"),
 )
-_OPTIONS = ("phase", "qbits_kv", *(name for _, name, _ in _NUMBERS))
+_OPTIONS = ("phase", "t_max", "qbits_kv", *(name for _, name, _ in _NUMBERS))
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +34,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--phase", choices=("prefill", "decode"), help="take a prompt, or make one token (default)")
     for option, name, text in _NUMBERS:
         group.add_argument(option, dest=name, type=int, metavar="N", help=text)
+    cache_arguments(group, "; a list runs all; built-in models: 4")
+
+
+def cache_arguments(group: "argparse._ArgumentGroup", more: str = "") -> None:
+    """Options that decoders of both kinds have; `more` is said of --qbits-kv."""
+    group.add_argument("--t-max", type=int, metavar="N", help="tokens that the caches hold; default: what is needed")
     group.add_argument(
-        "--qbits-kv", metavar="N[,N]", help="bits of keys and values: 2, 4 (default), 8, 16; a list runs all"
+        "--qbits-kv", metavar="N[,N]" if more else "N", help=f"bits of keys and values: 2, 4, 8, 16{more}"
     )
 
 
@@ -133,7 +138,8 @@ def _requests(args: argparse.Namespace, name: str) -> "list[Request]":
     for option, other in (("context", Phase.PREFILL), ("tokens", Phase.DECODE)):
         if phase is other and getattr(args, option) is not None:
             raise UsageError(f"--{option}: says nothing about phase {phase.value}; drop it or choose the other phase")
-    given: dict[str, Any] = {key: getattr(args, key) for _, key, _ in _NUMBERS if getattr(args, key) is not None}
+    numbers = ("t_max", *(key for _, key, _ in _NUMBERS))
+    given: dict[str, Any] = {key: getattr(args, key) for key in numbers if getattr(args, key) is not None}
     if args.qconfig is not None:
         return [_quantized(args, Request(name, phase, **given))]
     widths = (args.qbits_kv or "4").split(",")

@@ -23,6 +23,8 @@ class Latency:
     """The submissions of one run, without the first `warmup` of them."""
 
     def __init__(self, accepted: Sequence[Submission], rejected: int, t0_source: str, warmup: int = 0) -> None:
+        self.accepted = accepted
+        """All of them, with those that warm up or end in an error."""
         kept = list(accepted[warmup:])
         self.t0_source = t0_source
         self.warmup = min(warmup, len(accepted))

@@ -1,10 +1,12 @@
 """The folder of a compiled model."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyv_npu.config import Config
 from pyv_npu.models.data import Tensors, complete_inputs
+from pyv_npu.models.generate import Ready
 from pyv_npu.models.run import image, target
 from pyv_npu.report.folder import write_bytes
 from toolchain.cmdq import document
@@ -20,13 +22,30 @@ def write_files(
     """Write the image with `inputs` (random numbers of `seed` for those that are not given), the IR, the list of
     commands for `device`, and where inputs and outputs are; return the paths. `apart`: the weights in weights.bin, as
     it has to be where the core does not see them."""
+    elf = image(compiled, complete_inputs(compiled, seed, inputs or {}), apart=apart)
+    return _write(compiled, folder, device, elf, apart, {})
+
+
+def write_decoder(ready: Ready, folder: Path, device: Target, *, apart: bool = False) -> list[Path]:
+    """As `write_files`, for a decoder whose image generates; model.json also says what."""
+    wish, made = ready.wish, ready.made
+    said = {
+        "prompt": list(wish.prompt), "given": list(wish.given), "new": wish.new, "t_max": made.t_max,
+        "commands": {"prompt": made.prompt_commands, "step": made.step_commands},
+    }  # fmt: skip
+    return _write(made.compiled, folder, device, ready.image(apart=apart), apart, {"generate": said})
+
+
+def _write(
+    compiled: Compiled, folder: Path, device: Target, elf: bytes, apart: bool, more: Mapping[str, object]
+) -> list[Path]:
     apart = apart or compiled.memory.beyond
     made = {
-        "image.elf": image(compiled, complete_inputs(compiled, seed, inputs or {}), apart=apart),
+        "image.elf": elf,
         **({WEIGHTS: weights_file(compiled)} if apart else {}),
         "npu_ir.txt": render(compiled.graph).encode(),
         **listing(compiled, device),
-        "model.json": (json.dumps(_description(compiled), indent=2) + "\n").encode(),
+        "model.json": (json.dumps({**_description(compiled), **more}, indent=2) + "\n").encode(),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in made.items():

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyv_npu.report import tokens
 from pyv_npu.text import MISSING, columns, lines_of
 
 
@@ -76,4 +77,32 @@ def render_generated(result: Mapping[str, Any]) -> str:
         same = sum(step["next"] == step["reference_next"] for step in steps)
         rows.append(("same choice", f"{same} of {len(steps)} positions"))
         rows += [("DIFFERS", f"position {step['position']}") for step in steps if step["ok"] is False]
-    return lines_of(f"decoder {result['program']}, {result['sim_level']}, against onnx.reference", rows) + "\n"
+    head = f"decoder {result['program']}, {result['sim_level']}, against onnx.reference"
+    return "\n\n".join([lines_of(head, rows), *_steps({result["sim_level"]: result})]) + "\n"
+
+
+def render_both(result: Mapping[str, Any]) -> str:
+    """A comparison of loose and tight: the tokens, and how long each took."""
+    made = result["loose"]["generate"]
+    count = len(made["prompt"])
+    rows = [
+        ("prompt", " ".join(map(str, made["prompt"]))),
+        ("new tokens", " ".join(map(str, made["tokens"][count:]))),
+        ("same in both modes", "yes" if result["generate"]["same_tokens"] else "NO"),
+    ]
+    head = f"decoder {result['loose']['program']}: from the first submission of a step until firmware knows its result"
+    return "\n\n".join([lines_of(head, rows), *_steps({name: result[name] for name in ("loose", "tight")})]) + "\n"
+
+
+def _steps(runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A table with a row for the prompt and for each token, where there is time."""
+    rows = [
+        [
+            step.name,
+            str(step.makes),
+            *(f"{cycles:,}" for cycles in step.cycles),
+            *([step.ratio] if step.cycles[1:] else []),
+        ]
+        for step in tokens.steps(runs)
+    ]
+    return [columns(tokens.heads(runs), rows)] if rows else []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from npu_device import command_list
 from npu_device.command_list import ListRun
 from npu_device.runner import Listed
-from pyv_ext.elf import Program, parse_elf
+from pyv_ext.elf import Program
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu.config import Config
 from pyv_npu.config.qconfig_file import load_qconfig
@@ -19,6 +19,7 @@ from pyv_npu.models import ia
 from pyv_npu.models.calibration import samples
 from pyv_npu.models.checks import compare_outputs, converted_error, precision
 from pyv_npu.models.data import Tensors, Values, complete_inputs, from_device, to_device
+from pyv_npu.models.image import loaded
 from pyv_npu.models.target import target_of
 from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
@@ -28,7 +29,7 @@ from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_frontend import OnnxModel, load_model
 from toolchain.precision import INT8
-from toolchain.program_image import FIRMWARE, WEIGHTS, build_image, weights_file
+from toolchain.program_image import FIRMWARE, build_image
 
 if TYPE_CHECKING:
     from pyv_npu.results import Console, RunResult
@@ -203,8 +204,7 @@ def layer_names(compiled: Compiled) -> list[str]:
 
 def program(compiled: Compiled, inputs: Tensors) -> Program:
     """The image as a loaded program, under the model's name."""
-    made = parse_elf(image(compiled, inputs), compiled.model.name)
-    return replace(made, beside={WEIGHTS: weights_file(compiled)}) if compiled.memory.beyond else made
+    return loaded(image(compiled, inputs), compiled, compiled.model.name)
 
 
 def _model(

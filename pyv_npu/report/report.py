@@ -9,7 +9,7 @@ from pyv_npu.analysis.layers import accepted_tickets
 from pyv_npu.analysis.metrics import Metric, metrics
 from pyv_npu.config import Effective
 from pyv_npu.latency.table import Latency
-from pyv_npu.report import model_parts
+from pyv_npu.report import model_parts, tokens
 from pyv_npu.report.folder import replacing, write_text
 from pyv_npu.report.gantt import chart, lanes, picture
 from pyv_npu.report.latency_cdf import curves, draw
@@ -50,10 +50,11 @@ def write_report(
     _write_reasons(folder / "reasons.csv", runs)
     write_series_csv(folder / "series.csv", binned)
     _write_sweeps(folder / "sweeps.csv", sweeps)
+    _write(folder / "tokens.csv", tokens.CSV_HEADS, tokens.csv_rows(runs))
     _write_metrics(folder / "metrics.csv", results)
     configs = {result.name: result.config for result in results}
     gantts = {result.name: _gantt(result, lanes_of[result.name]) for result in results}
-    first = model_parts.sections(analyses, pictures)
+    first = [*tokens.section(runs), *model_parts.sections(analyses, pictures)]
     write_text(folder / "report.html", page(runs, configs, effective, pictures, gantts, comparison, sweeps, first))
 
 

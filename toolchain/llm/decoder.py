@@ -77,6 +77,11 @@ class CompiledDecoder:
     prompt_tokens: int
     t_max: int
 
+    @property
+    def step_commands(self) -> int:
+        """How many take one token."""
+        return len(self.compiled.commands) - self.prompt_commands
+
     def address(self, tensor: str) -> int:
         return self.compiled.memory.address(self.compiled.graph, tensor)
 

@@ -1,0 +1,92 @@
+"""What came of a conversation with a decoder: tokens, logits, cycles of each step, and how they compare."""
+
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyv_npu.latency.table import Latency
+from pyv_npu.models.checks import check
+from pyv_npu.models.wish import Wish
+from toolchain.data_types import NUMPY
+from toolchain.llm.decoder import LOG, CompiledDecoder
+from toolchain.llm.reference import Reference
+
+if TYPE_CHECKING:
+    from pyv_npu.results import RunResult
+
+Values = Any
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A conversation that took place."""
+
+    tokens: tuple[int, ...]
+    """The prompt's, then the new ones."""
+    logits: Values
+    """Of every token but the last, shape (tokens - 1, vocabulary)."""
+    json: dict[str, Any]
+    compiled: CompiledDecoder
+    run: "RunResult | None" = None
+    """What the firmware's run left, with the same `json`; None without a core."""
+
+    @property
+    def correct(self) -> bool:
+        """Whether every token's logits are as near to the reference as the type allows, where that is asked."""
+        return all(step["ok"] is not False for step in self.json["generate"]["steps"])
+
+
+def generated(
+    made: CompiledDecoder, wish: Wish, tokens: Sequence[int], read: Callable[[str], bytes], json: dict[str, Any],
+    reference: Reference | None, run: "RunResult | None" = None,
+) -> Generated:  # fmt: skip
+    """The result; `read` gives the bytes that a tensor has at the end. A run without `reference` is not compared."""
+    decoder, graph = made.decoder, made.compiled.graph
+    log = graph.tensors[LOG]
+    logits = np.frombuffer(read(LOG), NUMPY[log.dtype]).reshape(-1, decoder.vocab)[: len(tokens) - 1]
+    kept = {name: read(name) for name in (LOG, *(cache.past for cache in decoder.caches))}
+    caches = [graph.tensors[cache.past] for cache in decoder.caches]
+    alloc = sum(cache.size for cache in caches)
+    figures = {
+        "prompt": list(wish.prompt), "tokens": list(tokens), "given": list(wish.given), "t_max": made.t_max,
+        "kv_type": caches[0].dtype.name, "kv_bytes_alloc": alloc,
+        "kv_bytes_used": alloc // made.t_max * (len(tokens) - 1),
+        "commands": {"prompt": made.prompt_commands, "step": made.step_commands},
+        "outputs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()},
+        "steps": [] if reference is None else _steps(reference, wish, tokens, logits),
+    }  # fmt: skip
+    whole = json | {"generate": figures}
+    return Generated(tuple(tokens), logits, whole, made, None if run is None else replace(run, json=whole))
+
+
+def _steps(reference: Reference, wish: Wish, tokens: Sequence[int], logits: Values) -> list[dict[str, Any]]:
+    """How each token's logits compare with the reference on the same tokens; with `kv_bits` the error is reported."""
+    found = []
+    wanted = reference.logits(tokens, len(wish.prompt))
+    for position, (got, want) in enumerate(zip(logits, wanted, strict=True)):
+        compared = check(got, want)
+        judged = wish.exact
+        found.append(
+            {
+                "position": position, "token": tokens[position], "next": int(got.argmax()),
+                "reference_next": int(want.argmax()), "error": compared["error"], "limit": compared["limit"],
+                "ok": compared["ok"] if judged else None,
+            }
+        )  # fmt: skip
+    return found
+
+
+def step_cycles(made: CompiledDecoder, wish: Wish, latency: Latency) -> list[int]:
+    """Core cycles of the prompt and of each token behind it, from t0 of the first command until the firmware knows that
+    all are done, t7 (specification 35); [] where some were not seen, as in a run that began from a snapshot."""
+    first, step = made.prompt_commands, made.step_commands
+    bounds = [0, *range(first, first + wish.new * step, step)]
+    seen = [(one.t0, one.t7) for one in latency.accepted if one.t0 is not None and one.t7 is not None]
+    if len(seen) != bounds[-1]:
+        return []
+    steps = (seen[start:end] for start, end in itertools.pairwise(bounds))
+    return [max(t7 for _, t7 in step) - step[0][0] for step in steps]

@@ -1,0 +1,78 @@
+"""Cycles of each step of a decoder's conversation, of one run or side by side."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pyv_npu.report.html import Cell, number, table
+
+
+class Step(NamedTuple):
+    """The prompt, or one token behind it."""
+
+    name: str
+    makes: int
+    """The token that it leads to."""
+    cycles: tuple[int, ...]
+    """Core cycles in each run."""
+
+    @property
+    def ratio(self) -> str:
+        """The first run over the second one."""
+        return f"{self.cycles[0] / self.cycles[1]:.3f}"
+
+
+def timed(runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Names of the runs that generated, and whose steps have a length."""
+    return [name for name, run in runs.items() if "generate" in run and run.get("cycles_by_step")]
+
+
+def steps(runs: Mapping[str, Mapping[str, Any]]) -> list[Step]:
+    """The steps of the runs of `timed`, which are runs of one conversation."""
+    found = [runs[name] for name in timed(runs)]
+    if not found:
+        return []
+    made = found[0]["generate"]
+    count = len(made["prompt"])
+    names = [f"prompt of {count}", *(f"token {at}" for at in range(count, len(made["tokens"]) - 1))]
+    cycles = zip(*(run["cycles_by_step"] for run in found), strict=True)
+    return [Step(*row) for row in zip(names, made["tokens"][count:], cycles, strict=True)]
+
+
+def heads(runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Of a table with a row for each step."""
+    names = timed(runs)
+    return ["step", "makes token", *(f"{name} cycles" for name in names), *([" / ".join(names)] if names[1:] else [])]
+
+
+CSV_HEADS = ("mode", "step", "makes_token", "cycles")
+
+
+def csv_rows(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[object, ...]]:
+    """Rows of tokens.csv."""
+    made = steps(runs)
+    return [
+        (name, step.name, step.makes, step.cycles[index]) for index, name in enumerate(timed(runs)) for step in made
+    ]
+
+
+def section(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, list[str]]]:
+    """The section of the page, where the runs generated."""
+    rows = [
+        [Cell(step.name), Cell(str(step.makes)),
+         *(Cell(number(cycles), f"{name}.step.{index}") for name, cycles in zip(timed(runs), step.cycles, strict=True)),
+         *([Cell(step.ratio)] if step.cycles[1:] else [])]
+        for index, step in enumerate(steps(runs))
+    ]  # fmt: skip
+    return [("tokens", "Tokens", [table(tuple(heads(runs)), rows)])] if rows else []
+
+
+def side_by_side(loose: Mapping[str, Any], tight: Mapping[str, Any]) -> dict[str, Any]:
+    """What the `generate` object of a comparison says, of the two runs; `steps` is empty where one did not end well."""
+    runs = {"loose": loose, "tight": tight}
+    tokens = {name: run["generate"]["tokens"] for name, run in runs.items()}
+    both = len(timed(runs)) == len(runs)
+    rows = [
+        {"step": step.name, "makes": step.makes, **dict(zip(runs, step.cycles, strict=True))} for step in steps(runs)
+    ]
+    same = tokens["loose"] == tokens["tight"]
+    return {"same_tokens": same, "tokens": tokens["loose"], "steps": rows if both else []}
