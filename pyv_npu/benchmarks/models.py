@@ -28,7 +28,7 @@ MEMORY_LIMIT = 1024
 
 def compile_and_time(config: str) -> dict[str, Any]:
     """fp16 on the device of a configuration, at CA_HYBRID without a core."""
-    from pyv_npu.models.run import target
+    from pyv_npu.models.target import target_of
     from pyv_npu.models.timing_only import run_commands
     from toolchain.compiler import compile_model
     from toolchain.examples.vision import resnet18
@@ -37,7 +37,7 @@ def compile_and_time(config: str) -> dict[str, Any]:
     settings = load([config]).config
     proto = resnet18(kind="float16")
     began = time.process_time()
-    compiled = compile_model(prepare(proto, WORKLOAD), target(settings))
+    compiled = compile_model(prepare(proto, WORKLOAD), target_of(settings.npu))
     ready = time.process_time()
     made = run_commands(compiled.commands, settings.npu)
     ended = time.process_time()
@@ -52,14 +52,15 @@ def compile_and_time(config: str) -> dict[str, Any]:
 def numbers() -> dict[str, Any]:
     """fp32 on the default device: the image runs through firmware on the core; the reference is not computed."""
     from pyv_npu.models.data import random_inputs
-    from pyv_npu.models.run import program, target
+    from pyv_npu.models.run import program
+    from pyv_npu.models.target import target_of
     from pyv_npu.results import run_program
     from toolchain.compiler import compile_model
     from toolchain.examples.vision import resnet18
     from toolchain.onnx_frontend.model import prepare
 
     config = load().config
-    compiled = compile_model(prepare(resnet18(), WORKLOAD), target(config))
+    compiled = compile_model(prepare(resnet18(), WORKLOAD), target_of(config.npu))
     began = time.process_time()
     outcome = run_program(config, program(compiled, random_inputs(compiled, config.run.seed)), config.run.args)
     return {

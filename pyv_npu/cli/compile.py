@@ -27,7 +27,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     from pyv_npu.models.explain import effects, render_effects
     from pyv_npu.models.files import write_files
-    from pyv_npu.models.run import compile_for, target
+    from pyv_npu.models.run import compile_for
+    from pyv_npu.models.target import target_of
 
     config = options.effective(args).config
     if args.generate is not None:
@@ -37,7 +38,7 @@ def execute(args: argparse.Namespace) -> int:
     compiled = compile_for(config, Path(args.program), choices)
     given = model.inputs(args)
     for path in write_files(
-        compiled, args.output, config.run.seed, target(config), apart=args.weights_bin, inputs=given
+        compiled, args.output, config.run.seed, target_of(config.npu), apart=args.weights_bin, inputs=given
     ):
         console.result(f"{path}\n")
     if args.explain_passes:
@@ -49,11 +50,11 @@ def execute(args: argparse.Namespace) -> int:
 def _decoder(args: argparse.Namespace, config: "Config") -> int:
     """A decoder and a conversation: the image generates."""
     from pyv_npu.models.files import write_decoder
-    from pyv_npu.models.run import target
+    from pyv_npu.models.target import target_of
 
     if args.explain_passes:
         raise UsageError("--explain-passes: is for models that run once; drop it, or --generate")
     ready = generate.ready(args, config, generate.wish(args))
-    for path in write_decoder(ready, args.output, target(config), apart=args.weights_bin):
+    for path in write_decoder(ready, args.output, target_of(config.npu), apart=args.weights_bin):
         console.result(f"{path}\n")
     return exit_codes.OK

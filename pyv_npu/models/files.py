@@ -7,7 +7,8 @@ from pathlib import Path
 from pyv_npu.config import Config
 from pyv_npu.models.data import Tensors, complete_inputs
 from pyv_npu.models.generate import Ready
-from pyv_npu.models.run import image, target
+from pyv_npu.models.run import image
+from pyv_npu.models.target import target_of
 from pyv_npu.report.folder import write_bytes
 from toolchain.cmdq import document
 from toolchain.codegen import Target
@@ -63,7 +64,7 @@ def listing(compiled: Compiled, device: Target) -> dict[str, bytes]:
 
 def write_listing(compiled: Compiled, folder: Path, config: Config) -> None:
     """Put `listing` into the folder of a report."""
-    for name, data in listing(compiled, target(config)).items():
+    for name, data in listing(compiled, target_of(config.npu)).items():
         write_bytes(folder / name, data)
 
 

@@ -15,7 +15,8 @@ from pyv_npu.errors import UsageError
 from pyv_npu.models.generated import Generated, generated, step_cycles
 from pyv_npu.models.ia import Machine
 from pyv_npu.models.image import loaded
-from pyv_npu.models.run import layer_names, target
+from pyv_npu.models.run import layer_names
+from pyv_npu.models.target import target_of
 from pyv_npu.models.timing_only import run_commands
 from pyv_npu.models.wish import Wish
 from pyv_npu.platform import Platform
@@ -97,7 +98,7 @@ def prepare(config: Config, decoder: Decoder, wish: Wish) -> Ready:
         if kind is not DataType.FP16:
             scales = head_scales(reference, decoder, wish.prompt, wish.kv_bits)
     made = compile_decoder(
-        decoder, target(config)._replace(qconfig=wish.weights()), len(wish.prompt), wish.t_max or wish.total,
+        decoder, target_of(config.npu)._replace(qconfig=wish.weights()), len(wish.prompt), wish.t_max or wish.total,
         passes=wish.passes, kv_kind=kind, kv_scales=scales,
     )  # fmt: skip
     return Ready(wish, made, _inputs(made, wish), reference)

@@ -12,17 +12,18 @@ from pyv_ext.elf import parse_elf
 from pyv_ext.stop import Stop
 from pyv_npu.config import Config
 from pyv_npu.models.llm_figures import Traffic, figures
+from pyv_npu.models.target import target_of
 from pyv_npu.models.timing_only import run_commands
 from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
 from pyv_npu.results import run_program
-from toolchain.codegen import Command, Target
+from toolchain.codegen import Command
 from toolchain.compiler import addressed, code
 from toolchain.errors import ModelError
 from toolchain.llm.conversation import GENERATE, conversation
 from toolchain.llm.job import KV_BITS, Job
 from toolchain.llm.layout import ACTIVATION, INT_BYTES, Layout
-from toolchain.llm.phases import Device, commands
+from toolchain.llm.phases import commands
 from toolchain.llm.shapes import shape_of
 from toolchain.program_image import Piece, with_pieces
 from toolchain.qconfig import KEPT, QConfig
@@ -100,8 +101,7 @@ def build(config: NpuConfig, request: Request) -> tuple[Layout, list[Command]]:
     job.check_capacity(config.dram.size)
     layout = Layout(job, tokens, config.spm.size)
     layout.check(config.dram.size)
-    target = Target(config.spm.size, config.spm.banks, config.te.acc_bytes, config.dram.size)
-    made = commands(layout, Device(target, config.te.count), tokens)
+    made = commands(layout, target_of(config), tokens)
     layout.check_commands(len(code(made)))
     return layout, made
 

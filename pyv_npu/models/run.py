@@ -25,7 +25,6 @@ from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
 from pyv_npu.report.spans import Records, all_records
 from pyv_npu.results import run_program
-from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_frontend import OnnxModel, load_model
 from toolchain.precision import INT8
@@ -91,11 +90,6 @@ class ModelResult:
         return all(check["ok"] for check in self.json["model"]["checks"].values())
 
 
-def target(config: Config) -> Target:
-    """The device that a configuration describes, as the compiler sees it."""
-    return target_of(config.npu)
-
-
 def compile_for(config: Config, path: Path, choices: Choices) -> Compiled:
     """Compile the model in a file for the device of a configuration. ModelError, one line."""
     return compile_loaded(config, load_model(path, choices.shapes), choices)
@@ -104,7 +98,7 @@ def compile_for(config: Config, path: Path, choices: Choices) -> Compiled:
 def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compiled:
     """Compile a model. ModelError, one line."""
     made = samples(model, choices.calibration, config.run.seed) if choices.precision == INT8 else ()
-    device = target(config)
+    device = target_of(config.npu)
     if choices.qconfig is not None:
         device = device._replace(qconfig=load_qconfig(choices.qconfig))
     return compile_model(

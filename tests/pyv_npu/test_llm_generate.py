@@ -14,9 +14,10 @@ from pyv_ext.elf import parse_elf
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import PyvNpuError, UsageError
-from pyv_npu.models.generate import _inputs, generate_decoder, target
+from pyv_npu.models.generate import _inputs, generate_decoder
 from pyv_npu.models.generated import Generated
 from pyv_npu.models.ia import Machine
+from pyv_npu.models.target import target_of
 from pyv_npu.models.wish import Wish
 from pyv_npu.programs import find_program
 from pyv_npu.results import run_program
@@ -63,7 +64,7 @@ def test_every_token_is_that_of_the_reference_at_every_level(kind: str, kv_heads
 
 def test_the_caches_hold_what_the_reference_calls_present() -> None:
     decoder, wish = model(), Wish(PROMPT, 4, t_max=13)
-    made = compile_decoder(decoder, target(CONFIG), len(PROMPT), 13)
+    made = compile_decoder(decoder, target_of(CONFIG.npu), len(PROMPT), 13)
     machine = Machine(made.compiled, CONFIG.npu, _inputs(made, wish))
     machine.run(made.compiled.commands[: made.prompt_commands])
     _, present = Reference(decoder).step(PROMPT, Reference(decoder).empty())
@@ -111,7 +112,7 @@ def test_narrow_weights_report_their_error(tmp_path: Path) -> None:
 
 def test_a_step_beyond_the_caches_is_an_error() -> None:
     decoder, wish = model(), Wish(PROMPT, 1, t_max=6)
-    made = compile_decoder(decoder, target(CONFIG), len(PROMPT), 6)
+    made = compile_decoder(decoder, target_of(CONFIG.npu), len(PROMPT), 6)
     inputs = _inputs(made, wish)
     machine = Machine(made.compiled, CONFIG.npu, inputs)
     machine.memory.write_bytes(made.address(POSITION), (6).to_bytes(4, "little"))

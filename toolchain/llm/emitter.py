@@ -49,11 +49,11 @@ class Emitter:
     """Collects commands. The scratchpad has a part for the commands of each tensor engine, and one for all others, so
     that these do not wait for products."""
 
-    def __init__(self, target: Target, engines: int, resident: int) -> None:
+    def __init__(self, target: Target, resident: int) -> None:
         """`resident`: bytes at the end of the scratchpad that are taken."""
         self.commands: list[Command] = []
         self._target = target
-        self.engines = engines
+        engines = self.engines = target.engines
         free = (target.spm_bytes - resident) // SLOT * SLOT
         self.room = (free - target.spm_bytes // OTHERS) // engines // SLOT * SLOT
         """Bytes of the part of one tensor engine."""

@@ -5,7 +5,7 @@ caches of its own; products see the rows of all requests at once. The experts of
 the first of `experts / active` blocks see the first `active` experts, and so on.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from npu_device.abi.extended import Epilogue
 from npu_device.abi.opcodes import BITS, Activation, DataType, Eltwise, Norm, Opcode, Reduce
@@ -24,18 +24,10 @@ POSITION_OFFSET = 2
 """Row of OPT's table of positions that belongs to position 0."""
 
 
-class Device(NamedTuple):
-    """The sizes that commands are cut to."""
-
-    target: Target
-    engines: int
-    """Tensor engines of the cluster."""
-
-
-def commands(layout: Layout, device: Device, tokens: int) -> list[Command]:
+def commands(layout: Layout, target: Target, tokens: int) -> list[Command]:
     """The list that takes `tokens` tokens of every request through the model, from the position on, and leaves the
     next token's id where the ids were. ModelError when a tile does not fit the scratchpad."""
-    return _Phase(layout, device, tokens).run()
+    return _Phase(layout, target, tokens).run()
 
 
 def _scaled(group: HeadGroup, scale: int) -> dict[str, int]:
@@ -46,11 +38,11 @@ def _scaled(group: HeadGroup, scale: int) -> dict[str, int]:
 
 
 class _Phase:
-    def __init__(self, layout: Layout, device: Device, tokens: int) -> None:
+    def __init__(self, layout: Layout, target: Target, tokens: int) -> None:
         self.layout, self.job, self.shape = layout, layout.job, layout.job.shape
         self.tokens = tokens
         self.rows = tokens * self.job.requests
-        self.e = Emitter(device.target, device.engines, layout.resident)
+        self.e = Emitter(target, layout.resident)
 
     def run(self) -> list[Command]:
         self._embed()
