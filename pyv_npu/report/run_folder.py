@@ -5,11 +5,12 @@ over, of its events. `pyv-npu run --replay` goes by it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
+from hashlib import file_digest
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from pyv_npu.beside import files_beside
 from pyv_npu.config import Effective
 from pyv_npu.config.render import render
 from pyv_npu.errors import BadInputError
@@ -33,11 +34,12 @@ class RunFolder:
         self.finished = False
         """Whether there are results in the folder."""
         open_folder(folder)
+        program = effective.config.run.program
         self._record: dict[str, object] = {
             "command": command,
             "command_line": list(command_line),
             "versions": versions(),
-            "inputs_sha256": fingerprints([effective.config.run.program, *files]),
+            "inputs_sha256": fingerprints([program, *files_beside(program), *files]),
         }
         self._describe()
 
@@ -70,7 +72,8 @@ def fingerprints(names: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in names:
         try:
-            found[name] = sha256(find_program(name).read_bytes()).hexdigest()
+            with find_program(name).open("rb") as file:
+                found[name] = file_digest(file, "sha256").hexdigest()
         except (BadInputError, OSError):
             continue  # a built-in model, or a file whose absence the run reports
     return found

@@ -22,6 +22,7 @@ from toolchain.llm.conversation import HEAD, conversation
 from toolchain.llm.merge import merged
 from toolchain.onnx_frontend import OnnxModel, import_model
 from toolchain.onnx_frontend.cached_attention import POSITION, SCALES
+from toolchain.onnx_frontend.file import read_proto
 from toolchain.onnx_frontend.model import prepare
 
 IDS, POSITIONS, LOGITS = "input_ids", "position_ids", "logits"
@@ -96,13 +97,7 @@ class CompiledDecoder:
 
 def load_decoder(path: Path) -> Decoder:
     """The decoder in a file. ModelError: why it is none, in one line."""
-    try:
-        proto = onnx.load_model_from_string(path.read_bytes())
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}: give the path of an ONNX decoder") from None
-    except Exception as error:
-        raise ModelError(f"{path}: no ONNX model ({type(error).__name__}): export it again") from None
-    return make_decoder(proto, str(path))
+    return make_decoder(read_proto(path), str(path))
 
 
 def make_decoder(proto: Any, name: str) -> Decoder:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 from onnx import numpy_helper, shape_inference
-from onnx.external_data_helper import load_external_data_for_model
 from onnx.inliner import inline_local_functions
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
+from toolchain.onnx_frontend.file import one_line, read_proto
 
 MIN_OPSET = 13
 
@@ -55,19 +55,7 @@ class OnnxModel:
 
 def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
     """Read, check and complete the model in a file. ModelError: what is wrong with it, in one line."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}: give the path of an ONNX model") from None
-    try:
-        model = onnx.load_model_from_string(data)
-    except Exception as error:
-        raise ModelError(f"{path}: no ONNX model ({_one_line(error)}): export it again") from None
-    try:
-        load_external_data_for_model(model, str(path.parent))
-    except Exception as error:
-        raise ModelError(f"{path}: {_one_line(error)}: put the files with the weights beside the model") from None
-    return prepare(model, str(path), shapes)
+    return prepare(read_proto(path), str(path), shapes)
 
 
 def prepare(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
@@ -86,7 +74,7 @@ def prepare(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]] | None 
         onnx.checker.check_model(model)
         complete = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except Exception as error:
-        raise ModelError(f"{name}: {_one_line(error)}") from None
+        raise ModelError(f"{name}: {one_line(error)}") from None
     return OnnxModel(complete, name)
 
 
@@ -139,8 +127,3 @@ def tensor_info(value: Any) -> TensorInfo | None:
         return None
     name = onnx.TensorProto.DataType.Name(kind.elem_type)
     return TensorInfo(name, tuple(dim.dim_value for dim in kind.shape.dim))
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text[:200] or type(error).__name__
