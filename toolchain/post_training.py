@@ -24,10 +24,19 @@ PRODUCTS = ("Conv", "Gemm", "MatMul")
 Samples = Sequence[Mapping[str, Values]]
 
 
-class _Scale(NamedTuple):
+class Scale(NamedTuple):
+    """Of an activation, one for the whole tensor."""
+
     scale: np.float32
     kind: type
     zero: int
+
+
+class Pair(NamedTuple):
+    """A tensor through codes and back: `.q` and `.dq` behind its name."""
+
+    nodes: tuple[Any, Any]
+    constants: tuple[Any, Any]
 
 
 class _Sum(NamedTuple):
@@ -157,7 +166,7 @@ class _Quantizer:
             name = following.output[0]
         return name
 
-    def _calibrated(self, samples: Samples) -> dict[str, _Scale]:
+    def _calibrated(self, samples: Samples) -> dict[str, Scale]:
         names = self._observed()
         lows, highs = dict.fromkeys(names, np.inf), dict.fromkeys(names, -np.inf)
         evaluator = ReferenceEvaluator(self._proto)
@@ -169,11 +178,11 @@ class _Quantizer:
             for name, values in zip(names, results, strict=True):
                 lows[name] = min(lows[name], float(values.min()))
                 highs[name] = max(highs[name], float(values.max()))
-        scales = {name: _scale_of(lows[name], highs[name]) for name in names}
+        scales = {name: scale_of(lows[name], highs[name]) for name in names}
         for residual, end in self._sums.values():
             source = self._origin(residual)
             if end in scales and source in scales:
-                scales[source] = _scale_of(lows[source], highs[source], scales[end].kind)
+                scales[source] = scale_of(lows[source], highs[source], scales[end].kind)
         return {name: scales[self._origin(name)] for name in names}
 
     def _origin(self, name: str) -> str:
@@ -187,12 +196,9 @@ class _Quantizer:
         return name
 
     def _pair(self, name: str) -> list[Any]:
-        scale, kind, zero = self._scales[name]
-        parameters = self._constant(f"{name}.scale", scale), self._constant(f"{name}.zero", kind(zero))
-        return [
-            helper.make_node("QuantizeLinear", [name, *parameters], [f"{name}.q"], name=f"{name}.quantize"),
-            helper.make_node("DequantizeLinear", [f"{name}.q", *parameters], [f"{name}.dq"], name=f"{name}.dequantize"),
-        ]
+        made = pair(name, self._scales[name])
+        self._new += made.constants
+        return list(made.nodes)
 
     def _axis(self, node: Any, rank: int) -> int:
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
@@ -242,10 +248,22 @@ class _Quantizer:
         return self._dequantized(f"{node.output[0]}.bias", codes, scales, 0)
 
 
-def _scale_of(low: float, high: float, kind: type | None = None) -> _Scale:
-    """`kind`: the type that another tensor has; UINT8 has its zero in the middle where there are negative values."""
+def pair(name: str, scale: Scale) -> Pair:
+    """QuantizeLinear and DequantizeLinear of a tensor."""
+    values = {f"{name}.scale": scale.scale, f"{name}.zero": scale.kind(scale.zero)}
+    nodes = (
+        helper.make_node("QuantizeLinear", [name, *values], [f"{name}.q"], name=f"{name}.quantize"),
+        helper.make_node("DequantizeLinear", [f"{name}.q", *values], [f"{name}.dq"], name=f"{name}.dequantize"),
+    )
+    first, second = (numpy_helper.from_array(np.asarray(value), one) for one, value in values.items())
+    return Pair(nodes, (first, second))
+
+
+def scale_of(low: float, high: float, kind: type | None = None) -> Scale:
+    """The scale of a range. `kind`: the type that another tensor has; UINT8 has its zero in the middle where there are
+    negative values."""
     kind = kind or (np.uint8 if low >= 0 else np.int8)
     positive = low >= 0 and kind is np.uint8
     step = high / 255 if positive else max(-low, high) / 127
     usable = step > float(np.finfo(np.float32).tiny)
-    return _Scale(np.float32(step if usable else 1), kind, 0 if positive or kind is np.int8 else 128)
+    return Scale(np.float32(step if usable else 1), kind, 0 if positive or kind is np.int8 else 128)

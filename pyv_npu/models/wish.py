@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pyv_npu.config.qconfig_file import load_qconfig
 from pyv_npu.errors import UsageError
-from toolchain.llm.decoder import Decoder
+from toolchain.llm.decoder import CODES, Decoder
 from toolchain.llm.job import BY_BITS
 from toolchain.qconfig import QConfig
 
@@ -50,6 +50,9 @@ class Wish(NamedTuple):
             raise UsageError(f"--given: {len(self.given)} tokens, --generate asks for {self.new}")
         if self.kv_bits is not None and self.kv_bits not in BY_BITS:
             raise UsageError(f"--qbits-kv {self.kv_bits}: must be one of {', '.join(map(str, BY_BITS))}")
+        kind = decoder.caches[0].kind
+        if self.kv_bits is not None and kind in CODES:
+            raise UsageError(f"--qbits-kv {self.kv_bits}: the model keeps keys and values as {kind.name}: drop it")
         if self.t_max is not None and self.total > self.t_max:
             raise UsageError(f"--t-max {self.t_max}: prompt and new tokens are {self.total}: they must fit the caches")
 

@@ -1,18 +1,33 @@
-"""Decoders whose products are of integers: prompt and generation at every level, judged by onnx.reference."""
+"""Decoders whose products and caches are of integers: prompt and generation at every level, against onnx.reference."""
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
+from npu_device.abi.opcodes import Opcode
 from pyv_npu.config import load
-from pyv_npu.models.generate import Generated, Wish, generate_decoder
+from pyv_npu.errors import UsageError
+from pyv_npu.models.generate import _inputs, generate_decoder
+from pyv_npu.models.generated import Generated
+from pyv_npu.models.ia import Machine
+from pyv_npu.models.target import target_of
+from pyv_npu.models.wish import Wish
+from toolchain.errors import ModelError
 from toolchain.examples import DECODERS
 from toolchain.ir.operations import PRODUCTS
-from toolchain.llm.decoder import Decoder, make_decoder
+from toolchain.llm.decoder import Decoder, compile_decoder, make_decoder
+from toolchain.llm.reference import Reference
 
 WISH = Wish((3, 1, 4, 1, 5), 4, given=(9, 2))
 WAYS = (("IA_TIMING", "tight"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight"))
 INT8 = [name for name in DECODERS if "int8" in name]
+CACHED = "decoder_kv_int8_cache"
+CONFIG = load().config
 
 
 @cache
@@ -20,25 +35,36 @@ def decoder(name: str) -> Decoder:
     return make_decoder(DECODERS[name](width=64, vocab=96), name)
 
 
-def generated(name: str, level: str = "IA", mode: str = "tight", wish: Wish = WISH) -> Generated:
-    return generate_decoder(load(overrides={"run.sim_level": level, "npu.mode": mode}).config, decoder(name), wish)
+def changed(change: Callable[[Any], object]) -> Decoder:
+    """The decoder with caches of INT8, after a change."""
+    proto = onnx.ModelProto.FromString(decoder(CACHED).proto.SerializeToString())
+    change(proto)
+    return make_decoder(proto, "m")
+
+
+def generated(made: Decoder, level: str = "IA", mode: str = "tight", wish: Wish = WISH) -> Generated:
+    return generate_decoder(load(overrides={"run.sim_level": level, "npu.mode": mode}).config, made, wish)
+
+
+def assert_same_everywhere(made: Decoder) -> None:
+    first = generated(made)
+    assert first.correct
+    assert first.tokens[:7] == (*WISH.prompt, *WISH.given)
+    for level, mode in WAYS:
+        one = generated(made, level, mode)
+        assert one.correct
+        assert one.tokens == first.tokens
+        assert one.json["generate"]["outputs_sha256"] == first.json["generate"]["outputs_sha256"]
 
 
 @pytest.mark.parametrize("name", INT8)
 def test_every_token_is_that_of_the_reference_at_every_level(name: str) -> None:
-    first = generated(name)
-    assert first.correct
-    assert first.tokens[:7] == (*WISH.prompt, *WISH.given)
-    for level, mode in WAYS:
-        made = generated(name, level, mode)
-        assert made.correct
-        assert made.tokens == first.tokens
-        assert made.json["generate"]["outputs_sha256"] == first.json["generate"]["outputs_sha256"]
+    assert_same_everywhere(decoder(name))
 
 
 @pytest.mark.parametrize("name", INT8)
 def test_every_product_is_one_of_integers(name: str) -> None:
-    graph = generated(name).compiled.compiled.graph
+    graph = generated(decoder(name)).compiled.compiled.graph
     products = [layer for layer in graph.layers if layer.op_type in PRODUCTS]
     assert len(products) == 2 * (2 * 7 + 1)  # of the prompt and of a step: seven in each layer, and the logits
     assert {graph.tensors[tensor].dtype.name for layer in products for tensor in layer.inputs[:2]} == {"INT8"}
@@ -49,3 +75,91 @@ def test_every_product_is_one_of_integers(name: str) -> None:
 def test_int8_takes_a_quarter_of_the_bytes_of_the_matrices() -> None:
     sizes = [len(DECODERS[name]().SerializeToString()) for name in ("decoder_kv", "decoder_kv_int8")]
     assert sizes[1] < 0.45 * sizes[0]  # embedding and rotary tables stay floats
+
+
+@pytest.mark.parametrize("name", ["decoder_kv_int8_cache", "decoder_kv_mha_int8_cache"])
+def test_the_caches_hold_the_codes_of_the_reference(name: str) -> None:
+    model = decoder(name)
+    made = compile_decoder(model, target_of(CONFIG.npu), len(WISH.prompt), 13)
+    machine = Machine(made.compiled, CONFIG.npu, _inputs(made, WISH))
+    machine.run(made.compiled.commands[: made.prompt_commands])
+    _, present = Reference(model).step(WISH.prompt, Reference(model).empty())
+    for one in model.caches:
+        held = np.frombuffer(machine.read(one.past), np.int8).reshape(1, one.heads, 13, one.head_dim)
+        assert present[one.past].dtype == np.int8
+        assert np.array_equal(held[:, :, :5], present[one.past])
+        assert len(np.unique(held[:, :, :5])) > 32
+
+
+def test_codes_are_appended_as_they_are_and_take_a_quarter_of_the_bytes() -> None:
+    wide, narrow = (generated(decoder(name)) for name in ("decoder_kv_int8", CACHED))
+    sizes = [made.json["generate"]["kv_bytes_alloc"] for made in (wide, narrow)]
+    assert sizes[0] == 4 * sizes[1]
+    graph = narrow.compiled.compiled.graph
+    appended = [layer for layer in graph.layers if layer.op_type == "KV_APPEND" and "log" not in layer.id]
+    assert {graph.tensors[name].dtype.name for layer in appended for name in (layer.inputs[0], *layer.outputs)} == {
+        "INT8"
+    }
+    commands = narrow.compiled.compiled.commands[narrow.compiled.prompt_commands :]
+    assert Opcode.KV_READ not in {Opcode(command.descriptor.opcode) for command in commands}
+    quantized = [layer for layer in graph.layers if layer.text("function") in ("QUANT", "DEQUANT")]
+    assert not any(graph.tensors[name].role == "kv" for layer in quantized for name in layer.inputs)
+
+
+def _grids(proto: Any) -> list[Any]:
+    """The zero points of all keys and values."""
+    attentions = [node for node in proto.graph.node if node.op_type == "Attention"]
+    makers = {node.output[0]: node for node in proto.graph.node}
+    names = {makers[node.input[at]].input[2] for node in attentions for at in (1, 2)}
+    return [one for one in proto.graph.initializer if one.name in names]
+
+
+def _unsigned(proto: Any) -> None:
+    """The same numbers as UINT8, with the zero point in the middle."""
+    for zero in _grids(proto):
+        zero.CopyFrom(numpy_helper.from_array(np.uint8(128), zero.name))
+    for value in (*proto.graph.input, *proto.graph.output):
+        if value.type.tensor_type.elem_type == onnx.TensorProto.INT8:
+            value.type.tensor_type.elem_type = onnx.TensorProto.UINT8
+
+
+def test_codes_may_have_a_zero_point() -> None:
+    made = changed(_unsigned)
+    assert_same_everywhere(made)
+    assert np.array_equal(generated(made).logits, generated(decoder(CACHED)).logits)
+
+
+def _other_scale(proto: Any) -> None:
+    """New keys have another scale than their cache."""
+    node = next(node for node in proto.graph.node if node.name == "rotaryembedding6.quantize")
+    back = next(node for node in proto.graph.node if node.name == "rotaryembedding6.dequantize")
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32(0.5), "other"))
+    node.input[1] = back.input[1] = "other"
+
+
+def _float_present(proto: Any) -> None:
+    value = next(value for value in proto.graph.output if value.name == "present.0.key")
+    value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+
+
+def _read_twice(proto: Any) -> None:
+    proto.graph.node.append(onnx.helper.make_node("Shape", ["past_key_values.0.key.dq"], ["length"], name="length"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_other_scale, r"node attention.0 \(Attention\): the new keys must be quantized as their past: INT8, with its"),
+        (_float_present, "past_key_values.0.key is INT8 and present.0.key FLOAT: both must have one type"),
+        (_read_twice, r"node length \(Shape\) reads past_key_values.0.key.dq: a cache is read by its Attention only"),
+    ],
+)
+def test_a_cache_with_other_codes_is_refused_in_one_line(change: Callable[[Any], object], message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        generated(changed(change))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_width_of_codes_cannot_be_chosen() -> None:
+    with pytest.raises(UsageError, match="--qbits-kv 8: the model keeps keys and values as INT8: drop it"):
+        generated(decoder(CACHED), wish=Wish((1,), 1, kv_bits=8))

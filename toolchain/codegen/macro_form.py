@@ -155,7 +155,8 @@ def attention(e: Emitter) -> None:
     }  # fmt: skip
     fields = {"in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "out_addr": e.out, "type_kv": e.kinds[1]}
     tile = {"tile_m": e.tile[0], "tile_n": e.tile[1], "tile_k": n // heads}
-    e.put(fields | tile, own, in2=e.inputs[2], **_kv_scale(e, 4))
+    zero = (0, e.layer.integer("zero1"), e.layer.integer("zero2"), 0)
+    e.put(fields | tile, own, in2=e.inputs[2], zero_point=zero, **_kv_scale(e, 4))
 
 
 def _kv_scale(e: Emitter, index: int) -> dict[str, Any]:

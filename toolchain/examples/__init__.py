@@ -31,5 +31,6 @@ DECODERS: dict[str, Callable[..., Any]] = {
     **_DECODERS,
     **{f"{name}_fp16": in_fp16(make) for name, make in _DECODERS.items()},
     **{f"{name}_int8": decoder_in_int8(make) for name, make in _DECODERS.items()},
+    **{f"{name}_int8_cache": decoder_in_int8(make, caches=True) for name, make in _DECODERS.items()},
 }
 """Models with a key/value cache: they run with `--generate` (docs/llm.md)."""

@@ -39,13 +39,14 @@ def in_int8(make: Make) -> Make:
     return made
 
 
-def decoder_in_int8(make: Make) -> Make:
-    """As `in_int8`, of a decoder with a key/value cache: calibrated on random prompts."""
+def decoder_in_int8(make: Make, *, caches: bool = False) -> Make:
+    """As `in_int8`, of a decoder with a key/value cache: calibrated on random prompts. `caches`: these too."""
 
     def made(**options: Any) -> Any:
         proto = make(kind="float32", **options)
         decoder = make_decoder(proto, proto.graph.name)
         prompts = np.random.default_rng(SEED).integers(0, decoder.vocab, (SAMPLES, PROMPT))
-        return quantization.in_int8(decoder, prompts.tolist()).proto
+        decoder = quantization.in_int8(decoder, prompts.tolist())
+        return (quantization.with_int8_caches(decoder, prompts.tolist()) if caches else decoder).proto
 
     return made

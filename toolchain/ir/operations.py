@@ -68,7 +68,9 @@ LAYER_OPS = {
     "COPY": LayerOp(Opcode.COPY, range(1, 2), ("dims", "from", "to"), ("at_in", "at_out")),
     "GATHER": LayerOp(Opcode.GATHER, range(2, 3), ("m", "n", "k")),
     "KV_APPEND": LayerOp(Opcode.KV_APPEND, range(2, 4), ("m", "n", "heads", "t_max")),
-    "ATTN_T": LayerOp(Opcode.ATTN_T, range(4, 6), ("m", "n", "heads", "kv_heads", "t_max", "scale"), ("window",)),
+    "ATTN_T": LayerOp(
+        Opcode.ATTN_T, range(4, 6), ("m", "n", "heads", "kv_heads", "t_max", "scale"), ("window", "zero1", "zero2")
+    ),
     "ROPE": LayerOp(Opcode.ROPE, range(3, 4), ("m", "n", "heads", "rotary"), ("neighbours",)),
 }
 

@@ -4,7 +4,7 @@ The prompt is one graph, a step that takes one token the other. Both read the po
 commands of a step serve every token. What a model has to look like: docs/llm.md, "Your own decoder".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,9 @@ IDS, POSITIONS, LOGITS = "input_ids", "position_ids", "logits"
 """Names of a decoder's tensors. Caches are found by the inputs past_key and past_value of Attention."""
 LOG, NEXT, CONVERSATION = "logits.log", "next", "conversation"
 """Tensors that are added: the logits of every token, the tokens that follow, what firmware and host share."""
+CODES = frozenset((DataType.INT8, DataType.UINT8))
+CACHED = FLOATS | CODES
+"""Types of caches."""
 PROMPT = "prompt."
 """Before the names of the prompt's graph."""
 
@@ -41,6 +44,8 @@ class Cache:
     present: str
     heads: int
     head_dim: int
+    kind: DataType
+    """Of the model; integers are codes behind DequantizeLinear."""
 
 
 @dataclass(frozen=True)
@@ -107,17 +112,20 @@ def make_decoder(proto: Any, name: str) -> Decoder:
     for tensor, where in ((IDS, inputs), (LOGITS, outputs)):
         if tensor not in where:
             raise ModelError(f"{name}: no {'input' if where is inputs else 'output'} {tensor}: a decoder has one")
+    links = _Links(proto, inputs, outputs)
     caches = []
     for node in proto.graph.node:
-        if node.op_type == "Attention" and len(node.input) > 5 and node.input[4] in inputs and node.input[5] in inputs:
-            if len(node.output) < 3 or not (node.output[1] in outputs and node.output[2] in outputs):
-                raise ModelError(
-                    f"{name}: node {node.name}: present_key and present_value must be outputs of the model"
-                )
-            caches += [_cache(name, inputs[node.input[at]], node.output[at - 3]) for at in (4, 5)]
+        pasts = [links.before(past) for past in node.input[4:6]] if node.op_type == "Attention" else []
+        if len(pasts) < 2 or not set(pasts) <= inputs.keys():
+            continue
+        presents = [links.behind(present) for present in node.output[1:3]]
+        if len(presents) < 2 or not set(presents) <= outputs.keys():
+            raise ModelError(f"{name}: node {node.name}: present_key and present_value must be outputs of the model")
+        pairs = zip(pasts, presents, strict=True)
+        caches += [_cache(name, inputs[past], outputs[present]) for past, present in pairs]
     if not caches:
         raise ModelError(f"{name}: no Attention whose past_key and past_value are inputs of the model: not a decoder")
-    _used_once(proto, name, caches)
+    links.check_alone(name, caches)
     known = {IDS, POSITIONS, *(cache.past for cache in caches), *(one.name for one in proto.graph.initializer)}
     for other in inputs:
         if other not in known:
@@ -131,26 +139,51 @@ def make_decoder(proto: Any, name: str) -> Decoder:
     return Decoder(name, proto, tuple(caches), vocab, POSITIONS in inputs)
 
 
-def _used_once(proto: Any, name: str, caches: Sequence[Cache]) -> None:
-    """ModelError where a cache is more than the past or present of one Attention: its length is not known."""
-    pasts, presents = [cache.past for cache in caches], {cache.present for cache in caches}
-    for node in proto.graph.node:
-        for index, tensor in enumerate(node.input):
-            misused = tensor in pasts and not (node.op_type == "Attention" and index in (4, 5))
-            if misused or tensor in presents:
-                raise ModelError(
-                    f"{name}: node {node.name} ({node.op_type}) reads {tensor}: a cache is read by its Attention only"
-                )
-    for past in pasts:
-        if pasts.count(past) > 1:
-            raise ModelError(f"{name}: {past} is the past of two inputs of Attention: each has a cache of its own")
+class _Links:
+    """Caches of codes have DequantizeLinear between the past and its Attention, and QuantizeLinear before the present
+    (`toolchain.onnx_frontend.qdq_cache`)."""
+
+    def __init__(self, proto: Any, inputs: Collection[str], outputs: Collection[str]) -> None:
+        self._nodes = nodes = proto.graph.node
+        decoders = (node for node in nodes if node.op_type == "DequantizeLinear")
+        coders = (node for node in nodes if node.op_type == "QuantizeLinear")
+        self._decoded = {node.output[0]: node.input[0] for node in decoders if node.input[0] in inputs}
+        self._coded = {node.input[0]: node.output[0] for node in coders if node.output[0] in outputs}
+
+    def before(self, past: str) -> str:
+        """The input of the model that Attention has as its past."""
+        return self._decoded.get(past, past)
+
+    def behind(self, present: str) -> str:
+        """The output of the model that a present becomes."""
+        return self._coded.get(present, present)
+
+    def check_alone(self, name: str, caches: Sequence[Cache]) -> None:
+        """ModelError where a cache is more than the past or present of one Attention: its length is not known."""
+        pasts, presents = [cache.past for cache in caches], {cache.present for cache in caches}
+        for node in self._nodes:
+            for index, tensor in enumerate(node.input):
+                attends = node.op_type == "Attention" and index in (4, 5)
+                passes = node.op_type == "DequantizeLinear" and tensor in pasts
+                misused = self.before(tensor) in pasts and not attends and not passes
+                if misused or tensor in presents:
+                    raise ModelError(
+                        f"{name}: node {node.name} ({node.op_type}) reads {tensor}: a cache is read by its Attention "
+                        "only"
+                    )
+        for past in pasts:
+            if pasts.count(past) > 1:
+                raise ModelError(f"{name}: {past} is the past of two inputs of Attention: each has a cache of its own")
 
 
-def _cache(name: str, value: Any, present: str) -> Cache:
-    dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+def _cache(name: str, past: Any, present: Any) -> Cache:
+    dims = [dim.dim_value for dim in past.type.tensor_type.shape.dim]
     if len(dims) != 4 or not (dims[1] and dims[3]):
-        raise ModelError(f"{name}: input {value.name}: must be [1, heads, past, size] with known heads and size")
-    return Cache(value.name, present, dims[1], dims[3])
+        raise ModelError(f"{name}: input {past.name}: must be [1, heads, past, size] with known heads and size")
+    kinds = [onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type) for value in (past, present)]
+    if kinds[0] != kinds[1]:
+        raise ModelError(f"{name}: {past.name} is {kinds[0]} and {present.name} {kinds[1]}: both must have one type")
+    return Cache(past.name, present.name, dims[1], dims[3], _kind(name, past.name, kinds[0], CACHED))
 
 
 def compile_decoder(
@@ -183,8 +216,9 @@ def _shared(
     graph = Graph(decoder.name)
     for cache in decoder.caches:
         shape = (1, cache.heads, t_max, cache.head_dim)
-        graph.tensors[cache.past] = TensorIR(cache.past, Role.KV, shape, kind or _float(decoder, model, cache.past))
-    graph.tensors[LOG] = TensorIR(LOG, Role.KV, (1, 1, t_max, decoder.vocab), _float(decoder, model, LOGITS))
+        graph.tensors[cache.past] = TensorIR(cache.past, Role.KV, shape, kind or cache.kind)
+    logits = _kind(decoder.name, LOGITS, model.info[LOGITS].type, FLOATS)
+    graph.tensors[LOG] = TensorIR(LOG, Role.KV, (1, 1, t_max, decoder.vocab), logits)
     for keys, values in zip(decoder.caches[::2], decoder.caches[1::2], strict=True):
         if keys.past in scales:
             both = np.concatenate((scales[keys.past], scales[values.past])).astype(np.float32)
@@ -194,11 +228,11 @@ def _shared(
     return graph
 
 
-def _float(decoder: Decoder, model: OnnxModel, tensor: str) -> DataType:
-    kind = ONNX.get(model.info[tensor].type)
-    if kind not in FLOATS:
-        kinds = ", ".join(name for name, one in ONNX.items() if one in FLOATS)
-        raise ModelError(f"{decoder.name}: {tensor}: data type {model.info[tensor].type}: must be one of {kinds}")
+def _kind(name: str, tensor: str, given: str, allowed: Collection[DataType]) -> DataType:
+    kind = ONNX.get(given)
+    if kind is None or kind not in allowed or given == "BOOL":
+        kinds = ", ".join(one for one, code in ONNX.items() if code in allowed and one != "BOOL")
+        raise ModelError(f"{name}: {tensor}: data type {given}: must be one of {kinds}")
     return kind
 
 

@@ -1,14 +1,22 @@
-"""Decoders in INT8: post-training quantization of their products, calibrated on prompts."""
+"""Decoders in INT8: post-training quantization of their products, and of their caches, calibrated on prompts."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
 from toolchain.llm.decoder import Decoder, make_decoder
 from toolchain.llm.reference import Reference
-from toolchain.post_training import quantized
+from toolchain.onnx_frontend.qdq_cache import PARTS
+from toolchain.post_training import pair, quantized, scale_of
+
+Prompts = Sequence[Sequence[int]]
 
 
-def in_int8(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> Decoder:
+def in_int8(decoder: Decoder, prompts: Prompts) -> Decoder:
     """The decoder with QuantizeLinear and DequantizeLinear around its products; caches keep their type.
 
     `prompts`: tokens on which the ranges are observed. ModelError as `toolchain.post_training.quantized`.
@@ -26,3 +34,52 @@ def _free(proto: Any, original: Any) -> None:
         del field[:]
         field.extend(given)
     del proto.graph.value_info[:]
+
+
+def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
+    """The decoder with caches of codes: new keys and values are quantized with one scale each before Attention, which
+    has the past behind DequantizeLinear; QuantizeLinear makes the present. What is quantized already keeps its codes.
+    """
+    proto = onnx.ModelProto.FromString(decoder.proto.SerializeToString())
+    graph, made = proto.graph, list[Any]()
+    makers = {name: node for node in graph.node for name in node.output}
+    kinds = {one.name: one.data_type for one in graph.initializer}
+    values = {value.name: value for value in (*graph.input, *graph.output)}
+    largest = _largest(decoder, [node.input[new] for node in graph.node for new, _, _ in _parts(node)], prompts)
+    for node in graph.node:
+        behind = []
+        for new, past, present in _parts(node):
+            name, maker = node.input[new], makers[node.input[new]]
+            grid = list(maker.input[1:])
+            if maker.op_type != "DequantizeLinear":
+                codes = pair(name, scale_of(-largest[name], largest[name]))
+                made += codes.nodes
+                graph.initializer.extend(codes.constants)
+                kinds |= {one.name: one.data_type for one in codes.constants}
+                node.input[new], grid = f"{name}.dq", list(codes.nodes[1].input[1:])
+            before, after = node.input[past], node.output[present]
+            node.input[past], node.output[present] = f"{before}.dq", f"{after}.float"
+            made.append(helper.make_node("DequantizeLinear", [before, *grid], [f"{before}.dq"], name=f"{before}.dq"))
+            behind.append(helper.make_node("QuantizeLinear", [f"{after}.float", *grid], [after], name=f"{after}.q"))
+            for outside in (before, after):
+                values[outside].type.tensor_type.elem_type = kinds[grid[1]]
+        made += [node, *behind]
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in made]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return make_decoder(proto, decoder.name)
+
+
+def _parts(node: Any) -> tuple[tuple[int, int, int], ...]:
+    return PARTS if node.op_type == "Attention" else ()
+
+
+def _largest(decoder: Decoder, names: Sequence[str], prompts: Prompts) -> dict[str, float]:
+    """The largest absolute value of each tensor."""
+    reference, evaluator = Reference(decoder), ReferenceEvaluator(decoder.proto)
+    found = dict.fromkeys(names, 0.0)
+    for prompt in prompts:
+        results: Any = evaluator.run(list(names), reference.feeds(prompt, reference.empty()))
+        for name, values in zip(names, results, strict=True):
+            found[name] = max(found[name], float(np.abs(values).max()))
+    return found

@@ -1,8 +1,10 @@
 """Attention whose past keys and values are caches [B, H, T_max, D] of the device (specification 55, R11 to R15).
 
 The cache takes the place of the past, and of the present too: new keys and values are appended at the position, and the
-queries see everything up to it.
+queries see everything up to it. Codes (`toolchain.onnx_frontend.qdq_cache`) are appended as they are.
 """
+
+import numpy as np
 
 from npu_device.abi.opcodes import BITS, DataType
 from toolchain.ir.graph import Role, TensorIR
@@ -48,19 +50,25 @@ def attention(node: Node) -> None:
     position = node.graph.tensors[POSITION]
     scales = _scales(node, keys)
     for index, (cache, (_, present)) in enumerate(zip((keys, values), _PAST, strict=True)):
-        new = [node.tensor(1 + index), position, *scales[index : index + 1]]
-        node.layer("KV_APPEND", new, cache, m=tokens, n=kv_heads * size, heads=kv_heads, t_max=t_max)
+        new, scale = node.tensor(1 + index), scales[index : index + 1]
+        inputs = [new, position, *(scale if new.dtype is not cache.dtype else [])]
+        node.layer("KV_APPEND", inputs, cache, m=tokens, n=kv_heads * size, heads=kv_heads, t_max=t_max)
         if present < len(node.proto.output) and node.proto.output[present]:
             node.view(cache, cache.shape, node.proto.output[present])
     window = int(node.attribute("left_window_size", -1)) + 1
+    zero1, zero2 = node.attribute("zero_kv", (0, 0))
     node.layer(
         "ATTN_T", [node.tensor(0), keys, values, position, *scales[2:]], node.output(), m=tokens, n=width, heads=heads,
         kv_heads=kv_heads, t_max=t_max, scale=float(node.attribute("scale", 0.0)) or size**-0.5, window=window,
+        **({"zero1": zero1, "zero2": zero2} if zero1 or zero2 else {}),
     )  # fmt: skip
 
 
 def _scales(node: Node, keys: TensorIR) -> list[TensorIR]:
-    """(of the keys, of the values, of both) where they are integers."""
+    """(of the keys, of the values, of both) where they are integers: f32 per head."""
+    if given := node.attribute("scale_kv"):
+        made = [node.weight(np.full(keys.shape[1], scale), DataType.FP32) for scale in given]
+        return [*made, node.weight(np.repeat(given, keys.shape[1]), DataType.FP32)]
     both = node.graph.tensors.get(keys.id + SCALES)
     if BITS[keys.dtype] > 8 or keys.dtype in (DataType.E4M3FN, DataType.E5M2) or both is None:
         return []

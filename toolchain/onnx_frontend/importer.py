@@ -8,7 +8,7 @@ import onnx
 from toolchain.data_types import FLOATS, ONNX
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, Role, TensorIR, Values
-from toolchain.onnx_frontend import qdq, quantized
+from toolchain.onnx_frontend import cached_attention, qdq, qdq_cache, quantized
 from toolchain.onnx_frontend.evaluation import evaluate
 from toolchain.onnx_frontend.functions import definition
 from toolchain.onnx_frontend.model import OnnxModel, tensor_info
@@ -39,12 +39,13 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
         if name not in graph.tensors:
             graph.tensors[name] = TensorIR(name, Role.ACTIVATION, info.shape, ONNX[info.type])
     graph.inputs = tuple(model.inputs)
-    cluster = qdq.fuse(model) if fuse else qdq.Fused(list(model.graph.node), {})
+    caches = [name for name, tensor in graph.tensors.items() if tensor.role is Role.KV]
+    cluster = qdq.fuse(model, caches) if fuse else qdq.Fused(list(model.graph.node), {})
     known.update(cluster.constants)
     for proto in cluster.nodes:
         node = Node(proto, model, graph, known)
         if proto.domain == qdq.DOMAIN:
-            quantized.fused(node)
+            (cached_attention.attention if proto.op_type == qdq_cache.OPERATOR else quantized.fused)(node)
         else:
             _node(node, known)
     for name in model.outputs:

@@ -6,7 +6,7 @@ float. Operators that only move values between the two, with one scale, move the
 as it is.
 """
 
-from collections import Counter
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +14,10 @@ from onnx import NodeProto, helper
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.model import OnnxModel
+from toolchain.onnx_frontend.qdq_cache import on_codes
+from toolchain.onnx_frontend.qdq_graph import NIBBLES, Factor, QdqGraph
 
 DOMAIN = "pyv.qdq"
-BYTES = ("INT8", "UINT8")
-NIBBLES = ("INT4", "UINT4")
 MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
 """Operators whose results are values of their first input: they work on codes as on numbers."""
 _WHOLE = 1e-4
@@ -34,15 +34,6 @@ class Fused(NamedTuple):
     constants: dict[str, Values]
 
 
-class _Factor(NamedTuple):
-    """A quantized operand: its tensor before DequantizeLinear."""
-
-    name: str
-    scale: Values
-    zero: int
-    axis: int
-
-
 class _Chain(NamedTuple):
     """A product and the nodes behind it; `residual`: which of them adds one, 0: none does."""
 
@@ -50,24 +41,23 @@ class _Chain(NamedTuple):
     residual: int
 
 
-def fuse(model: OnnxModel) -> Fused:
-    """The nodes of a model with integer products in the place of float ones between quantized tensors."""
-    return _Fusion(model).run()
+def fuse(model: OnnxModel, caches: Collection[str] = ()) -> Fused:
+    """The nodes of a model with integer products in the place of float ones between quantized tensors, and with
+    attention to the codes of `caches`. ModelError: such a cache is not kept in codes."""
+    return _Fusion(model, caches).run()
 
 
 class _Fusion:
-    def __init__(self, model: OnnxModel) -> None:
+    def __init__(self, model: OnnxModel, caches: Collection[str]) -> None:
+        self._graph = QdqGraph(model)
+        self._caches = caches
         self._model = model
-        self._nodes = list(model.graph.node)
         self._constants: dict[str, Values] = {}
-        self._makers = {name: node for node in self._nodes for name in node.output if name}
-        self._readers = Counter(name for node in self._nodes for name in node.input)
-        self._readers.update(model.outputs)
 
     def run(self) -> Fused:
         gone: set[int] = set()
         made: dict[int, Any] = {}
-        for node in self._nodes:
+        for node in self._graph.nodes:
             if node.op_type in ("Conv", "Gemm", "MatMul") and node.domain in ("", "ai.onnx"):
                 chain = self._chain(node)
                 fused = self._product(chain)
@@ -77,23 +67,21 @@ class _Fusion:
             elif node.op_type in MOVES and (quantizer := self._same(node)) is not None:
                 gone.add(id(node))
                 made[id(quantizer)] = self._on_codes(node, quantizer)
-        nodes = [made.get(id(node), node) for node in self._nodes if id(node) not in gone]
-        return Fused(self._live(nodes), self._constants)
-
-    def _live(self, nodes: list[Any]) -> list[Any]:
-        """Without the DequantizeLinear nodes that nobody reads any more."""
-        wanted = {*self._model.outputs, *(name for node in nodes for name in node.input)}
-        return [node for node in nodes if node.op_type != "DequantizeLinear" or wanted.intersection(node.output)]
+            elif node.op_type == "Attention" and (coded := on_codes(self._graph, node, self._caches, DOMAIN)):
+                gone.update(map(id, coded.gone))
+                made[id(node)] = coded.node
+        nodes = [made.get(id(node), node) for node in self._graph.nodes if id(node) not in gone]
+        return Fused(self._graph.live(nodes), self._constants)
 
     def _chain(self, node: Any) -> _Chain:
         """The product and what alone reads it: the bias of MatMul, a residual, Relu, QuantizeLinear; as far as they
         fuse. A residual has the type of the result."""
         chain, residual = [node], 0
         for operator in ("Add", "Add", "Relu", "QuantizeLinear"):
-            following = self._only_reader(chain[-1])
+            following = self._graph.only_reader(chain[-1].output[0])
             if following is None or following.op_type != operator:
                 continue
-            if operator == "QuantizeLinear" and self._target(following) is None:
+            if operator == "QuantizeLinear" and self._graph.target(following) is None:
                 break
             if operator == "Add" and not (node.op_type == "MatMul" and self._bias_of(following, node)):
                 if residual or self._residual(following, chain[-1]) is None:
@@ -105,10 +93,10 @@ class _Fusion:
             residual = 0
         return _Chain(chain, residual)
 
-    def _residual(self, add: Any, product: Any) -> _Factor | None:
+    def _residual(self, add: Any, product: Any) -> Factor | None:
         """The other operand of an Add, of the same shape, behind a DequantizeLinear with one scale."""
         other = next((name for name in add.input if name != product.output[0]), "")
-        found, info = self._factor(other), self._model.info
+        found, info = self._graph.factor(other), self._model.info
         if found is None or found.scale.size != 1 or found.name not in info or product.output[0] not in info:
             return None
         return found if info[found.name].shape == info[product.output[0]].shape else None
@@ -118,17 +106,11 @@ class _Fusion:
         made = info[last.output[0]].type if _is(last, "QuantizeLinear") else ""
         return residual is not None and info[residual.name].type == made
 
-    def _only_reader(self, node: Any) -> Any | None:
-        name = node.output[0]
-        if self._readers[name] != 1 or name in self._model.outputs:
-            return None
-        return next(one for one in self._nodes if name in one.input)
-
     def _product(self, chain: _Chain) -> Any | None:
         """The fused node; the chain is cut to what it covers."""
         nodes, residual = chain
         node, added = nodes[0], None
-        a, b = self._factor(node.input[0]), self._factor(node.input[1])
+        a, b = self._graph.factor(node.input[0]), self._graph.factor(node.input[1])
         if a is None or b is None or a.scale.size != 1 or not self._fits(node, b):
             return None
         scale, zero = a.scale.astype(np.float64) * b.scale.astype(np.float64), 0
@@ -143,7 +125,7 @@ class _Fusion:
             if _is(nodes[-1], "Relu"):
                 nodes.pop()  # of a float result: the pass `fusion` takes it into the epilogue
         if _is(nodes[-1], "QuantizeLinear"):
-            target = self._target(nodes[-1])
+            target = self._graph.target(nodes[-1])
             assert target is not None
             step = np.float64(target.scale.reshape(-1)[0])
             scale, zero = scale / step, target.zero
@@ -160,50 +142,23 @@ class _Fusion:
 
     def _same(self, node: Any) -> Any | None:
         """The QuantizeLinear that alone reads a node which moves values, and undoes the DequantizeLinear before it."""
-        source, quantizer = self._factor(node.input[0]), self._only_reader(node)
+        source, quantizer = self._graph.factor(node.input[0]), self._graph.only_reader(node.output[0])
         if source is None or source.scale.size != 1 or quantizer is None or quantizer.op_type != "QuantizeLinear":
             return None
-        target, kinds = self._target(quantizer), self._model.info
+        target, kinds = self._graph.target(quantizer), self._model.info
         if target is None or kinds[source.name].type != kinds[target.name].type:
             return None
-        return quantizer if (source.scale, source.zero) == (target.scale, target.zero) else None
+        return quantizer if source.same_grid(target) else None
 
     def _on_codes(self, node: Any, quantizer: Any) -> Any:
         """The node on what DequantizeLinear reads, with the result of QuantizeLinear."""
-        source = self._factor(node.input[0])
+        source = self._graph.factor(node.input[0])
         assert source is not None
         moved = NodeProto.FromString(node.SerializeToString())
         moved.input[0], moved.output[0] = source.name, quantizer.output[0]
         return moved
 
-    def _factor(self, name: str) -> _Factor | None:
-        """The operand behind a DequantizeLinear with constant scales and one zero point."""
-        node = self._makers.get(name)
-        if node is None or node.op_type != "DequantizeLinear":
-            return None
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        info = self._model.info.get(node.input[0])
-        if info is None or info.type not in (*BYTES, *NIBBLES) or attributes.get("block_size"):
-            return None
-        return self._quantity(node, attributes.get("axis", 1), node.input[0], len(info.shape))
-
-    def _target(self, node: Any) -> _Factor | None:
-        """What a QuantizeLinear with one constant scale makes."""
-        info = self._model.info.get(node.output[0])
-        found = self._quantity(node, 0, node.output[0], 1)
-        return found if info is not None and info.type in BYTES and found and found.scale.size == 1 else None
-
-    def _quantity(self, node: Any, axis: int, name: str, rank: int) -> _Factor | None:
-        scale = self._model.initializers.get(node.input[1])
-        zero: Values | None = np.zeros(1, np.int64)
-        if len(node.input) > 2 and node.input[2]:
-            zero = self._model.initializers.get(node.input[2])
-        if scale is None or zero is None or scale.dtype != np.float32:
-            return None
-        zeros = np.unique(zero.astype(np.int64))
-        return _Factor(name, scale, int(zeros[0]), axis % max(rank, 1)) if zeros.size == 1 else None
-
-    def _fits(self, node: Any, b: _Factor) -> bool:
+    def _fits(self, node: Any, b: Factor) -> bool:
         """Whether scales per channel lie along the columns of the product, and its attributes have an integer form."""
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         info = self._model.info[b.name]
@@ -236,7 +191,7 @@ class _Fusion:
         """A constant, or a constant behind a DequantizeLinear."""
         if name in self._model.initializers:
             return self._model.initializers[name]
-        node = self._makers.get(name)
+        node = self._graph.makers.get(name)
         if node is None or node.op_type != "DequantizeLinear":
             return None
         codes, scale = (self._model.initializers.get(one) for one in node.input[:2])
