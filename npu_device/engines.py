@@ -94,16 +94,16 @@ class Engines:
     def _advance(self, cycle: int) -> None:
         machine, limit = self.machine, self._timeline.horizon()
         if limit <= cycle:  # the rest of the device acts in this cycle too: its turn is between ends and starts
-            if machine.next_cycle() == cycle:
-                machine.ends(cycle)
-                self._complete(cycle)
-                self._request_start(cycle)
-                return
+            if machine.next_cycle() != cycle:
+                return self.schedule()
+            machine.ends(cycle)
         elif machine.advance(limit):
-            self._complete(machine.now)
-            self._request_start(machine.now)
-            return
-        self.schedule()
+            cycle = machine.now
+        else:
+            return self.schedule()
+        self._complete(cycle)
+        if not machine.idle:
+            self._request_start(cycle)
 
     def _complete(self, cycle: int) -> None:
         for slot in self.machine.completed():

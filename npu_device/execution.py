@@ -69,7 +69,7 @@ class Execution:
         else:
             self.barriers.accept(command)
         self._hazards.add(command)
-        if command.ready:
+        if not command.hazards and not command.gates:
             self._ready(cycle, command)
 
     def request_start(self, cycle: int) -> None:
@@ -122,12 +122,13 @@ class Execution:
             self._ready(cycle, command)
 
     def _ready(self, cycle: int, command: Command) -> None:
-        hazard = command.hazards_clear - command.accepted
-        barrier = command.gates_clear - command.hazards_clear
-        if hazard:
-            self._events.emit(cycle, FRONTEND, What.STALL, command.ticket, 0, hazard, Cause.HAZARD)
-        if barrier > 0:
-            self._events.emit(cycle, FRONTEND, What.STALL, command.ticket, 0, barrier, Cause.BARRIER)
+        if cycle != command.accepted:
+            hazard = command.hazards_clear - command.accepted
+            barrier = command.gates_clear - command.hazards_clear
+            if hazard:
+                self._events.emit(cycle, FRONTEND, What.STALL, command.ticket, 0, hazard, Cause.HAZARD)
+            if barrier > 0:
+                self._events.emit(cycle, FRONTEND, What.STALL, command.ticket, 0, barrier, Cause.BARRIER)
         self._events.emit(cycle, FRONTEND, What.READY, command.ticket, aux=command.stream)
         self._scheduler.ready(command)
         self._start.request(cycle)
@@ -171,7 +172,7 @@ class Execution:
 
     def _ended(self, cycle: int, command: Command) -> None:
         command.ended = True
-        if command.kind is not None and command.failure is None:
+        if self._queue.waiting and command.kind is not None and command.failure is None:
             self._start.request(cycle)
         result = command.result
         if result is not None:
@@ -179,7 +180,8 @@ class Execution:
             if result.held is not None:
                 _held(command).value = result.held
         command.result = None
-        self._free_hazards(cycle, self._hazards.ended(command))
+        if freed := self._hazards.ended(command):
+            self._free_hazards(cycle, freed)
         stream = self._streams[command.stream]
         while stream and stream[0].ended:
             self._retire(cycle, stream.popleft())
@@ -195,8 +197,10 @@ class Execution:
             self._completion.done(cycle, command.ticket, command.unit, command.status_address, irq)
         else:
             self._completion.error(cycle, command.ticket, failure.code, failure.reason, command.status_address)
-        self._free_hazards(cycle, self._hazards.retired(command))
-        self._free_gates(cycle, self.barriers.completed(cycle, command))
+        if freed := self._hazards.retired(command):
+            self._free_hazards(cycle, freed)
+        if freed := self.barriers.completed(cycle, command):
+            self._free_gates(cycle, freed)
 
 
 def _held(command: Command) -> HeldSum:

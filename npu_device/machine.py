@@ -223,8 +223,8 @@ class Machine:
 
     @property
     def idle(self) -> bool:
-        """Whether no command is here."""
-        return not self.m[w.ORDERED]
+        """Whether no command is here, and nothing else that `start` would look after."""
+        return not self.m[w.ORDERED] and not self.m[w.SHARE_DUE]
 
     def next_cycle(self) -> int | None:
         """The next cycle in which something happens here."""
@@ -250,12 +250,9 @@ class Machine:
 
     def start(self, cycle: int) -> None:
         """As `stepper.start`, with the events emitted."""
-        m = self.m
-        if m[w.ORDERED] or m[w.SHARE_DUE]:
+        if not self.idle:
             self._soon = self._loop.go(*self._words, cycle)
             self._emit()
-        else:
-            self._soon = m[w.WAKE] = w.FOREVER
 
     def go_first(self, cycle: int, address: int, size: int) -> int:
         """`size` bytes at a DRAM address move before those of any transfer: cycles until they are there."""

@@ -320,7 +320,8 @@ def unit_wanted(m: Ints) -> int:
 def advance(m: Ints, p: Ints, e: Ints, limit: int) -> int:
     """Step through cycles below `limit` until one concerns the rest of the device.
 
-    IDLE: nothing happens below `limit`. COMPLETE: commands completed in cycle TIME, whose starts are still to come.
+    IDLE: nothing happens below `limit`. COMPLETE: commands completed in cycle TIME, whose starts are still to come:
+    they find anew what is to WAKE for.
     UNIT_FREE: the starts of cycle TIME left a unit that a command waits for. FULL: `e` must be emptied.
     """
     going = 1
@@ -332,6 +333,7 @@ def advance(m: Ints, p: Ints, e: Ints, limit: int) -> int:
             return FULL
         ends(m, p, e, t)
         if m[w.COMPLETED]:
+            m[w.WAKE] = w.FOREVER
             return COMPLETE
         start(m, p, e, t)
         if unit_wanted(m):

@@ -7,6 +7,9 @@ from typing import Any
 
 Action = Callable[[int, Any], None]
 
+NEVER = 1 << 62
+"""Later than any cycle."""
+
 
 class Phase(IntEnum):
     """The order of events at equal cycles (specification 40, "Events"). The core acts after all of them."""
@@ -40,7 +43,7 @@ class Timeline:
     def horizon(self) -> int:
         """For an action: the first cycle in which another event is due, or which `advance` was not asked for."""
         after = self._until + 1
-        return min(after, self._heap[0][0]) if self._heap else after
+        return self._heap[0][0] if self._heap and self._heap[0][0] < after else after
 
     def advance(self, now: int) -> None:
         """Do all that is due at the start of cycle `now` or earlier."""
@@ -62,22 +65,22 @@ class Agenda:
     """
 
     def __init__(self, timeline: Timeline, phase: Phase, action: Callable[[int], None]) -> None:
-        self._timeline = timeline
+        self._at = timeline.at
         self._phase = phase
         self._action = action
-        self._planned: int | None = None
+        self._planned = NEVER
 
     def request(self, cycle: int) -> None:
         """Make sure that the action is called at `cycle` or earlier, and at `cycle` if not earlier."""
-        if self._planned is None or cycle < self._planned:
+        if cycle < self._planned:
             self._planned = cycle
-            self._timeline.at(cycle, self._phase, self._run)
+            self._at(cycle, self._phase, self._run)
 
     def reset(self) -> None:
         """The timeline has been cleared."""
-        self._planned = None
+        self._planned = NEVER
 
     def _run(self, cycle: int, _: Any) -> None:
         if self._planned == cycle:
-            self._planned = None
+            self._planned = NEVER
         self._action(cycle)
