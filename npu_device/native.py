@@ -11,13 +11,13 @@ import ctypes
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
-from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
+from pyv_jit.compiler import make_compiler
 
 _WORD = ir.IntType(64)
 _ARRAY = _WORD.as_pointer()
@@ -64,7 +64,8 @@ class NativeModule:
             declared[node.name] = function
         for module, node in definitions:
             _Lowering(module.__name__, node, declared, constants[module]).run()
-        self._engine: Any = _optimized(str(target))
+        called = [name for name in declared if only is None or name in only]
+        self._code = make_compiler().load(str(target), *called)
         self._places: dict[int, tuple[Array, int]] = {}
         """Address of each array that was given lately, by its id."""
         self._kinds = {name: [argument.type for argument in function.args] for name, function in declared.items()}
@@ -72,8 +73,8 @@ class NativeModule:
     def function(self, name: str) -> Callable[..., int]:
         """The compiled function, called with int64 arrays and integers."""
         kinds = [ctypes.c_int64 if kind is _WORD else ctypes.c_void_p for kind in self._kinds[name]]
-        native = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(self._engine.get_function_address(name))
-        native.engine = self._engine  # type: ignore[attr-defined] # the code lives as long as its engine
+        native = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(self._code.address(name))
+        native.code = self._code  # type: ignore[attr-defined] # it lives as long as its functions
 
         places = self._places
 
@@ -107,23 +108,9 @@ def _constants(module: ModuleType) -> dict[str, int]:
     return found
 
 
-def _optimized(text: str) -> Any:
-    """Compiled lightly: for these loops LLVM's own passes take longer than they save, in runs of any length seen."""
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    machine = binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=1
-    )
-    parsed = binding.parse_assembly(text)
-    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=0))
-    builder.getModulePassManager().run(parsed, builder)
-    engine = binding.create_mcjit_compiler(parsed, machine)
-    engine.finalize_object()
-    return engine
-
-
 class _Lowering:
-    """One function: every local is a stack slot, which LLVM's own passes turn into registers."""
+    """One function: every local is a stack slot. The passes of LLVM that would make them registers take longer than
+    they save, in runs of any length seen."""
 
     def __init__(
         self, module: str, node: ast.FunctionDef, declared: dict[str, ir.Function], constants: dict[str, int]

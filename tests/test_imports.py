@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMERIC = {"numpy", "ml_dtypes"}
-JIT = {"llvmlite"}
+JIT = {"pyv_jit", "llvmlite"}
 
 ALLOWED: dict[str, set[str]] = {
     "npu_device.abi": set(),
@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
         "riscv_assembler",
         *NUMERIC,
     },
+    "pyv_jit": {"llvmlite"},
     "firmware": set(),
     "pyv_npu": {"npu_device", "pyv_ext", "toolchain", "firmware", "elftools", "yaml", *NUMERIC, *JIT},
     "pyv_npu.pytest_plugin": {"pyv_npu", "pytest"},

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from pyv_jit.code_cache import OFF, VARIABLE, Usage, code_cache
 from pyv_npu.cli import console, exit_codes
 
 NAME = "doctor"
@@ -44,10 +45,12 @@ PICOLIBC = Path("/usr/lib/picolibc/riscv64-unknown-elf")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """None of its own."""
+    parser.add_argument("--clear-cache", action="store_true", help="remove the native code that is kept, no checks")
 
 
 def execute(args: argparse.Namespace) -> int:
+    if args.clear_cache:
+        return clear_cache()
     checks = list(everything())
     width = max(len(check.name) for check in checks)
     for check in checks:
@@ -80,6 +83,7 @@ def everything() -> Iterator[Check]:
         found = metadata.version(name) if find_spec(name) is not None else ""
         yield Check(name, found, f"python -m pip install {name} ({purpose})")
     yield Check("--core", f"{default_engine()} is the default", "")
+    yield Check("native code", *native_code())
     shipped = len(shipped_programs())
     yield Check("firmware", f"{shipped} programs" if shipped else "", "pyv-npu build-firmware DIR builds it")
     for tool in TOOLS:
@@ -87,6 +91,28 @@ def everything() -> Iterator[Check]:
     yield Check("Py-V", *py_v())
     picolibc = str(PICOLIBC) if PICOLIBC.is_dir() else ""
     yield Check("picolibc", picolibc, "apt-get install picolibc-riscv64-unknown-elf (C library of firmware)")
+
+
+def native_code() -> tuple[str, str]:
+    """Where native code is kept, and how much; else why it is not."""
+    cache = code_cache()
+    if cache is None:
+        return "", f"not kept: {VARIABLE} is {OFF!r}, or there is no home directory: set it to a folder"
+    trouble = cache.trouble()
+    return ("", f"not kept: {trouble}") if trouble else (f"{cache.folder}: {amount(cache.usage())}", "")
+
+
+def amount(usage: Usage) -> str:
+    return f"{usage.files} files, {usage.bytes / 1024:.0f} KiB"
+
+
+def clear_cache() -> int:
+    cache = code_cache()
+    if cache is None:
+        console.result("no native code is kept")
+    else:
+        console.result(f"removed from {cache.folder}: {amount(cache.clear())}")
+    return exit_codes.OK
 
 
 def py_v() -> tuple[str, str]:

@@ -93,3 +93,13 @@ def test_what_is_outside_the_subset_is_refused(line: str, tmp_path: Path) -> Non
     made = module(f"def f(a: int) -> int:\n    {line}\n", tmp_path, f"native_refused_{OUTSIDE.index(line)}")
     with pytest.raises(NpuDeviceError, match="outside the native subset"):
         NativeModule(made)
+
+
+def test_a_changed_source_is_compiled_anew(tmp_path: Path) -> None:
+    """Whatever code is kept from before: the text decides, and what the module's integers are."""
+    source, found = "LIMIT = 5\n\ndef f(a: int) -> int:\n    return a + LIMIT\n", []
+    for text, limit in ((source, 5), (source, 6), (source.replace("+", "-"), 6), (source, 5)):
+        made = module(text, tmp_path, "native_changed")
+        made.LIMIT = limit  # type: ignore[attr-defined]
+        found.append(NativeModule(made).function("f")(10))
+    assert found == [15, 16, 4, 15]

@@ -1,7 +1,5 @@
 """`each_engine` runs the tests of a module with every engine that there is."""
 
-from functools import cache
-
 import engine_choice
 import pytest
 
@@ -21,7 +19,6 @@ def each_engine(request, monkeypatch_module):
         monkeypatch_module.setattr(engine, "WARM_UP", 0)
         monkeypatch_module.setattr(native, "HOT", 2)
         monkeypatch_module.setattr(native, "WARM", 1)
-        monkeypatch_module.setattr(native, "NativeCode", cache(native.NativeCode))
     monkeypatch_module.setattr(engine_choice, "NAME", request.param)
 
 

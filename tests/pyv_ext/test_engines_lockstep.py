@@ -1,7 +1,5 @@
 """All engines against the reference on random programs with random budgets; and that this finds what is broken."""
 
-from functools import cache
-
 import engine_world
 import pytest
 from engine_world import compare
@@ -30,7 +28,6 @@ def native(monkeypatch):
 
     monkeypatch.setattr(native, "HOT", 6)
     monkeypatch.setattr(native, "WARM", 2)
-    monkeypatch.setattr(native, "NativeCode", cache(native.NativeCode))
     return native
 
 

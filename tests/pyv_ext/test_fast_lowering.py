@@ -12,7 +12,7 @@ pytest.importorskip("llvmlite", reason="needs llvmlite: pip install llvmlite")
 
 from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.engines.fast.lowering import Lowering, declarations
-from pyv_ext.engines.fast.machine import NativeCode
+from pyv_jit.compiler import make_compiler
 
 ISA = Isa("rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs")
 ROWS = [row for row in ISA.rows if row.expr]
@@ -38,7 +38,8 @@ def native():
     """One module with a function for each expression."""
     expressions = {row.expr: row for row in ROWS}
     texts = [function(f"f{number}", row) for number, row in enumerate(expressions.values())]
-    code = NativeCode(declarations(ISA.xlen) + "\n".join(texts))
+    names = [f"f{number}" for number in range(len(expressions))]
+    code = make_compiler().load(declarations(ISA.xlen) + "\n".join(texts), *names)
     kind = ctypes.CFUNCTYPE(*[ctypes.c_uint32] * 5)
     functions = {expr: kind(code.address(f"f{number}")) for number, expr in enumerate(expressions)}
     return functions, code

@@ -1,45 +1,53 @@
 """Native code that calls a Python function: an access of a device without leaving the interpreter.
 
-CPython's own calling interface is used, at the addresses that it has in this process. The interpreter is entered with
-the GIL held (`ctypes.PYFUNCTYPE`), which also raises what a called function has raised.
+CPython's own calling interface is used, through pointers that are set for each process. The interpreter is entered
+with the GIL held (`ctypes.PYFUNCTYPE`), which also raises what a called function has raised.
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyv_ext.engines.fast.ir import Ir
+from pyv_jit.compiler import variable
 
 RAISED = -(1 << 62)
 """Returned where the function has raised an exception; it must not return this itself."""
 
-_API = {
-    name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-    for name in ("PyLong_FromLongLong", "PyLong_AsLongLong", "PyObject_Vectorcall", "Py_DecRef")
-}
+_API = ("PyLong_FromLongLong", "PyLong_AsLongLong", "PyObject_Vectorcall", "Py_DecRef")
 
 
-def function(name: str, called: Callable[..., int], arguments: int) -> str:
-    """A module's function `name(i64, ...) -> i64` that calls `called`, which the caller keeps alive."""
+def interface() -> str:
+    """What the functions of a module need besides."""
+    return "".join(map(variable, _API))
+
+
+def pointers(called: Mapping[str, Callable[..., int]]) -> dict[str, int]:
+    """What the variables of a module point to: `called` by the names of its functions, which the caller keeps alive."""
+    api = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _API}
+    return api | {_called(name): id(function) for name, function in called.items()}
+
+
+def function(name: str, arguments: int) -> str:
+    """A module's function `name(i64, ...) -> i64` that calls what `pointers` gives it."""
     ir = Ir()
     ir.block("entry")
     vector = ir.value(f"alloca [{arguments} x ptr]")
     for number in range(arguments):
-        made = ir.value(f"call ptr {_api(ir, 'PyLong_FromLongLong')}(i64 %a{number})")
+        made = ir.value(f"call ptr {ir.load('ptr', '@PyLong_FromLongLong')}(i64 %a{number})")
         ir.store("ptr", made, vector, 8 * number)
-    target = ir.value(f"inttoptr i64 {id(called)} to ptr")
-    answer = ir.value(
-        f"call ptr {_api(ir, 'PyObject_Vectorcall')}(ptr {target}, ptr {vector}, i64 {arguments}, ptr null)"
-    )
+    target, call = ir.load("ptr", f"@{_called(name)}"), ir.load("ptr", "@PyObject_Vectorcall")
+    answer = ir.value(f"call ptr {call}(ptr {target}, ptr {vector}, i64 {arguments}, ptr null)")
     for number in range(arguments):
-        ir.do(f"call void {_api(ir, 'Py_DecRef')}(ptr {ir.load('ptr', vector, 8 * number)})")
+        ir.do(f"call void {ir.load('ptr', '@Py_DecRef')}(ptr {ir.load('ptr', vector, 8 * number)})")
     ir.unless(ir.value(f"icmp ne ptr {answer}, null"), ("raised", ()))
-    value = ir.value(f"call i64 {_api(ir, 'PyLong_AsLongLong')}(ptr {answer})")
-    ir.do(f"call void {_api(ir, 'Py_DecRef')}(ptr {answer})")
+    value = ir.value(f"call i64 {ir.load('ptr', '@PyLong_AsLongLong')}(ptr {answer})")
+    ir.do(f"call void {ir.load('ptr', '@Py_DecRef')}(ptr {answer})")
     ir.do(f"ret i64 {value}")
     ir.block("raised")
     ir.do(f"ret i64 {RAISED}")
-    return ir.text(f"i64 @{name}({', '.join(f'i64 %a{number}' for number in range(arguments))})")
+    signature = ", ".join(f"i64 %a{number}" for number in range(arguments))
+    return variable(_called(name)) + ir.text(f"i64 @{name}({signature})")
 
 
-def _api(ir: Ir, name: str) -> str:
-    return ir.value(f"inttoptr i64 {_API[name]} to ptr")
+def _called(name: str) -> str:
+    return f"{name}.called"

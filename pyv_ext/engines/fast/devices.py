@@ -1,5 +1,7 @@
 """Accesses of devices without leaving native code: what the interpreter calls, see `callback`."""
 
+from collections.abc import Callable
+
 from pyv_ext.engines.fast import callback
 from pyv_ext.engines.fast.counters import Counters
 from pyv_ext.engines.fast.frame import CHANGES
@@ -38,7 +40,7 @@ class DeviceAccess:
         self.fault = (0, 0)
         """Cause and address."""
         self.counters: Counters | None = None
-        self._called = (self._load, self._store)
+        self._called: dict[str, Callable[..., int]] = {LOAD: self._load, STORE: self._store}
 
     def begin(self, until: int) -> int:
         """Native code may begin now; until which cycle."""
@@ -49,8 +51,11 @@ class DeviceAccess:
 
     def functions(self) -> str:
         """The IR of `LOAD` and `STORE`."""
-        load, store = self._called
-        return callback.function(LOAD, load, 2) + callback.function(STORE, store, 3)
+        return callback.interface() + callback.function(LOAD, 2) + callback.function(STORE, 3)
+
+    def pointers(self) -> dict[str, int]:
+        """What the variables of that IR point to."""
+        return callback.pointers(self._called)
 
     def _load(self, place: int, left: int) -> int:
         load = self._loads.get(place) or self._find_load(place)

@@ -16,12 +16,12 @@ from pyv_ext.engines.fast.frame import BIAS, CHANGES, DONE, LEFT, PC, PROGRESS, 
 from pyv_ext.engines.fast.interpreter import Exit, Interpreter
 from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.engines.fast.log import Log
-from pyv_ext.engines.fast.machine import NativeCode
 from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.noted import Noted
 from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart import SINK
 from pyv_ext.isa import Instruction
+from pyv_jit.compiler import NativeCode, make_compiler, variable
 
 CALL = 50_000_000
 """Cycles of one call at most, so that Ctrl-C is noticed."""
@@ -40,6 +40,8 @@ ABSORB = 8
 
 REGIONS = 1 << 12
 
+FRAME = "frame"
+"""The variable of native code that points to the frame."""
 
 _BUDGET, _LEAVE, _DECODE, _HOT, _FAULT = (int(reason) for reason in Exit)
 
@@ -76,9 +78,11 @@ class Native:
         access = Access(core.hart, core.bus)
         self._translator = RegionTranslator(isa, timing, access)
         self._devices = DeviceAccess(core, self._words)
-        self._interpreter = NativeCode(Interpreter(isa, timing, access, self._devices, rows).text(HOT))
-        self._caller = NativeCode(caller(self._interpreter.address("interpret"), address_of(self._frame)))
-        self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._caller.address("call"))
+        self._compiler = make_compiler()
+        text = Interpreter(isa, timing, access, self._devices, rows).text(HOT) + caller("interpret")
+        pointers = {FRAME: address_of(self._frame)} | self._devices.pointers()
+        self._interpreter = self._compiler.load(text, "call", pointers=pointers)
+        self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
 
     def close(self) -> None:
         """Something else takes over."""
@@ -215,7 +219,7 @@ class Native:
         number = next((number for number in range(1, REGIONS) if number not in self._regions), None)
         if number is None:
             return  # there is enough translated code; the interpreter executes the rest
-        native = NativeCode(self._translator.text(blocks))
+        native = self._compiler.load(self._translator.text(blocks), "region")
         heads = tuple(block.pc for block in blocks)
         self._regions[number] = _Region(
             native, heads, frozenset(pc for block in blocks for pc, _ in block.instructions)
@@ -232,18 +236,18 @@ def _size(blocks: Sequence[Block]) -> int:
     return sum(len(block.instructions) for block in blocks)
 
 
-def caller(function: int, frame: int) -> str:
-    """A module with `call() -> Exit`: Python calls a function without arguments in a fraction of the time, and small
-    numbers take it less time than progress would."""
+def caller(function: str) -> str:
+    """`call() -> Exit`, which calls a function of the module with `FRAME`: Python calls one without arguments in a
+    fraction of the time, and small numbers take it less time than progress would."""
     ir = Ir()
     ir.block("entry")
-    at = ir.value(f"inttoptr i64 {frame} to ptr")
+    at = ir.load("ptr", f"@{FRAME}")
     given = ir.value(f"add i64 {ir.load('i64', at, 8 * LEFT)}, {BIAS}")
     ir.store("i64", given, at, 8 * PROGRESS)
-    reason = ir.value(f"call i64 {ir.value(f'inttoptr i64 {function} to ptr')}(ptr {at})")
+    reason = ir.value(f"call i64 @{function}(ptr {at})")
     progress = ir.load("i64", at, 8 * PROGRESS)
     left = ir.value(f"and i64 {progress}, {(1 << 32) - 1}")
     ir.store("i64", ir.value(f"sub i64 {left}, {BIAS}"), at, 8 * LEFT)
     ir.store("i64", ir.value(f"lshr i64 {progress}, 32"), at, 8 * DONE)
     ir.do(f"ret i64 {reason}")
-    return ir.text("i64 @call()")
+    return variable(FRAME) + ir.text("i64 @call()")

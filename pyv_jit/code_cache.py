@@ -1,0 +1,182 @@
+"""A folder of compiled code that outlives the process, so that what was compiled once is loaded the next time.
+
+Whoever may write into the folder decides what runs here: a folder of somebody else, or one that everybody may write
+into, is not used. Nothing else that goes wrong with it is an error: it only costs time.
+"""
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+VARIABLE = "PYV_NPU_CACHE"
+"""Environment variable: the folder to use, or `OFF`."""
+OFF = "off"
+
+LIMIT = 64 << 20
+"""Bytes in the folder at most, about: beyond it, what was used longest ago goes, until a fourth is free."""
+ABANDONED = 3600
+"""Seconds after which a file that was being written is given up."""
+
+SUFFIX, UNFINISHED = ".code", ".code-new"
+MAGIC = b"pyv-npu code 1\n\0"
+"""Changes with the form of a file: magic, SHA-256 of key and code, code."""
+_HEADER = len(MAGIC) + hashlib.sha256().digest_size
+
+
+class Usage(NamedTuple):
+    """What is in a folder."""
+
+    files: int
+    bytes: int
+
+
+class _Entry(NamedTuple):
+    used: float
+    bytes: int
+    path: str
+
+
+class CodeCache:
+    """The files of one folder; any number of processes may use it at the same time."""
+
+    def __init__(self, folder: Path, limit: int = LIMIT) -> None:
+        self.folder = folder
+        self._limit = limit
+        self._room = 0
+        """Bytes that can be added before the folder is looked at (again)."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The code under a key of 32 bytes; None where there is none, or where it is damaged."""
+        path = self._path(key)
+        try:
+            if refusal(self.folder):
+                return None
+            data = path.read_bytes()
+        except OSError:
+            return None
+        code = data[_HEADER:]
+        if data[:_HEADER] != MAGIC + _digest(key, code):
+            return None
+        _try(os.utime, path)  # the oldest go first
+        return code
+
+    def put(self, key: bytes, code: bytes) -> None:
+        """Keep the code, if that is possible: whole, or not at all."""
+        size = _HEADER + len(code)
+        if size > self._limit:
+            return
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if refusal(self.folder):
+                return
+            self._make_room(size)
+            number, unfinished = tempfile.mkstemp(UNFINISHED, dir=self.folder)
+        except OSError:
+            return
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(MAGIC + _digest(key, code) + code)
+            os.replace(unfinished, self._path(key))
+        except OSError:
+            _try(os.unlink, unfinished)
+
+    def trouble(self) -> str:
+        """Why nothing can be kept; empty: it can."""
+        refused = refusal(self.folder)
+        place = self.folder
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+        return refused or ("" if writable else f"{place} cannot be written into: set {VARIABLE} to another folder")
+
+    def usage(self) -> Usage:
+        """How much is kept."""
+        entries = [entry for entry in self._entries() if entry.path.endswith(SUFFIX)]
+        return Usage(len(entries), sum(entry.bytes for entry in entries))
+
+    def clear(self) -> Usage:
+        """Remove everything that this class has written; what that was. OSError where it may not."""
+        usage = self.usage()
+        for entry in self._entries():
+            Path(entry.path).unlink(missing_ok=True)
+        return usage
+
+    def _path(self, key: bytes) -> Path:
+        return self.folder / (key.hex() + SUFFIX)
+
+    def _make_room(self, size: int) -> None:
+        """The folder is looked through only after as much was added as the last look has left room for."""
+        self._room -= size
+        if self._room >= 0:
+            return
+        entries = sorted(self._entries())
+        for entry in entries:
+            if entry.path.endswith(UNFINISHED) and entry.used < time.time() - ABANDONED:
+                _try(os.unlink, entry.path)
+        used = sum(entry.bytes for entry in entries) + size
+        if used > self._limit:
+            for entry in entries:
+                if used <= self._limit - self._limit // 4:
+                    break
+                _try(os.unlink, entry.path)
+                used -= entry.bytes
+        self._room = self._limit - used
+
+    def _entries(self) -> list[_Entry]:
+        """All files of ours; none where the folder cannot be read."""
+        found = []
+        try:
+            with os.scandir(self.folder) as files:
+                for file in files:
+                    if file.name.endswith((SUFFIX, UNFINISHED)):
+                        about = file.stat(follow_symlinks=False)
+                        found.append(_Entry(about.st_mtime, about.st_size, file.path))
+        except OSError:
+            return found
+        return found
+
+
+def code_cache(environment: Mapping[str, str] = os.environ) -> CodeCache | None:
+    """The cache that the environment names, else the one of this user; None: none is wanted, or there is no place."""
+    given = environment.get(VARIABLE)
+    if given == OFF:
+        return None
+    if given:
+        return CodeCache(Path(given))
+    base = environment.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):  # the XDG base directory specification: a relative path is to be ignored
+        return CodeCache(Path(base) / "pyv-npu")
+    home = os.path.expanduser("~")
+    return CodeCache(Path(home) / ".cache" / "pyv-npu") if os.path.isabs(home) else None
+
+
+def refusal(folder: Path) -> str:
+    """Why the folder is not used; empty: it is, or it is not there yet."""
+    try:
+        about = folder.stat()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    if not hasattr(os, "geteuid"):
+        return ""  # no POSIX: the profile of a user is their own
+    if about.st_uid != os.geteuid():
+        return f"{folder} belongs to another user: chown it, or set {VARIABLE}"
+    if about.st_mode & 0o002:
+        return f"{folder} may be written by everybody: chmod o-w it, or set {VARIABLE}"
+    return ""
+
+
+def _digest(key: bytes, code: bytes) -> bytes:
+    return hashlib.sha256(key + code).digest()
+
+
+def _try(action: Callable[..., object], path: str | Path) -> None:
+    try:
+        action(path)
+    except OSError:
+        return
