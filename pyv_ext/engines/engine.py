@@ -135,7 +135,7 @@ class Engine:
         To be overridden; what it executes and when must be the same as here, to the cycle.
         """
         hart, clock = self.hart, self.bus.clock
-        while True:
+        while self.tracer is None:
             self._closures(min(until, clock.next), self.code.steps)
             if hart.cycle >= until or hart.cycle >= clock.next or not self._slowly():
                 return
@@ -158,34 +158,35 @@ class Engine:
             hart.pc, hart.cycle, hart.instret = pc, cycle, instret
 
     def _slowly(self, *, tried: bool = False) -> bool:
-        """Execute the instruction that a burst has come to; whether the burst may go on after it.
+        """Execute the instruction that a burst has come to; whether the burst may go on after it, once the events that
+        are due have happened.
 
         `tried`: its closure need not be asked, it goes the slow way.
         """
-        hart, tracer = self.hart, self.tracer
+        hart = self.hart
         pc, start = hart.pc, hart.cycle
         decoded = self.code.slow.get(pc)
         if decoded is None:
             self._one()
-            if hart.waiting is not None or self._ahead is not None or hart.guarded:
+            if hart.waiting is not None or self._ahead is not None:
                 return False
-            going = self.stopping is None and self.tracer is tracer
-            return going and self.bus.clock.next > hart.cycle and not hart.csrs.mip & hart.csrs.mie
-        try:
-            after = decoded.slow() if tried else decoded.step() or decoded.slow()
-        except Held as held:
-            self.stop(held.stop)
+        else:
+            try:
+                after = decoded.slow() if tried else decoded.step() or decoded.slow()
+            except Held as held:
+                self.stop(held.stop)
+                return False
+            if after is None:
+                return False
+            hart.pc, cycles = after
+            end = hart.cycle = start + cycles
+            hart.instret += 1
+            if self.tracer is not None and decoded.instruction is not None:
+                self.tracer.retire(pc, start, end, decoded.instruction)
+        if self.stopping is not None or hart.guarded:
             return False
-        if after is None:
-            return False
-        hart.pc, cycles = after
-        end = hart.cycle = start + cycles
-        hart.instret += 1
-        if self.tracer is not None and decoded.instruction is not None:
-            self.tracer.retire(pc, start, end, decoded.instruction)
-        if self.stopping is not None or hart.guarded or self.tracer is not tracer:
-            return False
-        return self.bus.clock.next > end and not hart.csrs.mip & hart.csrs.mie
+        csrs = hart.csrs
+        return not csrs.mip & csrs.mie or hart.interrupt() is None
 
     def _traced(self, until: int) -> None:
         """A burst while a tracer looks."""

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from pyv_ext.counters import WRAP
-from pyv_ext.engines.fast.frame import BIAS, CYCLES, CYCLES_ON, RETIRED, RETIRED_ON
+from pyv_ext.engines.fast.frame import CYCLES, CYCLES_ON, INSTRET, RETIRED, RETIRED_ON, cycle_of
 from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.hart import Hart
 from pyv_ext.isa import Instruction, Isa, Kind
@@ -41,10 +41,10 @@ def read(ir: Ir, reading: Reading, progress: str, cycles: int = 0, instructions:
     mask, start = ir.load("i64", "%frame", 8 * on), ir.load("i64", "%frame", 8 * base)
     if reading.retired:
         done = ir.value(f"add i64 {ir.value(f'lshr i64 {progress}, 32')}, {instructions}")
-        now = ir.value(f"add i64 {start}, {ir.value(f'and i64 {done}, {mask}')}")
+        counted = ir.value(f"add i64 {done}, {ir.load('i64', '%frame', 8 * INSTRET)}")
     else:
-        left = ir.value(f"sub i64 {ir.value(f'and i64 {progress}, {(1 << 32) - 1}')}, {cycles}")
-        now = ir.value(f"sub i64 {start}, {ir.value(f'and i64 {left}, {mask}')}")
+        counted = ir.value(f"add i64 {cycle_of(ir, progress)}, {cycles}")
+    now = ir.value(f"add i64 {start}, {ir.value(f'and i64 {counted}, {mask}')}")
     half = ir.value(f"lshr i64 {now}, 32") if reading.high else now
     return ir.value(f"trunc i64 {half} to i32")
 
@@ -56,31 +56,17 @@ class Counters:
         self._hart = hart
         self._frame = frame
         self._changes = -1
-        self._cycles = self._instructions = 0
 
     def forget(self) -> None:
         """The hart is in another state altogether."""
         self._changes = -1
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Before native code is entered: something may have written them."""
         csrs, frame = self._hart.csrs, self._frame
-        self._changes = csrs.mcycle.changes + csrs.minstret.changes
-        self._cycles, self._instructions = csrs.mcycle.value(0), csrs.minstret.value(0)
-        frame[CYCLES_ON] = 0 if csrs.mcycle.inhibited else WRAP
-        frame[RETIRED_ON] = 0 if csrs.minstret.inhibited else WRAP
-
-    def begin(self, limit: int) -> None:
-        """Native code may execute from where the hart is to cycle `limit`."""
-        hart, frame = self._hart, self._frame
-        csrs = hart.csrs
-        if csrs.mcycle.changes + csrs.minstret.changes != self._changes:
-            self._refresh()
-        retired = self._instructions
-        frame[RETIRED] = (retired + hart.instret) & WRAP if frame[RETIRED_ON] else retired
-        cycles = self._cycles
-        frame[CYCLES] = (cycles + limit + BIAS) & WRAP if frame[CYCLES_ON] else cycles
-
-    def until(self, limit: int) -> None:
-        """It may go on to another cycle than it began with."""
-        cycles, frame = self._cycles, self._frame
-        frame[CYCLES] = (cycles + limit + BIAS) & WRAP if frame[CYCLES_ON] else cycles
+        changes = csrs.mcycle.changes + csrs.minstret.changes
+        if changes != self._changes:
+            self._changes = changes
+            frame[CYCLES], frame[RETIRED] = csrs.mcycle.value(0), csrs.minstret.value(0)
+            frame[CYCLES_ON] = 0 if csrs.mcycle.inhibited else WRAP
+            frame[RETIRED_ON] = 0 if csrs.minstret.inhibited else WRAP

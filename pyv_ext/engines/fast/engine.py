@@ -38,14 +38,22 @@ class FastEngine(Engine):
         native = self._prepared(until)
         if native is None:
             return
-        hart = self.hart
+        hart, bus = self.hart, self.bus
         going = True
-        while going:
-            start = hart.cycle
-            going = native.run(min(until, start + self._patience))
-            self._patience -= hart.cycle - start
-            going = going and self._slowly(tried=True) and self.bus.watching is self._watching
-        if self._patience <= 0:
+        while going and bus.watching is self._watching:
+            start, tracer = hart.cycle, self.tracer
+            if tracer is None:
+                going = native.run(min(until, start + self._patience))
+                self._patience -= hart.cycle - start
+            else:
+                ran = getattr(tracer, "ran", None)
+                if ran is None:
+                    return
+                going = native.run(until, log=True)
+                if hart.cycle > start:
+                    ran(start, hart.cycle, native.noted())
+            going = going and self._slowly(tried=True)
+        if self._patience <= 0 and self.tracer is None:
             self._look_for_polling(until)
 
     def _look_for_polling(self, until: int) -> None:
@@ -57,21 +65,10 @@ class FastEngine(Engine):
         self._patience = self._seldom
 
     def _traced(self, until: int) -> None:
-        tracer = self.tracer
-        ran = getattr(tracer, "ran", None)
-        native = None if ran is None else self._prepared(until)
-        if ran is None:
+        if hasattr(self.tracer, "ran"):
+            self._burst(until)
+        else:
             super()._traced(until)
-        if ran is None or native is None:
-            return
-        hart = self.hart
-        going = True
-        while going:
-            start = hart.cycle
-            slow, noted = native.note(until)
-            if hart.cycle > start:
-                ran(start, hart.cycle, noted)
-            going = slow and self._slowly(tried=True)
 
     def _prepared(self, until: int) -> "Native | None":
         """What executes native code; None while the program is young, which closures have executed a part of then."""

@@ -30,7 +30,7 @@ class Exit(IntEnum):
     """Why native code returned."""
 
     BUDGET = 0
-    """No cycles are left for the next instruction."""
+    """No cycles are left for the next instruction, or something else comes before it."""
     LEAVE = 1
     """The next instruction goes the slow way."""
     DECODE = 2
@@ -150,8 +150,18 @@ class Interpreter:
         ir.goto("fetch", (pc, progress))
         self._pc, self._progress, self._current = pc, progress, entry
 
+    def _budget(self) -> None:
+        """No cycles are left: let what is due happen, and go on if there are more then."""
+        ir = self._ir
+        pc, progress = ir.block("budget", WORD, "i64")
+        answer = ir.value(f"call i64 @{devices.DUE}(i64 {self._left(progress)})")
+        ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (pc, progress)))
+        after = self._given(progress, answer)
+        ir.branch(ir.value(f"icmp ne i64 {answer}, 0"), ("head", (pc, after)), ("over", (pc, after)))
+
     def _exits(self) -> None:
-        ends = (("budget", Exit.BUDGET), ("leave", Exit.LEAVE), ("unknown", Exit.DECODE), ("hot", Exit.HOT),
+        self._budget()
+        ends = (("over", Exit.BUDGET), ("leave", Exit.LEAVE), ("unknown", Exit.DECODE), ("hot", Exit.HOT),
                 ("fault", Exit.FAULT))  # fmt: skip
         for label, code in ends:
             pc, progress = self._ir.block(label, WORD, "i64")
@@ -196,7 +206,7 @@ class Interpreter:
         self._write(self._access.load(ir, self._at, row, address, (elsewhere, ())))
         self._next(next_pc, after, row.length)
         ir.block(elsewhere)
-        left = self._left()
+        left = self._left(self._progress)
         wide = ir.value(f"zext i32 {address} to i64")
         answer = ir.value(f"call i64 @{far.LOAD}(ptr %frame, i64 {wide}, i64 {row.size}, i64 {left})")
         cycles = ir.value(f"lshr i64 {answer}, 32")
@@ -230,13 +240,18 @@ class Interpreter:
         ir.block(device)
         low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
         given = ir.value(f"zext i32 {low} to i64")
-        _, later = self._ask(devices.STORE, wide, row.size, self._left(), given)
+        _, later = self._ask(devices.STORE, wide, row.size, self._left(self._progress), given)
         self._next(next_pc, later, row.length)
 
-    def _left(self) -> str:
+    def _left(self, progress: str) -> str:
         """The cycles that are left, as an i64."""
-        low = self._ir.value(f"and i64 {self._progress}, {(1 << 32) - 1}")
+        low = self._ir.value(f"and i64 {progress}, {(1 << 32) - 1}")
         return self._ir.value(f"sub i64 {low}, {BIAS}")
+
+    def _given(self, progress: str, left: str) -> str:
+        """Progress with so many cycles left instead."""
+        done = self._ir.value(f"and i64 {progress}, {-1 << 32}")
+        return self._ir.value(f"or i64 {done}, {self._ir.value(f'add i64 {left}, {BIAS}')}")
 
     def _ask(self, function: str, address: str, size: int, *more: str) -> tuple[str, str]:
         """Let Python access a device: (answer, progress after the instruction)."""
@@ -251,9 +266,8 @@ class Interpreter:
         left = ir.value(f"icmp eq i64 {answer}, {devices.LEAVE}")
         ir.branch(left, self._leave, ("fault", (self._pc, self._progress)))
         ir.block(fine)
-        done = ir.value(f"and i64 {ir.value(f'add i64 {self._progress}, {1 << 32}')}, {-1 << 32}")
-        after = ir.value(f"add i64 {ir.value(f'lshr i64 {answer}, 32')}, {BIAS}")
-        return answer, ir.value(f"or i64 {done}, {after}")
+        retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
+        return answer, self._given(retired, ir.value(f"lshr i64 {answer}, 32"))
 
     def _later(self, cycles: str) -> str:
         """Progress after an instruction of so many cycles (an i64)."""

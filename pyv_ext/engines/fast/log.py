@@ -3,7 +3,9 @@
 A record stands for instructions in a row that store to the same 64-byte line, whatever else retires between them.
 """
 
-from pyv_ext.engines.fast.frame import LOG, LOG_END, address_of
+from collections.abc import Sequence
+
+from pyv_ext.engines.fast.frame import LOG, LOG_END, address_of, cycle_of
 from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.engines.noted import FENCE, Noted
 from pyv_ext.memory import LINE
@@ -12,8 +14,8 @@ NOTE = "note"
 """`note(frame, progress, what, cycles)`: an instruction that began at `progress` and took `cycles`; `what` is the
 address of the line that it stored to, or `FENCE`."""
 
-PROGRESS, WHAT, CYCLES = range(3)
-"""Words of a record: progress when the first of the instructions began; what they did; the cycles that they took."""
+START, WHAT, CYCLES = range(3)
+"""Words of a record: as `Noted`."""
 WORDS = 3
 RECORDS = 4096
 _OFF, _NEVER = 0, (1 << 64) - 1
@@ -38,16 +40,14 @@ class Log:
     def off(self) -> None:
         self._frame[LOG], self._frame[LOG_END] = _OFF, _NEVER
 
-    def read(self, cycle_of: int) -> list[Noted]:
-        """What was logged; an instruction that began with x cycles left (`frame.PROGRESS`) began at `cycle_of` - x."""
-        if self._frame[LOG] == self._first:
-            return []
-        end = (self._frame[LOG] - self._first) // 8 + WORDS
-        words = self._table[WORDS:end].tolist()
-        return [
-            Noted(cycle_of - (words[at] & 0xFFFF_FFFF), words[at + WHAT], words[at + CYCLES])
-            for at in range(0, len(words), WORDS)
-        ]
+    def take(self) -> Sequence[Noted]:
+        """What was logged; the log is empty then."""
+        length = self._frame[LOG] - self._first
+        if not length:
+            return ()
+        self._frame[LOG] = self._first
+        words = iter(self._table[WORDS : WORDS + length // 8].tolist())
+        return list(zip(words, words, words, strict=True))
 
 
 def function() -> str:
@@ -62,7 +62,7 @@ def function() -> str:
     ir.store("i64", ir.value(f"add i64 {ir.load('i64', last, 8 * CYCLES)}, %cycles"), last, 8 * CYCLES)
     ir.do("ret void")
     ir.block("fresh")
-    for word, value in ((PROGRESS, "%progress"), (WHAT, "%what"), (CYCLES, "%cycles")):
+    for word, value in ((START, cycle_of(ir, "%progress")), (WHAT, "%what"), (CYCLES, "%cycles")):
         ir.store("i64", value, here, 8 * word)
     ir.store("ptr", ir.at(here, 8 * WORDS), "%frame", 8 * LOG)
     ir.do("ret void")

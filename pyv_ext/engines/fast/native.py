@@ -12,7 +12,7 @@ from pyv_ext.engines.fast.counters import READINGS, Counters, reading_of
 from pyv_ext.engines.fast.devices import DeviceAccess
 from pyv_ext.engines.fast.entries import Entries
 from pyv_ext.engines.fast.far import FarMemories
-from pyv_ext.engines.fast.frame import BIAS, CHANGES, DONE, LEFT, PC, PROGRESS, address_of, make_frame
+from pyv_ext.engines.fast.frame import BIAS, DONE, INSTRET, LEFT, PC, PROGRESS, address_of, make_frame
 from pyv_ext.engines.fast.interpreter import Exit, Interpreter
 from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.engines.fast.log import Log
@@ -22,9 +22,6 @@ from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart import SINK
 from pyv_ext.isa import Instruction
 from pyv_jit.compiler import NativeCode, make_compiler, variable
-
-CALL = 50_000_000
-"""Cycles of one call at most, so that Ctrl-C is noticed."""
 
 HOT = 1 << 14
 """How often the interpreter comes to a place before it is translated: by then, translating costs as much."""
@@ -67,6 +64,7 @@ class Native:
         self._words = self._frame.cast("B").cast("q")
         self._far = FarMemories(core.bus, self._frame)
         self._log = Log(self._frame)
+        self._logging = False
         self._regions: dict[int, _Region] = {}
         rows = [row for row in isa.rows if row.kind in TRANSLATED]
         self._numbers = {row.name: number for number, row in enumerate(rows, entries.FIRST)}
@@ -89,49 +87,42 @@ class Native:
         self._far.close()
 
     def run(self, until: int, *, log: bool = False) -> bool:
-        """Execute up to cycle `until` or to an event, and return False, or to an instruction that goes the slow way.
+        """Execute up to cycle `until`, and all events before it, or to something that comes before an instruction, and
+        return False; or to an instruction that goes the slow way.
 
-        With `log`, every access of a device does.
+        With `log`, every access of a device does, and `noted` tells of stores and fences.
         """
-        core, hart, frame, devices = self._core, self._hart, self._words, self._devices
-        call, counters = self._call, self._counters
-        limit = devices.begin(until)
-        frame[CHANGES] = 0 if log or core.bus.guards else core.bus.clock.changes
-        cycle = hart.cycle
-        while cycle < limit:
-            if limit - cycle > CALL:
-                limit = devices.limit = cycle + CALL
-            if counters is not None:
-                counters.begin(limit)
+        hart, frame, devices = self._hart, self._words, self._devices
+        if log is not self._logging:
+            self._logging = log
+            (self._log.on if log else self._log.off)()
+        while True:
+            if self._counters is not None:
+                self._counters.refresh()
             frame[PC] = hart.pc
-            frame[LEFT] = limit - cycle
+            frame[INSTRET] = hart.instret
+            frame[LEFT] = devices.begin(until, not log)
             try:
-                reason = call()
+                reason = self._call()
             finally:
-                pc = hart.pc = frame[PC]
-                cycle = hart.cycle = devices.limit - frame[LEFT]
+                hart.pc = frame[PC]
+                hart.cycle = devices.limit - frame[LEFT]
                 hart.instret += frame[DONE]
-            if reason == _LEAVE or (reason == _DECODE and not self._decode(pc)):
+            if reason == _LEAVE:
                 return True
+            if reason == _BUDGET:
+                return False
+            if reason == _FAULT:
+                self._core.trap(*devices.fault)
+                return False
             if reason == _HOT:
-                self._translate(pc)
-            elif reason == _FAULT:
-                core.trap(*devices.fault)
-                return False
-            elif reason == _BUDGET:
-                return False
-            limit = devices.begin(until)
-            counters = self._counters
-        return False
+                self._translate(hart.pc)
+            elif not self._decode(hart.pc):
+                return True
 
-    def note(self, until: int) -> tuple[bool, list[Noted]]:
-        """The same for a tracer, with what it has to know of."""
-        self._log.on()
-        until = min(until, self._hart.cycle + CALL, self._core.bus.clock.next)
-        slow = self.run(until, log=True)
-        noted = self._log.read(until + BIAS)
-        self._log.off()
-        return slow, noted
+    def noted(self) -> Sequence[Noted]:
+        """What was logged since it was asked last."""
+        return self._log.take()
 
     def forget_counters(self) -> None:
         """The hart is in another state altogether."""
@@ -172,7 +163,7 @@ class Native:
         if reading is None:
             return self._numbers[instruction.name]
         if self._counters is None:
-            self._counters = self._devices.counters = Counters(self._hart, self._frame)
+            self._counters = Counters(self._hart, self._frame)
         return self._readings[reading]
 
     def _takes(self, pc: int, instruction: Instruction) -> bool:

@@ -39,7 +39,7 @@ class PythonEngine(Engine):
 
     def _burst(self, until: int) -> None:
         hart, clock, entries = self.hart, self.bus.clock, self._entries
-        while True:
+        while self.tracer is None:
             limit = min(until, clock.next)
             while hart.cycle < limit and hart.pc in entries and self._region(limit):
                 pass
