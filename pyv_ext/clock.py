@@ -34,7 +34,8 @@ class Clock:
         self._dependent: list[tuple[int, Sequence[Timed] | None]] = []
         self._posted: deque[tuple[int, int, int, int, int]] = deque()
         self._listeners: list[tuple[Listener, Sequence[Timed] | None]] = []
-        self._alone: set[int] = set()
+        self._alone: dict[int, int] = {}
+        """The number of each device that changes alone, by its identity."""
         self._quiet: dict[int, tuple[list[Listener], list[int]]] = {}
         """What `_followers` said; emptied when somebody comes."""
 
@@ -49,7 +50,7 @@ class Clock:
         self._due.append(NEVER)
         self._levels.append(False)
         if alone:
-            self._alone.add(number)
+            self._alone.setdefault(id(device), number)
         else:
             self._dependent.append((number, heeds))
         self._quiet.clear()
@@ -73,32 +74,37 @@ class Clock:
 
     def advance(self, cycle: int) -> None:
         """Do all that is due at the start of `cycle` or earlier."""
-        while self.next <= cycle:
-            self._step(self.next)
+        posted, due = self._posted, self._due
+        while (now := self.next) <= cycle:
+            self.now = now
+            if self._soonest > now:
+                _, number, offset, size, value = posted.popleft()
+                self._devices[number].write(offset, size, value, now - 1)  # type: ignore[attr-defined]  # on the bus
+                self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
+                self.touched(number, now)
+            elif due.count(now) > 1 or (posted and posted[0][0] <= now):
+                self._coincide(now)
+            else:
+                number = due.index(now)
+                device = self._devices[number]
+                device.advance(now)
+                if id(device) in self._alone:
+                    self.touched(number, now)
+                else:
+                    self.changed(now)
         if cycle > self.now:
             self.now = cycle
 
-    def _step(self, cycle: int) -> None:
-        self.now = cycle
+    def _coincide(self, now: int) -> None:
+        """Several things are due."""
         posted, due, devices = self._posted, self._due, self._devices
-        if self._soonest > cycle:
+        while posted and posted[0][0] <= now:
             _, target, offset, size, value = posted.popleft()
-            devices[target].write(offset, size, value, cycle - 1)  # type: ignore[attr-defined]  # on the bus: a Device
-            self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
-            self.touched(target, cycle)
-            return
-        self.changes += 1
-        while posted and posted[0][0] <= cycle:
-            _, target, offset, size, value = posted.popleft()
-            devices[target].write(offset, size, value, cycle - 1)  # type: ignore[attr-defined]
-            due[target] = cycle
-        moved = [number for number, when in enumerate(due) if when <= cycle]
-        for number in moved:
-            devices[number].advance(cycle)
-        if len(moved) == 1 and moved[0] in self._alone:
-            self.touched(moved[0], cycle)
-        else:
-            self.changed(cycle)
+            devices[target].write(offset, size, value, now - 1)  # type: ignore[attr-defined]
+            due[target] = now
+        for number in [number for number, when in enumerate(due) if when <= now]:
+            devices[number].advance(now)
+        self.changed(now)
 
     def touched(self, number: int, cycle: int) -> None:
         """Take note that the device of that number has changed and no other, from the start of `cycle` on."""
@@ -113,9 +119,8 @@ class Clock:
         for listener in listeners:
             listener(cycle)
         event = device.next_event()
-        due = NEVER if event is None else event
-        if due != self._due[number]:
-            self._due[number] = due
+        if (NEVER if event is None else event) != self._due[number]:
+            self._due[number] = NEVER if event is None else event
             self._find_next()
         for dependent in dependents:
             if self._look(dependent):
@@ -136,11 +141,11 @@ class Clock:
 
     def acted(self, device: Timed | None, cycle: int) -> None:
         """Take note that something has acted on `device` and no other; None, or one that is not alone: on whatever."""
-        if device is not None and device in self._devices:
-            number = self._devices.index(device)
-            if number in self._alone:
-                return self.touched(number, cycle)
-        self.changed(cycle)
+        number = self._alone.get(id(device))
+        if number is None:
+            self.changed(cycle)
+        else:
+            self.touched(number, cycle)
 
     def changed(self, cycle: int) -> None:
         """Take note that devices have changed, with effect from the start of `cycle`."""
@@ -162,6 +167,7 @@ class Clock:
         return True
 
     def _find_next(self) -> None:
-        self.next = self._soonest = min(self._due, default=NEVER)
-        if self._posted and self._posted[0][0] < self.next:
-            self.next = self._posted[0][0]
+        posted = self._posted
+        self.next = self._soonest = soonest = min(self._due, default=NEVER)
+        if posted and posted[0][0] < soonest:
+            self.next = posted[0][0]

@@ -50,10 +50,6 @@ class Posted:
             arrivals.popleft()
         return arrivals.popleft() if len(arrivals) >= self._depth else start
 
-    def add(self, arrival: int) -> None:
-        self.arrivals.append(arrival)
-        self.drained = arrival
-
 
 class Window:
     """The addresses base..end-1 of a device. Accesses are naturally aligned and lie inside."""
@@ -182,7 +178,8 @@ class Window:
         def store(value: int, start: int) -> int:
             end = posted.leave(start) + cycles
             arrival = end + one_way
-            posted.add(arrival)
+            posted.arrivals.append(arrival)
+            posted.drained = arrival
             clock.post(arrival, number, offset, size, value)
             if observers or own:
                 access = Access(device, offset, size, True, value, start, end, arrival)

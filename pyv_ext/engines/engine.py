@@ -166,6 +166,10 @@ class Engine:
         hart = self.hart
         pc, start = hart.pc, hart.cycle
         decoded = self.code.slow.get(pc)
+        if decoded is None and not self.fetches_ahead and pc in self.code.hooks:
+            decoded, tried = self.code.at(pc), False
+            if not self._hooked(pc):
+                return False
         if decoded is None:
             self._one()
             if hart.waiting is not None or self._ahead is not None:
@@ -222,10 +226,8 @@ class Engine:
             start = hart.waiting.start
         else:
             start = hart.cycle
-            for hook in tuple(self.code.hooks.get(pc, ())):
-                held = hook(hart)
-                if held is not None:
-                    return self.stop(held)
+            if pc in self.code.hooks and not self._hooked(pc):
+                return
         fetched, self._ahead = self._ahead, None
         if hart.guarded and hart.waiting is None:
             fault = fault_of(self, decoded.instruction)
@@ -250,6 +252,15 @@ class Engine:
         hart.waiting = None
         if self.tracer is not None and decoded.instruction is not None:
             self.tracer.retire(pc, start, hart.cycle, decoded.instruction)
+
+    def _hooked(self, pc: int) -> bool:
+        """Call the hooks of the instruction at `pc`; whether it is to be executed now."""
+        for hook in tuple(self.code.hooks[pc]):
+            held = hook(self.hart)
+            if held is not None:
+                self.stop(held)
+                return False
+        return True
 
     def _fetched(self, pc: int) -> Decoded:
         """The instruction at `pc`, as it was when it was fetched."""

@@ -1,4 +1,4 @@
-"""The slow way of the commonest instructions, prepared for one address: accesses of devices, and CSRs.
+"""The slow way of the commonest instructions, prepared for one address: accesses of devices, CSRs, custom instructions.
 
 Each does what `pyv_ext.engines.slow` does for its kind, and hands over to it where an instruction meets something
 rarer than it was prepared for. What does not change from one execution to the next is looked up once.
@@ -6,12 +6,13 @@ rarer than it was prepared for. What does not change from one execution to the n
 
 from collections.abc import Callable
 
-from pyv_ext.csr import REGISTERS
+from pyv_ext.csr import REGISTERS, Csr
 from pyv_ext.engines.closures import After, Step, leave
-from pyv_ext.engines.slow import SLOW, Core
+from pyv_ext.engines.slow import SLOW, Core, answered
 from pyv_ext.hart import SINK
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator
+from pyv_ext.protocols import CsrWindow, Operands, Stall, Value
 from pyv_ext.traps import MACHINE, Cause
 from pyv_ext.window import Load, Store
 
@@ -89,15 +90,21 @@ def _store(core: Core, pc: int, instruction: Instruction) -> Step:
 
 
 def _csr(core: Core, pc: int, instruction: Instruction) -> Step:
-    """A register of the table, in machine mode."""
+    """Of the table or of a window, in machine mode."""
+    writes = instruction.row.kind is Kind.CSR_WRITE or bool(instruction.word >> 15 & 31)
+    if writes and instruction.csr >> 10 == 3:
+        return _general(core, instruction)
+    register, window = REGISTERS.get(instruction.csr), core.hart.csrs.windows.get(instruction.csr)
+    if register is not None:
+        return _table_csr(core, pc, instruction, register, writes)
+    return _general(core, instruction) if window is None else _window_csr(core, pc, instruction, window, writes)
+
+
+def _table_csr(core: Core, pc: int, instruction: Instruction, register: Csr, writes: bool) -> Step:
+    read, write = register.read, register.write if writes else None
     hart, row, mask = core.hart, instruction.row, core.isa.mask
     csrs, x, rs1, rd, imm = hart.csrs, hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
     general = _general(core, instruction)
-    register = REGISTERS.get(instruction.csr)
-    writes = row.kind is Kind.CSR_WRITE or bool(instruction.word >> 15 & 31)
-    if register is None or (writes and instruction.csr >> 10 == 3):
-        return general
-    read, write = register.read, register.write if writes else None
     value = evaluator(row.expr, core.isa.xlen)
     after = pc + instruction.length & mask, hart.timing.csr
 
@@ -113,9 +120,62 @@ def _csr(core: Core, pc: int, instruction: Instruction) -> Step:
     return step
 
 
+def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow, writes: bool) -> Step:
+    hart, row, clock, address = core.hart, instruction.row, core.bus.clock, instruction.csr
+    x, rs1, rd, imm = hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
+    general, device = _general(core, instruction), getattr(window, "device", None)
+    reads, by_register = row.kind is not Kind.CSR_WRITE or bool(instruction.rd), row.format.rs1
+    cost, value = hart.timing.csr, evaluator(row.expr, core.isa.xlen)
+    after = pc + instruction.length & core.isa.mask, cost
+
+    def step() -> After | None:
+        if hart.priv != MACHINE:
+            return general()
+        now = hart.cycle + cost - 1
+        clock.advance(now)
+        old = window.read(address, now) if reads else 0
+        if writes:
+            new = value(x[rs1], imm, pc, old)
+            window.write(address, new, now, (x[rs1] if by_register else imm) & new)
+        clock.acted(device, now + 1)
+        x[rd] = old
+        return after
+
+    return step
+
+
+def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
+    """One that has not waited."""
+    hart, clock, peek, custom, word = core.hart, core.bus.clock, core.peek, instruction.row.custom, instruction.word
+    assert custom is not None  # rows of this kind have one
+    x, rs1, rs2, rd, mask = hart.x, word >> 15 & 31, word >> 20 & 31, instruction.rd or SINK, core.isa.mask
+    acts_after = max(hart.timing.custom if custom.issue is None else custom.issue, 1) - 1
+    general, ready, handler, device = _general(core, instruction), custom.ready, custom.handler, custom.device
+    next_pc = pc + instruction.length & mask
+
+    def step() -> After | None:
+        if hart.waiting is not None:
+            return general()
+        start = hart.cycle
+        acts = start + acts_after
+        clock.advance(acts)
+        operands = Operands(pc, word, x[rs1], x[rs2], acts, peek, False)
+        if ready is not None and not ready(operands):
+            return answered(core, instruction, Stall(), start, acts)
+        outcome = handler(operands)
+        clock.acted(device, acts + 1)
+        if not isinstance(outcome, Value):
+            return answered(core, instruction, outcome, start, acts)
+        x[rd] = outcome.value & mask
+        return next_pc, acts_after + 1 + outcome.cycles
+
+    return step
+
+
 _PREPARED: dict[Kind, Prepare] = {
     Kind.LOAD: _load,
     Kind.STORE: _store,
     Kind.CSR_WRITE: _csr,
     Kind.CSR_UPDATE: _csr,
+    Kind.CUSTOM: _custom,
 }

@@ -244,6 +244,12 @@ def _custom(core: Core, instruction: Instruction) -> After | None:
     if custom.ready is None or custom.ready(operands):
         outcome = custom.handler(operands)
         clock.acted(custom.device, acts + 1)
+    return answered(core, instruction, outcome, start, acts)
+
+
+def answered(core: Core, instruction: Instruction, outcome: Outcome, start: int, acts: int) -> After | None:
+    """What the outcome of a custom instruction means that began in cycle `start` and was asked in cycle `acts`."""
+    hart = core.hart
     if isinstance(outcome, Trap):
         return core.trap(outcome.cause, outcome.value, acts - hart.cycle)
     if isinstance(outcome, Stall):

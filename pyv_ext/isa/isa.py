@@ -41,6 +41,8 @@ class Isa:
         self.name = name
         self.extensions = _extensions(name)
         self.xlen = 32
+        self.mask = (1 << self.xlen) - 1
+        """The largest value of a register."""
         self.custom = tuple(custom)
         self.rows: tuple[Row, ...] = (
             *privileged.ROWS,
@@ -49,11 +51,6 @@ class Isa:
         )
         _refuse_overlap(self.rows)
         self._groups = _grouped(self.rows)
-
-    @property
-    def mask(self) -> int:
-        """The largest value of a register."""
-        return (1 << self.xlen) - 1
 
     @property
     def misa(self) -> int:

@@ -81,11 +81,8 @@ class PyvEngine(Engine):
         hart, core = self.hart, self._core
         pc, waiting = hart.pc, hart.waiting
         start = hart.cycle if waiting is None else waiting.start
-        if not core.begin() and waiting is None:
-            for hook in tuple(self.code.hooks.get(pc, ())):
-                held = hook(hart)
-                if held is not None:
-                    return self.stop(held)
+        if not core.begin() and waiting is None and pc in self.code.hooks and not self._hooked(pc):
+            return
         self._keep_fetch()
         self._in_core = None  # should anything be raised, the next run starts this instruction anew
         try:

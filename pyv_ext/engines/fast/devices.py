@@ -1,4 +1,4 @@
-"""Devices without leaving native code: what the interpreter calls, see `callback`, at accesses and when an event is due."""
+"""Devices without leaving native code: what the interpreter calls (`callback`) at accesses and when an event is due."""
 
 from collections.abc import Callable
 
