@@ -34,8 +34,7 @@ class Clock:
         self._dependent: list[tuple[int, Sequence[Timed] | None]] = []
         self._posted: deque[tuple[int, int, int, int, int]] = deque()
         self._listeners: list[tuple[Listener, Sequence[Timed] | None]] = []
-        self._alone: dict[int, int] = {}
-        """The number of each device that changes alone, by its identity."""
+        self._alone: set[int] = set()
         self._quiet: dict[int, tuple[list[Listener], list[int]]] = {}
         """What `_followers` said; emptied when somebody comes."""
 
@@ -50,7 +49,7 @@ class Clock:
         self._due.append(NEVER)
         self._levels.append(False)
         if alone:
-            self._alone.setdefault(id(device), number)
+            self._alone.add(number)
         else:
             self._dependent.append((number, heeds))
         self._quiet.clear()
@@ -86,9 +85,8 @@ class Clock:
                 self._coincide(now)
             else:
                 number = due.index(now)
-                device = self._devices[number]
-                device.advance(now)
-                if id(device) in self._alone:
+                self._devices[number].advance(now)
+                if number in self._alone:
                     self.touched(number, now)
                 else:
                     self.changed(now)
@@ -141,11 +139,11 @@ class Clock:
 
     def acted(self, device: Timed | None, cycle: int) -> None:
         """Take note that something has acted on `device` and no other; None, or one that is not alone: on whatever."""
-        number = self._alone.get(id(device))
-        if number is None:
-            self.changed(cycle)
-        else:
+        number = -1 if device is None or device not in self._devices else self._devices.index(device)
+        if number in self._alone:
             self.touched(number, cycle)
+        else:
+            self.changed(cycle)
 
     def changed(self, cycle: int) -> None:
         """Take note that devices have changed, with effect from the start of `cycle`."""
