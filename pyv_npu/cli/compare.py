@@ -1,7 +1,7 @@
 """`pyv-npu compare`: the same firmware or model in both modes, side by side."""
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -133,19 +133,15 @@ def _run_model(args: argparse.Namespace, compiled: "Compiled", config: "Config",
 
 
 def _code(mode: str, run: "RunResult") -> int:
+    from pyv_npu.models.verdicts import passed
+
     code = exit_codes.of_stop(run.stop)
     if code:
         console.talk(f"{mode}: {run.stop.text or run.stop.reason}")
-    elif not all(check["ok"] is not False for check in _checks(run.json)):
+    elif not passed(run.json):
         console.talk(f"{mode}: the outputs differ from the ONNX reference")
         return exit_codes.MODEL_BUG
     return code
-
-
-def _checks(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """How outputs of a model, or logits of a decoder's steps, compare with the reference."""
-    yield from run.get("model", {"checks": {}})["checks"].values()
-    yield from run.get("generate", {"steps": ()})["steps"]
 
 
 def _write(

@@ -1,19 +1,18 @@
 """Tokens from an ONNX decoder: prompt and steps at a level, every step compared with the ONNX reference."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from npu_device.abi.opcodes import DataType
 from pyv_ext.elf import Program
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
+from pyv_npu.models.converse import converse, inputs_of
+from pyv_npu.models.data import Values
 from pyv_npu.models.generated import Generated, generated, step_cycles
-from pyv_npu.models.ia import Machine
 from pyv_npu.models.image import loaded
 from pyv_npu.models.run import layer_names
 from pyv_npu.models.target import target_of
@@ -25,10 +24,8 @@ from pyv_npu.results import run_program
 from toolchain.llm.conversation import GENERATE, tokens_of
 from toolchain.llm.decoder import (
     CONVERSATION,
-    IDS,
-    NEXT,
+    LOG,
     POSITION,
-    POSITIONS,
     PROMPT,
     CompiledDecoder,
     Decoder,
@@ -36,7 +33,8 @@ from toolchain.llm.decoder import (
     load_decoder,
 )
 from toolchain.llm.job import BY_BITS
-from toolchain.llm.reference import Reference, head_scales
+from toolchain.llm.reference import head_scales
+from toolchain.onnx_frontend.reference import rounded
 from toolchain.program_image import build_image
 
 if TYPE_CHECKING:
@@ -51,7 +49,6 @@ class Ready:
     made: CompiledDecoder
     inputs: Mapping[str, bytes]
     """What is in memory when a run begins."""
-    reference: Reference
 
     def image(self, *, apart: bool = False) -> bytes:
         """An ELF that generates; `apart`: the weights are in a file of their own."""
@@ -91,17 +88,16 @@ def generate_decoder(
 def prepare(config: Config, decoder: Decoder, wish: Wish) -> Ready:
     """Compile a decoder for a wish and the device of `config`. ModelError, UsageError: one line."""
     wish.check(decoder)
-    reference = Reference(decoder)
     kind, scales = None, None
     if wish.kv_bits is not None:
         kind = BY_BITS[wish.kv_bits]
         if kind is not DataType.FP16:
-            scales = head_scales(reference, decoder, wish.prompt, wish.kv_bits)
+            scales = head_scales(decoder, wish.prompt, wish.kv_bits)
     made = compile_decoder(
         decoder, target_of(config.npu)._replace(qconfig=wish.weights()), len(wish.prompt), wish.t_max or wish.total,
         passes=wish.passes, kv_kind=kind, kv_scales=scales,
     )  # fmt: skip
-    return Ready(wish, made, _inputs(made, wish), reference)
+    return Ready(wish, made, inputs_of(made, wish))
 
 
 def run_ready(
@@ -118,43 +114,12 @@ def run_ready(
     if level not in ("IA", "IA_TIMING"):
         raise UsageError(f"--sim-level {level}: decoders run at IA, IA_TIMING and CA_HYBRID")
     made, wish = ready.made, ready.wish
-    machine = Machine(made.compiled, config.npu, ready.inputs)
-    tokens = _computed(made, machine, wish)
+    spoken = converse(made, config.npu, wish, ready.inputs)
     json: dict[str, Any] = {"schema": 1, "program": made.decoder.name, "sim_level": level}
     if level == "IA_TIMING":
         cycles = [_timed(config, made, position) for position in (0, *range(len(wish.prompt), wish.total - 1))]
         json |= {"cycles": sum(cycles), "cycles_by_step": cycles}
-    return generated(made, wish, tokens, machine.read, json, ready.reference)
-
-
-def _inputs(made: CompiledDecoder, wish: Wish) -> dict[str, bytes]:
-    positions = np.arange(len(wish.prompt), dtype="<i4").tobytes()
-    return {
-        PROMPT + IDS: np.asarray(wish.prompt, "<i4").tobytes(),
-        PROMPT + (POSITIONS if made.decoder.positions else POSITION): positions,
-        CONVERSATION: made.conversation((*wish.prompt, *wish.given), wish.total),
-    }
-
-
-def _computed(made: CompiledDecoder, machine: Machine, wish: Wish) -> list[int]:
-    """The conversation without a core: what firmware/apps/generate.c does."""
-    commands, split = made.compiled.commands, made.prompt_commands
-    tokens = [*wish.prompt, *wish.given]
-    machine.run(commands[:split])
-    following = _words(machine.read(PROMPT + NEXT))[-1]
-    for position in range(len(wish.prompt), wish.total):
-        if position == len(tokens):
-            tokens.append(following)
-        if position + 1 < wish.total:
-            machine.memory.write_bytes(made.address(POSITION), position.to_bytes(4, "little"))
-            machine.memory.write_bytes(made.address(IDS), tokens[position].to_bytes(4, "little"))
-            machine.run(commands[split:])
-            following = _words(machine.read(NEXT))[0]
-    return tokens
-
-
-def _words(data: bytes) -> list[int]:
-    return [int(word) for word in np.frombuffer(data, "<u4")]
+    return generated(made, wish, spoken.tokens, spoken.read, json, spoken.codes)
 
 
 def _timed(config: Config, made: CompiledDecoder, position: int) -> int:
@@ -188,4 +153,16 @@ def _firmware(
     ended = outcome.stop.reason is StopReason.EXIT and outcome.stop.code == 0
     json = outcome.json | {"cycles_by_step": step_cycles(made, wish, outcome.latency) if ended else []}
     tokens = tokens_of(left[CONVERSATION])
-    return generated(made, wish, tokens, left.__getitem__, json, ready.reference if ended else None, outcome)
+    codes = _codes(config, ready, tokens, left) if ended else None
+    return generated(made, wish, tokens, left.__getitem__, json, codes, outcome)
+
+
+def _codes(config: Config, ready: Ready, tokens: Sequence[int], left: Mapping[str, bytes]) -> list[dict[str, Values]]:
+    """The codes of each step of this conversation: those of IA, unless it leaves other bytes, as after an injected
+    fault."""
+    made, wish = ready.made, ready.wish._replace(given=tuple(tokens[len(ready.wish.prompt) :]))
+    if not (rounded(made.decoder.proto) and wish.exact):
+        return [{} for _ in range(wish.new)]
+    again = converse(made, config.npu, wish, ready.inputs)
+    same = all(again.read(name) == left[name] for name in (LOG, *(cache.past for cache in made.decoder.caches)))
+    return again.codes if same else [{} for _ in again.codes]

@@ -2,23 +2,23 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyv_npu.latency.table import Latency
-from pyv_npu.models.checks import check
+from pyv_npu.models.checks import check, check_codes
+from pyv_npu.models.data import Values
+from pyv_npu.models.verdicts import passed
 from pyv_npu.models.wish import Wish
 from toolchain.data_types import NUMPY
-from toolchain.llm.decoder import LOG, CompiledDecoder
+from toolchain.llm.decoder import LOG, CompiledDecoder, Decoder
 from toolchain.llm.reference import Reference
 
 if TYPE_CHECKING:
     from pyv_npu.results import RunResult
-
-Values = Any
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,15 @@ class Generated:
     @property
     def correct(self) -> bool:
         """Whether every token's logits are as near to the reference as the type allows, where that is asked."""
-        return all(step["ok"] is not False for step in self.json["generate"]["steps"])
+        return passed(self.json)
 
 
 def generated(
     made: CompiledDecoder, wish: Wish, tokens: Sequence[int], read: Callable[[str], bytes], json: dict[str, Any],
-    reference: Reference | None, run: "RunResult | None" = None,
+    codes: Sequence[Mapping[str, Values]] | None, run: "RunResult | None" = None,
 ) -> Generated:  # fmt: skip
-    """The result; `read` gives the bytes that a tensor has at the end. A run without `reference` is not compared."""
+    """The result; `read` gives the bytes that a tensor has at the end. `codes`: what each step has rounded numbers to,
+    the reference continues with it; None: the run is not compared."""
     decoder, graph = made.decoder, made.compiled.graph
     log = graph.tensors[LOG]
     logits = np.frombuffer(read(LOG), NUMPY[log.dtype]).reshape(-1, decoder.vocab)[: len(tokens) - 1]
@@ -57,27 +58,32 @@ def generated(
         "kv_bytes_used": alloc // made.t_max * (len(tokens) - 1),
         "commands": {"prompt": made.prompt_commands, "step": made.step_commands},
         "outputs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()},
-        "steps": [] if reference is None else _steps(reference, wish, tokens, logits),
     }  # fmt: skip
+    figures |= {"steps": [], "codes": {}} if codes is None else _compared(decoder, wish, tokens, logits, codes)
     whole = json | {"generate": figures}
     return Generated(tuple(tokens), logits, whole, made, None if run is None else replace(run, json=whole))
 
 
-def _steps(reference: Reference, wish: Wish, tokens: Sequence[int], logits: Values) -> list[dict[str, Any]]:
-    """How each token's logits compare with the reference on the same tokens; with `kv_bits` the error is reported."""
+def _compared(
+    decoder: Decoder, wish: Wish, tokens: Sequence[int], logits: Values, codes: Sequence[Mapping[str, Values]]
+) -> dict[str, Any]:
+    """How each token's logits, and all codes, compare with the reference on the same tokens; with other types than the
+    model's the error is reported."""
+    taken = list(codes[0])
+    wanted = list(Reference(decoder, taken).steps(tokens, len(wish.prompt), codes))
     found = []
-    wanted = reference.logits(tokens, len(wish.prompt))
-    for position, (got, want) in enumerate(zip(logits, wanted, strict=True)):
+    for position, (got, want) in enumerate(zip(logits, np.concatenate([step.logits for step in wanted]), strict=True)):
         compared = check(got, want)
-        judged = wish.exact
         found.append(
             {
                 "position": position, "token": tokens[position], "next": int(got.argmax()),
                 "reference_next": int(want.argmax()), "error": compared["error"], "limit": compared["limit"],
-                "ok": compared["ok"] if judged else None,
+                "ok": compared["ok"] if wish.exact else None,
             }
         )  # fmt: skip
-    return found
+    steps = zip(codes, wanted, strict=True)
+    pairs = [(given[name], step.codes[name]) for given, step in steps for name in taken]
+    return {"steps": found, "codes": check_codes(pairs) if taken else {}}
 
 
 def step_cycles(made: CompiledDecoder, wish: Wish, latency: Latency) -> list[int]:

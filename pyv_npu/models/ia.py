@@ -3,7 +3,8 @@
 The same decoder and kernels as at the other levels: outputs are equal bit for bit.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -14,9 +15,11 @@ from npu_device.decode import Decoder
 from npu_device.descriptor_error import DescriptorError
 from npu_device.memory import Memory, sparse
 from pyv_npu.errors import PyvNpuError
+from pyv_npu.models.codes import Codes
 from pyv_npu.models.data import Tensors, Values, from_device, to_device
 from toolchain.codegen import Command
 from toolchain.compiler import Compiled
+from toolchain.onnx_frontend.reference import rounded
 from toolchain.program_image import pieces
 
 
@@ -32,8 +35,10 @@ class Machine:
             self.memory.write_bytes(piece.address, piece.data)
         self._decoder = Decoder(config, self.memory)
 
-    def run(self, commands: Iterable[Command]) -> None:
-        """One command after the other. PyvNpuError when the device would refuse one: a fault of the compiler."""
+    def run(self, commands: Sequence[Command], done: Callable[[str], None] | None = None) -> None:
+        """One command after the other; `done(layer)` is called behind the last of a layer. PyvNpuError when the device
+        would refuse one: a fault of the compiler."""
+        last = {command.layer: number for number, command in enumerate(commands)}
         for number, command in enumerate(commands):
             try:
                 decoded = self._decoder.decode(command.descriptor, 0, 0)
@@ -48,6 +53,8 @@ class Machine:
             if effect.held is not None:
                 assert decoded.held is not None
                 decoded.held.value = effect.held
+            if done is not None and last[command.layer] == number:
+                done(command.layer)
 
     def read(self, tensor: str) -> bytes:
         """The bytes of a tensor."""
@@ -57,7 +64,13 @@ class Machine:
 
 def execute(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> dict[str, Values]:
     """The outputs of a model."""
+    return observed(compiled, config, inputs)[0]
+
+
+def observed(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> tuple[dict[str, Values], dict[str, Values]]:
+    """The outputs of a model, and the codes that it rounds numbers to on the way."""
     graph = compiled.graph
     machine = Machine(compiled, config, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs})
-    machine.run(compiled.commands)
-    return {name: from_device(compiled, name, machine.read(name)) for name in graph.outputs}
+    codes = Codes(graph, rounded(compiled.model.proto))
+    machine.run(compiled.commands, partial(codes.take, machine.read))
+    return {name: from_device(compiled, name, machine.read(name)) for name in graph.outputs}, codes.values

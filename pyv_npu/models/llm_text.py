@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyv_npu.models.text import codes_row
 from pyv_npu.report import tokens
 from pyv_npu.text import MISSING, columns, lines_of
 
@@ -76,6 +77,7 @@ def render_generated(result: Mapping[str, Any]) -> str:
         rows.append(("worst error of logits", f"{worst['error']:.2e} at position {worst['position']}{limit}"))
         same = sum(step["next"] == step["reference_next"] for step in steps)
         rows.append(("same choice", f"{same} of {len(steps)} positions"))
+        rows += codes_row(made["codes"])
         rows += [("DIFFERS", f"position {step['position']}") for step in steps if step["ok"] is False]
     head = f"decoder {result['program']}, {result['sim_level']}, against onnx.reference"
     return "\n\n".join([lines_of(head, rows), *_steps({result["sim_level"]: result})]) + "\n"

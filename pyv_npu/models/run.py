@@ -17,16 +17,18 @@ from pyv_npu.config.tree import NOT_CONNECTED
 from pyv_npu.errors import UsageError
 from pyv_npu.models import ia
 from pyv_npu.models.calibration import samples
-from pyv_npu.models.checks import compare_outputs, converted_error, precision
+from pyv_npu.models.checks import Comparison, compare, converted_error, precision
 from pyv_npu.models.data import Tensors, Values, complete_inputs, from_device, to_device
 from pyv_npu.models.image import loaded
 from pyv_npu.models.target import target_of
+from pyv_npu.models.verdicts import passed
 from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
 from pyv_npu.report.spans import Records, all_records
 from pyv_npu.results import run_program
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_frontend import OnnxModel, load_model
+from toolchain.onnx_frontend.reference import rounded
 from toolchain.precision import INT8
 from toolchain.program_image import FIRMWARE, build_image
 
@@ -87,7 +89,8 @@ class ModelResult:
 
     @property
     def correct(self) -> bool:
-        return all(check["ok"] for check in self.json["model"]["checks"].values())
+        """Whether outputs and codes are those of the ONNX reference."""
+        return passed(self.json)
 
 
 def compile_for(config: Config, path: Path, choices: Choices) -> Compiled:
@@ -149,37 +152,46 @@ def run_compiled(
     inputs = complete_inputs(compiled, config.run.seed, inputs or {})
     level = config.run.sim_level
     if level == "IA":
-        outputs = ia.execute(compiled, config.npu, inputs)
-        json = _without_core(config, compiled, None, None)
-        return ModelResult(outputs, json | {"model": _model(compiled, outputs, inputs)}, config, compiled, inputs)
+        outputs, codes = ia.observed(compiled, config.npu, inputs)
+        json = _without_core(config, compiled, None, None) | {"model": _model(compiled, outputs, inputs, codes)}
+        return ModelResult(outputs, json, config, compiled, inputs)
     if level == "IA_TIMING":
         return _analytic(config, compiled, inputs)
-    outputs = {}
+    left: dict[str, Values] = {}
 
     def take(platform: Platform) -> Stop:
         stop = run(platform)
         for name in compiled.graph.outputs:
             address = compiled.memory.address(compiled.graph, name)
             data = platform.npu_memory.read(address, compiled.graph.tensors[name].size)
-            outputs[name] = from_device(compiled, name, data or b"")
+            left[name] = from_device(compiled, name, data or b"")
         return stop
 
     image, layers = program(compiled, inputs), layer_names(compiled)
     outcome = run_program(config, image, config.run.args, console, report, run=take, layers=layers)
-    model = _model(compiled, outputs, inputs, outcome.stop.reason is StopReason.EXIT)
+    ended = outcome.stop.reason is StopReason.EXIT
+    model = _model(compiled, left, inputs, _codes(config, compiled, inputs, left) if ended else None)
     outcome = replace(outcome, json=outcome.json | {"model": model})
-    return ModelResult(outputs, outcome.json, config, compiled, inputs, outcome)
+    return ModelResult(left, outcome.json, config, compiled, inputs, outcome)
 
 
 def _analytic(config: Config, compiled: Compiled, inputs: Mapping[str, Values]) -> ModelResult:
     """IA_TIMING: the cycles of the command list, all commands accepted at their submit.cost; the outputs of IA."""
-    outputs = ia.execute(compiled, config.npu, inputs)
+    outputs, codes = ia.observed(compiled, config.npu, inputs)
     listed = [Listed(command.descriptor, 0, command.block) for command in compiled.commands]
     timed = command_list.run(listed, config.npu, "IA_TIMING")
     json = _without_core(config, compiled, timed.cycles, timed.events.hexdigest())
-    return ModelResult(
-        outputs, json | {"model": _model(compiled, outputs, inputs)}, config, compiled, inputs, listed=timed
-    )
+    json |= {"model": _model(compiled, outputs, inputs, codes)}
+    return ModelResult(outputs, json, config, compiled, inputs, listed=timed)
+
+
+def _codes(config: Config, compiled: Compiled, inputs: Tensors, outputs: Tensors) -> dict[str, Values]:
+    """The codes that led to these outputs: those of IA, unless it has others, as after an injected fault."""
+    if not rounded(compiled.model.proto):
+        return {}
+    again, codes = ia.observed(compiled, config.npu, inputs)
+    same = all(values.tobytes() == outputs[name].tobytes() for name, values in again.items())
+    return codes if same else {}
 
 
 def _without_core(config: Config, compiled: Compiled, cycles: int | None, digest: str | None) -> dict[str, Any]:
@@ -201,15 +213,15 @@ def program(compiled: Compiled, inputs: Tensors) -> Program:
     return loaded(image(compiled, inputs), compiled, compiled.model.name)
 
 
-def _model(
-    compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values], checked: bool = True
-) -> dict[str, Any]:
-    """The `model` object of the result; a run that did not end is not compared."""
+def _model(compiled: Compiled, outputs: Tensors, inputs: Tensors, codes: Tensors | None) -> dict[str, Any]:
+    """The `model` object of the result; a run that did not end has no codes and is not compared."""
+    made = Comparison({}, {}) if codes is None else compare(compiled, outputs, inputs, codes)
     return {
         "layers": len(compiled.graph.layers),
         "commands": len(compiled.commands),
         "outputs_sha256": {name: hashlib.sha256(values.tobytes()).hexdigest() for name, values in outputs.items()},
         "precision": precision(compiled),
-        "checks": compare_outputs(compiled, outputs, inputs) if checked else {},
-        "original_error": converted_error(compiled, outputs, inputs) if checked else {},
+        "checks": made.outputs,
+        "codes": made.codes,
+        "original_error": {} if codes is None else converted_error(compiled, outputs, inputs),
     }

@@ -18,9 +18,18 @@ def render_model(result: Mapping[str, Any]) -> str:
     for name, check in model["checks"].items():
         verdict = "equal" if check["error"] == 0 else f"error {check['error']:.2e}, limit {check['limit']:.0e}"
         rows.append((f"output {name}", f"{verdict}{'' if check['ok'] else ': DIFFERS'}"))
+    rows += codes_row(model["codes"])
     for name, error in model["original_error"].items():
         rows.append((f"output {name}, original", f"error {error:.2e} against the model before it was quantized"))
     return lines_of(f"model {result['program']}, {result['sim_level']}, against onnx.reference", rows) + "\n"
+
+
+def codes_row(codes: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How the codes on the way compare, where there are any."""
+    if not codes:
+        return []
+    off = f"{codes['differ']} of {codes['elements']:,} differ, limit {codes['limit']} by one step"
+    return [("codes on the way", f"{off}{'' if codes['ok'] else ': DIFFERS'}")]
 
 
 def render_timing(result: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
+from pyv_npu.models.verdicts import passed
 from pyv_npu.report.html import Cell, data, document, number, paragraph, section, table
 from pyv_npu.report.pictures import Runs, meaning
 from pyv_npu.sweep_figures import heading, key_heading
@@ -79,8 +80,8 @@ def _tiles(comparison: Mapping[str, Any] | None, runs: Runs) -> str:
         )
     for mode, run in runs.items():
         tiles.append((Cell(number(run["cycles"]), f"{mode}.cycles"), f"cycles, {mode}"))
-        if checks := run.get("model", {}).get("checks"):
-            good = all(check["ok"] for check in checks.values())
+        if run.get("model", {}).get("checks"):
+            good = passed(run)
             tiles.append((Cell("yes" if good else "NO", f"{mode}.correct"), f"outputs as the ONNX reference, {mode}"))
     inner = (
         f'<div class="tile"><b data-figure="{cell.name}">{cell.text}</b><span>{text}</span></div>'

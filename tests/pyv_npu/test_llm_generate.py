@@ -14,7 +14,8 @@ from pyv_ext.elf import parse_elf
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import PyvNpuError, UsageError
-from pyv_npu.models.generate import _inputs, generate_decoder
+from pyv_npu.models.converse import inputs_of
+from pyv_npu.models.generate import generate_decoder
 from pyv_npu.models.generated import Generated
 from pyv_npu.models.ia import Machine
 from pyv_npu.models.target import target_of
@@ -65,9 +66,9 @@ def test_every_token_is_that_of_the_reference_at_every_level(kind: str, kv_heads
 def test_the_caches_hold_what_the_reference_calls_present() -> None:
     decoder, wish = model(), Wish(PROMPT, 4, t_max=13)
     made = compile_decoder(decoder, target_of(CONFIG.npu), len(PROMPT), 13)
-    machine = Machine(made.compiled, CONFIG.npu, _inputs(made, wish))
+    machine = Machine(made.compiled, CONFIG.npu, inputs_of(made, wish))
     machine.run(made.compiled.commands[: made.prompt_commands])
-    _, present = Reference(decoder).step(PROMPT, Reference(decoder).empty())
+    present = Reference(decoder).step(PROMPT, Reference(decoder).empty()).past
     for cache in decoder.caches:
         held = np.frombuffer(machine.read(cache.past), np.float32).reshape(1, cache.heads, 13, cache.head_dim)
         np.testing.assert_allclose(held[:, :, :5], present[cache.past], rtol=1e-4, atol=1e-5)
@@ -113,7 +114,7 @@ def test_narrow_weights_report_their_error(tmp_path: Path) -> None:
 def test_a_step_beyond_the_caches_is_an_error() -> None:
     decoder, wish = model(), Wish(PROMPT, 1, t_max=6)
     made = compile_decoder(decoder, target_of(CONFIG.npu), len(PROMPT), 6)
-    inputs = _inputs(made, wish)
+    inputs = inputs_of(made, wish)
     machine = Machine(made.compiled, CONFIG.npu, inputs)
     machine.memory.write_bytes(made.address(POSITION), (6).to_bytes(4, "little"))
     with pytest.raises(PyvNpuError, match="t_max is 6"):

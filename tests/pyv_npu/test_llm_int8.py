@@ -12,7 +12,8 @@ from onnx import numpy_helper
 from npu_device.abi.opcodes import Opcode
 from pyv_npu.config import load
 from pyv_npu.errors import UsageError
-from pyv_npu.models.generate import _inputs, generate_decoder
+from pyv_npu.models.converse import inputs_of
+from pyv_npu.models.generate import generate_decoder
 from pyv_npu.models.generated import Generated
 from pyv_npu.models.ia import Machine
 from pyv_npu.models.target import target_of
@@ -55,6 +56,16 @@ def assert_same_everywhere(made: Decoder) -> None:
         assert one.correct
         assert one.tokens == first.tokens
         assert one.json["generate"]["outputs_sha256"] == first.json["generate"]["outputs_sha256"]
+        assert one.json["generate"]["codes"] == first.json["generate"]["codes"]
+
+
+@pytest.mark.parametrize("name", INT8)
+def test_the_codes_of_every_step_are_judged(name: str) -> None:
+    made = generated(decoder(name)).json["generate"]
+    tensors = sum(node.op_type == "QuantizeLinear" for node in decoder(name).proto.graph.node)
+    tensors -= 4 * name.endswith("cache")  # the present is the cache
+    assert made["codes"]["ok"] and made["codes"]["tensors"] == tensors * WISH.new
+    assert {step["limit"] for step in made["steps"]} == {1e-5}
 
 
 @pytest.mark.parametrize("name", INT8)
@@ -81,9 +92,9 @@ def test_int8_takes_a_quarter_of_the_bytes_of_the_matrices() -> None:
 def test_the_caches_hold_the_codes_of_the_reference(name: str) -> None:
     model = decoder(name)
     made = compile_decoder(model, target_of(CONFIG.npu), len(WISH.prompt), 13)
-    machine = Machine(made.compiled, CONFIG.npu, _inputs(made, WISH))
+    machine = Machine(made.compiled, CONFIG.npu, inputs_of(made, WISH))
     machine.run(made.compiled.commands[: made.prompt_commands])
-    _, present = Reference(model).step(WISH.prompt, Reference(model).empty())
+    present = Reference(model).step(WISH.prompt, Reference(model).empty()).past
     for one in model.caches:
         held = np.frombuffer(machine.read(one.past), np.int8).reshape(1, one.heads, 13, one.head_dim)
         assert present[one.past].dtype == np.int8
@@ -124,9 +135,9 @@ def _unsigned(proto: Any) -> None:
 
 
 def test_codes_may_have_a_zero_point() -> None:
-    made = changed(_unsigned)
-    assert_same_everywhere(made)
-    assert np.array_equal(generated(made).logits, generated(decoder(CACHED)).logits)
+    made = generated(changed(_unsigned), "CA_HYBRID")
+    assert made.correct
+    assert np.array_equal(made.logits, generated(decoder(CACHED)).logits)
 
 
 def _other_scale(proto: Any) -> None:

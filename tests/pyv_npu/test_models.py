@@ -15,8 +15,9 @@ from npu_device.config import NpuConfig
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.models import ia
+from pyv_npu.models.checks import compare
 from pyv_npu.models.data import random_inputs
-from pyv_npu.models.run import compare_outputs, run_compiled
+from pyv_npu.models.run import run_compiled
 from toolchain.cmdq import document
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
@@ -33,8 +34,8 @@ def compiled(name: str, granularity: str = "macro", passes: str = "all", **optio
 
 def assert_correct(model: Compiled) -> None:
     inputs = random_inputs(model, 1)
-    outputs = ia.execute(model, NpuConfig(), inputs)
-    for name, check in compare_outputs(model, outputs, inputs).items():
+    outputs, codes = ia.observed(model, NpuConfig(), inputs)
+    for name, check in compare(model, outputs, inputs, codes).outputs.items():
         assert check["ok"], (name, check)
 
 

@@ -13,7 +13,7 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.config.qconfig_file import load_qconfig
 from pyv_npu.errors import BadInputError
 from pyv_npu.models import ia
-from pyv_npu.models.checks import compare_outputs, converted_error, precision
+from pyv_npu.models.checks import compare, converted_error, precision
 from pyv_npu.models.data import random_inputs
 from pyv_npu.models.run import run_compiled
 from toolchain.codegen import GRANULARITIES, Target
@@ -39,8 +39,8 @@ def write(folder: Path, text: str) -> Path:
 def test_narrow_weights_compute_what_their_codes_stand_for(name: str, bits: int, kind: str) -> None:
     model = compiled(name, QConfig(weight=bits), precision=kind)
     inputs = random_inputs(model, 2)
-    outputs = ia.execute(model, NpuConfig(), inputs)
-    for check in compare_outputs(model, outputs, inputs).values():
+    outputs, codes = ia.observed(model, NpuConfig(), inputs)
+    for check in compare(model, outputs, inputs, codes).outputs.values():
         assert check["ok"] and check["limit"] <= 2e-3, check
     assert f"{kind or 'fp32'} x int{bits}" in precision(model)["products"]
     assert all(error is not None and error > 1e-3 for error in converted_error(model, outputs, inputs).values())
@@ -50,7 +50,8 @@ def test_narrow_weights_compute_what_their_codes_stand_for(name: str, bits: int,
 def test_without_folding_and_fusion_it_is_the_same(granularity: str) -> None:
     model = compiled("cnn", QConfig(weight=4), granularity=granularity, passes="-batchnorm-folding,-fusion")
     inputs = random_inputs(model, 2)
-    assert compare_outputs(model, ia.execute(model, NpuConfig(), inputs), inputs)["y"]["ok"]
+    outputs, codes = ia.observed(model, NpuConfig(), inputs)
+    assert compare(model, outputs, inputs, codes).outputs["y"]["ok"]
 
 
 def test_every_mode_gives_the_same() -> None:

@@ -13,8 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from npu_device.config import NpuConfig
 from pyv_npu.config import Config, with_values
 from pyv_npu.models import ia
+from pyv_npu.models.checks import compare
 from pyv_npu.models.data import random_inputs
-from pyv_npu.models.run import compare_outputs, run_compiled
+from pyv_npu.models.run import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.ir.operations import PRODUCTS
@@ -117,8 +118,9 @@ def compiled(proto: Any) -> Compiled:
 
 def assert_near(model: Compiled, seed: int) -> None:
     inputs = random_inputs(model, seed)
-    checks = compare_outputs(model, ia.execute(model, NpuConfig(), inputs), inputs)
-    assert all(check["ok"] for check in checks.values()), checks
+    outputs, codes = ia.observed(model, NpuConfig(), inputs)
+    made = compare(model, outputs, inputs, codes)
+    assert made.codes["ok"] and all(check["ok"] for check in made.outputs.values()), made
 
 
 @given(

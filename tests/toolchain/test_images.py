@@ -11,8 +11,8 @@ from onnx import helper, numpy_helper
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
 from pyv_npu.models import ia
+from pyv_npu.models.checks import compare
 from pyv_npu.models.data import random_inputs
-from pyv_npu.models.run import compare_outputs
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_frontend.model import prepare
@@ -55,8 +55,8 @@ class Net:
 
 def assert_correct(model: Compiled) -> None:
     inputs = random_inputs(model, 1)
-    outputs = ia.execute(model, NpuConfig(), inputs)
-    for name, check in compare_outputs(model, outputs, inputs).items():
+    outputs, codes = ia.observed(model, NpuConfig(), inputs)
+    for name, check in compare(model, outputs, inputs, codes).outputs.items():
         assert check["ok"], (name, check)
 
 

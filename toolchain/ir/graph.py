@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -104,9 +104,20 @@ class LayerIR:
         return replace(self, attributes={**self.attributes, **attributes})
 
 
+class Swapped(NamedTuple):
+    """Where the values of a tensor are that no layer makes any more."""
+
+    source: str
+    size: tuple[int, int, int]
+    """Of the source: batch, rows and columns; the tensor has rows and columns swapped."""
+    shape: tuple[int, ...]
+    """Of the tensor."""
+
+
 @dataclass
 class Graph:
-    """Layers in the order of execution. `constants` holds the values of weights by tensor."""
+    """Layers in the order of execution. `constants` holds the values of weights by tensor. `swapped` says where the
+    values of tensors are that a pass has removed; it is not part of the text."""
 
     name: str
     tensors: dict[str, TensorIR] = field(default_factory=dict)
@@ -114,6 +125,7 @@ class Graph:
     constants: dict[str, Values] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    swapped: dict[str, Swapped] = field(default_factory=dict)
 
     def storage(self, tensor: str) -> str:
         """The tensor whose bytes `tensor` has: itself, or what it is a view of."""
@@ -143,7 +155,10 @@ class Graph:
 
     def copy(self) -> "Graph":
         """A graph that can be changed without changing this one; tensors, layers and values are shared."""
-        return Graph(self.name, dict(self.tensors), list(self.layers), dict(self.constants), self.inputs, self.outputs)
+        return Graph(
+            self.name, dict(self.tensors), list(self.layers), dict(self.constants), self.inputs, self.outputs,
+            dict(self.swapped),
+        )  # fmt: skip
 
     def dropped_unused(self) -> "Graph":
         """The graph without tensors that nothing names."""

@@ -1,23 +1,37 @@
 """A decoder by onnx.reference: the judge of every token."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from toolchain.llm.decoder import IDS, LOGITS, POSITIONS, Decoder
+from toolchain.onnx_frontend.reference import OWN, cut
 
 Values = Any
 
 
-class Reference:
-    """Runs a decoder with its past as ONNX has it: an array that grows."""
+class Step(NamedTuple):
+    """What a step leads to."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    logits: Values
+    """Of its tokens, shape (tokens, vocabulary)."""
+    past: dict[str, Values]
+    """After them."""
+    codes: dict[str, Values]
+    """What the reference itself makes of the tensors that it takes."""
+
+
+class Reference:
+    """Runs a decoder with its past as ONNX has it: an array that grows. `taken`: tensors of
+    `toolchain.onnx_frontend.reference.rounded` that every step is given."""
+
+    def __init__(self, decoder: Decoder, taken: Collection[str] = ()) -> None:
         self._decoder = decoder
-        self._evaluator = ReferenceEvaluator(decoder.proto)
+        self._taken = tuple(taken)
+        self._evaluator = ReferenceEvaluator(cut(decoder.proto, taken))
         kinds = {value.name: value.type.tensor_type.elem_type for value in decoder.proto.graph.input}
         self._kinds = {cache.past: _numpy(kinds[cache.past]) for cache in decoder.caches}
 
@@ -36,28 +50,36 @@ class Reference:
             made[POSITIONS] = np.arange(seen, seen + len(tokens), dtype=np.int64)[None]
         return made
 
-    def step(self, tokens: Sequence[int], past: dict[str, Values]) -> tuple[Values, dict[str, Values]]:
-        """(logits of the tokens, shape (tokens, vocabulary); the past after them)."""
+    def step(self, tokens: Sequence[int], past: dict[str, Values], codes: Mapping[str, Values] | None = None) -> Step:
+        """Tokens behind a past; `codes`: what is taken."""
         decoder = self._decoder
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
-        logits, *present = self._evaluator.run(names, self.feeds(tokens, past))
-        return np.asarray(logits)[0], {
-            cache.past: np.asarray(values) for cache, values in zip(decoder.caches, present, strict=True)
-        }
+        own = [name + OWN for name in self._taken]
+        logits, *made = self._evaluator.run([*names, *own], {**self.feeds(tokens, past), **(codes or {})})
+        present, rest = made[: len(decoder.caches)], made[len(decoder.caches) :]
+        pasts = zip(decoder.caches, present, strict=True)
+        return Step(
+            np.asarray(logits)[0],
+            {cache.past: np.asarray(values) for cache, values in pasts},
+            {name: np.asarray(values) for name, values in zip(self._taken, rest, strict=True)},
+        )
 
-    def logits(self, tokens: Sequence[int], prompt: int) -> Values:
-        """Of every token but the last: the prompt at once, then token by token."""
-        first, past = self.step(tokens[:prompt], self.empty())
-        rows = list(first)
-        for token in tokens[prompt:-1]:
-            row, past = self.step([token], past)
-            rows.append(row[0])
-        return np.stack(rows)
+    def steps(
+        self, tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]] | None = None
+    ) -> Iterator[Step]:
+        """The prompt at once, then token by token, without the last; `codes`: what is taken by each step."""
+        past = self.empty()
+        parts = [tokens[:prompt], *([token] for token in tokens[prompt:-1])]
+        for part, given in zip(parts, codes or [{}] * len(parts), strict=True):
+            step = self.step(part, past, given)
+            past = step.past
+            yield step
 
 
-def head_scales(reference: Reference, decoder: Decoder, prompt: Sequence[int], bits: int) -> dict[str, Values]:
+def head_scales(decoder: Decoder, prompt: Sequence[int], bits: int) -> dict[str, Values]:
     """Past -> scale of each head: the largest value of the prompt's keys, or values, is the largest integer."""
-    _, past = reference.step(prompt, reference.empty())
+    reference = Reference(decoder)
+    past = reference.step(prompt, reference.empty()).past
     steps = (1 << bits - 1) - 1
     return {
         cache.past: np.maximum(np.abs(past[cache.past].astype(np.float32)).max(axis=(0, 2, 3)), 1e-6) / steps

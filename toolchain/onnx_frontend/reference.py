@@ -1,6 +1,6 @@
 """The ONNX reference implementation: the judge of every model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,26 @@ from onnx.reference import ReferenceEvaluator
 from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.model import OnnxModel
 
+QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
+"""Operators that round numbers to codes."""
+OWN = ".own"
+"""Behind the name of a tensor that the reference makes itself and reads from somebody else."""
+
 
 def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
     """The outputs of a model by onnx.reference."""
-    return _outputs(model.proto, model.outputs, inputs)
+    return evaluated(model.proto, model.outputs, inputs)
 
 
-def reference_with(
-    proto: Any, names: list[str], weights: Callable[[Any, tuple[int, ...]], Values | None], inputs: Mapping[str, Values]
-) -> dict[str, Values]:
-    """The outputs `names` of an onnx.ModelProto with other weights: `weights(node, shape)` of each Conv, Gemm and
-    MatMul with constant weights gives them, or None to keep them."""
+def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) -> dict[str, Values]:
+    """Tensors of an onnx.ModelProto by name."""
+    results = ReferenceEvaluator(proto).run(list(names), dict(inputs))
+    return {name: np.asarray(values) for name, values in zip(names, results, strict=True)}
+
+
+def with_weights(proto: Any, weights: Callable[[Any, tuple[int, ...]], Values | None]) -> Any:
+    """The model with other weights: `weights(node, shape)` of each Conv, Gemm and MatMul with constant weights gives
+    them, or None to keep them."""
     changed = onnx.ModelProto.FromString(proto.SerializeToString())
     shapes = {tensor.name: (tuple(tensor.dims), tensor.data_type) for tensor in changed.graph.initializer}
     for node in changed.graph.node:
@@ -34,9 +43,19 @@ def reference_with(
             made = made.astype(helper.tensor_dtype_to_np_dtype(kind))
             changed.graph.initializer.append(numpy_helper.from_array(made, name))
             node.input[1] = name
-    return _outputs(changed, names, inputs)
+    return changed
 
 
-def _outputs(proto: Any, names: list[str], inputs: Mapping[str, Values]) -> dict[str, Values]:
-    results = ReferenceEvaluator(proto).run(names, dict(inputs))
-    return {name: np.asarray(values) for name, values in zip(names, results, strict=True)}
+def rounded(proto: Any) -> list[str]:
+    """The tensors that QUANTIZERS make: codes, and scale and zero point where the run computes them."""
+    return [name for node in proto.graph.node if node.op_type in QUANTIZERS for name in node.output if name]
+
+
+def cut(proto: Any, names: Collection[str]) -> Any:
+    """The model that takes tensors of `rounded` as inputs, wherever they are read; what it makes itself has OWN behind
+    the name. Between them lies what it computes in floats."""
+    changed = onnx.ModelProto.FromString(proto.SerializeToString())
+    for node in changed.graph.node:
+        if node.op_type in QUANTIZERS:
+            node.output[:] = [name + OWN if name in names else name for name in node.output]
+    return changed

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toolchain.codegen.commands import Target
-from toolchain.ir.graph import Attribute, Graph, LayerIR, TensorIR, Values
+from toolchain.ir.graph import Attribute, Graph, LayerIR, Swapped, TensorIR, Values
 
 
 class Swap(NamedTuple):
@@ -238,12 +238,15 @@ def _turned(layer: LayerIR, index: int, values: Values, swap: Swap) -> Values:
 
 
 def _without_dead_copies(graph: Graph) -> Graph:
-    """The graph without COPY layers whose result nothing reads."""
+    """The graph without COPY layers whose result nothing reads; it says where what they swapped is."""
     used = {graph.storage(name) for name in graph.outputs}
-    kept = []
+    kept, swapped = [], dict(graph.swapped)
     for layer in reversed(graph.layers):
         if layer.op_type == "COPY" and graph.storage(layer.outputs[0]) not in used:
+            swap, out = swap_of(graph, layer), graph.tensors[layer.outputs[0]]
+            if swap is not None:
+                swapped[out.id] = Swapped(graph.storage(swap.source), swap.size, out.shape)
             continue
         used.update(graph.storage(name) for name in layer.inputs)
         kept.append(layer)
-    return replace(graph, layers=kept[::-1])
+    return replace(graph, layers=kept[::-1], swapped=swapped)
