@@ -5,19 +5,13 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
-
+from pyv_ext import elf_file as e
 from pyv_ext.bus import ADDRESS_SPACE, Bus
+from pyv_ext.elf_file import ElfFile, SymbolEntry
 from pyv_ext.errors import PyvExtError
-
-PF_X = 1
-SHF_EXECINSTR = 4
-EF_RISCV_RVC = 1
 
 
 class ElfError(PyvExtError):
@@ -94,23 +88,22 @@ def parse_elf(data: bytes, name: str) -> Program:
             f"{name}: starts with {data[:4].hex() or 'nothing'}, an ELF file with 7f454c46: give an ELF file"
         )
     try:
-        elf = ELFFile(BytesIO(data))
-        _check_header(elf, name)
+        _check_ident(data, name)
+        elf = ElfFile(data)
+        _check_header(elf.header, name)
         segments = tuple(_segments(elf, name))
+        symbols = list(_symbols(elf))
         program = Program(
             name=name,
-            entry=elf["e_entry"],
+            entry=elf.header.entry,
             segments=segments,
-            symbols=_by_name(_symbols(elf)),
-            functions=_functions(elf),
+            symbols=_by_name(symbols),
+            functions=_functions(elf, symbols),
             notes=tuple(_notes(elf)),
             extensions=_extensions(elf),
         )
-    except ElfError:
-        raise
-    except Exception as error:  # pyelftools raises whatever its parsing of a broken file runs into
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ElfError(f"{name}: truncated or damaged ELF file ({reason}): rebuild or copy it again") from None
+    except (ValueError, struct.error) as error:
+        raise ElfError(f"{name}: truncated or damaged ELF file ({error}): rebuild or copy it again") from None
     if not any(s.executable and s.address <= program.entry < s.end for s in segments):
         raise ElfError(
             f"{name}: entry {program.entry:#x} lies in no executable segment: "
@@ -131,26 +124,33 @@ def load(program: Program, bus: Bus) -> None:
         bus.poke(segment.address, segment.data + bytes(segment.size - len(segment.data)))
 
 
-def _check_header(elf: Any, name: str) -> None:
-    header = elf.header
-    if elf.elfclass != 32:
-        raise ElfError(f"{name}: ELF{elf.elfclass}, this hart runs ELF32: build with -march=rv32... -mabi=ilp32")
-    if not elf.little_endian:
+def _check_ident(data: bytes, name: str) -> None:
+    if len(data) < e.HEADER.size:
+        raise ValueError(f"{len(data)} bytes, of which the header would take {e.HEADER.size}")
+    bits = e.CLASSES.get(data[4], 0)
+    if bits != 32:
+        raise ElfError(f"{name}: ELF{bits or '?'}, this hart runs ELF32: build with -march=rv32... -mabi=ilp32")
+    if data[5] != e.LITTLE_ENDIAN:
         raise ElfError(f"{name}: big-endian, this hart is little-endian: build with -mlittle-endian")
-    if header["e_machine"] != "EM_RISCV":
-        raise ElfError(f"{name}: machine {header['e_machine']}, expected EM_RISCV: build with a RISC-V compiler")
-    if header["e_type"] != "ET_EXEC":
+
+
+def _check_header(header: e.Header, name: str) -> None:
+    if header.machine != e.EM_RISCV:
         raise ElfError(
-            f"{name}: type {header['e_type']}, expected ET_EXEC: link it with -static and without -pie or -r"
+            f"{name}: machine {header.machine}, expected {e.EM_RISCV} (RISC-V): build with a RISC-V compiler"
         )
+    kind = e.TYPES.get(header.type, header.type)
+    if kind != "ET_EXEC":
+        raise ElfError(f"{name}: type {kind}, expected ET_EXEC: link it with -static and without -pie or -r")
 
 
-def _segments(elf: Any, name: str) -> Iterator[Segment]:
+def _segments(elf: ElfFile, name: str) -> Iterator[Segment]:
     found = False
-    code = [section for section in elf.iter_sections() if section["sh_flags"] & SHF_EXECINSTR]
-    for segment in elf.iter_segments("PT_LOAD"):
-        address, in_file, size = segment["p_paddr"], segment["p_filesz"], segment["p_memsz"]
-        data = segment.data()
+    code = [section for section in elf.sections if section.flags & e.SHF_EXECINSTR]
+    for segment in elf.segments:
+        if segment.type != e.PT_LOAD:
+            continue
+        address, in_file, size, data = segment.paddr, segment.filesz, segment.memsz, elf.loaded(segment)
         if len(data) < in_file:
             raise ElfError(
                 f"{name}: truncated: segment at {address:#x} has {len(data)} of {in_file} bytes: copy it again"
@@ -162,71 +162,64 @@ def _segments(elf: Any, name: str) -> Iterator[Segment]:
             )
         if size:
             found = True
-            executable = bool(segment["p_flags"] & PF_X) or any(map(segment.section_in_segment, code))
+            executable = bool(segment.flags & e.PF_X) or any(map(segment.holds, code))
             yield Segment(address, data, size, executable)
     if not found:
         raise ElfError(f"{name}: nothing to load: link it into an executable with code")
 
 
-def _symbols(elf: Any) -> Iterator[tuple[Symbol, Any]]:
-    """Defined symbols with their table entries, without the assembler's own (files, sections, `$x` and `.L`)."""
-    for section in elf.iter_sections("SHT_SYMTAB"):
-        if not isinstance(section, SymbolTableSection):
-            continue
-        for entry in section.iter_symbols():
-            if entry.name and entry["st_shndx"] != "SHN_UNDEF" and not entry.name.startswith(("$", ".L")):
-                kind = entry["st_info"]["type"]
-                if kind not in ("STT_FILE", "STT_SECTION"):
-                    yield Symbol(entry.name, entry["st_value"], entry["st_size"]), entry
+def _symbols(elf: ElfFile) -> Iterator[SymbolEntry]:
+    """Defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
+    for symbol in elf.symbols():
+        if symbol.name and symbol.section != e.SHN_UNDEF and not symbol.name.startswith(("$", ".L")):
+            if symbol.type not in (e.STT_FILE, e.STT_SECTION):
+                yield symbol
 
 
-def _by_name(symbols: Iterable[tuple[Symbol, Any]]) -> dict[str, Symbol]:
+def _by_name(symbols: Iterable[SymbolEntry]) -> dict[str, Symbol]:
     found: dict[str, Symbol] = {}
-    for symbol, entry in symbols:
-        if entry["st_info"]["bind"] == "STB_GLOBAL" or symbol.name not in found:
-            found[symbol.name] = symbol
+    for symbol in symbols:
+        if symbol.bind == e.STB_GLOBAL or symbol.name not in found:
+            found[symbol.name] = Symbol(symbol.name, symbol.value, symbol.size)
     return found
 
 
-def _functions(elf: Any) -> tuple[Symbol, ...]:
+def _functions(elf: ElfFile, symbols: Iterable[SymbolEntry]) -> tuple[Symbol, ...]:
     """Functions, and labels of hand-written assembly: untyped global symbols in executable sections."""
-    code = {index for index, section in enumerate(elf.iter_sections()) if section["sh_flags"] & SHF_EXECINSTR}
-    best: dict[int, tuple[tuple[bool, bool, str], Symbol]] = {}
-    for symbol, entry in _symbols(elf):
-        info = entry["st_info"]
-        typed = info["type"] == "STT_FUNC"
-        label = info["type"] == "STT_NOTYPE" and info["bind"] == "STB_GLOBAL" and entry["st_shndx"] in code
-        if typed or label:
-            rank = (not typed, not symbol.size, symbol.name)
-            if symbol.address not in best or rank < best[symbol.address][0]:
-                best[symbol.address] = (rank, symbol)
-    return tuple(best[address][1] for address in sorted(best))
+    code = {index for index, section in enumerate(elf.sections) if section.flags & e.SHF_EXECINSTR}
+    best: dict[int, tuple[bool, bool, str]] = {}
+    found: dict[int, Symbol] = {}
+    for symbol in symbols:
+        typed = symbol.type == e.STT_FUNC
+        label = symbol.type == e.STT_NOTYPE and symbol.bind == e.STB_GLOBAL and symbol.section in code
+        rank = (not typed, not symbol.size, symbol.name)
+        if (typed or label) and (symbol.value not in best or rank < best[symbol.value]):
+            best[symbol.value] = rank
+            found[symbol.value] = Symbol(symbol.name, symbol.value, symbol.size)
+    return tuple(found[address] for address in sorted(found))
 
 
-def _notes(elf: Any) -> Iterator[Note]:
-    """The note sections' entries. pyelftools renames types as if every owner were GNU, so they are read here."""
-    for section in elf.iter_sections("SHT_NOTE"):
-        data, at = section.data(), 0
+def _notes(elf: ElfFile) -> Iterator[Note]:
+    """The note sections' entries."""
+    for section in elf.of_type(e.SHT_NOTE):
+        data, at = elf.content(section), 0
         while at < len(data):
             name_size, desc_size, kind = struct.unpack_from("<III", data, at)
             name_at = at + 12
             desc_at = name_at + _aligned(name_size)
             at = desc_at + _aligned(desc_size)
             if at > len(data):
-                raise ValueError(f"a note in {section.name} is longer than its section")
+                raise ValueError("a note is longer than its section")
             owner = data[name_at : name_at + name_size].rstrip(b"\0").decode("ascii")
             yield Note(owner, kind, data[desc_at : desc_at + desc_size])
 
 
-def _extensions(elf: Any) -> tuple[str, ...]:
-    """From the architecture string of the attributes, for example rv32i2p1_m2p0_zicsr2p0."""
-    for section in elf.iter_sections("SHT_RISCV_ATTRIBUTES"):
-        for part in section.iter_subsections(vendor_name="riscv"):
-            for file in part.iter_subsubsections(scope="TAG_FILE"):
-                for attribute in file.iter_attributes(tag="TAG_ARCH"):
-                    names = attribute.value.lower().removeprefix("rv32").split("_")
-                    return tuple(re.sub(r"\d+p\d+$", "", name) for name in names)
-    return ("i", "c") if elf.header["e_flags"] & EF_RISCV_RVC else ()
+def _extensions(elf: ElfFile) -> tuple[str, ...]:
+    architecture = elf.architecture()
+    if architecture is None:
+        return ("i", "c") if elf.header.flags & e.EF_RISCV_RVC else ()
+    names = architecture.lower().removeprefix("rv32").split("_")
+    return tuple(re.sub(r"\d+p\d+$", "", name) for name in names)
 
 
 def _aligned(size: int) -> int:

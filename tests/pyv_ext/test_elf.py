@@ -1,15 +1,20 @@
 import functools
 import re
 import struct
+from io import BytesIO
 from pathlib import Path
 
 import device_judges as judges
 import pytest
 from device_rig import RAM, Rig
+from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyv_ext.elf import ElfError, Note, Program, load, parse_elf, read_elf
+from pyv_ext.elf_file import SHT_NOBITS, STB_GLOBAL, STT_FUNC, ElfFile
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
     .globl _start, table, hidden_entry
@@ -100,7 +105,7 @@ def test_a_segment_may_end_with_the_address_space() -> None:
             little(ident=b"\x7fELF\1\2\1", type=0x200, machine=243 << 8, phnum=0),
             "x: big-endian, this hart is little-endian: build with -mlittle-endian",
         ),
-        (little(machine=40), "x: machine EM_ARM, expected EM_RISCV: build with a RISC-V compiler"),
+        (little(machine=40), "x: machine 40, expected 243 (RISC-V): build with a RISC-V compiler"),
         (little(type=1), "x: type ET_REL, expected ET_EXEC: link it with -static and without -pie or -r"),
         (little(type=3), "x: type ET_DYN, expected ET_EXEC: link it with -static and without -pie or -r"),
         (little()[:90], "x: truncated: segment at 0x80000000 has 6 of 16 bytes: copy it again"),
@@ -234,6 +239,24 @@ def test_a_static_symbol_gives_way_to_a_global_of_its_name(tmp_path: Path) -> No
     second.write_text(".globl other\nother: nop\ntwice: nop\n")
     program = read_elf(judges.build(tmp_path, first, str(second)))
     assert program.symbols["twice"].address == program.symbols["_start"].address + 4
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "firmware" / "prebuilt").glob("*.elf")), ids=lambda path: path.stem)
+def test_shipped_files_equal_pyelftools(path: Path) -> None:
+    ours, theirs = ElfFile(path.read_bytes()), ELFFile(BytesIO(path.read_bytes()))
+    table = theirs.get_section_by_name(".symtab")
+    symbols = [(s.name, s["st_value"], s["st_size"], s["st_info"]["type"], s["st_info"]["bind"], s["st_shndx"])
+               for s in table.iter_symbols()]  # fmt: skip
+    found = list(ours.symbols())
+    assert [(s.name, s.value, s.size) for s in found] == [row[:3] for row in symbols]
+    assert [s.type == STT_FUNC for s in found] == [row[3] == "STT_FUNC" for row in symbols]
+    assert [s.bind == STB_GLOBAL for s in found] == [row[4] == "STB_GLOBAL" for row in symbols]
+    sections = [(s["sh_addr"], s["sh_size"], s["sh_flags"], s.data()) for s in theirs.iter_sections()]
+    assert [(s.addr, s.size, s.flags, ours.content(s)) for s in ours.sections if s.type != SHT_NOBITS] == [
+        row for row, s in zip(sections, ours.sections, strict=True) if s.type != SHT_NOBITS
+    ]
+    attributes = theirs.get_section_by_name(".riscv.attributes").subsections[0].subsubsections[0].attributes
+    assert ours.architecture() == next(one.value for one in attributes if one.tag == "TAG_ARCH")
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------

@@ -313,7 +313,7 @@ def test_a_report_needs_a_folder(runner: Runner, tmp_path: Path, capsys: pytest.
 def test_info_lists_firmware_presets_versions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info"]) == 0
     text = capsys.readouterr().out
-    for name in ("submit_latency", "fault_queue_full", "neorv32-2024", "soc-axi", "pyelftools"):
+    for name in ("submit_latency", "fault_queue_full", "neorv32-2024", "soc-axi", "ml_dtypes"):
         assert f"\n  {name} " in text
 
 
