@@ -145,8 +145,7 @@ def latency_text(platform: Platform) -> str:
         return "no program is loaded"
     stamps = copy.deepcopy(probe.stamps)
     stamps.events(np.frombuffer(platform.events.mark().pending, RECORD))
-    stamps.finish()
-    result = Latency(stamps.accepted, probe.recorder.rejected + stamps.overwritten, probe.t0_source).to_json()
+    result = Latency(stamps.accepted(), probe.recorder.rejected + stamps.overwritten, probe.t0_source).to_json()
     if result is None:
         return "nothing was submitted yet"
     lines = [f"{'core cycles':18} {'n':>7} {'P50':>8} {'P95':>8} {'max':>8}"]

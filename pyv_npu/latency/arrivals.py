@@ -8,13 +8,15 @@ host writes count and distances before the run, whose epoch must be within its f
 import math
 import random
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from pyv_ext.bus import Bus
 from pyv_ext.elf import Program
 from pyv_npu.config.tree import Config
 from pyv_npu.errors import UsageError
-from pyv_npu.latency.submission import Submission
+from pyv_npu.latency.rows import NONE, Submissions
 
 SYMBOL = "npu_arrivals"
 HEAD = 8
@@ -63,15 +65,17 @@ def install(config: Config, program: Program, bus: Bus) -> list[int]:
     return found
 
 
-def assign(submissions: Iterable[Submission], refused: Sequence[int], epoch: int, found: Sequence[int]) -> None:
+def assign(submissions: Submissions, refused: Sequence[int], epoch: int, found: Sequence[int]) -> None:
     """Give every submission its t_arr. The i-th to begin from the epoch on serves arrival i; `refused` holds t0 of
     those that were turned away, which served theirs too. An epoch of 0: the program never got ready.
     """
     if not (found and epoch):
         return
-    served = [s for s in submissions if s.t0 is not None and s.t0 >= epoch]
-    begins = [(s.t0, index) for index, s in enumerate(served) if s.t0 is not None]
-    begins += [(t0, -1) for t0 in refused if t0 >= epoch]
-    for (_, index), distance in zip(sorted(begins), found, strict=False):
-        if index >= 0:
-            served[index].t_arr = epoch + distance
+    begins = np.concatenate([submissions.column("t0"), np.array(refused, dtype=np.int64)])
+    which = np.arange(len(begins))
+    which[len(submissions) :] = NONE
+    order = np.lexsort((which, begins))
+    order = order[begins[order] >= epoch][: len(found)]
+    accepted = which[order] != NONE
+    t_arr = epoch + np.array(found[: len(order)], dtype=np.int64)
+    submissions.column("t_arr")[which[order][accepted]] = t_arr[accepted]

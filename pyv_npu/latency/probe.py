@@ -19,8 +19,9 @@ from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_ext.timing import CoreTiming
 from pyv_npu.config import Config
 from pyv_npu.latency.arrivals import SYMBOL, assign
-from pyv_npu.latency.recorder import PREBUILT_PREFIX, SUBMIT_PREFIX, Committed, Recorder
-from pyv_npu.latency.stamps import STATUS_WORD, StampBook
+from pyv_npu.latency.recorder import PREBUILT_PREFIX, SUBMIT_PREFIX, Recorder
+from pyv_npu.latency.rows import COLUMN, Rows
+from pyv_npu.latency.stamps import STATUS_WORD, Committed, StampBook
 from pyv_npu.latency.table import Latency
 
 _OFFSET = {register.name: register.offset for register in REGISTERS}
@@ -71,13 +72,15 @@ class LatencyProbe:
         self._epoch = program.symbols[SYMBOL].address if arrivals else 0
         self._completed = 0
         self._selected = 0
-        self.stamps = StampBook(platform.config.npu.frontend.validate)
+        self._rows = Rows()
+        self.stamps = StampBook(self._rows, platform.config.npu.frontend.validate)
         self.recorder = Recorder(
             platform.engine,
             platform.hart,
             platform.bus,
             platform.npu.ring,
             functions,
+            self._rows,
             self._committed,
             early=_holds_custom(program, platform.hart.isa),
         )
@@ -90,15 +93,12 @@ class LatencyProbe:
     def result(self, warmup: int = 0) -> Latency:
         """Everything so far; call it when the run is over."""
         self.recorder.close()
-        self.stamps.finish()
-        self._assign_arrivals()
-        rejected = self.recorder.rejected + self.stamps.overwritten
-        return Latency(self.stamps.accepted, rejected, self.t0_source, warmup)
-
-    def _assign_arrivals(self) -> None:
+        accepted = self.stamps.accepted()
         if self._arrivals:
             epoch = int.from_bytes(self._bus.peek(self._epoch, 4) or b"", "little")
-            assign(self.stamps.accepted, self.recorder.refused, epoch, self._arrivals)
+            assign(accepted, self.recorder.refused, epoch, self._arrivals)
+        rejected = self.recorder.rejected + self.stamps.overwritten
+        return Latency(accepted, rejected, self.t0_source, warmup)
 
     # -- listeners ---------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class LatencyProbe:
 
     def _committed(self, committed: Committed) -> None:
         if committed.write_status:
-            self._bus.watch(committed.submission.descriptor)
+            self._bus.watch(self._rows.data[committed.row + COLUMN["descriptor"]])
         self.stamps.commit(committed)
 
     def _access(self, access: Access) -> None:
@@ -150,7 +150,7 @@ class LatencyProbe:
 
     def _interrupt(self, cause: int, handler_start: int) -> None:
         if cause == _EXTERNAL_INTERRUPT:
-            self.stamps.handlers.append(handler_start)
+            self.stamps.handler(handler_start)
 
 
 def _holds_custom(program: Program, isa: Isa) -> bool:

@@ -5,7 +5,7 @@ it may prepare one); the rest of the program runs at full speed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from npu_device.abi.descriptor import PARTS, WORDS
 from npu_device.abi.errors import ReturnCode
@@ -13,12 +13,12 @@ from pyv_ext.bus import Access, Bus
 from pyv_ext.engines.noted import FENCE, Noted
 from pyv_ext.engines.reference import Tracer
 from pyv_ext.hart import Hart
-from pyv_ext.isa import Instruction
-from pyv_ext.isa import Kind as RowKind
+from pyv_ext.isa import Instruction, Kind
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
 from pyv_ext.traces.tracers import add_tracer, remove_tracer
-from pyv_npu.latency.steps import Kind, Question, Step, StepLog
-from pyv_npu.latency.submission import Submission
+from pyv_npu.latency.rows import COLUMN, REASONS, Rows
+from pyv_npu.latency.stamps import Committed
+from pyv_npu.latency.steps import DEVICE, Question, StepLog
 from pyv_npu.latency.windows import LINE, MASK, Window, ring_slots
 
 SUBMIT_PREFIX = "npu_submit"
@@ -26,10 +26,10 @@ PREBUILT_PREFIX = "npu_submit_prebuilt"
 
 _FLAGS = next(word.offset for word in WORDS if word.name == "flags")
 _BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
-_STREAM = _BITS["stream"]
-_STORE, _FENCE, _MRET, _CUSTOM = RowKind.STORE, RowKind.FENCE, RowKind.MRET, RowKind.CUSTOM
-"""Instructions that the log tells from others, or that change how the next ones count."""
-_OTHER = Kind.OTHER
+_STREAM_BIT = _BITS["stream"]
+_DESCRIPTOR, _PREBUILT, _LEAVE, _ARRIVAL, _TIGHT, _STREAM, _T0, _T1 = (
+    COLUMN[name] for name in ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream", "t0", "t1")
+)
 _IRQ, _WRITE_STATUS = 1 << _BITS["irq"], 1 << _BITS["write_status"]
 
 
@@ -51,16 +51,6 @@ class TracingEngine(Protocol):
     def has_hook(self, pc: int, hook: Callable[[Hart], None]) -> bool: ...
 
 
-class Committed(NamedTuple):
-    """A submission that has left the core, as the device side needs it."""
-
-    submission: Submission
-    ring_index: int | None
-    """Ring index, None for ENQCMD_T."""
-    irq: bool
-    write_status: bool
-
-
 class Recorder:
     """Follows one hart. `committed` is called for each submission as it leaves the core."""
 
@@ -71,11 +61,13 @@ class Recorder:
         bus: Bus,
         ring: Ring,
         functions: Mapping[int, bool],
+        rows: Rows,
         committed: Callable[[Committed], None],
         *,
         early: bool = True,
     ) -> None:
         """`functions`: entry -> whether the descriptor is prebuilt; empty when the program has no submit symbols.
+        `rows`: where submissions are written.
 
         Such a program is followed from its start if `early`, else from where it first accesses the NPU (`touched`).
         """
@@ -87,6 +79,7 @@ class Recorder:
         self._hart = hart
         self._bus = bus
         self._ring = ring
+        self._rows = rows
         self._committed = committed
         self._log = StepLog()
         self._depth = 0
@@ -97,8 +90,8 @@ class Recorder:
         self._carried: Window | None = None
         """A window that was refused and returned: the next attempt on the same descriptor continues it."""
         self._mmio = False
-        self._after: list[tuple[Submission, Question]] = []
-        """Submissions whose doorbell is retiring now."""
+        self._after: list[tuple[int, Question]] = []
+        """Rows of submissions whose doorbell is retiring now."""
         self._tail = 0
         self._rung = 0
         """When the last doorbell arrives; before that the device's tail is older than ours."""
@@ -112,7 +105,8 @@ class Recorder:
                 engine.add_hook(entry, self._entry_hook(prebuilt))
         else:
             self._stack.append(Window(serial=0, t0=None))
-            self._trace(early)
+            if early:
+                self._trace(True)
 
     # -- windows -----------------------------------------------------------------------------------------------
 
@@ -138,8 +132,8 @@ class Recorder:
         if window.return_pc != hart.pc or window.sp != hart.x[2] or window.depth != self._depth:
             return
         self._stack.pop()
-        for submission in window.commits:
-            submission.t1 = hart.cycle
+        for row in window.commits:
+            self._rows.data[row + _T1] = hart.cycle
         if not window.commits:
             if window.refused is not None and window.attempt <= window.refused:
                 self._carry(window)
@@ -173,17 +167,20 @@ class Recorder:
 
     def restored(self) -> None:
         """The state has been replaced by that of a snapshot: let the engine call what this state waits for."""
-        self._trace(self._tracing)
+        if self._device_accessed in self._bus.observers:
+            self._bus.observers.remove(self._device_accessed)
+        remove_tracer(self._engine, self)
+        if self._tracing:
+            self._trace(True)
         for pc in sorted(self._return_hooks):
             if not self._engine.has_hook(pc, self._returned):
                 self._engine.add_hook(pc, self._returned)
 
     def _trace(self, on: bool) -> None:
-        """Look at every instruction from now on, or at none."""
+        """Look at every instruction from now on, or at none any more."""
         self._tracing = on
         observers = self._bus.observers
-        if on is not (self._device_accessed in observers):
-            (observers.append if on else observers.remove)(self._device_accessed)
+        (observers.append if on else observers.remove)(self._device_accessed)
         (add_tracer if on else remove_tracer)(self._engine, self)
 
     def touched(self) -> None:
@@ -198,23 +195,17 @@ class Recorder:
     # -- what the engine reports while it is traced ------------------------------------------------------------
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
-        row = instruction.row.kind
-        window = self._stack[-1].serial if self._stack else 0
-        kind, line = _OTHER, -1
+        kind = instruction.row.kind
+        noted: tuple[Noted, ...] = ()
         if self._mmio:
-            kind, self._mmio = Kind.MMIO, False
-        elif row is _STORE:
-            kind = Kind.STORE
+            noted, self._mmio = ((start, DEVICE, end - start),), False
+        elif kind is Kind.STORE:
             line = (int(self._hart.x[instruction.rs1]) + instruction.imm & MASK) & -LINE
-            if self._stack:
-                self._stack[-1].stored(line, start)
-        elif row is _FENCE:
-            kind = Kind.FENCE
-        if kind is Kind.MMIO or row is _CUSTOM:
-            self._log.add(Step(start, end, kind, line, self._depth, window))  # an attempt may begin here
-        else:
-            self._log.extend(start, end, kind, line, self._depth, window)
-        if row is _MRET and self._depth:
+            noted = ((start, line, end - start),)
+        elif kind is Kind.FENCE:
+            noted = ((start, FENCE, end - start),)
+        self.ran(start, end, noted)
+        if kind is Kind.MRET and self._depth:
             self._depth -= 1
         if self._after:
             self._explain_after(end)
@@ -226,29 +217,31 @@ class Recorder:
     def ran(self, start: int, end: int, noted: Sequence[Noted]) -> None:
         """The same with stores and fences among them. No submission begins or leaves the core in the midst of equal
         ones: it begins where a function is entered or with the first store to a line."""
-        window = self._stack[-1] if self._stack else None
-        serial = 0 if window is None else window.serial
-        if not noted:
-            self._log.extend(start, end, _OTHER, -1, self._depth, serial)
+        if not self._stack:
+            self._log.add(start, end, self._depth, 0, noted)
             return
-        self._log.add(Step(start, end, _OTHER, -1, self._depth, serial, noted))
-        if window is not None:
-            for first, what, _ in noted:
-                if what != FENCE:
-                    window.stored(what, first)
+        window = self._stack[-1]
+        self._log.add(start, end, self._depth, window.serial, noted)
+        for first, what, _ in noted:
+            if what != FENCE and what != DEVICE and what not in window.lines:
+                window.stored(what, first)
 
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
         self._depth += 1
         self._mmio = False
-        self._log.add(Step(start, end, Kind.OTHER, -1, self._depth, self._stack[-1].serial if self._stack else 0))
+        self._log.add(start, end, self._depth, self._stack[-1].serial if self._stack else 0)
 
     def _explain_after(self, end: int) -> None:
         """The doorbell has retired: its own step is in the log."""
-        for submission, question in self._after:
-            submission.reasons = self._log.explain(question)
+        for row, question in self._after:
+            self._explain(row, question)
             if question.window == 0:
-                submission.t1 = end
+                self._rows.data[row + _T1] = end
         self._after = []
+
+    def _explain(self, row: int, question: Question) -> None:
+        for column, cycles in enumerate(self._log.explain(question), row + REASONS.start):
+            self._rows.data[column] = cycles
 
     # -- loose: doorbells --------------------------------------------------------------------------------------
 
@@ -290,7 +283,7 @@ class Recorder:
             window = next((w for w in owners if address in w.lines), None)
             self._commit(window, address, index, access.end, access.arrival, 0)
         if self._stack and self._stack[-1].serial:  # all of them end when the function that rang returns
-            self._stack[-1].commits = [submission for submission, _ in self._after]
+            self._stack[-1].commits = [row for row, _ in self._after]
         for window in owners:
             if window.serial == 0:
                 window.lines.clear()
@@ -326,7 +319,8 @@ class Recorder:
         self, window: Window | None, descriptor: int, index: int | None, leave: int, arrival: int, operand: int
     ) -> None:
         t0 = None
-        submission = Submission(descriptor, window is not None and window.prebuilt, None, leave, arrival, index is None)
+        rows = self._rows
+        row = rows.add()
         if window is not None:
             carried = self._carried
             if carried is not None and carried.descriptor == descriptor and not window.taken:
@@ -337,21 +331,25 @@ class Recorder:
             t0 = window.begin(descriptor)
             if t0 is None and window.serial == 0:
                 t0 = leave
+            rows.data[row + _PREBUILT] = window.prebuilt
         if window is not None and t0 is not None:
-            submission.t0 = t0
+            rows.data[row + _T0] = t0
             question = Question(
                 t0, leave, descriptor & -LINE, window.depth, window.serial, window.refused, window.attempt
             )
             if index is None and window.serial:
-                submission.reasons = self._log.explain(question)
-                window.commits.append(submission)
+                self._explain(row, question)
+                window.commits.append(row)
             else:
-                self._after.append((submission, question))
+                self._after.append((row, question))
             if window.serial == 0:
                 window.refused = None
                 if index is None:
                     window.lines.clear()
         flags = self._bus.peek(descriptor + _FLAGS, 4)
         word = int.from_bytes(flags, "little") if flags is not None else 0
-        submission.stream = word >> _STREAM & 0xF or operand >> _STREAM & 0xF
-        self._committed(Committed(submission, index, bool(word & _IRQ), bool(word & _WRITE_STATUS)))
+        data = rows.data
+        data[row + _DESCRIPTOR], data[row + _TIGHT] = descriptor, index is None
+        data[row + _LEAVE], data[row + _ARRIVAL] = leave, arrival
+        data[row + _STREAM] = word >> _STREAM_BIT & 0xF or operand >> _STREAM_BIT & 0xF
+        self._committed(Committed(row, index, bool(word & _IRQ), bool(word & _WRITE_STATUS)))

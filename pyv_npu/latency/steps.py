@@ -1,38 +1,30 @@
-"""What the core did, step by step, while a submission was on its way, and the reason of each cycle."""
+"""What the core did while a submission was on its way, and the reason of each cycle."""
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from enum import IntEnum
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from pyv_ext.engines.noted import FENCE, Noted
 from pyv_npu.latency.submission import Reason
 
 LIMIT = 1 << 16
-"""Steps kept; what is older is counted as `setup`."""
+"""Runs and notes kept; cycles of what is older are counted as `setup`."""
 
+NOTES = 1 << 10
+"""Notes of a run at most."""
 
-class Kind(IntEnum):
-    OTHER = 0
-    STORE = 1
-    FENCE = 2
-    MMIO = 3
+DEVICE = 2
+"""In the place of a line's address: an access of a device."""
 
-
-class Step(NamedTuple):
-    """One instruction or trap entry, or several instructions in a row, in cycles [start, end)."""
-
-    start: int
-    end: int
-    kind: Kind
-    line: int
-    """Address of the 64-byte line stored to, else -1."""
-    depth: int
-    """How many traps were being handled."""
-    window: int
-    """Serial number of the innermost submit function, 0 outside of all."""
-    noted: Sequence[Noted] = ()
-    """Stores and fences among other instructions, of kind OTHER then."""
+CORE_REASONS = 7
+"""The first reasons of `Reason` are those of a submission that has not left the core."""
+_INTERRUPTED, _RETRY, _DESCRIPTOR_STORE, _FENCE, _MMIO, _BATCH, _SETUP = (
+    tuple(Reason).index(reason)
+    for reason in (
+        Reason.INTERRUPTED, Reason.RETRY, Reason.DESCRIPTOR_STORE, Reason.FENCE, Reason.MMIO, Reason.BATCH, Reason.SETUP
+    )
+)  # fmt: skip
 
 
 class Question(NamedTuple):
@@ -49,110 +41,80 @@ class Question(NamedTuple):
     """Start of the attempt that was accepted."""
 
 
+class Run:
+    """Instructions and trap entries in a row, in cycles [start, end)."""
+
+    __slots__ = ("depth", "end", "notes", "start", "window")
+
+    def __init__(self, start: int, end: int, depth: int, window: int, notes: list[Noted]) -> None:
+        """`depth`: how many traps were being handled. `window`: serial number of the innermost submit function, 0
+        outside of all. `notes`: stores, fences and accesses of devices, in their order."""
+        self.start = start
+        self.end = end
+        self.depth = depth
+        self.window = window
+        self.notes = notes
+
+
 class StepLog:
-    """Steps in the order of time."""
+    """What was executed, in the order of time."""
 
     def __init__(self) -> None:
-        self._steps: list[Step] = []
-        self._run = Step(0, 0, Kind.OTHER, -1, 0, 0)
-        """The latest equal instructions; none when it takes no time."""
+        self._runs: list[Run] = []
+        self._size = 0
 
-    @property
-    def steps(self) -> list[Step]:
-        self._close()
-        return self._steps
-
-    def add(self, step: Step) -> None:
-        self._close()
-        self._append(step)
-
-    def extend(self, start: int, end: int, kind: Kind, line: int, depth: int, window: int) -> None:
-        """Add an instruction at which no attempt begins: most are, so equal ones in a row become one step."""
-        run = self._run
-        if run.end == start and run.kind is kind and run.line == line and run.window == window and run.depth == depth:
-            self._run = Step(run.start, end, kind, line, depth, window)
-        else:
-            self._close()
-            self._run = Step(start, end, kind, line, depth, window)
+    def add(self, start: int, end: int, depth: int, window: int, notes: Sequence[Noted] = ()) -> None:
+        """Instructions of cycles [start, end) have been executed."""
+        runs = self._runs
+        if runs:
+            last = runs[-1]
+            if last.end == start and last.window == window and last.depth == depth and len(last.notes) < NOTES:
+                last.end = end
+                if notes:
+                    last.notes += notes
+                return
+            self._size += 1 + len(last.notes)
+            if self._size > LIMIT:
+                del runs[: len(runs) // 2]
+                self._size = sum(1 + len(run.notes) for run in runs)
+        runs.append(Run(start, end, depth, window, list(notes)))
 
     def clear(self) -> None:
-        self._steps.clear()
-        self._run = Step(0, 0, Kind.OTHER, -1, 0, 0)
+        self._runs.clear()
+        self._size = 0
 
-    def _close(self) -> None:
-        run = self._run
-        if run.start < run.end:
-            self._append(run)
-            self._run = Step(run.end, run.end, *run[2:6])
-
-    def _append(self, step: Step) -> None:
-        self._steps.append(step)
-        if len(self._steps) > LIMIT:
-            del self._steps[: LIMIT // 2]
-
-    def explain(self, question: Question) -> dict[Reason, int]:
-        """Cycles by reason; they add up to leave - t0 whatever the log still holds."""
-        t0, leave = question.t0, question.leave
-        total: dict[Reason, int] = {}
-        at = t0
-        steps = self.steps
-        index = max(0, bisect_left(steps, (t0,)) - 1)
-        for step in steps[index:]:
-            if step.end <= at:
+    def explain(self, question: Question) -> list[int]:
+        """Cycles of each of the `CORE_REASONS`; they add up to leave - t0 whatever the log still holds."""
+        t0, leave, line, depth, window, refused, attempt = question
+        first, last = (t0, t0) if refused is None else (max(t0, refused), min(leave, attempt))
+        total = [0] * CORE_REASONS
+        total[_RETRY] = max(0, last - first)
+        runs = self._runs
+        for run in runs[max(0, bisect_right(runs, t0, key=_start) - 1) :]:
+            begin, end, notes = max(t0, run.start), min(leave, run.end), run.notes
+            if begin >= end:
                 continue
-            if at >= leave or step.start >= leave:
-                break
-            if step.start > at:  # nothing retired here: an instruction that stalled and was interrupted
-                _count(total, _retry_or(Reason.SETUP, at, question), step.start - at)
-                at = step.start
-            end = min(step.end, leave)
-            reason, cycles = _reason(step, question), end - at
-            if step.noted and reason in _ORDINARY:
-                for special, took in _special(step.noted, at, end, question.line):
-                    _count(total, special, took)
-                    cycles -= took
-            if cycles:
-                _count(total, reason, cycles)
-            at = end
-        if at < leave:
-            _count(total, _retry_or(Reason.SETUP, at, question), leave - at)
+            ordinary = end - begin
+            retried = max(0, min(end, last) - max(begin, first))
+            if run.depth > depth:
+                total[_INTERRUPTED] += ordinary
+                total[_RETRY] -= retried
+                continue
+            ordinary -= retried
+            for start, what, cycles in notes[bisect_left(notes, (begin,)) :]:
+                if start >= end:
+                    break
+                if first <= start < last:
+                    continue
+                reason = _DESCRIPTOR_STORE if what == line else _OF.get(what)
+                if reason is not None:
+                    total[reason] += cycles
+                    ordinary -= cycles
+            if run.window != window:
+                total[_BATCH] += ordinary
+        total[_SETUP] = leave - t0 - sum(total)
         return total
 
 
-_ORDINARY = (Reason.SETUP, Reason.BATCH)
-
-
-def _special(noted: Sequence[Noted], start: int, end: int, line: int) -> Iterator[tuple[Reason, int]]:
-    """What goes before the reasons of ordinary instructions, with its cycles."""
-    for first, what, cycles in noted:
-        if start <= first < end:
-            if what == FENCE:
-                yield Reason.FENCE, cycles
-            elif what == line:
-                yield Reason.DESCRIPTOR_STORE, cycles
-
-
-def _count(total: dict[Reason, int], reason: Reason, cycles: int) -> None:
-    total[reason] = total.get(reason, 0) + cycles
-
-
-def _retry_or(reason: Reason, start: int, question: Question) -> Reason:
-    refused = question.refused
-    return Reason.RETRY if refused is not None and refused <= start < question.attempt else reason
-
-
-def _reason(step: Step, question: Question) -> Reason:
-    """The first that matches, in the order of specification 35."""
-    if step.depth > question.depth:
-        return Reason.INTERRUPTED
-    if _retry_or(Reason.SETUP, step.start, question) is Reason.RETRY:
-        return Reason.RETRY
-    if step.kind is Kind.STORE and step.line == question.line:
-        return Reason.DESCRIPTOR_STORE
-    if step.kind is Kind.FENCE:
-        return Reason.FENCE
-    if step.kind is Kind.MMIO:
-        return Reason.MMIO
-    if step.window != question.window:
-        return Reason.BATCH
-    return Reason.SETUP
+_OF = {FENCE: _FENCE, DEVICE: _MMIO}
+_start = attrgetter("start")

@@ -48,19 +48,7 @@ class Submission:
     ticket: int = 0
     error: int = 0
     reasons: dict[Reason, int] = field(default_factory=dict)
-
-    def accept(self, t2: int, fetch_start: int, validate: int) -> None:
-        """Complete the reasons: `fetch_start` is when the front end took it up, `validate` its cycles."""
-        self.t2 = t2
-        message = {
-            Reason.ISSUE if self.tight else Reason.BUS: self.arrival - self.leave,
-            Reason.FULL_WAIT: fetch_start - self.arrival,
-            Reason.FETCH: t2 - validate - fetch_start,
-            Reason.VALIDATE: validate,
-        }
-        for reason, cycles in message.items():
-            if cycles:
-                self.reasons[reason] = self.reasons.get(reason, 0) + cycles
+    """Cycles of each reason that holds for any."""
 
     def span(self, first: str, last: str) -> int | None:
         """Cycles between two stamps, None when one is missing."""

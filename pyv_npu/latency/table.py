@@ -1,43 +1,61 @@
 """Stages, reasons and counts of a run's submissions: the `latency` object of the JSON schema (specification 70)."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyv_npu.latency.percentiles import Distribution
-from pyv_npu.latency.submission import Reason, Submission
+from pyv_npu.latency.rows import NONE, Submissions
+from pyv_npu.latency.submission import Reason
 
-STAGES: dict[str, Callable[[Submission], int | None]] = {
-    "t_submit": lambda s: None if s.prebuilt else s.span("t0", "t2"),
-    "t_submit_prebuilt": lambda s: s.span("t0", "t2") if s.prebuilt else None,
-    "core_busy": lambda s: None if s.prebuilt else s.span("t0", "t1"),
-    "queue_wait": lambda s: None if s.prebuilt else s.span("t2", "t3"),
-    "execute": lambda s: None if s.prebuilt else s.span("t3", "t4"),
-    "notify": lambda s: None if s.prebuilt else s.span("t4", "t7"),
-    "arrival_wait": lambda s: s.span("t_arr", "t0"),
-    "response": lambda s: s.span("t_arr", "t2"),
+
+class Stage(NamedTuple):
+    """The cycles between two stamps of a submission."""
+
+    first: str
+    last: str
+    prebuilt: bool | None
+    """Of which submissions: those whose descriptor lay in memory already, the others, or all."""
+
+
+STAGES = {
+    "t_submit": Stage("t0", "t2", False),
+    "t_submit_prebuilt": Stage("t0", "t2", True),
+    "core_busy": Stage("t0", "t1", False),
+    "queue_wait": Stage("t2", "t3", False),
+    "execute": Stage("t3", "t4", False),
+    "notify": Stage("t4", "t7", False),
+    "arrival_wait": Stage("t_arr", "t0", None),
+    "response": Stage("t_arr", "t2", None),
 }
-"""Cycles of each stage of one submission, None where it does not apply."""
 
 
 class Latency:
     """The submissions of one run, without the first `warmup` of them."""
 
-    def __init__(self, accepted: Sequence[Submission], rejected: int, t0_source: str, warmup: int = 0) -> None:
+    def __init__(self, accepted: Submissions, rejected: int, t0_source: str, warmup: int = 0) -> None:
         self.accepted = accepted
         """All of them, with those that warm up or end in an error."""
-        kept = list(accepted[warmup:])
+        kept = accepted[warmup:]
         self.t0_source = t0_source
         self.warmup = min(warmup, len(accepted))
         self.rejected = rejected
-        self.errors = sum(1 for submission in kept if submission.error)
-        self.submissions = [submission for submission in kept if not submission.error]
+        good = kept.column("error") == 0
+        self.errors = len(kept) - int(good.sum())
+        self.submissions = kept.where(good)
         """Accepted and free of error, in the order of acceptance."""
 
     def stage(self, name: str) -> Distribution:
         """Cycles of a stage of `STAGES`."""
-        measure = STAGES[name]
-        values = (measure(submission) for submission in self.submissions)
-        return Distribution(value for value in values if value is not None)
+        stage = STAGES[name]
+        chosen = self._of(stage)
+        return Distribution((chosen.column(stage.last) - chosen.column(stage.first)).tolist())
+
+    def _of(self, stage: Stage) -> Submissions:
+        """Submissions that have been through a stage."""
+        all_of = self.submissions
+        chosen = (all_of.column(stage.first) != NONE) & (all_of.column(stage.last) != NONE)
+        if stage.prebuilt is not None:
+            chosen &= (all_of.column("prebuilt") != 0) == stage.prebuilt
+        return all_of.where(chosen)
 
     @property
     def headline(self) -> Distribution:
@@ -61,12 +79,8 @@ class Latency:
     def reasons(self, stage: str = "t_submit") -> dict[str, int]:
         """Cycles by reason, summed over the submissions of `t_submit` or `t_submit_prebuilt`; they add up to its
         total."""
-        total = {reason.value: 0 for reason in Reason}
-        for submission in self.submissions:
-            if STAGES[stage](submission) is not None:
-                for reason, cycles in submission.reasons.items():
-                    total[reason.value] += cycles
-        return total
+        totals = self._of(STAGES[stage]).reasons().sum(axis=0).tolist()
+        return {reason.value: cycles for reason, cycles in zip(Reason, totals, strict=True)}
 
     def to_json(self) -> dict[str, Any] | None:
         """None when nothing was submitted at all."""

@@ -5,10 +5,7 @@ their return address. Without such symbols t0 is the first store into the 64 byt
 or ENQCMD_T retires (specification 35, "Time stamps").
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
-
-from pyv_npu.latency.submission import Submission
 
 LINE = 64
 MASK = 0xFFFF_FFFF
@@ -28,7 +25,7 @@ class Window:
     depth: int = 0
     """How many traps were being handled at entry."""
     prebuilt: bool = False
-    lines: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    lines: dict[int, int] = field(default_factory=dict)
     """Address of each 64-byte line stored to -> start of the first store."""
     taken: bool = False
     """A submission has used the window's t0."""
@@ -38,14 +35,14 @@ class Window:
     """Start of the latest attempt."""
     descriptor: int = 0
     """Address of the 64 bytes that were refused."""
-    commits: list[Submission] = field(default_factory=list)
+    commits: list[int] = field(default_factory=list)
+    """Rows of the submissions that left the core in it."""
 
     def stored(self, line: int, start: int) -> None:
-        lines = self.lines
-        if line not in lines:
-            lines[line] = start
-            if len(lines) > LINES_KEPT:
-                lines.popitem(last=False)
+        """The first store to a line."""
+        self.lines[line] = start
+        if len(self.lines) > LINES_KEPT:
+            del self.lines[next(iter(self.lines))]
 
     def begin(self, descriptor: int) -> int | None:
         """t0 of the next submission of this window: its entry, or for further descriptors their first store."""

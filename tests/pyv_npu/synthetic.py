@@ -4,6 +4,7 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
+from pyv_npu.latency.rows import Submissions
 from pyv_npu.latency.submission import Reason, Submission
 from pyv_npu.latency.table import Latency
 
@@ -77,4 +78,4 @@ def submissions(count: int, tight: bool, seed: int = 1) -> list[Submission]:
 
 
 def latency(count: int, tight: bool) -> Latency:
-    return Latency(submissions(count, tight), rejected=3, t0_source="symbol")
+    return Latency(Submissions.of(submissions(count, tight)), rejected=3, t0_source="symbol")

@@ -1,12 +1,31 @@
 """Attribution: every cycle gets exactly one reason, in the order of specification 35."""
 
+from collections import Counter
+from typing import NamedTuple
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyv_npu.latency.steps import Kind, Question, Step, StepLog
-from pyv_npu.latency.submission import Reason, Submission
+from pyv_ext.engines.noted import FENCE, Noted
+from pyv_npu.latency import steps
+from pyv_npu.latency.steps import CORE_REASONS, DEVICE, Question, StepLog
+from pyv_npu.latency.submission import Reason
 
 LINE = 0x8000_1000
+OTHER = -1
+"""Instructions that are not noted."""
+NOTED = {FENCE: Reason.FENCE, DEVICE: Reason.MMIO, LINE: Reason.DESCRIPTOR_STORE}
+
+
+class Step(NamedTuple):
+    """One instruction or trap entry, as a slow engine would report it."""
+
+    start: int
+    end: int
+    what: int = OTHER
+    depth: int = 0
+    window: int = 1
 
 
 def question(t0: int, leave: int, **changes: object) -> Question:
@@ -14,25 +33,50 @@ def question(t0: int, leave: int, **changes: object) -> Question:
     return base._replace(**changes)  # type: ignore[arg-type]
 
 
-def log_of(*steps: Step) -> StepLog:
+def log_of(*taken: Step) -> StepLog:
     log = StepLog()
-    for step in steps:
-        log.add(step)
+    for start, end, what, depth, window in taken:
+        log.add(start, end, depth, window, () if what == OTHER else ((start, what, end - start),))
     return log
+
+
+def explained(log: StepLog, asked: Question) -> dict[Reason, int]:
+    cycles = log.explain(asked)
+    assert len(cycles) == CORE_REASONS
+    return {reason: count for reason, count in zip(Reason, cycles, strict=False) if count}
+
+
+def cycle_by_cycle(taken: list[Step], asked: Question) -> dict[Reason, int]:
+    """The rules of the specification, literally."""
+    total: Counter[Reason] = Counter()
+    for cycle in range(asked.t0, asked.leave):
+        step = next((step for step in taken if step.start <= cycle < step.end), None)
+        retry = asked.refused is not None and asked.refused <= cycle < asked.attempt
+        if step is not None and step.depth > asked.depth:
+            total[Reason.INTERRUPTED] += 1
+        elif retry:
+            total[Reason.RETRY] += 1
+        elif step is not None and step.what in NOTED:
+            total[NOTED[step.what]] += 1
+        elif step is not None and step.window != asked.window:
+            total[Reason.BATCH] += 1
+        else:
+            total[Reason.SETUP] += 1
+    return dict(total)
 
 
 def test_each_reason_by_its_rule() -> None:
     log = log_of(
-        Step(10, 11, Kind.OTHER, -1, 0, 1),
-        Step(11, 12, Kind.STORE, LINE, 0, 1),
-        Step(12, 13, Kind.STORE, LINE + 64, 0, 1),
-        Step(13, 17, Kind.OTHER, -1, 1, 1),
-        Step(17, 18, Kind.STORE, LINE, 1, 1),
-        Step(18, 20, Kind.FENCE, -1, 0, 1),
-        Step(20, 25, Kind.MMIO, -1, 0, 1),
-        Step(25, 27, Kind.OTHER, -1, 0, 2),
+        Step(10, 11),
+        Step(11, 12, LINE),
+        Step(12, 13, LINE + 64),
+        Step(13, 17, depth=1),
+        Step(17, 18, LINE, depth=1),
+        Step(18, 20, FENCE),
+        Step(20, 25, DEVICE),
+        Step(25, 27, window=2),
     )
-    assert log.explain(question(10, 27)) == {
+    assert explained(log, question(10, 27)) == {
         Reason.SETUP: 2,
         Reason.DESCRIPTOR_STORE: 1,
         Reason.INTERRUPTED: 5,
@@ -43,14 +87,8 @@ def test_each_reason_by_its_rule() -> None:
 
 
 def test_retry_reaches_from_the_first_refusal_to_the_last_attempt() -> None:
-    log = log_of(
-        Step(0, 4, Kind.OTHER, -1, 0, 1),
-        Step(4, 10, Kind.MMIO, -1, 0, 1),
-        Step(10, 12, Kind.OTHER, -1, 1, 1),
-        Step(12, 20, Kind.OTHER, -1, 0, 1),
-        Step(20, 22, Kind.OTHER, -1, 0, 1),
-    )
-    assert log.explain(question(0, 22, refused=4, attempt=20)) == {
+    log = log_of(Step(0, 4), Step(4, 10, DEVICE), Step(10, 12, depth=1), Step(12, 20), Step(20, 22))
+    assert explained(log, question(0, 22, refused=4, attempt=20)) == {
         Reason.SETUP: 6,
         Reason.RETRY: 14,
         Reason.INTERRUPTED: 2,
@@ -58,19 +96,35 @@ def test_retry_reaches_from_the_first_refusal_to_the_last_attempt() -> None:
 
 
 def test_a_stall_that_an_interrupt_broke_counts_as_retry() -> None:
-    log = log_of(Step(0, 2, Kind.OTHER, -1, 0, 1), Step(9, 12, Kind.OTHER, -1, 1, 1))
-    assert log.explain(question(0, 12, refused=2, attempt=12)) == {
+    log = log_of(Step(0, 2), Step(9, 12, depth=1))
+    assert explained(log, question(0, 12, refused=2, attempt=12)) == {
         Reason.SETUP: 2,
         Reason.RETRY: 7,
         Reason.INTERRUPTED: 3,
     }
 
 
-steps = st.lists(
+def test_stores_that_an_engine_reports_together_count_together() -> None:
+    log = StepLog()
+    log.add(0, 30, 0, 1, [(2, LINE, 16), (25, FENCE, 1), (27, LINE + 64, 3)])
+    assert explained(log, question(0, 30)) == {Reason.DESCRIPTOR_STORE: 16, Reason.FENCE: 1, Reason.SETUP: 13}
+
+
+def test_a_log_that_is_full_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "LIMIT", 40)
+    monkeypatch.setattr(steps, "NOTES", 4)
+    log = log_of(*(Step(cycle, cycle + 1, LINE) for cycle in range(1000)))
+    assert explained(log, question(990, 1000)) == {Reason.DESCRIPTOR_STORE: 10}
+    whole = explained(log, question(0, 1000))
+    assert sum(whole.values()) == 1000
+    assert 10 <= whole[Reason.DESCRIPTOR_STORE] <= 44
+
+
+rows = st.lists(
     st.tuples(
+        st.integers(0, 3),
         st.integers(1, 9),
-        st.sampled_from(Kind),
-        st.sampled_from([LINE, LINE + 64, -1]),
+        st.sampled_from([OTHER, FENCE, DEVICE, LINE, LINE + 64]),
         st.integers(0, 2),
         st.integers(0, 2),
     ),
@@ -79,27 +133,27 @@ steps = st.lists(
 )
 
 
-@given(steps, st.data())
-def test_reasons_add_up_for_any_log_and_any_window(
-    rows: list[tuple[int, Kind, int, int, int]], data: st.DataObject
-) -> None:
-    log, at = StepLog(), 0
-    for cycles, kind, line, depth, window in rows:
-        gap = data.draw(st.integers(0, 3))
-        log.add(Step(at + gap, at + gap + cycles, kind, line, depth, window))
+@given(rows, st.data())
+def test_reasons_are_those_of_every_cycle(taken: list[tuple[int, int, int, int, int]], data: st.DataObject) -> None:
+    found: list[Step] = []
+    at = 0
+    for gap, cycles, what, depth, window in taken:
+        found.append(Step(at + gap, at + gap + cycles, what, depth, window))
         at += gap + cycles
-    t0 = data.draw(st.integers(0, at))
-    leave = data.draw(st.integers(t0, at + 5))
-    refused = data.draw(st.none() | st.integers(t0, leave))
-    attempt = data.draw(st.integers(t0, leave))
-    reasons = log.explain(question(t0, leave, refused=refused, attempt=attempt))
-    assert sum(reasons.values()) == leave - t0
-    assert all(cycles > 0 for cycles in reasons.values())
+    starts = sorted({0, at, *(step.start for step in found), *(step.end for step in found)})
+    chosen = sorted(data.draw(st.lists(st.sampled_from(starts), min_size=4, max_size=4)))
+    t0, refused, attempt, leave = chosen
+    asked = question(t0, leave, depth=data.draw(st.integers(0, 1)))
+    if data.draw(st.booleans()):
+        asked = asked._replace(refused=refused, attempt=attempt)
+    assert explained(log_of(*found), asked) == cycle_by_cycle(found, asked)
 
 
-@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(0, 20), st.booleans())
-def test_the_message_side_completes_the_sum(bus: int, wait: int, fetch: int, validate: int, tight: bool) -> None:
-    submission = Submission(LINE, False, 100, 140, 140 + bus, tight, reasons={Reason.SETUP: 40})
-    submission.accept(140 + bus + wait + fetch + validate, 140 + bus + wait, validate)
-    assert sum(submission.reasons.values()) == submission.span("t0", "t2")
-    assert (Reason.BUS if tight else Reason.ISSUE) not in submission.reasons
+@given(rows, st.integers(0, 400), st.integers(0, 400))
+def test_reasons_add_up_whatever_is_asked(taken: list[tuple[int, int, int, int, int]], t0: int, cycles: int) -> None:
+    notes: list[Noted] = []
+    log, at = StepLog(), 0
+    for gap, length, what, depth, window in taken:
+        log.add(at + gap, at + gap + length, depth, window, notes if what == OTHER else ((at + gap, what, length),))
+        at += gap + length
+    assert sum(log.explain(question(t0, t0 + cycles))) == cycles
