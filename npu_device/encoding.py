@@ -69,8 +69,10 @@ class Singles:
         cost = self._timing.first(self._timing.cost(piece))
         words = [w.STEP_WORDS, 0, 0, *[NONE] * (w.S_LANE - w.S_AFTER), 0]
         words += _piece_words(cost, self._timing.rates.per_byte)
-        kept = np.array(words, np.int64) if self._native else words
-        return Single(kept.ctypes.data if self._native else words, len(words), step_class(cost), kept)
+        if not self._native:
+            return Single(words, len(words), step_class(cost), None)
+        kept = np.array(words, np.int64)
+        return Single(kept.ctypes.data, len(words), step_class(cost), kept)
 
 
 def plan_words(plan: Plan, timing: Timing) -> Words:
