@@ -13,19 +13,18 @@ STALL = 12
 CONFLICT = 2
 """`Cause.BANK_CONFLICT`."""
 BANK_CODE = 4 << 8
+LOW = (1 << 32) - 1
 FINE = 16
 """Bits of a port cycle's fraction while demands are added up."""
 
 
 def emit(m: Ints, e: Ints, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> int:
+    """One record, laid out as `events.RECORD` is."""
     at = m[w.OUT] * w.EVENT_WORDS
     e[at] = cycle
-    e[at + 1] = unit
-    e[at + 2] = what
-    e[at + 3] = ticket
-    e[at + 4] = tile
-    e[at + 5] = size
-    e[at + 6] = aux
+    e[at + 1] = unit | what << 16 | ticket << 32
+    e[at + 2] = tile | (size & LOW) << 32
+    e[at + 3] = size >> 32 | aux << 32
     m[w.OUT] += 1
     return 0
 

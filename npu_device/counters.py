@@ -1,22 +1,42 @@
 """The device's counters: a fold over the event stream and nothing else (specification 40, "Events")."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npu_device.config import NpuConfig
-from npu_device.events import CACHED, SUBMISSION_REFUSALS, WRITES, Batch, Cause, Kind, What, unit_code
+from npu_device.events import CACHED, SUBMISSION_REFUSALS, WRITES, Batch, Cause, EventStream, Kind, What, unit_code
 from npu_device.scheduler import unit_counts
 
 _BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
 _ENDS = (What.DMA_END, What.TE_END, What.VE_END)
+_COUNTED = (
+    What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES, What.L2_HIT,
+    What.L2_MISS, What.L2_WRITE_BACK, What.STALE, *_BEGINS, *_ENDS,
+)  # fmt: skip
+FEW = 64
+"""Events that are counted one by one sooner than as an array."""
+
+
+def _among(kinds: Collection[What]) -> NDArray[np.bool_]:
+    """By kind of event, whether it is one of these."""
+    return np.isin(np.arange(max(What) + 1), list(kinds))
+
+
+_IS_BEGIN, _IS_STEP, _IS_COUNTED = _among(_BEGINS), _among((*_BEGINS, *_ENDS)), _among(_COUNTED)
 
 
 class Counters:
-    """Totals since the device was made; a soft reset does not touch them."""
+    """Totals since the device was made; a soft reset does not touch them.
 
-    def __init__(self, config: NpuConfig) -> None:
+    Events are counted when somebody asks, or when the stream hands them over.
+    """
+
+    def __init__(self, config: NpuConfig, events: EventStream) -> None:
+        self._events = events
+        events.subscribe(self._count_batch)
         self.accepted = 0
         self.completed = 0
         """Errors included."""
@@ -60,6 +80,11 @@ class Counters:
             **dict.fromkeys(_BEGINS, self._begin),
             **dict.fromkeys(_ENDS, self._end),
         }
+
+    def up_to_date(self) -> "Counters":
+        """With all events so far."""
+        self._events.flush()
+        return self
 
     @property
     def depth(self) -> int:
@@ -111,24 +136,32 @@ class Counters:
     def _all_busy(self, kind: Kind) -> list[int]:
         return [self.busy(unit, self.cycle) for unit in self._units[kind]]
 
-    def observe(self, cycle: int, unit: int, what: int, ticket: int, size: int, aux: int) -> None:
-        """One event; a listener of the EventStream."""
-        self.cycle = cycle
-        count = self._counts.get(what)
-        if count is not None:
-            count(cycle, unit, ticket, size, aux)
+    def _count_batch(self, records: Batch) -> None:
+        """A subscriber of the EventStream."""
+        what = records["what"]
+        if len(records) < FEW or (what == What.ERROR).any():  # an error may stop a step
+            for cycle, unit, kind, ticket, _, size, aux in records.tolist():
+                count = self._counts.get(kind)
+                if count is not None:
+                    count(cycle, unit, ticket, size, aux)
+        else:
+            self._count_many(records, what)
+        self.cycle = int(records["cycle"][-1])
 
-    def observe_batch(self, records: Batch) -> None:
-        """Events of engines and banks, as the event loop gives them in long runs; the same as one after the other."""
-        steps = np.isin(records["what"], _STEPS)
-        for record in records[~steps].tolist():
-            cycle, unit, what, ticket, _, size, aux = record
-            self.observe(cycle, unit, what, ticket, size, aux)
+    def _count_many(self, records: Batch, what: NDArray[np.uint16]) -> None:
+        """The same as one after the other."""
+        steps, begins = _IS_STEP[what], _IS_BEGIN[what]
+        tickets = records["ticket"][begins]
+        single = _IS_COUNTED[what] & ~steps
+        single[np.flatnonzero(begins)[np.flatnonzero(np.diff(tickets, prepend=0))]] = True
+        for cycle, unit, kind, ticket, _, size, aux in records[single].tolist():
+            if kind in _BEGINS:
+                self._waiting.discard(ticket)
+            else:
+                self._counts[kind](cycle, unit, ticket, size, aux)
         records = records[steps]
         for unit in np.unique(records["unit"]).tolist():
             self._steps_of(unit, records[records["unit"] == unit])
-        if len(records):
-            self.cycle = max(self.cycle, int(records["cycle"][-1]))
 
     def _steps_of(self, unit: int, mine: Batch) -> None:
         """Steps of one unit: a begin, an end, a begin, ..."""
@@ -136,8 +169,6 @@ class Counters:
             self._end(*(int(mine[name][0]) for name in ("cycle", "unit", "ticket", "bytes", "aux")))
             mine = mine[1:]
         begins, ends = mine[0::2], mine[1::2]
-        for ticket in np.unique(begins["ticket"]).tolist():
-            self._waiting.discard(ticket)
         whole = begins[: len(ends)]
         self._busy[unit] += int(ends["cycle"].sum()) - int(whole["cycle"].sum())
         written, cached = whole["aux"] & WRITES != 0, whole["aux"] & CACHED != 0
@@ -218,6 +249,3 @@ class Counters:
     def _complete(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
         self.completed += 1
         self._waiting.discard(ticket)  # it may have run on no unit
-
-
-_STEPS = np.array([*_BEGINS, *_ENDS], np.uint16)

@@ -46,7 +46,7 @@ class NpuDevice:
     | `port` | the custom instructions |
     | `csr` | the custom CSRs |
     | `ring` | base, size, head and tail of the descriptor ring |
-    | `counters` | reports |
+    | `counters` | reports: totals so far |
     | `error_log` | the latest error tickets with their reasons |
     """
 
@@ -74,8 +74,7 @@ class NpuDevice:
         self._tickets = Tickets(config.queue.history)
         self._interrupts = Interrupts(self._timeline, events)
         self.ring = Ring(config.queue.size)
-        self.counters = Counters(config)
-        events.listen(self.counters.observe, self.counters.observe_batch)
+        self._counters = Counters(config, events)
         capacity = config.queue.size if config.mode == "tight" else config.queue.command_size
         self._queue = CommandQueue(capacity, self._interrupts)
         self._completion = Completion(memory, self._tickets, self._interrupts, events)
@@ -89,12 +88,12 @@ class NpuDevice:
         )  # fmt: skip
         self.port = CommandPort(
             events, self._frontend, self._queue, self._tickets, self._execution.barriers, self._interrupts,
-            self.counters, lambda: self._policy,
+            self._counters, lambda: self._policy,
         )  # fmt: skip
         self._completion.on_end = self.port.completed
         self.registers = RegisterFile(
             config, events, self, self.ring, self._frontend, self._queue, self._tickets, self._interrupts,
-            self._completion, self.counters, _caps(config, instructions),
+            self._completion, self._counters, _caps(config, instructions),
         )  # fmt: skip
         self.csr = CsrWindow(self.registers)
 
@@ -108,7 +107,8 @@ class NpuDevice:
     @property
     def irq(self) -> bool:
         """The level of the interrupt line."""
-        return self._interrupts.level
+        interrupts = self._interrupts
+        return interrupts.status & interrupts.mask != 0
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         """Whether such an access is legal (pure); reading and writing do not differ."""
@@ -148,6 +148,11 @@ class NpuDevice:
         self._execution.engines.go_first(now + 1, address, self._core_bytes if size is None else size)
 
     # -- reports -----------------------------------------------------------------------------------------------
+
+    @property
+    def counters(self) -> Counters:
+        """Totals of all events so far."""
+        return self._counters.up_to_date()
 
     @property
     def error_log(self) -> Sequence[ErrorEntry]:

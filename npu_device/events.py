@@ -143,7 +143,6 @@ RECORD = np.dtype(
 
 Batch = np.ndarray[Any, np.dtype[np.void]]
 Subscriber = Callable[[Batch], None]
-Listener = Callable[[int, int, int, int, int, int], None]
 
 _PACK = struct.Struct("<QHHIIQI")
 _BATCH = 4096
@@ -177,9 +176,6 @@ class EventStream:
         self._flushed = 0
         self._hash = hashlib.sha256()
         self._subscribers: list[Subscriber] = []
-        self._listeners: list[Listener] = []
-        self._single_listeners: list[Listener] = []
-        self._batch_listeners: list[Subscriber] = []
 
     @property
     def count(self) -> int:
@@ -196,34 +192,17 @@ class EventStream:
             used = 0
         _PACK.pack_into(self._buffer, used, cycle, unit, what, ticket, tile, size, aux)
         self._used = used + _RECORD
-        for listener in self._listeners:
-            listener(cycle, unit, what, ticket, size, aux)
 
-    def extend(self, records: Batch) -> None:
-        """Append records of RECORD, as `emit` would one by one."""
-        for batch_listener in self._batch_listeners:
-            batch_listener(records)
-        for listener in self._single_listeners:
-            for cycle, unit, what, ticket, _, size, aux in records.tolist():
-                listener(cycle, unit, what, ticket, size, aux)
-        for at in range(0, len(records), _BATCH):
-            data = records[at : at + _BATCH].tobytes()
-            room = len(self._buffer) - self._used
-            self._buffer[self._used : self._used + min(room, len(data))] = data[:room]
-            self._used += min(room, len(data))
-            if room < len(data):
-                self.flush()
-                self._buffer[: len(data) - room] = data[room:]
-                self._used = len(data) - room
-
-    def listen(self, listener: Listener, batches: Subscriber | None = None) -> None:
-        """Call `listener(cycle, unit, what, ticket, bytes, aux)` at once for each later event; for events that come in
-        bulk `batches(records)` instead, if it is given."""
-        self._listeners.append(listener)
-        if batches is None:
-            self._single_listeners.append(listener)
-        else:
-            self._batch_listeners.append(batches)
+    def extend(self, data: "bytes | memoryview") -> None:
+        """Append records as they stand in memory, as `emit` would one by one."""
+        size, at = len(data), 0
+        while size - at > _BUFFER - self._used:
+            room = _BUFFER - self._used
+            self._buffer[self._used :] = data[at : at + room]
+            self._used, at = _BUFFER, at + room
+            self.flush()
+        self._buffer[self._used : self._used + size - at] = data[at:]
+        self._used += size - at
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Hand batches of later events (arrays of RECORD, owned by the subscriber) to `subscriber`."""
@@ -256,7 +235,7 @@ class EventStream:
         return EventMark(self._flushed, bytes(self._buffer[: self._used]), self._hash.copy(), log)
 
     def rewind(self, mark: EventMark) -> None:
-        """Go on from `mark`, of this stream or another one; listeners and subscribers stay and are told nothing.
+        """Go on from `mark`, of this stream or another one; subscribers stay and are told nothing.
 
         A stream that keeps its records goes on keeping them only if the mark has those before it.
         """

@@ -69,6 +69,7 @@ class FrontEnd:
         self._interrupts = interrupts
         self._decoder = decoder
         self._execution = execution
+        self._go_first = execution.engines.go_first
         self._completion = completion
         self._fetch_free = 0
         self._validate_free = 0
@@ -125,20 +126,20 @@ class FrontEnd:
         return fetched, self._validate_free
 
     def _begin_fetches(self, cycle: int) -> None:
-        while self.enabled and self._ring.waiting and self._queue.room:
+        ring, queue, at = self._ring, self._queue, self._timeline.at
+        while self.enabled and ring.next != ring.tail and queue.room:
             if self._fetch_free > cycle:
                 self._fetch.request(self._fetch_free)
                 return
-            self._queue.reserve()
-            index = self._ring.take()
-            taken = Taken(self._ring.slot(index), index, cycle, self._tickets.take())
+            queue.reserve()
+            index = ring.take()
+            address = ring.slot(index)
+            taken = Taken(address, index, cycle, self._tickets.take())
             self._announce(cycle, taken)
-            wait = 0
-            if taken.address >= DRAM_BASE:
-                wait = self._execution.engines.go_first(cycle, taken.address, DESCRIPTOR_SIZE)
+            wait = self._go_first(cycle, address, DESCRIPTOR_SIZE) if address >= DRAM_BASE else 0
             fetched, accepted = self._occupy(cycle, wait + self._config.fetch_loose)
-            self._timeline.at(fetched, Phase.ACCEPT, self._fetched, taken)
-            self._timeline.at(accepted, Phase.ACCEPT, self._accept, taken)
+            at(fetched, Phase.ACCEPT, self._fetched, taken)
+            at(accepted, Phase.ACCEPT, self._accept, taken)
 
     def _announce(self, cycle: int, taken: Taken) -> None:
         self._events.emit(cycle, FRONTEND, What.FETCH, 0, 0, taken.address, taken.slot)

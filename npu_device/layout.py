@@ -200,7 +200,8 @@ ROW_COUNT, ROW_SIZE, ROW_STRIDE = 0, 1, 2
 """After the bytes on each DRAM channel."""
 Q_BANK, Q_PORT, Q_NEED = 0, 1, 2
 
-EVENT_WORDS = 7
+EVENT_WORDS = 4
+"""Of a record."""
 EVENTS = 8192
 """Events that `e` holds."""
 EVENTS_PER_CYCLE = 4096

@@ -5,6 +5,7 @@ over, where llvmlite is installed; it gives the same events.
 """
 
 import sys
+from array import array
 from collections.abc import Callable, Sequence
 from functools import cache as made_once
 from importlib.util import find_spec
@@ -25,9 +26,6 @@ UNKNOWN = -1
 
 NATIVE_STEPS = 6_000
 """Steps of a device's life after which compiling the loop pays."""
-FEW_EVENTS = 32
-"""Events that are given to the stream one by one sooner than as an array."""
-
 UNIT_KINDS = (Kind.TE, Kind.VE, Kind.DMA)
 """By class of unit in `layout`."""
 
@@ -276,14 +274,14 @@ class Machine:
         """What `stepper.next_cycle` says."""
         self.m: Any = m
         self.p: Any = p
-        self.e: Any = [0] * (w.EVENTS * w.EVENT_WORDS)
-        self._words: tuple[Any, ...] = self.m, self.p, self.e
+        self._words: tuple[Any, ...] = m, p, [0] * (w.EVENTS * w.EVENT_WORDS)
         """The three as the loop takes them."""
 
     def _use_arrays(self, *arrays: NDArray[np.int64]) -> None:
         """Step by compiled code. Views of arrays give single words to Python far faster than the arrays do."""
         self._arrays = arrays
-        self.m, self.p, self.e = (one.data.cast("B").cast("q") for one in arrays)
+        self.m, self.p, _ = (one.data.cast("B").cast("q") for one in arrays)
+        self._records = arrays[2].data.cast("B")
         self._words = tuple(one.ctypes.data for one in arrays)
 
     def _count(self, steps: int) -> None:
@@ -332,13 +330,7 @@ class Machine:
         if not count:
             return
         self.m[w.OUT] = 0
-        if self.native and count > FEW_EVENTS:
-            rows = self._arrays[2][: count * w.EVENT_WORDS].reshape(count, w.EVENT_WORDS)
-            records = np.empty(count, RECORD)
-            for column, name in enumerate(("cycle", "unit", "what", "ticket", "tile", "bytes", "aux")):
-                records[name] = rows[:, column]
-            self._events.extend(records)
-            return
-        words, emit = self.e, self._events.emit
-        for at in range(0, count * w.EVENT_WORDS, w.EVENT_WORDS):
-            emit(*words[at : at + w.EVENT_WORDS])
+        if self.native:
+            self._events.extend(self._records[: count * RECORD.itemsize])
+        else:
+            self._events.extend(array("Q", self._words[2][: count * w.EVENT_WORDS]).tobytes())

@@ -166,8 +166,9 @@ class CommandPort:
         Call it once for each TSTAT that retires.
         """
         until = now + 1
-        engines = self._counters.units(Kind.TE)
-        busy = sum(self._counters.busy(unit, until) for unit in engines)
+        counters = self._counters.up_to_date()
+        engines = counters.units(Kind.TE)
+        busy = sum(counters.busy(unit, until) for unit in engines)
         offered = (until - self._looked) * len(engines)
         idle = 100 * (offered - busy + self._looked_busy) // offered if offered else 100
         self._looked, self._looked_busy = until, busy

@@ -208,27 +208,27 @@ class RegisterFile:
 
     def _counter_sources(self) -> dict[int, Callable[[int], int]]:
         """Offset of each LO half -> the counter in cycle `now`."""
-        counters = self._counters
+        counters = self._counters.up_to_date
         totals: dict[str, Callable[[int], int]] = {
             "CYCLES": lambda now: now,
-            "SUBMITTED": lambda _: counters.submitted,
-            "ACCEPTED": lambda _: counters.accepted,
-            "COMPLETED": lambda _: counters.completed,
-            "ERRORS": lambda _: counters.errors,
-            "REJECTED": lambda _: counters.rejected,
-            "BAD_ACCESSES": lambda _: counters.bad_accesses,
+            "SUBMITTED": lambda _: counters().submitted,
+            "ACCEPTED": lambda _: counters().accepted,
+            "COMPLETED": lambda _: counters().completed,
+            "ERRORS": lambda _: counters().errors,
+            "REJECTED": lambda _: counters().rejected,
+            "BAD_ACCESSES": lambda _: counters().bad_accesses,
             "QUEUE_DEPTH": lambda _: len(self._queue.waiting),
-            "QUEUE_DEPTH_MAX": lambda _: counters.depth_max,
-            "BARRIER_WAIT": lambda _: counters.barrier_wait,
-            "BANK_CONFLICT_STALL": lambda _: counters.bank_conflict_stall,
-            "DRAM_BYTES_READ": lambda _: counters.dram_bytes_read,
-            "DRAM_BYTES_WRITTEN": lambda _: counters.dram_bytes_written,
-            "NOC_BYTES": lambda _: counters.noc_bytes,
+            "QUEUE_DEPTH_MAX": lambda _: counters().depth_max,
+            "BARRIER_WAIT": lambda _: counters().barrier_wait,
+            "BANK_CONFLICT_STALL": lambda _: counters().bank_conflict_stall,
+            "DRAM_BYTES_READ": lambda _: counters().dram_bytes_read,
+            "DRAM_BYTES_WRITTEN": lambda _: counters().dram_bytes_written,
+            "NOC_BYTES": lambda _: counters().noc_bytes,
         }
         sources = {TOTALS_OFFSET + 8 * index: totals[counter.name] for index, counter in enumerate(TOTALS)}
         for row in UNITS:
-            for index, unit in enumerate(counters.units(Kind[row.name])[: row.limit]):
-                sources[row.offset + 8 * index] = lambda now, unit=unit: counters.busy(unit, now)  # type: ignore[misc]
+            for index, unit in enumerate(self._counters.units(Kind[row.name])[: row.limit]):
+                sources[row.offset + 8 * index] = lambda now, unit=unit: counters().busy(unit, now)  # type: ignore[misc]
         return sources
 
 

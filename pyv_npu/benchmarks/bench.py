@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from npu_device.config import DramConfig, NpuConfig
-from npu_device.events import What
+from npu_device.events import Batch, What
 from npu_device.runner import Runner, list_config
 from pyv_npu.benchmarks import workloads
 from pyv_npu.benchmarks.host import calibrate, peak_memory
@@ -35,7 +35,7 @@ STAGE_LIMIT = 5.0
 
 
 def run_one(name: str, config: str) -> dict[str, Any]:
-    """Cycles, CPU seconds (compiling the loop included), memory; timing only, hash on, nobody subscribes."""
+    """Cycles, CPU seconds (compiling the loop included), memory; timing only, hash on."""
     npu = load([config]).config.npu
     if name == DEFAULT:
         npu = NpuConfig(dram=DramConfig(size=1 << 30))
@@ -44,11 +44,11 @@ def run_one(name: str, config: str) -> dict[str, Any]:
     runner = Runner(list_config(npu, len(stages)), values=False)
     finished: dict[int, int] = {}
 
-    def done(cycle: int, unit: int, what: int, ticket: int, size: int, aux: int) -> None:
-        if what == What.DONE:
-            finished[ticket] = cycle
+    def note(batch: Batch) -> None:
+        done = batch[batch["what"] == What.DONE]
+        finished.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
 
-    runner.events.listen(done, lambda batch: None)  # completions never come in bulk
+    runner.events.subscribe(note)
     run = runner.run([stage.command for stage in stages])
     digest = run.events.hexdigest()
     return {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from npu_device.analytic import Analytic
 from npu_device.config import NpuConfig
-from npu_device.events import EventStream, What, records
+from npu_device.events import Batch, EventStream, What, records
 from npu_device.explain import Explanation, explain
 from npu_device.runner import Listed, Run, Runner, list_config
 from pyv_npu.config import Config
@@ -64,11 +64,11 @@ def run_commands(
     events = EventStream()
     completed: dict[int, int] = {}
 
-    def note(cycle: int, unit: int, what: int, ticket: int, size: int, aux: int) -> None:
-        if what == What.DONE:
-            completed[ticket] = cycle
+    def note(batch: Batch) -> None:
+        done = batch[batch["what"] == What.DONE]
+        completed.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
 
-    events.listen(note, lambda batch: None)  # completions never come in bulk
+    events.subscribe(note)
     kept = records(events) if explained else None
     if watch is not None:
         watch(events)
