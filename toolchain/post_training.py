@@ -55,7 +55,7 @@ def quantized(model: OnnxModel, samples: Samples) -> OnnxModel:
 class _Quantizer:
     def __init__(self, model: OnnxModel, samples: Samples) -> None:
         self._name = model.name
-        self._proto = without_batchnorm(model)
+        self._proto = without_batchnorm(model.whole())
         self._info = model.info
         self._weights = {one.name: np.asarray(numpy_helper.to_array(one)) for one in self._proto.graph.initializer}
         nodes = self._proto.graph.node

@@ -64,11 +64,12 @@ def build_image(
 
 def weights_file(compiled: Compiled) -> bytes:
     """The content of weights.bin: the constants as they lie in DRAM."""
-    first, end = compiled.memory.weights
-    data = bytearray(end - first)
-    for piece in _constants(compiled):
-        data[piece.address - first : piece.address - first + len(piece.data)] = piece.data
-    return bytes(data)
+    at, end = compiled.memory.weights
+    parts: list[bytes] = []
+    for piece in sorted(_constants(compiled), key=lambda piece: piece.address):
+        parts += [bytes(piece.address - at), piece.data]
+        at = piece.address + len(piece.data)
+    return b"".join([*parts, bytes(end - at)])
 
 
 def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: Mapping[str, int]) -> bytes:

@@ -64,7 +64,8 @@ def compare(
     least = conversion.TOLERANCE[compiled.precision] if converted else 0.0
     own = {name: name + OWN for name in codes}
     wanted = {name: own.get(name, name) for name in judge.outputs}
-    made = evaluated(cut(proto, codes), dict.fromkeys((*wanted.values(), *own.values())), {**inputs, **codes})
+    names = dict.fromkeys((*wanted.values(), *own.values()))
+    made = evaluated(cut(proto, codes), names, {**judge.beside, **inputs, **codes})
     steps = set(rounded(judge.proto))
     found = {name: check(outputs[name], made[want], least, steps=name in steps) for name, want in wanted.items()}
     return Comparison(found, check_codes((codes[name], made[want]) for name, want in own.items()) if own else {})
@@ -85,7 +86,7 @@ def _with_codes(compiled: Compiled, judge: OnnxModel, narrow: Mapping[str, Layer
         return None if layer is None else _meant(compiled, layer, shape)
 
     folded = "batchnorm-folding" in compiled.passes
-    return with_weights(without_batchnorm(judge) if folded else judge.proto, weights)
+    return with_weights(without_batchnorm(judge) if folded else judge.proto, weights, judge.beside)
 
 
 def _meant(compiled: Compiled, layer: LayerIR, shape: tuple[int, ...]) -> Values:

@@ -13,7 +13,6 @@ from pyv_npu.models.checks import check, check_codes
 from pyv_npu.models.data import Values
 from pyv_npu.models.verdicts import passed
 from pyv_npu.models.wish import Wish
-from toolchain.data_types import NUMPY
 from toolchain.llm.decoder import LOG, CompiledDecoder, Decoder
 from toolchain.llm.reference import Reference
 
@@ -47,8 +46,7 @@ def generated(
     """The result; `read` gives the bytes that a tensor has at the end. `codes`: what each step has rounded numbers to,
     the reference continues with it; None: the run is not compared."""
     decoder, graph = made.decoder, made.compiled.graph
-    log = graph.tensors[LOG]
-    logits = np.frombuffer(read(LOG), NUMPY[log.dtype]).reshape(-1, decoder.vocab)[: len(tokens) - 1]
+    logits = made.logits(read(LOG))[: len(tokens) - 1]
     kept = {name: read(name) for name in (LOG, *(cache.past for cache in decoder.caches))}
     caches = [graph.tensors[cache.past] for cache in decoder.caches]
     alloc = sum(cache.size for cache in caches)

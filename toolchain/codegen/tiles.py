@@ -67,6 +67,8 @@ def demand(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
         return _attention(graph, layer, tile)
     if layer.op_type == "COPY":
         return {"in0": bytes_of(m * n, kinds[0])}
+    if layer.op_type == "KV_APPEND":  # head by head, where it is converted
+        return {"in0": max(m * bytes_of(n // layer.integer("heads"), kind) for kind in (kinds[0], out))}
     if layer.op_type == "POOL":
         return {"in0": bytes_of(most_pixels(windows_of(layer), m) * n, kinds[0]), "out": bytes_of(m * n, out)}
     if layer.op_type == "REDUCE" and layer.integer("k") > 1:

@@ -5,7 +5,7 @@ commands of a step serve every token. What a model has to look like: docs/llm.md
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,22 @@ import onnx
 from npu_device.abi.opcodes import DataType
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_graph
-from toolchain.data_types import FLOATS, ONNX
+from toolchain.data_types import FLOATS, NUMPY, ONNX
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.llm.conversation import HEAD, conversation
 from toolchain.llm.merge import merged
 from toolchain.onnx_frontend import OnnxModel, import_model
 from toolchain.onnx_frontend.cached_attention import POSITION, SCALES
-from toolchain.onnx_frontend.file import read_proto
+from toolchain.onnx_frontend.file import read_file
 from toolchain.onnx_frontend.model import prepare
 
 IDS, POSITIONS, LOGITS = "input_ids", "position_ids", "logits"
 """Names of a decoder's tensors. Caches are found by the inputs past_key and past_value of Attention."""
 LOG, NEXT, CONVERSATION = "logits.log", "next", "conversation"
 """Tensors that are added: the logits of every token, the tokens that follow, what firmware and host share."""
+MAX_SHORT = 0xFFFF
+"""Heads, and elements of one, that a word of an extended block holds."""
 CODES = frozenset((DataType.INT8, DataType.UINT8))
 CACHED = FLOATS | CODES
 """Types of caches."""
@@ -59,6 +61,8 @@ class Decoder:
     vocab: int
     positions: bool
     """Whether the model has position_ids."""
+    beside: Mapping[str, Values] = field(default_factory=dict)
+    """Initializers that are not in `proto`, which has inputs of their names."""
 
     def model(self, tokens: int) -> OnnxModel:
         """The model with `tokens` new tokens. The length of the past is nominal: caches take its place."""
@@ -70,7 +74,7 @@ class Decoder:
         for cache in self.caches:
             shapes[cache.past] = (1, cache.heads, 1, cache.head_dim)
         _forget(proto)
-        return prepare(proto, self.name, shapes)
+        return prepare(proto, self.name, shapes, self.beside)
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,12 @@ class CompiledDecoder:
         """How many take one token."""
         return len(self.compiled.commands) - self.prompt_commands
 
+    def logits(self, log: bytes) -> Values:
+        """The logits in the bytes of LOG, shape (t_max, vocabulary)."""
+        tensor = self.compiled.graph.tensors[LOG]
+        rows = np.frombuffer(log, NUMPY[tensor.dtype]).reshape(tensor.shape[1:])
+        return rows.transpose(1, 0, 2).reshape(self.t_max, -1)
+
     def address(self, tensor: str) -> int:
         return self.compiled.memory.address(self.compiled.graph, tensor)
 
@@ -102,12 +112,14 @@ class CompiledDecoder:
 
 def load_decoder(path: Path) -> Decoder:
     """The decoder in a file. ModelError: why it is none, in one line."""
-    return make_decoder(read_proto(path), str(path))
+    proto, beside = read_file(path)
+    return make_decoder(proto, str(path), beside)
 
 
-def make_decoder(proto: Any, name: str) -> Decoder:
-    """The decoder in a model. ModelError names what a decoder has to have."""
-    inputs = {value.name: value for value in proto.graph.input}
+def make_decoder(proto: Any, name: str, beside: Mapping[str, Values] | None = None) -> Decoder:
+    """The decoder in a model; `beside` as in Decoder. ModelError names what a decoder has to have."""
+    beside = beside or {}
+    inputs = {value.name: value for value in proto.graph.input if value.name not in beside}
     outputs = {value.name: value for value in proto.graph.output}
     for tensor, where in ((IDS, inputs), (LOGITS, outputs)):
         if tensor not in where:
@@ -136,7 +148,7 @@ def make_decoder(proto: Any, name: str) -> Decoder:
     vocab = outputs[LOGITS].type.tensor_type.shape.dim[-1].dim_value
     if not vocab:
         raise ModelError(f"{name}: output {LOGITS}: its last dimension must be the size of the vocabulary")
-    return Decoder(name, proto, tuple(caches), vocab, POSITIONS in inputs)
+    return Decoder(name, proto, tuple(caches), vocab, POSITIONS in inputs, beside)
 
 
 class _Links:
@@ -218,7 +230,8 @@ def _shared(
         shape = (1, cache.heads, t_max, cache.head_dim)
         graph.tensors[cache.past] = TensorIR(cache.past, Role.KV, shape, kind or cache.kind)
     logits = _kind(decoder.name, LOGITS, model.info[LOGITS].type, FLOATS)
-    graph.tensors[LOG] = TensorIR(LOG, Role.KV, (1, 1, t_max, decoder.vocab), logits)
+    parts = _log_parts(decoder)
+    graph.tensors[LOG] = TensorIR(LOG, Role.KV, (1, parts, t_max, decoder.vocab // parts), logits)
     for keys, values in zip(decoder.caches[::2], decoder.caches[1::2], strict=True):
         if keys.past in scales:
             both = np.concatenate((scales[keys.past], scales[values.past])).astype(np.float32)
@@ -226,6 +239,18 @@ def _shared(
             graph.tensors[name] = TensorIR(name, Role.WEIGHT, both.shape, DataType.FP32)
             graph.constants[name] = both
     return graph
+
+
+def _log_parts(decoder: Decoder) -> int:
+    """The log of logits is a cache; its heads are equal parts of the vocabulary, as few as there can be. ModelError."""
+    least = -(-decoder.vocab // MAX_SHORT)
+    parts = next((parts for parts in range(least, MAX_SHORT + 1) if decoder.vocab % parts == 0), None)
+    if parts is None:
+        raise ModelError(
+            f"{decoder.name}: a vocabulary of {decoder.vocab}: above {MAX_SHORT} it must be a product of two numbers "
+            f"up to that: pad the output {LOGITS} to {-(-decoder.vocab // least) * least}"
+        )
+    return parts
 
 
 def _kind(name: str, tensor: str, given: str, allowed: Collection[DataType]) -> DataType:
@@ -245,7 +270,7 @@ def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Gra
     graph.tensors[LOG] = shared.tensors[LOG]
     graph.layers += [
         LayerIR("log", "KV_APPEND", (logits.id, POSITION), (LOG,),
-                {"m": tokens, "n": decoder.vocab, "heads": 1, "t_max": t_max}),
+                {"m": tokens, "n": decoder.vocab, "heads": _log_parts(decoder), "t_max": t_max}),
         LayerIR("choose", "REDUCE", (logits.id,), (NEXT,), {"function": "ARGMAX", "m": tokens, "n": decoder.vocab}),
     ]  # fmt: skip
     graph.inputs = tuple(dict.fromkeys((*graph.inputs, *(cache.past for cache in decoder.caches), POSITION)))

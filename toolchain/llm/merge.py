@@ -37,8 +37,6 @@ def merged(first: Graph, second: Graph, prefix: str, shared: Collection[str]) ->
 
 def _equal(first: Graph, second: Graph, name: str) -> bool:
     values = second.constants.get(name)
-    return (
-        values is not None
-        and first.tensors[name] == second.tensors[name]
-        and np.array_equal(values, first.constants[name], equal_nan=True)
-    )
+    if values is None or first.tensors[name] != second.tensors[name]:
+        return False
+    return values is first.constants[name] or np.array_equal(values, first.constants[name], equal_nan=True)

@@ -24,13 +24,15 @@ def in_int8(decoder: Decoder, prompts: Prompts) -> Decoder:
     reference = Reference(decoder)
     samples = [reference.feeds(prompt, reference.empty()) for prompt in prompts]
     made = quantized(decoder.model(len(prompts[0])), samples).proto
-    _free(made, decoder.proto)
+    _free(made, decoder)
     return make_decoder(made, decoder.name)
 
 
-def _free(proto: Any, original: Any) -> None:
+def _free(proto: Any, decoder: Decoder) -> None:
     """Inputs and outputs as in the original: the numbers of tokens stay open."""
-    for field, given in ((proto.graph.input, original.graph.input), (proto.graph.output, original.graph.output)):
+    original = decoder.proto.graph
+    inputs = [value for value in original.input if value.name not in decoder.beside]
+    for field, given in ((proto.graph.input, inputs), (proto.graph.output, original.output)):
         del field[:]
         field.extend(given)
     del proto.graph.value_info[:]

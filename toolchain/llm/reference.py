@@ -55,7 +55,8 @@ class Reference:
         decoder = self._decoder
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
         own = [name + OWN for name in self._taken]
-        logits, *made = self._evaluator.run([*names, *own], {**self.feeds(tokens, past), **(codes or {})})
+        feeds = {**decoder.beside, **self.feeds(tokens, past), **(codes or {})}
+        logits, *made = self._evaluator.run([*names, *own], feeds)
         present, rest = made[: len(decoder.caches)], made[len(decoder.caches) :]
         pasts = zip(decoder.caches, present, strict=True)
         return Step(

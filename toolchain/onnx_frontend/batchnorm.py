@@ -12,7 +12,8 @@ from toolchain.onnx_frontend.model import OnnxModel
 
 def without_batchnorm(model: OnnxModel) -> Any:
     """A copy of the model whose constant batch normalizations behind convolutions are in their weights."""
-    proto = onnx.ModelProto.FromString(model.proto.SerializeToString())
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
     graph, weights = proto.graph, dict(model.initializers)
     readers = Counter(name for node in graph.node for name in node.input)
     makers = {name: node for node in graph.node for name in node.output}

@@ -1,27 +1,54 @@
-"""The files of an ONNX model: the protobuf, and those beside it that hold the values of tensors."""
+"""The files of an ONNX model: the protobuf, and those beside it that hold the values of tensors.
 
+A protobuf holds at most 2 GiB. Large tensors that are kept beside it therefore stay outside: they are mapped from their
+files, and the protobuf has an input in the place of each.
+"""
+
+import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
-from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
+from onnx import helper, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor, uses_external_data
 
 from toolchain.errors import ModelError
+from toolchain.ir.graph import Values
+
+SMALL = 1 << 16
+"""Bytes up to which a tensor goes into the protobuf: shapes are inferred from the values of small ones."""
 
 
-def read_proto(path: Path) -> Any:
-    """The onnx.ModelProto in a file with all its values. ModelError: why there is none, in one line."""
-    model = _parsed(path)
+class ModelFile(NamedTuple):
+    """A model as it was read."""
+
+    proto: Any
+    """onnx.ModelProto."""
+    beside: dict[str, Values]
+    """Initializers that are not in it, by name; it has an input for each."""
+
+
+def read_file(path: Path) -> ModelFile:
+    """The model in a file. ModelError: why there is none, in one line."""
+    proto = _parsed(path)
+    beside: dict[str, Values] = {}
     try:
-        load_external_data_for_model(model, str(path.parent))
+        for tensor in _tensors(proto):
+            if uses_external_data(tensor) and _bytes(tensor) <= SMALL:
+                load_external_data_for_tensor(tensor, str(path.parent))
+        large = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
+        for tensor in large:
+            beside[tensor.name] = _values(tensor, path.parent)
     except Exception as error:
         raise ModelError(f"{path}: {one_line(error)}: put the files with the weights beside the model") from None
-    return model
+    _exchange(proto.graph, large)
+    return ModelFile(proto, beside)
 
 
 def external_files(path: Path) -> list[Path]:
-    """The files beside a model that hold values, each once. ModelError as `read_proto`."""
+    """The files beside a model that hold values, each once. ModelError as `read_file`."""
     infos = (ExternalDataInfo(tensor) for tensor in _tensors(_parsed(path)) if uses_external_data(tensor))
     return list(dict.fromkeys(path.parent / info.location for info in infos))
 
@@ -52,3 +79,40 @@ def _tensors(model: Any) -> Iterator[Any]:
                 if attribute.HasField("t"):
                     yield attribute.t
                 yield from attribute.tensors
+
+
+def _bytes(tensor: Any) -> int:
+    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+
+
+def _values(tensor: Any, folder: Path) -> Values:
+    """The values of an external tensor: mapped where its elements are whole bytes, else read."""
+    kind, size = helper.tensor_dtype_to_np_dtype(tensor.data_type), _bytes(tensor)
+    where = {entry.key: entry.value for entry in tensor.external_data}
+    if int(where.get("length", size)) != size:
+        whole = onnx.TensorProto()
+        whole.CopyFrom(tensor)
+        load_external_data_for_tensor(whole, str(folder))
+        return np.asarray(numpy_helper.to_array(whole))
+    path, offset = folder / where["location"], int(where.get("offset", 0))
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"tensor {tensor.name} is in {where['location']}, outside the folder of the model")
+    found = path.stat().st_size
+    if offset + size > found:
+        raise ValueError(f"tensor {tensor.name} ends at byte {offset + size} of {path}, which has {found}")
+    data = np.asarray(np.memmap(path, np.uint8, "r", offset, (size,)))
+    return data.view(kind).reshape(tuple(tensor.dims))
+
+
+def _exchange(graph: Any, tensors: list[Any]) -> None:
+    """Inputs in the place of initializers."""
+    inputs = {value.name for value in graph.input}
+    names = {tensor.name for tensor in tensors}
+    graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tuple(tensor.dims))
+        for tensor in tensors
+        if tensor.name not in inputs
+    )
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name in names:
+            del graph.initializer[index]

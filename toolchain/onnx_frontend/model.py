@@ -1,6 +1,6 @@
 """A checked ONNX model whose tensors all have a known type and shape."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +11,11 @@ from onnx.inliner import inline_local_functions
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
-from toolchain.onnx_frontend.file import one_line, read_proto
+from toolchain.onnx_frontend.file import one_line, read_file
 
 MIN_OPSET = 13
+MAX_PROTOBUF = (1 << 31) - 1
+"""Bytes."""
 
 
 class TensorInfo(NamedTuple):
@@ -26,8 +28,10 @@ class TensorInfo(NamedTuple):
 class OnnxModel:
     """The graph of a model, with types, shapes and initializers by name."""
 
-    def __init__(self, model: Any, name: str) -> None:
+    def __init__(self, model: Any, name: str, beside: Mapping[str, Values] | None = None) -> None:
+        """`beside`: initializers that are not in the protobuf, which has inputs of their names."""
         self.proto = model
+        self.beside: Mapping[str, Values] = beside or {}
         self.name = name
         self.opset = _opset(model, name)
         self.graph = model.graph
@@ -42,6 +46,7 @@ class OnnxModel:
         for key, values in self.initializers.items():
             code = next(t.data_type for t in model.graph.initializer if t.name == key)
             self.info[key] = TensorInfo(onnx.TensorProto.DataType.Name(code), values.shape)
+        self.initializers |= self.beside
 
     @property
     def inputs(self) -> list[str]:
@@ -52,19 +57,43 @@ class OnnxModel:
     def outputs(self) -> list[str]:
         return [value.name for value in self.graph.output]
 
+    def whole(self) -> "OnnxModel":
+        """The model with all initializers in its protobuf. ModelError where they are too large for one."""
+        if not self.beside:
+            return self
+        size = sum(values.nbytes for values in self.beside.values()) + self.proto.ByteSize()
+        if size > MAX_PROTOBUF:
+            raise ModelError(
+                f"{self.name}: a protobuf of {size} bytes: a conversion of weights takes at most {MAX_PROTOBUF}; "
+                f"convert the model before it is exported"
+            )
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        kept = [value for value in proto.graph.input if value.name not in self.beside]
+        del proto.graph.input[:]
+        proto.graph.input.extend(kept)
+        proto.graph.initializer.extend(numpy_helper.from_array(values, name) for name, values in self.beside.items())
+        return OnnxModel(proto, self.name)
+
 
 def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
     """Read, check and complete the model in a file. ModelError: what is wrong with it, in one line."""
-    return prepare(read_proto(path), str(path), shapes)
+    proto, beside = read_file(path)
+    return prepare(proto, str(path), shapes, beside)
 
 
-def prepare(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
-    """A model in memory, checked, with its shapes inferred. ModelError as `load_model`."""
+def prepare(
+    model: Any,
+    name: str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    beside: Mapping[str, Values] | None = None,
+) -> OnnxModel:
+    """A model in memory, checked, with its shapes inferred; `beside` as in OnnxModel. ModelError as `load_model`."""
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{name}: no ONNX model (it has no graph): export it again")
     _opset(model, name)
-    _bind(model, name, shapes or {})
-    fixed = {tensor.name for tensor in model.graph.initializer}
+    fixed = {*(tensor.name for tensor in model.graph.initializer), *(beside or {})}
+    _bind(model, name, shapes or {}, fixed)
     for value in model.graph.input:
         if value.name not in fixed and tensor_info(value) is None:
             raise ModelError(f"{name}: input {value.name} {_open(value)}")
@@ -75,7 +104,7 @@ def prepare(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]] | None 
         complete = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except Exception as error:
         raise ModelError(f"{name}: {one_line(error)}") from None
-    return OnnxModel(complete, name)
+    return OnnxModel(complete, name, beside)
 
 
 def _open(value: Any) -> str:
@@ -100,8 +129,8 @@ def _opset(model: Any, name: str) -> int:
     return int(version)
 
 
-def _bind(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    inputs = {value.name: value for value in model.graph.input}
+def _bind(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]], fixed: Container[str]) -> None:
+    inputs = {value.name: value for value in model.graph.input if value.name not in fixed}
     for key, shape in shapes.items():
         if key not in inputs:
             raise ModelError(f"{name}: --shape {key}: no such input; inputs are {', '.join(inputs)}")

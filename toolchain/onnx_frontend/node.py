@@ -121,7 +121,7 @@ class Node:
         """A tensor of constant values."""
         tensor = TensorIR(name or self._fresh(), Role.WEIGHT, tuple(values.shape), kind)
         self.graph.tensors[tensor.id] = tensor
-        self.graph.constants[tensor.id] = np.ascontiguousarray(values.astype(NUMPY[kind])).reshape(values.shape)
+        self.graph.constants[tensor.id] = np.ascontiguousarray(values, NUMPY[kind]).reshape(values.shape)
         return tensor
 
     def scalar(self, value: float, kind: DataType) -> TensorIR:

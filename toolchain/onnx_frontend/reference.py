@@ -19,20 +19,24 @@ OWN = ".own"
 
 def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
     """The outputs of a model by onnx.reference."""
-    return evaluated(model.proto, model.outputs, inputs)
+    return evaluated(model.proto, model.outputs, {**model.beside, **inputs})
 
 
 def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Tensors of an onnx.ModelProto by name."""
+    """Tensors of an onnx.ModelProto by name; what is beside it counts among its inputs."""
     results = ReferenceEvaluator(proto).run(list(names), dict(inputs))
     return {name: np.asarray(values) for name, values in zip(names, results, strict=True)}
 
 
-def with_weights(proto: Any, weights: Callable[[Any, tuple[int, ...]], Values | None]) -> Any:
-    """The model with other weights: `weights(node, shape)` of each Conv, Gemm and MatMul with constant weights gives
-    them, or None to keep them."""
-    changed = onnx.ModelProto.FromString(proto.SerializeToString())
+def with_weights(
+    proto: Any, weights: Callable[[Any, tuple[int, ...]], Values | None], beside: Mapping[str, Values]
+) -> Any:
+    """The model with other weights: `weights(node, shape)` of each Conv, Gemm and MatMul with constant weights, some of
+    them `beside` it, gives them, or None to keep them."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(proto)
     shapes = {tensor.name: (tuple(tensor.dims), tensor.data_type) for tensor in changed.graph.initializer}
+    shapes |= {name: (values.shape, helper.np_dtype_to_tensor_dtype(values.dtype)) for name, values in beside.items()}
     for node in changed.graph.node:
         if node.op_type not in ("Conv", "Gemm", "MatMul") or node.input[1] not in shapes:
             continue
@@ -54,7 +58,8 @@ def rounded(proto: Any) -> list[str]:
 def cut(proto: Any, names: Collection[str]) -> Any:
     """The model that takes tensors of `rounded` as inputs, wherever they are read; what it makes itself has OWN behind
     the name. Between them lies what it computes in floats."""
-    changed = onnx.ModelProto.FromString(proto.SerializeToString())
+    changed = onnx.ModelProto()
+    changed.CopyFrom(proto)
     for node in changed.graph.node:
         if node.op_type in QUANTIZERS:
             node.output[:] = [name + OWN if name in names else name for name in node.output]
