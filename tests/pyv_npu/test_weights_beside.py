@@ -11,8 +11,9 @@ import pytest
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
+from pyv_npu.models.converse import inputs_of
 from pyv_npu.models.files import write_decoder
-from pyv_npu.models.generate import Ready, _inputs, generate_decoder, run_ready
+from pyv_npu.models.generate import Ready, generate_decoder, run_ready
 from pyv_npu.models.target import target_of
 from pyv_npu.models.wish import Wish
 from pyv_npu.results import run_program
@@ -20,7 +21,6 @@ from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.llm.decoder import compile_decoder, load_decoder, make_decoder
-from toolchain.llm.reference import Reference
 from toolchain.onnx_frontend import file
 from toolchain.onnx_frontend.model import OnnxModel, load_model
 
@@ -77,7 +77,7 @@ def test_a_decoder_with_weights_out_of_sight_generates(tmp_path: Path) -> None:
     device = target_of(config.npu)._replace(visible_bytes=FEW)
     made = compile_decoder(decoder, device, 3, wish.total)
     assert made.compiled.memory.weights[0] == DRAM_BASE + DRAM_CORE_VISIBLE
-    far = Ready(wish, made, _inputs(made, wish), Reference(decoder))
+    far = Ready(wish, made, inputs_of(made, wish))
     near = generate_decoder(Config(), decoder, wish)
     assert near.compiled.compiled.memory.weights[0] < DRAM_BASE + FEW
     for level in ("IA", "CA_HYBRID"):
