@@ -171,9 +171,9 @@ def _segments(elf: ElfFile, name: str) -> Iterator[Segment]:
 def _symbols(elf: ElfFile) -> Iterator[SymbolEntry]:
     """Defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
     for symbol in elf.symbols():
-        if symbol.name and symbol.section != e.SHN_UNDEF and not symbol.name.startswith(("$", ".L")):
-            if symbol.type not in (e.STT_FILE, e.STT_SECTION):
-                yield symbol
+        named = symbol.name and not symbol.name.startswith(("$", ".L"))
+        if named and symbol.section != e.SHN_UNDEF and symbol.type not in (e.STT_FILE, e.STT_SECTION):
+            yield symbol
 
 
 def _by_name(symbols: Iterable[SymbolEntry]) -> dict[str, Symbol]:

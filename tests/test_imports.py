@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMERIC = {"numpy", "ml_dtypes"}
-JIT = {"pyv_jit", "llvmlite"}
+JIT = {"pyv_jit"}
 
 ALLOWED: dict[str, set[str]] = {
     "npu_device.abi": set(),

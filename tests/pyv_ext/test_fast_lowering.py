@@ -10,9 +10,9 @@ from pyv_ext.isa.expressions import evaluator
 
 pytest.importorskip("llvmlite", reason="needs llvmlite: pip install llvmlite")
 
-from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_jit.compiler import make_compiler
+from pyv_jit.ir import Ir
 
 ISA = Isa("rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs")
 ROWS = [row for row in ISA.rows if row.expr]

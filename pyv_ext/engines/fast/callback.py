@@ -7,8 +7,8 @@ with the GIL held (`ctypes.PYFUNCTYPE`), which also raises what a called functio
 import ctypes
 from collections.abc import Callable, Mapping
 
-from pyv_ext.engines.fast.ir import Ir
 from pyv_jit.compiler import variable
+from pyv_jit.ir import Ir
 
 RAISED = -(1 << 62)
 """Returned where the function has raised an exception; it must not return this itself."""

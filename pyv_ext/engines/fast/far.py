@@ -7,8 +7,8 @@ Functions of the interpreter's module, out of the way of the common case. Transl
 from pyv_ext import shadow
 from pyv_ext.bus import Bus
 from pyv_ext.engines.fast.frame import CHANGES, FAR, FAR_COUNT, SHADOW, address_of
-from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.memory import LINE_BITS
+from pyv_jit.ir import Ir
 
 LOAD, STORE = "far_load", "far_store"
 """`far_load(frame, address, size, cycles left) -> value | cycles << 32` and `far_store(frame, address, size, value) ->

@@ -3,8 +3,8 @@
 import ctypes
 
 from pyv_ext.bus import Bus
-from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.hart import Hart
+from pyv_jit.ir import Ir
 
 PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRED, RETIRED_ON = range(12)
 """Words of the frame: where the hart is; the addresses of its registers, of memory and its maps (see `Ram.code` and

@@ -15,12 +15,12 @@ from pyv_ext.engines.fast.access import Access
 from pyv_ext.engines.fast.counters import READINGS, Reading, read
 from pyv_ext.engines.fast.devices import DeviceAccess
 from pyv_ext.engines.fast.frame import BIAS, advance
-from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_ext.engines.noted import FENCE
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.memory import PAGE, PAGE_BITS
 from pyv_ext.timing import CoreTiming
+from pyv_jit.ir import Ir
 
 WORD = "i32"
 """pc and counters of blocks."""

@@ -8,8 +8,8 @@ import ast
 from collections.abc import Mapping
 from functools import cache
 
-from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.isa.expressions import OPERANDS, constants, parse
+from pyv_jit.ir import Ir
 
 _WRAPPING: dict[type[ast.operator], str] = {
     ast.Add: "add",

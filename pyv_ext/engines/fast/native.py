@@ -14,7 +14,6 @@ from pyv_ext.engines.fast.entries import Entries
 from pyv_ext.engines.fast.far import FarMemories
 from pyv_ext.engines.fast.frame import BIAS, DONE, INSTRET, LEFT, PC, PROGRESS, address_of, make_frame
 from pyv_ext.engines.fast.interpreter import Exit, Interpreter
-from pyv_ext.engines.fast.ir import Ir
 from pyv_ext.engines.fast.log import Log
 from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.noted import Noted
@@ -22,6 +21,7 @@ from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart import SINK
 from pyv_ext.isa import Instruction
 from pyv_jit.compiler import NativeCode, make_compiler, variable
+from pyv_jit.ir import Ir
 
 HOT = 1 << 14
 """How often the interpreter comes to a place before it is translated: by then, translating costs as much."""

@@ -11,10 +11,10 @@ from pyv_ext.engines.fast.access import Access, Pointers
 from pyv_ext.engines.fast.counters import read, reading_of
 from pyv_ext.engines.fast.frame import BIAS, advance
 from pyv_ext.engines.fast.interpreter import WORD, Left
-from pyv_ext.engines.fast.ir import Ir, Target
 from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.timing import CoreTiming
+from pyv_jit.ir import Ir, Target
 
 
 class _Registers:
