@@ -1,13 +1,24 @@
 """The device's counters: a fold over the event stream and nothing else (specification 40, "Events")."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.config import NpuConfig
-from npu_device.events import CACHED, SUBMISSION_REFUSALS, WRITES, Batch, Cause, EventStream, Kind, What, unit_code
+from npu_device.events import (
+    CACHED,
+    PACKED,
+    SUBMISSION_REFUSALS,
+    WRITES,
+    Batch,
+    Cause,
+    EventStream,
+    Kind,
+    What,
+    unit_code,
+)
 from npu_device.scheduler import unit_counts
 
 _BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
@@ -36,7 +47,9 @@ class Counters:
 
     def __init__(self, config: NpuConfig, events: EventStream) -> None:
         self._events = events
-        events.subscribe(self._count_batch)
+        events.subscribe(self._handed_over)
+        self._seen = events.count
+        """Events that are counted, of the whole stream."""
         self.accepted = 0
         self.completed = 0
         """Errors included."""
@@ -83,7 +96,9 @@ class Counters:
 
     def up_to_date(self) -> "Counters":
         """With all events so far."""
-        self._events.flush()
+        if self._events.count != self._seen:
+            self._count_single(PACKED.iter_unpack(self._events.pending(self._seen)))
+            self._seen = self._events.count
         return self
 
     @property
@@ -136,20 +151,27 @@ class Counters:
     def _all_busy(self, kind: Kind) -> list[int]:
         return [self.busy(unit, self.cycle) for unit in self._units[kind]]
 
-    def _count_batch(self, records: Batch) -> None:
+    def _handed_over(self, records: Batch) -> None:
         """A subscriber of the EventStream."""
+        records = records[len(records) - (self._events.count - self._seen) :]
         what = records["what"]
         if len(records) < FEW or (what == What.ERROR).any():  # an error may stop a step
-            for cycle, unit, kind, ticket, _, size, aux in records.tolist():
-                count = self._counts.get(kind)
-                if count is not None:
-                    count(cycle, unit, ticket, size, aux)
+            self._count_single(records.tolist())
         else:
             self._count_many(records, what)
-        self.cycle = int(records["cycle"][-1])
+            self.cycle = int(records["cycle"][-1])
+        self._seen += len(records)
+
+    def _count_single(self, records: Iterable[tuple[int, ...]]) -> None:
+        """One after the other."""
+        for cycle, unit, kind, ticket, _, size, aux in records:
+            count = self._counts.get(kind)
+            if count is not None:
+                count(cycle, unit, ticket, size, aux)
+            self.cycle = cycle
 
     def _count_many(self, records: Batch, what: NDArray[np.uint16]) -> None:
-        """The same as one after the other."""
+        """As `_count_single`."""
         steps, begins = _IS_STEP[what], _IS_BEGIN[what]
         tickets = records["ticket"][begins]
         single = _IS_COUNTED[what] & ~steps

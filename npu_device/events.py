@@ -144,7 +144,8 @@ RECORD = np.dtype(
 Batch = np.ndarray[Any, np.dtype[np.void]]
 Subscriber = Callable[[Batch], None]
 
-_PACK = struct.Struct("<QHHIIQI")
+PACKED = struct.Struct("<QHHIIQI")
+"""A RECORD."""
 _BATCH = 4096
 _RECORD = RECORD.itemsize
 _BUFFER = _BATCH * _RECORD
@@ -182,6 +183,10 @@ class EventStream:
         """Events so far."""
         return self._flushed + self._used // RECORD.itemsize
 
+    def pending(self, first: int) -> bytes:
+        """Records that were not handed over yet, from number `first` on, as they stand in memory."""
+        return bytes(self._buffer[max(0, first - self._flushed) * _RECORD : self._used])
+
     def emit(
         self, cycle: int, unit: int, what: int, ticket: int = 0, tile: int = 0, size: int = 0, aux: int = 0
     ) -> None:
@@ -190,7 +195,7 @@ class EventStream:
         if used == _BUFFER:
             self.flush()
             used = 0
-        _PACK.pack_into(self._buffer, used, cycle, unit, what, ticket, tile, size, aux)
+        PACKED.pack_into(self._buffer, used, cycle, unit, what, ticket, tile, size, aux)
         self._used = used + _RECORD
 
     def extend(self, data: "bytes | memoryview") -> None:
