@@ -67,7 +67,7 @@ def compile_model(
     """Compile a checked model, converted to one of `PRECISIONS` if one is named; int8 takes ranges from `samples`."""
     if not precision:
         return compile_graph(model, import_model(model), target, passes=passes, granularity=granularity)
-    used = quantized(model, samples) if precision == INT8 else model
+    used = quantized(model, samples, target.qconfig) if precision == INT8 else model
     graph = import_model(used) if precision == INT8 else cast(import_model(used), precision)
     compiled = compile_graph(used, graph, target, passes=passes, granularity=granularity)
     return replace(compiled, original=model, precision=precision)

@@ -1,10 +1,11 @@
 """Post-training quantization: a float model to one with QuantizeLinear and DequantizeLinear around its products.
 
 Activations have one scale from the range that samples show: UINT8 where nothing is negative, else INT8 around 0.
-Weights are INT8 around 0 with a scale per output channel, biases INT32 in steps of the sum. What is added to a
-convolution has the type of the sum. All else stays float.
+Weights are INT8 around 0, of as many bits as the QConfig says, with a scale per output channel, biases INT32 in steps
+of the sum. What is added to a convolution has the type of the sum. All else stays float.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,11 +15,13 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from npu_device.abi.opcodes import BITS, DataType
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.batchnorm import without_batchnorm
 from toolchain.onnx_frontend.model import OnnxModel, prepare
 from toolchain.onnx_frontend.qdq import MOVES
+from toolchain.qconfig import QConfig
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
 Samples = Sequence[Mapping[str, Values]]
@@ -46,14 +49,14 @@ class _Sum(NamedTuple):
     end: str
 
 
-def quantized(model: OnnxModel, samples: Samples) -> OnnxModel:
-    """The model in INT8, calibrated on the inputs of `samples`. ModelError: there is nothing to quantize, or a sample
-    does not fit the model."""
-    return _Quantizer(model, samples).run()
+def quantized(model: OnnxModel, samples: Samples, config: QConfig | None = None) -> OnnxModel:
+    """The model in INT8, calibrated on the inputs of `samples`; `config` may ask for weights of fewer bits, which are
+    codes of so many bits in INT8. ModelError: there is nothing to quantize, or a sample does not fit the model."""
+    return _Quantizer(model, samples, config or QConfig()).run()
 
 
 class _Quantizer:
-    def __init__(self, model: OnnxModel, samples: Samples) -> None:
+    def __init__(self, model: OnnxModel, samples: Samples, config: QConfig) -> None:
         self._name = model.name
         self._proto = without_batchnorm(model.whole())
         self._info = model.info
@@ -66,6 +69,7 @@ class _Quantizer:
         self._products = {node.output[0]: node for node in nodes if self._is_product(node)}
         if not self._products:
             raise ModelError(f"{model.name}: --precision int8: no product of floats to quantize: drop the option")
+        self._bits = self._widths(config)
         self._sums = self._residuals()
         self._scales = self._calibrated(samples)
         self._new: list[Any] = []
@@ -107,6 +111,19 @@ class _Quantizer:
         if node.op_type not in PRODUCTS or node.domain not in ("", "ai.onnx"):
             return False
         return node.input[0] not in self._weights and all(map(self._is_fp32, node.input[:2]))
+
+    def _widths(self, config: QConfig) -> dict[str, int]:
+        """Product -> bits of its weights, which the QConfig counts where they are one matrix."""
+        counted = [
+            name for name, node in self._products.items()
+            if (values := self._weights.get(node.input[1])) is not None
+            and (node.op_type != "MatMul" or math.prod(values.shape[:-2]) == 1)
+        ]  # fmt: skip
+        return {name: config.weight_bits(number) or BITS[DataType.INT8] for number, name in enumerate(counted)}
+
+    def _top(self, node: Any) -> int:
+        """The largest code of a product's weights."""
+        return (1 << self._bits.get(node.output[0], BITS[DataType.INT8]) - 1) - 1
 
     def _is_fp32(self, name: str) -> bool:
         if name in self._weights:
@@ -208,13 +225,13 @@ class _Quantizer:
         values = self._weights[node.input[1]]
         axis = self._axis(node, values.ndim)
         largest = np.abs(values).max(axis=tuple(a for a in range(values.ndim) if a != axis))
-        return np.where(largest > 0, largest / 127, 1).astype(np.float32)
+        return np.where(largest > 0, largest / self._top(node), 1).astype(np.float32)
 
     def _weight(self, node: Any, name: str) -> Any:
         values, scales = self._weights[name], self._weight_scales(node)
         axis = self._axis(node, values.ndim)
         shaped = scales.reshape([-1 if a == axis else 1 for a in range(values.ndim)])
-        codes = np.clip(np.rint(values / shaped), -127, 127).astype(np.int8)
+        codes = np.clip(np.rint(values / shaped), -self._top(node), self._top(node)).astype(np.int8)
         return self._dequantized(f"{node.output[0]}.weights", codes, scales, axis)
 
     def _dequantized(self, name: str, codes: Values, scales: Values, axis: int) -> Any:

@@ -1,6 +1,8 @@
-"""Constant weights get the width that the QConfig names: codes around 0 with one scale per output channel.
+"""Constant weights get the width that the QConfig names.
 
-Activations stay floats; the product of floats and codes is scaled on its way out (specification 20, "Extended block").
+Weights of floats become codes around 0 with one scale per output channel; activations stay floats, the product of
+floats and codes is scaled on its way out (specification 20, "Extended block"). Weights that are codes already, of a
+product of integers, keep their values in the narrower type: `toolchain.post_training` makes such.
 """
 
 import re
@@ -8,13 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from npu_device.abi.opcodes import DataType
+from npu_device.abi.opcodes import BITS, DataType
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.ir.operations import PRODUCTS
 from toolchain.qconfig import QConfig
 
+CODES = (DataType.INT8, DataType.UINT8)
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 MADE = re.compile(r"\.int([248])$")
 """At the end of the name of weights that are codes."""
@@ -32,18 +35,18 @@ def run(graph: Graph, target: Target) -> Graph:
             graph.tensors[name] = replace(tensor, alignment=wanted)
     places = [index for index, layer in enumerate(graph.layers) if _quantizable(graph, layer)]
     if not places and (config.weight_bits(0) is not None or config.layers_of_weights):
-        raise ModelError(
-            "QConfig: the model has no product of floats with constant weights to quantize: leave weights out"
-        )
+        raise ModelError("QConfig: the model has no product with constant weights to quantize: leave weights out")
     for number, index in enumerate(places):
-        bits = config.weight_bits(number)
-        if bits is not None:
-            graph.layers[index] = _quantized(graph, graph.layers[index], bits, config)
+        bits, layer = config.weight_bits(number), graph.layers[index]
+        if bits is not None and graph.tensors[layer.inputs[1]].dtype in FLOAT:
+            graph.layers[index] = _quantized(graph, layer, bits, config)
+        elif bits is not None:
+            graph.layers[index] = _narrowed(graph, layer, number, bits, config)
     for number in config.layers_of_weights:
         if number >= len(places):
             raise ModelError(
-                f"QConfig override.layer_{number}.weight: the model has {len(places)} products of floats with constant "
-                f"weights, layer_0 to layer_{len(places) - 1}"
+                f"QConfig override.layer_{number}.weight: the model has {len(places)} products with constant weights, "
+                f"layer_0 to layer_{len(places) - 1}"
             )
     return graph.dropped_unused()
 
@@ -59,12 +62,33 @@ def _check_device(config: QConfig, target: Target) -> None:
 
 
 def _quantizable(graph: Graph, layer: LayerIR) -> bool:
-    """A product of floats whose constant weights are one matrix."""
-    if layer.op_type not in PRODUCTS or graph.tensors[layer.inputs[0]].dtype not in FLOAT:
+    """A product of two floats, or of two integers, whose constant weights are one matrix."""
+    if layer.op_type not in PRODUCTS or graph.constant(layer.inputs[1]) is None:
         return False
     one = layer.op_type == "CONV2D_T" or layer.integer("batch") == 1 or not layer.integer("step1")
-    fixed = graph.constant(layer.inputs[1]) is not None
-    return one and fixed and graph.tensors[layer.inputs[1]].dtype in FLOAT and "scale" not in layer.text("epilogue")
+    kinds = [graph.tensors[name].dtype for name in layer.inputs[:2]]
+    if kinds[0] in CODES:
+        return one and kinds[1] in (*CODES, *TYPES.values())
+    return one and set(kinds) <= set(FLOAT) and "scale" not in layer.text("epilogue")
+
+
+def _narrowed(graph: Graph, layer: LayerIR, number: int, bits: int, config: QConfig) -> LayerIR:
+    """The product of integers with its codes in a type of `bits`, which has to hold them."""
+    name = layer.inputs[1]
+    codes, held = graph.constant(name), graph.tensors[name].dtype
+    assert codes is not None
+    top = (1 << bits - 1) - 1
+    if BITS[held] <= bits:
+        return layer
+    if held is not DataType.INT8 or codes.min() < -top or codes.max() > top:
+        raise ModelError(
+            f"QConfig layer_{number}.weight: {bits} bits: the weights of {layer.id} are codes of {BITS[held]} bits "
+            f"already: give the model before it was quantized, with --precision int8"
+        )
+    if config.packing == "unpacked_byte":
+        return layer
+    _constant(graph, f"{name}.as_int{bits}", codes, TYPES[bits])
+    return replace(layer, inputs=(layer.inputs[0], f"{name}.as_int{bits}", *layer.inputs[2:]))
 
 
 def _quantized(graph: Graph, layer: LayerIR, bits: int, config: QConfig) -> LayerIR:
