@@ -29,14 +29,18 @@ class Tracers:
 
 def add_tracer(engine: Traced, tracer: Tracer) -> None:
     """Let `tracer` see every instruction and trap from now on, besides those that do so; once, if it does already."""
-    seeing = _seeing(engine)
-    if tracer not in seeing:
+    if engine.tracer is None:
+        engine.tracer = tracer
+    elif tracer not in (seeing := _seeing(engine)):
         engine.tracer = _together((*seeing, tracer))
 
 
 def remove_tracer(engine: Traced, tracer: Tracer) -> None:
     """Let `tracer` see nothing from now on; nothing happens if it sees nothing now."""
-    engine.tracer = _together(tuple(other for other in _seeing(engine) if other is not tracer))
+    if engine.tracer is tracer:
+        engine.tracer = None
+    else:
+        engine.tracer = _together(tuple(other for other in _seeing(engine) if other is not tracer))
 
 
 def _seeing(engine: Traced) -> tuple[Tracer, ...]:

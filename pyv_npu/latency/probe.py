@@ -21,7 +21,7 @@ from pyv_npu.config import Config
 from pyv_npu.latency.arrivals import SYMBOL, assign
 from pyv_npu.latency.recorder import PREBUILT_PREFIX, SUBMIT_PREFIX, Recorder
 from pyv_npu.latency.rows import COLUMN, Rows
-from pyv_npu.latency.stamps import STATUS_WORD, Committed, StampBook
+from pyv_npu.latency.stamps import STATUS_WORD, StampBook
 from pyv_npu.latency.table import Latency
 
 _OFFSET = {register.name: register.offset for register in REGISTERS}
@@ -67,6 +67,7 @@ class LatencyProbe:
         }
         self.t0_source = "symbol" if functions else "first_store"
         self._bus = platform.bus
+        self._events = platform.events
         self._timing = platform.timing
         self._arrivals = tuple(arrivals)
         self._epoch = program.symbols[SYMBOL].address if arrivals else 0
@@ -113,13 +114,16 @@ class LatencyProbe:
         """A CSR of the NPU was read in the last cycle of the instruction."""
         self._completions_read(_CSR_OFFSET[address], value, now, now + 1)
 
-    def _committed(self, committed: Committed) -> None:
-        if committed.write_status:
-            self._bus.watch(self._rows.data[committed.row + COLUMN["descriptor"]])
-        self.stamps.commit(committed)
+    def _committed(self, row: int, index: int | None, irq: bool, write_status: bool) -> None:
+        if self.stamps.expects(index):  # after a reset entries count from 0 again: hear of those before it first
+            self._events.flush()
+        if write_status:
+            self._bus.watch(self._rows.data[row + COLUMN["descriptor"]])
+        self.stamps.commit(row, index, irq, write_status)
 
     def _access(self, access: Access) -> None:
-        self.recorder.touched()
+        if self.recorder.asleep:
+            self.recorder.touched()
         offset = access.offset
         if access.write:
             if offset == _DOORBELL:

@@ -4,6 +4,7 @@ It sees every instruction only while a submission is under way (or, when the pro
 it may prepare one); the rest of the program runs at full speed.
 """
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -17,8 +18,7 @@ from pyv_ext.isa import Instruction, Kind
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
 from pyv_ext.traces.tracers import add_tracer, remove_tracer
 from pyv_npu.latency.rows import COLUMN, REASONS, Rows
-from pyv_npu.latency.stamps import Committed
-from pyv_npu.latency.steps import DEVICE, Question, StepLog
+from pyv_npu.latency.steps import CORE_REASONS, DEVICE, Question, StepLog
 from pyv_npu.latency.windows import LINE, MASK, Window, ring_slots
 
 SUBMIT_PREFIX = "npu_submit"
@@ -26,10 +26,8 @@ PREBUILT_PREFIX = "npu_submit_prebuilt"
 
 _FLAGS = next(word.offset for word in WORDS if word.name == "flags")
 _BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
-_STREAM_BIT = _BITS["stream"]
-_DESCRIPTOR, _PREBUILT, _LEAVE, _ARRIVAL, _TIGHT, _STREAM, _T0, _T1 = (
-    COLUMN[name] for name in ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream", "t0", "t1")
-)
+_STREAM = _BITS["stream"]
+_T0, _T1 = COLUMN["t0"], COLUMN["t1"]
 _IRQ, _WRITE_STATUS = 1 << _BITS["irq"], 1 << _BITS["write_status"]
 
 
@@ -62,12 +60,13 @@ class Recorder:
         ring: Ring,
         functions: Mapping[int, bool],
         rows: Rows,
-        committed: Callable[[Committed], None],
+        committed: Callable[[int, int | None, bool, bool], None],
         *,
         early: bool = True,
     ) -> None:
         """`functions`: entry -> whether the descriptor is prebuilt; empty when the program has no submit symbols.
-        `rows`: where submissions are written.
+        `rows`: where submissions are written. `committed(row, index in the ring or None, asks for an interrupt, asks
+        for its status word)`.
 
         Such a program is followed from its start if `early`, else from where it first accesses the NPU (`touched`).
         """
@@ -100,6 +99,8 @@ class Recorder:
         """Start of the ENQCMD_T being executed, and when the device has it."""
         self._return_hooks: set[int] = set()
         self._tracing = False
+        self.asleep = not (functions or early)
+        """Whether to call `touched` when the program accesses the NPU."""
         if functions:
             for entry, prebuilt in functions.items():
                 engine.add_hook(entry, self._entry_hook(prebuilt))
@@ -184,9 +185,9 @@ class Recorder:
         (add_tracer if on else remove_tracer)(self._engine, self)
 
     def touched(self) -> None:
-        """The program accesses the NPU: from now on, one without submit symbols may prepare submissions anywhere."""
-        if not self._tracing and self._stack and not self._stack[0].serial:
-            self._trace(True)
+        """A program without submit symbols accesses the NPU: from now on it may prepare submissions anywhere."""
+        self.asleep = False
+        self._trace(True)
 
     def close(self) -> None:
         """The run is over: a refused submission that nobody tried again is rejected."""
@@ -207,8 +208,6 @@ class Recorder:
         self.ran(start, end, noted)
         if kind is Kind.MRET and self._depth:
             self._depth -= 1
-        if self._after:
-            self._explain_after(end)
 
     def passed(self, start: int, end: int) -> None:
         """Instructions have retired that neither store nor do anything of interest."""
@@ -217,14 +216,15 @@ class Recorder:
     def ran(self, start: int, end: int, noted: Sequence[Noted]) -> None:
         """The same with stores and fences among them. No submission begins or leaves the core in the midst of equal
         ones: it begins where a function is entered or with the first store to a line."""
-        if not self._stack:
-            self._log.add(start, end, self._depth, 0, noted)
-            return
-        window = self._stack[-1]
-        self._log.add(start, end, self._depth, window.serial, noted)
-        for first, what, _ in noted:
-            if what != FENCE and what != DEVICE and what not in window.lines:
-                window.stored(what, first)
+        window = self._stack[-1] if self._stack else None
+        self._log.add(start, end, self._depth, 0 if window is None else window.serial, noted)
+        if window is not None and noted:
+            lines = window.lines
+            for first, what, _ in noted:
+                if what not in lines and what != FENCE and what != DEVICE:
+                    window.stored(what, first)
+        if self._after:
+            self._explain_after(end)
 
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
         self._depth += 1
@@ -240,8 +240,8 @@ class Recorder:
         self._after = []
 
     def _explain(self, row: int, question: Question) -> None:
-        for column, cycles in enumerate(self._log.explain(question), row + REASONS.start):
-            self._rows.data[column] = cycles
+        first = row + REASONS.start
+        self._rows.data[first : first + CORE_REASONS] = array("q", self._log.explain(question))
 
     # -- loose: doorbells --------------------------------------------------------------------------------------
 
@@ -318,38 +318,36 @@ class Recorder:
     def _commit(
         self, window: Window | None, descriptor: int, index: int | None, leave: int, arrival: int, operand: int
     ) -> None:
-        t0 = None
-        rows = self._rows
-        row = rows.add()
-        if window is not None:
-            carried = self._carried
-            if carried is not None and carried.descriptor == descriptor and not window.taken:
-                window.t0, window.refused = carried.t0, carried.refused
-                self._carried = None
-            else:
-                self._give_up()
-            t0 = window.begin(descriptor)
-            if t0 is None and window.serial == 0:
-                t0 = leave
-            rows.data[row + _PREBUILT] = window.prebuilt
-        if window is not None and t0 is not None:
-            rows.data[row + _T0] = t0
-            question = Question(
-                t0, leave, descriptor & -LINE, window.depth, window.serial, window.refused, window.attempt
-            )
-            if index is None and window.serial:
-                self._explain(row, question)
-                window.commits.append(row)
-            else:
-                self._after.append((row, question))
-            if window.serial == 0:
-                window.refused = None
-                if index is None:
-                    window.lines.clear()
         flags = self._bus.peek(descriptor + _FLAGS, 4)
         word = int.from_bytes(flags, "little") if flags is not None else 0
-        data = rows.data
-        data[row + _DESCRIPTOR], data[row + _TIGHT] = descriptor, index is None
-        data[row + _LEAVE], data[row + _ARRIVAL] = leave, arrival
-        data[row + _STREAM] = word >> _STREAM_BIT & 0xF or operand >> _STREAM_BIT & 0xF
-        self._committed(Committed(row, index, bool(word & _IRQ), bool(word & _WRITE_STATUS)))
+        prebuilt = window is not None and window.prebuilt
+        stream = word >> _STREAM & 0xF or operand >> _STREAM & 0xF
+        row = self._rows.add(descriptor, prebuilt, leave, arrival, index is None, stream)
+        if window is not None:
+            self._began(window, row, descriptor, leave, index is None)
+        self._committed(row, index, word & _IRQ != 0, word & _WRITE_STATUS != 0)
+
+    def _began(self, window: Window, row: int, descriptor: int, leave: int, tight: bool) -> None:
+        """Find t0 of a submission, and have its cycles explained."""
+        carried = self._carried
+        if carried is not None and carried.descriptor == descriptor and not window.taken:
+            window.t0, window.refused = carried.t0, carried.refused
+            self._carried = None
+        else:
+            self._give_up()
+        t0 = window.begin(descriptor)
+        if t0 is None and window.serial == 0:
+            t0 = leave
+        if t0 is None:
+            return
+        self._rows.data[row + _T0] = t0
+        question = Question(t0, leave, descriptor & -LINE, window.depth, window.serial, window.refused, window.attempt)
+        if tight and window.serial:
+            self._explain(row, question)
+            window.commits.append(row)
+        else:
+            self._after.append((row, question))
+        if window.serial == 0:
+            window.refused = None
+            if tight:
+                window.lines.clear()

@@ -16,8 +16,9 @@ Integers = NDArray[np.int64]
 
 NONE = -1
 STAMPS = ("t_arr", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7")
-_FACTS = ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream", "number", "ticket", "error")
-"""Of each submission, as in `Submission`."""
+_GIVEN = ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream")
+_FACTS = (*_GIVEN, "number", "ticket", "error")
+"""Of each submission, as in `Submission`; the first ones are known when it leaves the core."""
 COLUMNS = (*_FACTS, "fetch_start", *STAMPS, *(reason.value for reason in Reason))
 """`fetch_start`: when the front end took it up."""
 COLUMN = {name: index for index, name in enumerate(COLUMNS)}
@@ -27,7 +28,7 @@ REASONS = slice(COLUMN[Reason.INTERRUPTED], COLUMN[Reason.VALIDATE] + 1)
 
 _REASONS = tuple(Reason)
 _FLAGS = ("prebuilt", "tight")
-_BLANK = array("q", [NONE if name in STAMPS else 0 for name in COLUMNS]).tobytes()
+_BLANK = array("q", [NONE if name in STAMPS else 0 for name in COLUMNS[len(_GIVEN) :]]).tobytes()
 
 
 class Rows:
@@ -37,10 +38,11 @@ class Rows:
         self.data = array("q")
         """Row after row."""
 
-    def add(self) -> int:
+    def add(self, descriptor: int, prebuilt: bool, leave: int, arrival: int, tight: bool, stream: int) -> int:
         """Begin a row; the index in `data` of its first column."""
         data = self.data
         at = len(data)
+        data.extend((descriptor, prebuilt, leave, arrival, tight, stream))
         data.frombytes(_BLANK)
         return at
 

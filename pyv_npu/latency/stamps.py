@@ -1,7 +1,7 @@
 """The device's side of the latency probe: matches events and completions to submissions (specification 35)."""
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +20,6 @@ _DESCRIPTOR, _STREAM, _NUMBER, _TICKET, _ERROR, _FETCH_START = (
     COLUMN[name] for name in ("descriptor", "stream", "number", "ticket", "error", "fetch_start")
 )
 _NEVER = np.iinfo(np.int64).max
-
-
-class Committed(NamedTuple):
-    """A submission that has left the core, as the device side needs it."""
-
-    row: int
-    """Where its row begins in `Rows.data`."""
-    ring_index: int | None
-    """Ring index, None for ENQCMD_T."""
-    irq: bool
-    write_status: bool
 
 
 class StampBook:
@@ -61,8 +50,8 @@ class StampBook:
 
     # -- from the core -----------------------------------------------------------------------------------------
 
-    def commit(self, committed: Committed) -> None:
-        row, index, irq, write_status = committed
+    def commit(self, row: int, index: int | None, irq: bool, write_status: bool) -> None:
+        """A submission has left the core, for entry `index` of the ring or, None, by ENQCMD_T."""
         if index is None:
             self._tight.append(row)
         else:
@@ -75,6 +64,10 @@ class StampBook:
             self._status_lines.add(descriptor)
         if irq:
             self._interrupting.add(row)
+
+    def expects(self, index: int | None) -> bool:
+        """Whether entry `index` of the ring is committed and, as far as events have told, not accepted."""
+        return index in self._ring
 
     def external(self, cycle: int, level: bool) -> None:
         """MEIP of mip changed at the start of `cycle`."""

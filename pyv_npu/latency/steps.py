@@ -1,8 +1,7 @@
 """What the core did while a submission was on its way, and the reason of each cycle."""
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 from pyv_ext.engines.noted import FENCE, Noted
@@ -80,7 +79,7 @@ class StepLog:
         runs.append(Run(start, end, depth, window, list(notes)))
 
     def clear(self) -> None:
-        self._runs.clear()
+        self._runs = []
         self._size = 0
 
     def explain(self, question: Question) -> list[int]:
@@ -88,20 +87,25 @@ class StepLog:
         t0, leave, line, depth, window, refused, attempt = question
         first, last = (t0, t0) if refused is None else (max(t0, refused), min(leave, attempt))
         total = [0] * CORE_REASONS
-        total[_RETRY] = max(0, last - first)
-        runs = self._runs
-        for run in runs[max(0, bisect_right(runs, t0, key=_start) - 1) :]:
-            begin, end, notes = max(t0, run.start), min(leave, run.end), run.notes
-            if begin >= end:
-                continue
+        if last > first:
+            total[_RETRY] = last - first
+        for run in self._since(t0):
+            begin, end, notes = run.start, run.end, run.notes
+            if begin < t0:
+                begin = t0
+                notes = notes[bisect_left(notes, (t0,)) :]
+            if end > leave:
+                end = leave
             ordinary = end - begin
-            retried = max(0, min(end, last) - max(begin, first))
+            if ordinary <= 0:
+                continue
+            retried = max(0, min(end, last) - max(begin, first)) if last > first else 0
             if run.depth > depth:
                 total[_INTERRUPTED] += ordinary
                 total[_RETRY] -= retried
                 continue
             ordinary -= retried
-            for start, what, cycles in notes[bisect_left(notes, (begin,)) :]:
+            for start, what, cycles in notes:
                 if start >= end:
                     break
                 if first <= start < last:
@@ -115,6 +119,13 @@ class StepLog:
         total[_SETUP] = leave - t0 - sum(total)
         return total
 
+    def _since(self, cycle: int) -> list[Run]:
+        """What was executed from `cycle` on: mostly the last run."""
+        runs = self._runs
+        first = len(runs) - 1
+        while first > 0 and runs[first].start > cycle:
+            first -= 1
+        return runs[max(0, first) :]
+
 
 _OF = {FENCE: _FENCE, DEVICE: _MMIO}
-_start = attrgetter("start")

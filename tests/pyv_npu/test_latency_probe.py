@@ -161,3 +161,10 @@ def test_loads_that_run_ahead_hide_the_way_from_memory() -> None:
         done = [submission.t4 for submission in result.latency.submissions]
         cycles.append(max(done) - min(done))  # type: ignore[type-var, operator]
     assert cycles[1] < cycles[0]
+
+
+def test_a_reset_begins_the_ring_anew() -> None:
+    result = run_program(load(preset="soc-axi", overrides={"npu.mode": "loose"}).config, "fault_descriptor", {})
+    assert result.exit_code == 0, result.json["uart"]
+    assert result.latency.rejected == 0
+    assert all(s.t0 is None or s.t0 < s.arrival < s.t2 for s in result.latency.accepted)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npu_device.events import RECORD, TIGHT, What
 from pyv_npu.latency.rows import COLUMN, Rows, Submissions
-from pyv_npu.latency.stamps import Committed, StampBook
+from pyv_npu.latency.stamps import StampBook
 from pyv_npu.latency.submission import Reason, Submission
 
 VALIDATE = 4
@@ -23,10 +23,10 @@ def events(*rows: tuple[int, What, int, int, int]) -> Any:
     return batch
 
 
-def leave(rows: Rows, t0: int, at: int, arrival: int, *, tight: bool) -> int:
-    row = rows.add()
-    for name, value in (("t0", t0), ("leave", at), ("arrival", arrival), ("tight", tight), ("setup", at - t0)):
-        rows.data[row + COLUMN[name]] = value
+def leave(rows: Rows, t0: int, at: int, arrival: int, *, tight: bool, descriptor: int = 0) -> int:
+    row = rows.add(descriptor, False, at, arrival, tight, 0)
+    rows.data[row + COLUMN["t0"]] = t0
+    rows.data[row + COLUMN["setup"]] = at - t0
     return row
 
 
@@ -35,7 +35,7 @@ def test_the_message_side_completes_the_sum(way: int, wait: int, fetch: int, tig
     rows = Rows()
     book = StampBook(rows, VALIDATE)
     arrival = 140 + way
-    book.commit(Committed(leave(rows, 100, 140, arrival, tight=tight), None if tight else 7, False, False))
+    book.commit(leave(rows, 100, 140, arrival, tight=tight), None if tight else 7, False, False)
     t2 = arrival + wait + fetch + VALIDATE
     book.events(events((t2, What.ACCEPT, 1, arrival + wait, TIGHT if tight else 7)))
     (submission,) = book.accepted()
@@ -54,7 +54,7 @@ def test_a_ticket_belongs_to_whoever_was_accepted_under_it_last() -> None:
     rows = Rows()
     book = StampBook(rows, VALIDATE)
     for number in range(2):
-        book.commit(Committed(leave(rows, 0, 0, 0, tight=True), None, False, False))
+        book.commit(leave(rows, 0, 0, 0, tight=True), None, False, False)
         begin = 100 * number
         book.events(
             events(
@@ -71,6 +71,19 @@ def test_a_ticket_belongs_to_whoever_was_accepted_under_it_last() -> None:
         (110, 120, 140, 4, 1),
     ]
     assert book.completion_order() == {0: (0, 1)}
+
+
+def test_entries_of_the_ring_are_expected_until_they_are_accepted() -> None:
+    rows = Rows()
+    book = StampBook(rows, VALIDATE)
+    for _ in range(2):
+        assert not book.expects(0)
+        book.commit(leave(rows, 0, 0, 0, tight=False), 0, False, False)
+        assert book.expects(0)
+        book.events(events((10, What.ACCEPT, 1, 6, 0)))
+    book.commit(leave(rows, 0, 0, 0, tight=False), 3, False, False)
+    book.commit(leave(rows, 0, 0, 0, tight=False), 3, False, False)
+    assert book.overwritten == 1
 
 
 cycles = st.lists(st.integers(0, 60), max_size=12).map(sorted)
@@ -94,9 +107,7 @@ def test_notices_are_the_first_of_each_kind(
     rows = Rows()
     book = StampBook(rows, 0)
     for number, (t4, interrupt, seen) in enumerate(commands):
-        row = leave(rows, 0, 0, 0, tight=True)
-        rows.data[row + COLUMN["descriptor"]] = 64 * number
-        book.commit(Committed(row, None, interrupt, True))
+        book.commit(leave(rows, 0, 0, 0, tight=True, descriptor=64 * number), None, interrupt, True)
         book.events(events((0, What.ACCEPT, number, 0, TIGHT)))
         if t4 is not None:
             book.events(events((t4, What.DONE, number, 0, 0)))
@@ -131,7 +142,7 @@ def test_notices_are_the_first_of_each_kind(
 def test_looking_at_a_run_changes_nothing() -> None:
     rows = Rows()
     book = StampBook(rows, VALIDATE)
-    book.commit(Committed(leave(rows, 0, 10, 20, tight=False), 0, True, False))
+    book.commit(leave(rows, 0, 10, 20, tight=False), 0, True, False)
     first = copy.deepcopy(book)
     for each in (book, first):
         assert len(each.accepted()) == 0
