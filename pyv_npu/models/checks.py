@@ -39,7 +39,7 @@ def precision(compiled: Compiled) -> dict[str, Any]:
     kinds = {
         " x ".join(dict.fromkeys(graph.tensors[name].dtype.name.lower() for name in layer.inputs[:2]))
         for layer in graph.layers
-        if layer.op_type in PRODUCTS
+        if layer.op_type in (*PRODUCTS, "ATTN_T")
     }
     return {"converted": compiled.precision or None, "products": sorted(kinds)}
 

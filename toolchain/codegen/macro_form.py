@@ -146,17 +146,23 @@ def kv_append(e: Emitter) -> None:
 
 
 def attention(e: Emitter) -> None:
-    """Queries from the position on see all keys up to their own."""
-    m, n, heads = (e.layer.integer(name) for name in ("m", "n", "heads"))
+    """One command per batch. With a position the queries from there on see all keys up to their own."""
+    layer = e.layer
+    m, n, heads, kv_heads, t_max = (layer.integer(name) for name in ("m", "n", "heads", "kv_heads", "t_max"))
+    size = n // heads
     own = {
-        "heads": heads, "kv_heads": e.layer.integer("kv_heads"), "head_dim": n // heads, "attn_flags": 1, "q_len": m,
-        "t_max": e.layer.integer("t_max"), "window": e.layer.integer("window"), "pos_addr": e.inputs[3],
-        "attn_scale": float_bits(e.layer.real("scale")),
+        "heads": heads, "kv_heads": kv_heads, "head_dim": size, "attn_flags": layer.integer("causal", 1), "q_len": m,
+        "kv_len": layer.integer("keys"), "t_max": t_max, "pos_addr": e.inputs[3] if len(e.inputs) > 3 else 0,
+        "window": layer.integer("window"), "attn_scale": float_bits(layer.real("scale")),
     }  # fmt: skip
-    fields = {"in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "out_addr": e.out, "type_kv": e.kinds[1]}
-    tile = {"tile_m": e.tile[0], "tile_n": e.tile[1], "tile_k": n // heads}
-    zero = (0, e.layer.integer("zero1"), e.layer.integer("zero2"), 0)
-    e.put(fields | tile, own, in2=e.inputs[2], zero_point=zero, **_kv_scale(e, 4))
+    tile = {"tile_m": e.tile[0], "tile_n": e.tile[1], "tile_k": size}
+    zero = (0, layer.integer("zero1"), layer.integer("zero2"), 0)
+    batch = layer.integer("batch", 1)
+    queries, tokens = m * n * BITS[e.kind] // 8, e.sizes[1] // batch * BITS[e.kinds[1]] // 8
+    for index in range(batch):
+        q, k, v = (at + index * step for at, step in zip(e.inputs, (queries, tokens, tokens), strict=False))
+        fields = {"in0_addr": q, "in1_addr": k, "out_addr": e.out + index * queries, "type_kv": e.kinds[1]}
+        e.put(fields | tile, own, in2=v, zero_point=zero, **_kv_scale(e, 4))
 
 
 def _kv_scale(e: Emitter, index: int) -> dict[str, Any]:

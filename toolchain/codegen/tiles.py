@@ -8,7 +8,7 @@ from npu_device.windows import most_pixels
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR
-from toolchain.ir.operations import PRODUCTS, matrix_of, windows_of
+from toolchain.ir.operations import PRODUCTS, keys_of, matrix_of, windows_of
 
 GEMM_TILE = (128, 128, 64)
 """Default of the plan, section 9."""
@@ -94,7 +94,7 @@ def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
     covered = min(layer.integer("m"), -(-rows // group) + 1) * group * size
     q, kv = graph.tensors[layer.inputs[0]].dtype, graph.tensors[layer.inputs[1]].dtype
     moved = {"in0": bytes_of(covered, q), "in1": keys * bytes_of(size, kv), "in2": keys * bytes_of(size, kv)}
-    return moved | {"out": bytes_of(covered, q), "scores": rows * layer.integer("t_max") * SUM_BYTES}
+    return moved | {"out": bytes_of(covered, q), "scores": rows * keys_of(layer) * SUM_BYTES}
 
 
 def total(wanted: dict[str, int]) -> int:
@@ -108,7 +108,7 @@ def whole(layer: LayerIR) -> Tile:
         return 1, 1
     if layer.op_type == "ATTN_T":
         group = layer.integer("heads") // layer.integer("kv_heads")
-        return layer.integer("m") * group, min(ATTENTION_KEYS, layer.integer("t_max"))
+        return layer.integer("m") * group, min(ATTENTION_KEYS, keys_of(layer))
     if layer.op_type in PRODUCTS:
         return matrix_of(layer)
     if layer.op_type == "POOL":
@@ -160,8 +160,8 @@ def _start(layer: LayerIR, target: Target) -> Tile:
 def _cut(layer: LayerIR, tile: Tile) -> int | None:
     """The dimension to halve; None: there is none left. A convolution's image does not shrink with its other
     dimensions, rows of norms and reductions cannot be cut."""
-    if layer.op_type == "GEMM_T":
-        axes = sorted(range(3), key=lambda axis: -tile[axis])
+    if layer.op_type in ("GEMM_T", "ATTN_T"):
+        axes = sorted(range(len(tile)), key=lambda axis: -tile[axis])
     elif layer.op_type in ("CONV2D_T", "POOL", "ELTWISE", "GELU") or (
         layer.op_type == "REDUCE" and layer.integer("k") > 1
     ):

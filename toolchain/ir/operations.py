@@ -15,6 +15,7 @@ Every tensor is seen as a matrix, or as a list of matrices, that the attributes 
 | GATHER | table (k x n), m indices | m x n | m, n, k |
 | KV_APPEND | x, position, and scale of integers | rows of a cache | m tokens, n, heads, t_max |
 | ATTN_T | q, keys, values, position, and scale of integers | m x n | m, n, heads, kv_heads, t_max, scale, window |
+| ATTN_T | q, keys, values | batch x m x n | the same, batch, keys, causal; t_max 0: a row per key with all heads |
 | ROPE | x, cos, sin (m x rotary / 2 each) | m x n | m, n, heads, rotary, neighbours |
 
 step0 and step1 are the elements from one product's A and B to the next. `epilogue` joins with + those of
@@ -69,7 +70,10 @@ LAYER_OPS = {
     "GATHER": LayerOp(Opcode.GATHER, range(2, 3), ("m", "n", "k")),
     "KV_APPEND": LayerOp(Opcode.KV_APPEND, range(2, 4), ("m", "n", "heads", "t_max")),
     "ATTN_T": LayerOp(
-        Opcode.ATTN_T, range(4, 6), ("m", "n", "heads", "kv_heads", "t_max", "scale"), ("window", "zero1", "zero2")
+        Opcode.ATTN_T,
+        range(3, 6),
+        ("m", "n", "heads", "kv_heads", "t_max", "scale"),
+        ("window", "zero1", "zero2", "batch", "keys", "causal"),
     ),
     "ROPE": LayerOp(Opcode.ROPE, range(3, 4), ("m", "n", "heads", "rotary"), ("neighbours",)),
 }
@@ -78,6 +82,11 @@ LAYER_OPS = {
 def windows_of(layer: LayerIR) -> Windows:
     """The windows of a CONV2D_T or POOL."""
     return Windows(*(layer.integer(name) for name in Windows._fields))
+
+
+def keys_of(layer: LayerIR) -> int:
+    """The keys that an ATTN_T may see: all of a tensor, or as many as a cache holds."""
+    return layer.integer("keys") or layer.integer("t_max")
 
 
 def matrix_of(layer: LayerIR) -> tuple[int, int, int]:

@@ -58,6 +58,8 @@ def rounded(proto: Any) -> list[str]:
 def cut(proto: Any, names: Collection[str]) -> Any:
     """The model that takes tensors of `rounded` as inputs, wherever they are read; what it makes itself has OWN behind
     the name. Between them lies what it computes in floats."""
+    if not names:
+        return proto
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
     for node in changed.graph.node:

@@ -53,7 +53,8 @@ OPERATORS: dict[str, Operator] = {
         {"is_causal": ALL, "kv_num_heads": ALL, "left_window_size": ALL, "q_num_heads": ALL,
          "qk_matmul_output_mode": "without its output", "right_window_size": ALL, "scale": ALL, "softcap": ALL,
          "softmax_precision": "FP32 is used"},
-        FLOAT | {DataType.UINT8, DataType.INT32}, "GEMM_T, ELTWISE, SOFTMAX",
+        FLOAT | {DataType.UINT8, DataType.INT32},
+        "ATTN_T; with a mask, softcap or heads of several sizes GEMM_T, ELTWISE, SOFTMAX",
     ),
     "AveragePool": Operator(
         images.average_pool, {**PADDING, "ceil_mode": ALL, "count_include_pad": ALL}, FLOAT, "POOL avg"
