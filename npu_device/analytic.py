@@ -89,14 +89,16 @@ class Analytic:
 
         NpuDeviceError for a command that the device would end with an error.
         """
+        hazards = Hazards()
         commands = [self._decode(index, descriptor) for index, descriptor in enumerate(descriptors)]
         ended, done = [0] * len(commands), [0] * len(commands)
-        earliest = list(accepted)
         retired = [0] * STREAMS
         for index, command in enumerate(commands):
             self._emit(accepted[index], _END, FRONTEND, What.ACCEPT, command.ticket, 0, accepted[index], TIGHT)
             domains = (self._streams[command.stream], self._clusters[command.descriptor.cluster], self._global)
-            start = max(earliest[index], *(domain.gate for domain in domains))
+            ends, retirements = hazards.before(command)
+            start = max(accepted[index], *(domain.gate for domain in domains))
+            start = max([start, *(ended[one - 1] for one in ends), *(done[one - 1] for one in retirements)])
             if command.kind is None:
                 scope = self._scope(command)
                 ended[index] = max(start, retired[command.stream], scope.latest if scope else 0)
@@ -108,18 +110,12 @@ class Analytic:
                 domain.latest = max(domain.latest, done[index])
             if command.opcode is Opcode.BARRIER and (scope := self._scope(command)) is not None:
                 scope.stamp()
-            for later in command.after_end:
-                earliest[later.number - 1] = max(earliest[later.number - 1], ended[index])
-            for later in command.after_retire:
-                earliest[later.number - 1] = max(earliest[later.number - 1], done[index])
         self._flush()
         return Estimate(max(done, default=0), tuple(done))
 
     # -- one command -------------------------------------------------------------------------------------------
 
     def _decode(self, index: int, descriptor: Descriptor) -> Command:
-        if not index:
-            self._hazards = Hazards()
         try:
             command = self._decoder.decode(descriptor, 0, 0)
             if command.macro is not None:
@@ -127,7 +123,6 @@ class Analytic:
         except DescriptorError as error:
             raise NpuDeviceError(f"command {index}: {error.code.name}: {error.reason}; correct the list") from None
         command.number = command.ticket = index + 1
-        self._hazards.add(command)
         return command
 
     def _scope(self, command: Command) -> _Domain | None:

@@ -1,6 +1,7 @@
 """A command: what a valid descriptor asks for, and how far the device is with it."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
@@ -60,9 +61,9 @@ class Command:
     gates_clear: int = 0
     oldest: bool = False
     """Nothing older of its stream is in flight: it may retire."""
-    after_end: "list[Command]" = field(default_factory=list)
-    """Commands that may start once this one has ended."""
-    after_retire: "list[Command]" = field(default_factory=list)
+    after_end: list[Any] = field(default_factory=list)
+    """Who waits for this one to end, for `hazards`."""
+    after_retire: list[Any] = field(default_factory=list)
     place: Place | None = None
     """Which units may execute it."""
     unit: int = FRONTEND

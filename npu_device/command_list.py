@@ -11,7 +11,6 @@ from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import DataType, Opcode, Scope
 from npu_device.analytic import Analytic
 from npu_device.bitwidth import SPM_ALIGNMENT
-from npu_device.command import Command
 from npu_device.config import NpuConfig
 from npu_device.decode import Decoder
 from npu_device.descriptor_error import DescriptorError
@@ -191,30 +190,27 @@ def _check(commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Liste
     runner = Runner(config, values=False)
     decoder, hazards = Decoder(config, runner.memory), Hazards()
     found: list[Fault] = []
-    decoded: list[Command] = []
+    earlier: dict[int, set[int]] = {index: set() for index in range(len(commands))}
     owner = [index for index, part in enumerate(parts) for _ in part]
-    for index, descriptor in zip(owner, runner.place([one for part in parts for one in part]), strict=True):
+    placed = runner.place([one for part in parts for one in part])
+    for number, (index, descriptor) in enumerate(zip(owner, placed, strict=True)):
         try:
             command = decoder.decode(descriptor, 0, 0)
         except DescriptorError as error:
             name = commands[index]["opcode"]
             found.append(Fault(Code.COMMAND, f"commands[{index}]", name, f"{error.code.name}: {error.reason}"))
             continue
-        command.number = len(decoded)
-        hazards.add(command)
-        decoded.append(command)
+        command.number = number
+        ends, retirements = hazards.before(command)
+        earlier[index].update(owner[one] for one in ends | retirements)
     if found:
         return found
     index_of = {command["id"]: index for index, command in enumerate(commands) if "id" in command}
-    later: dict[int, set[int]] = {index: set() for index in range(len(commands))}
-    for one in decoded:
-        after = (owner[other.number] for other in (*one.after_end, *one.after_retire))
-        later[owner[one.number]].update(after)
     barriers = [index for index, command in enumerate(commands) if command["opcode"] == Opcode.BARRIER.name]
     for index, given in enumerate(commands):
         for dep in given.get("deps", ()):
             first = index_of[dep]
-            if not any(first < barrier < index for barrier in barriers) and not _reaches(later, first, index):
+            if not any(first < barrier < index for barrier in barriers) and not _reaches(earlier, first, index):
                 found.append(
                     Fault(Code.DEPENDENCY, f"commands[{index}].deps", dep, "the device keeps no such order: "
                           "the commands share no memory; drop it or put a BARRIER between")
@@ -222,14 +218,14 @@ def _check(commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Liste
     return found
 
 
-def _reaches(later: Mapping[int, Iterable[int]], first: int, last: int) -> bool:
+def _reaches(earlier: Mapping[int, Iterable[int]], first: int, last: int) -> bool:
     """Whether hazards put `last` behind `first`, directly or through others."""
-    todo, seen = [first], {first}
+    todo, seen = [last], {last}
     while todo:
-        for after in later[todo.pop()]:
-            if after == last:
+        for before in earlier[todo.pop()]:
+            if before == first:
                 return True
-            if after < last and after not in seen:
-                seen.add(after)
-                todo.append(after)
+            if before > first and before not in seen:
+                seen.add(before)
+                todo.append(before)
     return False

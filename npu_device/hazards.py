@@ -1,208 +1,317 @@
 """RAW, WAR and WAW between commands in flight, by byte range (specification 20, "Order and visibility").
 
-A range is known once however many commands name it; a write replaces what it covers, because whatever comes later and
-meets the covered range meets the write too. So the tables hold a few ranges, not the queue, and a look-up touches only
-ranges near the one asked for. Readers look at ranges that are written only, however many are read.
+Memory is a line of intervals, each with the command that wrote it last and those that have read it since. A command
+meets these at the intervals of its own regions and replaces them where it writes: whoever comes later and meets the
+same bytes waits for the newer writer, which has waited for all before it. So the cost of a command grows with its
+neighbours, not with the commands in flight.
+
+Rows with gaps between them lie in a plane, one for each distance of rows. Its columns are intervals modulo that
+distance, and each column is a line of addresses: there two accesses meet where they share a column and their addresses
+overlap, the rule for equal distances. All others meet where their addresses overlap, and there may be thousands of
+them: a command watches the youngest, and looks again when that one is over.
 """
 
-from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import NamedTuple
 
+from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.command import Command
+from npu_device.crowd import Crowd
 from npu_device.held import HELD_SUMS
-from npu_device.region import Region, conflict
+from npu_device.intervals import Intervals
+from npu_device.region import Region
+
+_NOBODY = -1
+_FEW_READERS = 16
+_FEW_USES = 256
+"""Up to these numbers nobody looks for uses that are over."""
+
+Flight = dict[int, Command]
+"""By acceptance number."""
 
 
-class _Range:
-    """A region in use."""
+class _Watch(NamedTuple):
+    """A command waits for all older accesses of a crowd that overlap a range."""
 
-    __slots__ = ("address", "cell", "end", "region", "whole")
-
-    def __init__(self, region: Region) -> None:
-        self.region = region
-        self.address = region.address
-        self.end = region.end
-        self.whole = region.rows == 1
-        class_ = (self.end - self.address).bit_length()
-        self.cell = class_, self.address >> class_
-        """Its size is below 2^class; all ranges of a class that begin in the same 2^class bytes share a cell."""
+    command: Command
+    crowd: Crowd
+    low: int
+    end: int
+    retirement: bool
+    """Whether it waits until they retire."""
 
 
-class _Written(_Range):
-    """The last writer until it retires, or for held sums until it ends."""
+class _Access:
+    """One command looks for those that it has to wait for."""
 
-    __slots__ = ("writer",)
+    __slots__ = ("command", "ends", "number", "retirements", "unended", "unretired", "watches")
 
-    writer: Command
-
-
-class _Read(_Range):
-    """Those that have read it since it was written, by number, until they end."""
-
-    __slots__ = ("readers",)
-
-    def __init__(self, region: Region) -> None:
-        super().__init__(region)
-        self.readers: dict[int, Command] = {}
+    def __init__(self, command: Command, unended: Flight, unretired: Flight) -> None:
+        self.command = command
+        self.number = command.number
+        self.unended = unended
+        self.unretired = unretired
+        self.ends: set[int] = set()
+        """Whose end it waits for, those that are over and itself included."""
+        self.retirements: set[int] = set()
+        self.watches: list[_Watch] = []
 
 
-_R = TypeVar("_R", bound=_Range)
+class _Use:
+    """Who uses an interval, by acceptance number; some may be over."""
+
+    __slots__ = ("limit", "readers", "writer")
+
+    def __init__(self) -> None:
+        self.writer = _NOBODY
+        self.readers: list[int] = []
+        """Since it was written."""
+        self.limit = _FEW_READERS
+        """At how many readers those that are over are dropped."""
+
+    def copy(self) -> "_Use":
+        made = _Use()
+        made.writer, made.readers = self.writer, self.readers.copy()
+        return made
+
+    def meet(self, access: _Access, writers: set[int] | None) -> None:
+        """A reader waits for the writer to end: its result is forwarded. A writer also for the readers; it puts the
+        writer before it into `writers`."""
+        if writers is None:
+            access.ends.add(self.writer)
+        else:
+            access.ends.update(self.readers)
+            writers.add(self.writer)
+
+    def settle(self, access: _Access) -> bool:
+        """Drop who is over: whether anybody is left."""
+        if self.writer not in access.unretired:
+            self.writer = _NOBODY
+        self.readers = [reader for reader in self.readers if reader in access.unended]
+        self.limit = max(_FEW_READERS, 2 * len(self.readers))
+        return self.writer != _NOBODY or bool(self.readers)
 
 
-_Cells = dict[int, list[_R]]
+class _Line(Intervals[_Use]):
+    """Addresses in use."""
+
+    __slots__ = ("limit",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = _FEW_USES
+        """At how many intervals those that are not in use any more are dropped."""
+
+    def empty(self) -> _Use:
+        return _Use()
+
+    def use(self, low: int, end: int, access: _Access, writers: set[int] | None) -> None:
+        """Meet all who use `low`..`end` - 1, and note the access."""
+        if len(self.starts) > self.limit:
+            self.keep([index for index, use in enumerate(self.contents) if use.settle(access)])
+            self.limit = max(_FEW_USES, 2 * len(self.starts))
+        first, last = self.cut(low, end)
+        uses = self.contents[first:last]
+        for use in uses:
+            use.meet(access, writers)
+        mine = uses[0]
+        if writers is not None:
+            mine.writer = access.number
+            mine.readers.clear()
+            if len(uses) > 1:
+                self.join(first, last)
+            return
+        for use in uses:
+            if len(use.readers) >= use.limit or len(uses) > 1:
+                use.settle(access)
+            use.readers.append(access.number)
+        if len(uses) > 1 and all(use.writer == mine.writer and use.readers == mine.readers for use in uses):
+            self.join(first, last)
 
 
-class _Table(Generic[_R]):
-    """Ranges by class of size and by place: adding one and looking around it takes no longer when there are many."""
+class _Plane(Intervals[_Line]):
+    """Rows at one distance in one memory, by column and by address alone."""
 
-    def __init__(self, make: type[_R]) -> None:
-        self._make = make
-        self._ranges: dict[Region, _R] = {}
-        self._classes: dict[int, _Cells[_R]] = {}
+    __slots__ = ("key", "reads", "results", "writes")
 
-    def __len__(self) -> int:
-        return len(self._ranges)
+    def __init__(self, key: tuple[bool, int]) -> None:
+        super().__init__()
+        self.key = key
+        self.reads = Crowd()
+        """Until they end."""
+        self.writes = Crowd()
+        """Until they end."""
+        self.results = Crowd()
+        """Writes until they retire."""
 
-    def meeting(self, region: Region) -> list[_R]:
-        """Ranges that conflict with a region."""
-        met: list[_R] = []
-        low, end, simple = region.address, region.end, region.rows == 1
-        for class_, cells in self._classes.items():
-            first, last = (low >> class_) - 1, end - 1 >> class_
-            near: Iterable[list[_R]] = cells.values()
-            if last - first < len(cells):
-                near = [cells[place] for place in range(first, last + 1) if place in cells]
-            for cell in near:
-                for one in cell:
-                    if one.end > low and one.address < end and (simple or one.whole or conflict(region, one.region)):
-                        met.append(one)
-        return met
+    def empty(self) -> _Line:
+        return _Line()
 
-    def use(self, region: Region) -> _R:
-        """The range of a region, a new one if there is none."""
-        used = self._ranges.get(region)
-        if used is None:
-            used = self._ranges[region] = self._make(region)
-            class_, place = used.cell
-            cells = self._classes.get(class_)
-            if cells is None:
-                cells = self._classes[class_] = {}
-            cell = cells.get(place)
-            if cell is None:
-                cells[place] = [used]
-            else:
-                cell.append(used)
-        return used
+    def meet(self, low: int, end: int, access: _Access, writers: set[int] | None) -> None:
+        """Watch those who use these addresses, in whatever column."""
+        if writers is None:
+            self._watch(_Watch(access.command, self.writes, low, end, False), access)
+        else:
+            self._watch(_Watch(access.command, self.reads, low, end, False), access)
+            self._watch(_Watch(access.command, self.results, low, end, True), access)
 
-    def forget(self, used: _R) -> None:
-        if self._ranges.get(used.region) is used:
-            del self._ranges[used.region]
-            class_, place = used.cell
-            cells = self._classes[class_]
-            cell = cells[place]
-            cell.remove(used)
-            if not cell:
-                del cells[place]
-                if not cells:
-                    del self._classes[class_]
+    def _watch(self, watch: _Watch, access: _Access) -> None:
+        if watch.crowd.alive:
+            access.watches.append(watch)
 
-    def clear(self) -> None:
-        self._ranges.clear()
-        self._classes.clear()
+    def use(self, region: Region, access: _Access, writers: set[int] | None) -> None:
+        """Meet all who use a region, and note the access."""
+        low, end = region.address, region.end
+        for crowd in (self.reads,) if writers is None else (self.writes, self.results):
+            crowd.add(access.number, low, end)
+        column, beyond = low % region.stride, low % region.stride + region.row_bytes - region.stride
+        if region.row_bytes >= region.stride:
+            parts = [(0, region.stride)]
+        elif beyond > 0:
+            parts = [(0, beyond), (column, region.stride)]
+        else:
+            parts = [(column, column + region.row_bytes)]
+        for left, right in parts:
+            first, last = self.cut(left, right)
+            for line in self.contents[first:last]:
+                line.use(low, end, access, writers)
 
 
 class Hazards:
     """Which older commands a new one has to wait for."""
 
     def __init__(self) -> None:
-        self._written = _Table(_Written)
-        self._read = _Table(_Read)
-        self._uses: dict[int, tuple[list[_Read], list[_Written]]] = {}
-        """Ranges of each command in flight, by acceptance number."""
+        self.reset()
 
-    def __len__(self) -> int:
-        """Ranges in use."""
-        return len(self._written) + len(self._read)
+    def reset(self) -> None:
+        """Nothing is in flight."""
+        self._unended: Flight = {}
+        self._unretired: Flight = {}
+        self._line = _Line()
+        """What is one row."""
+        self._planes: dict[tuple[bool, int], _Plane] = {}
+        """By memory and distance of rows."""
+        self._planes_of: dict[int, list[_Plane]] = {}
+        """Of commands in flight that use any."""
+
+    @property
+    def in_flight(self) -> int:
+        """Commands that have not retired."""
+        return len(self._unretired)
+
+    @property
+    def intervals(self) -> int:
+        """How many are known."""
+        columns = [line for plane in self._planes.values() for line in plane.contents]
+        return sum(len(line.starts) for line in (self._line, *columns))
 
     def add(self, command: Command) -> None:
-        """Count the older commands that `command` waits for in `command.hazards`, and have them release it.
+        """Count in `command.hazards` what `command` waits for, and have the older commands release it.
 
         A reader waits for the writer to end (its result is forwarded), a writer for readers to end and for the writer
-        before it to retire, so that results reach memory in order.
+        before it to retire, so that results reach memory in order; writers of held sums for the writer's end.
         """
-        reads, writes = command.reads(), command.writes()
-        waits = 0
-        for region in reads:
-            for met in self._written.meeting(region):
-                if not met.writer.ended:
-                    met.writer.after_end.append(command)
-                    waits += 1
-        for region in writes:
-            waits += self._displace(command, region)
-        command.hazards += waits
-        number = command.number
-        read = [self._read.use(region) for region in reads]
-        for use in read:
-            use.readers[number] = command
-        written = [self._written.use(region) for region in writes]
-        for made in written:
-            made.writer = command
-        self._uses[number] = read, written
+        access = self._meet(command)
+        for number in access.ends:
+            older = self._unended.get(number)
+            if older is not None and older is not command:
+                older.after_end.append(command)
+                command.hazards += 1
+        for number in access.retirements:
+            older = self._unretired.get(number)
+            if older is not None and older is not command:
+                older.after_retire.append(command)
+                command.hazards += 1
+        for watch in access.watches:
+            command.hazards += self._watch(watch)
 
-    def _displace(self, command: Command, region: Region) -> int:
-        """A write waits for who uses its region, and replaces what it covers: how many it waits for."""
-        waits = 0
-        low, end, whole, held = region.address, region.end, region.rows == 1, region.address >= HELD_SUMS
-        covered = []
-        for met in self._written.meeting(region):
-            (met.writer.after_end if held else met.writer.after_retire).append(command)
-            waits += 1
-            if whole and low <= met.address and met.end <= end:
-                covered.append(met)
-        for old in covered:
-            self._written.forget(old)
-        gone = []
-        for use in self._read.meeting(region):
-            for reader in use.readers.values():
-                reader.after_end.append(command)
-            waits += len(use.readers)
-            if use.region == region or (whole and low <= use.address and use.end <= end):
-                gone.append(use)
-        for use in gone:
-            self._read.forget(use)
-        return waits
+    def before(self, command: Command) -> tuple[set[int], set[int]]:
+        """Instead of `add`, where none retires: numbers of those whose end, and whose retirement, it waits for."""
+        access = self._meet(command)
+        for _, crowd, low, end, retirement in access.watches:
+            numbers = access.retirements if retirement else access.ends
+            numbers.update(crowd.meeting(low, end, command.number))
+        nobody = {_NOBODY, command.number}
+        return access.ends - nobody, access.retirements - nobody
+
+    def _meet(self, command: Command) -> _Access:
+        number = command.number
+        self._unended[number] = self._unretired[number] = command
+        access = _Access(command, self._unended, self._unretired)
+        for region in command.reads():
+            self._use(region, access, None)
+        for region in command.writes():
+            self._use(region, access, access.ends if region.address >= HELD_SUMS else access.retirements)
+        return access
+
+    def _use(self, region: Region, access: _Access, writers: set[int] | None) -> None:
+        low, rows, row_bytes, stride = region
+        own = None
+        if rows == 1:
+            end = low + row_bytes
+            self._line.use(low, end, access, writers)
+        else:
+            end = region.end
+            for use in self._line.meeting(low, end):
+                use.meet(access, writers)
+            own = self._plane(low >= DRAM_BASE, stride)
+            own.use(region, access, writers)
+            planes = self._planes_of.setdefault(access.number, [])
+            if own not in planes:
+                planes.append(own)
+        if self._planes:
+            for plane in self._planes.values():
+                if plane is not own:
+                    plane.meet(low, end, access, writers)
+
+    def _plane(self, in_dram: bool, stride: int) -> _Plane:
+        key = in_dram, stride
+        plane = self._planes.get(key)
+        if plane is None:
+            plane = self._planes[key] = _Plane(key)
+        return plane
+
+    def _watch(self, watch: _Watch) -> bool:
+        """Have the youngest release it; False: there is none left."""
+        number = watch.crowd.youngest(watch.low, watch.end, watch.command.number)
+        if number is None:
+            return False
+        if watch.retirement:
+            self._unretired[number].after_retire.append(watch)
+        else:
+            self._unended[number].after_end.append(watch)
+        return True
 
     def ended(self, command: Command) -> list[Command]:
         """The command has read, and its results can be forwarded: which commands that sets free."""
-        read, written = self._uses[command.number]
-        for use in read:
-            use.readers.pop(command.number, None)
-            if not use.readers:
-                self._read.forget(use)
-        for made in written:
-            if made.address >= HELD_SUMS and made.writer is command:
-                self._written.forget(made)
-        return _release(command.after_end) if command.after_end else []
+        number = command.number
+        del self._unended[number]
+        for plane in self._planes_of.get(number, ()):
+            plane.reads.remove(number)
+            plane.writes.remove(number)
+        return self._release(command.after_end) if command.after_end else []
 
     def retired(self, command: Command) -> list[Command]:
         """The command's results are in memory: which commands that sets free."""
-        for made in self._uses.pop(command.number)[1]:
-            if made.writer is command:
-                self._written.forget(made)
-        return _release(command.after_retire) if command.after_retire else []
+        number = command.number
+        del self._unretired[number]
+        for plane in self._planes_of.pop(number, ()):
+            plane.results.remove(number)
+            if not (plane.reads.alive or plane.results.alive):
+                self._planes = {key: one for key, one in self._planes.items() if one is not plane}
+        return self._release(command.after_retire) if command.after_retire else []
 
-    def reset(self) -> None:
-        self._written.clear()
-        self._read.clear()
-        self._uses.clear()
-
-
-def _release(waiting: list[Command]) -> list[Command]:
-    """One reason less for each of `waiting`: those that have no reason left."""
-    free = []
-    for command in waiting:
-        command.hazards -= 1
-        if not command.hazards:
-            free.append(command)
-    waiting.clear()
-    return free
+    def _release(self, waiting: list[Command | _Watch]) -> list[Command]:
+        """One reason less for each of `waiting`: those that have no reason left."""
+        free = []
+        for waiter in waiting:
+            if isinstance(waiter, _Watch):
+                if self._watch(waiter):
+                    continue
+                command = waiter.command
+            else:
+                command = waiter
+            command.hazards -= 1
+            if not command.hazards:
+                free.append(command)
+        waiting.clear()
+        return free

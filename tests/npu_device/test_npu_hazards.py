@@ -103,7 +103,7 @@ def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(
             hazards.ended(one)
         elif state[one.number] == "retired":
             hazards.retired(one)
-    assert not len(hazards)
+    assert not hazards.in_flight
 
 
 @settings(max_examples=200, deadline=None)
@@ -124,3 +124,36 @@ def test_parked_results_are_read_as_if_they_were_in_memory(writes: list[Region],
     for number in range(len(writes)):
         results.publish(number)
     assert np.array_equal(seen, memory.rows(look))
+
+
+def test_what_is_over_is_forgotten() -> None:
+    """Ten commands in flight that go through memory, and all read one table: intervals and readers stay few."""
+    hazards, flying = Hazards(), list[Command]()
+    table = make_region(0, 1, 64)
+    for number in range(3000):
+        place = 4096 + 4096 * number
+        one = command(number, [table, make_region(place, 4, 16, 64)], make_region(place + 1024, 1, 64))
+        hazards.add(one)
+        assert not one.hazards
+        flying.append(one)
+        if len(flying) == 10:
+            oldest = flying.pop(0)
+            hazards.ended(oldest)
+            hazards.retired(oldest)
+    assert hazards.in_flight == 9
+    assert hazards.intervals < 600
+
+
+def test_a_command_waits_for_thousands_through_one_of_them() -> None:
+    """Columns of a matrix, then its rows: each row waits for all columns, and keeps no list of them."""
+    hazards = Hazards()
+    columns = [command(number, [], make_region(8 * number, 16, 8, 8000)) for number in range(1000)]
+    rows = [command(1000 + row, [make_region(8000 * row, 1, 8000)], None) for row in range(16)]
+    for one in (*columns, *rows):
+        hazards.add(one)
+    assert [one.hazards for one in rows] == [1] * 16
+    free: list[Command] = []
+    for one in columns[::-1]:
+        assert not free
+        free = hazards.ended(one)
+    assert free == rows

@@ -1,0 +1,51 @@
+"""Accesses in flight, by address alone: who of them meets a range."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_OVER = 1 << 62
+"""Above all addresses: the begin of an access that is over."""
+_ROOM = 64
+
+
+class Crowd:
+    """Ranges of addresses in the order of acceptance. A look at thousands of them costs no more than a few do."""
+
+    __slots__ = ("_rows", "_used", "alive")
+
+    def __init__(self) -> None:
+        self._rows: NDArray[np.int64] = np.empty((3, _ROOM), np.int64)
+        """Numbers, begins, ends."""
+        self._used = 0
+        self.alive = 0
+
+    def add(self, number: int, low: int, end: int) -> None:
+        """One more; its acceptance number is not below those before it."""
+        if self._used == self._rows.shape[1]:
+            kept = self._rows[:, self._rows[1] != _OVER]
+            self._used = kept.shape[1]
+            self._rows = np.empty((3, max(_ROOM, 2 * self._used)), np.int64)
+            self._rows[:, : self._used] = kept
+        self._rows[:, self._used] = number, low, end
+        self._used += 1
+        self.alive += 1
+
+    def remove(self, number: int) -> None:
+        """All accesses of a command are over."""
+        numbers, lows, _ = self._rows[:, : self._used]
+        first, last = np.searchsorted(numbers, (number, number + 1))
+        lows[first:last] = _OVER
+        self.alive -= int(last - first)
+
+    def meeting(self, low: int, end: int, before: int) -> list[int]:
+        """Numbers below `before` of the accesses that overlap `low`..`end` - 1, oldest first."""
+        if not self.alive:
+            return []
+        numbers, lows, ends = self._rows[:, : self._used]
+        found: list[int] = numbers[(lows < end) & (ends > low) & (numbers < before)].tolist()
+        return found
+
+    def youngest(self, low: int, end: int, before: int) -> int | None:
+        """The largest of these."""
+        found = self.meeting(low, end, before)
+        return found[-1] if found else None
