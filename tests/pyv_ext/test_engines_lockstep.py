@@ -146,16 +146,16 @@ def test_shadows_that_outlive_an_event_are_found(monkeypatch, native):
 
 
 def test_device_accesses_that_ignore_events_are_found(monkeypatch, native):
-    from pyv_ext.engines.fast.devices import DeviceAccess
+    from pyv_ext.engines.fast.upcalls import Upcalls
 
-    original = DeviceAccess._left
+    original = Upcalls._left
 
     def late(self, end):
         original(self, end)
-        self.limit = self.until
-        return max(self.until - end, 0)
+        self.limit = self._until
+        return max(self._until - end, 0)
 
-    monkeypatch.setattr(DeviceAccess, "_left", late)
+    monkeypatch.setattr(Upcalls, "_left", late)
     assert found("fast")
 
 

@@ -38,28 +38,17 @@ class FastEngine(Engine):
         native = self._prepared(until)
         if native is None:
             return
-        hart, bus = self.hart, self.bus
-        going = True
-        while going and bus.watching is self._watching:
-            start, tracer = hart.cycle, self.tracer
-            if tracer is None:
-                going = native.run(min(until, start + self._patience))
-                self._patience -= hart.cycle - start
-            else:
-                ran = getattr(tracer, "ran", None)
-                if ran is None:
-                    return
-                going = native.run(until, log=True)
-                if hart.cycle > start:
-                    ran(start, hart.cycle, native.noted())
-            going = going and self._slowly(tried=True)
-        if self._patience <= 0 and self.tracer is None:
+        start = self.hart.cycle
+        native.run(min(until, start + self._patience))
+        self._patience -= self.hart.cycle - start
+        if self._patience <= 0:
             self._look_for_polling(until)
 
     def _look_for_polling(self, until: int) -> None:
         """Now and then: more seldom where nothing is found."""
         hart, limit = self.hart, min(until, self.bus.clock.next)
         disturbed = hart.waiting is not None or self.stopping is not None or hart.csrs.mip & hart.csrs.mie
+        disturbed = disturbed or self.tracer is not None
         if hart.cycle < limit and not disturbed and self._ahead is None:
             self._seldom = SOON if self._polling.skip(limit) else min(2 * self._seldom, LATE)
         self._patience = self._seldom
@@ -87,7 +76,7 @@ class FastEngine(Engine):
             if self._native is not None:
                 self._native.close()
             self._watching = self.bus.watching
-            self._native = Native(self, self.code)
+            self._native = Native(self, self.code, lambda: self._slowly(tried=True))
         return self._native
 
     def flush(self) -> None:

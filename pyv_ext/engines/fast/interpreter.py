@@ -10,12 +10,12 @@ pc and progress are in the frame between calls.
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
-from pyv_ext.engines.fast import devices, entries, far, frame, log
+from pyv_ext.engines.fast import entries, far, frame, log, upcalls
 from pyv_ext.engines.fast.access import Access
 from pyv_ext.engines.fast.counters import READINGS, Reading, read
-from pyv_ext.engines.fast.devices import DeviceAccess
 from pyv_ext.engines.fast.frame import BIAS, advance
 from pyv_ext.engines.fast.lowering import Lowering, declarations
+from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.noted import FENCE
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.memory import PAGE, PAGE_BITS
@@ -31,13 +31,11 @@ class Exit(IntEnum):
 
     BUDGET = 0
     """No cycles are left for the next instruction, or something else comes before it."""
-    LEAVE = 1
-    """The next instruction goes the slow way."""
-    DECODE = 2
+    DECODE = 1
     """The next instruction has no entry yet."""
-    HOT = 3
+    HOT = 2
     """The next instruction begins a block that is worth a translation."""
-    FAULT = 4
+    FAULT = 3
     """The next instruction has run into a fault of a device, or of Python: then an exception is raised."""
 
 
@@ -54,9 +52,7 @@ class Left(IntEnum):
 class Interpreter:
     """Makes the interpreter's IR."""
 
-    def __init__(
-        self, isa: Isa, timing: CoreTiming, access: Access, device_access: DeviceAccess, rows: Sequence[Row]
-    ) -> None:
+    def __init__(self, isa: Isa, timing: CoreTiming, access: Access, answers: Upcalls, rows: Sequence[Row]) -> None:
         """`rows`: the rows of native operations, in the order of their numbers from `entries.FIRST`.
 
         After them come the numbers of `READINGS`, and that of a fence that waits for nothing.
@@ -64,7 +60,7 @@ class Interpreter:
         self._isa = isa
         self._timing = timing
         self._access = access
-        self._device_access = device_access
+        self._answers = answers
         self._rows = rows
 
     def text(self, threshold: int) -> str:
@@ -85,7 +81,7 @@ class Interpreter:
             self._reading(number, reading)
         self._fence(entries.FIRST + len(self._rows) + len(READINGS))
         self._exits()
-        others = far.functions() + log.function() + self._device_access.functions()
+        others = far.functions() + log.function() + self._answers.functions()
         return declarations(self._isa.xlen) + others + ir.text("i64 @interpret(ptr %frame)")
 
     # -- the loop ----------------------------------------------------------------------------------------------
@@ -154,15 +150,28 @@ class Interpreter:
         """No cycles are left: let what is due happen, and go on if there are more then."""
         ir = self._ir
         pc, progress = ir.block("budget", WORD, "i64")
-        answer = ir.value(f"call i64 @{devices.DUE}(i64 {self._left(progress)})")
+        answer = ir.value(f"call i64 @{upcalls.DUE}(i64 {self._left(progress)})")
+        self._go_on(answer, pc, progress, pc, self._given(progress, answer))
+
+    def _slow(self) -> None:
+        """The next instruction goes the slow way."""
+        ir = self._ir
+        pc, progress = ir.block("leave", WORD, "i64")
+        place = ir.value(f"zext i32 {pc} to i64")
+        answer = ir.value(f"call i64 @{upcalls.SLOW}(i64 {place}, i64 {progress})")
+        after = ir.value(f"add i64 {answer}, {BIAS}")
+        self._go_on(answer, pc, progress, ir.load("i32", "%frame", 8 * frame.PC), after)
+
+    def _go_on(self, answer: str, pc: str, progress: str, next_pc: str, after: str) -> None:
+        """Go on at `next_pc` with `after`, unless an exception was raised at `pc` or there are no cycles left."""
+        ir = self._ir
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (pc, progress)))
-        after = self._given(progress, answer)
-        ir.branch(ir.value(f"icmp ne i64 {answer}, 0"), ("head", (pc, after)), ("over", (pc, after)))
+        ir.branch(ir.value(f"icmp ne i64 {answer}, 0"), ("head", (next_pc, after)), ("over", (next_pc, after)))
 
     def _exits(self) -> None:
         self._budget()
-        ends = (("over", Exit.BUDGET), ("leave", Exit.LEAVE), ("unknown", Exit.DECODE), ("hot", Exit.HOT),
-                ("fault", Exit.FAULT))  # fmt: skip
+        self._slow()
+        ends = (("over", Exit.BUDGET), ("unknown", Exit.DECODE), ("hot", Exit.HOT), ("fault", Exit.FAULT))
         for label, code in ends:
             pc, progress = self._ir.block(label, WORD, "i64")
             self._ir.store("i32", pc, "%frame", 8 * frame.PC)
@@ -215,7 +224,7 @@ class Interpreter:
         place = self._slot(entries.RD)  # a device may change the code, and with it this entry
         ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), (loaded, (answer, later)), (device, ()))
         ir.block(device)
-        answer, asked = self._ask(devices.LOAD, wide, row.size, left)
+        answer, asked = self._ask(upcalls.LOAD, wide, row.size, left)
         ir.goto(loaded, (answer, asked))
         answer, later = ir.block(loaded, "i64", "i64")
         value = ir.value(f"trunc i64 {answer} to i32")
@@ -240,7 +249,7 @@ class Interpreter:
         ir.block(device)
         low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
         given = ir.value(f"zext i32 {low} to i64")
-        _, later = self._ask(devices.STORE, wide, row.size, self._left(self._progress), given)
+        _, later = self._ask(upcalls.STORE, wide, row.size, self._left(self._progress), given)
         self._next(next_pc, later, row.length)
 
     def _left(self, progress: str) -> str:
@@ -263,7 +272,7 @@ class Interpreter:
         fine, wrong = ir.fresh(), ir.fresh()
         ir.branch(ir.value(f"icmp sge i64 {answer}, 0"), (fine, ()), (wrong, ()))
         ir.block(wrong)
-        left = ir.value(f"icmp eq i64 {answer}, {devices.LEAVE}")
+        left = ir.value(f"icmp eq i64 {answer}, {upcalls.LEAVE}")
         ir.branch(left, self._leave, ("fault", (self._pc, self._progress)))
         ir.block(fine)
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")

@@ -30,15 +30,12 @@ class Log:
         self._first = address_of(self._table) + 8 * WORDS
         """The record before it has no line and is never added to."""
         self._table[WHAT] = _NEVER
-        self.off()
+        self.switch(False)
 
-    def on(self) -> None:
-        """Begin an empty log."""
-        self._frame[LOG] = self._first
-        self._frame[LOG_END] = self._first + 8 * WORDS * RECORDS
-
-    def off(self) -> None:
-        self._frame[LOG], self._frame[LOG_END] = _OFF, _NEVER
+    def switch(self, on: bool) -> None:
+        """Begin an empty log, or keep none."""
+        self._frame[LOG] = self._first if on else _OFF
+        self._frame[LOG_END] = self._first + 8 * WORDS * RECORDS if on else _NEVER
 
     def take(self) -> Sequence[Noted]:
         """What was logged; the log is empty then."""

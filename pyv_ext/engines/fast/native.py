@@ -9,14 +9,12 @@ from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import entries
 from pyv_ext.engines.fast.access import Access
 from pyv_ext.engines.fast.counters import READINGS, Counters, reading_of
-from pyv_ext.engines.fast.devices import DeviceAccess
 from pyv_ext.engines.fast.entries import Entries
 from pyv_ext.engines.fast.far import FarMemories
 from pyv_ext.engines.fast.frame import BIAS, DONE, INSTRET, LEFT, PC, PROGRESS, address_of, make_frame
 from pyv_ext.engines.fast.interpreter import Exit, Interpreter
-from pyv_ext.engines.fast.log import Log
 from pyv_ext.engines.fast.region import RegionTranslator
-from pyv_ext.engines.noted import Noted
+from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart import SINK
 from pyv_ext.isa import Instruction
@@ -40,7 +38,7 @@ REGIONS = 1 << 12
 FRAME = "frame"
 """The variable of native code that points to the frame."""
 
-_BUDGET, _LEAVE, _DECODE, _HOT, _FAULT = (int(reason) for reason in Exit)
+_BUDGET, _DECODE, _HOT, _FAULT = (int(reason) for reason in Exit)
 
 
 class _Region(NamedTuple):
@@ -52,7 +50,8 @@ class _Region(NamedTuple):
 class Native:
     """Executes the instructions of a core that need no slow way."""
 
-    def __init__(self, core: Core, code: Code) -> None:
+    def __init__(self, core: Core, code: Code, slow: Callable[[], bool]) -> None:
+        """`slow`: see `Upcalls`."""
         isa, timing = core.isa, core.hart.timing
         self._hart = core.hart
         self._core = core
@@ -63,22 +62,18 @@ class Native:
         self._frame = make_frame(core.hart, core.bus, self._entries.table, self._functions)
         self._words = self._frame.cast("B").cast("q")
         self._far = FarMemories(core.bus, self._frame)
-        self._log = Log(self._frame)
-        self._logging = False
         self._regions: dict[int, _Region] = {}
         rows = [row for row in isa.rows if row.kind in TRANSLATED]
         self._numbers = {row.name: number for number, row in enumerate(rows, entries.FIRST)}
         first = entries.FIRST + len(rows)
         self._readings = {reading: number for number, reading in enumerate(READINGS, first)}
         self._fence = first + len(READINGS)
-        self._counters: Counters | None = None
-        """Once the program reads counters."""
         access = Access(core.hart, core.bus)
         self._translator = RegionTranslator(isa, timing, access)
-        self._devices = DeviceAccess(core, self._words)
+        self._upcalls = Upcalls(core, self._frame, self._words, slow)
         self._compiler = make_compiler()
-        text = Interpreter(isa, timing, access, self._devices, rows).text(HOT) + caller("interpret")
-        pointers = {FRAME: address_of(self._frame)} | self._devices.pointers()
+        text = Interpreter(isa, timing, access, self._upcalls, rows).text(HOT) + caller("interpret")
+        pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers()
         self._interpreter = self._compiler.load(text, "call", pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
 
@@ -86,48 +81,32 @@ class Native:
         """Something else takes over."""
         self._far.close()
 
-    def run(self, until: int, *, log: bool = False) -> bool:
-        """Execute up to cycle `until`, and all events before it, or to something that comes before an instruction, and
-        return False; or to an instruction that goes the slow way.
-
-        With `log`, every access of a device does, and `noted` tells of stores and fences.
-        """
-        hart, frame, devices = self._hart, self._words, self._devices
-        if log is not self._logging:
-            self._logging = log
-            (self._log.on if log else self._log.off)()
+    def run(self, until: int) -> None:
+        """Execute up to cycle `until`, or to something other than an event that comes before an instruction."""
+        hart, frame, upcalls = self._hart, self._words, self._upcalls
         while True:
-            if self._counters is not None:
-                self._counters.refresh()
-            frame[PC] = hart.pc
-            frame[INSTRET] = hart.instret
-            frame[LEFT] = devices.begin(until, not log)
+            frame[LEFT] = upcalls.begin(until)
             try:
                 reason = self._call()
             finally:
                 hart.pc = frame[PC]
-                hart.cycle = devices.limit - frame[LEFT]
-                hart.instret += frame[DONE]
-            if reason == _LEAVE:
-                return True
-            if reason == _BUDGET:
-                return False
-            if reason == _FAULT:
-                self._core.trap(*devices.fault)
-                return False
+                hart.cycle = upcalls.limit - frame[LEFT]
+                hart.instret = frame[INSTRET] + frame[DONE]
+            upcalls.end()
             if reason == _HOT:
                 self._translate(hart.pc)
-            elif not self._decode(hart.pc):
-                return True
-
-    def noted(self) -> Sequence[Noted]:
-        """What was logged since it was asked last."""
-        return self._log.take()
+            elif reason == _DECODE:
+                if not self._decode(hart.pc) and not upcalls.slowly():
+                    return
+            else:
+                if reason == _FAULT:
+                    self._core.trap(*upcalls.fault)
+                return
 
     def forget_counters(self) -> None:
         """The hart is in another state altogether."""
-        if self._counters is not None:
-            self._counters.forget()
+        if self._upcalls.counters is not None:
+            self._upcalls.counters.forget()
 
     def drop(self, pcs: Iterable[int]) -> None:
         """The instructions at these addresses are others now, or hooked."""
@@ -162,8 +141,8 @@ class Native:
         reading = reading_of(instruction, self._isa)
         if reading is None:
             return self._numbers[instruction.name]
-        if self._counters is None:
-            self._counters = Counters(self._hart, self._frame)
+        if self._upcalls.counters is None:
+            self._upcalls.counters = Counters(self._hart, self._frame)
         return self._readings[reading]
 
     def _takes(self, pc: int, instruction: Instruction) -> bool:

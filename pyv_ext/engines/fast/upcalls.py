@@ -1,0 +1,196 @@
+"""What native code asks Python for (`callback`), without being left: devices, events, what goes the slow way."""
+
+from collections.abc import Callable
+
+from pyv_ext.engines.fast import callback
+from pyv_ext.engines.fast.counters import Counters
+from pyv_ext.engines.fast.frame import BIAS, CHANGES, INSTRET, LIMIT, PC
+from pyv_ext.engines.fast.log import Log
+from pyv_ext.engines.noted import Ran
+from pyv_ext.engines.slow import Core
+from pyv_ext.traps import Cause
+from pyv_ext.window import Load, Store
+
+LOAD, STORE, DUE, SLOW = "ask_load", "ask_store", "ask_due", "ask_slow"
+"""`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(..., value) -> answer`: cycles left after the
+access << 32 | value loaded, or one of the numbers below 0.
+`ask_due(cycles left) -> cycles left` when there are none: events happen.
+`ask_slow(pc, progress) -> cycles left` after the instruction at pc: the frame has the next pc, and of the instructions
+that have retired all are in `INSTRET`. No cycles left: something else comes before the next instruction."""
+
+LEAVE, FAULT = -1, -2
+"""Nothing was done, the instruction goes the slow way; `Upcalls.fault` tells what the instruction has run into."""
+
+SPAN = 50_000_000
+"""Cycles left at most, so that Ctrl-C is noticed."""
+
+_WORD = (1 << 32) - 1
+
+
+class Upcalls:
+    """Answers the native code of one hart, which may go on to cycle `limit`."""
+
+    def __init__(self, core: Core, frame: memoryview, words: memoryview, slow: Callable[[], bool]) -> None:
+        """`words`: the signed words of the frame; `slow()` executes the instruction at the hart's pc, and says whether
+        others may follow it at once."""
+        self._core = core
+        self._hart = core.hart
+        self._bus = core.bus
+        self._clock = core.bus.clock
+        self._csrs = core.hart.csrs
+        self._words = words
+        self._slow_way = slow
+        self._log = Log(frame)
+        self._loads: dict[int, Load] = {}
+        self._stores: dict[int, Store] = {}
+        self._watching = core.bus.watching
+        self._until = 0
+        """The cycle to which the hart is to come."""
+        self.limit = 0
+        self.fault = (0, 0)
+        """Cause and address."""
+        self.counters: Counters | None = None
+        """Once the program reads counters."""
+        self._tracer: object | None = None
+        self._ran: Ran | None = None
+        """What wants to know what has retired since cycle `_told`."""
+        self._told = 0
+        self._shadowed = False
+        """Whether registers that keep their values need not be read again."""
+        self._called: dict[str, Callable[..., int]] = {
+            LOAD: self._load, STORE: self._store, DUE: self._due, SLOW: self._slow
+        }  # fmt: skip
+
+    def functions(self) -> str:
+        """The IR of what native code calls."""
+        arguments = {LOAD: 2, STORE: 3, DUE: 1, SLOW: 2}
+        return callback.interface() + "".join(callback.function(name, arguments[name]) for name in self._called)
+
+    def pointers(self) -> dict[str, int]:
+        """What the variables of that IR point to."""
+        return callback.pointers(self._called)
+
+    # -- around native code ------------------------------------------------------------------------------------
+
+    def begin(self, until: int) -> int:
+        """Native code may begin now, to come to cycle `until`; the cycles that it may go on for at first."""
+        hart, words = self._hart, self._words
+        cycle = self._told = hart.cycle
+        self._until = until
+        self._follow_tracer()
+        words[PC], words[INSTRET] = hart.pc, hart.instret
+        if self.counters is not None:
+            self.counters.refresh()
+        limit = min(until, self._clock.next, cycle + SPAN)
+        self.limit = words[LIMIT] = limit
+        return limit - cycle
+
+    def end(self) -> None:
+        """Native code has been left: the tracer hears what it does not know yet."""
+        ran, cycle = self._ran, self._hart.cycle
+        if ran is not None and cycle > self._told:
+            ran(self._told, cycle, self._log.take())
+            self._told = cycle
+
+    def slowly(self) -> bool:
+        """Let the instruction at the hart's pc go the slow way; whether native code may go on."""
+        self.end()
+        going = self._slow_way()
+        self._told = self._hart.cycle
+        if self._core.tracer is not self._tracer:
+            self._follow_tracer()
+            going = going and (self._tracer is None or self._ran is not None)
+        if self.counters is not None:
+            self.counters.refresh()
+        return going
+
+    def _follow_tracer(self) -> None:
+        """With a tracer, stores are logged, and every access of a device goes the slow way."""
+        tracer = self._tracer = self._core.tracer
+        self._ran = getattr(tracer, "ran", None)
+        self._log.switch(self._ran is not None)
+        self._shadowed = tracer is None and not self._bus.guards
+        self._words[CHANGES] = self._clock.changes if self._shadowed else 0
+
+    # -- what it asks ------------------------------------------------------------------------------------------
+
+    def _slow(self, pc: int, progress: int) -> int:
+        hart, words = self._hart, self._words
+        hart.pc = pc
+        hart.cycle = self.limit + BIAS - (progress & _WORD)
+        hart.instret = words[INSTRET] + (progress >> 32)
+        going = self.slowly()
+        words[PC], words[INSTRET] = hart.pc, hart.instret
+        if going:
+            return self._go_on(hart.cycle)
+        self.limit = words[LIMIT] = hart.cycle
+        return 0
+
+    def _due(self, left: int) -> int:
+        cycle = self._hart.cycle = self.limit - left
+        return self._go_on(cycle)
+
+    def _go_on(self, cycle: int) -> int:
+        """Let the events happen that are due at the start of `cycle`: cycles left."""
+        if self._clock.next <= cycle < self._until:
+            self._clock.advance(cycle)
+        return self._left(cycle)
+
+    def _load(self, place: int, left: int) -> int:
+        load = self._loads.get(place) or self._find_load(place)
+        if load is None or self._bus.guards:
+            return LEAVE
+        start = self.limit - left
+        answer = load(start)
+        if answer is None:
+            self.fault = Cause.LOAD_FAULT, place & _WORD
+            return FAULT
+        return self._left(start + answer[1]) << 32 | answer[0] & _WORD
+
+    def _store(self, place: int, left: int, value: int) -> int:
+        store = self._stores.get(place) or self._find_store(place)
+        if store is None or self._bus.guards:
+            return LEAVE
+        start = self.limit - left
+        cycles = store(value, start)
+        if cycles is None:
+            self.fault = Cause.STORE_FAULT, place & _WORD
+            return FAULT
+        return self._left(start + cycles) << 32
+
+    def _left(self, end: int) -> int:
+        """The cycles that native code may go on for; 0 where something else comes before the next instruction."""
+        core, csrs, words, until, limit = self._core, self._csrs, self._words, self._until, self._clock.next
+        if limit > until:
+            limit = until
+        if limit > end + SPAN:
+            limit = end + SPAN
+        if (
+            limit <= end
+            or core.stopping is not None
+            or core.tracer is not self._tracer
+            or self._bus.watching is not self._watching
+            or (csrs.mip & csrs.mie and self._hart.interrupt() is not None)
+        ):
+            limit = end
+        if limit != self.limit:
+            self.limit = words[LIMIT] = limit
+        if self._shadowed:
+            words[CHANGES] = self._clock.changes
+        return limit - end
+
+    def _find_load(self, place: int) -> Load | None:
+        address, size = place & _WORD, place >> 32
+        window = None if address & size - 1 else self._bus.window_at(address, size)
+        if window is None:
+            return None
+        load = self._loads[place] = window.load(address, size)
+        return load
+
+    def _find_store(self, place: int) -> Store | None:
+        address, size = place & _WORD, place >> 32
+        window = None if address & size - 1 else self._bus.window_at(address, size)
+        if window is None:
+            return None
+        store = self._stores[place] = window.store(address, size)
+        return store
