@@ -4,7 +4,7 @@ R1, R3, R5, R6, R8, R15, R16, R18, R20 and R21 as pure rules: test_bitwidth.py. 
 metrics of runs (R24): the tests of the toolchain and of reports.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -196,16 +196,83 @@ def test_r22_a_store_converts_from_the_width_of_the_scratchpad() -> None:
     assert np.array_equal(rig.get(target, 1, 64, INT4), expected)
 
 
-def test_r23_the_new_token_is_read_on_chip_while_it_is_written() -> None:
-    """Attention may take k_new from the scratchpad beside its append: both only read it."""
-    append = Descriptor(opcode=Opcode.KV_APPEND, tile_m=1, tile_k=64, type_in0=FP16, type_kv=FP16, in0_addr=SPM,
-                        out_addr=DRAM)  # fmt: skip
-    product = Descriptor(opcode=Opcode.GEMM_T, tile_m=1, tile_n=1, tile_k=64, type_in0=FP16, type_in1=FP16,
-                         type_out=FP16, in0_addr=SPM + 4096, in1_addr=SPM, out_addr=SPM + 8192)  # fmt: skip
-    seen = listed([Listed(append), Listed(product)], NpuConfig(spm=SpmConfig(port=None)))
-    begins = {int(one["what"]): int(one["cycle"]) for one in seen.events if one["what"] in (
-        What.DMA_BEGIN, What.TE_BEGIN)}  # fmt: skip
-    assert begins[What.DMA_BEGIN] == begins[What.TE_BEGIN] == 0
+STEP = np.float32(1 / 64)
+"""Of keys and values that are integers."""
+
+
+class Step(NamedTuple):
+    """One token attends: what is left, and when."""
+
+    rig: MacroRig
+    cache: tuple[int, int]
+    """Keys and values in DRAM."""
+    out: int
+    done: int
+    """The cycle in which the result is there."""
+
+
+def attend(kind: DataType, old: list[Any], new: list[Any], query: Any, *, writes: bool) -> Step:
+    """R23: KV_READ, Q K^T, softmax, V, KV_WRITE, with the new token's key and value on chip behind the old ones."""
+    rig = MacroRig(NpuConfig(spm=SpmConfig(size=1 << 19, port=None)))
+    count, dim = old[0].shape
+    row = dim * BITS[kind] // 8
+    scale = {} if kind is FP16 else {"param0": int(STEP.view(np.uint32))}
+    commands, caches, chip = [], [], []
+    for kept, fresh in zip(old, new, strict=True):
+        caches.append(rig.put(np.concatenate((kept, kept[:1])), kind))  # room for one more token
+        chip.append(rig.place((count + 1) * dim * 2, "spm"))
+        rig.poke(chip[-1] + count * dim * 2, fresh)
+        commands.append(
+            Descriptor(opcode=Opcode.KV_READ, tile_m=count, tile_k=dim, type_kv=kind, type_out=FP16,
+                       in0_addr=caches[-1], out_addr=chip[-1], **scale)
+        )  # fmt: skip
+    scores, weights, out = (rig.place(size, "spm") for size in (2 * (count + 1), 2 * (count + 1), 2 * dim))
+    wide = {"tile_m": 1, "tile_n": count + 1}
+    commands += [
+        Descriptor(opcode=Opcode.GEMM_T, **wide, tile_k=dim, in1_nk=1, type_in0=FP16, type_in1=FP16, type_out=FP16,
+                   in0_addr=rig.put(query, FP16, "spm"), in1_addr=chip[0], out_addr=scores),
+        Descriptor(opcode=Opcode.SOFTMAX, **wide, type_in0=FP16, type_out=FP16, in0_addr=scores, out_addr=weights),
+        Descriptor(opcode=Opcode.GEMM_T, tile_m=1, tile_n=dim, tile_k=count + 1, type_in0=FP16, type_in1=FP16,
+                   type_out=FP16, in0_addr=weights, in1_addr=chip[1], out_addr=out),
+    ]  # fmt: skip
+    if writes:
+        commands += [
+            Descriptor(opcode=Opcode.KV_APPEND, tile_m=1, tile_k=dim, type_in0=FP16, type_kv=kind,
+                       in0_addr=chip[index] + count * dim * 2, out_addr=caches[index] + count * row, **scale)
+            for index in (0, 1)
+        ]  # fmt: skip
+    tickets = [rig.submit(command) for command in commands]
+    rig.idle()
+    assert not rig.device.error_log, rig.device.error_log
+    return Step(rig, (caches[0], caches[1]), out, rig.stamps(What.DONE)[tickets[4]])
+
+
+@pytest.mark.parametrize("kind", [FP16, INT8, INT4])
+def test_r23_the_new_token_is_read_on_chip_while_it_is_written(kind: DataType) -> None:
+    """It counts in this step's attention while its row goes to DRAM, and is not read back from there."""
+    count, dim = 96, 64
+    old = [random(kind, count, dim, seed) for seed in (1, 2)]
+    query, value = random(FP16, 1, dim, 3) / np.float16(8), random(FP16, 1, dim, 4)
+    new = [4 * query, value]  # a key that the query is near to
+    made, without = (attend(kind, old, new, query, writes=writes) for writes in (True, False))
+    known = [kept.astype(np.float64) * (1 if kind is FP16 else STEP) for kept in old]
+    keys, values = (np.concatenate((kept, fresh)) for kept, fresh in zip(known, new, strict=True))
+    weights = np.exp(query.astype(np.float64) @ keys.T)
+    wanted = weights @ values / weights.sum()
+    assert np.allclose(made.rig.get(made.out, 1, dim, FP16), wanted, rtol=2e-2, atol=2e-2)
+    old_only = weights[:, :-1] @ values[:-1] / weights[:, :-1].sum()
+    assert not np.allclose(wanted, old_only, rtol=2e-2, atol=2e-2)
+    for address, kept, fresh in zip(made.cache, old, new, strict=True):
+        row = fresh if kind is FP16 else quantized(fresh, kind, STEP, 0)
+        assert np.array_equal(made.rig.get(address, count + 1, dim, kind), np.concatenate((kept, row)))
+    row_bytes = dim * BITS[kind] // 8
+    moved = [end["bytes"] for end in made.rig.happened(What.DMA_END)]
+    assert sorted(moved) == [row_bytes] * 2 + [count * row_bytes] * 2
+    assert made.rig.device.counters.dram_bytes_read == 2 * count * row_bytes
+    first, *_, last = (one["cycle"] for one in made.rig.happened(What.TE_BEGIN, What.TE_END))
+    begins = sorted(begin["cycle"] for begin in made.rig.happened(What.DMA_BEGIN))
+    assert first - 1 <= begins[2] <= begins[3] < last  # both writes begin while it attends ...
+    assert made.done == without.done  # ... and cost it nothing
 
 
 @pytest.mark.parametrize(
