@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from npu_device.events import Kind
-from pyv_npu.latency.submission import Submission
+from pyv_npu.latency.rows import Submissions
 from pyv_npu.report.charts import GRID, LEFT, MUTED, RIGHT, WIDTH
 from pyv_npu.report.packed import packed
 from pyv_npu.report.scale import Scale
@@ -16,7 +16,7 @@ from pyv_npu.report.svg import Svg
 COLOURS = {"core": "#495057", "queue": "#f08c00", "te": "#1c7ed6", "ve": "#2f9e44", "dma": "#7048e8"}
 
 
-def lanes(records: Records, submissions: Sequence[Submission], end: int) -> dict[str, Spans]:
+def lanes(records: Records, submissions: Submissions, end: int) -> dict[str, Spans]:
     """Lane by name: the core in submit functions, the queue, every engine that worked."""
     found = {"core": core_spans(submissions), "queue": queue_spans(records, end)}
     for kind in UNITS:

@@ -15,6 +15,7 @@ import numpy as np
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.events import What
+from pyv_npu.latency.rows import Submissions
 from pyv_npu.latency.submission import Submission
 from pyv_npu.report.gantt import lanes
 from pyv_npu.report.spans import UNITS, Integers, Records, Spans, all_records, queue_spans, unit_spans
@@ -203,7 +204,7 @@ def _notices(track: int, submissions: Sequence[Submission]) -> Iterator[Event]:
 def _engines(tracks: Tracks, records: Records, submissions: Sequence[Submission], end: int) -> Iterator[Event]:
     flows = {s.ticket: flow for flow, s in enumerate(submissions, 1)}
     names = _opcodes(records)
-    for name, spans in lanes(records, (), end).items():
+    for name, spans in lanes(records, Submissions.of(()), end).items():
         if name in ("core", "queue"):
             continue
         reach: list[int] = []  # of each row: work that overlaps goes into another row of the engine

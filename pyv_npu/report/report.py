@@ -8,6 +8,7 @@ from typing import Any
 from pyv_npu.analysis.layers import accepted_tickets
 from pyv_npu.analysis.metrics import Metric, metrics
 from pyv_npu.config import Effective
+from pyv_npu.latency.rows import Submissions
 from pyv_npu.latency.table import Latency
 from pyv_npu.report import model_parts, tokens
 from pyv_npu.report.folder import replacing, write_text
@@ -64,7 +65,7 @@ def _series(run: Shown) -> Series:
 
 
 def _lanes(run: Shown) -> dict[str, Spans]:
-    return lanes(run.records, () if run.latency is None else run.latency.submissions, run.cycles)
+    return lanes(run.records, Submissions.of(()) if run.latency is None else run.latency.submissions, run.cycles)
 
 
 def _gantt(run: Shown, shown: Mapping[str, Spans]) -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """What each unit did from when to when, and how many commands waited: arrays made from the records of a run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.events import FRONTEND, RECORD, Cause, EventStream, Kind, What
-from pyv_npu.latency.submission import Submission
+from pyv_npu.latency.rows import NONE, Integers, Submissions
 
-Integers = NDArray[np.int64]
 Records = NDArray[Any]
 
 _BEGIN = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
@@ -41,9 +40,12 @@ def all_records(events: EventStream) -> Records:
     return np.concatenate(batches) if batches else np.empty(0, dtype=RECORD)
 
 
-def core_spans(submissions: Sequence[Submission]) -> Spans:
+def core_spans(submissions: Submissions) -> Spans:
     """The core in its submit function: t0 to t1."""
-    return Spans.of((s.t0, s.t1, s.ticket) for s in submissions if s.t0 is not None and s.t1 is not None)
+    t0, t1, ticket = (submissions.column(name) for name in ("t0", "t1", "ticket"))
+    order = np.lexsort((ticket, t1, t0))
+    order = order[(t0[order] != NONE) & (t1[order] != NONE)]
+    return Spans(t0[order], t1[order], ticket[order])
 
 
 def unit_spans(records: Records, kind: Kind, end: int) -> dict[int, Spans]:

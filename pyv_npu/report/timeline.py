@@ -15,6 +15,7 @@ import csv
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +28,12 @@ from pyv_npu.report.folder import replacing
 
 _FIELDS = ("cycle", "unit", "what", "ticket", "tile", "bytes", "aux")
 
-_BEGIN = frozenset((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN))
-_END = frozenset((What.DMA_END, What.TE_END, What.VE_END))
+_NAMES = {int(what): what.name for what in What}
+_OPCODES = {int(opcode): opcode.name for opcode in Opcode}
 _CAUSES: dict[int, type[Refusal | TicketError]] = {What.REJECT: Refusal, What.ERROR: TicketError}
 _OPCODE = 0xFF
+_Taker = Callable[[int, int, int, int, int, int, int], None]
+"""Takes note of a record: cycle, unit, what, ticket, tile, bytes, aux."""
 _ONLY = {Kind.FRONTEND: "frontend", Kind.CORE: "core", Kind.L2: "l2"}
 """Units of which there is one."""
 
@@ -83,6 +86,18 @@ class Timeline:
         """Of tickets in flight."""
         self._stalls: dict[int, list[tuple[Cause, int]]] = {}
         """By ticket: causes and their cycles, in order, until the command is ready."""
+        takers: dict[int, _Taker] = {
+            **dict.fromkeys((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN), self._begin),
+            **dict.fromkeys((What.DMA_END, What.TE_END, What.VE_END), self._end),
+            **dict.fromkeys((What.DONE, What.ERROR), self._completed),
+            What.BARRIER_OPEN: self._opens,
+            What.BARRIER_CLOSE: self._closes,
+            What.ACCEPT: self._accept,
+            What.STALL: self._stall,
+            What.READY: self._ready,
+        }
+        self._takers = tuple(takers.get(what, self._instant) for what in range(max(What) + 1))
+        """By code of the event."""
 
     def finish(self) -> None:
         """The run is over: rows for what is unfinished."""
@@ -91,51 +106,57 @@ class Timeline:
 
     def events(self, batch: np.ndarray[Any, Any]) -> None:
         """Take note of a batch of event records."""
-        for record in zip(*(batch[name].tolist() for name in _FIELDS), strict=True):
-            self._event(*record)
+        takers = self._takers
+        for cycle, unit, what, ticket, tile, size, aux in zip(*(batch[name].tolist() for name in _FIELDS), strict=True):
+            takers[what](cycle, unit, what, ticket, tile, size, aux)
 
-    def _event(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
-        where = _unit(unit)
-        if what in _BEGIN:
-            self._busy[unit] = _Open(where, _opcode(aux), ticket, tile, cycle)
-        elif what in _END:
-            began = self._busy.pop(unit, _Open(where, What(what).name, ticket, tile, cycle))
-            self._row(began, cycle, size)
-        elif what == What.BARRIER_OPEN:
-            self._barriers.setdefault((ticket, aux), deque()).append(_Open(where, "BARRIER", ticket, tile, cycle))
-        elif what == What.BARRIER_CLOSE:
-            self._close_barrier((ticket, aux), _Open(where, "BARRIER", ticket, tile, cycle), cycle)
-        elif what == What.ACCEPT:
-            self._layer[ticket] = next(self._layers, "")
-            self._row(_Open(where, "ACCEPT", ticket, tile, size), cycle)
-        elif what == What.STALL and unit >> 8 == Kind.BANK:
-            self._row(_Open(where, What.STALL.name, ticket, tile, cycle), cycle + size, cause=Cause(aux).name)
-        elif what == What.STALL:
-            self._stalls.setdefault(ticket, []).append((Cause(aux), size))
+    def _begin(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+        self._busy[unit] = _Open(_unit(unit), _OPCODES[aux & _OPCODE], ticket, tile, cycle)
+
+    def _end(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+        began = self._busy.pop(unit, None) or _Open(_unit(unit), _NAMES[what], ticket, tile, cycle)
+        self._row(began, cycle, size)
+
+    def _opens(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+        queue = self._barriers.setdefault((ticket, aux), deque())
+        queue.append(_Open(_unit(unit), "BARRIER", ticket, tile, cycle))
+
+    def _closes(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+        queue = self._barriers.get((ticket, aux))
+        self._row(queue.popleft() if queue else _Open(_unit(unit), "BARRIER", ticket, tile, cycle), cycle)
+        if not queue:
+            self._barriers.pop((ticket, aux), None)
+
+    def _accept(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+        self._layer[ticket] = next(self._layers, "")
+        self._row(_Open(_unit(unit), "ACCEPT", ticket, tile, size), cycle)
+
+    def _stall(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+        if unit >> 8 == Kind.BANK:
+            self._row(_Open(_unit(unit), "STALL", ticket, tile, cycle), cycle + size, None, Cause(aux).name)
         else:
-            if what == What.READY:
-                self._ready(where, cycle, ticket, aux)
-            codes = _CAUSES.get(what)
-            cause = "" if codes is None else codes(aux).name
-            self._row(_Open(where, What(what).name, ticket, tile, cycle), cycle, cause=cause)
-            if what in (What.DONE, What.ERROR):
-                self._streams.pop(ticket, None)
-                self._layer.pop(ticket, None)
+            self._stalls.setdefault(ticket, []).append((Cause(aux), size))
 
-    def _ready(self, where: str, cycle: int, ticket: int, stream: int) -> None:
+    def _ready(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
         """All causes are gone now; the last one ended last."""
-        self._streams[ticket] = stream
-        stalls = self._stalls.pop(ticket, [])
+        where = _unit(unit)
+        self._streams[ticket] = aux
+        stalls = self._stalls.pop(ticket, ())
         start = cycle - sum(cycles for _, cycles in stalls)
         for cause, cycles in stalls:
-            self._row(_Open(where, What.STALL.name, ticket, 0, start), start + cycles, cause=cause.name)
+            self._row(_Open(where, "STALL", ticket, 0, start), start + cycles, None, cause.name)
             start += cycles
+        self._row(_Open(where, "READY", ticket, tile, cycle), cycle)
 
-    def _close_barrier(self, key: tuple[int, int], unopened: _Open, cycle: int) -> None:
-        queue = self._barriers.get(key)
-        self._row(queue.popleft() if queue else unopened, cycle)
-        if not queue:
-            self._barriers.pop(key, None)
+    def _instant(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+        codes = _CAUSES.get(what)
+        cause = "" if codes is None else codes(aux).name
+        self._row(_Open(_unit(unit), _NAMES[what], ticket, tile, cycle), cycle, None, cause)
+
+    def _completed(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+        self._instant(cycle, unit, what, ticket, tile, size, aux)
+        self._streams.pop(ticket, None)
+        self._layer.pop(ticket, None)
 
     def _row(self, began: _Open, end: int | None, size: int | None = None, cause: str = "") -> None:
         unit, what, ticket, tile, start = began
@@ -164,10 +185,7 @@ def timeline_csv(path: Path, layers: Sequence[str] = ()) -> Iterator[Timeline]:
         timeline.finish()
 
 
+@cache
 def _unit(code: int) -> str:
     kind = Kind(code >> 8)
     return _ONLY.get(kind) or f"{kind.name.lower()}{code & 0xFF}"
-
-
-def _opcode(aux: int) -> str:
-    return Opcode(aux & _OPCODE).name

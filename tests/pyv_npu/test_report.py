@@ -13,6 +13,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.events import FRONTEND, Cause, EventStream, Kind, Refusal, What, unit_code
 from pyv_npu.errors import UsageError
+from pyv_npu.latency.rows import Submissions
 from pyv_npu.report.folder import open_folder, replacing, write_text
 from pyv_npu.report.latency_cdf import BOTTOM, TOP, Curve, curves, draw, write_latency_cdf
 from pyv_npu.report.latency_csv import COLUMNS, write_latency_csv
@@ -48,7 +49,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_latency_csv_has_a_line_per_submission_whose_reasons_add_up(tmp_path: Path) -> None:
     made = synthetic.submissions(25, tight=False)
-    write_latency_csv(tmp_path / "latency.csv", made)
+    write_latency_csv(tmp_path / "latency.csv", Submissions.of(made))
     rows = list(csv.DictReader((tmp_path / "latency.csv").open()))
     assert len(rows) == 25
     assert tuple(rows[0]) == COLUMNS
