@@ -38,6 +38,9 @@ class Engines:
         self._setting = setting_of(config)
         self._running: dict[int, Command] = {}
         """By slot of the machine."""
+        self._wanted: list[Place] = []
+        self._ended_steps = False
+        """Steps ended in this cycle; others may start in their place."""
         self._step = Agenda(timeline, Phase.END, self._advance)
 
     def find(self, place: Place) -> int | None:
@@ -49,7 +52,9 @@ class Engines:
 
     def want(self, places: list[Place]) -> None:
         """For these places commands wait that are ready."""
-        self.machine.want([place[:2] for place in places])
+        if places != self._wanted:
+            self._wanted = places
+            self.machine.want([place[:2] for place in places])
 
     def begin(self, cycle: int, command: Command) -> None:
         """Start `command` on the free unit `command.unit`; in macro form on as many free ones as it can use.
@@ -70,7 +75,9 @@ class Engines:
 
     def start(self, cycle: int) -> None:
         """Steps that can start now do, before further commands. `schedule` is to follow in this cycle."""
-        self.machine.start(cycle)
+        if self._ended_steps:
+            self._ended_steps = False
+            self.machine.start(cycle)
 
     def schedule(self) -> None:
         """Act when something happens next."""
@@ -89,6 +96,7 @@ class Engines:
         """Forget what runs; the timeline has been cleared."""
         self.machine.reset()
         self._running.clear()
+        self._wanted, self._ended_steps = [], False
         self._step.reset()
 
     def _advance(self, cycle: int) -> None:
@@ -103,6 +111,7 @@ class Engines:
             return self.schedule()
         self._complete(cycle)
         if not machine.idle:
+            self._ended_steps = True
             self._request_start(cycle)
 
     def _complete(self, cycle: int) -> None:

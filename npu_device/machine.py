@@ -24,7 +24,7 @@ from npu_device.timing import Timing
 
 UNKNOWN = -1
 
-NATIVE_STEPS = 6_000
+NATIVE_STEPS = 3_000
 """Steps of a device's life after which compiling the loop pays."""
 UNIT_KINDS = (Kind.TE, Kind.VE, Kind.DMA)
 """By class of unit in `layout`."""
@@ -36,7 +36,6 @@ class Loop(NamedTuple):
     advance: Callable[..., int]
     ends: Callable[..., int]
     go: Callable[..., int]
-    free_slot: Callable[..., int]
     enter: Callable[..., int]
     hold: Callable[..., int]
     begin_one: Callable[..., int]
@@ -46,7 +45,7 @@ class Loop(NamedTuple):
 
 
 INTERPRETED = Loop(
-    stepper.advance, stepper.ends, stepper.go, stepper.free_slot, stepper.enter, stepper.hold, stepper.begin_one,
+    stepper.advance, stepper.ends, stepper.go, stepper.enter, stepper.hold, stepper.begin_one,
     stepper.next_cycle, sharing.go_first, cache.act,
 )  # fmt: skip
 
@@ -61,7 +60,7 @@ def compiled(simple: bool) -> Loop:
 
     names = [name for name in Loop._fields if not simple or name != "act"]
     module = NativeModule(sharing, arbiter, cache, transfers, stepper, only=names, known=SIMPLE if simple else None)
-    return INTERPRETED._replace(**{name: module.function(name) for name in names})
+    return INTERPRETED._replace(**{name: module.entry(name) for name in names})
 
 
 class Machine:
@@ -160,7 +159,7 @@ class Machine:
         """Start a plan of one step (a tile command) on a unit that is free in this cycle: its slot."""
         self._count(1)
         form = self._single(piece, dram)
-        slot = self._loop.free_slot(self._words[0])
+        slot = self._free_slot()
         base, room = self._rooms.get(slot, (0, 0))
         if room < form.size:
             base, room = self._rooms[slot] = self._make_room(slot, form.size)
@@ -185,8 +184,7 @@ class Machine:
             self._arrays[1][slice(*span)] = made.moved(base)
         else:
             self.p[slice(*span)] = made.moved(base).tolist()
-        words, m = self._words[0], self.m
-        slot = self._loop.free_slot(words)
+        words, m, slot = self._words[0], self.m, self._free_slot()
         run = self._loop.enter(words, slot, number, base, ticket, cluster, count)
         for lane, unit in enumerate(units):
             self._loop.hold(words, slot, lane, self._unit_of_code[unit])
@@ -296,6 +294,13 @@ class Machine:
         self._loop = compiled(self._timing.rates.alike)
         plans = np.array(self.p or [0], np.int64)
         self._use_arrays(np.array(self.m, np.int64), plans, np.zeros(w.EVENTS * w.EVENT_WORDS, np.int64))
+
+    def _free_slot(self) -> int:
+        """The lowest slot that no run has."""
+        m, run, slot = self.m, w.RUNS, 0
+        while m[run]:
+            run, slot = run + w.RUN_WORDS, slot + 1
+        return slot
 
     def _make_room(self, slot: int, size: int) -> tuple[int, int]:
         """Words in `p` for plans of one step in this slot: (the first, how many)."""

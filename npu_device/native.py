@@ -48,13 +48,16 @@ class NativeModule:
         self._places: dict[int, tuple[Array, int]] = {}
         """Address of each array that was given lately, by its id."""
 
-    def function(self, name: str) -> Callable[..., int]:
-        """The compiled function, called with int64 arrays and integers."""
+    def entry(self, name: str) -> Callable[..., int]:
+        """The compiled function, called with addresses of int64 arrays and integers."""
         kinds = [ctypes.c_void_p if array else ctypes.c_int64 for array in self._functions[name].arrays]
         native = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(self._code.address(name))
         native.code = self._code  # type: ignore[attr-defined] # it lives as long as its functions
+        return native
 
-        places = self._places
+    def function(self, name: str) -> Callable[..., int]:
+        """The compiled function, called with int64 arrays and integers."""
+        native, places = self.entry(name), self._places
 
         def call(*arguments: Array | int) -> int:
             values = []
@@ -64,7 +67,7 @@ class NativeModule:
                     continue
                 place = places.get(id(one))
                 values.append(self._place(one) if place is None or place[0] is not one else place[1])
-            return int(native(*values))
+            return native(*values)
 
         return call
 

@@ -223,14 +223,6 @@ def begin_step(m: Ints, p: Ints, e: Ints, t: int, slot: int, step_class: int, u:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def free_slot(m: Ints) -> int:
-    """The lowest slot that no run has."""
-    slot = 0
-    while m[w.RUNS + slot * w.RUN_WORDS]:
-        slot += 1
-    return slot
-
-
 def enter(m: Ints, slot: int, number: int, steps: int, ticket: int, cluster: int, count: int) -> int:
     """A run of `count` steps, the first at `steps`, takes a slot: its index. It has no units and no heads yet."""
     run = w.RUNS + slot * w.RUN_WORDS
