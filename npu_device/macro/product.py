@@ -179,7 +179,7 @@ def _source(kept: NDArray[np.bool_], lane: Column, parts: Grid) -> Column:
     """The row at which each part's weights moved: the same part of the last tile of its lane that moved some."""
     row = np.arange(len(kept))
     began = np.where(kept, 0, parts.first)
-    for one in np.unique(lane):
+    for one in range(lane.max(initial=-1) + 1):
         own = np.flatnonzero(lane == one)
         began[own] = np.maximum.accumulate(began[own])
     return began + row - parts.first

@@ -179,7 +179,7 @@ class StampBook:
         tickets, looks, ends = (self._seen_one.column(name) for name in ("ticket", "look", "end"))
         order = np.lexsort((looks, tickets))
         tickets, looks, ends = tickets[order], looks[order], ends[order]
-        names = np.unique(tickets)
+        names = tickets[np.diff(tickets, prepend=NONE) != 0]  # np.unique would import numpy.ma in every run
         cycles = 1 + max(looks.max(initial=0), t4.max(initial=0))
         keys = np.searchsorted(names, tickets) * cycles + looks
         at = np.searchsorted(keys, np.searchsorted(names, ticket) * cycles + t4)
