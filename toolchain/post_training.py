@@ -21,6 +21,7 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.batchnorm import without_batchnorm
 from toolchain.onnx_frontend.model import OnnxModel, prepare
 from toolchain.onnx_frontend.qdq import MOVES
+from toolchain.onnx_frontend.reference import QUANTIZERS
 from toolchain.qconfig import QConfig
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
@@ -67,6 +68,8 @@ class _Quantizer:
         self._readers.update(model.outputs)
         self._outputs = set(model.outputs)
         self._products = {node.output[0]: node for node in nodes if self._is_product(node)}
+        if any(node.op_type in QUANTIZERS for node in nodes):
+            raise ModelError(f"{model.name}: --precision int8: the model is quantized already: drop the option")
         if not self._products:
             raise ModelError(f"{model.name}: --precision int8: no product of floats to quantize: drop the option")
         self._bits = self._widths(config)

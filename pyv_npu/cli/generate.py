@@ -55,10 +55,12 @@ def wish(args: argparse.Namespace) -> "Wish":
     """What the command line wants; UsageError for options that contradict it."""
     from pyv_npu.models.wish import Wish
 
-    these_hold_too = {"passes": "all", "qconfig": None}
+    these_hold_too: dict[str, object] = {"passes": "all", "qconfig": None}
+    if args.precision == "int8":
+        these_hold_too |= {"precision": "", "calibration": []}
     model.refuse(
         argparse.Namespace(**{**vars(args), **these_hold_too}),
-        "a decoder that generates takes --passes and --qconfig of the options of models",
+        "a decoder that generates takes --passes, --qconfig and --precision int8 of the options of models",
     )
     if args.prompt is None:
         raise UsageError("--generate: needs the tokens of a prompt, --prompt 3,1,4")
@@ -66,7 +68,15 @@ def wish(args: argparse.Namespace) -> "Wish":
         raise UsageError(f"--qbits-kv {args.qbits_kv}: must be one of 2, 4, 8, 16 for a decoder that computes")
     bits = None if args.qbits_kv is None else int(args.qbits_kv)
     return Wish(
-        _tokens(args, "prompt"), args.generate, _tokens(args, "given"), args.t_max, bits, args.passes, args.qconfig
+        _tokens(args, "prompt"),
+        args.generate,
+        _tokens(args, "given"),
+        args.t_max,
+        bits,
+        args.passes,
+        args.qconfig,
+        args.precision,
+        tuple(args.calibration),
     )
 
 

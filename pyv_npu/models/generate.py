@@ -10,6 +10,7 @@ from pyv_ext.elf import Program
 from pyv_ext.stop import Stop, StopReason
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
+from pyv_npu.models.calibration import prompts
 from pyv_npu.models.converse import converse, inputs_of
 from pyv_npu.models.data import Values
 from pyv_npu.models.generated import Generated, generated, step_cycles
@@ -33,8 +34,10 @@ from toolchain.llm.decoder import (
     load_decoder,
 )
 from toolchain.llm.job import BY_BITS
+from toolchain.llm.quantization import in_int8
 from toolchain.llm.reference import head_scales
 from toolchain.onnx_frontend.reference import rounded
+from toolchain.precision import INT8
 from toolchain.program_image import build_image
 
 if TYPE_CHECKING:
@@ -88,6 +91,8 @@ def generate_decoder(
 def prepare(config: Config, decoder: Decoder, wish: Wish) -> Ready:
     """Compile a decoder for a wish and the device of `config`. ModelError, UsageError: one line."""
     wish.check(decoder)
+    if wish.precision == INT8:
+        decoder = in_int8(decoder, prompts(decoder, wish.calibration, config.run.seed))
     kind, scales = None, None
     if wish.kv_bits is not None:
         kind = BY_BITS[wish.kv_bits]

@@ -57,7 +57,8 @@ def generated(
         "commands": {"prompt": made.prompt_commands, "step": made.step_commands},
         "outputs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()},
     }  # fmt: skip
-    figures |= {"steps": [], "codes": {}} if codes is None else _compared(decoder, wish, tokens, logits, codes)
+    nothing: dict[str, Any] = {"steps": [], "codes": {}, "original_error": None}
+    figures |= nothing if codes is None else _compared(decoder, wish, tokens, logits, codes)
     whole = json | {"generate": figures}
     return Generated(tuple(tokens), logits, whole, made, None if run is None else replace(run, json=whole))
 
@@ -81,7 +82,11 @@ def _compared(
         )  # fmt: skip
     steps = zip(codes, wanted, strict=True)
     pairs = [(given[name], step.codes[name]) for given, step in steps for name in taken]
-    return {"steps": found, "codes": check_codes(pairs) if taken else {}}
+    original = None
+    if decoder.original is not None:
+        before = Reference(decoder.original).steps(tokens, len(wish.prompt))
+        original = check(logits, np.concatenate([step.logits for step in before]))["error"]
+    return {"steps": found, "codes": check_codes(pairs) if taken else {}, "original_error": original}
 
 
 def step_cycles(made: CompiledDecoder, wish: Wish, latency: Latency) -> list[int]:

@@ -78,6 +78,9 @@ def render_generated(result: Mapping[str, Any]) -> str:
         same = sum(step["next"] == step["reference_next"] for step in steps)
         rows.append(("same choice", f"{same} of {len(steps)} positions"))
         rows += codes_row(made["codes"])
+        if made["original_error"] is not None:
+            error = f"{made['original_error']:.2e} against the model before it was quantized"
+            rows.append(("original", f"error {error}"))
         rows += [("DIFFERS", f"position {step['position']}") for step in steps if step["ok"] is False]
     head = f"decoder {result['program']}, {result['sim_level']}, against onnx.reference"
     return "\n\n".join([lines_of(head, rows), *_steps({result["sim_level"]: result})]) + "\n"

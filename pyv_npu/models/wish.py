@@ -25,6 +25,10 @@ class Wish(NamedTuple):
     passes: str = "all"
     qconfig: Path | None = None
     """How wide weights are, `toolchain.qconfig`."""
+    precision: str = ""
+    """INT8: the model is quantized first; empty: it has its own."""
+    calibration: tuple[Path, ...] = ()
+    """Files with input_ids that show INT8 the ranges of the model."""
 
     @property
     def exact(self) -> bool:

@@ -1,7 +1,9 @@
 """Decoders whose products and caches are of integers: prompt and generation at every level, against onnx.reference."""
 
+import json
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from onnx import numpy_helper
 
 from npu_device.abi.opcodes import Opcode
+from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import UsageError
 from pyv_npu.models.converse import inputs_of
@@ -174,3 +177,38 @@ def test_a_cache_with_other_codes_is_refused_in_one_line(change: Callable[[Any],
 def test_the_width_of_codes_cannot_be_chosen() -> None:
     with pytest.raises(UsageError, match="--qbits-kv 8: the model keeps keys and values as INT8: drop it"):
         generated(decoder(CACHED), wish=Wish((1,), 1, kv_bits=8))
+
+
+def test_a_float_decoder_is_quantized_by_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "decoder.onnx"
+    onnx.save(DECODERS["decoder_kv"](width=64, vocab=96), path)
+    words = ["run", str(path), "--generate", "3", "--prompt", "3,1,4", "--precision", "int8", "--json"]
+    assert main(words) == 0
+    made = json.loads(capsys.readouterr().out)["generate"]
+    assert made["codes"]["ok"] and all(step["ok"] for step in made["steps"])
+    assert 1e-3 < made["original_error"] < 0.2
+    np.savez(tmp_path / "ids.npz", input_ids=np.array([[1, 2, 3]]))
+    assert main([*words, "--calibration", str(tmp_path / "ids.npz")]) == 0
+    assert json.loads(capsys.readouterr().out)["generate"]["original_error"] != made["original_error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("decoder_kv_int8", ["--precision", "int8"], "--precision int8: the model is quantized already: drop the"),
+        ("decoder_kv_fp16", ["--precision", "int8"], "--precision int8: no product of floats to quantize: drop the"),
+        ("decoder_kv", ["--precision", "fp16"], "takes --passes, --qconfig and --precision int8 of the options"),
+        ("decoder_kv", ["--precision", "int8", "--calibration", "x.npz"], "must hold input_ids, tokens of 0..95"),
+        ("decoder_kv", ["--calibration", "x.npz"], "--calibration: a decoder that generates takes"),
+    ],
+)
+def test_what_cannot_be_quantized_is_one_line(
+    name: str, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    np.savez("x.npz", input_ids=np.array([[96]]))
+    onnx.save(DECODERS[name](width=64, vocab=96), "decoder.onnx")
+    assert main(["run", "decoder.onnx", "--generate", "3", "--prompt", "3,1,4", *words]) in (64, 65)
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1

@@ -63,6 +63,8 @@ class Decoder:
     """Whether the model has position_ids."""
     beside: Mapping[str, Values] = field(default_factory=dict)
     """Initializers that are not in `proto`, which has inputs of their names."""
+    original: "Decoder | None" = None
+    """What it was before an option quantized it."""
 
     def model(self, tokens: int) -> OnnxModel:
         """The model with `tokens` new tokens. The length of the past is nominal: caches take its place."""

@@ -1,6 +1,7 @@
 """Decoders in INT8: post-training quantization of their products, and of their caches, calibrated on prompts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def in_int8(decoder: Decoder, prompts: Prompts) -> Decoder:
     samples = [reference.feeds(prompt, reference.empty()) for prompt in prompts]
     made = quantized(decoder.model(len(prompts[0])), samples).proto
     _free(made, decoder)
-    return make_decoder(made, decoder.name)
+    return replace(make_decoder(made, decoder.name), original=decoder)
 
 
 def _free(proto: Any, decoder: Decoder) -> None:
@@ -42,7 +43,8 @@ def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
     """The decoder with caches of codes: new keys and values are quantized with one scale each before Attention, which
     has the past behind DequantizeLinear; QuantizeLinear makes the present. What is quantized already keeps its codes.
     """
-    proto = onnx.ModelProto.FromString(decoder.proto.SerializeToString())
+    proto = onnx.ModelProto()
+    proto.CopyFrom(decoder.proto)
     graph, made = proto.graph, list[Any]()
     makers = {name: node for node in graph.node for name in node.output}
     kinds = {one.name: one.data_type for one in graph.initializer}
@@ -51,9 +53,10 @@ def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
     for node in graph.node:
         behind = []
         for new, past, present in _parts(node):
-            name, maker = node.input[new], makers[node.input[new]]
-            grid = list(maker.input[1:])
-            if maker.op_type != "DequantizeLinear":
+            name, maker = node.input[new], makers.get(node.input[new])
+            if maker is not None and maker.op_type == "DequantizeLinear":
+                grid = list(maker.input[1:])
+            else:
                 codes = pair(name, scale_of(-largest[name], largest[name]))
                 made += codes.nodes
                 graph.initializer.extend(codes.constants)
@@ -69,7 +72,7 @@ def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in made]
     del graph.node[:]
     graph.node.extend(nodes)
-    return make_decoder(proto, decoder.name)
+    return make_decoder(proto, decoder.name, decoder.beside)
 
 
 def _parts(node: Any) -> tuple[tuple[int, int, int], ...]:

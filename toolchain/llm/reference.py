@@ -43,8 +43,8 @@ class Reference:
         }
 
     def feeds(self, tokens: Sequence[int], past: dict[str, Values]) -> dict[str, Values]:
-        """The inputs of a step: tokens and positions behind a past."""
-        made = {IDS: np.array([tokens], np.int64), **past}
+        """The inputs of a step: tokens and positions behind a past, and what is beside the model."""
+        made = {**self._decoder.beside, IDS: np.array([tokens], np.int64), **past}
         if self._decoder.positions:
             seen = next(iter(past.values())).shape[2]
             made[POSITIONS] = np.arange(seen, seen + len(tokens), dtype=np.int64)[None]
@@ -55,8 +55,7 @@ class Reference:
         decoder = self._decoder
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
         own = [name + OWN for name in self._taken]
-        feeds = {**decoder.beside, **self.feeds(tokens, past), **(codes or {})}
-        logits, *made = self._evaluator.run([*names, *own], feeds)
+        logits, *made = self._evaluator.run([*names, *own], {**self.feeds(tokens, past), **(codes or {})})
         present, rest = made[: len(decoder.caches)], made[len(decoder.caches) :]
         pasts = zip(decoder.caches, present, strict=True)
         return Step(
