@@ -147,7 +147,7 @@ class Bus:
             if not ram.writable:
                 return None
             ram.write(address, size, value)
-            self.written(address, size)
+            self._written(ram, address, size)
             cycles = timing.store + (timing.near_extra if ram.near else 0)
             for watcher in self._store_watchers.get(address >> PAGE_BITS, ()):
                 watcher(address, size, start + cycles - 1)
@@ -172,12 +172,16 @@ class Bus:
             span = f"{address:#x}..{address + len(data):#x}"
             raise PyvExtError(f"{what} memory at {span}: write inside RAM or scratchpad")
         ram.u8[address - ram.base : address - ram.base + len(data)] = data
-        self.written(address, len(data))
+        self._written(ram, address, len(data))
 
     def written(self, address: int, size: int) -> None:
         """Take note that memory changed; decoded code in it is dropped."""
         ram = self.ram_at(address, size)
-        if ram is None or size <= 0:
+        if ram is not None:
+            self._written(ram, address, size)
+
+    def _written(self, ram: Ram, address: int, size: int) -> None:
+        if size <= 0:
             return
         low, high = (address - ram.base) >> LINE_BITS, (address + size - 1 - ram.base) >> LINE_BITS
         if ram.code.find(b"\1", low, high + 1) >= 0:

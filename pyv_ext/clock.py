@@ -27,8 +27,10 @@ class Clock:
         do."""
         self._devices: list[Timed] = []
         self._due: list[int] = []
-        self._soonest = NEVER
-        """The least of them."""
+        self._first = 0
+        """The number of the device that is due next."""
+        self._soonest = self._others = NEVER
+        """When it is, and when the next of the others."""
         self._levels: list[bool] = []
         """The interrupt line of each device, as the listeners know it."""
         self._dependent: list[tuple[int, Sequence[Timed] | None]] = []
@@ -73,7 +75,7 @@ class Clock:
 
     def advance(self, cycle: int) -> None:
         """Do all that is due at the start of `cycle` or earlier."""
-        posted, due = self._posted, self._due
+        posted = self._posted
         while (now := self.next) <= cycle:
             self.now = now
             if self._soonest > now:
@@ -81,10 +83,10 @@ class Clock:
                 self._devices[number].write(offset, size, value, now - 1)  # type: ignore[attr-defined]  # on the bus
                 self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
                 self.touched(number, now)
-            elif due.count(now) > 1 or (posted and posted[0][0] <= now):
+            elif self._others <= now or (posted and posted[0][0] <= now):
                 self._coincide(now)
             else:
-                number = due.index(now)
+                number = self._first
                 self._devices[number].advance(now)
                 if number in self._alone:
                     self.touched(number, now)
@@ -117,9 +119,16 @@ class Clock:
         for listener in listeners:
             listener(cycle)
         event = device.next_event()
-        if (NEVER if event is None else event) != self._due[number]:
-            self._due[number] = NEVER if event is None else event
-            self._find_next()
+        if event is None:
+            event = NEVER
+        if event != self._due[number]:
+            self._due[number] = event
+            if number == self._first and event < self._others:
+                posted = self._posted
+                self._soonest = event
+                self.next = posted[0][0] if posted and posted[0][0] < event else event
+            else:
+                self._find_next()
         for dependent in dependents:
             if self._look(dependent):
                 self._find_next()
@@ -165,7 +174,14 @@ class Clock:
         return True
 
     def _find_next(self) -> None:
-        posted = self._posted
-        self.next = self._soonest = soonest = min(self._due, default=NEVER)
-        if posted and posted[0][0] < soonest:
-            self.next = posted[0][0]
+        posted, due = self._posted, self._due
+        soonest = min(due, default=NEVER)
+        if soonest < NEVER:
+            self._first = first = due.index(soonest)
+            due[first] = NEVER
+            self._others = min(due)
+            due[first] = soonest
+        else:
+            self._others = NEVER
+        self._soonest = soonest
+        self.next = posted[0][0] if posted and posted[0][0] < soonest else soonest

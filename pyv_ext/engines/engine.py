@@ -157,7 +157,7 @@ class Engine:
         finally:
             hart.pc, hart.cycle, hart.instret = pc, cycle, instret
 
-    def _slowly(self, *, tried: bool = False) -> bool:
+    def _slowly(self, tried: bool = False) -> bool:
         """Execute the instruction that a burst has come to; whether the burst may go on after it, once the events that
         are due have happened.
 

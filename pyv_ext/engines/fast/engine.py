@@ -76,7 +76,7 @@ class FastEngine(Engine):
             if self._native is not None:
                 self._native.close()
             self._watching = self.bus.watching
-            self._native = Native(self, self.code, lambda: self._slowly(tried=True))
+            self._native = Native(self, self.code, self._slowly)
         return self._native
 
     def flush(self) -> None:

@@ -150,8 +150,9 @@ class Interpreter:
         """No cycles are left: let what is due happen, and go on if there are more then."""
         ir = self._ir
         pc, progress = ir.block("budget", WORD, "i64")
-        answer = ir.value(f"call i64 @{upcalls.DUE}(i64 {self._left(progress)})")
-        self._go_on(answer, pc, progress, pc, self._given(progress, answer))
+        left = ir.value(f"call i64 @{upcalls.DUE}(i64 {self._left(progress)})")
+        ir.unless(ir.value(f"icmp sge i64 {left}, 0"), ("fault", (pc, progress)))
+        self._go_on(left, pc, progress)
 
     def _slow(self) -> None:
         """The next instruction goes the slow way."""
@@ -159,14 +160,15 @@ class Interpreter:
         pc, progress = ir.block("leave", WORD, "i64")
         place = ir.value(f"zext i32 {pc} to i64")
         answer = ir.value(f"call i64 @{upcalls.SLOW}(i64 {place}, i64 {progress})")
-        after = ir.value(f"add i64 {answer}, {BIAS}")
-        self._go_on(answer, pc, progress, ir.load("i32", "%frame", 8 * frame.PC), after)
-
-    def _go_on(self, answer: str, pc: str, progress: str, next_pc: str, after: str) -> None:
-        """Go on at `next_pc` with `after`, unless an exception was raised at `pc` or there are no cycles left."""
-        ir = self._ir
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (pc, progress)))
-        ir.branch(ir.value(f"icmp ne i64 {answer}, 0"), ("head", (next_pc, after)), ("over", (next_pc, after)))
+        retired = ir.value(f"shl i64 {ir.value(f'and i64 {answer}, 1')}, 32")
+        done = ir.value(f"add i64 {progress}, {retired}")
+        self._go_on(ir.value(f"lshr i64 {answer}, 1"), ir.load("i32", "%frame", 8 * frame.PC), done)
+
+    def _go_on(self, left: str, pc: str, progress: str) -> None:
+        """Go on at `pc` with so many cycles left, if there are any."""
+        ir, after = self._ir, self._given(progress, left)
+        ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("head", (pc, after)), ("over", (pc, after)))
 
     def _exits(self) -> None:
         self._budget()

@@ -50,7 +50,7 @@ class _Region(NamedTuple):
 class Native:
     """Executes the instructions of a core that need no slow way."""
 
-    def __init__(self, core: Core, code: Code, slow: Callable[[], bool]) -> None:
+    def __init__(self, core: Core, code: Code, slow: Callable[[bool], bool]) -> None:
         """`slow`: see `Upcalls`."""
         isa, timing = core.isa, core.hart.timing
         self._hart = core.hart

@@ -15,8 +15,8 @@ LOAD, STORE, DUE, SLOW = "ask_load", "ask_store", "ask_due", "ask_slow"
 """`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(..., value) -> answer`: cycles left after the
 access << 32 | value loaded, or one of the numbers below 0.
 `ask_due(cycles left) -> cycles left` when there are none: events happen.
-`ask_slow(pc, progress) -> cycles left` after the instruction at pc: the frame has the next pc, and of the instructions
-that have retired all are in `INSTRET`. No cycles left: something else comes before the next instruction."""
+`ask_slow(pc, progress) -> cycles left << 1 | whether the instruction at pc has retired`: the frame has the next pc. No
+cycles left: something else comes before the next instruction."""
 
 LEAVE, FAULT = -1, -2
 """Nothing was done, the instruction goes the slow way; `Upcalls.fault` tells what the instruction has run into."""
@@ -30,9 +30,9 @@ _WORD = (1 << 32) - 1
 class Upcalls:
     """Answers the native code of one hart, which may go on to cycle `limit`."""
 
-    def __init__(self, core: Core, frame: memoryview, words: memoryview, slow: Callable[[], bool]) -> None:
-        """`words`: the signed words of the frame; `slow()` executes the instruction at the hart's pc, and says whether
-        others may follow it at once."""
+    def __init__(self, core: Core, frame: memoryview, words: memoryview, slow: Callable[[bool], bool]) -> None:
+        """`words`: the signed words of the frame; `slow(True)` executes the instruction at the hart's pc, and says
+        whether others may follow it at once."""
         self._core = core
         self._hart = core.hart
         self._bus = core.bus
@@ -55,8 +55,11 @@ class Upcalls:
         self._ran: Ran | None = None
         """What wants to know what has retired since cycle `_told`."""
         self._told = 0
+        self._instret = 0
+        """Instructions that had retired when native code began."""
         self._shadowed = False
         """Whether registers that keep their values need not be read again."""
+        self._changes = 0
         self._called: dict[str, Callable[..., int]] = {
             LOAD: self._load, STORE: self._store, DUE: self._due, SLOW: self._slow
         }  # fmt: skip
@@ -78,7 +81,8 @@ class Upcalls:
         cycle = self._told = hart.cycle
         self._until = until
         self._follow_tracer()
-        words[PC], words[INSTRET] = hart.pc, hart.instret
+        words[PC] = hart.pc
+        self._instret = words[INSTRET] = hart.instret
         if self.counters is not None:
             self.counters.refresh()
         limit = min(until, self._clock.next, cycle + SPAN)
@@ -94,8 +98,9 @@ class Upcalls:
 
     def slowly(self) -> bool:
         """Let the instruction at the hart's pc go the slow way; whether native code may go on."""
-        self.end()
-        going = self._slow_way()
+        if self._ran is not None:
+            self.end()
+        going = self._slow_way(True)
         self._told = self._hart.cycle
         if self._core.tracer is not self._tracer:
             self._follow_tracer()
@@ -110,31 +115,24 @@ class Upcalls:
         self._ran = getattr(tracer, "ran", None)
         self._log.switch(self._ran is not None)
         self._shadowed = tracer is None and not self._bus.guards
-        self._words[CHANGES] = self._clock.changes if self._shadowed else 0
+        self._changes = self._words[CHANGES] = self._clock.changes if self._shadowed else 0
 
     # -- what it asks ------------------------------------------------------------------------------------------
 
     def _slow(self, pc: int, progress: int) -> int:
-        hart, words = self._hart, self._words
+        hart = self._hart
         hart.pc = pc
         hart.cycle = self.limit + BIAS - (progress & _WORD)
-        hart.instret = words[INSTRET] + (progress >> 32)
+        hart.instret = retired = self._instret + (progress >> 32)
         going = self.slowly()
-        words[PC], words[INSTRET] = hart.pc, hart.instret
+        self._words[PC] = hart.pc
         if going:
-            return self._go_on(hart.cycle)
-        self.limit = words[LIMIT] = hart.cycle
-        return 0
+            return self._left(hart.cycle) << 1 | hart.instret - retired
+        self.limit = self._words[LIMIT] = hart.cycle
+        return hart.instret - retired
 
     def _due(self, left: int) -> int:
-        cycle = self._hart.cycle = self.limit - left
-        return self._go_on(cycle)
-
-    def _go_on(self, cycle: int) -> int:
-        """Let the events happen that are due at the start of `cycle`: cycles left."""
-        if self._clock.next <= cycle < self._until:
-            self._clock.advance(cycle)
-        return self._left(cycle)
+        return self._left(self.limit - left)
 
     def _load(self, place: int, left: int) -> int:
         load = self._loads.get(place) or self._find_load(place)
@@ -159,8 +157,14 @@ class Upcalls:
         return self._left(start + cycles) << 32
 
     def _left(self, end: int) -> int:
-        """The cycles that native code may go on for; 0 where something else comes before the next instruction."""
-        core, csrs, words, until, limit = self._core, self._csrs, self._words, self._until, self._clock.next
+        """The cycles that native code may go on for from cycle `end`, after the events that are due then; 0 where
+        something else comes before the next instruction."""
+        core, csrs, clock, until = self._core, self._csrs, self._clock, self._until
+        limit = clock.next
+        if limit <= end < until:
+            self._hart.cycle = end
+            clock.advance(end)
+            limit = clock.next
         if limit > until:
             limit = until
         if limit > end + SPAN:
@@ -174,9 +178,9 @@ class Upcalls:
         ):
             limit = end
         if limit != self.limit:
-            self.limit = words[LIMIT] = limit
-        if self._shadowed:
-            words[CHANGES] = self._clock.changes
+            self.limit = self._words[LIMIT] = limit
+        if clock.changes != self._changes and self._shadowed:
+            self._changes = self._words[CHANGES] = clock.changes
         return limit - end
 
     def _find_load(self, place: int) -> Load | None:
