@@ -92,7 +92,7 @@ def prepare(config: Config, decoder: Decoder, wish: Wish) -> Ready:
     """Compile a decoder for a wish and the device of `config`. ModelError, UsageError: one line."""
     wish.check(decoder)
     if wish.precision == INT8:
-        decoder = in_int8(decoder, prompts(decoder, wish.calibration, config.run.seed))
+        decoder = in_int8(decoder, prompts(decoder, wish.calibration, config.run.seed), wish.weights())
     kind, scales = None, None
     if wish.kv_bits is not None:
         kind = BY_BITS[wish.kv_bits]

@@ -7,6 +7,7 @@ from pyv_npu.config.qconfig_file import load_qconfig
 from pyv_npu.errors import UsageError
 from toolchain.llm.decoder import CODES, Decoder
 from toolchain.llm.job import BY_BITS
+from toolchain.precision import INT8
 from toolchain.qconfig import QConfig
 
 
@@ -32,8 +33,9 @@ class Wish(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether numbers are those of the model: the reference then judges them."""
-        return self.kv_bits is None and self.qconfig is None
+        """Whether numbers are those of the model: the reference then judges them. Narrow weights of a model that an
+        option quantizes are its own."""
+        return self.kv_bits is None and (self.qconfig is None or self.precision == INT8)
 
     @property
     def total(self) -> int:

@@ -106,6 +106,10 @@ def test_narrow_weights_report_their_error(tmp_path: Path) -> None:
     assert all(step["ok"] is None for step in steps(made))
     names = made.compiled.compiled.graph.constants
     assert not any(name.startswith("prompt.w") for name in names)  # both graphs share the codes
+    path.write_text("override:\n  layer_1: {weight: 4}\n")
+    one = generated(model(), Wish(PROMPT, 3, qconfig=path)).compiled.compiled.graph
+    narrow = {layer.id for layer in one.layers for name in layer.inputs if one.tensors[name].dtype.name == "INT4"}
+    assert narrow == {"prompt.matmul3", "matmul3"}  # the same product in the prompt and in a step
     path.write_text("override:\n  layer_0: {kv: 8}\n")
     with pytest.raises(UsageError, match="a decoder's caches have one width, --qbits-kv"):
         generated(model(), Wish(PROMPT, 3, qconfig=path))

@@ -192,6 +192,19 @@ def test_a_float_decoder_is_quantized_by_an_option(tmp_path: Path, capsys: pytes
     assert json.loads(capsys.readouterr().out)["generate"]["original_error"] != made["original_error"]
 
 
+def test_weights_may_be_narrower_than_activations(tmp_path: Path) -> None:
+    """W4A8, and one product of 8 bits: in the prompt and in a step."""
+    path = tmp_path / "q.yaml"
+    path.write_text("qbits_weight_default: 4\noverride:\n  layer_2: {weight: 8}\n")
+    made = generated(decoder("decoder_kv"), wish=WISH._replace(precision="int8", qconfig=path))
+    assert made.correct and made.json["generate"]["codes"]["ok"]
+    graph = made.compiled.compiled.graph
+    products = [layer for layer in graph.layers if layer.op_type in PRODUCTS]
+    kinds = {layer.id: graph.tensors[layer.inputs[1]].dtype.name for layer in products}
+    assert {name for name, kind in kinds.items() if kind == "INT8"} == {"prompt.matmul4", "matmul4"}
+    assert {kind for name, kind in kinds.items() if "matmul4" not in name} == {"INT4"}
+
+
 @pytest.mark.parametrize(
     ("name", "words", "message"),
     [

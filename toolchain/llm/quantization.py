@@ -13,18 +13,20 @@ from toolchain.llm.decoder import Decoder, make_decoder
 from toolchain.llm.reference import Reference
 from toolchain.onnx_frontend.qdq_cache import PARTS
 from toolchain.post_training import pair, quantized, scale_of
+from toolchain.qconfig import QConfig
 
 Prompts = Sequence[Sequence[int]]
 
 
-def in_int8(decoder: Decoder, prompts: Prompts) -> Decoder:
+def in_int8(decoder: Decoder, prompts: Prompts, config: QConfig | None = None) -> Decoder:
     """The decoder with QuantizeLinear and DequantizeLinear around its products; caches keep their type.
 
-    `prompts`: tokens on which the ranges are observed. ModelError as `toolchain.post_training.quantized`.
+    `prompts`: tokens on which the ranges are observed; `config` may ask for weights of fewer bits. ModelError as
+    `toolchain.post_training.quantized`.
     """
     reference = Reference(decoder)
     samples = [reference.feeds(prompt, reference.empty()) for prompt in prompts]
-    made = quantized(decoder.model(len(prompts[0])), samples).proto
+    made = quantized(decoder.model(len(prompts[0])), samples, config).proto
     _free(made, decoder)
     return replace(make_decoder(made, decoder.name), original=decoder)
 

@@ -6,6 +6,7 @@ product of integers, keep their values in the narrower type: `toolchain.post_tra
 """
 
 import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -33,22 +34,34 @@ def run(graph: Graph, target: Target) -> Graph:
         wanted = config.alignment_of(tensor.role)
         if wanted != tensor.alignment_bytes:
             graph.tensors[name] = replace(tensor, alignment=wanted)
-    places = [index for index, layer in enumerate(graph.layers) if _quantizable(graph, layer)]
+    places = _places(graph)
     if not places and (config.weight_bits(0) is not None or config.layers_of_weights):
         raise ModelError("QConfig: the model has no product with constant weights to quantize: leave weights out")
-    for number, index in enumerate(places):
+    for index, number in places.items():
         bits, layer = config.weight_bits(number), graph.layers[index]
         if bits is not None and graph.tensors[layer.inputs[1]].dtype in FLOAT:
             graph.layers[index] = _quantized(graph, layer, bits, config)
         elif bits is not None:
             graph.layers[index] = _narrowed(graph, layer, number, bits, config)
+    count = max(places.values(), default=-1) + 1
     for number in config.layers_of_weights:
-        if number >= len(places):
+        if number >= count:
             raise ModelError(
-                f"QConfig override.layer_{number}.weight: the model has {len(places)} products with constant weights, "
-                f"layer_0 to layer_{len(places) - 1}"
+                f"QConfig override.layer_{number}.weight: the model has {count} products with constant weights, "
+                f"layer_0 to layer_{count - 1}"
             )
     return graph.dropped_unused()
+
+
+def _places(graph: Graph) -> dict[int, int]:
+    """Where products are whose weights may be quantized -> their number. Phases of one model have the same products."""
+    found: dict[int, int] = {}
+    numbers = Counter[int]()
+    for index, layer in enumerate(graph.layers):
+        if _quantizable(graph, layer):
+            found[index] = numbers[layer.integer("phase")]
+            numbers[layer.integer("phase")] += 1
+    return found
 
 
 def _check_device(config: QConfig, target: Target) -> None:
