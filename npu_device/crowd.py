@@ -11,13 +11,15 @@ _ROOM = 64
 class Crowd:
     """Ranges of addresses in the order of acceptance. A look at thousands of them costs no more than a few do."""
 
-    __slots__ = ("_rows", "_used", "alive")
+    __slots__ = ("_end", "_low", "_rows", "_used", "alive")
 
     def __init__(self) -> None:
         self._rows: NDArray[np.int64] = np.empty((3, _ROOM), np.int64)
         """Numbers, begins, ends."""
         self._used = 0
         self.alive = 0
+        self._low, self._end = _OVER, 0
+        """All of them lie between these."""
 
     def add(self, number: int, low: int, end: int) -> None:
         """One more; its acceptance number is not below those before it."""
@@ -29,6 +31,10 @@ class Crowd:
         self._rows[:, self._used] = number, low, end
         self._used += 1
         self.alive += 1
+        if low < self._low:
+            self._low = low
+        if end > self._end:
+            self._end = end
 
     def remove(self, number: int) -> None:
         """All accesses of a command are over."""
@@ -36,10 +42,16 @@ class Crowd:
         first, last = np.searchsorted(numbers, (number, number + 1))
         lows[first:last] = _OVER
         self.alive -= int(last - first)
+        if not self.alive:
+            self._used, self._low, self._end = 0, _OVER, 0
+
+    def near(self, low: int, end: int) -> bool:
+        """Whether one of them may overlap `low`..`end` - 1."""
+        return low < self._end and end > self._low
 
     def meeting(self, low: int, end: int, before: int) -> list[int]:
         """Numbers below `before` of the accesses that overlap `low`..`end` - 1, oldest first."""
-        if not self.alive:
+        if not self.near(low, end):
             return []
         numbers, lows, ends = self._rows[:, : self._used]
         found: list[int] = numbers[(lows < end) & (ends > low) & (numbers < before)].tolist()

@@ -155,7 +155,7 @@ class _Plane(Intervals[_Line]):
             self._watch(_Watch(access.command, self.results, low, end, True), access)
 
     def _watch(self, watch: _Watch, access: _Access) -> None:
-        if watch.crowd.alive:
+        if watch.crowd.near(watch.low, watch.end):
             access.watches.append(watch)
 
     def use(self, region: Region, access: _Access, writers: set[int] | None) -> None:
