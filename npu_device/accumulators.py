@@ -4,31 +4,11 @@ Places are given in the order of acceptance, so that which command overflows dep
 accumulator are a memory of their own: the hazards between commands order its reuse.
 """
 
-from typing import NamedTuple
-
 from npu_device.abi.errors import TicketError
 from npu_device.command import Command
 from npu_device.descriptor_error import DescriptorError, NoRoomError
-from npu_device.held import HELD_SUMS, HeldSum
+from npu_device.held import HELD_SUMS, HeldSum, Sum
 from npu_device.region import Region
-
-SUM_BYTES = 4
-"""Of one element: int32 or fp32."""
-
-
-class Sum(NamedTuple):
-    """What a GEMM_T asks of the accumulators."""
-
-    shape: tuple[int, int]
-    """M x N."""
-    integer: bool
-    """int32, else fp32."""
-    hold: bool
-    """Whether the sum stays."""
-
-    @property
-    def size(self) -> int:
-        return self.shape[0] * self.shape[1] * SUM_BYTES
 
 
 class Accumulators:

@@ -31,7 +31,6 @@ from npu_device.plan import Plan, single
 from npu_device.results import Results
 from npu_device.scheduler import unit_places
 from npu_device.tensor import once_per_command
-from npu_device.tile_form import tile_step
 from npu_device.timing import Timing
 
 _BEGIN = {Kind.TE: What.TE_BEGIN, Kind.VE: What.VE_BEGIN, Kind.DMA: What.DMA_BEGIN}
@@ -145,7 +144,8 @@ class Analytic:
             start = max(start, self._free.get(own, 0))
         macro, units = command.macro, [own]
         if macro is None:
-            plan = single(*tile_step(command, self._setting.bus))
+            assert command.order.step is not None, "what runs on a unit has a step"
+            plan = single(*command.order.step)
         else:
             units = self._beside(command, own, start)
             units = units[: macro.lanes(len(units))]

@@ -1,43 +1,59 @@
 """A command: what a valid descriptor asks for, and how far the device is with it."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
 from npu_device.descriptor_error import DescriptorError
 from npu_device.effect import Effect
 from npu_device.events import FRONTEND, Kind
-from npu_device.held import HeldSum
+from npu_device.held import HeldSum, Sum
 from npu_device.macro.base import Macro
 from npu_device.operands import Matrix
+from npu_device.plan import Piece
 from npu_device.region import Region
 
 Place = tuple[Kind, int, int]
 """(kind, cluster, index + 1 within the cluster or 0 for any)."""
 
 
-@dataclass(slots=True, eq=False)
-class Command:
-    """Made by `decode.Decoder`; the device fills in ticket and number and everything below them."""
+class Order(NamedTuple):
+    """What a valid descriptor asks for: one for all commands whose descriptors are equal."""
 
     descriptor: Descriptor
+    """Status and ticket are those of one of them."""
     opcode: Opcode
     kind: Kind | None
     """Which kind of unit executes it; None: no unit, it starts and completes at once when it is `oldest` (NOP,
     BARRIER)."""
-    stream: int
-    prio: int
     inputs: tuple[Matrix, ...] = ()
     output: Matrix | None = None
-    holds: bool = False
-    """GEMM_T: the sum stays in the accumulator and `output` is not written."""
+    reads: tuple[Region, ...] = ()
+    """Tile form: memory that it looks at."""
+    writes: tuple[Region, ...] = ()
+    """Tile form: memory that it changes."""
     reads_output: bool = False
     """WHERE: elements that are not selected stay."""
     macro: Macro | None = None
-    """Macro form: what it does; `inputs` and `output` are empty then."""
+    """Macro form: what it does; all that is said of operands above is empty then."""
     workspace: Region | None = None
     """Macro form: scratchpad that it uses and leaves as it was."""
+    total: Sum | None = None
+    """GEMM_T: the sum that it begins, adds to or keeps."""
+    step: tuple[Piece, int] | None = None
+    """Tile form: (what its unit does, the DRAM address that it begins at)."""
+
+    @property
+    def holds(self) -> bool:
+        """GEMM_T: the sum stays in the accumulator and `output` is not written."""
+        return self.total is not None and self.total.hold
+
+
+class Command:
+    """Made by `decode.Decoder`; the device fills in ticket and number and everything below them.
+
+    What most commands leave as it is stands in the class.
+    """
 
     ticket: int = 0
     number: int = 0
@@ -53,7 +69,7 @@ class Command:
     accepted: int = 0
     """Cycle of acceptance (t2)."""
     hazards: int = 0
-    """Older commands that must end or retire before it may start."""
+    """What must be over before it may start: ends and retirements of older commands."""
     hazards_clear: int = 0
     """Since when there is none."""
     gates: int = 0
@@ -61,9 +77,6 @@ class Command:
     gates_clear: int = 0
     oldest: bool = False
     """Nothing older of its stream is in flight: it may retire."""
-    after_end: list[Any] = field(default_factory=list)
-    """Who waits for this one to end, for `hazards`."""
-    after_retire: list[Any] = field(default_factory=list)
     place: Place | None = None
     """Which units may execute it."""
     unit: int = FRONTEND
@@ -73,6 +86,16 @@ class Command:
     failure: DescriptorError | None = None
     """Why it could not start: it ends at once, without a unit, and its ticket becomes an error."""
 
+    def __init__(self, order: Order, stream: int = 0, prio: int = 0) -> None:
+        self.order = order
+        self.descriptor = order.descriptor
+        self.opcode = order.opcode
+        self.kind = order.kind
+        self.macro = order.macro
+        """Once it has started, with what was known then."""
+        self.stream = stream
+        self.prio = prio
+
     @property
     def ready(self) -> bool:
         """Hazards and barriers let it start."""
@@ -81,21 +104,18 @@ class Command:
     def reads(self) -> tuple[Region, ...]:
         """Memory, and held sums, that it looks at when it starts. What it also writes it need not name here: a writer
         waits for everyone."""
-        if self.macro is not None:
-            regions = tuple(one.region for one in self.macro.operands if not one.written)
+        if self.macro is None:
+            regions = self.order.reads
         else:
-            regions = tuple(matrix.region for matrix in self.inputs)
-        if self.descriptor.accumulate:
-            regions += self.held_regions
-        return regions
+            regions = tuple(one.region for one in self.macro.operands if not one.written)
+        return regions + self.held_regions if self.descriptor.accumulate else regions
 
     def writes(self) -> tuple[Region, ...]:
         """Memory, and held sums, that it changes."""
-        if self.macro is not None:
-            used = () if self.workspace is None else (self.workspace,)
-            if self.holds:
-                return self.held_regions + used
-            return tuple(one.region for one in self.macro.operands if one.written) + used
-        if self.output is None:
-            return ()
-        return self.held_regions if self.holds else (self.output.region,)
+        order = self.order
+        if self.macro is None:
+            return self.held_regions if order.holds else order.writes
+        used = () if order.workspace is None else (order.workspace,)
+        if order.holds:
+            return self.held_regions + used
+        return tuple(one.region for one in self.macro.operands if one.written) + used

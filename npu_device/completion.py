@@ -12,8 +12,8 @@ from npu_device.interrupts import Interrupts, Irq
 from npu_device.memory import Memory
 from npu_device.tickets import Tickets
 
-STATUS_OFFSET = next(word.offset for word in WORDS if word.name == "status")
-"""Of the status word in a descriptor; the ticket follows it."""
+STATUS_OFFSET, TICKET_OFFSET = (word.offset for word in WORDS if word.name in ("status", "ticket"))
+"""Of the last two words of a descriptor."""
 
 LOG_SIZE = 1024
 

@@ -34,15 +34,16 @@ def compute(command: Command, read: Read) -> Effect:
         return command.macro.compute(
             read, command.held.value if command.held and command.descriptor.accumulate else None
         )
-    output = command.output
+    order = command.order
+    output = order.output
     if output is None:
         return Effect()
     if command.opcode in _MOVES:
-        return Effect(((output.region, read(command.inputs[0].region).copy()),))
-    operands = [_values(matrix, read) for matrix in command.inputs]
+        return Effect(((output.region, read(order.inputs[0].region).copy()),))
+    operands = [_values(matrix, read) for matrix in order.inputs]
     if command.opcode is Opcode.GEMM_T:
         return _gemm(command, operands, output)
-    previous = _values(output, read) if command.reads_output else None
+    previous = _values(output, read) if order.reads_output else None
     values = _KERNELS[command.opcode](command.descriptor, operands, output.kind, previous)
     return Effect(((output.region, elements.encode(values, output.kind)),))
 
@@ -58,7 +59,7 @@ def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> 
     if d.accumulate:
         assert command.held is not None and command.held.value is not None
         total = gemm.add(command.held.value, total)
-    if command.holds:
+    if command.order.holds:
         return Effect(held=total)
     if output.kind in REQUANTIZED:
         total = gemm.requantize(total, as_float(d.param0), as_signed(d.param1), output.kind)

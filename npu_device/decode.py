@@ -4,18 +4,22 @@ from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
-from npu_device.accumulators import Accumulators, Sum
-from npu_device.command import Command
+from npu_device.accumulators import Accumulators
+from npu_device.command import Command, Order
 from npu_device.config import NpuConfig
 from npu_device.descriptor_error import DescriptorError, NoRoomError
 from npu_device.events import Kind
+from npu_device.held import Sum
+from npu_device.macro.base import setting_of
 from npu_device.macro.table import MACROS
 from npu_device.memory import Memory
 from npu_device.nearest import nearest_tile
 from npu_device.operands import INTEGERS
 from npu_device.operations import OPERATIONS, Operation, holds
 from npu_device.places import Places
+from npu_device.request import Request, Requests
 from npu_device.scheduler import unit_counts
+from npu_device.tile_form import tile_step
 
 _OPCODES = {int(opcode): opcode for opcode in Opcode}
 _FUNCTION_VALUES = {opcode: frozenset(int(member) for member in kind) for opcode, kind in FUNCTIONS.items()}
@@ -33,6 +37,8 @@ class Decoder:
         self._clusters = config.clusters
         self._units = unit_counts(config)
         self._te = config.te
+        self._bus = setting_of(config).bus
+        self.requests = Requests()
         self.reset()
 
     def reset(self) -> None:
@@ -41,36 +47,49 @@ class Decoder:
             Accumulators(cluster, self._te.count, self._te.acc_bytes) for cluster in range(self._clusters)
         ]
 
-    def decode(self, d: Descriptor, prio: int, stream: int) -> Command:
+    def decode(self, d: Descriptor, prio: int = 0, stream: int = 0) -> Command:
+        """As `command`."""
+        return self.command(Request(d), prio, stream)
+
+    def command(self, request: Request, prio: int, stream: int) -> Command:
         """The command, without ticket and number. `prio` and `stream` hold where the descriptor's own are 0.
 
         Raises DescriptorError; where something does not fit, it names the nearest legal tile.
         """
+        d = request.descriptor
+        order = request.order
         try:
-            command, total = self._checked(d, prio, stream)
+            if order is None:
+                order = self._order(d)
+                if order.macro is None:
+                    request.order = order  # an extended block may be another one next time
+            made = self._command(order, prio, stream)
         except NoRoomError as error:
             if error.remedy:
                 raise
-            raise error.with_remedy(nearest_tile(d, self._checked)) from None
-        if total is not None:
-            self._accumulators[d.cluster].bind(command, total)
+            raise error.with_remedy(nearest_tile(d, lambda tile: self._command(self._order(tile)))) from None
+        if order.total is not None:
+            self._accumulators[d.cluster].bind(made, order.total)
+        return made
+
+    def _command(self, order: Order, prio: int = 0, stream: int = 0) -> Command:
+        """A command whose sum there is a place for; nothing has changed."""
+        d = order.descriptor
+        command = Command(order, d.stream or stream, d.prio or prio)
+        if d.affinity:
+            command.affinity = d.affinity
+        if order.total is not None:
+            self._accumulators[d.cluster].check(command, order.total)
         return command
 
-    def _checked(self, d: Descriptor, prio: int = 0, stream: int = 0) -> tuple[Command, Sum | None]:
-        """A valid command, and the sum that it begins, adds to or keeps; nothing has changed."""
+    def _order(self, d: Descriptor) -> Order:
+        """What a valid descriptor asks for."""
         opcode = _OPCODES.get(d.opcode)
         if opcode is None:
             raise DescriptorError(TicketError.OPCODE, f"opcode {d.opcode}")
         operation = OPERATIONS[opcode]
         self._header(d, opcode, operation)
-        make = self._macro_form if d.extended else self._tile_form
-        command, total = make(d, opcode, operation)
-        command.stream, command.prio, command.affinity = d.stream or stream, d.prio or prio, d.affinity
-        if total is None or not (d.accumulate or d.function):
-            return command, None
-        command.holds = total.hold
-        self._accumulators[d.cluster].check(command, total)
-        return command, total
+        return self._macro_form(d, opcode, operation) if d.extended else self._tile_form(d, opcode, operation)
 
     def _header(self, d: Descriptor, opcode: Opcode, operation: Operation) -> None:
         if d.op_reserved:
@@ -94,32 +113,38 @@ class Decoder:
 
     # -- the two forms -----------------------------------------------------------------------------------------
 
-    def _tile_form(self, d: Descriptor, opcode: Opcode, operation: Operation) -> tuple[Command, Sum | None]:
+    def _tile_form(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Order:
         if operation.operands is None:
             raise DescriptorError(TicketError.UNSUPPORTED, f"{opcode.name} in tile form")
         inputs, output = operation.operands(d)
         in_dram = operation.in_dram
         for index, matrix in enumerate(inputs):
             self._places.tile_operand(d, _INPUTS[index], matrix, in_dram == _INPUTS[index])
-        if output is not None:
-            self._places.tile_operand(d, "out", output, in_dram == "out")
-        command = Command(d, opcode, operation.kind, 0, 0, inputs, output)
-        if opcode is Opcode.ELTWISE:
-            command.reads_output = d.function == Eltwise.WHERE
-        elif opcode is Opcode.GEMM_T:
-            return command, Sum((d.tile_m, d.tile_n), inputs[0].kind in INTEGERS, holds(d))
-        return command, None
+        if output is None:
+            return Order(d, opcode, operation.kind)
+        self._places.tile_operand(d, "out", output, in_dram == "out")
+        total = None
+        if opcode is Opcode.GEMM_T and (d.accumulate or d.function):
+            total = Sum((d.tile_m, d.tile_n), inputs[0].kind in INTEGERS, holds(d))
+        order = Order(
+            d, opcode, operation.kind, inputs, output,
+            tuple([matrix.region for matrix in inputs]),
+            () if total is not None and total.hold else (output.region,),
+            opcode is Opcode.ELTWISE and d.function == Eltwise.WHERE,
+            total=total,
+        )  # fmt: skip
+        return order._replace(step=tile_step(order, self._bus))
 
-    def _macro_form(self, d: Descriptor, opcode: Opcode, operation: Operation) -> tuple[Command, Sum | None]:
+    def _macro_form(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Order:
         block = self._block(d, opcode, operation)
         workspace = self._places.workspace(d, block.workspace, block.workspace_bytes)
         macro = MACROS[opcode](d, block, self._places.site(d.cluster))
         for operand in macro.operands:
             self._places.macro_operand(d, operand, workspace)
-        command = Command(d, opcode, operation.kind, 0, 0, macro=macro, workspace=workspace)
-        if macro.held_shape is None:
-            return command, None
-        return command, Sum(macro.held_shape, d.type_in0 in INTEGERS, holds(d))
+        total = None
+        if macro.held_shape is not None and (d.accumulate or d.function):
+            total = Sum(macro.held_shape, d.type_in0 in INTEGERS, holds(d))
+        return Order(d, opcode, operation.kind, macro=macro, workspace=workspace, total=total)
 
     def _block(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Extended:
         if not operation.macro:

@@ -8,7 +8,6 @@ from npu_device.events import EventStream
 from npu_device.machine import Machine
 from npu_device.macro.base import setting_of
 from npu_device.scheduler import unit_places
-from npu_device.tile_form import tile_step
 from npu_device.timeline import Agenda, Phase, Timeline
 from npu_device.timing import Timing
 
@@ -62,9 +61,9 @@ class Engines:
         Steps that can start now do. `schedule` is to follow in this cycle.
         """
         machine, macro, place = self.machine, command.macro, command.place
-        if macro is None or place is None:
-            piece, dram = tile_step(command, self._setting.bus)
-            slot = machine.begin_one(piece, dram, command.number, command.ticket, command.unit, cycle)
+        if place is None or macro is None:
+            assert command.order.step is not None, "what runs on a unit has a step"
+            slot = machine.begin_one(*command.order.step, command.number, command.ticket, command.unit, cycle)
         else:
             units = [code for code in self._units[place] if machine.free(code)]
             units = units[: macro.lanes(len(units))]

@@ -6,10 +6,10 @@ overtakes. A place in the device queue is reserved when a fetch begins, so the r
 
 from typing import NamedTuple
 
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE, Descriptor
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE
 from npu_device.abi.errors import TicketError
 from npu_device.abi.memory_map import DRAM_BASE
-from npu_device.completion import STATUS_OFFSET, Completion
+from npu_device.completion import STATUS_OFFSET, TICKET_OFFSET, Completion
 from npu_device.config import FrontEndConfig
 from npu_device.decode import Decoder
 from npu_device.descriptor_error import DescriptorError
@@ -162,28 +162,29 @@ class FrontEnd:
             self._announce_accept(cycle, ticket, taken)
             self._fail(cycle, ticket, DescriptorError(TicketError.FETCH, f"{taken.address:#x}"), None)
             return
-        descriptor = Descriptor.unpack(data)
-        status_address = taken.address + STATUS_OFFSET if descriptor.write_status else None
-        ticket, claimed = self._ticket(taken, descriptor)
+        request = self._decoder.requests.of(data)
+        status_address = taken.address + STATUS_OFFSET if request.descriptor.write_status else None
+        asked = int.from_bytes(data[TICKET_OFFSET:], "little")
+        ticket, claimed = self._ticket(taken, asked)
         self._announce_accept(cycle, ticket, taken)
         try:
             if not claimed:
-                raise DescriptorError(TicketError.TICKET, f"{descriptor.ticket:#x}")
-            command = self._decoder.decode(descriptor, taken.prio, taken.stream)
+                raise DescriptorError(TicketError.TICKET, f"{asked:#x}")
+            command = self._decoder.command(request, taken.prio, taken.stream)
         except DescriptorError as invalid:
             self._fail(cycle, ticket, invalid, status_address)
             return
         command.ticket, command.number, command.status_address = ticket, taken.number, status_address
         self._execution.accept(cycle, command)
 
-    def _ticket(self, taken: Taken, descriptor: Descriptor) -> tuple[int, bool]:
-        """(ticket, whether it is the one that was asked for)."""
+    def _ticket(self, taken: Taken, asked: int) -> tuple[int, bool]:
+        """(ticket, whether it is the one that the descriptor asks for)."""
         if taken.ticket:
             return taken.ticket, True
-        if not descriptor.ticket:
+        if not asked:
             return self._tickets.assign(taken.number), True
-        if self._tickets.claim(descriptor.ticket):
-            return descriptor.ticket, True
+        if self._tickets.claim(asked):
+            return asked, True
         return self._tickets.assign(taken.number), False
 
     def _announce_accept(self, cycle: int, ticket: int, taken: Taken) -> None:

@@ -25,9 +25,6 @@ _FEW_READERS = 16
 _FEW_USES = 256
 """Up to these numbers nobody looks for uses that are over."""
 
-Flight = dict[int, Command]
-"""By acceptance number."""
-
 
 class _Watch(NamedTuple):
     """A command waits for all older accesses of a crowd that overlap a range."""
@@ -45,7 +42,7 @@ class _Access:
 
     __slots__ = ("command", "ends", "number", "retirements", "unended", "unretired", "watches")
 
-    def __init__(self, command: Command, unended: Flight, unretired: Flight) -> None:
+    def __init__(self, command: Command, unended: set[int], unretired: set[int]) -> None:
         self.command = command
         self.number = command.number
         self.unended = unended
@@ -110,22 +107,19 @@ class _Line(Intervals[_Use]):
             self.keep([index for index, use in enumerate(self.contents) if use.settle(access)])
             self.limit = max(_FEW_USES, 2 * len(self.starts))
         first, last = self.cut(low, end)
-        uses = self.contents[first:last]
-        for use in uses:
+        for use in self.contents[first:last]:
             use.meet(access, writers)
-        mine = uses[0]
-        if writers is not None:
-            mine.writer = access.number
-            mine.readers.clear()
-            if len(uses) > 1:
+            if writers is None:
+                if len(use.readers) >= use.limit or last - first > 1:
+                    use.settle(access)
+                use.readers.append(access.number)
+            else:
+                use.writer = access.number
+                use.readers.clear()
+        if last - first > 1:
+            one, *others = self.contents[first:last]
+            if all(one.writer == other.writer and one.readers == other.readers for other in others):
                 self.join(first, last)
-            return
-        for use in uses:
-            if len(use.readers) >= use.limit or len(uses) > 1:
-                use.settle(access)
-            use.readers.append(access.number)
-        if len(uses) > 1 and all(use.writer == mine.writer and use.readers == mine.readers for use in uses):
-            self.join(first, last)
 
 
 class _Plane(Intervals[_Line]):
@@ -184,8 +178,12 @@ class Hazards:
 
     def reset(self) -> None:
         """Nothing is in flight."""
-        self._unended: Flight = {}
-        self._unretired: Flight = {}
+        self._unended: set[int] = set()
+        """Acceptance numbers of the commands that have not ended."""
+        self._unretired: set[int] = set()
+        self._after_end: dict[int, list[Command | _Watch]] = {}
+        """Who waits, by the number of the command that it waits for."""
+        self._after_retire: dict[int, list[Command | _Watch]] = {}
         self._line = _Line()
         """What is one row."""
         self._planes: dict[tuple[bool, int], _Plane] = {}
@@ -211,18 +209,19 @@ class Hazards:
         before it to retire, so that results reach memory in order; writers of held sums for the writer's end.
         """
         access = self._meet(command)
-        for number in access.ends:
-            older = self._unended.get(number)
-            if older is not None and older is not command:
-                older.after_end.append(command)
-                command.hazards += 1
-        for number in access.retirements:
-            older = self._unretired.get(number)
-            if older is not None and older is not command:
-                older.after_retire.append(command)
-                command.hazards += 1
+        number = command.number
+        waits = 0
+        for older in access.ends:
+            if older in self._unended and older != number:
+                self._after_end.setdefault(older, []).append(command)
+                waits += 1
+        for older in access.retirements:
+            if older in self._unretired and older != number:
+                self._after_retire.setdefault(older, []).append(command)
+                waits += 1
         for watch in access.watches:
-            command.hazards += self._watch(watch)
+            waits += self._watch(watch)
+        command.hazards += waits
 
     def before(self, command: Command) -> tuple[set[int], set[int]]:
         """Instead of `add`, where none retires: numbers of those whose end, and whose retirement, it waits for."""
@@ -235,7 +234,8 @@ class Hazards:
 
     def _meet(self, command: Command) -> _Access:
         number = command.number
-        self._unended[number] = self._unretired[number] = command
+        self._unended.add(number)
+        self._unretired.add(number)
         access = _Access(command, self._unended, self._unretired)
         for region in command.reads():
             self._use(region, access, None)
@@ -275,30 +275,29 @@ class Hazards:
         number = watch.crowd.youngest(watch.low, watch.end, watch.command.number)
         if number is None:
             return False
-        if watch.retirement:
-            self._unretired[number].after_retire.append(watch)
-        else:
-            self._unended[number].after_end.append(watch)
+        (self._after_retire if watch.retirement else self._after_end).setdefault(number, []).append(watch)
         return True
 
     def ended(self, command: Command) -> list[Command]:
         """The command has read, and its results can be forwarded: which commands that sets free."""
         number = command.number
-        del self._unended[number]
+        self._unended.remove(number)
         for plane in self._planes_of.get(number, ()):
             plane.reads.remove(number)
             plane.writes.remove(number)
-        return self._release(command.after_end) if command.after_end else []
+        waiting = self._after_end.pop(number, None)
+        return self._release(waiting) if waiting else []
 
     def retired(self, command: Command) -> list[Command]:
         """The command's results are in memory: which commands that sets free."""
         number = command.number
-        del self._unretired[number]
+        self._unretired.remove(number)
         for plane in self._planes_of.pop(number, ()):
             plane.results.remove(number)
             if not (plane.reads.alive or plane.results.alive):
                 self._planes = {key: one for key, one in self._planes.items() if one is not plane}
-        return self._release(command.after_retire) if command.after_retire else []
+        waiting = self._after_retire.pop(number, None)
+        return self._release(waiting) if waiting else []
 
     def _release(self, waiting: list[Command | _Watch]) -> list[Command]:
         """One reason less for each of `waiting`: those that have no reason left."""
@@ -313,5 +312,4 @@ class Hazards:
             command.hazards -= 1
             if not command.hazards:
                 free.append(command)
-        waiting.clear()
         return free

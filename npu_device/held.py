@@ -1,11 +1,30 @@
 """A sum that a tensor engine holds between commands (specification 20, "Accumulators")."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 HELD_SUMS = 1 << 64
 """Accumulators are a memory of their own beyond the 64-bit addresses: the ranges of sums start here."""
+
+
+SUM_BYTES = 4
+"""Of one element: int32 or fp32."""
+
+
+class Sum(NamedTuple):
+    """What a GEMM_T asks of the accumulators."""
+
+    shape: tuple[int, int]
+    """M x N."""
+    integer: bool
+    """int32, else fp32."""
+    hold: bool
+    """Whether the sum stays."""
+
+    @property
+    def size(self) -> int:
+        return self.shape[0] * self.shape[1] * SUM_BYTES
 
 
 class HeldSum:

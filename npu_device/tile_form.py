@@ -1,7 +1,7 @@
 """A tile command as the one step of its plan."""
 
 from npu_device.abi.opcodes import BITS, Norm, Opcode
-from npu_device.command import Command
+from npu_device.command import Order
 from npu_device.events import Kind
 from npu_device.operations import pool_window
 from npu_device.plan import Compute, Piece, Role, Transfer
@@ -14,41 +14,40 @@ _KV = (Opcode.KV_READ, Opcode.KV_APPEND)
 _TO_DRAM = (Opcode.STORE, Opcode.KV_APPEND)
 
 
-def tile_step(command: Command, bus: Bus) -> tuple[Piece, int]:
+def tile_step(order: Order, bus: Bus) -> tuple[Piece, int]:
     """(the step, the DRAM address that it begins at)."""
-    d = command.descriptor
-    aux = command.opcode | d.function << 8
-    assert command.output is not None, "what runs on a unit has a result"
-    output = command.output.region
-    if command.kind is Kind.DMA:
-        write = command.opcode in _TO_DRAM
-        role = Role.KV if command.opcode in _KV else Role.ACTIVATION
-        source, target = command.inputs[0].region, output
-        if command.opcode is Opcode.GATHER:
+    d = order.descriptor
+    aux = order.opcode | d.function << 8
+    assert order.output is not None, "what runs on a unit has a result"
+    first, output = order.inputs[0], order.output.region
+    if order.kind is Kind.DMA:
+        write = order.opcode in _TO_DRAM
+        role = Role.KV if order.opcode in _KV else Role.ACTIVATION
+        source, target = first.region, output
+        if order.opcode is Opcode.GATHER:
             source = _gathered(source, d.tile_m, output.payload // d.tile_m, bus.alignment)
         inside, outside = (source, target) if write else (target, source)
         aligned, bursts = bus.size(outside, write)
         return Transfer(write, role, outside.payload, aligned, bursts, inside, outside, aux), outside.address
-    reads = tuple(matrix.region for matrix in command.inputs)
-    first = command.inputs[0]
     bits = BITS[first.kind]
-    written = () if command.holds else (output,)
-    if command.kind is Kind.TE:
-        m, n, k = first.rows, d.tile_n, first.columns
-        return Compute(Kind.TE, aux, m, n, k, bits, BITS[command.inputs[1].kind], 0, reads, written), 0
-    counted = command.output if command.opcode is Opcode.POOL else first
-    work = counted.rows * counted.columns * _vector_ops(command)
-    return Compute(Kind.VE, aux, 0, 0, 0, bits, bits, work, reads, written), 0
+    if order.kind is Kind.TE:
+        weights = BITS[order.inputs[1].kind]
+        return (
+            Compute(Kind.TE, aux, first.rows, d.tile_n, first.columns, bits, weights, 0, order.reads, order.writes), 0
+        )  # fmt: skip
+    counted = order.output if order.opcode is Opcode.POOL else first
+    work = counted.rows * counted.columns * _vector_ops(order)
+    return Compute(Kind.VE, aux, 0, 0, 0, bits, bits, work, order.reads, order.writes), 0
 
 
-def _vector_ops(command: Command) -> int:
+def _vector_ops(order: Order) -> int:
     """Operations per element of a command of the vector engine."""
-    if command.opcode is Opcode.LAYERNORM and command.descriptor.function == Norm.RMS:
+    if order.opcode is Opcode.LAYERNORM and order.descriptor.function == Norm.RMS:
         return RMS_OPS
-    if command.opcode is Opcode.POOL:
-        taps = pool_window(command.descriptor)
+    if order.opcode is Opcode.POOL:
+        taps = pool_window(order.descriptor)
         return taps.kh * taps.kw
-    return VECTOR_OPS[command.opcode]
+    return VECTOR_OPS[order.opcode]
 
 
 def _gathered(table: Region, rows: int, row_bytes: int, alignment: int) -> Region:

@@ -18,7 +18,6 @@ from npu_device.plan import Compute, Piece, Plan, Transfer, single
 from npu_device.region import Region
 from npu_device.results import Results
 from npu_device.runner import Listed, Runner
-from npu_device.tile_form import tile_step
 from npu_device.timing import Timing
 
 Ranges = tuple[tuple[int, int], ...]
@@ -59,7 +58,8 @@ def works(commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, by
             made.append(Work(command.opcode.name, 0, 0, 0, 0, None, (), ()))
             continue
         if command.macro is None:
-            plan = single(*tile_step(command, setting.bus))
+            assert command.order.step is not None, "what runs on a unit has a step"
+            plan = single(*command.order.step)
         else:
             plan = command.macro.start(read).plan(setting)
         made.append(_work(command, plan, timing))

@@ -7,12 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.command import Command
+from npu_device.abi.opcodes import Opcode
+from npu_device.command import Command, Order
 from npu_device.events import Kind
 from npu_device.hazards import Hazards
 from npu_device.memory import Memory
-from npu_device.operands import Matrix
 from npu_device.region import Region, conflict, make_region
 from npu_device.results import Results
 
@@ -50,13 +49,9 @@ def test_the_rule_for_conflicts(a: Region, b: Region) -> None:
     assert conflict(a, b) == boxes
 
 
-def matrix(region: Region) -> Matrix:
-    return Matrix(region, region.rows, region.row_bytes, DataType.INT8)
-
-
 def command(number: int, reads: list[Region], write: Region | None) -> Command:
-    output = None if write is None else matrix(write)
-    made = Command(Descriptor(), Opcode.COPY, Kind.VE, 0, 0, tuple(map(matrix, reads)), output)
+    writes = () if write is None else (write,)
+    made = Command(Order(Descriptor(), Opcode.COPY, Kind.VE, reads=tuple(reads), writes=writes))
     made.number = number
     return made
 

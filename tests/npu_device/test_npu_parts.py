@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
-from npu_device.accumulators import Accumulators, Sum
-from npu_device.command import Command
+from npu_device.accumulators import Accumulators
+from npu_device.command import Command, Order
 from npu_device.descriptor_error import DescriptorError
 from npu_device.events import RECORD, EventStream, What, records
+from npu_device.held import Sum
+from npu_device.request import REMEMBERED, Requests
 from npu_device.tickets import MODULUS, Tickets
 from npu_device.timeline import Agenda, Phase, Timeline
 
@@ -180,10 +182,11 @@ def test_device_tickets_wrap_and_skip_zero() -> None:
 
 
 def gemm(address: int, accumulate: bool, affinity: int = 0) -> Command:
-    return Command(
-        Descriptor(opcode=Opcode.GEMM_T, out_addr=address, accumulate=accumulate), Opcode.GEMM_T, None, 0, 0,
-        affinity=affinity,
-    )  # fmt: skip
+    made = Command(
+        Order(Descriptor(opcode=Opcode.GEMM_T, out_addr=address, accumulate=accumulate), Opcode.GEMM_T, None)
+    )
+    made.affinity = affinity
+    return made
 
 
 steps = st.tuples(
@@ -240,3 +243,21 @@ def test_accumulators_never_overlap_and_refuse_only_what_does_not_fit(
             del held[address]
         used = sorted((r.address, r.end) for _, _, regions in held.values() for r in regions)
         assert all(a[1] <= b[0] for a, b in pairwise(used))
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+
+def test_descriptors_that_differ_in_status_and_ticket_are_one_request() -> None:
+    requests, one = Requests(), Descriptor(opcode=Opcode.NOP, ticket=5, status=1)
+    request = requests.of(one.pack())
+    assert request.descriptor == one.with_(ticket=0, status=0)
+    assert requests.of(one.with_(ticket=9, status=0).pack()) is request
+    assert requests.of(one.with_(stream=1).pack()) is not request
+
+
+def test_only_so_many_requests_are_remembered() -> None:
+    requests = Requests()
+    first, *_ = [requests.of(Descriptor(tile_m=size).pack()) for size in range(REMEMBERED + 1)]
+    assert requests.of(Descriptor(tile_m=REMEMBERED).pack()) is requests.of(Descriptor(tile_m=REMEMBERED).pack())
+    assert requests.of(Descriptor(tile_m=0).pack()) is not first
