@@ -5,12 +5,16 @@
 
 from typing import TYPE_CHECKING, Any
 
+from pyv_jit import aot
+
 if TYPE_CHECKING:
     from pyv_npu.config import Config
     from pyv_npu.platform import Platform
     from pyv_npu.simulator import Simulation, Simulator
 
 __all__ = ["Config", "Platform", "Simulation", "Simulator"]
+
+aot.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,5 @@
-"""`pytest --without-llvmlite`: the suite on a machine where llvmlite is not installed, child processes included.
+"""`pytest --without-llvmlite`: the suite on a machine where llvmlite is not installed, child processes included;
+`pytest --compiled`: not without compiled modules (scripts/compile), which are used where they are there.
 
 Ctrl-C reaches the tests and their processes even where a shell in the background had it ignored. Native code is kept
 in a folder that is empty when the tests begin, so that nothing depends on what ran before.
@@ -10,15 +11,25 @@ import signal
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
+from pyv_jit import aot
+
 HIDING = Path(__file__).parent / "without_llvmlite"
 OPTION = "--without-llvmlite"
+COMPILED = "--compiled"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(OPTION, action="store_true", help="run as if llvmlite were not installed")
+    parser.addoption(COMPILED, action="store_true", help="fail at once where no compiled modules are used")
+
+
+def pytest_report_header() -> str:
+    return f"compiled modules: {aot.form().text}"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,3 +43,23 @@ def pytest_configure(config: pytest.Config) -> None:
         runpy.run_path(str(HIDING / "sitecustomize.py"))
         if find_spec("llvmlite") is not None:
             raise pytest.UsageError(f"{OPTION}: llvmlite is found still: no plugin may have imported it")
+    if config.getoption(COMPILED) and not aot.form().compiled:
+        raise pytest.UsageError(f"{COMPILED}: {aot.form().text}")
+    if aot.form().compiled:
+        patch = pytest.MonkeyPatch()
+        patch.setattr(pytest.MonkeyPatch, "setattr", interpreted_only(pytest.MonkeyPatch.setattr))
+        config.add_cleanup(patch.undo)
+
+
+def interpreted_only(setattr: Any) -> Any:
+    """`MonkeyPatch.setattr` that skips the test where it would replace what compiled code calls without looking it up:
+    functions of compiled modules, and whatever belongs to their classes."""
+
+    def checked(self: pytest.MonkeyPatch, target: object, name: object, *value: object, **options: Any) -> None:
+        module = target.__name__ if isinstance(target, ModuleType) else getattr(target, "__module__", None)
+        replaced = isinstance(target, type) or callable(getattr(target, str(name), None))
+        if module in aot.form().modules and replaced:
+            pytest.skip(f"needs the interpreted form: replaces {name} of {target}")
+        setattr(self, target, name, *value, **options)
+
+    return checked

@@ -14,6 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    from pyv_jit import aot
     from pyv_npu.config import presets
     from pyv_npu.config.shipped import CONFIGS
     from pyv_npu.text import lines_of
@@ -26,7 +27,7 @@ def execute(args: argparse.Namespace) -> int:
         lines_of("built-in decoder models (pyv-npu run NAME --phase decode)", _models()),
         lines_of("timing presets (--preset NAME)", timing),
         lines_of("configurations (--config NAME)", list(CONFIGS.items())),
-        lines_of("versions", list(versions().items())),
+        lines_of("versions", [*versions().items(), ("compiled", aot.form().text)]),
     )
     console.result("\n\n".join(blocks))
     return exit_codes.OK

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from pyv_jit import aot
 from pyv_npu.cli import (
     build_firmware,
     calibrate,
@@ -70,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parser().parse_args(arguments)
         args.command_line = ["pyv-npu", *arguments]
+        if aot.form().stale:
+            console.talk(f"compiled modules are not used: {aot.form().text}")
         with Progress() as args.progress:
             code = int(args.execute(args))
         sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyv_ext.engines.noted import FENCE, Noted
@@ -40,19 +41,18 @@ class Question(NamedTuple):
     """Start of the attempt that was accepted."""
 
 
+@dataclass(slots=True, eq=False)
 class Run:
     """Instructions and trap entries in a row, in cycles [start, end)."""
 
-    __slots__ = ("depth", "end", "notes", "start", "window")
-
-    def __init__(self, start: int, end: int, depth: int, window: int, notes: list[Noted]) -> None:
-        """`depth`: how many traps were being handled. `window`: serial number of the innermost submit function, 0
-        outside of all. `notes`: stores, fences and accesses of devices, in their order."""
-        self.start = start
-        self.end = end
-        self.depth = depth
-        self.window = window
-        self.notes = notes
+    start: int
+    end: int
+    depth: int
+    """How many traps were being handled."""
+    window: int
+    """Serial number of the innermost submit function, 0 outside of all."""
+    notes: list[Noted]
+    """Stores, fences and accesses of devices, in their order."""
 
 
 class StepLog:

@@ -6,7 +6,8 @@ may refer to each other in circles.
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from types import BuiltinMethodType, FunctionType, MethodDescriptorType, MethodType
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -95,18 +96,34 @@ FORMS: dict[type, Form] = {
 NAMES = {kind.__name__: kind for kind in FORMS}
 
 
+FUNCTIONS = (FunctionType, MethodDescriptorType)
+"""What a class holds as its methods, in Python and compiled."""
+
+
+def is_method(value: object) -> TypeGuard[MethodType]:
+    """Whether this is a method, in Python or compiled, bound to an instance."""
+    if isinstance(value, BuiltinMethodType):
+        return hasattr(type(value.__self__), "__mypyc_attrs__")
+    return type(value) is MethodType
+
+
+def blank(cls: Any) -> Any:
+    """An instance of a class whose constructor has not run."""
+    return cls.__new__(cls)
+
+
 def attributes(instance: object) -> dict[str, Any]:
-    """The attributes of an instance with `__dict__`, slots or both, in the order of their making."""
+    """The attributes of an instance with `__dict__`, slots, fields of a compiled class, or several of them, by name."""
     found = {
         name: getattr(instance, name)
         for kind in type(instance).__mro__
         for name in _slots(kind)
         if hasattr(instance, name)
     }
-    return found | getattr(instance, "__dict__", {})
+    return dict(sorted((found | getattr(instance, "__dict__", {})).items()))
 
 
 def _slots(kind: type) -> tuple[str, ...]:
-    slots = kind.__dict__.get("__slots__", ())
+    slots = kind.__dict__.get("__mypyc_attrs__") or kind.__dict__.get("__slots__", ())
     names = (slots,) if isinstance(slots, str) else tuple(slots)
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))

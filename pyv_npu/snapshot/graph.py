@@ -9,15 +9,16 @@ A state is a list of nodes [part or None, kind, header, content]; values inside 
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.snapshot.forms import FORMS, NAMES, attributes
+from pyv_npu.snapshot.forms import FORMS, FUNCTIONS, NAMES, attributes, blank, is_method
 from pyv_npu.snapshot.parts import Parts, is_frozen, is_wiring, kept
 
 Node = list[Any]
@@ -29,17 +30,21 @@ def take(parts: Parts) -> list[Node]:
     return _Writer(parts).run()
 
 
-def put(parts: Parts, nodes: list[Node]) -> None:
-    """Bring the parts into a state that `take` gave, of this machine or an equal one.
-
-    BadInputError when the state does not fit; the machine may then be half restored.
-    """
+@contextmanager
+def misfits_refused() -> Iterator[None]:
+    """BadInputError for what goes wrong where a state does not fit; the machine may then be half restored."""
     try:
-        _Reader(parts, nodes).run()
+        yield
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, MemoryError) as error:
         raise BadInputError(
             f"snapshot: its state does not fit this machine ({type(error).__name__}: {error}); take it again"
         ) from error
+
+
+@misfits_refused()
+def put(parts: Parts, nodes: list[Node]) -> None:
+    """Bring the parts into a state that `take` gave, of this machine or an equal one."""
+    _Reader(parts, nodes).run()
 
 
 class _Writer:
@@ -105,7 +110,7 @@ class _Writer:
             return ["part", name]
         if isinstance(value, tuple):
             return ["named", _class_name(kind), *(self._value(item, where) for item in value)]
-        if isinstance(value, MethodType) and kind is MethodType:
+        if is_method(value):
             return ["method", self._value(value.__self__, where), value.__name__]
         if isinstance(value, frozenset):
             return ["frozenset", *(self._value(item, where) for item in sorted(value))]
@@ -137,7 +142,7 @@ class _Reader:
         if part is not None:
             return self._parts.objects[part]
         if kind == INSTANCE:
-            return object.__new__(self._class(header[0]))
+            return blank(self._class(header[0]))
         return FORMS[NAMES[kind]].make(header)
 
     def _fill(self, value: Any, kind: str, header: Any, content: Any) -> None:
@@ -181,14 +186,14 @@ class _Reader:
         if kind == "named" and issubclass(cls, tuple):
             return tuple.__new__(cls, values)
         if kind == "frozen" and is_dataclass(cls):
-            frozen = object.__new__(cls)
+            frozen = blank(cls)
             for field, item in zip(fields(cls), values, strict=True):
                 object.__setattr__(frozen, field.name, item)
             return frozen
         raise ValueError(f"no value of kind {kind!r}")
 
     def _method(self, owner: Any, name: str) -> Any:
-        if not isinstance(getattr(type(owner), name, None), FunctionType) or not self._parts.is_open(owner):
+        if not isinstance(getattr(type(owner), name, None), FUNCTIONS) or not self._parts.is_open(owner):
             raise ValueError(f"{type(owner).__name__}.{name} is no method of a part of the machine")
         return getattr(owner, name)
 

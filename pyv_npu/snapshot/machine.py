@@ -2,13 +2,13 @@
 
 import hashlib
 from collections.abc import Mapping
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.config.render import scalar
 from pyv_npu.config.schema import flatten
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import graph, memory
+from pyv_npu.snapshot.forms import is_method
 from pyv_npu.snapshot.parts import Parts
 from pyv_npu.snapshot.snapshot import Snapshot
 
@@ -52,7 +52,8 @@ class Machine:
         graph.put(self._parts, snapshot.state)
         self._platform.events.rewind(snapshot.events)
         if self._platform.latency is not None:
-            self._platform.latency.recorder.restored()
+            with graph.misfits_refused():
+                self._platform.latency.recorder.restored()
 
     def _identity(self) -> dict[str, Any]:
         from pyv_npu.versions import versions  # it takes a tenth of the time to the first instruction to import
@@ -101,7 +102,7 @@ def _roots(platform: "Platform") -> dict[str, object]:
     for placed in platform.devices:
         roots[f"device {placed.device.name}"] = placed.device
     for instruction in platform.instructions:
-        if isinstance(instruction.handler, MethodType):
+        if is_method(instruction.handler):
             roots[f"instruction {instruction.name}"] = instruction.handler.__self__
     return roots
 

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from fractions import Fraction
-from types import MethodType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyv_npu.snapshot.forms import attributes
+from pyv_npu.snapshot.forms import attributes, is_method
 
 CONSTANTS = (Fraction, range, re.Pattern, struct.Struct, np.dtype)
 """Immutable objects that are not worth taking apart: they are named where the constructors made them."""
@@ -29,7 +29,7 @@ class Kept(NamedTuple):
 def kept(instance: object) -> Kept | None:
     """The two methods of the protocol, None where the class does not have them."""
     state, load = getattr(instance, "state", None), getattr(instance, "load_state", None)
-    return Kept(state, load) if isinstance(state, MethodType) and isinstance(load, MethodType) else None
+    return Kept(state, load) if is_method(state) and is_method(load) else None
 
 
 def is_frozen(value: object) -> bool:

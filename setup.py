@@ -1,0 +1,143 @@
+"""The compiled form of the modules in which runs spend their time, where PYV_NPU_COMPILE=1 asks for it.
+
+`PYV_NPU_COMPILE=1 pip install .`, or `scripts/compile` in the checkout; docs/compiled.md. Everything else about the
+package is in pyproject.toml. mypyc translates the modules to C; their sources remain the definition, and are installed
+too: `pyv_jit.aot` decides which form is used.
+"""
+
+import ast
+import json
+import os
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))
+
+from pyv_jit import aot  # noqa: E402
+
+COMPILED = ("npu_device", "pyv_ext", "pyv_npu.latency")
+"""Packages whose modules are compiled, except __init__ and what INTERPRETED names."""
+ALSO = ("pyv_ext.pyv_core.engine",)
+"""Modules that are compiled nevertheless: they derive from a compiled class."""
+INTERPRETED = {
+    "npu_device.abi": "tables, read once",
+    "npu_device.macro": "mypyc: abstract classes with slots",
+    "npu_device.native": "compiles the text of the six below",
+    "npu_device.arbiter": "its text is compiled by LLVM",
+    "npu_device.cache": "its text is compiled by LLVM",
+    "npu_device.layout": "its text is compiled by LLVM",
+    "npu_device.sharing": "its text is compiled by LLVM",
+    "npu_device.stepper": "its text is compiled by LLVM",
+    "npu_device.transfers": "its text is compiled by LLVM",
+    "pyv_ext.devices": "users derive their devices from these",
+    "pyv_ext.isa": "tables, read once",
+    "pyv_ext.gdb": "waits for people",
+    "pyv_ext.pyv_core": "takes classes of Py-V apart",
+    "pyv_ext.engines.python.region": "makes Python functions",
+    "pyv_ext.timing": "mypyc: fields made by a function",
+}
+"""Modules, or packages of modules, that stay in Python, and why."""
+GROUP = f"{aot.PACKAGE}.all"
+GENERATED = Path("build/mypyc")
+OPTIMIZATION = "1"
+
+
+def wanted() -> list[str]:
+    """Names of the modules to compile."""
+    return sorted(
+        name
+        for package in COMPILED
+        for path in (ROOT / package.replace(".", "/")).rglob("*.py")
+        if path.name != "__init__.py"
+        and ((name := ".".join(path.relative_to(ROOT).with_suffix("").parts)) in ALSO or not inside(name, INTERPRETED))
+    )
+
+
+def inside(name: str, packages: Iterable[str]) -> bool:
+    return any(f"{name}.".startswith(f"{package}.") for package in packages)
+
+
+def source(name: str) -> Path | None:
+    """The source of a module or package of this project."""
+    path = ROOT.joinpath(*name.split("."))
+    found = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
+    return found[0] if found else None
+
+
+def sources(modules: Iterable[str]) -> Iterator[Path]:
+    """The sources of modules and of all that they import of this project: mypyc looks at their types and constants."""
+    todo, done = list(modules), {*modules, aot.__name__}  # which is no part of what it judges
+    while todo:
+        path = source(todo.pop())
+        if path is None:
+            continue
+        yield path
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            else:
+                continue
+            todo += names - done
+            done |= names
+
+
+class BuildModules(build_ext):
+    """Puts the modules below `aot.PACKAGE`, with the record of what they were made of."""
+
+    def run(self) -> None:
+        top = ROOT if self.inplace else Path(self.build_lib).absolute()
+        folder = top.joinpath(*aot.PACKAGE.split("."))
+        modules = wanted()
+        for name in modules:
+            folder.joinpath(*name.split(".")).parent.mkdir(parents=True, exist_ok=True)
+        record = {
+            "suffix": sysconfig.get_config_var("EXT_SUFFIX"),
+            "modules": modules,
+            "sources": {str(path.relative_to(ROOT)): aot.measured(path) for path in sorted(sources(modules))},
+        }
+        super().run()
+        (folder / aot.RECORD).write_text(json.dumps(record), encoding="utf-8")
+
+
+def compiled() -> dict[str, Any]:
+    """Arguments of `setup` that make the compiled form."""
+    from mypyc.build import mypycify
+    from mypyc.ir.class_ir import ClassIR
+
+    ClassIR.is_serializable = lambda self: True  # as if each class asked for it: snapshots make objects bare
+    files = [str(path.relative_to(ROOT)) for name in wanted() if (path := source(name))]
+    extensions = mypycify(
+        files, opt_level=OPTIMIZATION, debug_level="0", multi_file=True, group_name=GROUP, target_dir=str(GENERATED)
+    )
+    for extension in extensions:
+        extension.include_dirs.append(str(GENERATED.joinpath(*aot.PACKAGE.split("."))))
+        if not inside(extension.name, [aot.PACKAGE]):
+            extension.name = f"{aot.PACKAGE}.{extension.name}"
+    return {"ext_modules": extensions, "cmdclass": {"build_ext": BuildModules}}
+
+
+def needed() -> list[str]:
+    """What compiling needs besides setuptools: mypy, and the packages whose types it looks at."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    typing = ("mypy", "types-")
+    return project["dependencies"] + [row for row in project["optional-dependencies"]["test"] if row.startswith(typing)]
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYV_NPU_COMPILE") != "1":
+        setup()
+    elif find_spec("mypyc") is None:  # pip asks first what a build needs
+        setup(setup_requires=needed())
+    else:
+        setup(**compiled())

@@ -1,0 +1,62 @@
+"""Compiled modules (scripts/compile) do what their sources do: every preset, both modes, byte for byte."""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyv_jit import aot
+from pyv_npu.config import presets
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EVERYTHING = """
+import json, sys
+from pyv_jit import aot
+from pyv_npu.config import load, presets
+from pyv_npu.platform import Platform
+from pyv_npu.programs import find_program
+from pyv_npu.results import run_program
+
+print(aot.form().compiled)
+for preset in presets.NAMES:
+    for mode in ("loose", "tight"):
+        config = load(preset=preset, overrides={"npu.mode": mode}).config
+        result = run_program(config, find_program("submit_latency"), {"n": 12}).json
+        del result["host"]
+        print(json.dumps([preset, mode, result]))
+"""
+
+
+def lines(form: str) -> list[str]:
+    """What EVERYTHING prints in a process of its own."""
+    environment = os.environ | {aot.VARIABLE: form}
+    done = subprocess.run(
+        [sys.executable, "-c", EVERYTHING], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(not aot.form().compiled, reason="needs compiled modules: scripts/compile")
+@pytest.mark.slow
+def test_results_and_events_are_the_same_in_both_forms() -> None:
+    (compiled, *ours), (interpreted, *theirs) = lines("on"), lines(aot.OFF)
+    assert (compiled, interpreted) == ("True", "False")
+    assert len(ours) == 2 * len(presets.NAMES)
+    for one, other in zip(ours, theirs, strict=True):
+        assert json.loads(one) == json.loads(other)
+
+
+def test_the_table_of_modules_names_what_there_is() -> None:
+    pytest.importorskip("setuptools", reason="needs setuptools: pip install setuptools")
+    table = runpy.run_path(str(ROOT / "setup.py"), run_name="table")
+    modules = table["wanted"]()
+    assert {"pyv_ext.engines.engine", "npu_device.machine", "pyv_npu.latency.recorder"} <= set(modules)
+    assert all(table["source"](name) for name in [*modules, *table["INTERPRETED"], *table["ALSO"]])
+    assert not any(name.startswith(("pyv_ext.isa", "npu_device.abi")) for name in modules)
+    read = {str(path.relative_to(ROOT)) for path in table["sources"](modules)}
+    assert {"npu_device/machine.py", "npu_device/abi/opcodes.py", "pyv_npu/errors.py"} <= read
