@@ -16,7 +16,7 @@ from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import UsageError
 from pyv_npu.models.converse import inputs_of
-from pyv_npu.models.generate import generate_decoder
+from pyv_npu.models.generate import Ready, generate_decoder, prepare, run_ready
 from pyv_npu.models.generated import Generated
 from pyv_npu.models.ia import Machine
 from pyv_npu.models.target import target_of
@@ -50,12 +50,23 @@ def generated(made: Decoder, level: str = "IA", mode: str = "tight", wish: Wish 
     return generate_decoder(load(overrides={"run.sim_level": level, "npu.mode": mode}).config, made, wish)
 
 
-def assert_same_everywhere(made: Decoder) -> None:
-    first = generated(made)
+@cache
+def ready(name: str) -> Ready:
+    return prepare(CONFIG, decoder(name), WISH)
+
+
+@cache
+def at_ia(name: str) -> Generated:
+    return run_ready(load(overrides={"run.sim_level": "IA"}).config, ready(name))
+
+
+@pytest.mark.parametrize("name", INT8)
+def test_every_token_is_that_of_the_reference_at_every_level(name: str) -> None:
+    first = at_ia(name)
     assert first.correct
     assert first.tokens[:7] == (*WISH.prompt, *WISH.given)
     for level, mode in WAYS:
-        one = generated(made, level, mode)
+        one = run_ready(load(overrides={"run.sim_level": level, "npu.mode": mode}).config, ready(name))
         assert one.correct
         assert one.tokens == first.tokens
         assert one.json["generate"]["outputs_sha256"] == first.json["generate"]["outputs_sha256"]
@@ -64,7 +75,7 @@ def assert_same_everywhere(made: Decoder) -> None:
 
 @pytest.mark.parametrize("name", INT8)
 def test_the_codes_of_every_step_are_judged(name: str) -> None:
-    made = generated(decoder(name)).json["generate"]
+    made = at_ia(name).json["generate"]
     tensors = sum(node.op_type == "QuantizeLinear" for node in decoder(name).proto.graph.node)
     tensors -= 4 * name.endswith("cache")  # the present is the cache
     assert made["codes"]["ok"] and made["codes"]["tensors"] == tensors * WISH.new
@@ -72,13 +83,8 @@ def test_the_codes_of_every_step_are_judged(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", INT8)
-def test_every_token_is_that_of_the_reference_at_every_level(name: str) -> None:
-    assert_same_everywhere(decoder(name))
-
-
-@pytest.mark.parametrize("name", INT8)
 def test_every_product_is_one_of_integers(name: str) -> None:
-    graph = generated(decoder(name)).compiled.compiled.graph
+    graph = ready(name).made.compiled.graph
     products = [layer for layer in graph.layers if layer.op_type in PRODUCTS]
     assert len(products) == 2 * (2 * 7 + 1)  # of the prompt and of a step: seven in each layer, and the logits
     assert {graph.tensors[tensor].dtype.name for layer in products for tensor in layer.inputs[:2]} == {"INT8"}
@@ -106,7 +112,7 @@ def test_the_caches_hold_the_codes_of_the_reference(name: str) -> None:
 
 
 def test_codes_are_appended_as_they_are_and_take_a_quarter_of_the_bytes() -> None:
-    wide, narrow = (generated(decoder(name)) for name in ("decoder_kv_int8", CACHED))
+    wide, narrow = (at_ia(name) for name in ("decoder_kv_int8", CACHED))
     sizes = [made.json["generate"]["kv_bytes_alloc"] for made in (wide, narrow)]
     assert sizes[0] == 4 * sizes[1]
     graph = narrow.compiled.compiled.graph
@@ -140,7 +146,7 @@ def _unsigned(proto: Any) -> None:
 def test_codes_may_have_a_zero_point() -> None:
     made = generated(changed(_unsigned), "CA_HYBRID")
     assert made.correct
-    assert np.array_equal(made.logits, generated(decoder(CACHED)).logits)
+    assert np.array_equal(made.logits, at_ia(CACHED).logits)
 
 
 def _other_scale(proto: Any) -> None:
