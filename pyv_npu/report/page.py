@@ -5,7 +5,7 @@ from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
-from pyv_npu.models.verdicts import passed
+from pyv_npu.models.verdicts import passed, verdicts
 from pyv_npu.report.html import Cell, data, document, number, paragraph, section, table
 from pyv_npu.report.pictures import Runs, meaning
 from pyv_npu.sweep_figures import heading, key_heading
@@ -80,9 +80,9 @@ def _tiles(comparison: Mapping[str, Any] | None, runs: Runs) -> str:
         )
     for mode, run in runs.items():
         tiles.append((Cell(number(run["cycles"]), f"{mode}.cycles"), f"cycles, {mode}"))
-        if run.get("model", {}).get("checks"):
-            good = passed(run)
-            tiles.append((Cell("yes" if good else "NO", f"{mode}.correct"), f"outputs as the ONNX reference, {mode}"))
+        if any(one["ok"] is not None for one in verdicts(run)):
+            good = "yes" if passed(run) else "NO"
+            tiles.append((Cell(good, f"{mode}.correct"), f"outputs as the ONNX reference, {mode}"))
     inner = (
         f'<div class="tile"><b data-figure="{cell.name}">{cell.text}</b><span>{text}</span></div>'
         for cell, text in tiles
