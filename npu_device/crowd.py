@@ -39,7 +39,7 @@ class Crowd:
     def remove(self, number: int) -> None:
         """All accesses of a command are over."""
         numbers, lows, _ = self._rows[:, : self._used]
-        first, last = np.searchsorted(numbers, (number, number + 1))
+        first, last = numbers.searchsorted((number, number + 1))
         lows[first:last] = _OVER
         self.alive -= int(last - first)
         if not self.alive:

@@ -123,9 +123,11 @@ class Timing:
 
     def located(self, piece: Piece, dram: int) -> Piece:
         """A piece at a DRAM address, as far as the address matters for its cost."""
-        if self.turn == 1 or not isinstance(piece, Transfer):
+        if not isinstance(piece, Transfer):
             return piece
-        return piece._replace(dram=piece.dram._replace(address=dram % self.turn))
+        address, rows, row_bytes, stride = piece.dram
+        matters = dram % self.turn
+        return piece if address == matters else piece._replace(dram=Region(matters, rows, row_bytes, stride))
 
     def first(self, cost: Cost) -> Cost:
         """The cost of a step that is its command's first on the tensor engine."""
