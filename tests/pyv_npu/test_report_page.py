@@ -98,6 +98,30 @@ def test_every_preset_has_a_page(preset: str, tmp_path: Path, browser: Any) -> N
     check_modes(figures(tmp_path, browser), json.loads((tmp_path / "result.json").read_text()))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", NAMES)
+def test_every_preset_has_a_page_of_thousands_of_submissions(preset: str, tmp_path: Path, browser: Any) -> None:
+    assert main(["compare", "submit_latency", "--preset", preset, "--json", "--report", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    check_modes(figures(tmp_path, browser), result)
+    assert {sweep["key"] for sweep in result["sweeps"]} == {sweep.key for sweep in AUTOMATIC["submit_latency"]}
+    for mode in ("loose", "tight"):
+        latency = result[mode]["latency"]
+        assert latency["stages"]["t_submit"]["n"] == 3000 and latency["stages"]["t_submit_prebuilt"]["n"] == 1000
+        lines = list(csv.DictReader((tmp_path / mode / "latency.csv").open()))
+        for prebuilt, stage, reasons in (
+            ("0", "t_submit", latency["reasons"]),
+            ("1", "t_submit_prebuilt", latency["reasons_prebuilt"]),
+        ):
+            spans = sorted(int(line["t2"]) - int(line["t0"]) for line in lines if line["prebuilt"] == prebuilt)
+            assert sum(reasons.values()) == sum(spans)
+            assert latency["stages"][stage]["p99"] == spans[-(-99 * len(spans) // 100) - 1]
+    drawn = browser.execute_script(
+        "return Object.values(gantts).map((chart) => chart.lanes.filter((lane) => lane.name === 'core')[0].count)"
+    )
+    assert drawn == [4000, 4000]
+
+
 def test_submission_over_computation_is_swept_by_tile_size_and_prefetch_distance(
     tmp_path: Path, browser: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,11 +181,20 @@ def test_the_chart_stays_fluid_at_100_000_spans(tmp_path: Path, browser: Any) ->
         "return (performance.now() - begin) / 20;"
     )
     assert milliseconds < 50
+    columns = browser.execute_script(
+        "const c = gantts['gantt-tight']; return c.lanes.map((lane) => [...c.columns(lane, 1000)])"
+    )
+    for lane, covered in zip(columns, (37 / 50, 1.0), strict=True):  # 100 spans a column
+        assert np.abs(np.array(lane) - covered).max() < 0.01
     first = browser.execute_script("return [...gantts['gantt-tight'].lanes[0].start.slice(-2)]")
     assert first == [float(start[-2]), float(start[-1])]
     browser.execute_script("document.querySelector('[data-do=in]').click()")
     assert browser.execute_script("const c = gantts['gantt-tight']; return c.to - c.from") == count * 50 / 2
     browser.execute_script("gantts['gantt-tight'].show(1000, 1200)")
+    columns = browser.execute_script(
+        "const c = gantts['gantt-tight']; return c.lanes.map((lane) => [...c.columns(lane, 200)])"
+    )
+    assert columns == [[float(cycle % 50 < 37) for cycle in range(1000, 1200)], [1.0] * 200]
     assert errors(browser) == []
     dark = browser.execute_script(
         "const c = gantts['gantt-tight'], r = devicePixelRatio, p = c.canvas.getContext('2d');"

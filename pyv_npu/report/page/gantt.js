@@ -33,6 +33,7 @@ class Gantt {
   static ROW = 24;
   static LEFT = 74;
   static HEAD = 22;
+  static FAINT = 0.25; // of a column in which hardly anything is
 
   constructor(root, run) {
     this.end = run.end;
@@ -125,16 +126,39 @@ class Gantt {
       paint.fillStyle = "#333";
       paint.fillText(lane.name, 10, top + 16);
       paint.fillStyle = lane.colour;
-      let covered = -1;
-      for (let index = above(lane.reach, this.from); index < lane.count && lane.start[index] < this.to; index++) {
-        const left = Math.max((lane.start[index] - this.from) * scale, 0);
-        const right = Math.min(Math.max((lane.stop[index] - this.from) * scale, left + 0.7), width);
-        if (right <= covered) continue;
-        const begin = Math.max(left, covered);
-        paint.fillRect(Gantt.LEFT + begin, top + 3, right - begin, Gantt.ROW - 6);
-        covered = Math.max(covered, right > left + 1.5 ? right - 0.5 : Math.ceil(right));
+      const columns = this.columns(lane, Math.round(width * ratio));
+      for (let first = 0, last; first < columns.length; first = last) {
+        for (last = first + 1; last < columns.length && columns[last] === columns[first];) last++;
+        if (columns[first] === 0) continue;
+        paint.globalAlpha = Gantt.FAINT + (1 - Gantt.FAINT) * columns[first];
+        paint.fillRect(Gantt.LEFT + first / ratio, top + 3, (last - first) / ratio, Gantt.ROW - 6);
       }
+      paint.globalAlpha = 1;
     });
+  }
+
+  /* Of `count` columns of pixels, which share of each is covered by spans; they may overlap. Not 0 where a span is. */
+  columns(lane, count) {
+    const share = new Float32Array(count), scale = count / (this.to - this.from);
+    let reached = this.from;
+    for (let index = above(lane.reach, this.from); index < lane.count && lane.start[index] < this.to; index++) {
+      const left = (Math.max(lane.start[index], reached) - this.from) * scale;
+      const right = Math.min((lane.stop[index] - this.from) * scale, count);
+      const first = Math.min(Math.floor(left), count - 1), last = Math.floor(right);
+      if (right <= left) {
+        if (share[first] === 0) share[first] = 1e-3;
+        continue;
+      }
+      reached = lane.stop[index];
+      if (first >= last) {
+        share[first] += right - left;
+        continue;
+      }
+      share[first] += first + 1 - left;
+      share.fill(1, first + 1, last);
+      if (last < count) share[last] += right - last;
+    }
+    return share.map((value) => Math.min(value, 1));
   }
 
   ticks(paint, scale) {
