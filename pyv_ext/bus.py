@@ -159,10 +159,10 @@ class Bus:
 
     def peek(self, address: int, size: int) -> bytes | None:
         """Memory without side effects or cost: the load port of custom instructions and debuggers."""
-        ram = self.ram_at(address, size)
-        if ram is None:
-            return None
-        return bytes(ram.u8[address - ram.base : address - ram.base + size])
+        for ram in self.rams:
+            if ram.base <= address and address + size <= ram.end:
+                return bytes(ram.u8[address - ram.base : address - ram.base + size])
+        return None
 
     def poke(self, address: int, data: bytes) -> None:
         """Write memory from outside the hart: program loaders, bus masters, debuggers."""

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pyv_ext.protocols import Timed
 
@@ -9,6 +10,9 @@ Listener = Callable[[int], None]
 
 NEVER = 1 << 62
 """Later than any run."""
+
+_LINE = -1
+"""In the place of a device's number."""
 
 
 class Clock:
@@ -113,7 +117,7 @@ class Clock:
         level = device.irq  # type: ignore[attr-defined]  # what is alone is a Device
         if level != levels[number]:
             levels[number] = level
-            listeners, dependents = self._followers(None)
+            listeners, dependents = self._quiet.get(_LINE) or self._followers(_LINE)
         else:
             listeners, dependents = self._quiet.get(number) or self._followers(number)
         for listener in listeners:
@@ -133,26 +137,26 @@ class Clock:
             if self._look(dependent):
                 self._find_next()
 
-    def _followers(self, number: int | None) -> tuple[list[Listener], list[int]]:
-        """Who must hear of a change of the device of that number, and who must be looked at; None: its line changed."""
-        device = None if number is None else self._devices[number]
+    def _followers(self, number: int) -> tuple[list[Listener], list[int]]:
+        """Who must hear of a change of the device of that number, and who must be looked at; `_LINE`: its line has
+        changed."""
 
         def heed(heeds: Sequence[Timed] | None) -> bool:
-            return device is None or heeds is None or device in heeds
+            return number == _LINE or heeds is None or self._devices[number] in heeds
 
         listeners = [listener for listener, heeds in self._listeners if heed(heeds)]
         dependents = [dependent for dependent, heeds in self._dependent if heed(heeds)]
-        if number is not None:
-            self._quiet[number] = listeners, dependents
+        self._quiet[number] = listeners, dependents
         return listeners, dependents
 
     def acted(self, device: Timed | None, cycle: int) -> None:
         """Take note that something has acted on `device` and no other; None, or one that is not alone: on whatever."""
+        self.follow(device)(cycle)
+
+    def follow(self, device: Timed | None) -> Listener:
+        """What does that, for the cycle that it is given."""
         number = -1 if device is None or device not in self._devices else self._devices.index(device)
-        if number in self._alone:
-            self.touched(number, cycle)
-        else:
-            self.changed(cycle)
+        return partial(self.touched, number) if number in self._alone else self.changed
 
     def changed(self, cycle: int) -> None:
         """Take note that devices have changed, with effect from the start of `cycle`."""

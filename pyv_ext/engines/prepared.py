@@ -123,7 +123,7 @@ def _table_csr(core: Core, pc: int, instruction: Instruction, register: Csr, wri
 def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow, writes: bool) -> Step:
     hart, row, clock, address = core.hart, instruction.row, core.bus.clock, instruction.csr
     x, rs1, rd, imm = hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
-    general, device = _general(core, instruction), getattr(window, "device", None)
+    general, acted = _general(core, instruction), clock.follow(getattr(window, "device", None))
     reads, by_register = row.kind is not Kind.CSR_WRITE or bool(instruction.rd), row.format.rs1
     cost, value = hart.timing.csr, evaluator(row.expr, core.isa.xlen)
     after = pc + instruction.length & core.isa.mask, cost
@@ -137,7 +137,7 @@ def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow
         if writes:
             new = value(x[rs1], imm, pc, old)
             window.write(address, new, now, (x[rs1] if by_register else imm) & new)
-        clock.acted(device, now + 1)
+        acted(now + 1)
         x[rd] = old
         return after
 
@@ -150,7 +150,12 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     assert custom is not None  # rows of this kind have one
     x, rs1, rs2, rd, mask = hart.x, word >> 15 & 31, word >> 20 & 31, instruction.rd or SINK, core.isa.mask
     acts_after = max(hart.timing.custom if custom.issue is None else custom.issue, 1) - 1
-    general, ready, handler, device = _general(core, instruction), custom.ready, custom.handler, custom.device
+    general, ready, handler, acted = (
+        _general(core, instruction),
+        custom.ready,
+        custom.handler,
+        clock.follow(custom.device),
+    )
     next_pc = pc + instruction.length & mask
 
     def step() -> After | None:
@@ -163,7 +168,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
         if ready is not None and not ready(operands):
             return answered(core, instruction, Stall(), start, acts)
         outcome = handler(operands)
-        clock.acted(device, acts + 1)
+        acted(acts + 1)
         if not isinstance(outcome, Value):
             return answered(core, instruction, outcome, start, acts)
         x[rd] = outcome.value & mask

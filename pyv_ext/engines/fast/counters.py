@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from pyv_ext.counters import WRAP
+from pyv_ext.csr import Csrs
 from pyv_ext.engines.fast.frame import CYCLES, CYCLES_ON, INSTRET, RETIRED, RETIRED_ON, cycle_of
-from pyv_ext.hart import Hart
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_jit.ir import Ir
@@ -49,24 +49,8 @@ def read(ir: Ir, reading: Reading, progress: str, cycles: int = 0, instructions:
     return ir.value(f"trunc i64 {half} to i32")
 
 
-class Counters:
-    """Keeps the words of the frame for the counters of a hart."""
-
-    def __init__(self, hart: Hart, frame: memoryview) -> None:
-        self._hart = hart
-        self._frame = frame
-        self._changes = -1
-
-    def forget(self) -> None:
-        """The hart is in another state altogether."""
-        self._changes = -1
-
-    def refresh(self) -> None:
-        """Before native code is entered: something may have written them."""
-        csrs, frame = self._hart.csrs, self._frame
-        changes = csrs.mcycle.changes + csrs.minstret.changes
-        if changes != self._changes:
-            self._changes = changes
-            frame[CYCLES], frame[RETIRED] = csrs.mcycle.value(0), csrs.minstret.value(0)
-            frame[CYCLES_ON] = 0 if csrs.mcycle.inhibited else WRAP
-            frame[RETIRED_ON] = 0 if csrs.minstret.inhibited else WRAP
+def show(csrs: Csrs, frame: memoryview) -> None:
+    """Let native code see them as they are now."""
+    frame[CYCLES], frame[RETIRED] = csrs.mcycle.value(0), csrs.minstret.value(0)
+    frame[CYCLES_ON] = 0 if csrs.mcycle.inhibited else WRAP
+    frame[RETIRED_ON] = 0 if csrs.minstret.inhibited else WRAP

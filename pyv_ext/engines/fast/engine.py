@@ -82,7 +82,7 @@ class FastEngine(Engine):
     def flush(self) -> None:
         super().flush()
         if self._native is not None:
-            self._native.forget_counters()
+            self._native.restored()
 
     def _drop(self, pcs: Iterable[int]) -> None:
         if self._native is not None:

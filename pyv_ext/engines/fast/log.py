@@ -22,7 +22,7 @@ _OFF, _NEVER = 0, (1 << 64) - 1
 
 
 class Log:
-    """The records of one hart. While it is off, the words of the frame say that it is neither on nor full."""
+    """The records of one hart. While it is off, it is not full."""
 
     def __init__(self, frame: memoryview) -> None:
         self._frame = frame
@@ -30,12 +30,11 @@ class Log:
         self._first = address_of(self._table) + 8 * WORDS
         """The record before it has no line and is never added to."""
         self._table[WHAT] = _NEVER
-        self.switch(False)
+        self._frame[LOG], self._frame[LOG_END] = _OFF, self._first + 8 * WORDS * RECORDS
 
     def switch(self, on: bool) -> None:
         """Begin an empty log, or keep none."""
         self._frame[LOG] = self._first if on else _OFF
-        self._frame[LOG_END] = self._first + 8 * WORDS * RECORDS if on else _NEVER
 
     def take(self) -> Sequence[Noted]:
         """What was logged; the log is empty then."""

@@ -8,7 +8,7 @@ from pyv_ext.engines.blocks import TRANSLATED, Block, find_blocks, translatable
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import entries
 from pyv_ext.engines.fast.access import Access
-from pyv_ext.engines.fast.counters import READINGS, Counters, reading_of
+from pyv_ext.engines.fast.counters import READINGS, reading_of
 from pyv_ext.engines.fast.entries import Entries
 from pyv_ext.engines.fast.far import FarMemories
 from pyv_ext.engines.fast.frame import BIAS, DONE, INSTRET, LEFT, PC, PROGRESS, address_of, make_frame
@@ -103,10 +103,9 @@ class Native:
                     self._core.trap(*upcalls.fault)
                 return
 
-    def forget_counters(self) -> None:
+    def restored(self) -> None:
         """The hart is in another state altogether."""
-        if self._upcalls.counters is not None:
-            self._upcalls.counters.forget()
+        self._upcalls.restored()
 
     def drop(self, pcs: Iterable[int]) -> None:
         """The instructions at these addresses are others now, or hooked."""
@@ -141,8 +140,6 @@ class Native:
         reading = reading_of(instruction, self._isa)
         if reading is None:
             return self._numbers[instruction.name]
-        if self._upcalls.counters is None:
-            self._upcalls.counters = Counters(self._hart, self._frame)
         return self._readings[reading]
 
     def _takes(self, pc: int, instruction: Instruction) -> bool:

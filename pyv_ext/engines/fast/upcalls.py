@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from pyv_ext.engines.fast import callback
-from pyv_ext.engines.fast.counters import Counters
+from pyv_ext.engines.fast import callback, counters
 from pyv_ext.engines.fast.frame import BIAS, CHANGES, INSTRET, LIMIT, PC
 from pyv_ext.engines.fast.log import Log
 from pyv_ext.engines.noted import Ran
@@ -38,6 +37,7 @@ class Upcalls:
         self._bus = core.bus
         self._clock = core.bus.clock
         self._csrs = core.hart.csrs
+        self._frame = frame
         self._words = words
         self._slow_way = slow
         self._log = Log(frame)
@@ -49,8 +49,8 @@ class Upcalls:
         self.limit = 0
         self.fault = (0, 0)
         """Cause and address."""
-        self.counters: Counters | None = None
-        """Once the program reads counters."""
+        self._counted = -1
+        """How often the counters had been written or inhibited when native code was shown them."""
         self._tracer: object | None = None
         self._ran: Ran | None = None
         """What wants to know what has retired since cycle `_told`."""
@@ -77,14 +77,14 @@ class Upcalls:
 
     def begin(self, until: int) -> int:
         """Native code may begin now, to come to cycle `until`; the cycles that it may go on for at first."""
-        hart, words = self._hart, self._words
+        hart, words, csrs = self._hart, self._words, self._csrs
         cycle = self._told = hart.cycle
         self._until = until
         self._follow_tracer()
         words[PC] = hart.pc
         self._instret = words[INSTRET] = hart.instret
-        if self.counters is not None:
-            self.counters.refresh()
+        if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
+            self._show_counters()
         limit = min(until, self._clock.next, cycle + SPAN)
         self.limit = words[LIMIT] = limit
         return limit - cycle
@@ -105,9 +105,19 @@ class Upcalls:
         if self._core.tracer is not self._tracer:
             self._follow_tracer()
             going = going and (self._tracer is None or self._ran is not None)
-        if self.counters is not None:
-            self.counters.refresh()
+        csrs = self._csrs
+        if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
+            self._show_counters()
         return going
+
+    def restored(self) -> None:
+        """The hart is in another state altogether."""
+        self._counted = -1
+
+    def _show_counters(self) -> None:
+        csrs = self._csrs
+        self._counted = csrs.mcycle.changes + csrs.minstret.changes
+        counters.show(csrs, self._frame)
 
     def _follow_tracer(self) -> None:
         """With a tracer, stores are logged, and every access of a device goes the slow way."""
