@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyv_npu.cli import console, control, exit_codes, generate, instruments, model, options, output
+from pyv_npu.cli import console, control, exit_codes, generate, instruments, llm, model, options, output
 from pyv_npu.cli.progress import bar
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def _work(args: argparse.Namespace, config: "Config") -> Work:
     if args.generate is not None:
         return _decoder(args, config)
     generate.refuse_alone(args)
+    llm.refuse_name(name, NAME)
     if not name.endswith(model.SUFFIX):
         model.refuse(args)
         from pyv_npu.results import run_program

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyv_npu.cli import console, exit_codes, generate, model, options
+from pyv_npu.cli import console, exit_codes, generate, llm, model, options
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.generate is not None:
         return _decoder(args, config)
     generate.refuse_alone(args)
+    llm.refuse_name(config.run.program, NAME)
     choices = model.choices(args)
     compiled = compile_for(config, Path(args.program), choices)
     given = model.inputs(args)

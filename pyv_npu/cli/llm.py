@@ -52,6 +52,15 @@ def known(program: str) -> bool:
     return program in MODELS
 
 
+def refuse_name(program: str, command: str) -> None:
+    """UsageError where a command that takes no built-in model is given one."""
+    if known(program):
+        raise UsageError(
+            f"{program}: {command} takes no built-in model; `pyv-npu run {program}` times it, "
+            f"with --mode loose or tight through firmware"
+        )
+
+
 def refuse(args: argparse.Namespace, besides: tuple[str, ...] = ()) -> None:
     """UsageError where something else is given an option of built-in models, `besides` those that it has, too."""
     for name in _OPTIONS:
@@ -142,9 +151,11 @@ def _requests(args: argparse.Namespace, name: str) -> "list[Request]":
     given: dict[str, Any] = {key: getattr(args, key) for key in numbers if getattr(args, key) is not None}
     if args.qconfig is not None:
         return [_quantized(args, Request(name, phase, **given))]
-    widths = (args.qbits_kv or "4").split(",")
-    if not all(width.isdecimal() for width in widths):
-        raise UsageError(f"--qbits-kv {args.qbits_kv}: must be 2, 4, 8 or 16, or a list such as 4,8,16")
+    widths = ("4" if args.qbits_kv is None else args.qbits_kv).split(",")
+    if not all(width.isdecimal() for width in widths) or len(set(widths)) != len(widths):
+        raise UsageError(
+            f"--qbits-kv {args.qbits_kv}: must be 2, 4, 8 or 16, or a list of different ones such as 4,8,16"
+        )
     return [Request(name, phase, kv_bits=int(width), **given) for width in widths]
 
 

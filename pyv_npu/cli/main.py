@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -73,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.command_line = ["pyv-npu", *arguments]
         if aot.form().stale:
             console.talk(f"compiled modules are not used: {aot.form().text}")
-        with Progress() as args.progress:
+        with Progress() as args.progress, warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # infinities and NaN of a model are values like others
             code = int(args.execute(args))
         sys.stdout.flush()
         return code
@@ -104,5 +106,5 @@ def _report(error: Exception) -> int:
 
 
 def _fail(text: str, code: int) -> int:
-    console.talk(f"error: {text}")
+    console.talk(f"error: {' '.join(text.splitlines())}")  # names in a model may hold line breaks
     return code

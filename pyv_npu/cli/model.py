@@ -38,8 +38,8 @@ def choices(args: argparse.Namespace) -> "Choices":
     shapes = {}
     for text in args.shape:
         name, equals, dims = text.rpartition("=")
-        if not (equals and name and all(dim.isdecimal() and int(dim) for dim in dims.split(","))):
-            raise UsageError(f"--shape {text}: must have the form NAME=1,128")
+        if not (equals and name and all(dim.isdecimal() and 0 < int(dim) < 1 << 31 for dim in dims.split(","))):
+            raise UsageError(f"--shape {text}: must have the form NAME=1,128, every dimension 1..{(1 << 31) - 1}")
         shapes[name] = tuple(int(dim) for dim in dims.split(","))
     if args.calibration and args.precision != "int8":
         raise UsageError("--calibration: shows int8 the ranges of the model; give --precision int8 too, or drop it")

@@ -102,6 +102,12 @@ def prepare(config: Config, decoder: Decoder, wish: Wish) -> Ready:
         decoder, target_of(config.npu)._replace(qconfig=wish.weights()), len(wish.prompt), wish.t_max or wish.total,
         passes=wish.passes, kv_kind=kind, kv_scales=scales,
     )  # fmt: skip
+    known = made.compiled.graph.index_bound(POSITION)
+    if known is not None and wish.total - 1 > known:
+        raise UsageError(
+            f"--generate {wish.new}: the tables of {decoder.name} end at position {known - 1}: at most "
+            f"{known + 1 - len(wish.prompt)} after a prompt of {len(wish.prompt)}"
+        )
     return Ready(wish, made, inputs_of(made, wish))
 
 

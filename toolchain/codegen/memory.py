@@ -111,6 +111,12 @@ def _refuse(graph: Graph, placed: DramMap, dram_bytes: int, visible: int) -> NoR
     limit = mm.DRAM_BASE + (dram_bytes if placed.beyond else min(dram_bytes, visible))
     ends = sorted((at + graph.tensors[name].size, name) for name, at in placed.addresses.items())
     end, name = next((one for one in ends if one[0] > limit), ends[-1])
+    near = placed.commands - (placed.weights[1] - placed.weights[0] if not placed.beyond else 0) - mm.DRAM_BASE
+    if near > visible:
+        raise ModelError(
+            f"tensor {name}: its {graph.tensors[name].size} bytes: what the run writes, and commands, need {near} "
+            f"bytes of DRAM that the core sees, which are {visible} at most: a smaller shape or batch"
+        )
     used = _end(placed) - mm.DRAM_BASE
     if not placed.beyond and used > visible:
         used = visible + placed.weights[1] - placed.weights[0]

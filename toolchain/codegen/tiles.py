@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NoReturn
 
+from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import BITS, DataType
 from npu_device.windows import most_pixels
 from toolchain.codegen.commands import Target
@@ -202,7 +203,10 @@ def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: i
         remedy = f"the nearest tile that fits is {_shape(nearest)}"
     else:
         size = 1 << (total(wanted) * buffers - 1).bit_length()
-        remedy = f"no tile fits, --set npu.spm.size={size if size > target.spm_bytes + SLOT else 2 * size}"
+        size = size if size > target.spm_bytes + SLOT else 2 * size
+        remedy = f"no tile fits, --set npu.spm.size={size}"
+        if size > SPM_CLUSTER_STRIDE:
+            remedy = f"no tile fits, not even the largest scratchpad of {SPM_CLUSTER_STRIDE}: a smaller shape"
     raise ModelError(
         f"layer {layer.id} ({layer.op_type}): a tile of {_shape(tile)} needs {total(wanted)} bytes of scratchpad, "
         f"{wanted[largest]} of them for tensor {tensor}; there are {room} for each of {buffers}: {remedy}"

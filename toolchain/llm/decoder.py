@@ -23,7 +23,7 @@ from toolchain.llm.merge import merged
 from toolchain.onnx_frontend import OnnxModel, import_model
 from toolchain.onnx_frontend.cached_attention import POSITION, SCALES
 from toolchain.onnx_frontend.file import read_file
-from toolchain.onnx_frontend.model import prepare
+from toolchain.onnx_frontend.model import prepare, type_name
 
 IDS, POSITIONS, LOGITS = "input_ids", "position_ids", "logits"
 """Names of a decoder's tensors. Caches are found by the inputs past_key and past_value of Attention."""
@@ -194,7 +194,7 @@ def _cache(name: str, past: Any, present: Any) -> Cache:
     dims = [dim.dim_value for dim in past.type.tensor_type.shape.dim]
     if len(dims) != 4 or not (dims[1] and dims[3]):
         raise ModelError(f"{name}: input {past.name}: must be [1, heads, past, size] with known heads and size")
-    kinds = [onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type) for value in (past, present)]
+    kinds = [type_name(value.type.tensor_type.elem_type) for value in (past, present)]
     if kinds[0] != kinds[1]:
         raise ModelError(f"{name}: {past.name} is {kinds[0]} and {present.name} {kinds[1]}: both must have one type")
     return Cache(past.name, present.name, dims[1], dims[3], _kind(name, past.name, kinds[0], CACHED))

@@ -9,6 +9,7 @@ from toolchain.data_types import INTEGERS
 from toolchain.ir.graph import Attribute, TensorIR, Values
 from toolchain.onnx_frontend.elementwise import apply
 from toolchain.onnx_frontend.node import Node
+from toolchain.onnx_frontend.scales import check_scale
 
 LIMITS = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
 
@@ -29,6 +30,7 @@ def _grid(node: Node, shape: tuple[int, ...]) -> _Grid:
     scale = node.needed(1, "scale")
     if scale.dtype != np.float32:
         node.refuse(f"scale of type {scale.dtype}: supported is float32")
+    check_scale(node.model, node.proto, node.proto.input[1], scale)
     zero = node.needed(2, "zero point").astype(np.int64) if node.has(2) else np.zeros((), np.int64)
     if scale.size == 1:
         return _Grid(scale.reshape(1), zero.reshape(-1)[:1])

@@ -14,6 +14,7 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.file import one_line, read_file
 
 MIN_OPSET = 13
+_CACHED = "; a decoder with a key/value cache makes tokens with --prompt 3,1,4 --generate 8"
 MAX_PROTOBUF = (1 << 31) - 1
 """Bytes."""
 
@@ -45,7 +46,7 @@ class OnnxModel:
         }
         for key, values in self.initializers.items():
             code = next(t.data_type for t in model.graph.initializer if t.name == key)
-            self.info[key] = TensorInfo(onnx.TensorProto.DataType.Name(code), values.shape)
+            self.info[key] = TensorInfo(type_name(code), values.shape)
         self.initializers |= self.beside
 
     @property
@@ -92,11 +93,17 @@ def prepare(
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{name}: no ONNX model (it has no graph): export it again")
     _opset(model, name)
+    if not model.graph.output:
+        raise ModelError(f"{name}: the model has no output: name the tensors that are wanted as outputs of its graph")
     fixed = {*(tensor.name for tensor in model.graph.initializer), *(beside or {})}
     _bind(model, name, shapes or {}, fixed)
+    _clear(model)
     for value in model.graph.input:
         if value.name not in fixed and tensor_info(value) is None:
-            raise ModelError(f"{name}: input {value.name} {_open(value)}")
+            hint = (
+                _CACHED if any(node.op_type == "Attention" and len(node.input) > 4 for node in model.graph.node) else ""
+            )
+            raise ModelError(f"{name}: input {value.name} {_open(value)}{hint}")
     if model.functions:
         model = inline_local_functions(model)
     try:
@@ -110,13 +117,15 @@ def prepare(
 def _open(value: Any) -> str:
     """What an input without a known shape is, and what gives it one."""
     kind = value.type.WhichOneof("value")
+    if kind is None:
+        return "has no type: export the model again"
     if kind != "tensor_type":
-        return f"is a {str(kind).removesuffix('_type')}: supported are tensors"
+        return f"is a {kind.removesuffix('_type')}: supported are tensors"
     if not value.type.tensor_type.HasField("shape"):
         return f"has no shape: give one, --shape {value.name}=1,..."
     dims = value.type.tensor_type.shape.dim
     named = [dim.dim_param or (dim.dim_value if dim.HasField("dim_value") else "?") for dim in dims]
-    sizes = ",".join(str(dim.dim_value) if dim.HasField("dim_value") else "1" for dim in dims)
+    sizes = ",".join(str(dim.dim_value) if _known(dim) else "1" for dim in dims)
     return (
         f"has shape [{', '.join(map(str, named))}]: give every dimension a value, such as --shape {value.name}={sizes}"
     )
@@ -126,6 +135,11 @@ def _opset(model: Any, name: str) -> int:
     version = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
     if version < MIN_OPSET:
         raise ModelError(f"{name}: opset {version}: must be {MIN_OPSET} or newer; onnx.version_converter raises it")
+    if version > onnx.defs.onnx_opset_version():
+        raise ModelError(
+            f"{name}: opset {version}: onnx {onnx.__version__} knows opsets up to {onnx.defs.onnx_opset_version()}: "
+            f"install a newer onnx, or export the model for one of these"
+        )
     return int(version)
 
 
@@ -141,10 +155,29 @@ def _bind(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]], fixed: C
         if len(dims) != len(shape):
             raise ModelError(f"{name}: --shape {key}: has {len(dims)} dimensions, got {len(shape)}")
         for dim, size in zip(dims, shape, strict=True):
-            if dim.HasField("dim_value") and dim.dim_value != size:
+            if _known(dim) and dim.dim_value != size:
                 raise ModelError(f"{name}: --shape {key}: a dimension is {dim.dim_value} in the model, got {size}")
             dim.Clear()
             dim.dim_value = size
+
+
+def _clear(model: Any) -> None:
+    """Dimensions without a value, of what the model makes, follow from those of its inputs."""
+    for value in (*model.graph.value_info, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_value") and not _known(dim):
+                dim.Clear()
+
+
+def _known(dim: Any) -> bool:
+    """Whether a dimension has a value; some exporters write -1 where it has none."""
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
+
+
+def type_name(code: int) -> str:
+    """A data type as ONNX calls it; a number that it does not know stays one."""
+    kinds = onnx.TensorProto.DataType
+    return str(kinds.Name(code)) if code in kinds.values() else str(code)
 
 
 def tensor_info(value: Any) -> TensorInfo | None:
@@ -152,7 +185,6 @@ def tensor_info(value: Any) -> TensorInfo | None:
     kind = value.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None
-    if not all(dim.HasField("dim_value") for dim in kind.shape.dim):
+    if not all(map(_known, kind.shape.dim)):
         return None
-    name = onnx.TensorProto.DataType.Name(kind.elem_type)
-    return TensorInfo(name, tuple(dim.dim_value for dim in kind.shape.dim))
+    return TensorInfo(type_name(kind.elem_type), tuple(dim.dim_value for dim in kind.shape.dim))

@@ -8,6 +8,7 @@ from onnx import helper
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_frontend.model import OnnxModel
+from toolchain.onnx_frontend.scales import check_scale
 
 BYTES = ("INT8", "UINT8")
 NIBBLES = ("INT4", "UINT4")
@@ -71,5 +72,6 @@ class QdqGraph:
             zero = self.model.initializers.get(node.input[2])
         if scale is None or zero is None or scale.dtype != np.float32:
             return None
+        check_scale(self.model, node, node.input[1], scale)
         zeros = np.unique(zero.astype(np.int64))
         return Factor(name, scale, int(zeros[0]), axis % max(rank, 1)) if zeros.size == 1 else None

@@ -14,7 +14,11 @@ from toolchain.onnx_frontend.evaluation import evaluate
 from toolchain.onnx_frontend.images import channels_last, convolve, device_windows
 from toolchain.onnx_frontend.linear import product, product_list
 from toolchain.onnx_frontend.node import Node
+from toolchain.onnx_frontend.scales import check_scale
 from toolchain.onnx_frontend.windows import padded, rows_of_windows, windows
+
+_RESULT_SCALE = 6
+"""The input of QLinearConv and QLinearMatMul that holds the scale of the result."""
 
 
 class Quantity(NamedTuple):
@@ -28,6 +32,7 @@ def _quantity(node: Node, scale: int, zero: int) -> Quantity:
     factor = np.asarray(node.needed(scale, "scale"))
     if factor.dtype not in (np.float32, np.float16):
         node.refuse(f"scale {node.proto.input[scale]} of type {factor.dtype}: supported are float32, float16")
+    check_scale(node.model, node.proto, node.proto.input[scale], factor, divides=scale == _RESULT_SCALE)
     return Quantity(factor.reshape(-1).astype(np.float32), _zero(node, zero))
 
 

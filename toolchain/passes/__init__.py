@@ -45,12 +45,14 @@ SCHEDULING = ("tiling", "placement", "prefetch", "schedule")
 
 def selected(choice: str) -> list[str]:
     """The passes of `--passes`: `all`, `none`, names to run, or names with a minus to leave out. ModelError."""
-    names = [name for name in choice.split(",") if name]
+    names = choice.split(",")
     for name in names:
         if name not in ("all", "none") and name.removeprefix("-") not in PASSES:
             raise ModelError(f"--passes {name}: no such pass; passes are {', '.join(PASSES)}, all, none")
     without = {name[1:] for name in names if name.startswith("-")}
     wanted = {name for name in names if not name.startswith("-")}
+    for name in sorted(wanted & without):
+        raise ModelError(f"--passes {choice}: {name} is both run and left out: name it once")
     if "none" in wanted:
         return []
     everything = not wanted or "all" in wanted
