@@ -84,8 +84,8 @@ class Clock:
             self.now = now
             if self._soonest > now:
                 _, number, offset, size, value = posted.popleft()
-                self._devices[number].write(offset, size, value, now - 1)  # type: ignore[attr-defined]  # on the bus
                 self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
+                self._devices[number].write(offset, size, value, now - 1)  # type: ignore[attr-defined]  # on the bus
                 self.touched(number, now)
             elif self._others <= now or (posted and posted[0][0] <= now):
                 self._coincide(now)

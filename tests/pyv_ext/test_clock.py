@@ -1,0 +1,80 @@
+"""The clock beside the plainest one: all that is due happens, in its order, however far it is told to go at once."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyv_ext.clock import NEVER, Clock
+
+MOST = 250
+GAPS = st.lists(st.integers(1, 12), max_size=12)
+POSTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(1, 9)), max_size=12)
+
+
+class Scripted:
+    """Acts after each of `gaps`; a store lets it act `value` cycles after its arrival."""
+
+    irq = False
+
+    def __init__(self, number, gaps, log):
+        self.number, self.gaps, self.log = number, list(gaps), log
+        self.at = self.gaps.pop(0) if self.gaps else None
+
+    def next_event(self):
+        return self.at
+
+    def advance(self, now):
+        if self.at is not None and self.at <= now:
+            self.log.append((now, "acts", self.number))
+            self.irq = not self.irq and self.number % 2 == 1
+            self.at = now + self.gaps.pop(0) if self.gaps else None
+
+    def write(self, offset, size, value, now):
+        self.log.append((now + 1, "has", self.number, offset, value))
+        self.at = now + 1 + value
+
+
+def plainly(scripts, posts):
+    """Cycle by cycle: stores that arrive, then devices in their order."""
+    log = []
+    devices = [Scripted(number, gaps, log) for number, gaps in enumerate(scripts)]
+    for cycle in range(1, MOST):
+        for arrival, target, value in posts:
+            if arrival == cycle:
+                devices[target].write(4, 4, value, cycle - 1)
+        for device in devices:
+            device.advance(cycle)
+    return log
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(st.lists(GAPS, min_size=4, max_size=4), POSTS, st.lists(st.integers(1, 40)), st.sets(st.integers(0, 3)))
+def test_everything_happens_in_its_order(scripts, posts, strides, lonely):
+    lonely |= {target for _, target, _ in posts}  # what takes stores is on the bus
+    times, posted = 0, []
+    for gap, target, value in posts:
+        times += gap
+        posted.append((times + 1, target, value))
+    log, heard = [], []
+    clock = Clock()
+    devices = [Scripted(number, gaps, log) for number, gaps in enumerate(scripts)]
+
+    def hear(cycle):
+        heard.append(cycle)
+        assert all(device.at is None or device.at > cycle for device in devices), "told before all has happened"
+
+    clock.on_change(hear, heeds=devices[:2])
+    numbers = [clock.attach(device, alone=device.number in lonely) for device in devices]
+    for arrival, target, value in posted:
+        clock.post(arrival, numbers[target], 4, 4, value)
+    for stride in (*strides, MOST):
+        cycle = min(clock.now + stride, MOST - 1)
+        changes = clock.changes
+        happened = len(log)
+        clock.advance(cycle)
+        assert clock.now == cycle < clock.next
+        assert (clock.changes > changes) or len(log) == happened
+        waiting = [device.at for device in devices if device.at is not None]
+        waiting += [arrival for arrival, _, _ in posted if arrival > cycle]
+        assert clock.next == min(waiting, default=NEVER)
+    assert log == plainly(scripts, posted)
+    assert {cycle for cycle, _, number, *_ in log if number < 2 or number not in lonely} <= set(heard)

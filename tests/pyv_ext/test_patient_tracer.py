@@ -1,0 +1,150 @@
+"""A tracer that need not see every instruction learns the same as one that does, and native code is not left for it."""
+
+import pytest
+from hart_rig import DATA, LINES, PORT, Rig
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyv_ext.engines.noted import FENCE
+from pyv_ext.isa import Kind
+from pyv_ext.timing import CoreTiming
+
+pytest.importorskip("llvmlite", reason="needs llvmlite: pip install llvmlite")
+pytestmark = pytest.mark.usefixtures("each_engine")
+
+LINE = 64
+TIMING = CoreTiming(mul=4, load=2, store=2, irq=4, mmio_read=30, mmio_write=2, mmio_one_way=12, csr=3)
+PROGRAM = f"""
+li x10,{DATA}
+li x11,{PORT}
+li x12,{LINES}
+csrrsi x0,mstatus,8
+li x13,0x880
+csrrs x0,mie,x13
+again:
+addi x1,x1,1
+sw x1,0(x10)
+sw x1,4(x10)
+mul x2,x1,x1
+sw x2,64(x10)
+fence rw,rw
+fence rw,rw
+sw x2,0(x11)
+lw x3,0(x11)
+csrrs x4,minstret,x0
+csrrw x0,mscratch,x4
+csrrs x5,mcycle,x0
+sb x5,1(x10)
+andi x6,x1,7
+sw x6,128(x10)
+jal x0,again
+"""
+HANDLER = "sw x0,0(x12); sw x1,192(x10); csrrsi x0,mscratch,3; mret"
+AGAIN, CLOSED = 0x8000_0028, 0x8000_0064
+
+
+class Eager:
+    """Puts together itself what a patient tracer is told."""
+
+    def __init__(self, rig):
+        self._rig = rig
+        self.told, self.end = [], 0
+
+    def _note(self, what, start, cycles):
+        if self.told and self.told[-1][0] == what:
+            what, start, before = self.told.pop()
+            cycles += before
+        self.told.append((what, start, cycles))
+
+    def _follows(self, start, end):
+        assert self.end <= start < end
+        self.end = end
+
+    def retire(self, pc, start, end, instruction):
+        self._follows(start, end)
+        if instruction.row.kind is Kind.STORE:
+            address = self._rig.hart.x[instruction.rs1] + instruction.imm
+            self._note(address & -LINE, start, end - start)
+        elif instruction.row.kind is Kind.FENCE:
+            self._note(FENCE, start, end - start)
+
+    def trap(self, pc, cause, value, start, end, interrupt):
+        self._follows(start, end)
+        self.told.append(("trap", pc, start, end))
+
+
+class Patient(Eager):
+    def passed(self, start, end):
+        self._follows(start, end)
+
+    def ran(self, start, end, noted):
+        self._follows(start, end)
+        for first, what, cycles in noted:
+            assert start <= first < end
+            self._note(what, first, cycles)
+
+
+def rig(lines, tracer, always):
+    rig = Rig(PROGRAM, handler=HANDLER, lines=lines, timing=TIMING)
+    looks = tracer(rig)
+
+    def look(on):
+        def hook(hart):
+            rig.engine.tracer = looks if on else None
+
+        return hook
+
+    if always:
+        rig.engine.tracer = looks
+    else:
+        rig.engine.add_hook(AGAIN, look(True))
+        rig.engine.add_hook(CLOSED, look(False))
+    return rig, looks
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3000), st.sampled_from((0, 1 << 7, 1 << 11))), max_size=6),
+    st.lists(st.integers(1, 900), max_size=6),
+    st.booleans(),
+)
+def test_both_are_told_the_same(lines, strides, always):
+    (one, eager), (other, patient) = rig(lines, Eager, always), rig(lines, Patient, always)
+    for stride in (*strides, 900):
+        for machine in (one, other):
+            assert machine.engine.run(machine.hart.cycle + stride) is None
+        assert one.state() == other.state()
+    assert eager.told == patient.told
+    assert len(eager.told) > 10
+
+
+def test_native_code_is_entered_once(request):
+    """Events, devices, CSRs and hooks do not leave it: translating does, and the end."""
+    if "fast" not in request.node.callspec.id:
+        pytest.skip("about the engine fast")
+    machine, _ = rig([(cycle, 0) for cycle in range(100, 40_000, 100)], Patient, always=False)
+    machine.engine.run(20_000)
+    native = machine.engine._native
+    call, entered = native._call, []
+    native._call = lambda: entered.append(machine.hart.cycle) or call()
+    instret, events = machine.hart.instret, len(machine.lines.log)
+    machine.engine._patience = 1 << 30
+    machine.engine.run(40_000)
+    assert len(machine.lines.log) - events == 200
+    assert machine.hart.instret - instret > 4000
+    assert len(entered) == 1
+
+
+def test_a_run_goes_on_after_an_exception():
+    """What a device raises comes out of `run`."""
+    machine, _ = rig([], Patient, always=True)
+
+    def fail(value):
+        raise ZeroDivisionError
+
+    machine.engine.run(400)
+    machine.port.on_write = fail
+    with pytest.raises(ZeroDivisionError):
+        machine.engine.run(800)
+    machine.port.on_write = None
+    assert machine.engine.run(machine.hart.cycle + 400) is None
