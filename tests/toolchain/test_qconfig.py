@@ -131,8 +131,7 @@ def test_alignment_is_of_the_role_and_shows_in_the_text() -> None:
     [
         (
             {"override.layer_1.weight": 4},
-            "QConfig override.layer_1.weight: the model has 1 products with constant "
-            "weights, layer_0 to layer_0",
+            "QConfig override.layer_1.weight: the model has 1 products with constant weights, layer_0 to layer_0",
         ),
         (
             {"spm.num_banks": 4},
