@@ -59,6 +59,8 @@ class FrontEnd:
         completion: Completion,
     ) -> None:
         self.enabled = False
+        self.accepted = 0
+        """ACCEPT events so far."""
         self._config = config
         self._memory = memory
         self._timeline = timeline
@@ -112,6 +114,7 @@ class FrontEnd:
         self._fetch.reset()
         self._fetches.clear()
         for taken in self._promised.values():
+            self.accepted += 1
             self._events.emit(cycle, FRONTEND, What.ACCEPT, taken.ticket, 0, min(taken.began, cycle), TIGHT)
             self._completion.error(cycle, taken.ticket, TicketError.RESET, reason, None)
         self._promised.clear()
@@ -188,6 +191,7 @@ class FrontEnd:
         return self._tickets.assign(taken.number), False
 
     def _announce_accept(self, cycle: int, ticket: int, taken: Taken) -> None:
+        self.accepted += 1
         self._events.emit(cycle, FRONTEND, What.ACCEPT, ticket, 0, taken.began, taken.slot)
 
     def _fail(self, cycle: int, ticket: int, invalid: DescriptorError, status_address: int | None) -> None:

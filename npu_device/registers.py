@@ -212,7 +212,7 @@ class RegisterFile:
         totals: dict[str, Callable[[int], int]] = {
             "CYCLES": lambda now: now,
             "SUBMITTED": lambda _: counters().submitted,
-            "ACCEPTED": lambda _: counters().accepted,
+            "ACCEPTED": lambda _: self._frontend.accepted,  # which firmware polls while it submits
             "COMPLETED": lambda _: counters().completed,
             "ERRORS": lambda _: counters().errors,
             "REJECTED": lambda _: counters().rejected,

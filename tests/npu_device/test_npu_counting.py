@@ -10,10 +10,13 @@ from npu_graphs import configs, macros
 from numpy.typing import NDArray
 
 from npu_device import counters as module
+from npu_device.abi.registers import TOTALS, TOTALS_OFFSET
 from npu_device.config import NpuConfig
 from npu_device.counters import Counters
 from npu_device.events import EventStream, records
 from npu_device.runner import Listed, Runner, list_config
+
+ACCEPTED = TOTALS_OFFSET + 8 * [counter.name for counter in TOTALS].index("ACCEPTED")
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +55,4 @@ def test_batches_count_as_single_events_do(
     assert (many.depth_max, many.depth, many.cycle) == (single.depth_max, single.depth, single.cycle)
     assert ran.device.counters.to_json() == single.to_json()
     assert single.completed == len(commands)
+    assert ran.device.read(ACCEPTED, 4, ran.cycles) == single.accepted
