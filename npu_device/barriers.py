@@ -54,14 +54,6 @@ class Domain:
             self.epochs[-1].stamps.append(stamp)
         return True
 
-    def enter(self, command: Command) -> Epoch:
-        epoch = self.epochs[-1]
-        epoch.in_flight += 1
-        if epoch is not self.epochs[0]:
-            epoch.waiting.append(command)
-            command.gates += 1
-        return epoch
-
 
 class Barriers:
     """The domains of a device."""
@@ -75,7 +67,7 @@ class Barriers:
         self._streams = [Domain() for _ in range(STREAMS)]
         self._cluster = [Domain() for _ in range(self._clusters)]
         self._global = Domain()
-        self._entered: dict[int, tuple[Epoch, Epoch, Epoch]] = {}
+        self._entered: dict[int, tuple[Epoch, ...]] = {}
         """The epochs that each command in flight is in, by acceptance number."""
 
     def stamp(self, cycle: int, scope: Scope, stream: int) -> None:
@@ -94,8 +86,13 @@ class Barriers:
 
     def accept(self, command: Command) -> None:
         """Put a command into the current epochs and count in `command.gates` those it waits for."""
-        stream, cluster = self._streams[command.stream], self._cluster[command.descriptor.cluster]
-        self._entered[command.number] = stream.enter(command), cluster.enter(command), self._global.enter(command)
+        domains = self._streams[command.stream], self._cluster[command.descriptor.cluster], self._global
+        self._entered[command.number] = entered = tuple([domain.epochs[-1] for domain in domains])
+        for epoch in entered:
+            epoch.in_flight += 1
+            if epoch is not epoch.domain.epochs[0]:
+                epoch.waiting.append(command)
+                command.gates += 1
 
     def accept_barrier(self, cycle: int, command: Command) -> None:
         """BARRIER: it waits for what came before in its scope, and what comes later waits for it."""

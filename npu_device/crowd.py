@@ -51,13 +51,15 @@ class Crowd:
 
     def meeting(self, low: int, end: int, before: int) -> list[int]:
         """Numbers below `before` of the accesses that overlap `low`..`end` - 1, oldest first."""
-        if not self.near(low, end):
-            return []
-        numbers, lows, ends = self._rows[:, : self._used]
-        found: list[int] = numbers[(lows < end) & (ends > low) & (numbers < before)].tolist()
+        found: list[int] = self._rows[0, self._places(low, end, before)].tolist()
         return found
 
     def youngest(self, low: int, end: int, before: int) -> int | None:
         """The largest of these."""
-        found = self.meeting(low, end, before)
-        return found[-1] if found else None
+        places = self._places(low, end, before)
+        return int(self._rows[0, places[-1]]) if len(places) else None
+
+    def _places(self, low: int, end: int, before: int) -> NDArray[np.intp]:
+        numbers, lows, ends = self._rows[:, : self._used if self.near(low, end) else 0]
+        places: NDArray[np.intp] = ((lows < end) & (ends > low) & (numbers < before)).nonzero()[0]
+        return places

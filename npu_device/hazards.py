@@ -143,14 +143,12 @@ class _Plane(Intervals[_Line]):
     def meet(self, low: int, end: int, access: _Access, writers: set[int] | None) -> None:
         """Watch those who use these addresses, in whatever column."""
         if writers is None:
-            self._watch(_Watch(access.command, self.writes, low, end, False), access)
+            waits: tuple[tuple[Crowd, bool], ...] = ((self.writes, False),)
         else:
-            self._watch(_Watch(access.command, self.reads, low, end, False), access)
-            self._watch(_Watch(access.command, self.results, low, end, True), access)
-
-    def _watch(self, watch: _Watch, access: _Access) -> None:
-        if watch.crowd.near(watch.low, watch.end):
-            access.watches.append(watch)
+            waits = ((self.reads, False), (self.results, True))
+        for crowd, retirement in waits:
+            if crowd.near(low, end):
+                access.watches.append(_Watch(access.command, crowd, low, end, retirement))
 
     def use(self, region: Region, access: _Access, writers: set[int] | None) -> None:
         """Meet all who use a region, and note the access."""

@@ -28,6 +28,8 @@ class Results:
 
     def read(self, region: Region) -> Bytes:
         """Rows of a region as a later command sees them; a view of memory when nothing there is parked."""
+        if not self._parked:
+            return self._memory.rows(region)
         parked = [one for writes in self._parked.values() for one in writes if conflict(region, one[0])]
         if not parked:
             return self._memory.rows(region)

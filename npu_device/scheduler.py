@@ -69,8 +69,8 @@ class Scheduler:
                 free[place] = unit
         if not free and not self._ready.get(None):
             return None
-        best: tuple[int, int | None] | None = None
-        best_key: tuple[int, ...] = ()
+        best: Command | None = None
+        best_index = 0
         for index, command in enumerate(islice(waiting, self._window)):
             if command.hazards or command.gates:
                 continue
@@ -78,11 +78,9 @@ class Scheduler:
             if place is None:
                 if command.oldest:
                     return index, None
-            elif place in free:
-                key = self._key(command)
-                if best is None or key < best_key:
-                    best, best_key = (index, free[place]), key
-        return best
+            elif place in free and (best is None or self._key(command) < self._key(best)):
+                best, best_index = command, index
+        return None if best is None or best.place is None else (best_index, free[best.place])
 
     def start(self, command: Command) -> None:
         """The choice is followed."""

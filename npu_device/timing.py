@@ -5,6 +5,7 @@ All results are integers. Durations are NPU cycles; `Timing` turns them into cor
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -37,13 +38,18 @@ REMEMBERED = 4096
 
 
 def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, int]:
-    """(aligned bytes, bursts) of moving a region row by row (specification 55, R5 and R8)."""
-    if region.stride % alignment == 0 or region.rows == 1:
-        row = aligned_bytes(region.address, region.row_bytes, alignment)
-        return region.rows * row, region.rows * ceil_div(row, bus_width)
-    starts = (region.address + index * region.stride for index in range(region.rows))
-    sizes = [aligned_bytes(start, region.row_bytes, alignment) for start in starts]
-    return sum(sizes), sum(ceil_div(size, bus_width) for size in sizes)
+    """(aligned bytes, bursts) of moving a region row by row (specification 55, R5 and R8).
+
+    How rows lie on the alignment repeats after so many of them.
+    """
+    period = alignment // gcd(region.stride, alignment)
+    aligned = bursts = 0
+    for index in range(min(period, region.rows)):
+        size = aligned_bytes(region.address + index * region.stride, region.row_bytes, alignment)
+        alike = ceil_div(region.rows - index, period)
+        aligned += alike * size
+        bursts += alike * ceil_div(size, bus_width)
+    return aligned, bursts
 
 
 def partial_lines(region: Region, alignment: int) -> int:
