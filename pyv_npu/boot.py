@@ -135,7 +135,8 @@ def implied_arguments(config: Config, needs: Requirements) -> dict[str, int]:
 
 
 def argument_words(program: Program, needs: Requirements, values: Mapping[str, int]) -> list[int]:
-    """npu_bootinfo.args: the program's defaults, with `values` by name; UsageError for a name it does not take."""
+    """npu_bootinfo.args: the program's defaults, with `values` by name; UsageError for a name it does not take, or a
+    value that is no word."""
     known = {argument.name: argument for argument in needs.arguments}
     words = [0] * mm.BOOTINFO_ARGS
     for argument in needs.arguments:
@@ -144,6 +145,8 @@ def argument_words(program: Program, needs: Requirements, values: Mapping[str, i
         if name not in known:
             takes = ", ".join(known) or "no arguments"
             raise UsageError(f"--arg {name}={value}: {program.name} does not take {name}; it takes: {takes}")
+        if not -(1 << 31) <= value < 1 << 32:
+            raise UsageError(f"--arg {name}={value}: an argument is a 32-bit word: must be -2147483648..4294967295")
         words[known[name].slot] = value & 0xFFFF_FFFF
     return words
 

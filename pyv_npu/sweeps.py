@@ -48,6 +48,10 @@ AUTOMATIC = {
 """Program -> the sweeps of its report (plan, section 13E: tile size and prefetch distance)."""
 
 
+_OF_COMPARE = ("npu.mode", "run.program", "run.sim_level")
+"""Keys that a comparison settles itself."""
+
+
 def parse(text: str) -> Sweep:
     """`key=a,b,c`; UsageError where it is not that, or names no key."""
     key, equals, values = text.partition("=")
@@ -58,6 +62,8 @@ def parse(text: str) -> Sweep:
         raise UsageError(f"--sweep {text}: gives a value twice; keep one")
     if not any(key == name or key.startswith(name + ".") for name in keys_of(Config)):
         raise UsageError(f"--sweep {text}: {key} is no key; --print-config lists every key")
+    if key in _OF_COMPARE:
+        raise UsageError(f"--sweep {text}: every value runs the one program, at one level, in both modes; drop it")
     return Sweep(key, found)
 
 

@@ -106,5 +106,5 @@ def _report(error: Exception) -> int:
 
 
 def _fail(text: str, code: int) -> int:
-    console.talk(f"error: {' '.join(text.splitlines())}")  # names in a model may hold line breaks
+    console.talk(f"error: {'; '.join(text.splitlines())}")  # several faults; names in a model may hold line breaks
     return code

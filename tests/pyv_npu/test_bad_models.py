@@ -13,6 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from pyv_npu.cli import main
+from pyv_npu.config import Config
+from pyv_npu.errors import UsageError
+from pyv_npu.results import run_program
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
@@ -171,7 +174,13 @@ def test_a_name_with_a_line_break_is_one_line(tmp_path: Path, capsys: pytest.Cap
     proto.graph.input[0].CopyFrom(onnx.ValueInfoProto(name="two\nlines"))
     onnx.save(proto, tmp_path / "m.onnx")
     assert main(["run", str(tmp_path / "m.onnx")]) == 65
-    assert capsys.readouterr().err.endswith("m.onnx: input two lines has no type: export the model again\n")
+    assert capsys.readouterr().err.endswith("m.onnx: input two; lines has no type: export the model again\n")
+
+
+@pytest.mark.parametrize("value", [1 << 32, -(1 << 31) - 1])
+def test_an_argument_that_is_no_word_is_not_cut(value: int) -> None:
+    with pytest.raises(UsageError, match=f"--arg n={value}: an argument is a 32-bit word: must be -2147483648"):
+        run_program(Config(), "submit_latency", {"n": value})
 
 
 def test_infinite_weights_are_values_like_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from pyv_npu.sweeps import AUTOMATIC, Sweep, break_even, parse, pictures, run_sw
         ("x", "--sweep x: must have the form KEY=A,B,C"),
         ("core.timing.mmio_one_way=", "must have the form KEY=A,B,C"),
         ("core.timing.mmio=1,2", "core.timing.mmio is no key; --print-config lists every key"),
+        ("npu.mode=loose,tight", "every value runs the one program, at one level, in both modes; drop it"),
         ("run.args.n=1,2,1", "gives a value twice; keep one"),
     ],
 )
