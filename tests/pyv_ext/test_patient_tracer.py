@@ -9,7 +9,6 @@ from pyv_ext.engines.noted import FENCE
 from pyv_ext.isa import Kind
 from pyv_ext.timing import CoreTiming
 
-pytest.importorskip("llvmlite", reason="needs llvmlite: pip install llvmlite")
 pytestmark = pytest.mark.usefixtures("each_engine")
 
 LINE = 64
