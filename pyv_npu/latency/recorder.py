@@ -219,10 +219,7 @@ class Recorder:
         window = self._stack[-1] if self._stack else None
         self._log.add(start, end, self._depth, 0 if window is None else window.serial, noted)
         if window is not None and noted:
-            lines = window.lines
-            for first, what, _ in noted:
-                if what not in lines and what != FENCE and what != DEVICE:
-                    window.stored(what, first)
+            window.noted(noted)
         if self._after:
             self._explain_after(end)
 

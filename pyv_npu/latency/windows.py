@@ -5,7 +5,11 @@ their return address. Without such symbols t0 is the first store into the 64 byt
 or ENQCMD_T retires (specification 35, "Time stamps").
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from pyv_ext.engines.noted import FENCE, Noted
+from pyv_npu.latency.steps import DEVICE
 
 LINE = 64
 MASK = 0xFFFF_FFFF
@@ -38,11 +42,14 @@ class Window:
     commits: list[int] = field(default_factory=list)
     """Rows of the submissions that left the core in it."""
 
-    def stored(self, line: int, start: int) -> None:
-        """The first store to a line."""
-        self.lines[line] = start
-        if len(self.lines) > LINES_KEPT:
-            del self.lines[next(iter(self.lines))]
+    def noted(self, notes: Sequence[Noted]) -> None:
+        """Keep the first store to each line."""
+        lines = self.lines
+        for start, what, _ in notes:
+            if what not in lines and what != FENCE and what != DEVICE:
+                lines[what] = start
+        while len(lines) > LINES_KEPT:
+            del lines[next(iter(lines))]
 
     def begin(self, descriptor: int) -> int | None:
         """t0 of the next submission of this window: its entry, or for further descriptors their first store."""

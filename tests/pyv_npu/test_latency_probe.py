@@ -1,5 +1,6 @@
 """The latency probe on real firmware: stamps in order, sums exact, figures that follow from the preset."""
 
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from pyv_ext import elf
 from pyv_npu.config import load, presets
 from pyv_npu.latency.submission import Reason
+from pyv_npu.platform import Platform
 from pyv_npu.programs import find_program
 from pyv_npu.results import RunResult, run_program
 
@@ -161,6 +163,18 @@ def test_loads_that_run_ahead_hide_the_way_from_memory() -> None:
         done = [submission.t4 for submission in result.latency.submissions]
         cycles.append(max(done) - min(done))  # type: ignore[type-var, operator]
     assert cycles[1] < cycles[0]
+
+
+def test_however_many_there_are_python_has_no_more_objects_to_look_through() -> None:
+    found = []
+    for n in (50, 50, 250):  # the first run makes what lasts
+        platform = Platform(load(preset="soc-axi").config)
+        platform.load(find_program("submit_latency"), {"n": n, "tile": 16})
+        platform.run()
+        assert len(platform.result().submissions) == 4 * n
+        gc.collect()
+        found.append(len(gc.get_objects()))
+    assert found[2] - found[1] < 400  # of 800 submissions
 
 
 def test_a_reset_begins_the_ring_anew() -> None:
