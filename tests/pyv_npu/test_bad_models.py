@@ -105,6 +105,20 @@ def test_a_model_without_outputs_has_nothing_to_compute() -> None:
     assert refused(model([RELU], outputs=False)).startswith("m: the model has no output: ")
 
 
+@pytest.mark.parametrize("operator", ["LayerNormalization", "RMSNormalization"])
+def test_an_axis_that_is_not_there_is_refused(operator: str) -> None:
+    node = helper.make_node(operator, ["x", "s"], ["y"], axis=5)
+    assert "attribute axis=5: the tensor has 2 dimensions" in refused(model([node], opset=23, s=np.ones(4, np.float32)))
+
+
+@pytest.mark.parametrize(("group", "weights"), [(3, (4, 1, 3, 3)), (2, (3, 2, 3, 3)), (1, (4, 2, 3, 3))])
+def test_groups_that_channels_do_not_make_are_refused(group: int, weights: tuple[int, ...]) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=group, pads=[1, 1, 1, 1])
+    proto = model([node], shape=(1, 4, 5, 5), w=np.ones(weights, np.float32))
+    proto.graph.output[0].type.tensor_type.shape.dim[1].dim_value = weights[0]
+    assert f"attribute group={group} with 4 channels and weights {list(weights)}: channels must be" in refused(proto)
+
+
 def test_a_decoder_is_told_how_to_generate() -> None:
     text = refused(decoder_kv(width=64, vocab=96))
     assert text.endswith("; a decoder with a key/value cache makes tokens with --prompt 3,1,4 --generate 8")

@@ -34,7 +34,7 @@ def _grid(node: Node, shape: tuple[int, ...]) -> _Grid:
     zero = node.needed(2, "zero point").astype(np.int64) if node.has(2) else np.zeros((), np.int64)
     if scale.size == 1:
         return _Grid(scale.reshape(1), zero.reshape(-1)[:1])
-    axis, block = int(node.attribute("axis", 1)) % len(shape), int(node.attribute("block_size", 0))
+    axis, block = node.axis(len(shape), 1), int(node.attribute("block_size", 0))
     if block:
         made = (np.repeat(one, block, axis)[(slice(None),) * axis + (slice(shape[axis]),)] if one.ndim else one
                 for one in (scale, zero))  # fmt: skip

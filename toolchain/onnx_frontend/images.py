@@ -30,7 +30,7 @@ def convolution(node: Node) -> None:
         node.refuse(f"operands of types {x.dtype.name} and {w.dtype.name}; both must have one type")
     if out.dtype not in FLOATS:
         node.refuse(f"data type {out.dtype.name} is not supported")
-    groups = int(node.attribute("group", 1))
+    groups = groups_of(node, x, w)
     shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
     bias = node.tensor(2) if node.has(2) else None
     on_device = device_windows(x, shape)
@@ -41,6 +41,17 @@ def convolution(node: Node) -> None:
     _product_of_patches(node, (x, w, total), shape, groups)
     if bias is not None:
         apply(node, "ADD", total, node.view(bias, (*bias.shape, *(1,) * len(shape.kernel))), out)
+
+
+def groups_of(node: Node, x: TensorIR, w: TensorIR) -> int:
+    """The attribute group; refused where channels of image and weights do not make so many groups."""
+    groups, channels = int(node.attribute("group", 1)), x.shape[1]
+    if groups < 1 or w.shape[1] * groups != channels or w.shape[0] % groups:
+        node.refuse(
+            f"attribute group={groups} with {channels} channels and weights {list(w.shape)}: channels must be group x "
+            f"{w.shape[1]}, and outputs a multiple of group"
+        )
+    return groups
 
 
 def convolve(

@@ -13,7 +13,7 @@ from toolchain.onnx_frontend.node import Node
 def gather(node: Node) -> None:
     """Rows of the table whose leading axis is the gathered one. One constant index is a copy."""
     data, out = node.tensor(0), node.output()
-    axis = int(node.attribute("axis", 0)) % len(data.shape)
+    axis = node.axis(len(data.shape), 0)
     constant = node.constant(1)
     if constant is not None:
         _check(node, constant, data.shape[axis])

@@ -56,6 +56,13 @@ class Node:
         value = self._attributes.get(name, otherwise)
         return value.decode() if isinstance(value, bytes) else value
 
+    def axis(self, rank: int, otherwise: int | None = None) -> int:
+        """The attribute axis, counted from the front; refused where a tensor of that rank has none such."""
+        given = int(self.attribute("axis", otherwise))
+        if not -rank <= given < rank:
+            self.refuse(f"attribute axis={given}: the tensor has {rank} dimensions")
+        return given % rank
+
     def has(self, index: int) -> bool:
         """Whether an optional input is given."""
         return index < len(self.proto.input) and bool(self.proto.input[index])

@@ -11,7 +11,7 @@ from toolchain.ir.graph import Attribute, TensorIR, Values
 from toolchain.onnx_frontend.copies import transposed
 from toolchain.onnx_frontend.elementwise import apply
 from toolchain.onnx_frontend.evaluation import evaluate
-from toolchain.onnx_frontend.images import channels_last, convolve, device_windows
+from toolchain.onnx_frontend.images import channels_last, convolve, device_windows, groups_of
 from toolchain.onnx_frontend.linear import product, product_list
 from toolchain.onnx_frontend.node import Node
 from toolchain.onnx_frontend.scales import check_scale
@@ -165,7 +165,7 @@ def _convolve(
     that scale and bias are per column."""
     x, w, out = tensors
     shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
-    groups = int(node.attribute("group", 1))
+    groups = groups_of(node, tensors[0], tensors[1])
     on_device = device_windows(x, shape)
     if on_device is not None:
         residual = None if finish.residual is None else channels_last(node, finish.residual)

@@ -14,7 +14,7 @@ from toolchain.onnx_frontend.node import Node
 
 def softmax(node: Node) -> None:
     source, out = node.tensor(0), node.output()
-    axis = int(node.attribute("axis", -1)) % len(source.shape)
+    axis = node.axis(len(source.shape), -1)
     order = [*(a for a in range(len(source.shape)) if a != axis), axis]
     n = source.shape[axis]
     if order == sorted(order):
@@ -31,7 +31,7 @@ def normalization(function: str) -> Callable[[Node], None]:
         x, out = node.tensor(0), node.output()
         if node.attribute("stash_type", 1) != 1:
             node.refuse(f"attribute stash_type={node.attribute('stash_type')}: supported is 1 (float32)")
-        axis = int(node.attribute("axis", -1)) % len(x.shape)
+        axis = node.axis(len(x.shape), -1)
         m, n = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
         weights = [node.tensor(1)]
         if function == "LAYER":
@@ -141,7 +141,7 @@ def _reduce(node: Node, function: str, source: TensorIR, axes: Sequence[int], ou
 def argmax(node: Node) -> None:
     """The first of the largest; for the last of them the axis is read backwards."""
     source, out = node.tensor(0), node.output()
-    axis = int(node.attribute("axis", 0)) % len(source.shape)
+    axis = node.axis(len(source.shape), 0)
     if not node.attribute("select_last_index", 0):
         _reduce(node, "ARGMAX", source, [axis], out)
         return

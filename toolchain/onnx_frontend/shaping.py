@@ -27,7 +27,7 @@ def expand(node: Node) -> None:
 
 def concat(node: Node) -> None:
     out = node.output()
-    axis = int(node.attribute("axis")) % len(out.shape)
+    axis = node.axis(len(out.shape))
     at = 0
     for index in range(len(node.proto.input)):
         part = node.tensor(index)
@@ -38,7 +38,7 @@ def concat(node: Node) -> None:
 
 def split(node: Node) -> None:
     source = node.tensor(0)
-    axis = int(node.attribute("axis", 0)) % len(source.shape)
+    axis = node.axis(len(source.shape), 0)
     at = 0
     for index in range(len(node.proto.output)):
         part = node.output(index)
