@@ -29,6 +29,7 @@ from pyv_npu.report.folder import replacing
 _FIELDS = ("cycle", "unit", "what", "ticket", "tile", "bytes", "aux")
 
 _NAMES = {int(what): what.name for what in What}
+_STALLED_BY = {int(cause): cause.name.lower() for cause in Cause}
 _OPCODES = {int(opcode): opcode.name for opcode in Opcode}
 _CAUSES: dict[int, type[Refusal | TicketError]] = {What.REJECT: Refusal, What.ERROR: TicketError}
 _OPCODE = 0xFF
@@ -84,7 +85,7 @@ class Timeline:
         """Of tickets in flight."""
         self._layer: dict[int, str] = {}
         """Of tickets in flight."""
-        self._stalls: dict[int, list[tuple[Cause, int]]] = {}
+        self._stalls: dict[int, list[tuple[str, int]]] = {}
         """By ticket: causes and their cycles, in order, until the command is ready."""
         takers: dict[int, _Taker] = {
             **dict.fromkeys((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN), self._begin),
@@ -102,7 +103,7 @@ class Timeline:
     def finish(self) -> None:
         """The run is over: rows for what is unfinished."""
         for began in [*self._busy.values(), *(item for queue in self._barriers.values() for item in queue)]:
-            self._row(began, None)
+            self._row(*began, None)
 
     def events(self, batch: np.ndarray[Any, Any]) -> None:
         """Take note of a batch of event records."""
@@ -115,7 +116,7 @@ class Timeline:
 
     def _end(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
         began = self._busy.pop(unit, None) or _Open(_unit(unit), _NAMES[what], ticket, tile, cycle)
-        self._row(began, cycle, size)
+        self._row(*began, cycle, size)
 
     def _opens(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
         queue = self._barriers.setdefault((ticket, aux), deque())
@@ -123,19 +124,20 @@ class Timeline:
 
     def _closes(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
         queue = self._barriers.get((ticket, aux))
-        self._row(queue.popleft() if queue else _Open(_unit(unit), "BARRIER", ticket, tile, cycle), cycle)
+        began = queue.popleft() if queue else _Open(_unit(unit), "BARRIER", ticket, tile, cycle)
+        self._row(*began, cycle)
         if not queue:
             self._barriers.pop((ticket, aux), None)
 
     def _accept(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
         self._layer[ticket] = next(self._layers, "")
-        self._row(_Open(_unit(unit), "ACCEPT", ticket, tile, size), cycle)
+        self._row(_unit(unit), "ACCEPT", ticket, tile, size, cycle)
 
     def _stall(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
         if unit >> 8 == Kind.BANK:
-            self._row(_Open(_unit(unit), "STALL", ticket, tile, cycle), cycle + size, None, Cause(aux).name)
+            self._row(_unit(unit), "STALL", ticket, tile, cycle, cycle + size, None, _STALLED_BY[aux])
         else:
-            self._stalls.setdefault(ticket, []).append((Cause(aux), size))
+            self._stalls.setdefault(ticket, []).append((_STALLED_BY[aux], size))
 
     def _ready(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
         """All causes are gone now; the last one ended last."""
@@ -144,24 +146,33 @@ class Timeline:
         stalls = self._stalls.pop(ticket, ())
         start = cycle - sum(cycles for _, cycles in stalls)
         for cause, cycles in stalls:
-            self._row(_Open(where, "STALL", ticket, 0, start), start + cycles, None, cause.name)
+            self._row(where, "STALL", ticket, 0, start, start + cycles, None, cause)
             start += cycles
-        self._row(_Open(where, "READY", ticket, tile, cycle), cycle)
+        self._row(where, "READY", ticket, tile, cycle, cycle)
 
     def _instant(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
         codes = _CAUSES.get(what)
-        cause = "" if codes is None else codes(aux).name
-        self._row(_Open(_unit(unit), _NAMES[what], ticket, tile, cycle), cycle, None, cause)
+        cause = "" if codes is None else codes(aux).name.lower()
+        self._row(_unit(unit), _NAMES[what], ticket, tile, cycle, cycle, None, cause)
 
     def _completed(self, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
         self._instant(cycle, unit, what, ticket, tile, size, aux)
         self._streams.pop(ticket, None)
         self._layer.pop(ticket, None)
 
-    def _row(self, began: _Open, end: int | None, size: int | None = None, cause: str = "") -> None:
-        unit, what, ticket, tile, start = began
+    def _row(
+        self,
+        unit: str,
+        what: str,
+        ticket: int,
+        tile: int,
+        start: int,
+        end: int | None,
+        size: int | None = None,
+        cause: str = "",
+    ) -> None:
         stream, layer = self._streams.get(ticket), self._layer.get(ticket, "")
-        self._put(Row(unit, what, ticket, tile, stream, start, end, size, cause.lower(), layer))
+        self._put(Row(unit, what, ticket, tile, stream, start, end, size, cause, layer))
 
 
 def rows(batches: Iterable[np.ndarray[Any, Any]], layers: Sequence[str] = ()) -> list[Row]:
