@@ -38,15 +38,12 @@ class Order(NamedTuple):
     """Macro form: what it does; all that is said of operands above is empty then."""
     workspace: Region | None = None
     """Macro form: scratchpad that it uses and leaves as it was."""
+    holds: bool = False
+    """GEMM_T: the sum stays in the accumulator and `output` is not written."""
     total: Sum | None = None
     """GEMM_T: the sum that it begins, adds to or keeps."""
     step: tuple[Piece, int] | None = None
     """Tile form: (what its unit does, the DRAM address that it begins at)."""
-
-    @property
-    def holds(self) -> bool:
-        """GEMM_T: the sum stays in the accumulator and `output` is not written."""
-        return self.total is not None and self.total.hold
 
 
 class Command:

@@ -126,11 +126,13 @@ class Decoder:
         total = None
         if opcode is Opcode.GEMM_T and (d.accumulate or d.function):
             total = Sum((d.tile_m, d.tile_n), inputs[0].kind in INTEGERS, holds(d))
+        kept = total is not None and total.hold
         order = Order(
             d, opcode, operation.kind, inputs, output,
             tuple([matrix.region for matrix in inputs]),
-            () if total is not None and total.hold else (output.region,),
+            () if kept else (output.region,),
             opcode is Opcode.ELTWISE and d.function == Eltwise.WHERE,
+            holds=kept,
             total=total,
         )  # fmt: skip
         return order._replace(step=tile_step(order, self._bus))
@@ -144,7 +146,8 @@ class Decoder:
         total = None
         if macro.held_shape is not None and (d.accumulate or d.function):
             total = Sum(macro.held_shape, d.type_in0 in INTEGERS, holds(d))
-        return Order(d, opcode, operation.kind, macro=macro, workspace=workspace, total=total)
+        kept = total is not None and total.hold
+        return Order(d, opcode, operation.kind, macro=macro, workspace=workspace, holds=kept, total=total)
 
     def _block(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Extended:
         if not operation.macro:

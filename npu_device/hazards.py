@@ -235,31 +235,27 @@ class Hazards:
         self._unended.add(number)
         self._unretired.add(number)
         access = _Access(command, self._unended, self._unretired)
-        for region in command.reads():
-            self._use(region, access, None)
+        uses: list[tuple[Region, set[int] | None]] = [(region, None) for region in command.reads()]
         for region in command.writes():
-            self._use(region, access, access.ends if region.address >= HELD_SUMS else access.retirements)
+            uses.append((region, access.ends if region.address >= HELD_SUMS else access.retirements))
+        for region, writers in uses:
+            low, rows, row_bytes, stride = region
+            if rows == 1:
+                own, end = None, low + row_bytes
+                self._line.use(low, end, access, writers)
+            else:
+                own, end = self._plane(low >= DRAM_BASE, stride), region.end
+                for use in self._line.meeting(low, end):
+                    use.meet(access, writers)
+                own.use(region, access, writers)
+                planes = self._planes_of.setdefault(number, [])
+                if own not in planes:
+                    planes.append(own)
+            if self._planes:
+                for plane in self._planes.values():
+                    if plane is not own:
+                        plane.meet(low, end, access, writers)
         return access
-
-    def _use(self, region: Region, access: _Access, writers: set[int] | None) -> None:
-        low, rows, row_bytes, stride = region
-        own = None
-        if rows == 1:
-            end = low + row_bytes
-            self._line.use(low, end, access, writers)
-        else:
-            end = region.end
-            for use in self._line.meeting(low, end):
-                use.meet(access, writers)
-            own = self._plane(low >= DRAM_BASE, stride)
-            own.use(region, access, writers)
-            planes = self._planes_of.setdefault(access.number, [])
-            if own not in planes:
-                planes.append(own)
-        if self._planes:
-            for plane in self._planes.values():
-                if plane is not own:
-                    plane.meet(low, end, access, writers)
 
     def _plane(self, in_dram: bool, stride: int) -> _Plane:
         key = in_dram, stride

@@ -55,15 +55,11 @@ class Memory:
 
     def rows(self, region: Region) -> Bytes:
         """A view, shape (rows, row_bytes). NpuDeviceError outside memory."""
-        for window in self._windows:
-            if window.base <= region.address and region.end <= window.end:
-                return np.ndarray(
-                    (region.rows, region.row_bytes),
-                    np.uint8,
-                    window.data,
-                    region.address - window.base,
-                    (region.stride, 1),
-                )
+        address, rows, row_bytes, stride = region
+        end = address + (rows - 1) * stride + row_bytes
+        for _, base, top, data in self._windows:
+            if base <= address and end <= top:
+                return np.ndarray((rows, row_bytes), np.uint8, data, address - base, (stride, 1))
         raise NpuDeviceError(f"no memory at {region.address:#x}..{region.end:#x}: ask `holds` first")
 
     def read(self, address: int, size: int) -> bytes | None:

@@ -1,6 +1,6 @@
 """Who starts next, and where (specification 40, "Scheduler")."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Protocol
 
@@ -58,11 +58,13 @@ class Scheduler:
         """A waiting command has become ready."""
         self._ready[command.place] = self._ready.get(command.place, 0) + 1
 
-    def choose(self, waiting: Iterable[Command]) -> tuple[int, int | None] | None:
+    def choose(self, waiting: Collection[Command]) -> tuple[int, int | None] | None:
         """(index in `waiting`, unit code) of the command to start now; unit None for one that needs none.
 
         None: nothing can start.
         """
+        if not waiting:
+            return None
         free: dict[Place, int] = {}
         for place, count in self._ready.items():
             if count and place is not None and (unit := self._units.find(place)) is not None:
