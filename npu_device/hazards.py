@@ -125,7 +125,7 @@ class _Line(Intervals[_Use]):
 class _Plane(Intervals[_Line]):
     """Rows at one distance in one memory, by column and by address alone."""
 
-    __slots__ = ("key", "reads", "results", "writes")
+    __slots__ = ("high", "key", "low", "reads", "results", "writes")
 
     def __init__(self, key: tuple[bool, int]) -> None:
         super().__init__()
@@ -136,6 +136,8 @@ class _Plane(Intervals[_Line]):
         """Until they end."""
         self.results = Crowd()
         """Writes until they retire."""
+        self.low, self.high = HELD_SUMS, 0
+        """All its addresses lie between these."""
 
     def empty(self) -> _Line:
         return _Line()
@@ -153,6 +155,7 @@ class _Plane(Intervals[_Line]):
     def use(self, region: Region, access: _Access, writers: set[int] | None) -> None:
         """Meet all who use a region, and note the access."""
         low, end = region.address, region.end
+        self.low, self.high = min(self.low, low), max(self.high, end)
         for crowd in (self.reads,) if writers is None else (self.writes, self.results):
             crowd.add(access.number, low, end)
         column, beyond = low % region.stride, low % region.stride + region.row_bytes - region.stride
@@ -253,7 +256,7 @@ class Hazards:
                     planes.append(own)
             if self._planes:
                 for plane in self._planes.values():
-                    if plane is not own:
+                    if plane is not own and low < plane.high and end > plane.low:
                         plane.meet(low, end, access, writers)
         return access
 
