@@ -1,6 +1,8 @@
 """Parsing, dispatch, and the one place where an error becomes a line and an exit code."""
 
 import argparse
+import atexit
+import gc
 import os
 import sys
 import warnings
@@ -69,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is that of specification 70."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     args = None
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)  # searching what goes with the process for cycles would take a fifth of a short command
     try:
         args = parser().parse_args(arguments)
         args.command_line = ["pyv-npu", *arguments]
