@@ -21,7 +21,7 @@ LEAVE, FAULT = -1, -2
 """Nothing was done, the instruction goes the slow way; `Upcalls.fault` tells what the instruction has run into."""
 
 SPAN = 50_000_000
-"""Cycles left at most, so that Ctrl-C is noticed."""
+"""Cycles that native code goes on for at most, so that Ctrl-C is noticed."""
 
 _WORD = (1 << 32) - 1
 
@@ -45,7 +45,7 @@ class Upcalls:
         self._stores: dict[int, Store] = {}
         self._watching = core.bus.watching
         self._until = 0
-        """The cycle to which the hart is to come."""
+        """The cycle to which native code may go on at most."""
         self.limit = 0
         self.fault = (0, 0)
         """Cause and address."""
@@ -79,13 +79,13 @@ class Upcalls:
         """Native code may begin now, to come to cycle `until`; the cycles that it may go on for at first."""
         hart, words, csrs = self._hart, self._words, self._csrs
         cycle = self._told = hart.cycle
-        self._until = until
+        until = self._until = min(until, cycle + SPAN)
         self._follow_tracer()
         words[PC] = hart.pc
         self._instret = words[INSTRET] = hart.instret
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
             self._show_counters()
-        limit = min(until, self._clock.next, cycle + SPAN)
+        limit = min(until, self._clock.next)
         self.limit = words[LIMIT] = limit
         return limit - cycle
 
@@ -177,8 +177,6 @@ class Upcalls:
             limit = clock.next
         if limit > until:
             limit = until
-        if limit > end + SPAN:
-            limit = end + SPAN
         if (
             limit <= end
             or core.stopping is not None
