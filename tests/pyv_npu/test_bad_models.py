@@ -16,9 +16,11 @@ from pyv_npu.cli import main
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.results import run_program
+from toolchain.codegen import Target
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
+from toolchain.llm.decoder import compile_decoder, make_decoder
 from toolchain.onnx_frontend import import_model
 from toolchain.onnx_frontend.file import read_file
 from toolchain.onnx_frontend.model import load_model, prepare
@@ -117,6 +119,29 @@ def test_groups_that_channels_do_not_make_are_refused(group: int, weights: tuple
     proto = model([node], shape=(1, 4, 5, 5), w=np.ones(weights, np.float32))
     proto.graph.output[0].type.tensor_type.shape.dim[1].dim_value = weights[0]
     assert f"attribute group={group} with 4 channels and weights {list(weights)}: channels must be" in refused(proto)
+
+
+def test_constants_that_do_not_belong_together_are_refused() -> None:
+    """What onnx's own inference lets through."""
+    gemm = helper.make_node("Gemm", ["x", "w", "c"], ["y"])
+    square = np.ones((4, 4), np.float32)
+    assert "c of shape [3] does not broadcast to [2, 4]" in refused(model([gemm], w=square, c=np.ones(3, np.float32)))
+    assert refused(model([gemm], w=square, c=np.ones(0, np.float32))) == "m: tensor c: shape [0] holds no element"
+    codes = (helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], axis=1),
+             helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], axis=1))  # fmt: skip
+    assert "does not broadcast to [2, 4]" in refused(model(codes, s=np.ones(3, np.float32), z=np.zeros(3, np.int8)))
+    whole = model([gemm], w=square, c=np.ones(4, np.float32))
+    whole.graph.initializer[0].raw_data = b"1234"
+    assert refused(whole).startswith("m: ")
+
+
+def test_tables_of_positions_have_half_of_what_is_turned() -> None:
+    decoder = decoder_kv(width=64, vocab=96)
+    name = next(node.input[1] for node in decoder.graph.node if node.op_type == "RotaryEmbedding")
+    table = next(tensor for tensor in decoder.graph.initializer if tensor.name == name)
+    table.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(table)[:, :3].copy(), name))
+    with pytest.raises(ModelError, match=r"RotaryEmbedding, opset 23\): .*must have 8 columns"):
+        compile_decoder(make_decoder(decoder, "d"), Target(), 2, 4)
 
 
 def test_a_decoder_is_told_how_to_generate() -> None:

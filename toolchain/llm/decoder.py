@@ -267,6 +267,8 @@ def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Gra
     """The layers of a model, then those that log the logits and choose the next token."""
     tokens = model.info[IDS].shape[1]
     graph = import_model(model, given=_given(decoder, shared, tokens))
+    if LOGITS not in graph.tensors:
+        raise ModelError(f"{decoder.name}: output {LOGITS}: no tensor that a step computes: export the decoder again")
     logits = graph.tensors[LOGITS]
     graph.tensors[NEXT] = TensorIR(NEXT, Role.ACTIVATION, (tokens,), DataType.INT32)
     graph.tensors[LOG] = shared.tensors[LOG]

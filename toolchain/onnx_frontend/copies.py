@@ -58,8 +58,18 @@ def broadcast_steps(shape: Sequence[int], wanted: Sequence[int]) -> tuple[int, .
     return tuple(0 if size == 1 else step for size, step in zip(padded, steps(padded), strict=True))
 
 
+def check_broadcast(node: Node, source: TensorIR, shape: Sequence[int]) -> None:
+    """Refused where a tensor has neither the elements of a shape nor, in each dimension, its size or 1."""
+    own = source.shape[max(0, len(source.shape) - len(shape)) :]
+    rest = source.elements == math.prod(own)
+    fits = rest and all(have in (1, want) for have, want in zip(reversed(own), reversed(shape), strict=False))
+    if not fits and source.elements != math.prod(shape):
+        node.refuse(f"{source.id} of shape {list(source.shape)} does not broadcast to {list(shape)}")
+
+
 def expanded(node: Node, source: TensorIR, shape: Sequence[int], target: TensorIR | None = None) -> TensorIR:
     """The tensor broadcast to a shape."""
+    check_broadcast(node, source, shape)
     if target is None:
         if math.prod(source.shape) == math.prod(shape):
             return source if source.shape == tuple(shape) else node.view(source, shape)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from npu_device.abi.opcodes import DataType
 from toolchain.data_types import FLOATS, INTEGERS, ONNX
 from toolchain.ir.graph import TensorIR
-from toolchain.onnx_frontend.copies import copy, expanded, steps
+from toolchain.onnx_frontend.copies import check_broadcast, copy, expanded, steps
 from toolchain.onnx_frontend.node import Node
 
 Lower = Callable[[Node], None]
@@ -33,6 +33,8 @@ def split(shape: Sequence[int], wanted: Sequence[int]) -> tuple[str, int, int] |
 def apply(node: Node, function: str, first: TensorIR, second: TensorIR, target: TensorIR) -> None:
     """An ELTWISE layer of two operands; what it cannot broadcast is expanded before."""
     shape = target.shape
+    for one in (first, second):
+        check_broadcast(node, one, shape)
     if math.prod(first.shape) != target.elements and function in _COMMUTATIVE:
         first, second = second, first
     first = expanded(node, first, shape)

@@ -30,6 +30,9 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
     if given is not None:
         graph.tensors, graph.constants = dict(given.tensors), dict(given.constants)
     known: dict[str, Values] = dict(model.initializers)
+    for name, values in known.items():
+        if not values.size and values.dtype != np.int64:  # lists of dimensions may be empty
+            raise ModelError(f"{model.name}: tensor {name}: shape {list(values.shape)} holds no element")
     for name in model.inputs:
         info = model.info[name]
         if info.type not in ONNX:

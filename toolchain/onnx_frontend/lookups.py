@@ -60,6 +60,11 @@ def rotary_embedding(node: Node) -> None:
     batch, length = rows.shape[:2]
     size = math.prod(rows.shape[2:]) // heads
     rotary = int(node.attribute("rotary_embedding_dim", 0)) or size
+    for index in (1, 2):
+        if node.tensor(index).shape[-1] != rotary // 2:
+            node.refuse(
+                f"{node.tensor(index).id} of shape {list(node.tensor(index).shape)}: must have {rotary // 2} columns"
+            )
     tables = []
     for index in (1, 2):
         table = node.tensor(index)

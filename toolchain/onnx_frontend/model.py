@@ -37,7 +37,7 @@ class OnnxModel:
         self.opset = _opset(model, name)
         self.graph = model.graph
         self.initializers: dict[str, Values] = {
-            tensor.name: np.asarray(numpy_helper.to_array(tensor)) for tensor in model.graph.initializer
+            tensor.name: _values(tensor, name) for tensor in model.graph.initializer
         }
         self.info: dict[str, TensorInfo] = {
             value.name: known
@@ -129,6 +129,13 @@ def _open(value: Any) -> str:
     return (
         f"has shape [{', '.join(map(str, named))}]: give every dimension a value, such as --shape {value.name}={sizes}"
     )
+
+
+def _values(tensor: Any, name: str) -> Values:
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except Exception as error:
+        raise ModelError(f"{name}: tensor {tensor.name}: {one_line(error)}: export the model again") from None
 
 
 def _opset(model: Any, name: str) -> int:

@@ -1,5 +1,6 @@
 """One ONNX node while it is lowered: what it is given, what it makes, how it refuses."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -154,6 +155,8 @@ class Node:
 
     def view(self, tensor: TensorIR, shape: Sequence[int], name: str = "") -> TensorIR:
         """The same bytes in another shape."""
+        if tensor.elements != math.prod(shape):
+            self.refuse(f"{tensor.id} of shape {list(tensor.shape)} has not the elements of {list(shape)}")
         base = tensor.view_of or tensor.id
         result = TensorIR(name or self._fresh(), tensor.role, tuple(shape), tensor.dtype, base)
         self.graph.tensors[result.id] = result

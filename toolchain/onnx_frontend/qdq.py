@@ -195,14 +195,14 @@ class _Fusion:
         if node is None or node.op_type != "DequantizeLinear":
             return None
         codes, scale = (self._model.initializers.get(one) for one in node.input[:2])
-        if codes is None or scale is None or codes.dtype != np.int32:
+        if codes is None or scale is None or codes.dtype != np.int32 or scale.size not in (1, codes.size):
             return None
         return codes * scale.astype(np.float64)
 
     def _integers(self, name: str, scale: Values) -> str | None:
         """The bias in steps of the sum, INT32, as a new constant; None where it is not whole."""
         values = self._values(name)
-        if values is None or values.ndim != 1:
+        if values is None or values.ndim != 1 or scale.size not in (1, values.size):
             return None
         steps = values.astype(np.float64) / scale.reshape(-1)
         whole = np.rint(steps)
