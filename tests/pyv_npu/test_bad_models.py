@@ -144,6 +144,14 @@ def test_tables_of_positions_have_half_of_what_is_turned() -> None:
         compile_decoder(make_decoder(decoder, "d"), Target(), 2, 4)
 
 
+def test_a_vocabulary_without_a_size_is_refused() -> None:
+    decoder = decoder_kv(width=64, vocab=96)
+    logits = next(value for value in decoder.graph.output if value.name == "logits")
+    logits.type.tensor_type.shape.dim[-1].dim_value = -1
+    with pytest.raises(ModelError, match="d: output logits: its last dimension must be the size of the vocabulary"):
+        make_decoder(decoder, "d")
+
+
 def test_a_decoder_is_told_how_to_generate() -> None:
     text = refused(decoder_kv(width=64, vocab=96))
     assert text.endswith("; a decoder with a key/value cache makes tokens with --prompt 3,1,4 --generate 8")

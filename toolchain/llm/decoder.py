@@ -148,7 +148,7 @@ def make_decoder(proto: Any, name: str, beside: Mapping[str, Values] | None = No
         if other != LOGITS and other not in {cache.present for cache in caches}:
             raise ModelError(f"{name}: output {other}: a decoder has {LOGITS} and caches, nothing else")
     vocab = outputs[LOGITS].type.tensor_type.shape.dim[-1].dim_value
-    if not vocab:
+    if vocab < 1:
         raise ModelError(f"{name}: output {LOGITS}: its last dimension must be the size of the vocabulary")
     return Decoder(name, proto, tuple(caches), vocab, POSITIONS in inputs, beside)
 
@@ -192,7 +192,7 @@ class _Links:
 
 def _cache(name: str, past: Any, present: Any) -> Cache:
     dims = [dim.dim_value for dim in past.type.tensor_type.shape.dim]
-    if len(dims) != 4 or not (dims[1] and dims[3]):
+    if len(dims) != 4 or min(dims[1], dims[3]) < 1:
         raise ModelError(f"{name}: input {past.name}: must be [1, heads, past, size] with known heads and size")
     kinds = [type_name(value.type.tensor_type.elem_type) for value in (past, present)]
     if kinds[0] != kinds[1]:
