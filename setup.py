@@ -12,8 +12,9 @@ import sys
 import sysconfig
 import tomllib
 from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from setuptools import setup
@@ -26,8 +27,8 @@ from pyv_jit import aot  # noqa: E402
 
 COMPILED = ("npu_device", "pyv_ext", "pyv_npu.latency")
 """Packages whose modules are compiled, except __init__ and what INTERPRETED names."""
-ALSO = ("pyv_ext.pyv_core.engine",)
-"""Modules that are compiled nevertheless: they derive from a compiled class."""
+ALSO = ("pyv_npu.custom0", "pyv_npu.outputs", "pyv_ext.pyv_core.engine")
+"""Modules that are compiled besides: two that each command passes, one that derives from a compiled class."""
 INTERPRETED = {
     "npu_device.abi": "tables, read once",
     "npu_device.macro": "mypyc: abstract classes with slots",
@@ -53,13 +54,9 @@ OPTIMIZATION = "1"
 
 def wanted() -> list[str]:
     """Names of the modules to compile."""
-    return sorted(
-        name
-        for package in COMPILED
-        for path in (ROOT / package.replace(".", "/")).rglob("*.py")
-        if path.name != "__init__.py"
-        and ((name := ".".join(path.relative_to(ROOT).with_suffix("").parts)) in ALSO or not inside(name, INTERPRETED))
-    )
+    paths = [path for package in COMPILED for path in (ROOT / package.replace(".", "/")).rglob("*.py")]
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths if path.name != "__init__.py"}
+    return sorted({name for name in names if not inside(name, INTERPRETED)}.union(ALSO))
 
 
 def inside(name: str, packages: Iterable[str]) -> bool:
@@ -110,14 +107,42 @@ class BuildModules(build_ext):
         (folder / aot.RECORD).write_text(json.dumps(record), encoding="utf-8")
 
 
+def mypyc_with_bare_objects() -> ModuleType:
+    """`mypyc.build`, which compiles each class as if its decorator were `mypyc_attr("allow_interpreted_subclasses")`.
+
+    Snapshots make objects without calling their constructors, which mypyc lets only such classes do. The decorator
+    itself would make mypy_extensions a dependency of the sources. `mypyc.build` is compiled: a copy that is not calls
+    our function.
+    """
+    import mypyc.build
+    from mypy.nodes import ARG_POS, CallExpr, ClassDef, NameExpr, StrExpr
+    from mypyc.codegen import emitmodule
+    from mypyc.irbuild.util import is_implicit_extension_class
+
+    check = emitmodule.parse_and_typecheck
+
+    def checked(*arguments: Any) -> Any:
+        result = check(*arguments)
+        for name in wanted():
+            for node in result.files[name].defs:
+                if isinstance(node, ClassDef) and is_implicit_extension_class(node)[0]:
+                    decorator = NameExpr("mypyc_attr")
+                    decorator.fullname = "mypy_extensions.mypyc_attr"
+                    which = StrExpr("allow_interpreted_subclasses")
+                    node.decorators.append(CallExpr(decorator, [which], [ARG_POS], [None]))
+        return result
+
+    emitmodule.parse_and_typecheck = checked
+    spec = spec_from_file_location("mypyc_build", Path(mypyc.build.__file__).with_name("build.py"))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def compiled() -> dict[str, Any]:
     """Arguments of `setup` that make the compiled form."""
-    from mypyc.build import mypycify
-    from mypyc.ir.class_ir import ClassIR
-
-    ClassIR.is_serializable = lambda self: True  # as if each class asked for it: snapshots make objects bare
     files = [str(path.relative_to(ROOT)) for name in wanted() if (path := source(name))]
-    extensions = mypycify(
+    extensions = mypyc_with_bare_objects().mypycify(
         files, opt_level=OPTIMIZATION, debug_level="0", multi_file=True, group_name=GROUP, target_dir=str(GENERATED)
     )
     for extension in extensions:
