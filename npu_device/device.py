@@ -107,8 +107,7 @@ class NpuDevice:
     @property
     def irq(self) -> bool:
         """The level of the interrupt line."""
-        interrupts = self._interrupts
-        return interrupts.status & interrupts.mask != 0
+        return self._interrupts.level
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         """Whether such an access is legal (pure); reading and writing do not differ."""

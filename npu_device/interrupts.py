@@ -51,7 +51,7 @@ class Interrupts:
     def _change(self, cycle: int, status: int, mask: int) -> None:
         self.status = status
         self.mask = mask
-        if (status & mask != 0) != self._line:
+        if self.level != self._line:
             self._check.request(cycle)
 
     def _settle(self, cycle: int) -> None:
