@@ -31,6 +31,7 @@ ALSO = ("pyv_npu.custom0", "pyv_npu.outputs", "pyv_ext.pyv_core.engine")
 """Modules that are compiled besides: two that each command passes, one that derives from a compiled class."""
 INTERPRETED = {
     "npu_device.abi": "tables, read once",
+    "npu_device.config": "its annotations are read: mypyc keeps less of them",
     "npu_device.macro": "mypyc: abstract classes with slots",
     "npu_device.native": "compiles the text of the six below",
     "npu_device.arbiter": "its text is compiled by LLVM",
@@ -44,7 +45,7 @@ INTERPRETED = {
     "pyv_ext.gdb": "waits for people",
     "pyv_ext.pyv_core": "takes classes of Py-V apart",
     "pyv_ext.engines.python.region": "makes Python functions",
-    "pyv_ext.timing": "mypyc: fields made by a function",
+    "pyv_ext.timing": "its annotations are read: mypyc keeps less of them",
 }
 """Modules, or packages of modules, that stay in Python, and why."""
 GROUP = f"{aot.PACKAGE}.all"
