@@ -36,9 +36,8 @@ def misfits_refused() -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, MemoryError) as error:
-        raise BadInputError(
-            f"snapshot: its state does not fit this machine ({type(error).__name__}: {error}); take it again"
-        ) from error
+        found = " ".join(f"{type(error).__name__}: {error}".split())  # a name in it may have more than one line
+        raise BadInputError(f"snapshot: its state does not fit this machine ({found}); take it again") from error
 
 
 @misfits_refused()
