@@ -27,23 +27,23 @@ from pyv_jit import aot  # noqa: E402
 
 COMPILED = ("npu_device", "pyv_ext", "pyv_npu.latency")
 """Packages whose modules are compiled, except __init__ and what INTERPRETED names."""
-ALSO = ("pyv_npu.custom0", "pyv_npu.outputs", "pyv_ext.pyv_core.engine")
+ALSO = ("pyv_npu.coupling.custom0", "pyv_npu.coupling.memory_traffic", "pyv_ext.pyv_adapter.engine")
 """Modules that are compiled besides: two that each command passes, one that derives from a compiled class."""
 INTERPRETED = {
     "npu_device.abi": "tables, read once",
     "npu_device.config": "its annotations are read: mypyc keeps less of them",
-    "npu_device.macro": "mypyc: abstract classes with slots",
-    "npu_device.native": "compiles the text of the six below",
-    "npu_device.arbiter": "its text is compiled by LLVM",
-    "npu_device.cache": "its text is compiled by LLVM",
-    "npu_device.layout": "its text is compiled by LLVM",
-    "npu_device.sharing": "its text is compiled by LLVM",
-    "npu_device.stepper": "its text is compiled by LLVM",
-    "npu_device.transfers": "its text is compiled by LLVM",
+    "npu_device.operations.macro": "mypyc: abstract classes with slots",
+    "npu_device.event_loop.native": "compiles the text of the six below",
+    "npu_device.event_loop.arbiter": "its text is compiled by LLVM",
+    "npu_device.event_loop.cache": "its text is compiled by LLVM",
+    "npu_device.event_loop.layout": "its text is compiled by LLVM",
+    "npu_device.event_loop.sharing": "its text is compiled by LLVM",
+    "npu_device.event_loop.stepper": "its text is compiled by LLVM",
+    "npu_device.event_loop.transfers": "its text is compiled by LLVM",
     "pyv_ext.devices": "users derive their devices from these",
     "pyv_ext.isa": "tables, read once",
     "pyv_ext.gdb": "waits for people",
-    "pyv_ext.pyv_core": "takes classes of Py-V apart",
+    "pyv_ext.pyv_adapter": "takes classes of Py-V apart",
     "pyv_ext.engines.python.region": "makes Python functions",
     "pyv_ext.timing": "its annotations are read: mypyc keeps less of them",
 }

@@ -6,25 +6,22 @@ from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS
 from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.opcodes import FullPolicy, TicketState
 from npu_device.abi.registers import REGISTERS
-from npu_device.command import Command
-from npu_device.completion import Completion, ErrorEntry
-from npu_device.config import NpuConfig
-from npu_device.config_rules import check
-from npu_device.counters import Counters
-from npu_device.csr_window import CsrWindow
-from npu_device.decode import Decoder
-from npu_device.events import EventStream, Refusal
-from npu_device.execution import Execution
-from npu_device.frontend import FrontEnd
-from npu_device.interrupts import Interrupts
-from npu_device.l2 import L2
-from npu_device.memory import Memory
-from npu_device.port import CommandPort
-from npu_device.queue import CommandQueue
-from npu_device.registers import RegisterFile
-from npu_device.ring import Ring
-from npu_device.tickets import Tickets
-from npu_device.timeline import Timeline
+from npu_device.config import NpuConfig, check
+from npu_device.decode.command import Command
+from npu_device.decode.decoder import Decoder
+from npu_device.event_loop.l2 import L2
+from npu_device.event_loop.timeline import Timeline
+from npu_device.host.command_port import CommandPort
+from npu_device.host.front_end import FrontEnd
+from npu_device.host.registers import CsrWindow, RegisterFile
+from npu_device.host.ring import Ring
+from npu_device.issue.execution import Execution
+from npu_device.issue.interrupts import Interrupts
+from npu_device.issue.retirement import Completion, ErrorEntry, Tickets
+from npu_device.issue.scheduler import CommandQueue
+from npu_device.memory.memory import Memory
+from npu_device.trace.counters import Counters
+from npu_device.trace.events import EventStream, Refusal
 
 _CTRL = {bits.name: bits for register in REGISTERS if register.name == "CTRL" for bits in register.fields}
 _ENABLE, _RESET, _FLUSH = (1 << _CTRL[name].low for name in ("ENABLE", "RESET", "FLUSH_L2"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyv_ext import elf_file as e
-from pyv_ext.bus import ADDRESS_SPACE, Bus
+from pyv_ext.bus.bus import ADDRESS_SPACE, Bus
 from pyv_ext.elf_file import ElfFile, SymbolEntry
 from pyv_ext.errors import PyvExtError
 

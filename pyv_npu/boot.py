@@ -1,17 +1,44 @@
-"""What a program asks of the platform, and what the platform tells it (specification 20, "Memory map")."""
+"""Finds firmware: by a path, or by the name of a program that ships with the package.
+
+What a program asks of the platform, and what the platform tells it (specification 20, "Memory map").
+
+Files that a program reads besides itself: weights of an ONNX model, or of a compiled image.
+"""
 
 import struct
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.registers import ABI_VERSION
-from pyv_ext.elf import Program
+from pyv_ext.elf import Program, read_elf
+from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
 from pyv_npu.config import presets
 from pyv_npu.config.tree import Config, CoreConfig
 from pyv_npu.errors import BadInputError, UsageError
+from toolchain.errors import ToolchainError
+
+
+def shipped_programs() -> dict[str, Path]:
+    """Name -> path of each prebuilt ELF of the package, by name."""
+    folder = Path(str(resources.files("firmware"))) / "prebuilt"
+    return {path.stem: path for path in sorted(folder.glob("*.elf"))}
+
+
+def find_program(name: str) -> Path:
+    """The file for `name`: an existing path, or a shipped program. BadInputError names both possibilities."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    shipped = shipped_programs()
+    if name in shipped:
+        return shipped[name]
+    known = ", ".join(shipped) or "none"
+    raise BadInputError(f"{name}: neither a file nor a firmware of this package; `pyv-npu info` lists them: {known}")
+
 
 REBUILD = "rebuild it against this version's npu_abi.h (pyv-npu build-firmware)"
 
@@ -167,3 +194,18 @@ def bootinfo(config: Config, args: list[int]) -> bytes:
         },
         args,
     )
+
+
+def files_beside(program: str) -> list[str]:
+    """Their paths. What cannot be read has none, and a run of it says why."""
+    path = Path(program)
+    try:
+        if path.suffix == ".onnx":
+            from toolchain.onnx_model.file import external_files
+
+            return [str(file) for file in external_files(path)]
+        if path.is_file() and path.suffix != ".json":
+            return [str(path.with_name(file.name)) for file in requirements(read_elf(path)).files]
+    except (BadInputError, PyvExtError, ToolchainError):
+        pass
+    return []

@@ -11,18 +11,17 @@ from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET, Mode
 from npu_device.abi.registers import Register as NpuRegister
 from npu_device.device import NpuDevice
-from npu_device.events import FRONTEND, RECORD, Kind
-from pyv_ext.clock import NEVER
+from npu_device.trace.events import FRONTEND, RECORD, Kind
+from pyv_ext.bus.clock import NEVER
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.debugger import Debugger
 from pyv_ext.gdb.history import TimeMachine
 from pyv_ext.gdb.registers import Feature, Register
-from pyv_ext.gdb.server import serve
-from pyv_ext.gdb.session import Monitor
-from pyv_ext.stop import Stop, StopReason
+from pyv_ext.gdb.session import Monitor, serve
 from pyv_npu import ctrl_c
 from pyv_npu.errors import PyvNpuError
-from pyv_npu.latency.table import Latency
+from pyv_npu.observe.latency.table import Latency
 from pyv_npu.platform import Platform
 from pyv_npu.snapshot import Snapshot
 

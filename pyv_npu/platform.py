@@ -11,36 +11,32 @@ import numpy as np
 from npu_device.abi import memory_map as mm
 from npu_device.config import NpuConfig
 from npu_device.device import NpuDevice
-from npu_device.events import EventStream
-from npu_device.memory import Memory, sparse
-from pyv_ext import elf, semihosting
-from pyv_ext.bus import Bus
-from pyv_ext.clock import NEVER, Clock
-from pyv_ext.devices.bootrom import INFO_OFFSET, boot_rom
+from npu_device.memory.memory import Memory, sparse
+from npu_device.trace.events import EventStream
+from pyv_ext import elf
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import NEVER, Clock
+from pyv_ext.bus.memory import INFO_OFFSET, Ram, boot_rom
+from pyv_ext.devices import program_exit as semihosting
 from pyv_ext.devices.clint import Clint
-from pyv_ext.devices.console import Console
-from pyv_ext.devices.finisher import Finisher
-from pyv_ext.devices.htif import Htif
+from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.devices.plic import Plic
-from pyv_ext.devices.uart import Uart
+from pyv_ext.devices.program_exit import Finisher, Htif
+from pyv_ext.devices.uart import Console, Uart
 from pyv_ext.elf import Program
 from pyv_ext.engines import make_engine
-from pyv_ext.hart import Hart
-from pyv_ext.interrupts import InterruptWiring
+from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
-from pyv_ext.memory import Ram
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome
-from pyv_ext.stop import Stop, StopReason
 from pyv_npu import boot, ctrl_c
-from pyv_npu.coherence import Coherence
 from pyv_npu.config.tree import Config
-from pyv_npu.core_traffic import CoreTraffic
-from pyv_npu.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
+from pyv_npu.coupling.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
+from pyv_npu.coupling.memory_traffic import Coherence, CoreTraffic, Outputs
 from pyv_npu.errors import UsageError
-from pyv_npu.latency import arrivals
-from pyv_npu.latency.probe import LatencyProbe
-from pyv_npu.latency.table import Latency
-from pyv_npu.outputs import Outputs
+from pyv_npu.observe.latency import arrivals
+from pyv_npu.observe.latency.probe import LatencyProbe
+from pyv_npu.observe.latency.table import Latency
 from pyv_npu.snapshot import Snapshot
 from pyv_npu.snapshot.machine import Machine
 

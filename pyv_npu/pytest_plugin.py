@@ -43,8 +43,8 @@ class Bench:
         `configuration`: `mode`, `preset`, `config` (files), `settings` (a mapping of keys). Raises what `Platform` and
         `Platform.load` raise.
         """
+        from pyv_npu.boot import find_program
         from pyv_npu.platform import Platform
-        from pyv_npu.programs import find_program
 
         self.last = Platform(_config(**configuration), devices=devices, instructions=instructions)
         self.last.load(find_program(str(program)), args)
@@ -145,7 +145,7 @@ def baseline(request: pytest.FixtureRequest) -> Callable[..., None]:
     `baseline(run, "cycles", "latency")` compares these keys of its JSON only; each call of a test takes a list of its
     own in the file. `pytest --update-baselines` writes the files.
     """
-    from pyv_npu.baselines import Baseline
+    from pyv_npu.studies.baselines import Baseline
 
     made = Baseline(request.path.parent / "baselines" / f"{request.node.name}.json", request.config.getoption(UPDATE))
     request.addfinalizer(made.close)

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from npu_device.events import EventStream
+from npu_device.trace.events import EventStream
 from pyv_ext import elf
 from pyv_ext.elf import Program
-from pyv_ext.stop import Stop, StopReason
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu import boot
+from pyv_npu.boot import find_program
 from pyv_npu.config import Config, with_values
-from pyv_npu.latency.table import Latency
+from pyv_npu.observe.latency.table import Latency
 from pyv_npu.platform import Platform, sized_for
-from pyv_npu.programs import find_program
 from pyv_npu.report.latency_csv import write_latency_csv
 from pyv_npu.report.timeline import timeline_csv
 

@@ -1,4 +1,4 @@
-"""The Python interface for models (specification 70): a thin face of `pyv_npu.models`.
+"""The Python interface for models (specification 70): a thin face of `pyv_npu.workloads`.
 
 from pyv_npu import Simulator
 
@@ -14,17 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from pyv_npu.analysis.units import utilization
 from pyv_npu.config import Effective, load
 from pyv_npu.config.effective import check_isa
 from pyv_npu.errors import UsageError
-from pyv_npu.latency.percentiles import Distribution
-from pyv_npu.models.data import Tensors, Values
-from pyv_npu.models.report import archive, render_result, write_model_report
-from pyv_npu.models.run import Choices, ModelResult, check_level, command_line, compile_for, layer_names, run_compiled
+from pyv_npu.observe.analysis.units import utilization
+from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report.folder import open_folder, write_bytes
 from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.timeline import Row, rows
+from pyv_npu.workloads.data import Tensors, Values
+from pyv_npu.workloads.report import archive, render_result, write_model_report
+from pyv_npu.workloads.run import (
+    Choices,
+    ModelResult,
+    check_level,
+    command_line,
+    compile_for,
+    layer_names,
+    run_compiled,
+)
 
 INPUTS = "inputs.npz"
 """File of a report with the inputs that were given."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
-from pyv_npu.sweep_figures import UNITS, key_unit
+from pyv_npu.studies.sweep_figures import UNITS, key_unit
 from pyv_npu.text import MISSING, columns, lines_of, wrapped
 
 Run = Mapping[str, Any]

@@ -14,13 +14,13 @@ JIT = {"pyv_jit"}
 ALLOWED: dict[str, set[str]] = {
     "npu_device.abi": set(),
     "npu_device": {"npu_device.abi", *NUMERIC, *JIT},
-    "pyv_ext": {"pyv_ext.pyv_core", *NUMERIC, *JIT},
-    "pyv_ext.pyv_core": {"pyv_ext", "pyv", *NUMERIC},
+    "pyv_ext": {"pyv_ext.pyv_adapter", *NUMERIC, *JIT},
+    "pyv_ext.pyv_adapter": {"pyv_ext", "pyv", *NUMERIC},
     "toolchain": {
         "npu_device.abi",
-        "npu_device.bitwidth",
-        "npu_device.kv",
-        "npu_device.windows",
+        "npu_device.memory.bitwidth",
+        "npu_device.memory.kv",
+        "npu_device.operations.windows",
         "pyv_ext.isa",
         "onnx",
         "xdsl",
@@ -103,17 +103,25 @@ def test_a_file_imports_only_what_the_table_allows(path: Path, module: str, is_p
         ("npu_device.abi.x", "from ..config import NpuConfig", ["1: npu_device.config.NpuConfig"]),
         ("npu_device.abi.x", "from . import opcodes", []),
         ("npu_device.x", "from npu_device.abi import opcodes", []),
-        ("npu_device.x", "def f():\n    from pyv_ext.bus import Bus", ["2: pyv_ext.bus.Bus"]),
+        ("npu_device.x", "def f():\n    from pyv_ext.bus.bus import Bus", ["2: pyv_ext.bus.bus.Bus"]),
         ("npu_device.x", "if TYPE_CHECKING:\n    import pyv_npu", ["2: pyv_npu"]),
-        ("npu_device.kernels.x", "from ... import pyv_ext", ["1: pyv_ext"]),
+        ("npu_device.operations.kernels.x", "from .... import pyv_ext", ["1: pyv_ext"]),
         ("pyv_ext.x", "import npu_device.abi", ["1: npu_device.abi"]),
         ("pyv_ext.x", "import numpy\nfrom pyv_jit.compiler import Compiler", []),
         ("pyv_ext.x", "import yaml", ["1: yaml"]),
         ("pyv_ext.engines.reference", "import pyv", ["1: pyv"]),
-        ("pyv_ext.pyv_core.stages", "from pyv.stages import EXStage\nimport pyv_ext.hart, pyv_npu", ["2: pyv_npu"]),
-        ("pyv_ext.pyv_core.x", "import pyv.module\nfrom pyv_ext.hart import Hart\nimport yaml", ["3: yaml"]),
+        (
+            "pyv_ext.pyv_adapter.stages",
+            "from pyv.stages import EXStage\nimport pyv_ext.hart.hart, pyv_npu",
+            ["2: pyv_npu"],
+        ),
+        ("pyv_ext.pyv_adapter.x", "import pyv.module\nfrom pyv_ext.hart.hart import Hart\nimport yaml", ["3: yaml"]),
         ("toolchain.x", "from npu_device.device import NpuDevice", ["1: npu_device.device.NpuDevice"]),
-        ("toolchain.x", "from pyv_ext.isa import Isa\nfrom pyv_ext.hart import Hart", ["2: pyv_ext.hart.Hart"]),
+        (
+            "toolchain.x",
+            "from pyv_ext.isa import Isa\nfrom pyv_ext.hart.hart import Hart",
+            ["2: pyv_ext.hart.hart.Hart"],
+        ),
         ("toolchain.x", "import pyv_npu.errors", ["1: pyv_npu.errors"]),
         ("pyv_npu.x", "import npu_device, pyv_ext, toolchain, json\nimport tests.synthetic", ["2: tests.synthetic"]),
         ("pyv_npu.x", "from scripts import demo", ["1: scripts.demo"]),
@@ -188,6 +196,6 @@ def test_a_circle_is_found_wherever_it_begins() -> None:
     assert circles({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) == []
     source = "if TYPE_CHECKING:\n    from npu_device import plan\nelse:\n    import npu_device.config\n"
     source += "def f():\n    import npu_device.device\n"
-    modules = ["npu_device", "npu_device.plan", "npu_device.config", "npu_device.device"]
-    assert module_imports(ast.parse(source), modules, True) == {"npu_device.plan", "npu_device.config"}
+    modules = ["npu_device", "npu_device.cost.plan", "npu_device.config", "npu_device.device"]
+    assert module_imports(ast.parse(source), modules, True) == {"npu_device.cost.plan", "npu_device.config"}
     assert module_imports(ast.parse(source), modules, False) == {"npu_device.config"}

@@ -6,11 +6,11 @@ import sys
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
+from pyv_ext.engines.stop import StopReason
 from pyv_ext.isa import Isa
-from pyv_ext.stop import StopReason
+from pyv_npu.boot import find_program
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
-from pyv_npu.programs import find_program
 from pyv_npu.results import compare_program, run_program
 
 

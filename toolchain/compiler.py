@@ -14,8 +14,8 @@ from toolchain.ir.graph import Graph
 from toolchain.ir.text import json_lines
 from toolchain.onnx_frontend import OnnxModel, import_model, load_model
 from toolchain.passes import SCHEDULING, run_passes, selected
-from toolchain.post_training import Samples, quantized
-from toolchain.precision import INT8, cast
+from toolchain.quantize.post_training import Samples, quantized
+from toolchain.quantize.precision import INT8, cast
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Compiled:
     original: OnnxModel | None = None
     """The model as it was given, where it was converted."""
     precision: str = ""
-    """What it was converted to (`toolchain.precision`); empty: nothing was converted."""
+    """What it was converted to (`toolchain.quantize.precision`); empty: nothing was converted."""
     passes: tuple[str, ...] = ()
     """Those that ran."""
 

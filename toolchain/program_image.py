@@ -11,8 +11,8 @@ from typing import NamedTuple
 from npu_device.abi import memory_map as mm
 from toolchain.codegen.memory import FIRMWARE_BYTES
 from toolchain.compiler import Compiled
-from toolchain.data_types import stored
 from toolchain.errors import ToolchainError
+from toolchain.ir.data_types import stored
 
 FIRMWARE = "run_model"
 """The program of this package that an image is made from."""

@@ -20,7 +20,7 @@ enum { CAPACITY = 8192, TILES = 8, TILE_MAX = 64, TILE_BYTES = TILE_MAX * TILE_M
 
 NPU_NEEDS_SPM(0x39000); /* TILES operands and results, an identity matrix, the target of transfers */
 
-/* The host fills in count and distances; see pyv_npu/latency/arrivals.py. */
+/* The host fills in count and distances; see pyv_npu/observe/latency/arrivals.py. */
 struct arrivals {
     uint32_t epoch, count, distance[CAPACITY];
 };

@@ -6,14 +6,7 @@ import struct
 from enum import IntEnum, unique
 from typing import Any, NamedTuple, Self
 
-from npu_device.abi.descriptor import (
-    ATTN_WORDS,
-    CONV2D_WORDS,
-    EXTENDED_SIZE,
-    EXTENDED_WORDS,
-    Word,
-    check_layout,
-)
+from npu_device.abi.descriptor import ATTN_WORDS, CONV2D_WORDS, EXTENDED_SIZE, EXTENDED_WORDS, Word, check_layout
 from npu_device.abi.errors import AbiError
 from npu_device.abi.opcodes import Opcode
 

@@ -1,6 +1,6 @@
 """Core-local interruptor of one hart: software interrupt, timer and real-time counter (SiFive CLINT layout)."""
 
-from pyv_ext.clock import NEVER
+from pyv_ext.bus.clock import NEVER
 from pyv_ext.devices.base import WORD, Register, RegisterDevice
 from pyv_ext.errors import PyvExtError
 

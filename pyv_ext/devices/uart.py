@@ -1,10 +1,32 @@
-"""UART 16550A with byte registers. The line takes no time: what is sent is gone at once, what is fed is there."""
+"""Where a guest's characters go: captured always, shown live when somebody listens.
+
+UART 16550A with byte registers. The line takes no time: what is sent is gone at once, what is fed is there.
+"""
 
 from collections import deque
 from collections.abc import Callable
 
 from pyv_ext.devices.base import DeviceBase
-from pyv_ext.devices.console import Console
+
+
+class Console:
+    """Output of one or more character devices, in the order in which they sent it."""
+
+    def __init__(self, sink: Callable[[bytes], None] | None = None) -> None:
+        self.data = bytearray()
+        self.sink = sink
+        """Called with each piece of output as it is sent."""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+        if self.sink is not None:
+            self.sink(data)
+
+    @property
+    def text(self) -> str:
+        """The output as UTF-8; bytes that are not become U+FFFD."""
+        return self.data.decode("utf-8", "replace")
+
 
 # Register offsets; the names say what a read and a write of the offset reach. With LCR.DLAB set, offsets 0 and 1
 # are the divisor latch.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pyv_ext.errors import PyvExtError
 
 if TYPE_CHECKING:
-    from pyv_ext.bus import Bus
+    from pyv_ext.bus.bus import Bus
     from pyv_ext.engines.engine import Engine
-    from pyv_ext.hart import Hart
+    from pyv_ext.hart.hart import Hart
 
 
 def _fast() -> "Callable[..., Engine]":
@@ -25,7 +25,7 @@ def _python() -> "Callable[..., Engine]":
 
 
 def _pyv() -> "Callable[..., Engine]":
-    from pyv_ext.pyv_core.engine import PyvEngine
+    from pyv_ext.pyv_adapter.engine import PyvEngine
 
     return PyvEngine
 

@@ -7,11 +7,11 @@ instruction needs more than registers and memory of the fast path: then `pyv_ext
 from collections.abc import Callable
 from typing import Any
 
-from pyv_ext.bus import Bus
-from pyv_ext.hart import SINK, Hart
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.memory import PAGE_BITS
+from pyv_ext.hart.hart import SINK, Hart
 from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.expressions import functions, operands, python_source
-from pyv_ext.memory import PAGE_BITS
 
 After = tuple[int, int]
 """The next pc, and the cycles that the instruction took."""

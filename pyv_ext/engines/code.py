@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.closures import After, Closures, Step, leave
 from pyv_ext.engines.prepared import prepare
 from pyv_ext.engines.slow import Core
+from pyv_ext.engines.stop import Stop
 from pyv_ext.errors import PyvExtError
-from pyv_ext.hart import Hart
+from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
-from pyv_ext.memory import LINE
-from pyv_ext.stop import Stop
-from pyv_ext.traps import Cause
 
 PLAIN = (Kind.OP, Kind.LOAD, Kind.BRANCH, Kind.JUMP)
 """Kinds that change registers alone, as long as their closures execute them."""

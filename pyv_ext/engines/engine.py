@@ -7,19 +7,19 @@ while a tracer looks, is executed here, one instruction at a time.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from pyv_ext.bus import Bus
-from pyv_ext.clock import NEVER
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After, Step
 from pyv_ext.engines.code import Code, Decoded, Hook
 from pyv_ext.engines.noted import Noted
 from pyv_ext.engines.protection import fault_of, load_port
+from pyv_ext.engines.stop import Held, Stop, StopReason
 from pyv_ext.errors import PyvExtError
-from pyv_ext.hart import Hart, Wait
+from pyv_ext.hart.hart import Hart, Wait
+from pyv_ext.hart.traps import cause_name
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator
-from pyv_ext.stop import Held, Stop, StopReason
 from pyv_ext.timing import CoreTiming
-from pyv_ext.traps import cause_name
 
 _WORD = 4
 """Bytes that an instruction has at most."""

@@ -6,15 +6,15 @@ rarer than it was prepared for. What does not change from one execution to the n
 
 from collections.abc import Callable
 
-from pyv_ext.csr import REGISTERS, Csr
+from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.closures import After, Step, leave
 from pyv_ext.engines.slow import SLOW, Core, answered
-from pyv_ext.hart import SINK
+from pyv_ext.hart.csr import REGISTERS, Csr
+from pyv_ext.hart.hart import SINK
+from pyv_ext.hart.traps import MACHINE, Cause
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator
 from pyv_ext.protocols import CsrWindow, Operands, Stall, Value
-from pyv_ext.traps import MACHINE, Cause
-from pyv_ext.window import Load, Store
 
 Prepare = Callable[[Core, int, Instruction], Step]
 

@@ -5,12 +5,12 @@ Fetches are looked at by halfwords. To be asked while the hart is `guarded`: els
 
 from collections.abc import Callable
 
-from pyv_ext.bus import Bus
+from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.slow import Core
-from pyv_ext.hart import Hart
+from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.pmp import READ, WRITE
+from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
-from pyv_ext.pmp import READ, WRITE
-from pyv_ext.traps import Cause
 
 Fault = tuple[Cause, int]
 """The cause of a trap and its mtval."""

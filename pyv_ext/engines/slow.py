@@ -7,14 +7,14 @@ returns (next pc, cycles) when it retires; None when it trapped or waits, which 
 from collections.abc import Callable
 from typing import Protocol
 
-from pyv_ext.bus import Bus
-from pyv_ext.clock import NEVER
-from pyv_ext.csr import CBCFE, CBIE, TW
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After
-from pyv_ext.hart import SINK, Hart, Wait
+from pyv_ext.hart.csr import CBCFE, CBIE, TW
+from pyv_ext.hart.hart import SINK, Hart, Wait
+from pyv_ext.hart.traps import MACHINE, Cause
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.protocols import Operands, Outcome, Retry, Stall, Trap, Value
-from pyv_ext.traps import MACHINE, Cause
 
 
 class Core(Protocol):

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from pyv_ext.bus import Bus
-from pyv_ext.clock import NEVER
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import NEVER
+from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.engine import Engine
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.history import History, TimeMachine
 from pyv_ext.gdb.points import BREAKPOINTS, Hit, Points
 from pyv_ext.gdb.registers import Feature, Register, hart_features
-from pyv_ext.memory import PAGE
-from pyv_ext.stop import Stop, StopReason
 
 SLICE = 1 << 16
 """Cycles between two looks at the client."""

@@ -3,10 +3,10 @@
 from enum import Enum
 from typing import NamedTuple
 
+from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.engine import Engine
-from pyv_ext.hart import Hart
-from pyv_ext.memory import PAGE
-from pyv_ext.stop import Held, Stop, StopReason
+from pyv_ext.engines.stop import Held, Stop, StopReason
+from pyv_ext.hart.hart import Hart
 
 HELD = Stop(StopReason.BREAKPOINT)
 

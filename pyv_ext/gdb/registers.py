@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
-from pyv_ext.csr import REGISTERS
-from pyv_ext.hart import Hart
+from pyv_ext.hart.csr import REGISTERS
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa.csr_names import NAMES
 from pyv_ext.isa.text import ABI_NAMES
 

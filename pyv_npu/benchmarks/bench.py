@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from npu_device.config import DramConfig, NpuConfig
-from npu_device.events import Batch, What
-from npu_device.runner import Runner, list_config
+from npu_device.levels.runner import Runner, list_config
+from npu_device.trace.events import Batch, What
 from pyv_npu.benchmarks import workloads
 from pyv_npu.benchmarks.host import calibrate, peak_memory
 from pyv_npu.benchmarks.peers import CALIBRATION, LLAMA_FINISH, ONNXIM, PEERS, RECORDED

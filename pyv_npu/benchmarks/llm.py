@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pyv_npu.benchmarks.host import calibrate, peak_memory
 from pyv_npu.benchmarks.peers import CALIBRATION, ONNXIM, PEERS, RECORDED
 from pyv_npu.config import load
-from pyv_npu.models.llm import DRAM_BYTES, Phase, Request, run
+from pyv_npu.workloads.llm import DRAM_BYTES, Phase, Request, run
 
 C1 = "onnxim-c1"
 

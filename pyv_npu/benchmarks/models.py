@@ -28,11 +28,11 @@ MEMORY_LIMIT = 1024
 
 def compile_and_time(config: str) -> dict[str, Any]:
     """fp16 on the device of a configuration, at CA_HYBRID without a core."""
-    from pyv_npu.models.target import target_of
-    from pyv_npu.models.timing_only import run_commands
+    from pyv_npu.workloads.target import target_of
+    from pyv_npu.workloads.timing_only import run_commands
     from toolchain.compiler import compile_model
-    from toolchain.examples.vision import resnet18
-    from toolchain.onnx_frontend.model import prepare
+    from toolchain.examples.networks import resnet18
+    from toolchain.onnx_model.model import prepare
 
     settings = load([config]).config
     proto = resnet18(kind="float16")
@@ -51,13 +51,13 @@ def compile_and_time(config: str) -> dict[str, Any]:
 
 def numbers() -> dict[str, Any]:
     """fp32 on the default device: the image runs through firmware on the core; the reference is not computed."""
-    from pyv_npu.models.data import random_inputs
-    from pyv_npu.models.run import program
-    from pyv_npu.models.target import target_of
     from pyv_npu.results import run_program
+    from pyv_npu.workloads.data import random_inputs
+    from pyv_npu.workloads.run import program
+    from pyv_npu.workloads.target import target_of
     from toolchain.compiler import compile_model
-    from toolchain.examples.vision import resnet18
-    from toolchain.onnx_frontend.model import prepare
+    from toolchain.examples.networks import resnet18
+    from toolchain.onnx_model.model import prepare
 
     config = load().config
     compiled = compile_model(prepare(resnet18(), WORKLOAD), target_of(config.npu))

@@ -12,7 +12,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from npu_device.abi.opcodes import DataType, Gemm, Opcode
 from npu_device.config import DramConfig, NpuConfig
-from npu_device.runner import Listed, Runner, list_config
+from npu_device.levels.runner import Listed, Runner, list_config
 
 LIMIT = 50.0
 """Microseconds of CPU per command."""

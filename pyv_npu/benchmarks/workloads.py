@@ -7,7 +7,7 @@ from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from npu_device.abi.opcodes import Activation, DataType, Eltwise, Norm, Opcode, Pool
 from npu_device.config import NpuConfig
-from npu_device.runner import Listed
+from npu_device.levels.runner import Listed
 
 FP16 = DataType.FP16
 SIZE = 2

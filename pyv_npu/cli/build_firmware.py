@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from toolchain import gnu
-    from toolchain.firmware_catalog import APPLICATIONS, application
+    from toolchain.gnu import APPLICATIONS, application
 
     for name in args.names:
         if application(name) is None:

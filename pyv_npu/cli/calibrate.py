@@ -15,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from pyv_npu.calibration import calibrate
+    from pyv_npu.studies.calibration import calibrate
 
     measurement = calibrate(args.preset)
     if args.json:

@@ -10,7 +10,7 @@ from pyv_npu.cli import exit_codes, output
 from pyv_npu.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
-    from npu_device.command_list import ListRun
+    from npu_device.levels.command_list import ListRun
     from pyv_npu.config import Effective
 
 SUFFIX = ".json"
@@ -19,8 +19,8 @@ SUFFIX = ".json"
 def run(args: argparse.Namespace, effective: "Effective") -> int:
     """Load, check as a whole, run at IA_TIMING or CA_HYBRID, explain."""
     from npu_device.abi.errors import NpuDeviceError
-    from npu_device.command_list import LEVELS, load
-    from npu_device.command_list import run as run_list
+    from npu_device.levels.command_list import LEVELS, load
+    from npu_device.levels.command_list import run as run_list
 
     config = effective.config
     level = config.run.sim_level
@@ -38,8 +38,8 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     result = _result(made, effective, host)
     text = f"{config.run.program} at {level}: {made.cycles:,} cycles\n\n{made.explanation.text()}"
     if report is not None:
-        from pyv_npu.models.report import write_list_report
         from pyv_npu.report.shown import Shown
+        from pyv_npu.workloads.report import write_list_report
         from toolchain.codegen import Command
 
         names = [str(command.get("layer", command["opcode"])) for command in document["commands"]]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyv_npu.config import Config, Effective
     from pyv_npu.report.run_folder import RunFolder
     from pyv_npu.results import RunResult
-    from pyv_npu.sweeps import Sweep
+    from pyv_npu.studies.sweeps import Sweep
     from toolchain.codegen import Command
     from toolchain.compiler import Compiled
 
@@ -69,8 +69,8 @@ def execute(args: argparse.Namespace) -> int:
     swept, complete = _swept(args, outcome.json, config, work.program, sweeps)
     text = render_compare(outcome.json, config)
     if args.generate is not None:
-        from pyv_npu.models.llm_text import render_both
         from pyv_npu.report.tokens import side_by_side
+        from pyv_npu.workloads.llm_text import render_both
 
         outcome.json["generate"] = side_by_side(runs["loose"].json, runs["tight"].json)
         text = f"{render_both(outcome.json)}\n{text}"
@@ -110,7 +110,7 @@ def _work(args: argparse.Namespace, config: "Config") -> Work:
 
 def _decoder(args: argparse.Namespace, config: "Config") -> Work:
     """A decoder, and the tokens that it is to make."""
-    from pyv_npu.models.generate import run_ready
+    from pyv_npu.workloads.generate import run_ready
 
     wanted = generate.wish(args)
     options.check_level(config)
@@ -125,7 +125,7 @@ def _decoder(args: argparse.Namespace, config: "Config") -> Work:
 
 
 def _run_model(args: argparse.Namespace, compiled: "Compiled", config: "Config", folder: Path | None) -> "RunResult":
-    from pyv_npu.models.run import run_compiled
+    from pyv_npu.workloads.run import run_compiled
 
     watch = partial(control.watched, args, label=config.npu.mode)
     result = run_compiled(config, compiled, None, folder, watch, model.inputs(args))
@@ -134,7 +134,7 @@ def _run_model(args: argparse.Namespace, compiled: "Compiled", config: "Config",
 
 
 def _code(mode: str, run: "RunResult") -> int:
-    from pyv_npu.models.verdicts import passed
+    from pyv_npu.workloads.verdicts import passed
 
     code = exit_codes.of_stop(run.stop)
     if code:
@@ -175,7 +175,7 @@ def _write_half(report: "RunFolder", loose: "RunResult", work: Work) -> None:
 def _write_listing(report: "RunFolder", work: Work) -> None:
     """IR and commands of a model."""
     if work.compiled is not None:
-        from pyv_npu.models.files import write_listing
+        from pyv_npu.workloads.files import write_listing
 
         write_listing(work.compiled, report.folder, report.effective.config)
 
@@ -190,7 +190,7 @@ def _used(report: "RunFolder", run: "RunResult") -> "Effective":
 
 def _sweeps(args: argparse.Namespace, program: str) -> "list[Sweep]":
     """What was asked for; a report has the sweeps that belong to the program unless others are named."""
-    from pyv_npu.sweeps import AUTOMATIC, parse
+    from pyv_npu.studies.sweeps import AUTOMATIC, parse
 
     if args.sweep:
         return [parse(text) for text in args.sweep if text != "none"]
@@ -202,7 +202,7 @@ def _swept(
 ) -> tuple[dict[str, str], bool]:
     """Run the sweeps and put them into the result; the pictures of all of them by file name, and whether none was
     interrupted."""
-    from pyv_npu.sweeps import pictures, run_sweep
+    from pyv_npu.studies.sweeps import pictures, run_sweep
 
     drawn: dict[str, str] = {}
     if sweeps:

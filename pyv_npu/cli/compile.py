@@ -25,10 +25,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from pyv_npu.models.explain import effects, render_effects
-    from pyv_npu.models.files import write_files
-    from pyv_npu.models.run import compile_for
-    from pyv_npu.models.target import target_of
+    from pyv_npu.workloads.explain import effects, render_effects
+    from pyv_npu.workloads.files import write_files
+    from pyv_npu.workloads.run import compile_for
+    from pyv_npu.workloads.target import target_of
 
     config = options.effective(args).config
     if args.generate is not None:
@@ -50,8 +50,8 @@ def execute(args: argparse.Namespace) -> int:
 
 def _decoder(args: argparse.Namespace, config: "Config") -> int:
     """A decoder and a conversation: the image generates."""
-    from pyv_npu.models.files import write_decoder
-    from pyv_npu.models.target import target_of
+    from pyv_npu.workloads.files import write_decoder
+    from pyv_npu.workloads.target import target_of
 
     if args.explain_passes:
         raise UsageError("--explain-passes: is for models that run once; drop it, or --generate")

@@ -11,8 +11,8 @@ from pyv_npu.cli.progress import of_platform
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyv_ext.stop import Stop
-    from pyv_npu.instruments import Instruments
+    from pyv_ext.engines.stop import Stop
+    from pyv_npu.observe.instruments import Instruments
     from pyv_npu.platform import Platform
 
 

@@ -23,12 +23,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from pyv_npu.programs import shipped_programs
+    from pyv_npu.boot import shipped_programs
 
     if Path(args.what).is_file() or args.what in shipped_programs():
         from pyv_ext import elf
         from pyv_npu import boot
-        from pyv_npu.programs import find_program
+        from pyv_npu.boot import find_program
 
         program = elf.read_elf(find_program(args.what))
         needed = boot.requirements(program).slot or 0

@@ -69,7 +69,7 @@ def everything() -> Iterator[Check]:
     from importlib.util import find_spec
 
     from pyv_ext.engines import default_engine
-    from pyv_npu.programs import shipped_programs
+    from pyv_npu.boot import shipped_programs
     from pyv_npu.versions import MISSING, dependencies, versions
 
     installed = versions()
@@ -120,7 +120,7 @@ def clear_cache() -> int:
 
 def py_v() -> tuple[str, str]:
     """Where Py-V is, for `--core pyv`; else what to do."""
-    from pyv_ext.pyv_core import loader
+    from pyv_ext.pyv_adapter import loader
 
     missing = loader.missing()
     return (loader.folder(), "") if missing is None else ("", missing)

@@ -1,6 +1,6 @@
 """Exit codes of the command line (specification 70)."""
 
-from pyv_ext.stop import Stop, StopReason
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.errors import PyvNpuError
 
 OK = 0

@@ -9,8 +9,8 @@ from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
     from pyv_npu.config import Config, Effective
-    from pyv_npu.models.generate import Ready
-    from pyv_npu.models.wish import Wish
+    from pyv_npu.workloads.generate import Ready
+    from pyv_npu.workloads.wish import Wish
 
 _CACHES = ("t_max", "qbits_kv")
 """Options that built-in models have, too."""
@@ -53,7 +53,7 @@ def _refuse(args: argparse.Namespace, options: tuple[str, ...]) -> None:
 
 def wish(args: argparse.Namespace) -> "Wish":
     """What the command line wants; UsageError for options that contradict it."""
-    from pyv_npu.models.wish import Wish
+    from pyv_npu.workloads.wish import Wish
 
     these_hold_too: dict[str, object] = {"passes": "all", "qconfig": None}
     if args.precision == "int8":
@@ -91,7 +91,7 @@ def _tokens(args: argparse.Namespace, name: str) -> tuple[int, ...]:
 
 def ready(args: argparse.Namespace, config: "Config", wanted: "Wish") -> "Ready":
     """The decoder that a configuration names, compiled."""
-    from pyv_npu.models.generate import prepare
+    from pyv_npu.workloads.generate import prepare
     from toolchain.llm.decoder import load_decoder
 
     args.progress.say(f"compiling {config.run.program}")
@@ -100,9 +100,9 @@ def ready(args: argparse.Namespace, config: "Config", wanted: "Wish") -> "Ready"
 
 def run(args: argparse.Namespace, effective: "Effective") -> int:
     """The conversation at the level of the configuration, judged token by token."""
-    from pyv_npu.models.generate import run_ready
-    from pyv_npu.models.llm_text import render_generated
     from pyv_npu.tables import render_run
+    from pyv_npu.workloads.generate import run_ready
+    from pyv_npu.workloads.llm_text import render_generated
 
     llm.refuse(args, besides=_CACHES)
     timing_only.refuse(args)

@@ -16,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     from pyv_jit import aot
     from pyv_npu.config import presets
-    from pyv_npu.config.shipped import CONFIGS
+    from pyv_npu.config.presets import CONFIGS
     from pyv_npu.text import lines_of
     from pyv_npu.versions import versions
 
@@ -43,8 +43,8 @@ def _models() -> list[tuple[str, str]]:
 
 
 def _firmware() -> list[tuple[str, str]]:
-    from pyv_npu.programs import shipped_programs
-    from toolchain.firmware_catalog import APPLICATIONS, BOTH
+    from pyv_npu.boot import shipped_programs
+    from toolchain.gnu import APPLICATIONS, BOTH
 
     shipped = shipped_programs()
     rows = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyv_npu.instruments import Instruments
+    from pyv_npu.observe.instruments import Instruments
     from pyv_npu.report.run_folder import RunFolder
     from pyv_npu.results import RunResult
 
@@ -43,7 +43,7 @@ def check_folder(args: argparse.Namespace, report: "RunFolder | None") -> None:
 
 def of(args: argparse.Namespace, report: "RunFolder | None") -> "Instruments":
     """What the options ask for; UsageError where a trace has nowhere to go."""
-    from pyv_npu.instruments import Instruments
+    from pyv_npu.observe.instruments import Instruments
 
     check_folder(args, report)
     folder = None if report is None else report.folder

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyv_npu.config import Effective
-    from pyv_npu.models.llm import Request
     from pyv_npu.report.spans import Records
+    from pyv_npu.workloads.llm import Request
 
 _DRAM = "npu.dram.size"
 _MODES = ("--mode", "--te-mode", "--te_mode")
@@ -71,10 +71,10 @@ def refuse(args: argparse.Namespace, besides: tuple[str, ...] = ()) -> None:
 
 def run(args: argparse.Namespace, effective: "Effective") -> int:
     """One phase, once for each width of keys and values."""
-    from npu_device.events import records
-    from pyv_npu.models import llm
-    from pyv_npu.models.llm_report import write_llm_report
-    from pyv_npu.models.llm_text import render_llm, render_sweep
+    from npu_device.trace.events import records
+    from pyv_npu.workloads import llm
+    from pyv_npu.workloads.llm_report import write_llm_report
+    from pyv_npu.workloads.llm_text import render_llm, render_sweep
 
     if _DRAM not in effective.origins:
         config = effective.config
@@ -110,10 +110,10 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
 
 def _through_firmware(args: argparse.Namespace, effective: "Effective", requests: "list[Request]") -> int:
     """`--mode loose` or `tight`: the same commands, submitted by the core."""
-    from pyv_npu.models.llm import run_firmware
-    from pyv_npu.models.llm_report import write_llm_report
-    from pyv_npu.models.llm_text import render_llm
     from pyv_npu.tables import render_run
+    from pyv_npu.workloads.llm import run_firmware
+    from pyv_npu.workloads.llm_report import write_llm_report
+    from pyv_npu.workloads.llm_text import render_llm
 
     config = effective.config
     if config.run.sim_level != options.FIRMWARE_LEVEL:
@@ -140,7 +140,7 @@ def _through_firmware(args: argparse.Namespace, effective: "Effective", requests
 
 
 def _requests(args: argparse.Namespace, name: str) -> "list[Request]":
-    from pyv_npu.models.llm import Phase, Request
+    from pyv_npu.workloads.llm import Phase, Request
 
     model.refuse(argparse.Namespace(**{**vars(args), "qconfig": None}))  # the one option of models that holds here, too
     phase = Phase(args.phase or "decode")
@@ -161,7 +161,7 @@ def _requests(args: argparse.Namespace, name: str) -> "list[Request]":
 
 def _quantized(args: argparse.Namespace, request: "Request") -> "Request":
     """The widths of `--qconfig`: of weights, and of each layer's and head's keys and values."""
-    from pyv_npu.config.qconfig_file import load_qconfig
+    from pyv_npu.config.yaml_file import load_qconfig
 
     for option, value in (("--qbits-kv", args.qbits_kv), ("--qbits-weight", args.weight_bits)):
         if value is not None:

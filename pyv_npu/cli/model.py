@@ -10,8 +10,8 @@ from pyv_npu.errors import UsageError
 if TYPE_CHECKING:
     from pyv_ext.elf import Program
     from pyv_npu.config import Config, Effective
-    from pyv_npu.models.data import Tensors
-    from pyv_npu.models.run import Choices
+    from pyv_npu.workloads.data import Tensors
+    from pyv_npu.workloads.run import Choices
     from toolchain.compiler import Compiled
 
 SUFFIX = ".onnx"
@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def choices(args: argparse.Namespace) -> "Choices":
     """How the command line wants a model to be compiled; UsageError for a shape that is none."""
-    from pyv_npu.models.run import Choices
+    from pyv_npu.workloads.run import Choices
 
     shapes = {}
     for text in args.shape:
@@ -59,7 +59,7 @@ def refuse(args: argparse.Namespace, why: str = "says how a model is compiled, a
 
 def inputs(args: argparse.Namespace) -> "Tensors":
     """The values that the command line names, by input."""
-    from pyv_npu.models.data import read_inputs
+    from pyv_npu.workloads.data import read_inputs
 
     return {} if args.inputs is None else read_inputs(args.inputs)
 
@@ -71,8 +71,8 @@ def files(args: argparse.Namespace) -> list[str]:
 
 def image(args: argparse.Namespace, config: "Config") -> "tuple[Compiled, Program]":
     """The model that a configuration names, and its image; UsageError for a level without firmware."""
-    from pyv_npu.models.data import complete_inputs
-    from pyv_npu.models.run import compile_for, program
+    from pyv_npu.workloads.data import complete_inputs
+    from pyv_npu.workloads.run import compile_for, program
 
     options.check_level(config)
     args.progress.say(f"compiling {config.run.program}")
@@ -82,8 +82,8 @@ def image(args: argparse.Namespace, config: "Config") -> "tuple[Compiled, Progra
 
 def run(args: argparse.Namespace, effective: "Effective") -> int:
     """`pyv-npu run MODEL.onnx`."""
-    from pyv_npu.models.report import render_result, write_model_report
-    from pyv_npu.models.run import check_level, run_model
+    from pyv_npu.workloads.report import render_result, write_model_report
+    from pyv_npu.workloads.run import check_level, run_model
 
     config = effective.config
     check_level(config)

@@ -30,10 +30,10 @@ def refuse(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace, effective: "Effective") -> int:
     """Compile, time, attribute the cycles where there is a report."""
-    from npu_device.events import records
-    from pyv_npu.models import timing_only
-    from pyv_npu.models.run import compile_for
-    from pyv_npu.models.text import render_timing
+    from npu_device.trace.events import records
+    from pyv_npu.workloads import timing_only
+    from pyv_npu.workloads.run import compile_for
+    from pyv_npu.workloads.text import render_timing
 
     config = effective.config
     report = output.open_report(args, effective, "run")
@@ -49,8 +49,8 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     if report is None:
         text = render_timing(made)
     else:
-        from pyv_npu.models.report import write_list_report
         from pyv_npu.report.shown import Shown
+        from pyv_npu.workloads.report import write_list_report
 
         args.progress.say(f"writing {report.folder}")
         shown = Shown.of(made, config, kept[0](), compiled.commands)

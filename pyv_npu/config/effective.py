@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyv_ext import pyv_core
+from pyv_ext import pyv_adapter as pyv_core
 from pyv_npu.config import presets
 from pyv_npu.config.key import Key, RuleError, Shape
-from pyv_npu.config.rules import check_together
+from pyv_npu.config.presets import config_file
 from pyv_npu.config.schema import build, flatten, keys_of, sections_of, unknown
-from pyv_npu.config.shipped import config_file
-from pyv_npu.config.tree import Config
+from pyv_npu.config.tree import Config, check_together
 from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 

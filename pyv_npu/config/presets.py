@@ -1,4 +1,6 @@
-"""Timing presets: YAML files in which every number has a source (specification 35).
+"""Configurations that ship with the package: whole devices of others, to compare with.
+
+Timing presets: YAML files in which every number has a source (specification 35).
 
 `name`, `basis` (one line: what the preset rests on), `extends` (a preset to start from), `values` (keys of the
 configuration), `source` (who says so, of every value without an own one) and `sources` (by key).
@@ -14,6 +16,17 @@ from pyv_npu.config.schema import keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config
 from pyv_npu.config.yaml_file import Entry, read_entries
 from pyv_npu.errors import BadInputError
+
+CONFIGS = {"onnxim-c1": "ONNXim's configuration C1: one 128 x 128 array at 1 GHz, fp16, HBM2 (specification 45)"}
+"""Name -> what it is. `--config NAME` means the shipped file; any other name is a path."""
+
+_CONFIG_FOLDER = Path(__file__).resolve().parent.parent / "configs"
+
+
+def config_file(name: Path | str) -> Path:
+    """The file of a shipped configuration, or the path as it is."""
+    return _CONFIG_FOLDER / f"{name}.yaml" if str(name) in CONFIGS else Path(name)
+
 
 NAMES = ("ideal", "pyv", "neorv32-2024", "ibex", "rocket", "cva6", "soc-axi", "pcie")
 DEFAULT = "soc-axi"

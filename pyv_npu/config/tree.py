@@ -2,6 +2,8 @@
 
 Each leaf's metadata holds `meaning`, `unit` (`address` prints in hexadecimal), `source` and its rule: `min`, `max`,
 `choices`, `aliases`, `unavailable` (a choice and why this version lacks it), `power_of_two`, `multiple_of`.
+
+Rules between keys; the rule of a single key stands in its metadata.
 """
 
 from collections.abc import Mapping
@@ -11,6 +13,7 @@ from typing import Any
 from npu_device.config import NpuConfig
 from pyv_ext.engines import default_engine, unavailable
 from pyv_ext.timing import CoreTiming
+from pyv_npu.errors import BadInputError
 
 SPEC_20, SPEC_30, SPEC_70 = "specification 20", "specification 30", "specification 70"
 CHOSEN = "chosen by us"
@@ -115,3 +118,24 @@ class Config:
     def custom_enabled(self) -> tuple[str, ...]:
         """The custom instructions that this run decodes: none in loose mode."""
         return self.core.custom if self.npu.mode == "tight" else ()
+
+
+def check_together(config: Config) -> None:
+    """BadInputError where two values that are fine alone contradict each other."""
+    spm = config.npu.spm
+    if spm.size % spm.banks:
+        raise BadInputError(
+            f"npu.spm.size = {spm.size}: must be a multiple of npu.spm.banks = {spm.banks}; "
+            f"nearest is {spm.size - spm.size % spm.banks}"
+        )
+    if spm.interleave == "64B" and spm.size % (64 * spm.banks):
+        raise BadInputError(
+            f"npu.spm.size = {spm.size}: must be a multiple of 64 x npu.spm.banks = {64 * spm.banks} with "
+            f"npu.spm.interleave = 64B; nearest is {spm.size - spm.size % (64 * spm.banks)}"
+        )
+    dma = config.npu.dma
+    if dma.direction == "split" and dma.channels != 2:
+        raise BadInputError(
+            f"npu.dma.direction = split: needs npu.dma.channels = 2, one to read and one to write, "
+            f"and there are {dma.channels}; set 2 or shared"
+        )

@@ -1,10 +1,15 @@
-"""Reading YAML with the line of every key, refusing what YAML itself would let pass silently."""
+"""Reading YAML with the line of every key, refusing what YAML itself would let pass silently.
 
+The YAML file of a QConfig (specification 55, R10 and R14; keys: `toolchain.quantize.qconfig`).
+"""
+
+import re
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.errors import BadInputError
+from toolchain.quantize.qconfig import QConfig, QConfigError, read_qconfig
 
 if TYPE_CHECKING:
     import yaml
@@ -72,3 +77,22 @@ def _walk(path: Path, loader: Any, node: "yaml.Node", prefix: str, sections: Con
                 yield from _walk(path, loader, value_node, name + ".", sections)
         else:
             yield Entry(name, loader.construct_object(value_node, deep=True), line)
+
+
+_SECTION = re.compile(r"bitwidths|packing|alignment|spm|override|(override\.)?layer_\d+(\.(?!kv$|weight$)\w+)?")
+
+
+class _Sections:
+    """Names below which there are keys."""
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(_SECTION.fullmatch(name))
+
+
+def load_qconfig(path: Path) -> QConfig:
+    """Read a file. BadInputError names its line: no YAML, an unknown key, a value that cannot be."""
+    entries = {entry.path: entry for entry in read_entries(path, _Sections())}
+    try:
+        return read_qconfig({name: entry.value for name, entry in entries.items()})
+    except QConfigError as error:
+        raise BadInputError(f"{path}:{entries[error.key].line}: {error}") from None

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from npu_device.events import Kind
-from pyv_npu.latency.rows import Submissions
+from npu_device.trace.events import Kind
+from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.report.charts import GRID, LEFT, MUTED, RIGHT, WIDTH
 from pyv_npu.report.packed import packed
 from pyv_npu.report.scale import Scale

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyv_npu.latency.table import Latency
+from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report.folder import write_text
 from pyv_npu.report.scale import Scale, cycles_scale
 from pyv_npu.report.svg import Svg

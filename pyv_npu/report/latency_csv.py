@@ -3,8 +3,7 @@
 import csv
 from pathlib import Path
 
-from pyv_npu.latency.rows import NONE, STAMPS, Submissions
-from pyv_npu.latency.submission import Reason
+from pyv_npu.observe.latency.rows import NONE, STAMPS, Reason, Submissions
 from pyv_npu.report.folder import replacing
 
 COLUMNS = ("number", "mode", "prebuilt", "ticket", "error", *STAMPS, *(reason.value for reason in Reason))

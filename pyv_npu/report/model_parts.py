@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from npu_device.explain import Blocker
-from pyv_npu.analysis.layers import Layer
-from pyv_npu.analysis.model import Analysis
-from pyv_npu.analysis.roofline import roofline
+from npu_device.levels.explain import Blocker
 from pyv_npu.config import Config
+from pyv_npu.observe.analysis.layers import Layer
+from pyv_npu.observe.analysis.model import Analysis
+from pyv_npu.observe.analysis.roofline import roofline
 from pyv_npu.report import roofline as roofline_picture
 from pyv_npu.report.charts import stacked
 from pyv_npu.report.html import Cell, number, paragraph, table

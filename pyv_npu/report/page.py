@@ -5,11 +5,11 @@ from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
-from pyv_npu.models.verdicts import passed, verdicts
 from pyv_npu.report.html import Cell, data, document, number, paragraph, section, table
 from pyv_npu.report.pictures import Runs, meaning
-from pyv_npu.sweep_figures import heading, key_heading
+from pyv_npu.studies.sweep_figures import heading, key_heading
 from pyv_npu.tables import COMPARED, FIGURES, OPEN_LOOP, headline, notes, ratios
+from pyv_npu.workloads.verdicts import passed, verdicts
 
 Sweep = Mapping[str, Any]
 TIME_PICTURES = ("utilization.svg", "queue_depth.svg", "te_idle.svg", "barrier_wait.svg", "scratchpad.svg")

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from npu_device.abi.opcodes import Opcode
-from npu_device.events import What
-from pyv_npu.latency.rows import Submissions
-from pyv_npu.latency.submission import Submission
+from npu_device.trace.events import What
+from pyv_npu.observe.latency.rows import Submission, Submissions
 from pyv_npu.report.gantt import lanes
 from pyv_npu.report.spans import UNITS, Integers, Records, Spans, all_records, queue_spans, unit_spans
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyv_npu.latency.submission import Reason
+from pyv_npu.observe.latency.rows import Reason
 from pyv_npu.report.charts import RUN_COLOURS, Line, Range, heat, lines, ranges, stacked
 from pyv_npu.report.series import Series
 from pyv_npu.tables import COMPARED, MEANING, OPEN_LOOP, headline

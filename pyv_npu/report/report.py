@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyv_npu.analysis.layers import accepted_tickets
-from pyv_npu.analysis.metrics import Metric, metrics
 from pyv_npu.config import Effective
-from pyv_npu.latency.rows import Submissions
-from pyv_npu.latency.table import Latency
+from pyv_npu.observe.analysis.layers import accepted_tickets
+from pyv_npu.observe.analysis.metrics import Metric, metrics
+from pyv_npu.observe.latency.rows import Submissions
+from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report import model_parts, tokens
 from pyv_npu.report.folder import replacing, write_text
 from pyv_npu.report.gantt import chart, lanes, picture
@@ -19,7 +19,7 @@ from pyv_npu.report.pictures import Runs, all_pictures
 from pyv_npu.report.series import Series, series, write_series_csv
 from pyv_npu.report.shown import Shown
 from pyv_npu.report.spans import Spans
-from pyv_npu.sweep_figures import UNITS
+from pyv_npu.studies.sweep_figures import UNITS
 
 
 def write_report(

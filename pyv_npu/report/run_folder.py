@@ -10,11 +10,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pyv_npu.beside import files_beside
+from pyv_npu.boot import files_beside, find_program
 from pyv_npu.config import Effective
 from pyv_npu.config.render import render
 from pyv_npu.errors import BadInputError
-from pyv_npu.programs import find_program
 from pyv_npu.report.folder import open_folder, write_text
 from pyv_npu.report.html import document, paragraph
 from pyv_npu.tables import provenance

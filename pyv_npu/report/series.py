@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.events import Kind
+from npu_device.trace.events import Kind
 from pyv_npu.report.folder import replacing
 from pyv_npu.report.spans import (
     Integers,

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from npu_device.scheduler import unit_counts
-from pyv_npu.analysis.model import Analysis, analyse
+from npu_device.issue.scheduler import unit_counts
 from pyv_npu.config import Config
-from pyv_npu.latency.table import Latency
+from pyv_npu.observe.analysis.model import Analysis, analyse
+from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report.spans import UNITS, Records, all_records
 
 if TYPE_CHECKING:

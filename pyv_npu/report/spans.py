@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.events import FRONTEND, RECORD, Cause, EventStream, Kind, What
-from pyv_npu.latency.rows import NONE, Integers, Submissions
+from npu_device.trace.events import FRONTEND, RECORD, Cause, EventStream, Kind, What
+from pyv_npu.observe.latency.rows import NONE, Integers, Submissions
 
 Records = NDArray[Any]
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
-from npu_device.events import Cause, Kind, Refusal, What
+from npu_device.trace.events import Cause, Kind, Refusal, What
 from pyv_npu.report.folder import replacing
 
 _FIELDS = ("cycle", "unit", "what", "ticket", "tile", "bytes", "aux")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from pyv_ext.memory import PAGE, Ram
+from pyv_ext.bus.memory import PAGE, Ram
 
 Pages = Mapping[int, bytes]
 """Page number within the memory -> its bytes; a page that is missing is zero."""

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npu_device.events import EventMark, unpack
-from pyv_ext.memory import PAGE
+from npu_device.trace.events import EventMark, unpack
+from pyv_ext.bus.memory import PAGE
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory
 from pyv_npu.snapshot.graph import Node

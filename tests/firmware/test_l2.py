@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_device.events import What
+from npu_device.trace.events import What
 from pyv_ext.engines import default_engine, unavailable
 from pyv_npu.config import load
 from pyv_npu.platform import Platform

@@ -8,13 +8,13 @@ import pytest
 
 from npu_device.abi.errors import TicketError
 from npu_device.device import NpuDevice
-from npu_device.interrupts import Interrupts
-from npu_device.port import CommandPort, PortReply
-from npu_device.ring import Ring
-from npu_device.tickets import Tickets
-from pyv_ext.stop import StopReason
+from npu_device.host.command_port import CommandPort, PortReply
+from npu_device.host.ring import Ring
+from npu_device.issue.interrupts import Interrupts
+from npu_device.issue.retirement import Tickets
+from pyv_ext.engines.stop import StopReason
+from pyv_npu.boot import shipped_programs
 from pyv_npu.config import load
-from pyv_npu.programs import shipped_programs
 from pyv_npu.results import RunResult, run_program
 
 MODES = ("loose", "tight")
@@ -134,7 +134,7 @@ def silent_line(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def wrong_product(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """One element of each product is off by one."""
-    from npu_device.kernels import gemm
+    from npu_device.operations.kernels import gemm
 
     original: Callable[..., np.ndarray[Any, Any]] = gemm.product
 

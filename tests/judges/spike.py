@@ -15,7 +15,7 @@ import pytest
 from bare_machine import RAM_SIZE, BareMachine
 
 from pyv_ext.elf import read_elf
-from pyv_ext.traces.commits import CommitLog
+from pyv_ext.tracing.commits import CommitLog
 
 SPIKE = os.environ.get("SPIKE") or shutil.which("spike")
 BOOT = 5

@@ -11,8 +11,8 @@ from qemu import QEMU
 from spike import SPIKE, spike_signature
 
 from pyv_ext.elf import Program, read_elf
-from pyv_ext.signature import signature
-from pyv_ext.stop import Stop, StopReason
+from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.tracing.commits import signature
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,8 +8,8 @@ from lockstep import WITH_C, DifferenceError, campaign, lockstep
 from qemu import needs_qemu
 from random_programs import random_program
 
+from pyv_ext.hart.traps import INTERRUPT, Cause, Interrupt
 from pyv_ext.isa import Isa
-from pyv_ext.traps import INTERRUPT, Cause, Interrupt
 
 pytestmark = needs_qemu
 

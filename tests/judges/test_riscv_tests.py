@@ -6,7 +6,7 @@ from checkouts import RISCV_TESTS
 from riscv_tests import Executables, programs
 
 from pyv_ext.elf import read_elf
-from pyv_ext.stop import Stop, StopReason
+from pyv_ext.engines.stop import Stop, StopReason
 
 pytestmark = pytest.mark.skipif(bool(RISCV_TESTS.missing), reason=RISCV_TESTS.missing)
 

@@ -6,8 +6,8 @@ from checkouts import RISCV_TESTS
 from riscv_tests import Executables, programs
 
 from pyv_ext.elf import read_elf
-from pyv_ext.pyv_core import loader
-from pyv_ext.stop import Stop, StopReason
+from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.pyv_adapter import loader
 
 MISSING = RISCV_TESTS.missing or loader.missing() or ""
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)

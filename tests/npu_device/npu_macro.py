@@ -9,9 +9,9 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import NpuConfig, SpmConfig
-from npu_device.kernels import elements
-from npu_device.macro.base import Macro
-from npu_device.operands import FLOATS, row_bytes
+from npu_device.memory.operands import FLOATS, row_bytes
+from npu_device.operations.kernels import elements
+from npu_device.operations.macro.base import Macro
 
 Array = np.ndarray[Any, Any]
 EXT = DRAM + 0xD_0000

@@ -10,9 +10,9 @@ from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET
 from npu_device.config import NpuConfig, SpmConfig
 from npu_device.device import NpuDevice
-from npu_device.events import EventStream, What, records
-from npu_device.memory import Memory
-from npu_device.port import PortReply, PortTrap, PortWait
+from npu_device.host.command_port import PortReply, PortTrap, PortWait
+from npu_device.memory.memory import Memory
+from npu_device.trace.events import EventStream, What, records
 
 REG = {register.name: register.offset for register in REGISTERS}
 DRAM, SPM = DRAM_BASE, SPM_BASE

@@ -11,9 +11,9 @@ from elftools.elf.elffile import ELFFile
 
 from npu_device.abi import descriptor, extended, memory_map, opcodes, registers
 from npu_device.abi.errors import AbiError, TicketError
-from npu_device.abi.generated import GENERATED
 from npu_device.abi.header import header
 from npu_device.abi.instructions import CSRS, CUSTOM_INSTRUCTIONS, match_mask
+from npu_device.abi.pages import GENERATED
 
 ROOT = Path(__file__).parents[2]
 COMPILER = "riscv64-unknown-elf-gcc"

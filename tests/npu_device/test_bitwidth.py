@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_device import bitwidth
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.opcodes import DataType
-from npu_device.bitwidth import BitWidthError
-from npu_device.kv import KvCache, valid_elements
+from npu_device.memory import bitwidth
+from npu_device.memory.bitwidth import BitWidthError
+from npu_device.memory.kv import KvCache, valid_elements
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from npu_device.abi.cmdq import Code
-from npu_device.command_list import ListError, load, run
 from npu_device.config import DmaConfig, DramConfig, NpuConfig, SpmConfig
+from npu_device.levels.command_list import ListError, load, run
 
 CONFIG = NpuConfig(dram=DramConfig(size=1 << 20))
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from npu_device import parameters
+from npu_device import config as parameters
 from npu_device.abi.errors import NpuDeviceError
-from npu_device.config import DmaConfig, DramConfig, NpuConfig, SpmConfig, TeConfig
-from npu_device.config_rules import check
+from npu_device.config import DmaConfig, DramConfig, NpuConfig, SpmConfig, TeConfig, check
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from npu_graphs import configs, macros
 from numpy.typing import NDArray
 
-from npu_device import counters as module
 from npu_device.abi.registers import TOTALS, TOTALS_OFFSET
 from npu_device.config import NpuConfig
-from npu_device.counters import Counters
-from npu_device.events import EventStream, records
-from npu_device.runner import Listed, Runner, list_config
+from npu_device.levels.runner import Listed, Runner, list_config
+from npu_device.trace import counters as module
+from npu_device.trace.counters import Counters
+from npu_device.trace.events import EventStream, records
 
 ACCEPTED = TOTALS_OFFSET + 8 * [counter.name for counter in TOTALS].index("ACCEPTED")
 

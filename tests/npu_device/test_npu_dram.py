@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from npu_graphs import channel_bytes, configs, listed, tiles
 from npu_rig import DRAM, SPM, Rig
 
-from npu_device import layout as w
-from npu_device import sharing
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, DramConfig, L2Config, NocConfig, NpuConfig, SpmConfig
-from npu_device.events import EventStream, Kind, What
-from npu_device.explain import explain
-from npu_device.interleave import spread
-from npu_device.machine import Machine
-from npu_device.rates import Rates
-from npu_device.runner import Listed
-from npu_device.timing import Timing
+from npu_device.cost.banks import spread
+from npu_device.cost.durations import Timing
+from npu_device.cost.rates import Rates
+from npu_device.event_loop import layout as w
+from npu_device.event_loop import sharing
+from npu_device.event_loop.machine import Machine
+from npu_device.levels.explain import explain
+from npu_device.levels.runner import Listed
+from npu_device.trace.events import EventStream, Kind, What
 
 INT8 = DataType.INT8
 GHZ = 1_200_000_000

@@ -6,10 +6,10 @@ from npu_rig import DRAM, SPM
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.analytic import Analytic
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig
-from npu_device.explain import Blocker, explain
-from npu_device.runner import Listed, Runner
+from npu_device.levels.analytic import Analytic
+from npu_device.levels.explain import Blocker, explain
+from npu_device.levels.runner import Listed, Runner
 
 INT8, INT32 = DataType.INT8, DataType.INT32
 

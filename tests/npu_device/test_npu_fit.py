@@ -10,8 +10,8 @@ from npu_rig import DRAM, SPM, SPM_SIZE, Rig
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Gemm, Opcode
-from npu_device.command_list import ListError, load
 from npu_device.config import NpuConfig, SpmConfig, TeConfig
+from npu_device.levels.command_list import ListError, load
 
 INT4, INT8, INT32 = DataType.INT4, DataType.INT8, DataType.INT32
 LOAD = Descriptor(opcode=Opcode.LOAD, tile_m=4, tile_k=64, type_in0=INT8, in0_addr=DRAM, out_addr=SPM)

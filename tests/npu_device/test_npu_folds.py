@@ -14,9 +14,9 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig
-from npu_device.events import ROLE, WRITES, Kind, What
-from npu_device.macro.folds import grid
-from npu_device.runner import Listed
+from npu_device.levels.runner import Listed
+from npu_device.operations.macro.product import grid
+from npu_device.trace.events import ROLE, WRITES, Kind, What
 
 FP16 = DataType.FP16
 SIDE, ROWS = 64, 64

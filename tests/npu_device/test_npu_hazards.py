@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
-from npu_device.command import Command, Order
-from npu_device.events import Kind
-from npu_device.hazards import Hazards
-from npu_device.memory import Memory
-from npu_device.region import Region, conflict, make_region
-from npu_device.results import Results
+from npu_device.decode.command import Command, Order
+from npu_device.issue.hazards import Hazards
+from npu_device.issue.results import Results
+from npu_device.memory.memory import Memory
+from npu_device.memory.region import Region, conflict, make_region
+from npu_device.trace.events import Kind
 
 regions = st.builds(
     make_region,

@@ -13,10 +13,10 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, DramConfig, L2Config, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
-from npu_device.events import Kind, What
-from npu_device.runner import Listed
-from npu_device.tensor import product
-from npu_device.timing import Timing
+from npu_device.cost.durations import Timing
+from npu_device.cost.tensor import product
+from npu_device.levels.runner import Listed
+from npu_device.trace.events import Kind, What
 
 INT8, INT32 = DataType.INT8, DataType.INT32
 

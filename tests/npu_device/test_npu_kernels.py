@@ -14,9 +14,9 @@ from npu_rig import SPM, Rig
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import BITS, DataType, Eltwise, Norm, Opcode, Reduce
 from npu_device.config import NpuConfig
-from npu_device.kernels import elements
-from npu_device.operands import FLOATS, INTEGERS, TYPES
-from npu_device.operations import Broadcast
+from npu_device.memory.operands import FLOATS, INTEGERS, TYPES
+from npu_device.operations.kernels import elements
+from npu_device.operations.tile_form import Broadcast
 
 T = DataType
 Array = np.ndarray[Any, Any]

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from npu_graphs import SPM_SIZE, Seen, channel_bytes, configs, listed, tiles
 from npu_rig import DRAM, SPM, Rig
 
-from npu_device import cache
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, DramConfig, L2Config, NocConfig, NpuConfig, SpmConfig
-from npu_device.events import CACHED, WRITES, Kind, What
-from npu_device.explain import Blocker, explain
-from npu_device.runner import Listed
+from npu_device.event_loop import cache
+from npu_device.levels.explain import Blocker, explain
+from npu_device.levels.runner import Listed
+from npu_device.trace.events import CACHED, WRITES, Kind, What
 
 INT8 = DataType.INT8
 GHZ = 1_200_000_000

@@ -17,9 +17,9 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Gemm, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
-from npu_device.events import Kind, What, unit_code
-from npu_device.macro.workspace import Reserved, Site
-from npu_device.runner import Listed
+from npu_device.levels.runner import Listed
+from npu_device.operations.macro.workspace import Reserved, Site
+from npu_device.trace.events import Kind, What, unit_code
 
 FP16, INT8, INT32 = DataType.FP16, DataType.INT8, DataType.INT32
 RATE = 64 * 64

@@ -13,15 +13,15 @@ from npu_rig import DRAM, SPM
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.analytic import Analytic
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig
-from npu_device.events import EventStream, Kind, What, records, unit_code
-from npu_device.machine import Machine
-from npu_device.plan import Compute, Plan, Role, Transfer, buffers, columns
-from npu_device.region import Region
-from npu_device.runner import Listed, Runner
-from npu_device.tensor import product
-from npu_device.timing import Timing
+from npu_device.cost.durations import Timing
+from npu_device.cost.plan import Compute, Plan, Role, Transfer, buffers, columns
+from npu_device.cost.tensor import product
+from npu_device.event_loop.machine import Machine
+from npu_device.levels.analytic import Analytic
+from npu_device.levels.runner import Listed, Runner
+from npu_device.memory.region import Region
+from npu_device.trace.events import EventStream, Kind, What, records, unit_code
 
 INT8, INT32, FP16 = DataType.INT8, DataType.INT32, DataType.FP16
 FREE = SpmConfig(size=32 << 20, port=None)

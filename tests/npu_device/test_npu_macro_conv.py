@@ -12,10 +12,10 @@ from npu_onnx import reference
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.opcodes import Activation, DataType, Opcode
-from npu_device.macro.base import Setting
-from npu_device.macro.conv import ConvMacro
-from npu_device.plan import Compute, Transfer, buffers
-from npu_device.sequencer import Bus
+from npu_device.cost.plan import Compute, Transfer, buffers
+from npu_device.cost.sequencer import Bus
+from npu_device.operations.macro.base import Setting
+from npu_device.operations.macro.windows import ConvMacro
 
 T = DataType
 Array = np.ndarray[Any, Any]

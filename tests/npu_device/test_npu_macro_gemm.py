@@ -12,7 +12,7 @@ from npu_rig import SPM
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Epilogue
 from npu_device.abi.opcodes import Activation, DataType, Opcode
-from npu_device.operands import row_bytes
+from npu_device.memory.operands import row_bytes
 
 T = DataType
 Array = np.ndarray[Any, Any]

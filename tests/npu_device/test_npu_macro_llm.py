@@ -13,11 +13,11 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.macro.attention import AttentionMacro
-from npu_device.macro.base import Setting
-from npu_device.operands import row_bytes
-from npu_device.plan import Compute, Transfer, buffers
-from npu_device.sequencer import Bus
+from npu_device.cost.plan import Compute, Transfer, buffers
+from npu_device.cost.sequencer import Bus
+from npu_device.memory.operands import row_bytes
+from npu_device.operations.macro.attention import AttentionMacro
+from npu_device.operations.macro.base import Setting
 
 T = DataType
 Array = np.ndarray[Any, Any]

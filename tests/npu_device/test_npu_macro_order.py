@@ -16,14 +16,14 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Opcode, Reduce
 from npu_device.config import NpuConfig, SpmConfig, TeConfig
-from npu_device.events import Kind, What
-from npu_device.macro.base import Macro, Setting
-from npu_device.macro.table import MACROS
-from npu_device.macro.workspace import Site
-from npu_device.operations import OPERATIONS
-from npu_device.plan import NONE, Compute, Plan, Transfer, buffers
-from npu_device.region import Region, conflict
-from npu_device.sequencer import Bus
+from npu_device.cost.plan import NONE, Compute, Plan, Transfer, buffers
+from npu_device.cost.sequencer import Bus
+from npu_device.memory.region import Region, conflict
+from npu_device.operations.macro.base import Macro, Setting
+from npu_device.operations.macro.table import MACROS
+from npu_device.operations.macro.workspace import Site
+from npu_device.operations.tile_form import OPERATIONS
+from npu_device.trace.events import Kind, What
 
 INT8, INT32, FP16 = DataType.INT8, DataType.INT32, DataType.FP16
 BLOCKS = DRAM + 0xC_0000

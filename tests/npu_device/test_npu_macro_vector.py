@@ -14,8 +14,8 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Epilogue
 from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode, Pool, Reduce
-from npu_device.operands import row_bytes
-from npu_device.operations import Broadcast
+from npu_device.memory.operands import row_bytes
+from npu_device.operations.tile_form import Broadcast
 
 T = DataType
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ from npu_rig import DRAM
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import DataType, Opcode, Pool
-from npu_device.events import What
+from npu_device.trace.events import What
 
 T = DataType
 Array = np.ndarray[Any, Any]

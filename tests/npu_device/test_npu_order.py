@@ -23,7 +23,7 @@ from npu_device.config import (
     TeConfig,
     VeConfig,
 )
-from npu_device.events import What
+from npu_device.trace.events import What
 
 INT8, INT32 = DataType.INT8, DataType.INT32
 ACC_BYTES = 640

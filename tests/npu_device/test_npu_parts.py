@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
-from npu_device.accumulators import Accumulators
-from npu_device.command import Command, Order
-from npu_device.descriptor_error import DescriptorError
-from npu_device.events import RECORD, EventStream, What, records
-from npu_device.held import Sum
-from npu_device.request import REMEMBERED, Requests
-from npu_device.tickets import MODULUS, Tickets
-from npu_device.timeline import Agenda, Phase, Timeline
+from npu_device.decode.accumulators import Accumulators
+from npu_device.decode.command import Command, Order, Sum
+from npu_device.decode.decoder import REMEMBERED, Requests
+from npu_device.event_loop.timeline import Agenda, Phase, Timeline
+from npu_device.issue.retirement import MODULUS, Tickets
+from npu_device.operations.checks import DescriptorError
+from npu_device.trace.events import RECORD, EventStream, What, records
 
 # -- events ------------------------------------------------------------------------------------------------------------
 

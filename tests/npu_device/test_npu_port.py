@@ -11,9 +11,9 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import NpuDeviceError, ReturnCode, TicketError
 from npu_device.abi.opcodes import DataType, FullPolicy, Opcode, Scope
 from npu_device.config import DmaConfig, FrontEndConfig, NpuConfig, QueueConfig, TeConfig
-from npu_device.events import TIGHT, Refusal, What
-from npu_device.interrupts import Irq
-from npu_device.port import CommandPort, PortReply, PortTrap, PortWait
+from npu_device.host.command_port import CommandPort, PortReply, PortTrap, PortWait
+from npu_device.issue.interrupts import Irq
+from npu_device.trace.events import TIGHT, Refusal, What
 
 NOP = Descriptor()
 LOAD = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=64, type_in0=DataType.INT8, in0_addr=DRAM, out_addr=SPM)

@@ -10,8 +10,8 @@ from npu_device.abi.instructions import CSRS
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.abi.registers import ID_VERSION, IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, UNITS, Mode
 from npu_device.config import FrontEndConfig, NpuConfig, QueueConfig
-from npu_device.events import Refusal, What
-from npu_device.interrupts import Irq
+from npu_device.issue.interrupts import Irq
+from npu_device.trace.events import Refusal, What
 
 OFFSETS = {register.offset for register in REGISTERS}
 UNIT_COUNT = {"TE": 2, "VE": 4, "DMA": 2, "BANK": 8}

@@ -12,18 +12,18 @@ from npu_graphs import listed
 from npu_macro import MacroRig, block, random
 from npu_rig import DRAM, SPM
 
-from npu_device import bitwidth
 from npu_device.abi.cmdq import Code
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import BITS, DataType, Opcode
-from npu_device.command_list import ListError, load, run
 from npu_device.config import DmaConfig, DramConfig, NpuConfig, SpmConfig
-from npu_device.events import What
-from npu_device.kernels.moves import quantized
-from npu_device.region import make_region
-from npu_device.runner import Listed
-from npu_device.tensor import gemm_rate
-from npu_device.timing import partial_lines, vector_rate
+from npu_device.cost.durations import partial_lines, vector_rate
+from npu_device.cost.tensor import gemm_rate
+from npu_device.levels.command_list import ListError, load, run
+from npu_device.levels.runner import Listed
+from npu_device.memory import bitwidth
+from npu_device.memory.region import make_region
+from npu_device.operations.kernels.moves import quantized
+from npu_device.trace.events import What
 
 CONFIG = NpuConfig(dram=DramConfig(size=1 << 20))
 FP16, INT4, INT8 = DataType.FP16, DataType.INT4, DataType.INT8

@@ -10,8 +10,8 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import ReturnCode, TicketError
 from npu_device.abi.opcodes import DataType, Gemm, Opcode, Scope
 from npu_device.config import FrontEndConfig, NpuConfig, QueueConfig
-from npu_device.events import What
-from npu_device.port import PortReply, PortWait
+from npu_device.host.command_port import PortReply, PortWait
+from npu_device.trace.events import What
 
 INT8, INT32 = DataType.INT8, DataType.INT32
 LOAD = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=4096, type_in0=INT8, in0_addr=DRAM, out_addr=SPM)

@@ -9,9 +9,9 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, FrontEndConfig, NpuConfig, QueueConfig
-from npu_device.events import TIGHT, Refusal, What
-from npu_device.interrupts import Irq
-from npu_device.ring import Ring
+from npu_device.host.ring import Ring
+from npu_device.issue.interrupts import Irq
+from npu_device.trace.events import TIGHT, Refusal, What
 
 NOP = Descriptor()
 LOAD = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=64, type_in0=DataType.INT8, in0_addr=DRAM, out_addr=SPM)

@@ -6,17 +6,17 @@ import pytest
 from npu_graphs import listed
 from npu_rig import DRAM, SPM, Rig
 
-from npu_device import tensor
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import DataType, Eltwise, Opcode
-from npu_device.banks import Access, bytes_per_bank, demands
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
-from npu_device.events import Cause, EventStream, Kind, What
-from npu_device.machine import Machine
-from npu_device.region import Region, make_region
-from npu_device.runner import Listed
-from npu_device.timing import Timing
+from npu_device.cost import tensor
+from npu_device.cost.banks import Access, bytes_per_bank, demands
+from npu_device.cost.durations import Timing
+from npu_device.event_loop.machine import Machine
+from npu_device.levels.runner import Listed
+from npu_device.memory.region import Region, make_region
+from npu_device.trace.events import Cause, EventStream, Kind, What
 
 INT8 = DataType.INT8
 GHZ = 1_200_000_000

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from npu_rig import DRAM, SPM, SPM_SIZE, Rig
 
-from npu_device import timing
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
-from npu_device.events import What
-from npu_device.rates import Rates
-from npu_device.region import Region, make_region
+from npu_device.cost import durations as timing
+from npu_device.cost.rates import Rates
+from npu_device.memory.region import Region, make_region
+from npu_device.trace.events import What
 
 INT8, INT32, FP16 = DataType.INT8, DataType.INT32, DataType.FP16
 

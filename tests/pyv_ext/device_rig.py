@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-from pyv_ext.bus import Bus
-from pyv_ext.clock import Clock
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import Ram
 from pyv_ext.devices.clint import Clint
-from pyv_ext.devices.finisher import Finisher
+from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.devices.plic import Plic
+from pyv_ext.devices.program_exit import Finisher
 from pyv_ext.devices.uart import Uart
 from pyv_ext.elf import load, read_elf
 from pyv_ext.engines.reference import ReferenceEngine
-from pyv_ext.hart import Hart
-from pyv_ext.interrupts import InterruptWiring
+from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
-from pyv_ext.memory import Ram
-from pyv_ext.stop import Stop, StopReason
 from pyv_ext.timing import CoreTiming
 
 FINISHER, CLINT, PLIC, UART, RAM = 0x10_0000, 0x200_0000, 0xC00_0000, 0x1000_0000, 0x8000_0000

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from hart_rig import FULL, Port
 
-from pyv_ext.bus import Access, Bus
-from pyv_ext.clock import Clock
+from pyv_ext.bus.bus import Access, Bus
+from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import Ram
 from pyv_ext.engines import make_engine
-from pyv_ext.hart import Hart
+from pyv_ext.engines.stop import Stop
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.csr_names import ADDRESSES
-from pyv_ext.memory import Ram
 from pyv_ext.protocols import BusMaster, CustomInstruction, Operands, Outcome, Retry, Stall, Trap, Value
-from pyv_ext.stop import Stop
 from pyv_ext.timing import CoreTiming
 
 RAM, SIZE = 0x8000_0000, 0x8_0000

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 
 from engine_choice import chosen_engine
 
-from pyv_ext.bus import Bus
-from pyv_ext.clock import Clock
-from pyv_ext.hart import Hart
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import Ram
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Isa
 from pyv_ext.isa.csr_names import ADDRESSES
-from pyv_ext.memory import Ram
 from pyv_ext.protocols import CustomInstruction, Reply
 from pyv_ext.timing import CoreTiming
 

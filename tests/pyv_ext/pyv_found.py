@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 
-from pyv_ext.bus import Bus
+from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.engine import Engine
-from pyv_ext.hart import Hart
-from pyv_ext.pyv_core import loader
-from pyv_ext.pyv_core.engine import PyvEngine
+from pyv_ext.hart.hart import Hart
+from pyv_ext.pyv_adapter import loader
+from pyv_ext.pyv_adapter.engine import PyvEngine
 
 MISSING = loader.missing()
 needs_pyv = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))

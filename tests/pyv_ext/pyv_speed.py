@@ -8,11 +8,11 @@ from io import StringIO
 from hart_rig import assemble
 from pyv_found import EVALUATIONS
 
-from pyv_ext.bus import Bus
-from pyv_ext.clock import Clock
-from pyv_ext.hart import Hart
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import Ram
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
-from pyv_ext.memory import Ram
 from pyv_ext.timing import CoreTiming
 
 STOCK = "stock Py-V"

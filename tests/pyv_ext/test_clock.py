@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyv_ext.clock import NEVER, Clock
+from pyv_ext.bus.clock import NEVER, Clock
 
 MOST = 250
 GAPS = st.lists(st.integers(1, 12), max_size=12)

@@ -3,11 +3,11 @@
 import pytest
 from hart_rig import RAM, Rig, assemble
 
-from pyv_ext.csr import REGISTERS
 from pyv_ext.errors import PyvExtError
+from pyv_ext.hart.csr import REGISTERS
+from pyv_ext.hart.traps import USER
 from pyv_ext.isa.csr_names import ADDRESSES, NAMES
 from pyv_ext.timing import CoreTiming
-from pyv_ext.traps import USER
 
 ONES = 0xFFFF_FFFF
 USER_ISA = "rv32imacu_zicsr_zifencei"

@@ -10,7 +10,7 @@ from pyv_world import DATA, GREMLIN, HANDLER, ISA, NOP, RAM, Event, Image, custo
 
 from pyv_ext.engines import make_engine
 from pyv_ext.isa import Instruction, Isa
-from pyv_ext.lockstep import Side
+from pyv_ext.tracing.lockstep import Side
 
 MTI, MEI = 1 << 7, 1 << 11
 ADDI_X1 = 0x0010_8093

@@ -1,10 +1,10 @@
 import pytest
 
-from pyv_ext.bus import Bus
-from pyv_ext.clock import Clock
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import Ram
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.errors import PyvExtError
-from pyv_ext.memory import Ram
 from pyv_ext.protocols import BusMaster, Device
 from pyv_ext.timing import CoreTiming
 

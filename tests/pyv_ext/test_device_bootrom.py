@@ -7,10 +7,10 @@ from device_rig import RAM, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyv_ext.devices.bootrom import INFO_OFFSET, boot_rom
+from pyv_ext.bus.memory import INFO_OFFSET, boot_rom
 from pyv_ext.engines.reference import ReferenceEngine
 from pyv_ext.errors import PyvExtError
-from pyv_ext.hart import Hart
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
 

@@ -3,10 +3,10 @@ from device_rig import CLINT, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyv_ext.clock import Clock
+from pyv_ext.bus.clock import Clock
 from pyv_ext.devices.clint import Clint
+from pyv_ext.devices.interrupts import MSIP, MTIP
 from pyv_ext.errors import PyvExtError
-from pyv_ext.interrupts import MSIP, MTIP
 
 ONES = 0xFFFF_FFFF
 MSIP_REG, CMP_LO, CMP_HI, TIME_LO, TIME_HI = 0x0, 0x4000, 0x4004, 0xBFF8, 0xBFFC

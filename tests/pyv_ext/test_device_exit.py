@@ -3,8 +3,8 @@
 import pytest
 from device_rig import FINISHER, RAM, Rig
 
-from pyv_ext.devices.console import Console
-from pyv_ext.devices.htif import SETTLE, Htif
+from pyv_ext.devices.program_exit import SETTLE, Htif
+from pyv_ext.devices.uart import Console
 from pyv_ext.errors import PyvExtError
 from pyv_ext.timing import CoreTiming
 

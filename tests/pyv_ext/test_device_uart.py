@@ -1,9 +1,8 @@
 import pytest
 from device_rig import PLIC, UART, UART_SOURCE, Rig
 
-from pyv_ext.devices.console import Console
-from pyv_ext.devices.uart import Uart
-from pyv_ext.interrupts import MEIP
+from pyv_ext.devices.interrupts import MEIP
+from pyv_ext.devices.uart import Console, Uart
 
 DATA, IER, IIR, LCR, MCR, LSR, MSR, SCR = range(8)
 FCR = IIR

@@ -6,9 +6,9 @@ import device_judges as judges
 import pytest
 from device_rig import RAM, Machine
 
-from pyv_ext.devices.htif import Htif
+from pyv_ext.devices.program_exit import Htif
 from pyv_ext.elf import read_elf
-from pyv_ext.stop import StopReason
+from pyv_ext.engines.stop import StopReason
 from pyv_ext.timing import CoreTiming
 
 RUNTIME = """

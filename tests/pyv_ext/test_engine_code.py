@@ -3,14 +3,14 @@
 import pytest
 from hart_rig import DATA, PORT, RAM, Rig, Trace, assemble
 
-from pyv_ext.bus import Bus
-from pyv_ext.clock import Clock
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import Ram
 from pyv_ext.engines.reference import ReferenceEngine
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
-from pyv_ext.hart import Hart
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
-from pyv_ext.memory import Ram
-from pyv_ext.stop import Stop, StopReason
 from pyv_ext.timing import CoreTiming
 
 pytestmark = pytest.mark.usefixtures("each_engine")

@@ -3,8 +3,8 @@
 import pytest
 from hart_rig import HANDLER, RAM, Rig, Trace
 
+from pyv_ext.engines.stop import StopReason
 from pyv_ext.protocols import CustomInstruction, Retry, Stall, Trap, Value
-from pyv_ext.stop import StopReason
 from pyv_ext.timing import CoreTiming
 
 pytestmark = pytest.mark.usefixtures("each_engine")

@@ -8,11 +8,11 @@ from hart_rig import DATA, LINES, RAM, Rig, assemble
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyv_ext.bus.memory import Ram
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.uart import Uart
 from pyv_ext.engines.fast import engine as fast_engine
-from pyv_ext.memory import Ram
 from pyv_ext.timing import CoreTiming
 
 pytestmark = pytest.mark.usefixtures("each_engine")

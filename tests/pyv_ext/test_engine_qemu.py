@@ -7,8 +7,8 @@ import subprocess
 import pytest
 from hart_rig import RAM, Rig, assemble
 
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.isa import Isa, Kind, Row
-from pyv_ext.stop import Stop, StopReason
 
 QEMU = "qemu-system-riscv32"
 NAME = "rv32imac_zicsr_zifencei_zba_zbb_zbs"

@@ -3,8 +3,8 @@
 import pytest
 from hart_rig import DATA, PORT, RAM, Rig, Trace
 
-from pyv_ext.hart import Hart
-from pyv_ext.memory import Ram
+from pyv_ext.bus.memory import Ram
+from pyv_ext.hart.hart import Hart
 from pyv_ext.timing import CoreTiming
 
 pytestmark = pytest.mark.usefixtures("each_engine")

@@ -11,9 +11,9 @@ from device_rig import PLIC, RAM, Rig
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyv_ext.devices.interrupts import MEIP, InterruptWiring
 from pyv_ext.engines.reference import ReferenceEngine
-from pyv_ext.hart import Hart
-from pyv_ext.interrupts import MEIP, InterruptWiring
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
 

@@ -12,13 +12,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rsp import Client, Served, packet, session
 
-from pyv_ext.devices.finisher import Finisher
+from pyv_ext.devices.program_exit import Finisher
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.debugger import Debugger
 from pyv_ext.gdb.registers import Feature, Register
-from pyv_ext.gdb.server import serve
-from pyv_ext.gdb.session import End, Monitor
-from pyv_ext.stop import Stop, StopReason
+from pyv_ext.gdb.session import End, Monitor, serve
 
 FINISHER = 0x0010_0000
 LOOP = """

@@ -2,12 +2,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from pyv_ext.clock import Clock
+from pyv_ext.bus.clock import Clock
 from pyv_ext.devices.base import DeviceBase
 from pyv_ext.devices.clint import Clint
+from pyv_ext.devices.interrupts import MEIP, MSIP, MTIP, InterruptWiring
 from pyv_ext.devices.plic import Plic
 from pyv_ext.errors import PyvExtError
-from pyv_ext.interrupts import MEIP, MSIP, MTIP, InterruptWiring
 
 SOURCE = 11
 CLAIM = 0x20_0004

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import Isa, Kind
-from pyv_ext.isa.bits import Bits
+from pyv_ext.isa.formats import Bits
 from pyv_ext.protocols import CustomInstruction
 
 FULL = "rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"

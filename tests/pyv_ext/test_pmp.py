@@ -10,9 +10,9 @@ from hart_rig import DATA, HANDLER, RAM, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyv_ext.pmp import ALL, ENTRIES, EXECUTE, READ, WRITE, Pmp
+from pyv_ext.hart.pmp import ALL, ENTRIES, EXECUTE, READ, WRITE, Pmp
+from pyv_ext.hart.traps import MACHINE, USER, Cause
 from pyv_ext.protocols import CustomInstruction, Operands
-from pyv_ext.traps import MACHINE, USER, Cause
 
 ISA = "rv32imacu_zicsr_zifencei_zicbom"
 R, W, X, RWX = READ, WRITE, EXECUTE, ALL

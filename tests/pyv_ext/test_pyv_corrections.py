@@ -13,12 +13,12 @@ import pytest
 from hart_rig import assemble
 from pyv_found import EVALUATIONS, MISSING
 
-from pyv_ext.bus import Bus
-from pyv_ext.clock import Clock
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import Ram
 from pyv_ext.engines.engine import Engine
-from pyv_ext.hart import Hart
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
-from pyv_ext.memory import Ram
 from pyv_ext.timing import CoreTiming
 
 if MISSING is not None:
@@ -30,8 +30,8 @@ from pyv.port import Output
 from pyv.simulator import Simulator, _EventQueue
 from pyv.stages import BranchUnit
 
-from pyv_ext.pyv_core.isolation import OrderedEvents, OwnSimulator
-from pyv_ext.pyv_core.stages import Branch
+from pyv_ext.pyv_adapter.isolation import OrderedEvents, OwnSimulator
+from pyv_ext.pyv_adapter.stages import Branch
 
 ISA = Isa("rv32im_zicsr_zifencei")
 HANDLER = 0x100

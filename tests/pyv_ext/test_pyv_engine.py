@@ -6,20 +6,20 @@ from pyv_found import EVALUATIONS, MISSING, MakesEngine
 from pyv_programs import random_image
 from pyv_world import DATA, GREMLIN, HANDLER, ISA, NOP, RAM, Event, Image, custom_instructions, side
 
-from pyv_ext import lockstep
-from pyv_ext.bus import Bus
-from pyv_ext.clock import Clock
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import Ram
 from pyv_ext.engines import make_engine
 from pyv_ext.engines.reference import ReferenceEngine
+from pyv_ext.engines.stop import Held, Stop, StopReason
 from pyv_ext.errors import PyvExtError
-from pyv_ext.hart import Hart
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Isa
-from pyv_ext.lockstep import Agreement, Difference, Side
-from pyv_ext.memory import Ram
 from pyv_ext.protocols import CustomInstruction
-from pyv_ext.pyv_core.engine import PyvEngine
-from pyv_ext.stop import Held, Stop, StopReason
+from pyv_ext.pyv_adapter.engine import PyvEngine
 from pyv_ext.timing import CoreTiming
+from pyv_ext.tracing import lockstep
+from pyv_ext.tracing.lockstep import Agreement, Difference, Side
 
 if MISSING is not None:
     pytest.skip(MISSING, allow_module_level=True)

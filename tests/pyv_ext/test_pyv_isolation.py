@@ -17,8 +17,8 @@ from pyv_world import ISA, RAM, Image, custom_instructions, side
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import Isa
-from pyv_ext.lockstep import Side
-from pyv_ext.pyv_core import loader
+from pyv_ext.pyv_adapter import loader
+from pyv_ext.tracing.lockstep import Side
 
 ROOT = Path(__file__).resolve().parents[2]
 REMEDY = "clone github.com/kyaso/py-v and set PYV_HOME to its folder"
@@ -134,7 +134,7 @@ def test_a_stock_model_may_run_inside_a_hook_of_a_core() -> None:
 IMPORT = """
 import logging, os, sys
 before = (logging.root.level, logging.root.manager.disable, list(logging.root.handlers), list(sys.path))
-from pyv_ext.pyv_core import loader
+from pyv_ext.pyv_adapter import loader
 assert "pyv" not in sys.modules
 loader.load()
 import pyv.models.singlecycle, pyv.log
@@ -150,25 +150,27 @@ def test_importing_leaves_logging_the_path_and_the_working_folder_alone(tmp_path
 
 
 def test_a_py_v_that_is_importable_needs_no_variable(tmp_path: Path, home: str) -> None:
-    program = "import sys; sys.path.append(sys.argv[-1])\nfrom pyv_ext.pyv_core import loader\nprint(loader.missing())"
+    program = (
+        "import sys; sys.path.append(sys.argv[-1])\nfrom pyv_ext.pyv_adapter import loader\nprint(loader.missing())"
+    )
     assert run_python(program.replace("sys.argv[-1]", repr(home)), tmp_path) == "None\n"
 
 
 def test_a_py_v_that_the_user_has_imported_is_used_as_it_is(tmp_path: Path, home: str) -> None:
     program = (
-        "import pyv.log\nlog = pyv.log.logger\nfrom pyv_ext.pyv_core import loader\n"
+        "import pyv.log\nlog = pyv.log.logger\nfrom pyv_ext.pyv_adapter import loader\n"
         "print(loader.missing(), pyv.log.logger is log)"
     )
     assert run_python(program, tmp_path, PYTHONPATH=f"{ROOT}{os.pathsep}{home}") == "None True\n"
 
 
 def test_nothing_of_ours_imports_py_v_before_a_core_is_made(tmp_path: Path) -> None:
-    program = "import sys, pyv_npu.cli, pyv_npu.platform, pyv_ext.pyv_core.engine\nprint('pyv' in sys.modules)"
+    program = "import sys, pyv_npu.cli, pyv_npu.platform, pyv_ext.pyv_adapter.engine\nprint('pyv' in sys.modules)"
     assert run_python(program, tmp_path) == "False\n"
 
 
 def test_without_py_v_one_line_says_what_to_do(tmp_path: Path) -> None:
-    program = "from pyv_ext.pyv_core import loader\nprint(loader.missing())"
+    program = "from pyv_ext.pyv_adapter import loader\nprint(loader.missing())"
     assert run_python(program, tmp_path) == (
         f"core pyv: Py-V is not here (PYV_HOME is not set; No module named 'pyv'): {REMEDY}\n"
     )
@@ -182,7 +184,7 @@ def test_another_package_of_that_name_is_not_py_v_and_is_not_kept(tmp_path: Path
     (tmp_path / "pyv").mkdir()
     (tmp_path / "pyv" / "__init__.py").touch()
     program = (
-        "import sys\nfrom pyv_ext.pyv_core import loader\n"
+        "import sys\nfrom pyv_ext.pyv_adapter import loader\n"
         "print(loader.missing())\nprint([name for name in sys.modules if name.split('.')[0] == 'pyv'])"
     )
     first, second = run_python(program, tmp_path, PYV_HOME=str(tmp_path)).splitlines()

@@ -13,25 +13,25 @@ from pyv_found import EVALUATIONS, MISSING, MakesEngine
 from pyv_programs import random_image
 from pyv_world import Event, side
 
-from pyv_ext import lockstep
-from pyv_ext.bus import Bus
-from pyv_ext.clock import NEVER
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines import make_engine
 from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.reference import ReferenceEngine
-from pyv_ext.hart import Hart
-from pyv_ext.lockstep import Agreement, Difference
+from pyv_ext.hart.hart import Hart
+from pyv_ext.tracing import lockstep
+from pyv_ext.tracing.lockstep import Agreement, Difference
 
 if MISSING is not None:
     pytest.skip(MISSING, allow_module_level=True)
 
 from pyv.stages import EXStage, IDStage, WBStage
 
-from pyv_ext.pyv_core.clocked_core import ClockedCore
-from pyv_ext.pyv_core.fetch import Fetch
-from pyv_ext.pyv_core.signals import Duty, SystemWork, TrapRequest
-from pyv_ext.pyv_core.stages import Decode, Execute, MemoryAccess, WriteBack
-from pyv_ext.pyv_core.system import SystemUnit
+from pyv_ext.pyv_adapter.clocked_core import ClockedCore
+from pyv_ext.pyv_adapter.fetch import Fetch
+from pyv_ext.pyv_adapter.signals import Duty, SystemWork, TrapRequest
+from pyv_ext.pyv_adapter.stages import Decode, Execute, MemoryAccess, WriteBack
+from pyv_ext.pyv_adapter.system import SystemUnit
 
 CYCLES = 300
 

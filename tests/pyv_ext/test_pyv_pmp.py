@@ -8,10 +8,10 @@ from pyv_found import EVALUATIONS, needs_pyv
 from pyv_programs import random_image
 from pyv_world import DATA, GREMLIN, RAM, SPM, side
 
-from pyv_ext import lockstep
 from pyv_ext.engines import make_engine
-from pyv_ext.hart import Hart
-from pyv_ext.lockstep import Agreement
+from pyv_ext.hart.hart import Hart
+from pyv_ext.tracing import lockstep
+from pyv_ext.tracing.lockstep import Agreement
 
 CYCLES = 250
 LOCKED_NAPOT, LOCKED_NA4 = 0x98, 0x90

@@ -6,7 +6,7 @@ from device_rig import RAM, Rig
 
 from pyv_ext.elf import Program, Segment, Symbol, load, read_elf
 from pyv_ext.errors import PyvExtError
-from pyv_ext.signature import signature
+from pyv_ext.tracing.commits import signature
 
 SOURCE = """
 .globl _start, begin_signature, end_signature

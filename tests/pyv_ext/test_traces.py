@@ -11,9 +11,9 @@ from hart_rig import HANDLER, PORT, Rig
 from pyv_ext.elf import Program, Segment, Symbol, load, read_elf
 from pyv_ext.protocols import CustomInstruction, Value
 from pyv_ext.timing import CoreTiming
-from pyv_ext.traces.commits import CommitLog
-from pyv_ext.traces.profile import CUSTOM, DEVICE, IDLE, UNKNOWN, Profile, Share
-from pyv_ext.traces.tracers import add_tracer, remove_tracer
+from pyv_ext.tracing.commits import CommitLog
+from pyv_ext.tracing.profile import CUSTOM, DEVICE, IDLE, UNKNOWN, Profile, Share
+from pyv_ext.tracing.tracers import add_tracer, remove_tracer
 
 MAC = CustomInstruction("mac", 0x0000_000B, 0x0000_707F, "rd,rs1,rs2", lambda operands: Value(operands.rs1 + 1, 7))
 

@@ -4,9 +4,8 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-from pyv_npu.latency.rows import Submissions
-from pyv_npu.latency.submission import Reason, Submission
-from pyv_npu.latency.table import Latency
+from pyv_npu.observe.latency.rows import Reason, Submission, Submissions
+from pyv_npu.observe.latency.table import Latency
 
 REASONS = ("setup", "descriptor_store", "fence", "mmio", "batch", "bus", "issue", "full_wait", "fetch", "validate",
            "retry", "interrupted")  # fmt: skip

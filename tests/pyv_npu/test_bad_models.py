@@ -22,8 +22,8 @@ from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.llm.decoder import compile_decoder, make_decoder
 from toolchain.onnx_frontend import import_model
-from toolchain.onnx_frontend.file import read_file
-from toolchain.onnx_frontend.model import load_model, prepare
+from toolchain.onnx_model.file import read_file
+from toolchain.onnx_model.model import load_model, prepare
 from toolchain.passes import selected
 
 FLOAT = TensorProto.FLOAT

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from npu_device.config import NpuConfig
-from npu_device.runner import Runner, list_config
+from npu_device.levels.runner import Runner, list_config
 from pyv_npu.benchmarks import bench, workloads
 from pyv_npu.benchmarks.peers import LLAMA_FINISH, ONNXIM, PEERS
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from pyv_ext.elf import Program, read_elf
-from pyv_npu.boot import check, requirements
+from pyv_npu.boot import check, find_program, requirements
 from pyv_npu.config import load
 from pyv_npu.errors import BadInputError
-from pyv_npu.programs import find_program
 
 BASE = "rv32im_zicsr_zifencei"
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from pyv_npu.calibration import calibrate, dcis2024
-from pyv_npu.calibration.window import run_windows
 from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.errors import PyvNpuError, UsageError
 from pyv_npu.platform import Placed, Platform
+from pyv_npu.studies.calibration import calibrate, dcis2024
+from pyv_npu.studies.calibration.window import run_windows
 
 
 def test_the_preset_prints_the_published_table() -> None:

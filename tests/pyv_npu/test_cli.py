@@ -14,9 +14,9 @@ import synthetic
 import yaml
 
 from npu_device.abi.errors import AbiError
-from npu_device.events import EventStream
+from npu_device.trace.events import EventStream
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
-from pyv_ext.stop import Stop, StopReason
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from toolchain.errors import ToolchainError

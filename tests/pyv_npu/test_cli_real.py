@@ -15,8 +15,8 @@ import pytest
 
 from npu_device.abi.memory_map import DRAM_BASE
 from pyv_ext.isa import Isa
+from pyv_npu.boot import shipped_programs
 from pyv_npu.cli import main
-from pyv_npu.programs import shipped_programs
 
 ENCODE = Isa("rv32im_zicsr").encode
 SELF = ENCODE("jal", rd=0, imm=0)

@@ -18,7 +18,7 @@ import json, sys
 from pyv_jit import aot
 from pyv_npu.config import load, presets
 from pyv_npu.platform import Platform
-from pyv_npu.programs import find_program
+from pyv_npu.boot import find_program
 from pyv_npu.results import run_program
 
 print(aot.form().compiled)
@@ -55,8 +55,10 @@ def test_the_table_of_modules_names_what_there_is() -> None:
     pytest.importorskip("setuptools", reason="needs setuptools: pip install setuptools")
     table = runpy.run_path(str(ROOT / "setup.py"), run_name="table")
     modules = table["wanted"]()
-    assert {"pyv_ext.engines.engine", "npu_device.machine", "pyv_npu.latency.recorder"} <= set(modules)
+    assert {"pyv_ext.engines.engine", "npu_device.event_loop.machine", "pyv_npu.observe.latency.recorder"} <= set(
+        modules
+    )
     assert all(table["source"](name) for name in [*modules, *table["INTERPRETED"], *table["ALSO"]])
     assert not any(name.startswith(("pyv_ext.isa", "npu_device.abi")) for name in modules)
     read = {str(path.relative_to(ROOT)) for path in table["sources"](modules)}
-    assert {"npu_device/machine.py", "npu_device/abi/opcodes.py", "pyv_npu/errors.py"} <= read
+    assert {"npu_device/event_loop/machine.py", "npu_device/abi/opcodes.py", "pyv_npu/errors.py"} <= read

@@ -16,12 +16,12 @@ from typing import Any
 import onnx
 import pytest
 
-from pyv_ext.stop import Stop, StopReason
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu import ctrl_c
+from pyv_npu.boot import find_program
 from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
-from pyv_npu.programs import find_program
 from toolchain.examples import EXAMPLES
 
 PROGRAM = "submit_latency"
@@ -202,7 +202,7 @@ def test_ctrl_c_before_the_run_leaves_a_report_that_says_so(
     def press(*args: Any) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("pyv_npu.models.run.compile_for", press)
+    monkeypatch.setattr("pyv_npu.workloads.run.compile_for", press)
     assert main(["run", model, "--report", str(tmp_path)]) == 130
     assert capsys.readouterr().err == (
         f"pyv-npu: a report that says so is in {tmp_path}\npyv-npu: error: interrupted\n"

@@ -14,14 +14,14 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.abi.registers import REGISTERS, Mode
 from pyv_ext.devices.base import DeviceBase
 from pyv_ext.engines import unavailable
+from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.gdb.debugger import Debugger, Halt, Signal
 from pyv_ext.gdb.points import BREAKPOINTS, Kind, Point
 from pyv_ext.gdb.session import Monitor
-from pyv_ext.stop import Stop, StopReason
+from pyv_npu.boot import find_program
 from pyv_npu.config import load
 from pyv_npu.debug import SHOWN, monitors, npu_feature, time_machine
 from pyv_npu.platform import Placed, Platform
-from pyv_npu.programs import find_program
 
 ENGINES = [name for name in ("reference", "fast", "python") if name not in unavailable()]
 PROGRAM, ARGS = "submit_latency", {"n": 3, "tile": 16}

@@ -8,11 +8,11 @@ import onnx
 import pytest
 
 from pyv_npu.config import Config, with_values
-from pyv_npu.models.run import run_compiled
+from pyv_npu.workloads.run import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import compile_model
 from toolchain.examples import EXAMPLES
-from toolchain.onnx_frontend.model import prepare
+from toolchain.onnx_model.model import prepare
 
 ROOT = Path(__file__).parents[2]
 WAYS = ({"run.sim_level": "IA"}, {"run.sim_level": "IA_TIMING"}, {"npu.mode": "loose"}, {"npu.mode": "tight"})

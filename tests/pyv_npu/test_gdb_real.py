@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pyv_npu.programs import find_program
+from pyv_npu.boot import find_program
 from toolchain import gnu
 from toolchain.errors import ToolchainError
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from pyv_ext.elf import Program, Symbol, read_elf
+from pyv_ext.engines.stop import Stop
 from pyv_ext.errors import PyvExtError
-from pyv_ext.stop import Stop
+from pyv_npu.boot import find_program
 from pyv_npu.config import load
 from pyv_npu.errors import UsageError
-from pyv_npu.instruments import Instruments
+from pyv_npu.observe.instruments import Instruments
 from pyv_npu.platform import Platform
-from pyv_npu.programs import find_program
 from pyv_npu.results import RunResult, run_program
 
 NAME = "hello"

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyv_ext import elf
+from pyv_npu.boot import find_program
 from pyv_npu.config import load, presets
-from pyv_npu.latency.submission import Reason
+from pyv_npu.observe.latency.rows import Reason
 from pyv_npu.platform import Platform
-from pyv_npu.programs import find_program
 from pyv_npu.results import RunResult, run_program
 
 BURST, PACED, INTERRUPTS, PREBUILT, TILES, BATCHES = 1, 2, 4, 8, 16, 32

@@ -11,8 +11,8 @@ from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import DramConfig, NpuConfig, SpmConfig, TeConfig
 from pyv_npu.cli.main import main
-from pyv_npu.models.llm import Phase, Request, build
-from pyv_npu.models.llm import run as run_request
+from pyv_npu.workloads.llm import Phase, Request, build
+from pyv_npu.workloads.llm import run as run_request
 from toolchain.errors import ModelError
 from toolchain.llm.shapes import MODELS
 

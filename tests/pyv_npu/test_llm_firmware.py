@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
+from pyv_npu.boot import find_program
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.config.tree import Config
 from pyv_npu.errors import UsageError
-from pyv_npu.models.llm import DRAM_BYTES, Request, build, run, run_firmware
 from pyv_npu.platform import Platform
-from pyv_npu.programs import find_program
+from pyv_npu.workloads.llm import DRAM_BYTES, Request, build, run, run_firmware
 
 REQUEST = Request("mistral-7b", context=99, layers=2, requests=2)
 

@@ -11,17 +11,17 @@ import pytest
 
 from npu_device.abi.errors import TicketError
 from pyv_ext.elf import parse_elf
+from pyv_npu.boot import find_program
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import PyvNpuError, UsageError
-from pyv_npu.models.converse import inputs_of
-from pyv_npu.models.generate import generate_decoder
-from pyv_npu.models.generated import Generated
-from pyv_npu.models.ia import Machine
-from pyv_npu.models.target import target_of
-from pyv_npu.models.wish import Wish
-from pyv_npu.programs import find_program
 from pyv_npu.results import run_program
+from pyv_npu.workloads.converse import inputs_of
+from pyv_npu.workloads.generate import generate_decoder
+from pyv_npu.workloads.generated import Generated
+from pyv_npu.workloads.ia import Machine
+from pyv_npu.workloads.target import target_of
+from pyv_npu.workloads.wish import Wish
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.llm.conversation import GENERATE
 from toolchain.llm.decoder import CONVERSATION, POSITION, Decoder, compile_decoder, make_decoder

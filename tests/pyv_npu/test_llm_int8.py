@@ -15,12 +15,12 @@ from npu_device.abi.opcodes import Opcode
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import UsageError
-from pyv_npu.models.converse import inputs_of
-from pyv_npu.models.generate import Ready, generate_decoder, prepare, run_ready
-from pyv_npu.models.generated import Generated
-from pyv_npu.models.ia import Machine
-from pyv_npu.models.target import target_of
-from pyv_npu.models.wish import Wish
+from pyv_npu.workloads.converse import inputs_of
+from pyv_npu.workloads.generate import Ready, generate_decoder, prepare, run_ready
+from pyv_npu.workloads.generated import Generated
+from pyv_npu.workloads.ia import Machine
+from pyv_npu.workloads.target import target_of
+from pyv_npu.workloads.wish import Wish
 from toolchain.errors import ModelError
 from toolchain.examples import DECODERS
 from toolchain.ir.operations import PRODUCTS

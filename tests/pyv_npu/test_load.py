@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pyv_npu.config import load, presets
 from pyv_npu.errors import UsageError
-from pyv_npu.latency.arrivals import distances
-from pyv_npu.latency.submission import Reason
+from pyv_npu.observe.latency.arrivals import distances
+from pyv_npu.observe.latency.rows import Reason
 from pyv_npu.results import RunResult, run_program
 
 BUSY = {"npu.te.rows": 1, "npu.te.columns": 8, "npu.te.count": 1}

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_device.abi.memory_map import SPM_BASE
-from npu_device.events import FRONTEND, RECORD, Kind, What
+from npu_device.trace.events import FRONTEND, RECORD, Kind, What
 from pyv_npu import Simulator
-from pyv_npu.analysis.layers import _union
-from pyv_npu.analysis.model import Analysis, analyse
-from pyv_npu.analysis.roofline import roofline
-from pyv_npu.analysis.scratchpad import occupied
-from pyv_npu.analysis.work import Work
 from pyv_npu.cli import main
+from pyv_npu.observe.analysis.layers import _union
+from pyv_npu.observe.analysis.model import Analysis, analyse
+from pyv_npu.observe.analysis.roofline import roofline
+from pyv_npu.observe.analysis.scratchpad import occupied
+from pyv_npu.observe.analysis.work import Work
 from pyv_npu.report.gantt import _columns
 from pyv_npu.report.spans import Spans
 from toolchain.examples import EXAMPLES

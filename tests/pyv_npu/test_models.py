@@ -10,19 +10,19 @@ from onnx import TensorProto, helper
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
-from npu_device.command_list import load
 from npu_device.config import NpuConfig
+from npu_device.levels.command_list import load
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
-from pyv_npu.models import ia
-from pyv_npu.models.checks import compare
-from pyv_npu.models.data import random_inputs
-from pyv_npu.models.run import run_compiled
-from toolchain.cmdq import document
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.checks import compare
+from pyv_npu.workloads.data import random_inputs
+from pyv_npu.workloads.run import run_compiled
 from toolchain.codegen import GRANULARITIES, Target
+from toolchain.codegen.cmdq import document
 from toolchain.compiler import Compiled, compile_model
 from toolchain.examples import EXAMPLES
-from toolchain.onnx_frontend.model import prepare
+from toolchain.onnx_model.model import prepare
 from toolchain.passes import PASSES
 
 SMALL = [name for name in EXAMPLES if not name.startswith("resnet18")]

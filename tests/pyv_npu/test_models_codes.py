@@ -8,15 +8,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npu_device.config import NpuConfig
 from pyv_npu.config import Config, with_values
-from pyv_npu.models import ia
-from pyv_npu.models.checks import check, check_codes, compare
-from pyv_npu.models.data import random_inputs
-from pyv_npu.models.run import run_compiled
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.checks import check, check_codes, compare
+from pyv_npu.workloads.data import random_inputs
+from pyv_npu.workloads.run import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.examples import EXAMPLES
-from toolchain.onnx_frontend.model import prepare
-from toolchain.onnx_frontend.reference import evaluated, rounded
+from toolchain.onnx_model.model import prepare
+from toolchain.onnx_model.reference import evaluated, rounded
 
 CONFIG = NpuConfig()
 GRANULARITIES = ["macro", "tile"]

@@ -10,12 +10,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npu_device.config import NpuConfig
 from pyv_npu.cli import main
-from pyv_npu.models import ia
-from pyv_npu.models.checks import compare
-from pyv_npu.models.data import random_inputs, to_device
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.checks import compare
+from pyv_npu.workloads.data import random_inputs, to_device
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
-from toolchain.onnx_frontend.model import prepare
+from toolchain.onnx_model.model import prepare
 
 FLOAT, INT64, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8
 

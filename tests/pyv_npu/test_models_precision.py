@@ -12,20 +12,20 @@ from npu_device.abi.opcodes import DataType
 from npu_device.config import NpuConfig
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
-from pyv_npu.models import ia
-from pyv_npu.models.calibration import samples
-from pyv_npu.models.checks import compare, converted_error
-from pyv_npu.models.data import random_inputs
-from pyv_npu.models.run import run_compiled
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.calibration import samples
+from pyv_npu.workloads.checks import compare, converted_error
+from pyv_npu.workloads.data import random_inputs
+from pyv_npu.workloads.run import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
 from toolchain.ir.operations import PRODUCTS
 from toolchain.onnx_frontend import import_model
-from toolchain.onnx_frontend.model import prepare
+from toolchain.onnx_model.model import prepare
 from toolchain.passes import run_passes
-from toolchain.precision import PRECISIONS, cast
+from toolchain.quantize.precision import PRECISIONS, cast
 
 SMALL = ["mlp", "cnn", "decoder"]
 TYPES = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16"}

@@ -10,17 +10,17 @@ from npu_device.config import NpuConfig
 from pyv_npu import Simulator
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
-from pyv_npu.config.qconfig_file import load_qconfig
+from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import BadInputError
-from pyv_npu.models import ia
-from pyv_npu.models.checks import compare, converted_error, precision
-from pyv_npu.models.data import random_inputs
-from pyv_npu.models.run import run_compiled
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.checks import compare, converted_error, precision
+from pyv_npu.workloads.data import random_inputs
+from pyv_npu.workloads.run import run_compiled
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.examples import EXAMPLES
-from toolchain.onnx_frontend.model import prepare
-from toolchain.qconfig import QConfig
+from toolchain.onnx_model.model import prepare
+from toolchain.quantize.qconfig import QConfig
 
 
 def compiled(name: str, config: QConfig, **options: str) -> Compiled:

@@ -12,15 +12,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npu_device.config import NpuConfig
 from pyv_npu.config import Config, with_values
-from pyv_npu.models import ia
-from pyv_npu.models.checks import compare
-from pyv_npu.models.data import random_inputs
-from pyv_npu.models.run import run_compiled
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.checks import compare
+from pyv_npu.workloads.data import random_inputs
+from pyv_npu.workloads.run import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.ir.operations import PRODUCTS
 from toolchain.onnx_frontend import import_model
-from toolchain.onnx_frontend.model import prepare
+from toolchain.onnx_model.model import prepare
 
 ONNX = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8, "int4": TensorProto.INT4, "uint4": TensorProto.UINT4}
 

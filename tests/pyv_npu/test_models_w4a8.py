@@ -12,16 +12,16 @@ from npu_device.abi.opcodes import DataType
 from npu_device.config import NpuConfig
 from pyv_npu import Simulator
 from pyv_npu.cli import main
-from pyv_npu.models import ia
-from pyv_npu.models.calibration import samples
-from pyv_npu.models.data import random_inputs
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.calibration import samples
+from pyv_npu.workloads.data import random_inputs
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
 from toolchain.ir.operations import PRODUCTS
-from toolchain.onnx_frontend.model import prepare
-from toolchain.qconfig import read_qconfig
+from toolchain.onnx_model.model import prepare
+from toolchain.quantize.qconfig import read_qconfig
 
 KINDS = {8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyv_npu.errors import UsageError
-from pyv_npu.latency.percentiles import Distribution, nearest_rank
+from pyv_npu.observe.latency.percentiles import Distribution, nearest_rank
 
 VALUES = st.lists(st.integers(0, 10**6), min_size=1, max_size=300)
 

@@ -15,9 +15,9 @@ import pytest
 
 from pyv_npu.cli.progress import ERASE, Progress, bar, of_platform
 from pyv_npu.config import load, with_values
-from pyv_npu.models.data import random_inputs
-from pyv_npu.models.run import Choices, compile_for, program
 from pyv_npu.platform import Platform
+from pyv_npu.workloads.data import random_inputs
+from pyv_npu.workloads.run import Choices, compile_for, program
 from toolchain.examples import EXAMPLES
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyv_npu.baselines import differences
+from pyv_npu.studies.baselines import differences
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "testing.md"

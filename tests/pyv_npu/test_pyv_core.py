@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from pyv_ext.pyv_core import loader
-from pyv_ext.stop import StopReason
+from pyv_ext.engines.stop import StopReason
+from pyv_ext.pyv_adapter import loader
+from pyv_npu.boot import find_program
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
-from pyv_npu.programs import find_program
 from pyv_npu.results import run_program
 
 MISSING = loader.missing()

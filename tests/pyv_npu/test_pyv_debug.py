@@ -6,11 +6,11 @@ import pytest
 
 from pyv_ext.gdb.debugger import Debugger
 from pyv_ext.gdb.points import Kind, Point
-from pyv_ext.pyv_core import loader
+from pyv_ext.pyv_adapter import loader
+from pyv_npu.boot import find_program
 from pyv_npu.config import load
 from pyv_npu.debug import npu_feature, time_machine
 from pyv_npu.platform import Platform
-from pyv_npu.programs import find_program
 from pyv_npu.snapshot import Snapshot
 
 MISSING = loader.missing()

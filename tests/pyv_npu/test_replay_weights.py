@@ -6,7 +6,7 @@ import onnx
 import pytest
 import yaml
 
-from pyv_npu.beside import files_beside
+from pyv_npu.boot import files_beside
 from pyv_npu.cli import main
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv

@@ -11,9 +11,9 @@ import synthetic
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
-from npu_device.events import FRONTEND, Cause, EventStream, Kind, Refusal, What, unit_code
+from npu_device.trace.events import FRONTEND, Cause, EventStream, Kind, Refusal, What, unit_code
 from pyv_npu.errors import UsageError
-from pyv_npu.latency.rows import Submissions
+from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.report.folder import open_folder, replacing, write_text
 from pyv_npu.report.latency_cdf import BOTTOM, TOP, Curve, curves, draw, write_latency_cdf
 from pyv_npu.report.latency_csv import COLUMNS, write_latency_csv

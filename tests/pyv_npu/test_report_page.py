@@ -23,7 +23,7 @@ from pyv_npu.report.packed import packed
 from pyv_npu.report.page import _gantt
 from pyv_npu.report.series import _covered, _deepest
 from pyv_npu.report.spans import Spans
-from pyv_npu.sweeps import AUTOMATIC
+from pyv_npu.studies.sweeps import AUTOMATIC
 
 FEW = ["--arg", "n=120", "--arg", "tile=16"]
 SWEEPS = ["--sweep", "run.args.tile=16,32", "--sweep", "npu.queue.full_policy=retry,stall"]

@@ -8,7 +8,7 @@ import pytest
 
 from pyv_ext import elf
 from pyv_ext.engines import default_engine
-from pyv_ext.stop import StopReason
+from pyv_ext.engines.stop import StopReason
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
 

@@ -8,7 +8,7 @@ import pytest
 
 from pyv_npu.cli import main
 from pyv_npu.config import load
-from pyv_npu.config.shipped import CONFIGS, config_file
+from pyv_npu.config.presets import CONFIGS, config_file
 from toolchain.examples import EXAMPLES
 
 

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.engines import ENGINES
+from pyv_ext.engines.stop import StopReason
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Stall, Value
-from pyv_ext.stop import StopReason
+from pyv_npu.boot import find_program
 from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.platform import Placed, Platform
-from pyv_npu.programs import find_program
 from pyv_npu.snapshot import Snapshot
 
 PROGRAMS: dict[str, dict[str, int]] = {
@@ -278,7 +278,7 @@ def machine_to_spoil() -> Platform:
     [
         ([None, "instance", ["subprocess:Popen", []], []], "subprocess"),
         ([None, "instance", ["pyv_npu.platform:time.struct_time", []], []], "no class of ours"),
-        (["console", "instance", ["pyv_ext.devices.console:Console", [], "__class__"], [1]], "are not attributes"),
+        (["console", "instance", ["pyv_ext.devices.uart:Console", [], "__class__"], [1]], "are not attributes"),
         (["console", "list", None, [["method", ["part", "console"], "data"]]], ""),
         (["console", "list", None, [["method", ["bytes", {"base64": ""}], "hex"]]], "is no method"),
         (["console", "list", None, [["enum", "pyv_npu.platform:Platform", 1]]], "no value of kind"),

@@ -7,10 +7,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_device.events import RECORD, TIGHT, What
-from pyv_npu.latency.rows import COLUMN, Rows, Submissions
-from pyv_npu.latency.stamps import StampBook
-from pyv_npu.latency.submission import Reason, Submission
+from npu_device.trace.events import RECORD, TIGHT, What
+from pyv_npu.observe.latency.rows import COLUMN, Reason, Rows, Submission, Submissions
+from pyv_npu.observe.latency.stamps import StampBook
 
 VALIDATE = 4
 

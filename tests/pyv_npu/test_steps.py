@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyv_ext.engines.noted import FENCE, Noted
-from pyv_npu.latency import steps
-from pyv_npu.latency.steps import CORE_REASONS, DEVICE, Question, StepLog
-from pyv_npu.latency.submission import Reason
+from pyv_npu.observe.latency import steps
+from pyv_npu.observe.latency.rows import Reason
+from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, Question, StepLog
 
 LINE = 0x8000_1000
 OTHER = -1

@@ -6,7 +6,7 @@ import pytest
 
 from pyv_npu.config import load
 from pyv_npu.errors import UsageError
-from pyv_npu.sweeps import AUTOMATIC, Sweep, break_even, parse, pictures, run_sweep
+from pyv_npu.studies.sweeps import AUTOMATIC, Sweep, break_even, parse, pictures, run_sweep
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from npu_device.abi.memory_map import SPM_BASE
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import DmaConfig, DramConfig, NpuConfig, SpmConfig, TeConfig
-from pyv_npu.models.llm import Request, build
-from pyv_npu.models.target import target_of
+from pyv_npu.workloads.llm import Request, build
+from pyv_npu.workloads.target import target_of
 from toolchain.codegen import Target
 
 

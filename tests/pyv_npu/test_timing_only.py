@@ -8,16 +8,16 @@ import numpy as np
 import onnx
 import pytest
 
-from npu_device import command_list
 from npu_device.config import NpuConfig
-from npu_device.memory import sparse
-from npu_device.runner import Listed
+from npu_device.levels import command_list
+from npu_device.levels.runner import Listed
+from npu_device.memory.memory import sparse
 from pyv_npu.cli import main
-from pyv_npu.models.timing_only import run_commands
+from pyv_npu.workloads.timing_only import run_commands
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.examples import EXAMPLES
-from toolchain.onnx_frontend.model import prepare
+from toolchain.onnx_model.model import prepare
 
 
 def compiled(name: str, granularity: str = "macro") -> Compiled:

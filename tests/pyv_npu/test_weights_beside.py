@@ -11,18 +11,18 @@ import pytest
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
-from pyv_npu.models.converse import inputs_of
-from pyv_npu.models.files import write_decoder
-from pyv_npu.models.generate import Ready, generate_decoder, run_ready
-from pyv_npu.models.target import target_of
-from pyv_npu.models.wish import Wish
 from pyv_npu.results import run_program
+from pyv_npu.workloads.converse import inputs_of
+from pyv_npu.workloads.files import write_decoder
+from pyv_npu.workloads.generate import Ready, generate_decoder, run_ready
+from pyv_npu.workloads.target import target_of
+from pyv_npu.workloads.wish import Wish
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.llm.decoder import compile_decoder, load_decoder, make_decoder
-from toolchain.onnx_frontend import file
-from toolchain.onnx_frontend.model import OnnxModel, load_model
+from toolchain.onnx_model import file
+from toolchain.onnx_model.model import OnnxModel, load_model
 
 LARGE = DRAM_CORE_VISIBLE + (16 << 20)
 FEW = (8 << 20) + (256 << 10)
@@ -93,7 +93,7 @@ def test_a_decoder_with_weights_out_of_sight_generates(tmp_path: Path) -> None:
 def test_a_conversion_of_weights_beside_has_a_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = load_model(saved(tmp_path, EXAMPLES["mlp"](), apart=True))
     assert set(model.whole().initializers) == set(model.initializers) and not model.whole().beside
-    monkeypatch.setattr("toolchain.onnx_frontend.model.MAX_PROTOBUF", 1000)
+    monkeypatch.setattr("toolchain.onnx_model.model.MAX_PROTOBUF", 1000)
     with pytest.raises(ModelError, match=r"apart.onnx: a protobuf of \d+ bytes: a conversion of weights takes at most"):
         model.whole()
 

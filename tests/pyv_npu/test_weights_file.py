@@ -11,16 +11,16 @@ import pytest
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
-from pyv_npu.models import ia
-from pyv_npu.models.data import random_inputs
-from pyv_npu.models.files import write_files
-from pyv_npu.models.run import run_compiled
 from pyv_npu.results import run_program
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.data import random_inputs
+from pyv_npu.workloads.files import write_files
+from pyv_npu.workloads.run import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
-from toolchain.onnx_frontend.model import prepare
+from toolchain.onnx_model.model import prepare
 
 LARGE = DRAM_CORE_VISIBLE + (16 << 20)
 FEW = (8 << 20) + (512 << 10)

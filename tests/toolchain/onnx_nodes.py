@@ -9,8 +9,8 @@ import onnx
 from onnx import defs, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
-from toolchain.onnx_frontend.model import MIN_OPSET
 from toolchain.onnx_frontend.table import OPERATORS
+from toolchain.onnx_model.model import MIN_OPSET
 
 FUNCTIONS: dict[str, tuple[int, ...]] = {
     "Celu": (), "DepthToSpace": (), "Elu": (), "GreaterOrEqual": (), "GroupNormalization": (), "HardSigmoid": (),

@@ -11,13 +11,13 @@ from onnx import TensorProto, helper
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig, SpmConfig
 from pyv_npu.config import Config, with_values
-from pyv_npu.models import ia
-from pyv_npu.models.checks import compare
-from pyv_npu.models.data import random_inputs
-from pyv_npu.models.run import run_compiled
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.checks import compare
+from pyv_npu.workloads.data import random_inputs
+from pyv_npu.workloads.run import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
-from toolchain.onnx_frontend.model import prepare
+from toolchain.onnx_model.model import prepare
 
 KINDS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
 

@@ -14,8 +14,18 @@ from pyv_ext.elf import read_elf
 from pyv_npu import boot
 from toolchain import gnu
 from toolchain.errors import ToolchainError
-from toolchain.firmware_catalog import APPLICATIONS, BOTH, RUNTIME_SOURCES
-from toolchain.gnu import COMPILER, PACKAGES, build, build_program, find_compiler, firmware_folder, source_hashes
+from toolchain.gnu import (
+    APPLICATIONS,
+    BOTH,
+    COMPILER,
+    PACKAGES,
+    RUNTIME_SOURCES,
+    build,
+    build_program,
+    find_compiler,
+    firmware_folder,
+    source_hashes,
+)
 
 PREBUILT = firmware_folder() / "prebuilt"
 NAMES = [row.name for row in APPLICATIONS]

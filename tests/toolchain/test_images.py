@@ -10,13 +10,13 @@ from onnx import helper, numpy_helper
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
-from pyv_npu.models import ia
-from pyv_npu.models.checks import compare
-from pyv_npu.models.data import random_inputs
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.checks import compare
+from pyv_npu.workloads.data import random_inputs
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
-from toolchain.onnx_frontend.model import prepare
-from toolchain.onnx_frontend.reference import reference
+from toolchain.onnx_model.model import prepare
+from toolchain.onnx_model.reference import reference
 from toolchain.passes import PASSES
 
 ROWS = settings(max_examples=60, deadline=None, derandomize=True, database=None)

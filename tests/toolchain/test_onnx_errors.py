@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from toolchain.codegen import Target
 from toolchain.compiler import compile_model
 from toolchain.errors import ModelError
-from toolchain.onnx_frontend.model import load_model, prepare
+from toolchain.onnx_model.model import load_model, prepare
 
 FLOAT = TensorProto.FLOAT
 Shape = list[int | str] | None

@@ -7,14 +7,13 @@ import pytest
 from onnx_nodes import FUNCTIONS, Case, cases
 
 from npu_device.config import NpuConfig
-from pyv_npu.models import ia
-from pyv_npu.models.checks import check
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.checks import check
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import compile_model
 from toolchain.errors import ModelError
-from toolchain.onnx_frontend.coverage import coverage_page
-from toolchain.onnx_frontend.model import prepare
-from toolchain.onnx_frontend.table import OPERATORS
+from toolchain.onnx_frontend.table import OPERATORS, coverage_page
+from toolchain.onnx_model.model import prepare
 
 LARGE = 8192
 """Elements of an output from which tile by tile takes too long here."""

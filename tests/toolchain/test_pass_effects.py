@@ -8,11 +8,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npu_device.config import NpuConfig
-from pyv_npu.models.target import target_of
-from pyv_npu.models.timing_only import run_commands
+from pyv_npu.workloads.target import target_of
+from pyv_npu.workloads.timing_only import run_commands
 from toolchain.compiler import compile_model
 from toolchain.examples import EXAMPLES
-from toolchain.onnx_frontend.model import prepare
+from toolchain.onnx_model.model import prepare
 from toolchain.passes import PASSES
 
 ONE_ENGINE = replace(NpuConfig(), te=replace(NpuConfig().te, count=1))

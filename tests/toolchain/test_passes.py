@@ -10,7 +10,7 @@ from toolchain.errors import ModelError, ToolchainError
 from toolchain.ir.text import parse, render
 from toolchain.ir.verify import IrError, verify
 from toolchain.passes import PASSES, run_passes, selected
-from toolchain.qconfig import QConfig
+from toolchain.quantize.qconfig import QConfig
 
 GOLDEN = Path(__file__).parent / "golden"
 TARGET = Target(qconfig=QConfig(weight=4, override={"layer_1.weight": 8}))

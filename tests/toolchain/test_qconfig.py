@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_device.abi.opcodes import DataType
-from npu_device.kernels.elements import decode
+from npu_device.operations.kernels.elements import decode
 from toolchain.codegen import Target, place
-from toolchain.data_types import stored
 from toolchain.errors import ModelError
+from toolchain.ir.data_types import stored
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
 from toolchain.ir.text import parse, render
 from toolchain.passes import run_passes
-from toolchain.qconfig import QConfig, QConfigError, read_qconfig
+from toolchain.quantize.qconfig import QConfig, QConfigError, read_qconfig
 
 
 def test_head_goes_before_layer_before_default() -> None:

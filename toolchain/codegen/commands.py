@@ -7,7 +7,7 @@ from npu_device.abi import memory_map as mm
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType
-from toolchain.qconfig import QConfig
+from toolchain.quantize.qconfig import QConfig
 
 BROADCAST = {"FULL": 0, "ROW": 1, "COLUMN": 2, "SCALAR": 3}
 """ELTWISE: the shape of in1."""

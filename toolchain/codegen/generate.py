@@ -2,7 +2,7 @@
 
 from toolchain.codegen import macro_form, tile_form
 from toolchain.codegen.commands import Command, Target
-from toolchain.codegen.macro_emitter import Emitter
+from toolchain.codegen.macro_form import Emitter
 from toolchain.codegen.memory import DramMap
 from toolchain.ir.graph import Graph
 from toolchain.ir.operations import PRODUCTS

@@ -1,18 +1,125 @@
-"""Layers as macro commands: one descriptor each, which the device's sequencer expands (specification 20)."""
+"""What the macro commands of all layers share: addresses, tile, share of the scratchpad.
+
+Products as macro commands: GEMM_T and CONV2D_T with their epilogues.
+
+Layers as macro commands: one descriptor each, which the device's sequencer expands (specification 20).
+"""
 
 import itertools
 from collections.abc import Callable
 from typing import Any
 
-from npu_device.abi.extended import Epilogue
-from npu_device.abi.opcodes import BITS, Eltwise, Norm, Pool, Reduce
-from npu_device.windows import Windows
-from toolchain.codegen.commands import BROADCAST, float_bits, word
-from toolchain.codegen.macro_emitter import Emitter
-from toolchain.codegen.macro_products import convolution, gemm
-from toolchain.codegen.tiles import SLOT
-from toolchain.ir.graph import LayerIR
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.extended import Epilogue, Extended
+from npu_device.abi.memory_map import SPM_BASE
+from npu_device.abi.opcodes import BITS, Activation, Eltwise, Norm, Opcode, Pool, Reduce
+from npu_device.operations.windows import Windows
+from toolchain.codegen.commands import BROADCAST, Command, Target, float_bits, word
+from toolchain.codegen.memory import DramMap
+from toolchain.codegen.tiles import SLOT, Tile, fits, tile_of
+from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import windows_of
+
+
+class Emitter:
+    """Writes the commands of one layer. Products take their shares of the scratchpad in turn, so that the next one can
+    begin before this one has ended; other layers take the share that the latest product has not."""
+
+    def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target, turn: int) -> None:
+        self.layer = layer
+        self.kinds = [graph.tensors[name].dtype for name in layer.inputs]
+        self.kind = graph.tensors[layer.outputs[0]].dtype
+        self.sizes = [graph.tensors[name].elements for name in layer.inputs]
+        self.inputs = [memory.address(graph, name) for name in layer.inputs]
+        self.out = memory.address(graph, layer.outputs[0])
+        self._made: list[Command] = []
+        self._shares = layer.integer("buffers", 1)
+        self._turn = turn
+        buffers = self._shares * (layer.integer("prefetch") + 1)
+        self.tile: Tile = tile_of(graph, layer, target, buffers)
+        rest = target._replace(spm_bytes=target.spm_bytes - SLOT)
+        unaware = not layer.integer("spread") and fits(graph, layer, self.tile, rest, buffers)
+        self._base = SPM_BASE + (SLOT if unaware else 0)
+        self.share = (rest if unaware else target).spm_bytes // self._shares // SLOT * SLOT
+
+    def commands(self) -> list[Command]:
+        return self._made
+
+    def put(
+        self, fields: dict[str, int], own: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
+    ) -> None:
+        """A command, by default of the layer's operation: fields of the descriptor, words of the extended block."""
+        opcode = opcode or Opcode[self.layer.op_type]
+        share = (self._turn + len(self._made)) % self._shares
+        extended = Extended.make(
+            opcode, own=own, workspace=self._base + share * self.share, workspace_bytes=self.share, **block
+        )
+        descriptor = Descriptor(
+            opcode=opcode, extended=1, rank=self.layer.integer("rank"), prefetch_dist=self.layer.integer("prefetch"),
+            **{"type_in0": self.kinds[0], "type_out": self.kind, **fields},
+        )  # fmt: skip
+        self._made.append(Command(self.layer.id, descriptor, extended))
+
+
+def _operands(e: Emitter) -> dict[str, int]:
+    """Step of the epilogue -> address of its tensor."""
+    steps = filter(None, e.layer.text("epilogue").split("+"))
+    return dict(zip(steps, e.inputs[2:], strict=True))
+
+
+def _finish(e: Emitter) -> dict[str, Any]:
+    """The words of the epilogue; a bias per row has no place in it."""
+    layer, more = e.layer, _operands(e)
+    word = 0 if "bias_column" in more else int(Activation[layer.text("activation", "NONE")])
+    for step, bit in (("bias", Epilogue.BIAS), ("residual", Epilogue.RESIDUAL), ("scale", Epilogue.REQUANTIZE)):
+        word |= int(bit) if step in more else 0
+    if "scale" in more and e.sizes[-1] > 1:
+        word |= int(Epilogue.PER_CHANNEL)
+    zeros = tuple(layer.integer(f"zero{place}") for place in ("0", "1", "_in2", "_out"))
+    addresses = {"bias": more.get("bias", 0), "scale": more.get("scale", 0), "in2": more.get("residual", 0)}
+    return {"epilogue": word, "zero_point": zeros, **addresses}
+
+
+def _tile(e: Emitter) -> dict[str, int]:
+    return dict(zip(("tile_m", "tile_n", "tile_k"), e.tile, strict=True))
+
+
+def gemm(e: Emitter) -> None:
+    """One command per product of the list. A bias per row follows it, in place."""
+    layer = e.layer
+    m, n, k = (layer.integer(name) for name in "mnk")
+    words = _finish(e)
+    size = m * n * BITS[e.kind] // 8
+    for index in range(layer.integer("batch")):
+        fields = {
+            "in0_addr": e.inputs[0] + index * layer.integer("step0") * BITS[e.kinds[0]] // 8,
+            "in1_addr": e.inputs[1] + index * layer.integer("step1") * BITS[e.kinds[1]] // 8,
+            "out_addr": e.out + index * size, "type_in1": e.kinds[1], "in1_nk": layer.integer("in1_nk"),
+        }  # fmt: skip
+        residual = {"in2": words["in2"] + index * size} if words["in2"] else {}
+        e.put(fields | _tile(e), m=m, n=n, k=k, **{**words, **residual})
+    more = _operands(e)
+    if "bias_column" in more:
+        _column_bias(e, m, n, more["bias_column"], layer.text("activation", "NONE"))
+
+
+def convolution(e: Emitter) -> None:
+    own = {name: e.layer.integer(name) for name in (*Windows._fields, "cin", "cout", "groups")}
+    fields = {"in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "type_in1": int(e.kinds[1]), "out_addr": e.out}
+    e.put(fields | _tile(e), own, **_finish(e))
+
+
+def _column_bias(e: Emitter, m: int, n: int, bias: int, activation: str) -> None:
+    """ADD one value per row, then the activation, on the result of the product."""
+    fields = {"in0_addr": e.out, "type_in0": int(e.kind), "out_addr": e.out, "tile_m": e.tile[0], "tile_n": e.tile[1]}
+    second = {"function": int(Eltwise.ADD), "in1_addr": bias, "type_in1": int(e.kind)}
+    own = {"broadcast1": BROADCAST["COLUMN"]}
+    e.put(fields | second, own, Opcode.ELTWISE, m=m, n=n)
+    if activation in ("GELU", "GELU_TANH"):
+        e.put(fields | {"param0": int(activation == "GELU_TANH")}, None, Opcode.GELU, m=m, n=n)
+    elif activation != "NONE":
+        e.put(fields | {"function": int(Eltwise[activation])}, None, Opcode.ELTWISE, m=m, n=n)
+
 
 MAX_BYTE = 255
 """Of windows in tile form."""

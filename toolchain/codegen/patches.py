@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from npu_device.windows import Windows
-from toolchain.data_types import NUMPY
+from npu_device.operations.windows import Windows
+from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, steps
 from toolchain.ir.operations import matrix_of, windows_of
 

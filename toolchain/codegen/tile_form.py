@@ -11,8 +11,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import BITS, DataType, Eltwise, Gemm, Norm, Opcode, Pool, Reduce
 from toolchain.codegen.commands import BROADCAST, Command, Target, float_bits, word
 from toolchain.codegen.memory import DramMap
-from toolchain.codegen.scratchpad import Places, buffers
-from toolchain.codegen.tiles import Tile, bytes_of, demand, finishes, sum_type, tile_of, whole_rows
+from toolchain.codegen.tiles import Places, Tile, buffers, bytes_of, demand, finishes, sum_type, tile_of, whole_rows
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import windows_of
 

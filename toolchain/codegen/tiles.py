@@ -1,11 +1,14 @@
-"""What one tile of a layer needs in the scratchpad, and tiles that fit."""
+"""What one tile of a layer needs in the scratchpad, and tiles that fit.
+
+Buffers in the scratchpad.
+"""
 
 from collections.abc import Iterator
 from typing import NoReturn
 
-from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
+from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import BITS, DataType
-from npu_device.windows import most_pixels
+from npu_device.operations.windows import most_pixels
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR
@@ -215,3 +218,24 @@ def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: i
 
 def _shape(tile: Tile) -> str:
     return " x ".join(map(str, tile))
+
+
+Places = dict[str, int]
+"""Operand -> address."""
+
+
+def buffers(wanted: dict[str, int], count: int, target: Target, spread: bool) -> list[Places]:
+    """`count` sets of buffers. `spread`: every operand begins in a bank of its own while there are enough of them, so
+    that the phases of a tile do not meet at one bank."""
+    share = target.spm_bytes // count
+    sets = []
+    for index in range(count):
+        base, at, places = SPM_BASE + index * share, 0, {}
+        banks = -(-share // target.bank_bytes)
+        aligned = sum(-(-size // target.bank_bytes) for size in wanted.values()) <= banks
+        for name, size in wanted.items():
+            places[name] = base + at
+            unit = target.bank_bytes if spread and aligned and share % target.bank_bytes == 0 else SLOT
+            at += -(-size // unit) * unit
+        sets.append(places)
+    return sets

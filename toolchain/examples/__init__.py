@@ -6,9 +6,8 @@ from typing import Any
 
 from toolchain.examples.decoder import decoder
 from toolchain.examples.decoder_kv import decoder_kv
-from toolchain.examples.dense import gemm, mlp, qdq_mlp
+from toolchain.examples.networks import cnn, gemm, mlp, qdq_mlp, resnet18
 from toolchain.examples.variants import decoder_in_int8, in_fp16, in_int8
-from toolchain.examples.vision import cnn, resnet18
 
 _FLOAT: dict[str, Callable[..., Any]] = {
     "gemm": gemm, "mlp": mlp, "cnn": cnn, "resnet18": resnet18, "decoder": decoder,

@@ -8,8 +8,8 @@ import numpy as np
 from toolchain.examples.builder import SEED
 from toolchain.llm import quantization
 from toolchain.llm.decoder import make_decoder
-from toolchain.onnx_frontend.model import prepare
-from toolchain.post_training import quantized
+from toolchain.onnx_model.model import prepare
+from toolchain.quantize.post_training import quantized
 
 Make = Callable[..., Any]
 SAMPLES = 2

@@ -21,15 +21,15 @@ Every tensor is seen as a matrix, or as a list of matrices, that the attributes 
 step0 and step1 are the elements from one product's A and B to the next. `epilogue` joins with + those of
 `bias` (n), `bias_column` (m), `residual` (m x n), `scale` (1 or n) that it has, in the order of their tensors. zero0,
 zero1, zero_in2, zero_out are the zero points of integers. Images are batch x h x w x channels, weights of CONV2D_T
-kh x kw x cin / groups x cout; windows are the fields of `npu_device.windows.Windows`: batch, h, w, kh, kw, strides,
-dilations, pads at top, left, bottom, right.
+kh x kw x cin / groups x cout; windows are the fields of `npu_device.operations.windows.Windows`: batch, h, w, kh, kw,
+strides, dilations, pads at top, left, bottom, right.
 Tiling adds `tile` and `buffers`, placement `spread`, prefetch `prefetch`, schedule `rank`.
 """
 
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import Opcode
-from npu_device.windows import Windows
+from npu_device.operations.windows import Windows
 from toolchain.ir.graph import LayerIR
 
 

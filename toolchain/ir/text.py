@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from npu_device.abi.opcodes import DataType
-from toolchain.data_types import NUMPY
 from toolchain.errors import ToolchainError
+from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
 
 SHOWN = 64

@@ -15,15 +15,15 @@ import onnx
 from npu_device.abi.opcodes import DataType
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_graph
-from toolchain.data_types import FLOATS, NUMPY, ONNX
 from toolchain.errors import ModelError
+from toolchain.ir.data_types import FLOATS, NUMPY, ONNX
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.llm.conversation import HEAD, conversation
 from toolchain.llm.merge import merged
 from toolchain.onnx_frontend import OnnxModel, import_model
-from toolchain.onnx_frontend.cached_attention import POSITION, SCALES
-from toolchain.onnx_frontend.file import read_file
-from toolchain.onnx_frontend.model import prepare, type_name
+from toolchain.onnx_model.file import read_file
+from toolchain.onnx_model.model import prepare, type_name
+from toolchain.onnx_operators.attention import POSITION, SCALES
 
 IDS, POSITIONS, LOGITS = "input_ids", "position_ids", "logits"
 """Names of a decoder's tensors. Caches are found by the inputs past_key and past_value of Attention."""
@@ -155,7 +155,7 @@ def make_decoder(proto: Any, name: str, beside: Mapping[str, Values] | None = No
 
 class _Links:
     """Caches of codes have DequantizeLinear between the past and its Attention, and QuantizeLinear before the present
-    (`toolchain.onnx_frontend.qdq_cache`)."""
+    (`toolchain.onnx_frontend.qdq_graph`)."""
 
     def __init__(self, proto: Any, inputs: Collection[str], outputs: Collection[str]) -> None:
         self._nodes = nodes = proto.graph.node

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import BITS, DataType
-from npu_device.kv import KvCache
+from npu_device.memory.kv import KvCache
 from toolchain.errors import ModelError
 from toolchain.llm.shapes import Shape
 

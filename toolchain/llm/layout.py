@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE, SPM_BASE
 from npu_device.abi.opcodes import BITS, DataType
-from npu_device.kv import KvCache
+from npu_device.memory.kv import KvCache
 from toolchain.codegen.memory import MODEL_BASE, PAGE
 from toolchain.errors import ModelError
 from toolchain.llm.job import HeadGroup, Job

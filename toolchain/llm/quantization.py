@@ -11,9 +11,9 @@ from onnx.reference import ReferenceEvaluator
 
 from toolchain.llm.decoder import Decoder, make_decoder
 from toolchain.llm.reference import Reference
-from toolchain.onnx_frontend.qdq_cache import PARTS
-from toolchain.post_training import pair, quantized, scale_of
-from toolchain.qconfig import QConfig
+from toolchain.onnx_frontend.qdq_graph import PARTS
+from toolchain.quantize.post_training import pair, quantized, scale_of
+from toolchain.quantize.qconfig import QConfig
 
 Prompts = Sequence[Sequence[int]]
 
@@ -22,7 +22,7 @@ def in_int8(decoder: Decoder, prompts: Prompts, config: QConfig | None = None) -
     """The decoder with QuantizeLinear and DequantizeLinear around its products; caches keep their type.
 
     `prompts`: tokens on which the ranges are observed; `config` may ask for weights of fewer bits. ModelError as
-    `toolchain.post_training.quantized`.
+    `toolchain.quantize.post_training.quantized`.
     """
     reference = Reference(decoder)
     samples = [reference.feeds(prompt, reference.empty()) for prompt in prompts]

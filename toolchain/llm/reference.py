@@ -8,7 +8,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from toolchain.llm.decoder import IDS, LOGITS, POSITIONS, Decoder
-from toolchain.onnx_frontend.reference import OWN, cut
+from toolchain.onnx_model.reference import OWN, cut
 
 Values = Any
 
@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 class Reference:
     """Runs a decoder with its past as ONNX has it: an array that grows. `taken`: tensors of
-    `toolchain.onnx_frontend.reference.rounded` that every step is given."""
+    `toolchain.onnx_model.reference.rounded` that every step is given."""
 
     def __init__(self, decoder: Decoder, taken: Collection[str] = ()) -> None:
         self._decoder = decoder

@@ -1,6 +1,6 @@
 """ONNX models to NPU-IR (specification 50, "ONNX")."""
 
 from toolchain.onnx_frontend.importer import import_model
-from toolchain.onnx_frontend.model import OnnxModel, load_model
+from toolchain.onnx_model.model import OnnxModel, load_model
 
 __all__ = ["OnnxModel", "import_model", "load_model"]

@@ -13,9 +13,8 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_frontend.model import OnnxModel
-from toolchain.onnx_frontend.qdq_cache import on_codes
-from toolchain.onnx_frontend.qdq_graph import NIBBLES, Factor, QdqGraph
+from toolchain.onnx_frontend.qdq_graph import NIBBLES, Factor, QdqGraph, on_codes
+from toolchain.onnx_model.model import OnnxModel
 
 DOMAIN = "pyv.qdq"
 MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")

@@ -6,7 +6,7 @@ A bias between the two is scaled as well and comes after the factor: (x + b) f =
 import numpy as np
 
 from toolchain.codegen.commands import Target
-from toolchain.data_types import FLOATS
+from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.ir.operations import PRODUCTS
 

@@ -2,7 +2,7 @@
 
 Weights of floats become codes around 0 with one scale per output channel; activations stay floats, the product of
 floats and codes is scaled on its way out (specification 20, "Extended block"). Weights that are codes already, of a
-product of integers, keep their values in the narrower type: `toolchain.post_training` makes such.
+product of integers, keep their values in the narrower type: `toolchain.quantize.post_training` makes such.
 """
 
 import re
@@ -16,7 +16,7 @@ from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.ir.operations import PRODUCTS
-from toolchain.qconfig import QConfig
+from toolchain.quantize.qconfig import QConfig
 
 CODES = (DataType.INT8, DataType.UINT8)
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)

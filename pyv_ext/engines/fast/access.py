@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from pyv_ext.bus import Bus
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS
 from pyv_ext.engines.fast import frame
-from pyv_ext.hart import Hart
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Row
-from pyv_ext.memory import LINE_BITS, PAGE_BITS
 from pyv_jit.ir import Ir, Target
 
 

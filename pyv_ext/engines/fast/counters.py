@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-from pyv_ext.counters import WRAP
-from pyv_ext.csr import Csrs
 from pyv_ext.engines.fast.frame import CYCLES, CYCLES_ON, INSTRET, RETIRED, RETIRED_ON, cycle_of
+from pyv_ext.hart.csr import WRAP, Csrs
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_jit.ir import Ir

@@ -7,10 +7,10 @@ instruction changes nothing but the speed.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pyv_ext.bus import Bus
+from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.polling import Polling
-from pyv_ext.hart import Hart
+from pyv_ext.hart.hart import Hart
 
 if TYPE_CHECKING:
     from pyv_ext.engines.fast.native import Native

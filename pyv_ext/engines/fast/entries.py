@@ -6,9 +6,9 @@ first instruction is decoded, followed by two that lead on to the next page.
 
 import struct
 
-from pyv_ext.bus import ADDRESS_SPACE
+from pyv_ext.bus.bus import ADDRESS_SPACE
+from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_ext.engines.fast.frame import address_of
-from pyv_ext.memory import PAGE, PAGE_BITS
 
 STEP = 2
 """Bytes of code per entry: instructions begin at multiples of it."""

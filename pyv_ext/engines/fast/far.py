@@ -1,13 +1,13 @@
 """What the interpreter tries where an access is none of the RAM of the fast path: other memories (scratchpads, ROM),
-and device registers that need not be read again (`pyv_ext.shadow`).
+and device registers that need not be read again (`pyv_ext.bus.window`).
 
 Functions of the interpreter's module, out of the way of the common case. Translated code leaves to the interpreter.
 """
 
-from pyv_ext import shadow
-from pyv_ext.bus import Bus
+from pyv_ext.bus import window as shadow
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.memory import LINE_BITS
 from pyv_ext.engines.fast.frame import CHANGES, FAR, FAR_COUNT, SHADOW, address_of
-from pyv_ext.memory import LINE_BITS
 from pyv_jit.ir import Ir
 
 LOAD, STORE = "far_load", "far_store"

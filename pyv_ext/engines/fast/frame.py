@@ -2,8 +2,8 @@
 
 import ctypes
 
-from pyv_ext.bus import Bus
-from pyv_ext.hart import Hart
+from pyv_ext.bus.bus import Bus
+from pyv_ext.hart.hart import Hart
 from pyv_jit.ir import Ir
 
 PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRED, RETIRED_ON = range(12)

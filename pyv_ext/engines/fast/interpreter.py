@@ -10,6 +10,7 @@ pc and progress are in the frame between calls.
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
+from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_ext.engines.fast import entries, far, frame, log, upcalls
 from pyv_ext.engines.fast.access import Access
 from pyv_ext.engines.fast.counters import READINGS, Reading, read
@@ -18,7 +19,6 @@ from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.noted import FENCE
 from pyv_ext.isa import Isa, Kind, Row
-from pyv_ext.memory import PAGE, PAGE_BITS
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir
 

@@ -5,9 +5,9 @@ A record stands for instructions in a row that store to the same 64-byte line, w
 
 from collections.abc import Sequence
 
+from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.fast.frame import LOG, LOG_END, address_of, cycle_of
 from pyv_ext.engines.noted import FENCE, Noted
-from pyv_ext.memory import LINE
 from pyv_jit.ir import Ir
 
 NOTE = "note"

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.fast import callback, counters
 from pyv_ext.engines.fast.frame import BIAS, CHANGES, INSTRET, LIMIT, PC
 from pyv_ext.engines.fast.log import Log
 from pyv_ext.engines.noted import Ran
 from pyv_ext.engines.slow import Core
-from pyv_ext.traps import Cause
-from pyv_ext.window import Load, Store
+from pyv_ext.hart.traps import Cause
 
 LOAD, STORE, DUE, SLOW = "ask_load", "ask_store", "ask_due", "ask_slow"
 """`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(..., value) -> answer`: cycles left after the

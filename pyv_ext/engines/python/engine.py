@@ -6,12 +6,12 @@ all the code around it that has been executed.
 
 from collections.abc import Iterable
 
-from pyv_ext.bus import Bus
+from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.blocks import CONTROL, find_blocks, translatable
 from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.polling import Polling
 from pyv_ext.engines.python.region import PythonRegion
-from pyv_ext.hart import Hart
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction
 
 PERIOD = 4000

@@ -8,13 +8,13 @@ to itself is a loop; all else goes through a decision tree over the number of th
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyv_ext.bus import Bus
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.memory import PAGE_BITS
 from pyv_ext.engines.blocks import CONTROL, Block, target_of
 from pyv_ext.engines.closures import loaded
-from pyv_ext.hart import Hart
+from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import functions, python_source
-from pyv_ext.memory import PAGE_BITS
 
 Function = Callable[[int, int], tuple[int, int, int, tuple[int, ...]]]
 """f(number of the block, cycles left) -> (pc, cycles left, instructions retired, values of the registers written)."""

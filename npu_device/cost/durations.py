@@ -1,0 +1,239 @@
+"""How long things take: the analytic rules of specification 40, as pure functions of shapes and configuration.
+
+All results are integers. Durations are NPU cycles; `Timing` turns them into core cycles.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.abi.opcodes import BITS, Opcode
+from npu_device.config import NpuConfig
+from npu_device.cost.banks import Access, Demand, demands, spread
+from npu_device.cost.plan import Compute, Piece, Transfer
+from npu_device.cost.rates import Rates
+from npu_device.cost.tensor import SPEED, Product, ceil_div, once_per_command, product
+from npu_device.memory.bitwidth import aligned_bytes
+from npu_device.memory.region import Region
+from npu_device.trace.events import CACHED, ROLE, WRITES, Cause, Kind
+
+VECTOR_OPS = {
+    Opcode.ELTWISE: 1,
+    Opcode.LAYERNORM: 6,
+    Opcode.SOFTMAX: 6,
+    Opcode.GELU: 8,
+    Opcode.REDUCE: 1,
+    Opcode.COPY: 1,
+    Opcode.ROPE: 3,
+}
+"""Operations per element of the vector engine (COPY: chosen by us); of POOL, one per element of the window."""
+RMS_OPS = 4
+
+REMEMBERED = 4096
+"""Costs."""
+
+
+def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, int]:
+    """(aligned bytes, bursts) of moving a region row by row (specification 55, R5 and R8).
+
+    How rows lie on the alignment repeats after so many of them.
+    """
+    period = alignment // gcd(region.stride, alignment)
+    aligned = bursts = 0
+    for index in range(min(period, region.rows)):
+        size = aligned_bytes(region.address + index * region.stride, region.row_bytes, alignment)
+        alike = ceil_div(region.rows - index, period)
+        aligned += alike * size
+        bursts += alike * ceil_div(size, bus_width)
+    return aligned, bursts
+
+
+def partial_lines(region: Region, alignment: int) -> int:
+    """Aligned lines that the rows of a region cover in part."""
+    starts = region.address + np.arange(region.rows, dtype=np.int64) * region.stride
+    ends = starts + region.row_bytes
+    first, last = starts % alignment != 0, ends % alignment != 0
+    one = starts // alignment == ends // alignment
+    return int((first | last).sum() + (first & last & ~one).sum())
+
+
+def dma_cycles(aligned: int, bursts: int, rate: Fraction, latency: int) -> int:
+    """One transfer without contention: latency + max(bursts, bytes / rate)."""
+    return latency + max(bursts, ceil_div(aligned * rate.denominator, rate.numerator))
+
+
+def vector_rate(lanes: int, activation_bits: int) -> Fraction:
+    """Operations per cycle of a vector engine (specification 55, R9)."""
+    return lanes * SPEED[activation_bits]
+
+
+def compute_cycles(operations: int, rate: Fraction, start_up: int) -> int:
+    """Roofline of one command: start-up (or fill) + operations at `rate` (specification 40, "Defaults")."""
+    return start_up + ceil_div(operations * rate.denominator, rate.numerator)
+
+
+class Cost(NamedTuple):
+    """What a step takes, core cycles."""
+
+    kind: Kind
+    write: bool
+    cycles: int
+    """On the engine; of a transfer: at least, from the first byte to the last (bursts, ports of banks)."""
+    alone: int
+    """From start to end with nothing beside it and a warm pipeline."""
+    drain: int
+    """From there until its result is complete."""
+    cold: int
+    """More, when the engine's pipeline has run empty."""
+    payload: int
+    aligned: int
+    aux: int
+    demands: tuple[Demand, ...]
+    stalls: tuple[tuple[int, Cause, int], ...]
+    """(bank, cause, cycles) that its own accesses cost; they are in `cycles`."""
+    channels: tuple[int, ...] = ()
+    """Transfer: aligned bytes on each DRAM channel."""
+    least: int = 0
+    """Transfer: `alone` when the L2 holds all of it."""
+    rows: tuple[int, ...] = ()
+    """Transfer: how many rows in DRAM, bytes of each, and from start to start."""
+
+
+class Timing:
+    """The rules with one configuration's numbers. What a command computes never depends on them."""
+
+    def __init__(self, config: NpuConfig) -> None:
+        self._config = config
+        self._ratio = config.clock_ratio
+        self.rates = Rates(config)
+        snoop = config.l2.snoop if config.l2.enabled and config.l2.coherence == "io_coherent" else 0
+        beside = config.noc.latency + snoop
+        self.latency = self.core_cycles(config.dram.latency + beside)
+        """Core cycles of a transfer before its first byte."""
+        self.hit_latency = self.core_cycles(config.l2.hit + beside)
+        """The same when the L2 holds all of it."""
+        self.miss_latency = self.core_cycles(config.l2.hit + config.dram.latency + beside)
+        """The same when the L2 lacks some of it."""
+        self.turn = 1 if config.dram.channels == 1 else config.dram.channels * config.dram.interleave
+        """Bytes of DRAM after which its channels come round again."""
+        self._once = once_per_command(config.te)
+        self._costs: dict[Piece, Cost] = {}
+
+    def core_cycles(self, npu_cycles: int) -> int:
+        """Core cycles of a duration in NPU cycles, rounded up."""
+        return ceil_div(npu_cycles * self._ratio[0], self._ratio[1])
+
+    def located(self, piece: Piece, dram: int) -> Piece:
+        """A piece at a DRAM address, as far as the address matters for its cost."""
+        if not isinstance(piece, Transfer):
+            return piece
+        address, rows, row_bytes, stride = piece.dram
+        matters = dram % self.turn
+        return piece if address == matters else piece._replace(dram=Region(matters, rows, row_bytes, stride))
+
+    def first(self, cost: Cost) -> Cost:
+        """The cost of a step that is its command's first on the tensor engine."""
+        if cost.kind is not Kind.TE or not self._once:
+            return cost
+        return cost._replace(cycles=max(0, cost.cycles + self._once))
+
+    def cost(self, piece: Piece) -> Cost:
+        """Cost of a step; of a transfer at the address that `located` gave it."""
+        cost = self._costs.get(piece)
+        if cost is None:
+            if len(self._costs) >= REMEMBERED:
+                self._costs.clear()
+            cost = self._transfer(piece) if isinstance(piece, Transfer) else self._compute(piece)
+            self._costs[piece] = cost
+        return cost
+
+    def _transfer(self, piece: Transfer) -> Cost:
+        bursts = 0 if self._config.dma.bytes_per_cycle is None else self.core_cycles(piece.bursts)
+        channels = self._channels(piece)
+        data = self.rates.alone(*channels)
+        own = demands([Access(piece.spm, not piece.write)], self._config.spm)
+        ports, stalls = _own_stalls(own, max(bursts, data))
+        cycles = max(bursts, ports)
+        alone = self.latency + max(cycles, data)
+        cached = self._cached(piece)
+        least = self.hit_latency + max(cycles, self.rates.beside_dram(piece.aligned)) if cached else alone
+        aux = piece.aux | piece.write * WRITES | piece.role * ROLE | cached * CACHED
+        rows = piece.dram.rows, piece.dram.row_bytes, piece.dram.stride
+        return Cost(
+            Kind.DMA,
+            piece.write,
+            cycles,
+            alone,
+            0,
+            0,
+            piece.payload,
+            piece.aligned,
+            aux,
+            own,
+            stalls,
+            channels,
+            least,
+            rows,
+        )
+
+    def _cached(self, piece: Transfer) -> bool:
+        """Whether a transfer goes through the L2; writes do where it keeps them."""
+        l2 = self._config.l2
+        return l2.enabled and piece.aligned < l2.bypass_bytes and (l2.write_back or not piece.write)
+
+    def _channels(self, piece: Transfer) -> tuple[int, ...]:
+        """Aligned bytes on each DRAM channel."""
+        dram = self._config.dram
+        if dram.channels == 1:
+            return (piece.aligned,)
+        unit = self._config.dma.alignment
+        low = piece.dram.address + np.arange(piece.dram.rows, dtype=np.int64) * piece.dram.stride
+        high = low + piece.dram.row_bytes
+        shares = list(spread(low // unit * unit, -(-high // unit) * unit, dram.interleave, dram.channels))
+        if piece.write and self._config.dma.partial_write == "rmw":  # lines that are read first: on the first channel
+            shares[int(low[0]) // dram.interleave % dram.channels] += piece.aligned - sum(shares)
+        return tuple(shares)
+
+    def _compute(self, piece: Compute) -> Cost:
+        config = self._config
+        payload = sum(region.payload for region in piece.writes)
+        if piece.kind is Kind.TE:
+            made = product(config.te, piece.m, piece.n, piece.k, piece.bits_a, piece.bits_w, piece.weights_kept)
+        elif config.ve.ideal:
+            made = Product(0)
+        else:
+            rate = vector_rate(config.ve.lanes, piece.bits_a if config.ve.speed == "by_bits" else 8)
+            made = Product(compute_cycles(piece.operations, rate, config.ve.latency))
+        cycles = self.core_cycles(made.cycles)
+        accesses = [Access(region, False, made.reads[min(i, 1)]) for i, region in enumerate(piece.reads)]
+        own = demands([*accesses, *(Access(region, True) for region in piece.writes)], config.spm)
+        ports, stalls = _own_stalls(own, cycles)
+        cycles = max(cycles, ports)
+        drain, cold = self.core_cycles(made.drain), self.core_cycles(made.cold)
+        return Cost(piece.kind, False, cycles, cycles, drain, cold, payload, 0, piece.aux, own, stalls)
+
+
+def _own_stalls(own: Sequence[Demand], length: int) -> tuple[int, tuple[tuple[int, Cause, int], ...]]:
+    """Cycles that a step's own port accesses take, and by what they lengthen it.
+
+    A phase that needs more than the step's length is port bound; phases of the step on one port that together need more
+    than that conflict.
+    """
+    if not own:
+        return 0, ()
+    longest = max(own, key=lambda demand: demand.longest)
+    fullest = max(own, key=lambda demand: demand.cycles)
+    bound = max(0, longest.longest - length)
+    conflict = max(0, fullest.cycles - length - bound)
+    stalls = []
+    if bound:
+        stalls.append((longest.bank, Cause.PORT_BOUND, bound))
+    if conflict:
+        stalls.append((fullest.bank, Cause.BANK_CONFLICT, conflict))
+    return fullest.cycles, tuple(stalls)
+
+
+assert all(bits in SPEED for bits in BITS.values()), "every element width has a speed"

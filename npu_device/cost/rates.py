@@ -1,0 +1,69 @@
+"""Bandwidths of DMA channels, DRAM and NoC in whole credits (specification 40, "Rates")."""
+
+from fractions import Fraction
+from math import lcm
+
+from npu_device.config import NpuConfig
+from npu_device.cost.tensor import ceil_div
+from npu_device.event_loop.layout import MAX_DRAM_CHANNELS
+from npu_device.event_loop.sharing import WHOLE, part
+
+MIN_CREDITS = 64
+"""Credits per cycle below which shares of a slow memory would round to nothing."""
+
+
+class Rates:
+    """Bandwidths as whole credits per core cycle; a credit is 1/`per_byte` of a byte. 0: no limit."""
+
+    def __init__(self, config: NpuConfig) -> None:
+        npu, core = config.clock_ratio[1], config.clock_ratio[0]
+        per_npu_cycle = config.dma.bytes_per_cycle
+        channel = None if per_npu_cycle is None else Fraction(per_npu_cycle * npu, core)
+        self._channels, self._interleave = config.dram.channels, config.dram.interleave
+        dram, noc = (
+            None if rate is None else Fraction(rate, config.clock_hz)
+            for rate in (config.dram.bytes_per_second, config.noc.bytes_per_second)
+        )
+        self.noc_is_lowest = noc is not None and (dram is None or noc < dram)
+        self.alike = self._channels == 1 and not config.l2.enabled
+        """Whether all transfers use the DRAM's one channel and the NoC alike: the lower rate is that of both."""
+        one = None if dram is None else dram / self._channels
+        lowest = min((rate for rate in (one, noc) if rate is not None), default=None)
+        known = [rate for rate in ((channel, lowest) if self.alike else (channel, one, noc)) if rate is not None]
+        self.per_byte = lcm(*(rate.denominator for rate in known)) if known else 1
+        least = MIN_CREDITS if self.alike else MIN_CREDITS * MAX_DRAM_CHANNELS
+        if lowest is not None and lowest * self.per_byte < least:
+            self.per_byte *= least
+        self.channel = self._credits(channel)
+        """One DMA channel."""
+        self.first = self._credits(lowest)
+        """What crosses one DRAM channel and the NoC before anybody else."""
+        self.total = self.first if self.alike else 0
+        """DRAM and NoC together, where transfers are alike."""
+        self.dram = self.first if self.alike else self._credits(one)
+        """One DRAM channel."""
+        self.noc = self.first if self.alike else self._credits(noc)
+
+    def _credits(self, rate: Fraction | None) -> int:
+        return int((rate or 0) * self.per_byte)
+
+    def channel_of(self, address: int) -> int:
+        """The DRAM channel of an address."""
+        return address // self._interleave % self._channels
+
+    def lone(self, *channels: int) -> int:
+        """Credits per cycle of a transfer with so many bytes on each DRAM channel when nothing else moves."""
+        whole = sum(channels)
+        limits = [self.dram * WHOLE // part(size, whole) for size in channels if size and self.dram]
+        limits += [rate for rate in (self.channel, self.noc) if rate]
+        return min(limits, default=0)
+
+    def alone(self, *channels: int) -> int:
+        """Core cycles in which so many bytes on each DRAM channel move when nothing else does."""
+        rate = self.lone(*channels)
+        return ceil_div(sum(channels) * self.per_byte, rate) if rate else 0
+
+    def beside_dram(self, size: int) -> int:
+        """Core cycles in which `size` bytes that DRAM need not give move when nothing else does."""
+        rate = min((rate for rate in (self.channel, self.noc) if rate), default=0)
+        return ceil_div(size * self.per_byte, rate) if rate else 0

@@ -1,0 +1,251 @@
+"""The sequencer: from the loop nest of a macro command to a plan (specification 20, "Macro form").
+
+A nest is a row of hardware tiles. At a tile, operands are read into their buffers in the workspace, an engine computes,
+a vector step may follow, and a result may be written out. Everything is a column over tiles, so that a nest of a
+hundred thousand tiles is made in a few numpy calls.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.cost.durations import partial_lines, transfer_size
+from npu_device.cost.plan import MAX_AFTER, NONE, Buffers, Column, Compute, Piece, Plan, Role, Transfer
+from npu_device.memory.region import Region, make_region
+
+
+class Bus(NamedTuple):
+    """How transfers are counted: `dma.alignment`, `dma.bus_width_bytes`, and `dma.partial_write` rmw."""
+
+    alignment: int
+    bus_width: int
+    read_modify_write: bool = False
+
+    def size(self, region: Region, write: bool) -> tuple[int, int]:
+        """(aligned bytes, bursts) of moving a region of DRAM. A line that is read before a part of it is written
+        crosses the bus twice (specification 55, R21)."""
+        aligned, bursts = transfer_size(region, self.alignment, self.bus_width)
+        if write and self.read_modify_write:
+            lines = partial_lines(region, self.alignment)
+            aligned += lines * self.alignment
+            bursts += lines * -(-self.alignment // self.bus_width)
+        return aligned, bursts
+
+
+class Slots(NamedTuple):
+    """Buffers of one operand in the workspace, which each lane uses in turn."""
+
+    addresses: tuple[int, ...]
+    """Those of the first lane."""
+    lane_stride: int = 0
+    """Bytes from the buffers of one lane to those of the next."""
+
+    def at(self, buffer: Column) -> Column:
+        """Where buffers are; they count through the lanes."""
+        lane, turn = np.divmod(buffer, len(self.addresses))
+        return np.array(self.addresses, np.int64)[turn] + lane * self.lane_stride
+
+    def region(self, buffer: int, size: int) -> Region:
+        """`size` bytes of a buffer."""
+        lane, turn = divmod(buffer, len(self.addresses))
+        return Region(self.addresses[turn] + lane * self.lane_stride, 1, size, size)
+
+    def turns(self, lane: Column) -> Column:
+        """Which buffer each move uses, given the lane of each."""
+        buffer, copies = np.zeros(len(lane), np.int64), len(self.addresses)
+        for one in np.unique(lane):
+            own = np.flatnonzero(lane == one)
+            buffer[own] = one * copies + np.arange(len(own)) % copies
+        return buffer
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """One operand that crosses between DRAM and its slots. Columns have one row per move, in the order of tiles."""
+
+    role: Role
+    aux: int
+    slots: Slots
+    tile: Column
+    """At which tile it moves: a read before the tile's computation, a write after it."""
+    address: Column
+    rows: Column
+    row_bytes: Column
+    stride: int
+    """Bytes between rows in DRAM; 0: packed."""
+    buffer: Column
+    """Into or out of which buffer."""
+    write: bool = False
+    late: bool = False
+    """A read that only the write-out needs (bias, scale, residual)."""
+    shared: bool = False
+    """A read that moves once, for all lanes."""
+
+    def pieces(self, bus: Bus) -> tuple[list[Piece], Column]:
+        """What moves, and which of it at each move."""
+        phase = self.address % bus.alignment
+        keys = np.stack((self.rows, self.row_bytes, phase, self.buffer))
+        distinct, index = np.unique(keys, axis=1, return_inverse=True)
+        made: list[Piece] = []
+        for rows, row_bytes, offset, buffer in distinct.T.tolist():
+            region = make_region(offset, rows, row_bytes, self.stride)
+            aligned, bursts = bus.size(region, self.write)
+            size = rows * row_bytes
+            spm = self.slots.region(buffer, size)
+            made.append(Transfer(self.write, self.role, size, aligned, bursts, spm, region, self.aux))
+        return made, index.reshape(-1).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Computation at each tile: indices into `pieces`, or NONE."""
+
+    pieces: Sequence[Compute]
+    index: Column
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """All that happens at the tiles that `lane` lists. Without `work` a tile only moves data."""
+
+    lane: Column
+    """On which of the command's engines each tile is computed: tiles of one sum on the same."""
+    reads: Sequence[Stream] = ()
+    writes: Sequence[Stream] = ()
+    work: Work | None = None
+    vector: Work | None = None
+    """After the computation of a tile; the next tile's computation needs it."""
+    outputs: Column = field(default_factory=lambda: np.zeros(0, np.int64))
+    """First tile of each output that is written, in order."""
+    whole: Column | None = None
+    """Of rows that are parts of tiles: which tile, in order. Buffers are those of tiles; None: every row is one."""
+    parts: int = 1
+    """Of a tile, in which it is written."""
+
+
+def interleaved(chain: Column, lanes: int) -> tuple[Column, Column]:
+    """(order, lane) of tiles for `lanes` engines that work side by side.
+
+    `chain` numbers the sums (or other things that one engine does from begin to end), whose tiles stand together. As
+    many chains as there are lanes advance together, a tile of each in turn. With one lane nothing changes.
+    """
+    first = np.flatnonzero(np.diff(chain, prepend=-1))
+    length = np.diff(first, append=len(chain))
+    place = np.arange(len(chain)) - np.repeat(first, length)
+    index = np.repeat(np.arange(len(first)), length)
+    lane = index % lanes
+    order = np.lexsort((lane, place, index // lanes))
+    return order, lane[order]
+
+
+class _After:
+    """The dependencies under construction."""
+
+    def __init__(self, steps: int) -> None:
+        self.rows = np.full((steps, MAX_AFTER), NONE, np.int64)
+        self._used = np.zeros(steps, np.int64)
+
+    def add(self, steps: Column, earlier: Column) -> None:
+        """Each of `steps` waits for the one of `earlier` beside it, unless that is NONE."""
+        there = (steps != NONE) & (earlier != NONE)
+        steps, earlier = steps[there], earlier[there]
+        self.rows[steps, self._used[steps]] = earlier
+        self._used[steps] += 1
+
+
+def _scatter(size: int, rows: Column, values: Column) -> Column:
+    column = np.full(size, NONE, np.int64)
+    column[rows] = values
+    return column
+
+
+def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
+    """The plan of a nest: steps in the order of tiles, and what each of them waits for."""
+    tiles = len(nest.lane)
+    pieces: list[Piece] = []
+    kinds: list[Column] = []
+    addresses: list[Column] = []
+    zeros = np.zeros(tiles, np.int64)
+
+    def add(made: Sequence[Piece], index: Column, address: Column) -> None:
+        kinds.append(np.where(index == NONE, NONE, index + len(pieces)))
+        addresses.append(address)
+        pieces.extend(made)
+
+    def move(stream: Stream) -> None:
+        made, index = stream.pieces(bus)
+        add(made, _scatter(tiles, stream.tile, index), _scatter(tiles, stream.tile, stream.address))
+
+    for stream in nest.reads:
+        move(stream)
+    for work in (nest.work, nest.vector):
+        if work is None:
+            add((), np.full(tiles, NONE, np.int64), zeros)
+        else:
+            add(work.pieces, work.index, zeros)
+    for stream in nest.writes:
+        move(stream)
+
+    kind = np.stack(kinds, axis=1)
+    present = kind != NONE
+    step = np.where(present, np.cumsum(present.reshape(-1)).reshape(present.shape) - 1, NONE)
+    after = _After(int(present.sum()))
+    for lane in np.unique(nest.lane):
+        _order_lane(nest, buffers, step, np.flatnonzero(nest.lane == lane), after)
+    whole = np.arange(tiles) if nest.whole is None else nest.whole
+    tile = np.broadcast_to(whole[:, None], present.shape)
+    on = np.broadcast_to(nest.lane[:, None], present.shape)
+    return Plan(
+        tuple(pieces), kind[present], tile[present], np.stack(addresses, axis=1)[present], after.rows, on[present]
+    )
+
+
+def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, after: _After) -> None:
+    """What the steps of one lane's tiles wait for: an engine works as if it were the only one."""
+    step = steps[tiles]
+    reads = len(nest.reads)
+    compute, vector = step[:, reads], step[:, reads + 1]
+    writes = step[:, reads + 2 :]
+    done = np.where(vector != NONE, vector, compute)
+    ended = done if nest.work is not None else (writes[:, 0] if nest.writes else step[:, 0])
+    none = np.full(len(tiles), NONE, np.int64)
+    written = writes[:, 0] if nest.writes else none
+    freed = np.where(written != NONE, written, ended) if buffers.serial else compute if nest.work is not None else ended
+    earlier = _tiles_before(freed, none if nest.whole is None else nest.whole[tiles], buffers.inputs)
+    for index, stream in enumerate(nest.reads):
+        after.add(step[:, index], earlier)
+        consumer = writes[:, 0] if stream.late and nest.writes else compute
+        if nest.work is None and nest.writes:
+            consumer = writes[:, 0]
+        after.add(consumer, step[:, index])
+        if stream.shared:
+            foreign = np.where(np.isin(stream.tile[:1], tiles), NONE, steps[stream.tile[0], index])
+            after.add(compute[:1], foreign[:1])
+    if nest.vector is not None:
+        after.add(vector, compute)
+        after.add(compute[1:], vector[:-1])
+    for index, stream in enumerate(nest.writes):
+        after.add(writes[:, index], done)
+        moved = _positions(tiles, stream.tile)
+        first = _positions(tiles, nest.outputs) if len(nest.outputs) else moved
+        behind = buffers.outputs * nest.parts
+        if len(moved) > behind:
+            after.add(compute[first[behind:]], writes[moved[:-behind], index])
+
+
+def _tiles_before(step: Column, whole: Column, distance: int) -> Column:
+    """For each row the step of the last row of the tile that is `distance` before its own; `whole` as in `Nest`, NONE
+    throughout: every row is a tile."""
+    if not len(whole) or whole[0] == NONE:
+        last, rank = step, np.arange(len(step))
+    else:
+        ends = np.flatnonzero(np.diff(whole, append=-1))
+        last, rank = step[ends], np.searchsorted(ends, np.arange(len(step)))
+    return np.where(rank >= distance, last[np.maximum(rank - distance, 0)], NONE)
+
+
+def _positions(tiles: Column, chosen: Column) -> Column:
+    """Where those of `chosen` that are among `tiles` stand there."""
+    return np.flatnonzero(np.isin(tiles, chosen))

@@ -1,0 +1,106 @@
+"""Sums that tensor engines hold between commands (specification 20, "Accumulators").
+
+Places are given in the order of acceptance, so that which command overflows depends on no timing. The bytes of each
+accumulator are a memory of their own: the hazards between commands order its reuse.
+"""
+
+from npu_device.abi.errors import TicketError
+from npu_device.decode.command import HELD_SUMS, Command, HeldSum, Sum
+from npu_device.memory.region import Region
+from npu_device.operations.checks import DescriptorError, NoRoomError
+
+
+class Accumulators:
+    """Which sums the engines of one cluster hold after the commands accepted so far."""
+
+    def __init__(self, cluster: int, engines: int, size: int) -> None:
+        self._base = HELD_SUMS + cluster * engines * size
+        self._size = size
+        self._free: list[list[tuple[int, int]]] = [[(0, size)] if size else [] for _ in range(engines)]
+        self._held: dict[int, HeldSum] = {}
+
+    def check(self, command: Command, total: Sum) -> None:
+        """DescriptorError when the sum that a command adds to is not there; NoRoomError for one that it begins."""
+        address = command.descriptor.out_addr
+        held = self._held.get(address)
+        if command.descriptor.accumulate:
+            if held is None or held.shape != total.shape or held.integer != total.integer:
+                raise DescriptorError(TicketError.NO_ACCUMULATOR, f"{address:#x} {_what(held)}")
+            if command.affinity not in (0, held.engine + 1):
+                raise DescriptorError(
+                    TicketError.AFFINITY, f"engine {command.affinity - 1}, but engine {held.engine} holds the sum"
+                )
+        elif total.hold:
+            room = self._room(held)
+            engine = self._engine(command, room)
+            if room[engine] < total.size:
+                raise NoRoomError(
+                    TicketError.ACC_OVERFLOW, f"the sum of {total.shape[0]} x {total.shape[1]} for out",
+                    f"accumulator of engine {engine} (te.acc_bytes {self._size})", total.size, room[engine],
+                    "split the command in M or N" if command.macro else "",
+                )  # fmt: skip
+
+    def bind(self, command: Command, total: Sum) -> None:
+        """Bind a GEMM_T that passed `check` to the sum that it adds to or begins."""
+        address = command.descriptor.out_addr
+        if command.descriptor.accumulate:
+            held = self._held[address]
+            if not total.hold:
+                self._let_go(address)
+        else:
+            self._let_go(address)
+            held = self._held[address] = self._place(command, total)
+        command.held = held
+        command.affinity = held.engine + 1
+        base = self._base + held.engine * self._size
+        command.held_regions = tuple(Region(base + offset, 1, size, size) for offset, size in held.spans)
+
+    def _room(self, gone: HeldSum | None) -> list[int]:
+        """Free bytes of each engine once `gone` is."""
+        room = [sum(size for _, size in free) for free in self._free]
+        if gone is not None:
+            room[gone.engine] += sum(size for _, size in gone.spans)
+        return room
+
+    def _engine(self, command: Command, room: list[int]) -> int:
+        """The engine that the command names, or the one that has most room (lowest first)."""
+        engines = [command.affinity - 1] if command.affinity else range(len(room))
+        return max(engines, key=lambda index: (room[index], -index))
+
+    def _place(self, command: Command, total: Sum) -> HeldSum:
+        engine = self._engine(command, self._room(None))
+        spans = []
+        free = self._free[engine]
+        need = total.size
+        while need:
+            offset, size = free.pop(0)
+            used = min(size, need)
+            spans.append((offset, used))
+            if used < size:
+                free.insert(0, (offset + used, size - used))
+            need -= used
+        return HeldSum(engine, total.shape, total.integer, spans)
+
+    def _let_go(self, address: int) -> None:
+        held = self._held.pop(address, None)
+        if held is not None:
+            free = self._free[held.engine]
+            free.extend(held.spans)
+            free.sort()
+            free[:] = _joined(free)
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for offset, size in spans:
+        if joined and sum(joined[-1]) == offset:
+            joined[-1] = (joined[-1][0], joined[-1][1] + size)
+        else:
+            joined.append((offset, size))
+    return joined
+
+
+def _what(held: HeldSum | None) -> str:
+    if held is None:
+        return "has no sum"
+    return f"holds {held.shape[0]} x {held.shape[1]} of {'int32' if held.integer else 'fp32'}"

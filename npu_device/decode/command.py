@@ -1,0 +1,159 @@
+"""A sum that a tensor engine holds between commands (specification 20, "Accumulators").
+
+A command: what a valid descriptor asks for, and how far the device is with it.
+"""
+
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.opcodes import Opcode
+from npu_device.cost.plan import Piece
+from npu_device.memory.memory import Effect
+from npu_device.memory.operands import Matrix
+from npu_device.memory.region import Region
+from npu_device.operations.checks import DescriptorError
+from npu_device.operations.macro.base import Macro
+from npu_device.trace.events import FRONTEND, Kind
+
+HELD_SUMS = 1 << 64
+"""Accumulators are a memory of their own beyond the 64-bit addresses: the ranges of sums start here."""
+
+
+SUM_BYTES = 4
+"""Of one element: int32 or fp32."""
+
+
+class Sum(NamedTuple):
+    """What a GEMM_T asks of the accumulators."""
+
+    shape: tuple[int, int]
+    """M x N."""
+    integer: bool
+    """int32, else fp32."""
+    hold: bool
+    """Whether the sum stays."""
+
+    @property
+    def size(self) -> int:
+        return self.shape[0] * self.shape[1] * SUM_BYTES
+
+
+class HeldSum:
+    """The sum for one output address."""
+
+    def __init__(self, engine: int, shape: tuple[int, int], integer: bool, spans: list[tuple[int, int]]) -> None:
+        self.engine = engine
+        """Index within the cluster: the chain stays there."""
+        self.shape = shape
+        self.integer = integer
+        self.spans = spans
+        """(offset, bytes) in the engine's accumulator."""
+        self.value: NDArray[Any] | None = None
+        """int32 or fp32; None before the first command of the chain has ended."""
+
+
+Place = tuple[Kind, int, int]
+"""(kind, cluster, index + 1 within the cluster or 0 for any)."""
+
+
+class Order(NamedTuple):
+    """What a valid descriptor asks for: one for all commands whose descriptors are equal."""
+
+    descriptor: Descriptor
+    """Status and ticket are those of one of them."""
+    opcode: Opcode
+    kind: Kind | None
+    """Which kind of unit executes it; None: no unit, it starts and completes at once when it is `oldest` (NOP,
+    BARRIER)."""
+    inputs: tuple[Matrix, ...] = ()
+    output: Matrix | None = None
+    reads: tuple[Region, ...] = ()
+    """Tile form: memory that it looks at."""
+    writes: tuple[Region, ...] = ()
+    """Tile form: memory that it changes."""
+    reads_output: bool = False
+    """WHERE: elements that are not selected stay."""
+    macro: Macro | None = None
+    """Macro form: what it does; all that is said of operands above is empty then."""
+    workspace: Region | None = None
+    """Macro form: scratchpad that it uses and leaves as it was."""
+    holds: bool = False
+    """GEMM_T: the sum stays in the accumulator and `output` is not written."""
+    total: Sum | None = None
+    """GEMM_T: the sum that it begins, adds to or keeps."""
+    step: tuple[Piece, int] | None = None
+    """Tile form: (what its unit does, the DRAM address that it begins at)."""
+
+
+class Command:
+    """Made by `decode.Decoder`; the device fills in ticket and number and everything below them.
+
+    What most commands leave as it is stands in the class.
+    """
+
+    ticket: int = 0
+    number: int = 0
+    """Acceptance number: the age. Smaller is older."""
+    status_address: int | None = None
+    """Where the status word goes, if it is written back."""
+    affinity: int = 0
+    """Index of the unit + 1 within its cluster; 0: any."""
+    held: HeldSum | None = None
+    """The sum that it adds to or keeps."""
+    held_regions: tuple[Region, ...] = ()
+
+    accepted: int = 0
+    """Cycle of acceptance (t2)."""
+    hazards: int = 0
+    """What must be over before it may start: ends and retirements of older commands."""
+    hazards_clear: int = 0
+    """Since when there is none."""
+    gates: int = 0
+    """Barriers that must be lifted before it may start."""
+    gates_clear: int = 0
+    oldest: bool = False
+    """Nothing older of its stream is in flight: it may retire."""
+    place: Place | None = None
+    """Which units may execute it."""
+    unit: int = FRONTEND
+    """Code of the unit that executes it."""
+    ended: bool = False
+    result: Effect | None = None
+    failure: DescriptorError | None = None
+    """Why it could not start: it ends at once, without a unit, and its ticket becomes an error."""
+
+    def __init__(self, order: Order, stream: int = 0, prio: int = 0) -> None:
+        self.order = order
+        self.descriptor = order.descriptor
+        self.opcode = order.opcode
+        self.kind = order.kind
+        self.macro = order.macro
+        """Once it has started, with what was known then."""
+        self.stream = stream
+        self.prio = prio
+
+    @property
+    def ready(self) -> bool:
+        """Hazards and barriers let it start."""
+        return not self.hazards and not self.gates
+
+    def reads(self) -> tuple[Region, ...]:
+        """Memory, and held sums, that it looks at when it starts. What it also writes it need not name here: a writer
+        waits for everyone."""
+        if self.macro is None:
+            regions = self.order.reads
+        else:
+            regions = tuple(one.region for one in self.macro.operands if not one.written)
+        return regions + self.held_regions if self.descriptor.accumulate else regions
+
+    def writes(self) -> tuple[Region, ...]:
+        """Memory, and held sums, that it changes."""
+        order = self.order
+        if self.macro is None:
+            return self.held_regions if order.holds else order.writes
+        used = () if order.workspace is None else (order.workspace,)
+        if order.holds:
+            return self.held_regions + used
+        return tuple(one.region for one in self.macro.operands if one.written) + used

@@ -1,0 +1,220 @@
+"""Descriptors as they arrive: equal ones are unpacked and checked once.
+
+From a descriptor to a command, or to the reason why not (specification 20, "Descriptor" and "Errors").
+"""
+
+from typing import Any
+
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
+from npu_device.config import NpuConfig
+from npu_device.decode.accumulators import Accumulators
+from npu_device.decode.command import Command, Order, Sum
+from npu_device.decode.legal_tile import nearest_tile
+from npu_device.decode.operand_regions import Places
+from npu_device.decode.tile_plan import tile_step
+from npu_device.issue.retirement import STATUS_OFFSET
+from npu_device.issue.scheduler import unit_counts
+from npu_device.memory.memory import Memory
+from npu_device.memory.operands import INTEGERS
+from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.operations.macro.base import setting_of
+from npu_device.operations.macro.table import MACROS
+from npu_device.operations.tile_form import OPERATIONS, Operation, holds
+from npu_device.trace.events import Kind
+
+REMEMBERED = 1024
+"""Descriptors; the next one makes room for as many others."""
+_NO_STATUS = bytes(DESCRIPTOR_SIZE - STATUS_OFFSET)
+
+
+class Request:
+    """A descriptor, and what it asks for once that is known."""
+
+    __slots__ = ("descriptor", "order")
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self.descriptor = descriptor
+        self.order: Order | None = None
+
+
+class Requests:
+    """Requests by the bytes of their descriptors, which differ in status and ticket only.
+
+    What is remembered here is no state of the device: snapshots leave it out.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Request] = {}
+
+    def of(self, data: bytes) -> Request:
+        """The request of 64 bytes; its descriptor has neither status nor ticket."""
+        key = data[:STATUS_OFFSET]
+        request = self._known.get(key)
+        if request is None:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            request = self._known[key] = Request(Descriptor.unpack(key + _NO_STATUS))
+        return request
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._known.clear()
+
+
+_OPCODES = {int(opcode): opcode for opcode in Opcode}
+_FUNCTION_VALUES = {opcode: frozenset(int(member) for member in kind) for opcode, kind in FUNCTIONS.items()}
+_NO_FUNCTION = frozenset((0,))
+_LAST_TYPE = max(DataType)
+
+
+class Decoder:
+    """Validates descriptors against one device. Called in the order of acceptance: it also gives held sums a place."""
+
+    def __init__(self, config: NpuConfig, memory: Memory) -> None:
+        """NpuDeviceError when the memory lacks a scratchpad of the configuration."""
+        self._memory = memory
+        self._places = Places(config, memory)
+        self._clusters = config.clusters
+        self._units = unit_counts(config)
+        self._te = config.te
+        self._bus = setting_of(config).bus
+        self.requests = Requests()
+        self.reset()
+
+    def reset(self) -> None:
+        """The device was reset: no sum is held."""
+        self._accumulators = [
+            Accumulators(cluster, self._te.count, self._te.acc_bytes) for cluster in range(self._clusters)
+        ]
+
+    def decode(self, d: Descriptor, prio: int = 0, stream: int = 0) -> Command:
+        """As `command`."""
+        return self.command(Request(d), prio, stream)
+
+    def command(self, request: Request, prio: int, stream: int) -> Command:
+        """The command, without ticket and number. `prio` and `stream` hold where the descriptor's own are 0.
+
+        Raises DescriptorError; where something does not fit, it names the nearest legal tile.
+        """
+        d = request.descriptor
+        order = request.order
+        try:
+            if order is None:
+                order = self._order(d)
+                if order.macro is None:
+                    request.order = order  # an extended block may be another one next time
+            made = self._command(order, prio, stream)
+        except NoRoomError as error:
+            if error.remedy:
+                raise
+            raise error.with_remedy(nearest_tile(d, lambda tile: self._command(self._order(tile)))) from None
+        if order.total is not None:
+            self._accumulators[d.cluster].bind(made, order.total)
+        return made
+
+    def _command(self, order: Order, prio: int = 0, stream: int = 0) -> Command:
+        """A command whose sum there is a place for; nothing has changed."""
+        d = order.descriptor
+        command = Command(order, d.stream or stream, d.prio or prio)
+        if d.affinity:
+            command.affinity = d.affinity
+        if order.total is not None:
+            self._accumulators[d.cluster].check(command, order.total)
+        return command
+
+    def _order(self, d: Descriptor) -> Order:
+        """What a valid descriptor asks for."""
+        opcode = _OPCODES.get(d.opcode)
+        if opcode is None:
+            raise DescriptorError(TicketError.OPCODE, f"opcode {d.opcode}")
+        operation = OPERATIONS[opcode]
+        self._header(d, opcode, operation)
+        return self._macro_form(d, opcode, operation) if d.extended else self._tile_form(d, opcode, operation)
+
+    def _header(self, d: Descriptor, opcode: Opcode, operation: Operation) -> None:
+        if d.op_reserved:
+            raise DescriptorError(TicketError.RESERVED, f"op[14:8] is {d.op_reserved:#x}, must be 0")
+        if d.cluster >= self._clusters:
+            raise DescriptorError(TicketError.CLUSTER, f"cluster {d.cluster} of {self._clusters}")
+        if d.function not in _FUNCTION_VALUES.get(opcode, _NO_FUNCTION):
+            raise DescriptorError(TicketError.FUNCTION, f"{opcode.name} has no function {d.function}")
+        for option, value in (("accumulate", d.accumulate), ("in1_nk", d.in1_nk)):
+            if value and option not in operation.options:
+                raise DescriptorError(TicketError.RESERVED, f"flag {option} means nothing for {opcode.name}")
+        units = 0 if operation.kind is None else self._units[operation.kind]
+        if d.affinity > units:
+            kind = "no unit" if operation.kind is None else f"{units} of {operation.kind.name}"
+            raise DescriptorError(TicketError.AFFINITY, f"engine {d.affinity - 1}, {opcode.name} has {kind}")
+        if d.bank_mask:
+            self._places.banks.check_mask(d.bank_mask)
+        last = max(d.type_in0, d.type_in1, d.type_out, d.type_kv)
+        if last > _LAST_TYPE:
+            raise DescriptorError(TicketError.DATA_TYPE, f"type {last} does not exist")
+
+    # -- the two forms -----------------------------------------------------------------------------------------
+
+    def _tile_form(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Order:
+        if operation.operands is None:
+            raise DescriptorError(TicketError.UNSUPPORTED, f"{opcode.name} in tile form")
+        inputs, output = operation.operands(d)
+        in_dram = operation.in_dram
+        for index, matrix in enumerate(inputs):
+            self._places.tile_operand(d, _INPUTS[index], matrix, in_dram == _INPUTS[index])
+        if output is None:
+            return Order(d, opcode, operation.kind)
+        self._places.tile_operand(d, "out", output, in_dram == "out")
+        total = None
+        if opcode is Opcode.GEMM_T and (d.accumulate or d.function):
+            total = Sum((d.tile_m, d.tile_n), inputs[0].kind in INTEGERS, holds(d))
+        kept = total is not None and total.hold
+        order = Order(
+            d, opcode, operation.kind, inputs, output,
+            tuple([matrix.region for matrix in inputs]),
+            () if kept else (output.region,),
+            opcode is Opcode.ELTWISE and d.function == Eltwise.WHERE,
+            holds=kept,
+            total=total,
+        )  # fmt: skip
+        return order._replace(step=tile_step(order, self._bus))
+
+    def _macro_form(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Order:
+        block = self._block(d, opcode, operation)
+        workspace = self._places.workspace(d, block.workspace, block.workspace_bytes)
+        macro = MACROS[opcode](d, block, self._places.site(d.cluster))
+        for operand in macro.operands:
+            self._places.macro_operand(d, operand, workspace)
+        total = None
+        if macro.held_shape is not None and (d.accumulate or d.function):
+            total = Sum(macro.held_shape, d.type_in0 in INTEGERS, holds(d))
+        kept = total is not None and total.hold
+        return Order(d, opcode, operation.kind, macro=macro, workspace=workspace, holds=kept, total=total)
+
+    def _block(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Extended:
+        if not operation.macro:
+            raise DescriptorError(TicketError.RESERVED, f"{opcode.name} has no macro form")
+        if d.param1 % DESCRIPTOR_SIZE or self._places.in_spm(d.param1, EXTENDED_SIZE):
+            raise DescriptorError(
+                TicketError.EXTENDED_BLOCK, f"{d.param1:#x} must be a multiple of {DESCRIPTOR_SIZE} in DRAM"
+            )
+        data = self._memory.read(d.param1, EXTENDED_SIZE)
+        if data is None:
+            raise DescriptorError(TicketError.EXTENDED_BLOCK, f"no memory at {d.param1:#x}")
+        block = Extended.unpack(data)
+        if block.ext_reserved:
+            raise DescriptorError(TicketError.RESERVED, f"extended block at {d.param1:#x}: word 84 must be 0")
+        if block.leftover(opcode):
+            raise DescriptorError(
+                TicketError.RESERVED,
+                f"extended block at {d.param1:#x}: bytes that {opcode.name} does not use must be 0",
+            )
+        return block
+
+
+_INPUTS = ("in0", "in1")
+
+assert all(operation.kind in (None, Kind.TE, Kind.VE, Kind.DMA) for operation in OPERATIONS.values())

@@ -1,0 +1,61 @@
+"""The nearest legal tile to one that does not fit: what an error message offers (`descriptor_error.NoRoomError`)."""
+
+from collections.abc import Callable
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.operations.checks import DescriptorError, NoRoomError
+
+DIMENSIONS = ("tile_m", "tile_n", "tile_k")
+UNIT = 8
+"""Larger tiles are multiples of this, so that rows of small elements end at a byte."""
+
+Check = Callable[[Descriptor], object]
+"""Raises DescriptorError for a descriptor that is not legal."""
+
+
+def nearest_tile(d: Descriptor, check: Check) -> str:
+    """In words: the tile that is legal when the dimension that saves most is made smaller again and again.
+
+    `check` is the judge, so the tile is legal in every respect, not only in the one that failed first.
+    """
+    named = [name for name in DIMENSIONS if getattr(d, name)]
+    while True:
+        tried = [(name, _halved(d, name)) for name in named if getattr(d, name) > 1]
+        rated = [(over, name, smaller) for name, smaller in tried if (over := _excess(smaller, check)) is not None]
+        if not rated:
+            return "no tile fits there"
+        over, name, smaller = min(rated, key=lambda one: one[0])
+        if not over:
+            found = _grown(smaller, name, getattr(d, name), check)
+            return "nearest legal tile: " + ", ".join(f"{one} {getattr(found, one)}" for one in named)
+        d = smaller
+
+
+def _excess(d: Descriptor, check: Check) -> int | None:
+    """Bytes over; 0 for a legal descriptor, None for one that is wrong in another way."""
+    try:
+        check(d)
+    except NoRoomError as error:
+        return error.over
+    except DescriptorError:
+        return None
+    return 0
+
+
+def _halved(d: Descriptor, name: str) -> Descriptor:
+    size = getattr(d, name)
+    half = -(-size // 2)
+    return d.with_(**{name: half if size <= UNIT else -(-half // UNIT) * UNIT})
+
+
+def _grown(d: Descriptor, name: str, limit: int, check: Check) -> Descriptor:
+    """The largest size of the dimension below `limit`, which is not legal."""
+    unit = UNIT if getattr(d, name) >= UNIT else 1
+    legal, not_legal = getattr(d, name) // unit, -(-limit // unit)
+    while not_legal - legal > 1:
+        middle = (legal + not_legal) // 2
+        if _excess(d.with_(**{name: middle * unit}), check) == 0:
+            legal = middle
+        else:
+            not_legal = middle
+    return d.with_(**{name: legal * unit})

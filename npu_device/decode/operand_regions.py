@@ -1,0 +1,169 @@
+"""Where operands may lie: DRAM, the cluster's own scratchpad, the banks of the mask, the workspace."""
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import NpuDeviceError, TicketError
+from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
+from npu_device.config import NpuConfig, SpmConfig
+from npu_device.memory.memory import Memory
+from npu_device.memory.operands import ELEMENT_BYTES, Matrix
+from npu_device.memory.region import Region
+from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.operations.macro.base import Operand
+from npu_device.operations.macro.workspace import SLOT_ALIGNMENT, Site
+
+_MASK_BITS = 8
+_INTERLEAVED = 64
+"""Bytes of a bank before the next one with `spm.interleave` 64B."""
+
+
+class Banks:
+    """What the bank masks of one device name."""
+
+    def __init__(self, spm: SpmConfig) -> None:
+        self._count = spm.banks
+        self._unit = spm.size // spm.banks if spm.interleave == "block" else _INTERLEAVED
+        self._named = [_named(mask, spm.banks) for mask in range(1 << _MASK_BITS)]
+
+    def check_mask(self, mask: int) -> None:
+        """DescriptorError when it names no bank."""
+        if mask and not self._named[mask]:
+            useful = sum(1 << bit for bit in range(_MASK_BITS) if self._named[1 << bit])
+            raise DescriptorError(
+                TicketError.BANK_MASK, f"mask {mask:#04x} of spm.banks {self._count}: bits that do are {useful:#04x}"
+            )
+
+    def bank(self, offset: int) -> int:
+        """The bank of a byte of the scratchpad."""
+        return offset // self._unit % self._count
+
+    def check(self, mask: int, name: str, start: int, end: int, remedy: str) -> None:
+        """Bytes `start`..`end` of the scratchpad lie in the banks of the mask.
+
+        NoRoomError when they begin there and do not end there, DescriptorError when they do not begin there.
+        """
+        allowed = self._named[mask]
+        at = start
+        while at < end:
+            if not allowed >> self.bank(at) & 1:
+                break
+            at = at - at % self._unit + self._unit
+        else:
+            return
+        first = self.bank(start)
+        if at == start:
+            raise DescriptorError(
+                TicketError.OPERAND_OUTSIDE_BANKS,
+                f"{name} is in banks {first}..{self.bank(end - 1)}, mask {mask:#04x}: it must begin in one of the mask",
+            )
+        level = f"banks {first}..{self.bank(at - 1)} of mask {mask:#04x}"
+        raise NoRoomError(TicketError.OPERAND_OUTSIDE_BANKS, name, level, end - start, at - start, remedy)
+
+
+class Places:
+    """Checks operands of one device. Every check raises DescriptorError."""
+
+    def __init__(self, config: NpuConfig, memory: Memory) -> None:
+        """NpuDeviceError when the memory lacks a scratchpad of the configuration."""
+        self._memory = memory
+        self._size = size = config.spm.size
+        self._bases = [SPM_BASE + cluster * SPM_CLUSTER_STRIDE for cluster in range(config.clusters)]
+        for cluster, base in enumerate(self._bases):
+            if not memory.holds(base, size):
+                raise NpuDeviceError(
+                    f"scratchpad {cluster}: no memory at {base:#x}..{base + size:#x}, give the device a region there"
+                )
+        if size % config.spm.banks:
+            raise NpuDeviceError(f"spm.banks {config.spm.banks}: must divide spm.size {size}")
+        self.banks = Banks(config.spm)
+        self._sites = [Site(base, size, config.te.acc_bytes, size // config.spm.banks) for base in self._bases]
+
+    def site(self, cluster: int) -> Site:
+        return self._sites[cluster]
+
+    def in_spm(self, address: int, size: int) -> bool:
+        """Whether a byte of these is in a scratchpad."""
+        for base in self._bases:  # noqa: SIM110 - called for each operand, a generator would double its cost
+            if base < address + size and address < base + self._size:
+                return True
+        return False
+
+    def tile_operand(self, d: Descriptor, name: str, matrix: Matrix, in_dram: bool) -> None:
+        """An operand of the tile form is in the scratchpad, or where `in_dram` says so in DRAM."""
+        region = matrix.region
+        address, end = region.address, region.end
+        element = ELEMENT_BYTES[matrix.kind]
+        if element > 1 and (address % element or region.stride % element):
+            raise DescriptorError(TicketError.MISALIGNED, f"{name} {address:#x} in rows of {region.stride:#x}")
+        base = self._bases[d.cluster]
+        top = base + self._size
+        if base <= address < top and not in_dram:
+            if end > top:
+                code = TicketError.SHAPE if region.payload > self._size else TicketError.ADDRESS
+                raise NoRoomError(code, name, f"scratchpad from {address:#x}", end - address, top - address)
+            if d.bank_mask:
+                self.banks.check(d.bank_mask, name, address - base, end - base, "")
+            return
+        if not self._memory.holds(address, end - address):
+            raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x}..{end:#x}")
+        if not in_dram:
+            raise DescriptorError(TicketError.OPERAND_NOT_IN_SPM, f"{name} {address:#x} of cluster {d.cluster}")
+        if self.in_spm(address, end - address):
+            raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x} must be in DRAM")
+
+    def workspace(self, d: Descriptor, at: int, size: int) -> Region | None:
+        """The workspace of the macro form, None for one without bytes."""
+        if not size:
+            return None
+        base, end = self._bases[d.cluster], at + size
+        top = base + self._size
+        if at % SLOT_ALIGNMENT:
+            raise DescriptorError(TicketError.MISALIGNED, f"workspace {at:#x}: must be a multiple of {SLOT_ALIGNMENT}")
+        if not base <= at < top:
+            raise DescriptorError(
+                TicketError.WORKSPACE, f"{at:#x}..{end:#x} is not in the scratchpad of cluster {d.cluster}"
+            )
+        if end > top:
+            room = top - at
+            raise NoRoomError(
+                TicketError.WORKSPACE, "workspace", f"scratchpad from {at:#x}", size, room,
+                f"give workspace_bytes {room} or begin at {base:#x}",
+            )  # fmt: skip
+        if d.bank_mask:
+            self.banks.check(d.bank_mask, "workspace", at - base, end - base, "give fewer workspace_bytes")
+        return Region(at, 1, size, size)
+
+    def macro_operand(self, d: Descriptor, operand: Operand, workspace: Region | None) -> None:
+        """An operand of the macro form is in DRAM or in the cluster's own scratchpad, outside the workspace."""
+        name, region = operand.name, operand.region
+        address, end = region.address, region.end
+        if address % operand.element or region.stride % operand.element:
+            raise DescriptorError(TicketError.MISALIGNED, f"{name} {address:#x} in rows of {region.stride:#x}")
+        base = self._bases[d.cluster]
+        top = base + self._size
+        if base <= address < top:
+            place = "put it into DRAM, its size is not the tile's"
+            if end > top:
+                raise NoRoomError(
+                    TicketError.ADDRESS, name, f"scratchpad from {address:#x}", end - address, top - address, place
+                )
+            if d.bank_mask:
+                self.banks.check(d.bank_mask, name, address - base, end - base, place)
+            if workspace is not None and address < workspace.end and workspace.address < end:
+                raise DescriptorError(TicketError.WORKSPACE, f"{name} {address:#x}..{end:#x} lies in the workspace")
+            return
+        if not self._memory.holds(address, end - address):
+            raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x}..{end:#x}")
+        if self.in_spm(address, end - address):
+            raise DescriptorError(
+                TicketError.ADDRESS, f"{name} {address:#x} is in the scratchpad of another cluster than {d.cluster}"
+            )
+
+
+def _named(mask: int, banks: int) -> int:
+    """Bit b is set when bank b belongs to the mask: bit i of a mask names banks i*n/8 up to (i+1)*n/8."""
+    chosen = 0
+    for bit in range(_MASK_BITS):
+        if mask >> bit & 1:
+            for bank in range(bit * banks // _MASK_BITS, (bit + 1) * banks // _MASK_BITS):
+                chosen |= 1 << bank
+    return chosen

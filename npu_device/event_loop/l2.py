@@ -1,0 +1,124 @@
+"""What the L2 holds and DRAM does not: the bytes behind `cache`, and how the core meets them (specification 40).
+
+With `l2.coherence: none` the core reads and writes DRAM past the L2. What the NPU has written stays out of its sight
+until the lines go to DRAM, and what it writes stays out of the NPU's sight while the L2 has the lines: whoever reads
+then gets the old bytes, and a STALE event says so. CTRL.FLUSH_L2 or Zicbom put it right. NPU commands among themselves
+always see what the others have written. Descriptors, extended blocks and status words go past the L2.
+
+With `io_coherent` there is one memory for all.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from npu_device.abi.memory_map import DRAM_BASE
+from npu_device.config import NpuConfig
+from npu_device.event_loop import cache
+from npu_device.event_loop import layout as w
+from npu_device.event_loop.machine import Machine
+from npu_device.memory.memory import Bytes, Memory
+from npu_device.memory.region import Region
+from npu_device.trace.events import EventStream, Kind, What, unit_code
+
+CORE = unit_code(Kind.CORE, 0)
+
+
+class L2:
+    """Memory as commands see it. Lines are told by number, address // `l2.line`."""
+
+    def __init__(self, config: NpuConfig, memory: Memory, machine: Machine, events: EventStream) -> None:
+        self._memory = memory
+        self._machine = machine
+        self._events = events
+        self._line = config.l2.line
+        self.incoherent = config.l2.enabled and config.l2.coherence == "none"
+        self._lines: dict[int, bytearray] = {}
+        """Bytes of lines in the L2 that may differ from DRAM's. They are watched there, and given up as they leave."""
+        self.on_use: Callable[[Iterable[Region]], None] | None = None
+        """Told of the regions that a command uses when it starts: the L2 may have lines of them from then on."""
+        if self.incoherent:
+            machine.on_gone = self._gone
+
+    # -- memory, as `Results` asks for it ----------------------------------------------------------------------
+
+    def rows(self, region: Region) -> Bytes:
+        """Shape (rows, row_bytes); a view where the L2 has nothing else than DRAM."""
+        rows = self._memory.rows(region)
+        if not self._lines or region.address < DRAM_BASE:
+            return rows
+        size = region.end - region.address
+        mine = [number for number in self._numbers(region.address, size) if number in self._lines]
+        if not mine:
+            return rows
+        flat = self._memory.rows(Region(region.address, 1, size, size))[0].copy()
+        for number in mine:
+            low = number * self._line - region.address
+            skipped = max(0, -low)
+            there = np.frombuffer(self._lines[number], np.uint8)[skipped : size - low]
+            flat[low + skipped : low + skipped + len(there)] = there
+        return np.ndarray((region.rows, region.row_bytes), np.uint8, flat, 0, (region.stride, 1))
+
+    def write(self, region: Region, data: Bytes) -> None:
+        """Bytes of lines that are dirty in the L2 stay there; all others go to DRAM."""
+        m = self._machine.m
+        if region.address < DRAM_BASE or not (self._lines or m[w.L2_DIRTY]):
+            self._memory.write(region, data)
+            return
+        for index, row in enumerate(data.reshape(region.rows, region.row_bytes)):
+            start = region.address + index * region.stride
+            for number in self._numbers(start, region.row_bytes):
+                low = max(start, number * self._line)
+                part = row[low - start : (number + 1) * self._line - start]
+                dirty = self._is_dirty(number)
+                if dirty:
+                    self._keep(number)
+                if number in self._lines:
+                    at = low - number * self._line
+                    self._lines[number][at : at + len(part)] = part.tobytes()
+                if not dirty:
+                    self._memory.write_bytes(low, part.tobytes())
+
+    # -- the core ----------------------------------------------------------------------------------------------
+
+    def core_reads(self, address: int, size: int, now: int) -> None:
+        """A load of the core in cycle `now`: DRAM has old bytes where the L2 has newer ones."""
+        if any(self._is_dirty(number) for number in self._numbers(address, size)):
+            self._events.emit(now + 1, CORE, What.STALE, 0, 0, address, size)
+
+    def core_writes(self, address: int, size: int) -> None:
+        """A store of the core is about to change DRAM: what the L2 has of it is old from then on."""
+        for number in self._numbers(address, size):
+            at = cache.find(self._machine.m, number)
+            if at:
+                self._keep(number)
+                self._machine.m[at] |= w.STALE
+
+    def act(self, cycle: int, address: int, action: int) -> None:
+        """Zicbom: clean, flush or invalidate (`cache`) the line of an address; DRAM traffic goes before transfers."""
+        self._machine.act(cycle, address // self._line, action)
+
+    def flush(self, cycle: int) -> None:
+        """CTRL.FLUSH_L2: every line leaves, what DRAM does not have goes there."""
+        self._machine.act(cycle, 0, cache.FLUSH)
+
+    # -- lines -------------------------------------------------------------------------------------------------
+
+    def _numbers(self, address: int, size: int) -> range:
+        return range(address // self._line, (address + size - 1) // self._line + 1)
+
+    def _is_dirty(self, number: int) -> bool:
+        at = cache.find(self._machine.m, number)
+        return bool(at and self._machine.m[at] & w.DIRTY)
+
+    def _keep(self, number: int) -> None:
+        """Remember what the L2 has of a line, which is what DRAM has now."""
+        if number not in self._lines:
+            self._lines[number] = bytearray(self._memory.read(number * self._line, self._line) or bytes(self._line))
+            self._machine.m[cache.find(self._machine.m, number)] |= w.WATCHED
+
+    def _gone(self, words: list[int]) -> None:
+        for word in words:
+            data = self._lines.pop(word >> w.FLAGS)
+            if word & w.DIRTY:
+                self._memory.write_bytes((word >> w.FLAGS) * self._line, bytes(data))

@@ -1,0 +1,271 @@
+"""The register file: the tables of `abi.registers` before the device's state (specification 20, "NPU registers").
+
+The custom CSRs: mirrors of what a driver touches (specification 20).
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from npu_device.abi.instructions import CSRS
+from npu_device.abi.opcodes import TicketState
+from npu_device.abi.registers import IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, UNITS
+from npu_device.config import NpuConfig
+from npu_device.host.front_end import FrontEnd
+from npu_device.host.ring import Ring
+from npu_device.issue.interrupts import Interrupts, Irq
+from npu_device.issue.retirement import Completion, Tickets
+from npu_device.issue.scheduler import CommandQueue
+from npu_device.trace.counters import Counters
+from npu_device.trace.events import FRONTEND, EventStream, Kind, Refusal, What
+
+WORD = 4
+MASK32 = 0xFFFF_FFFF
+
+_BY_OFFSET = {register.offset: register for register in REGISTERS}
+_OFFSET = {register.name: register.offset for register in REGISTERS}
+_SHOWS_COMPLETIONS = frozenset(_OFFSET[name] for name in ("TICKET_STATUS", "COMPLETED", "IRQ_STATUS"))
+
+
+class Control(Protocol):
+    """CTRL: what the device as a whole does."""
+
+    def read_control(self) -> int:
+        """The register's value."""
+
+    def write_control(self, value: int, cycle: int) -> bool:
+        """Obey, with effect from `cycle`; False when reserved bits were set (they are ignored)."""
+
+
+class RegisterFile:
+    """32-bit registers in the window of the device. `now` as in the device protocol."""
+
+    def __init__(
+        self,
+        config: NpuConfig,
+        events: EventStream,
+        control: Control,
+        ring: Ring,
+        frontend: FrontEnd,
+        queue: CommandQueue,
+        tickets: Tickets,
+        interrupts: Interrupts,
+        completion: Completion,
+        counters: Counters,
+        caps: int,
+    ) -> None:
+        """`caps`: the custom instructions that exist, as in the register CAPS."""
+        self._events = events
+        self._control = control
+        self._ring = ring
+        self._frontend = frontend
+        self._queue = queue
+        self._tickets = tickets
+        self._interrupts = interrupts
+        self._completion = completion
+        self._counters = counters
+        self._selected = 0
+        self._latched: dict[int, int] = {}
+        """Offset of a LO half -> the HI half as it was then."""
+        self._shown: dict[int, tuple[int, int]] = {}
+        """Offset -> what NOTIFY last said about it."""
+        self._identification = _identification(config, caps)
+        self._counts = self._counter_sources()
+        self._running = frozenset(self._counts) - frozenset(
+            TOTALS_OFFSET + 8 * index for index, counter in enumerate(TOTALS) if counter.name != "CYCLES"
+        )
+        """Offsets of counters that count cycles."""
+        self._reads = self._read_table()
+        self._writes = self._write_table()
+
+    # -- access ------------------------------------------------------------------------------------------------
+
+    def accepts(self, offset: int, size: int) -> bool:
+        """Whether a register of this width is there."""
+        return size == WORD and (offset in _BY_OFFSET or offset in self._counts or offset - WORD in self._counts)
+
+    def read(self, offset: int, now: int) -> int:
+        """The value in cycle `now`; 0 for a register that can only be written."""
+        if offset in self._counts:
+            value = self._counts[offset](now)
+            self._latched[offset] = value >> 32 & MASK32
+            return value & MASK32
+        if offset - WORD in self._counts:
+            return self._latched.get(offset - WORD, 0)
+        source = self._reads.get(offset)
+        value = source() & MASK32 if source is not None else 0
+        if offset in _SHOWS_COMPLETIONS:
+            self._notify(offset, value, now)
+        return value
+
+    def stable(self, offset: int) -> bool:
+        """Whether a register, where there is one, shows the same at each read and a read after another has no effect.
+
+        Counts of cycles do not, nor the HI half of a counter, which a read of the LO half changes.
+        """
+        return offset - WORD not in self._counts and offset not in self._running
+
+    def peek(self, offset: int, now: int) -> int:
+        """What is in a register in cycle `now`, seen by nobody: nothing is latched or noted."""
+        if offset in self._counts:
+            return self._counts[offset](now) & MASK32
+        if offset - WORD in self._counts:
+            return self._counts[offset - WORD](now) >> 32 & MASK32
+        source = self._reads.get(offset)
+        return source() & MASK32 if source is not None else 0
+
+    def write(self, offset: int, value: int, now: int) -> None:
+        """Store a word with effect from `now + 1`. What the architecture ignores is counted and traced."""
+        register = _BY_OFFSET.get(offset)
+        target = self._writes.get(offset)
+        if register is None or target is None or (register.disabled_only and self._frontend.enabled):
+            done = False
+        else:
+            done = target(value & MASK32, now + 1)
+        if not done:
+            self.trace(offset, Refusal.IGNORED_WRITE, now)
+
+    def read_named(self, name: str, now: int) -> int:
+        """By the register's name."""
+        return self.read(_OFFSET[name], now)
+
+    def write_named(self, name: str, value: int, now: int) -> None:
+        self.write(_OFFSET[name], value, now)
+
+    def trace(self, offset: int, refusal: Refusal, now: int) -> None:
+        """Count an access that faulted or was ignored."""
+        self._events.emit(now + 1, FRONTEND, What.REJECT, 0, 0, offset, refusal)
+
+    def _notify(self, offset: int, value: int, now: int) -> None:
+        """The first look that shows a completion is an event; polling on is not."""
+        ticket = 0
+        shown = (value, self._tickets.completed)
+        if offset == _OFFSET["TICKET_STATUS"]:
+            ticket = self._selected
+            shown = (value, ticket)
+            if value & 0xFF < TicketState.DONE:
+                return
+        elif not value:
+            return
+        if self._shown.get(offset) != shown:
+            self._shown[offset] = shown
+            self._events.emit(now + 1, FRONTEND, What.NOTIFY, ticket, 0, offset, value)
+
+    # -- what is behind each register --------------------------------------------------------------------------
+
+    def _read_table(self) -> dict[int, Callable[[], int]]:
+        ring, interrupts, completion = self._ring, self._interrupts, self._completion
+        table: dict[str, Callable[[], int]] = {
+            "QUEUE_BASE_LO": lambda: ring.base,
+            "QUEUE_BASE_HI": lambda: ring.base >> 32,
+            "QUEUE_SIZE": lambda: ring.size,
+            "CTRL": self._control.read_control,
+            "QUEUE_HEAD": lambda: ring.head,
+            "QUEUE_TAIL": lambda: ring.tail,
+            "ERROR_TICKET": lambda: completion.error_ticket,
+            "ERROR_CODE": lambda: completion.error_code,
+            "IRQ_STATUS": lambda: interrupts.status,
+            "IRQ_MASK": lambda: interrupts.mask,
+            "COMPLETED": lambda: self._tickets.completed,
+            "TICKET_SEL": lambda: self._selected,
+            "TICKET_STATUS": lambda: self._tickets.status(self._selected),
+        }
+        for name, value in self._identification.items():
+            table[name] = lambda value=value: value  # type: ignore[misc]
+        return {_OFFSET[name]: source for name, source in table.items()}
+
+    def _write_table(self) -> dict[int, Callable[[int, int], bool]]:
+        table: dict[str, Callable[[int, int], bool]] = {
+            "QUEUE_BASE_LO": lambda value, _: self._ring.set_base(self._ring.base & ~MASK32 | value),
+            "QUEUE_BASE_HI": lambda value, _: self._ring.set_base(self._ring.base & MASK32 | value << 32),
+            "QUEUE_SIZE": lambda value, _: self._ring.set_size(value),
+            "CTRL": self._control.write_control,
+            "QUEUE_TAIL": lambda value, _: self._ring.set_tail(value),
+            "DOORBELL": self._doorbell,
+            "IRQ_MASK": self._mask,
+            "IRQ_ACK": self._acknowledge,
+            "TICKET_SEL": self._select,
+        }
+        return {_OFFSET[name]: target for name, target in table.items()}
+
+    def _doorbell(self, tail: int, cycle: int) -> bool:
+        count = self._ring.doorbell(tail)
+        if count is None:
+            self._interrupts.set(cycle, Irq.RING_OVERFLOW)
+            self._events.emit(cycle, FRONTEND, What.REJECT, 0, 0, tail, Refusal.RING_OVERFLOW)
+        else:
+            self._events.emit(cycle, FRONTEND, What.SUBMIT, 0, 0, tail, count)
+            self._frontend.request_fetch(cycle)
+        return True
+
+    def _mask(self, value: int, cycle: int) -> bool:
+        self._interrupts.set_mask(cycle, value)
+        return not value & ~IRQ_ALL
+
+    def _acknowledge(self, value: int, cycle: int) -> bool:
+        self._interrupts.acknowledge(cycle, value)
+        return not value & ~IRQ_ALL
+
+    def _select(self, value: int, _: int) -> bool:
+        self._selected = value
+        return True
+
+    def _counter_sources(self) -> dict[int, Callable[[int], int]]:
+        """Offset of each LO half -> the counter in cycle `now`."""
+        counters = self._counters.up_to_date
+        totals: dict[str, Callable[[int], int]] = {
+            "CYCLES": lambda now: now,
+            "SUBMITTED": lambda _: counters().submitted,
+            "ACCEPTED": lambda _: self._frontend.accepted,  # which firmware polls while it submits
+            "COMPLETED": lambda _: counters().completed,
+            "ERRORS": lambda _: counters().errors,
+            "REJECTED": lambda _: counters().rejected,
+            "BAD_ACCESSES": lambda _: counters().bad_accesses,
+            "QUEUE_DEPTH": lambda _: len(self._queue.waiting),
+            "QUEUE_DEPTH_MAX": lambda _: counters().depth_max,
+            "BARRIER_WAIT": lambda _: counters().barrier_wait,
+            "BANK_CONFLICT_STALL": lambda _: counters().bank_conflict_stall,
+            "DRAM_BYTES_READ": lambda _: counters().dram_bytes_read,
+            "DRAM_BYTES_WRITTEN": lambda _: counters().dram_bytes_written,
+            "NOC_BYTES": lambda _: counters().noc_bytes,
+        }
+        sources = {TOTALS_OFFSET + 8 * index: totals[counter.name] for index, counter in enumerate(TOTALS)}
+        for row in UNITS:
+            for index, unit in enumerate(self._counters.units(Kind[row.name])[: row.limit]):
+                sources[row.offset + 8 * index] = lambda now, unit=unit: counters().busy(unit, now)  # type: ignore[misc]
+        return sources
+
+
+def _identification(config: NpuConfig, caps: int) -> dict[str, int]:
+    """Registers that never change."""
+    return {
+        "ID_VERSION": _BY_OFFSET[_OFFSET["ID_VERSION"]].reset,
+        "CAPS": caps,
+        "CLUSTERS": config.clusters,
+        "TE_COUNT": config.te.count,
+        "VE_COUNT": config.ve.count,
+        "DMA_COUNT": config.dma.channels,
+        "BANK_COUNT": config.spm.banks,
+        "SPM_BYTES": config.spm.size,
+        "QUEUE_LIMIT": config.queue.size,
+    }
+
+
+_REGISTER = {entry.address: entry.register for entry in CSRS}
+_ACKNOWLEDGE = "IRQ_ACK"
+
+
+class CsrWindow:
+    """CSR accesses as accesses of the registers of the same names."""
+
+    addresses = frozenset(_REGISTER)
+
+    def __init__(self, registers: RegisterFile) -> None:
+        self._registers = registers
+
+    def read(self, address: int, now: int) -> int:
+        return self._registers.read_named(_REGISTER[address], now)
+
+    def write(self, address: int, value: int, now: int, written: int) -> None:
+        """`value`: the new content; `written`: the bits of csrrw and csrrs, 0 for csrrc, which acknowledges nothing."""
+        name = _REGISTER[address]
+        self._registers.write_named(name, written if name == _ACKNOWLEDGE else value, now)

@@ -1,0 +1,68 @@
+"""What each command computes: numpy on the bytes of its operands, the same at every level of timing."""
+
+from npu_device.abi.opcodes import Opcode
+from npu_device.decode.command import Command
+from npu_device.memory.memory import Effect, Read
+from npu_device.memory.operands import Matrix
+from npu_device.operations.kernels import elements, gemm, moves, rows
+from npu_device.operations.kernels.elements import as_float, as_signed
+from npu_device.operations.kernels.eltwise import eltwise
+from npu_device.operations.tile_form import REQUANTIZED
+
+_MOVES = frozenset((Opcode.LOAD, Opcode.STORE, Opcode.COPY))
+_KERNELS = {
+    Opcode.ELTWISE: eltwise,
+    Opcode.LAYERNORM: rows.layernorm,
+    Opcode.SOFTMAX: rows.softmax,
+    Opcode.GELU: rows.gelu,
+    Opcode.REDUCE: rows.reduce,
+    Opcode.POOL: moves.pool,
+    Opcode.ROPE: moves.rope,
+    Opcode.GATHER: moves.gather,
+    Opcode.KV_READ: moves.kv_read,
+    Opcode.KV_APPEND: moves.kv_append,
+}
+"""`f(descriptor, operands, type of the result, previous output or None)`: the values of the result."""
+
+
+def compute(command: Command, read: Read) -> Effect:
+    """Sample the operands through `read(region)` and compute; nothing of the result shares their memory.
+
+    DescriptorError where the data do not allow it.
+    """
+    if command.macro is not None:
+        return command.macro.compute(
+            read, command.held.value if command.held and command.descriptor.accumulate else None
+        )
+    order = command.order
+    output = order.output
+    if output is None:
+        return Effect()
+    if command.opcode in _MOVES:
+        return Effect(((output.region, read(order.inputs[0].region).copy()),))
+    operands = [_values(matrix, read) for matrix in order.inputs]
+    if command.opcode is Opcode.GEMM_T:
+        return _gemm(command, operands, output)
+    previous = _values(output, read) if order.reads_output else None
+    values = _KERNELS[command.opcode](command.descriptor, operands, output.kind, previous)
+    return Effect(((output.region, elements.encode(values, output.kind)),))
+
+
+def _values(matrix: Matrix, read: Read) -> elements.Values:
+    return elements.decode(read(matrix.region), matrix.kind, matrix.rows, matrix.columns)
+
+
+def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> Effect:
+    d = command.descriptor
+    in0, in1 = operands
+    total = gemm.product(in0, in1.T if d.in1_nk else in1)
+    if d.accumulate:
+        assert command.held is not None and command.held.value is not None
+        total = gemm.add(command.held.value, total)
+    if command.order.holds:
+        return Effect(held=total)
+    if output.kind in REQUANTIZED:
+        total = gemm.requantize(total, as_float(d.param0), as_signed(d.param1), output.kind)
+    elif total.dtype.kind == "f":
+        total = elements.to_float(total, output.kind)
+    return Effect(((output.region, elements.encode(total, output.kind)),))

@@ -1,0 +1,118 @@
+"""The engines: what lies between the start of a command on a unit and its end, on the device's timeline."""
+
+from collections.abc import Callable
+
+from npu_device.config import NpuConfig
+from npu_device.cost.durations import Timing
+from npu_device.decode.command import Command, Place
+from npu_device.event_loop.machine import Machine
+from npu_device.event_loop.timeline import Agenda, Phase, Timeline
+from npu_device.issue.scheduler import unit_places
+from npu_device.operations.macro.base import setting_of
+from npu_device.trace.events import EventStream
+
+Ended = Callable[[int, Command], None]
+
+
+class Engines:
+    """CA_HYBRID: DMA channels, DRAM, NoC, banks and engines, event by event.
+
+    Steps run in bulk while nothing else on the timeline is due and no command waits for a unit that is free.
+    """
+
+    def __init__(
+        self,
+        config: NpuConfig,
+        timeline: Timeline,
+        events: EventStream,
+        ended: Ended,
+        request_start: Callable[[int], None],
+    ) -> None:
+        """`ended(cycle, command)` is called in phase END; `request_start(cycle)` has `start` called in phase START."""
+        self.machine = Machine(config, Timing(config), events)
+        self._timeline = timeline
+        self._ended = ended
+        self._request_start = request_start
+        self._units = unit_places(config)
+        self._setting = setting_of(config)
+        self._running: dict[int, Command] = {}
+        """By slot of the machine."""
+        self._wanted: list[Place] = []
+        self._ended_steps = False
+        """Steps ended in this cycle; others may start in their place."""
+        self._step = Agenda(timeline, Phase.END, self._advance)
+
+    def find(self, place: Place) -> int | None:
+        """The lowest free unit of those that `place` names: its code, or None."""
+        for code in self._units[place]:
+            if self.machine.free(code):
+                return code
+        return None
+
+    def want(self, places: list[Place]) -> None:
+        """For these places commands wait that are ready."""
+        if places != self._wanted:
+            self._wanted = places
+            self.machine.want([place[:2] for place in places])
+
+    def begin(self, cycle: int, command: Command) -> None:
+        """Start `command` on the free unit `command.unit`; in macro form on as many free ones as it can use.
+
+        Steps that can start now do. `schedule` is to follow in this cycle.
+        """
+        machine, macro, place = self.machine, command.macro, command.place
+        if place is None or macro is None:
+            assert command.order.step is not None, "what runs on a unit has a step"
+            slot = machine.begin_one(*command.order.step, command.number, command.ticket, command.unit, cycle)
+        else:
+            units = [code for code in self._units[place] if machine.free(code)]
+            units = units[: macro.lanes(len(units))]
+            plan = macro.plan(self._setting, len(units))
+            slot = machine.add(plan, command.number, command.ticket, units, command.descriptor.cluster, cycle)
+            machine.start(cycle)
+        self._running[slot] = command
+
+    def start(self, cycle: int) -> None:
+        """Steps that can start now do, before further commands. `schedule` is to follow in this cycle."""
+        if self._ended_steps:
+            self._ended_steps = False
+            self.machine.start(cycle)
+
+    def schedule(self) -> None:
+        """Act when something happens next."""
+        cycle = self.machine.next_cycle()
+        if cycle is not None:
+            self._step.request(cycle)
+
+    def go_first(self, cycle: int, address: int, size: int) -> int:
+        """A descriptor is fetched from DRAM, before transfers move on: cycles until it is there."""
+        wait = self.machine.go_first(cycle, address, size)
+        if not self.machine.idle:
+            self.schedule()
+        return wait
+
+    def reset(self) -> None:
+        """Forget what runs; the timeline has been cleared."""
+        self.machine.reset()
+        self._running.clear()
+        self._wanted, self._ended_steps = [], False
+        self._step.reset()
+
+    def _advance(self, cycle: int) -> None:
+        machine, limit = self.machine, self._timeline.horizon()
+        if limit <= cycle:  # the rest of the device acts in this cycle too: its turn is between ends and starts
+            if machine.next_cycle() != cycle:
+                return self.schedule()
+            machine.ends(cycle)
+        elif machine.advance(limit):
+            cycle = machine.now
+        else:
+            return self.schedule()
+        self._complete(cycle)
+        if not machine.idle:
+            self._ended_steps = True
+            self._request_start(cycle)
+
+    def _complete(self, cycle: int) -> None:
+        for slot in self.machine.completed():
+            self._ended(cycle, self._running.pop(slot))

@@ -1,0 +1,62 @@
+"""IRQ_STATUS, IRQ_MASK and the line between device and core."""
+
+from enum import IntEnum
+
+from npu_device.abi.registers import IRQ_ALL, IRQ_BITS
+from npu_device.event_loop.timeline import Agenda, Phase, Timeline
+from npu_device.trace.events import FRONTEND, EventStream, What
+
+_BIT = {bits.name: 1 << bits.low for bits in IRQ_BITS}
+
+
+class Irq(IntEnum):
+    """The bits of IRQ_STATUS; the table is `abi.registers.IRQ_BITS`."""
+
+    DONE = _BIT["DONE"]
+    ERROR = _BIT["ERROR"]
+    SPACE = _BIT["SPACE"]
+    RING_OVERFLOW = _BIT["RING_OVERFLOW"]
+    DROPPED = _BIT["DROPPED"]
+
+
+class Interrupts:
+    """Sticky causes, a mask, and a level. Cycles given are those from whose start the change holds."""
+
+    def __init__(self, timeline: Timeline, events: EventStream) -> None:
+        self.status = 0
+        self.mask = 0
+        self._events = events
+        self._line = False
+        self._check = Agenda(timeline, Phase.IRQ, self._settle)
+
+    @property
+    def level(self) -> bool:
+        """The line now."""
+        return self.status & self.mask != 0
+
+    def set(self, cycle: int, bits: int) -> None:
+        self._change(cycle, self.status | bits, self.mask)
+
+    def acknowledge(self, cycle: int, bits: int) -> None:
+        self._change(cycle, self.status & ~bits, self.mask)
+
+    def set_mask(self, cycle: int, mask: int) -> None:
+        self._change(cycle, self.status, mask & IRQ_ALL)
+
+    def reset(self, cycle: int) -> None:
+        """The timeline has been cleared: no cause, no mask."""
+        self._check.reset()
+        self._change(cycle, 0, 0)
+
+    def _change(self, cycle: int, status: int, mask: int) -> None:
+        self.status = status
+        self.mask = mask
+        if self.level != self._line:
+            self._check.request(cycle)
+
+    def _settle(self, cycle: int) -> None:
+        """The last phase of a cycle: a line that fell and rose within it has not moved."""
+        level = self.level
+        if level and not self._line:
+            self._events.emit(cycle, FRONTEND, What.IRQ, aux=self.status & self.mask)
+        self._line = level

@@ -1,0 +1,52 @@
+"""Results that have been computed and wait for their turn to appear in memory: a store buffer with forwarding.
+
+A stream retires in order, so a command may end before it may retire. Its output is parked here; commands that depend
+on it read through the buffer, the core sees memory, where it appears at retirement.
+"""
+
+import numpy as np
+
+from npu_device.event_loop.l2 import L2
+from npu_device.memory.memory import Bytes, Memory
+from npu_device.memory.region import Region, conflict
+
+
+class Results:
+    """Parked outputs by acceptance number. Hazards see to it that no two of them overlap."""
+
+    def __init__(self, memory: Memory | L2) -> None:
+        self._memory = memory
+        self._parked: dict[int, tuple[tuple[Region, Bytes], ...]] = {}
+
+    def park(self, number: int, writes: tuple[tuple[Region, Bytes], ...]) -> None:
+        self._parked[number] = writes
+
+    def publish(self, number: int) -> None:
+        """The command retires: its outputs, if it has some here, go to memory."""
+        for region, data in self._parked.pop(number, ()):
+            self._memory.write(region, data)
+
+    def read(self, region: Region) -> Bytes:
+        """Rows of a region as a later command sees them; a view of memory when nothing there is parked."""
+        if not self._parked:
+            return self._memory.rows(region)
+        parked = [one for writes in self._parked.values() for one in writes if conflict(region, one[0])]
+        if not parked:
+            return self._memory.rows(region)
+        size = region.end - region.address
+        flat = self._memory.rows(Region(region.address, 1, size, size))[0].copy()
+        for source, data in parked:
+            for start, row in zip(_starts(source), data.reshape(source.rows, source.row_bytes), strict=True):
+                low = max(start, region.address)
+                high = min(start + source.row_bytes, region.end)
+                if low < high:
+                    flat[low - region.address : high - region.address] = row[low - start : high - start]
+        return np.ndarray((region.rows, region.row_bytes), np.uint8, flat, 0, (region.stride, 1))
+
+    def reset(self) -> None:
+        self._parked.clear()
+
+
+def _starts(region: Region) -> range:
+    """Addresses of the rows."""
+    return range(region.address, region.address + region.rows * region.stride, region.stride)

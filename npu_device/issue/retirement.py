@@ -1,0 +1,139 @@
+"""Ticket numbers and what became of them (specification 20, "Order and visibility").
+
+How a command's end becomes visible (specification 20, "Order and visibility").
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from npu_device.abi.descriptor import WORDS
+from npu_device.abi.errors import TicketError
+from npu_device.abi.opcodes import StatusWord, TicketState
+from npu_device.issue.interrupts import Interrupts, Irq
+from npu_device.memory.memory import Memory
+from npu_device.trace.events import FRONTEND, EventStream, What
+
+MODULUS = 1 << 31
+"""Tickets are 1..MODULUS-1."""
+
+
+class Tickets:
+    """All tickets in flight, and the last `history` that completed."""
+
+    def __init__(self, history: int) -> None:
+        self.taken = 0
+        """Descriptors taken up so far: the accept count from which the device's own tickets are made."""
+        self.completed = 0
+        """Completions, errors included."""
+        self.in_flight: dict[int, TicketState] = {}
+        """Ticket -> QUEUED or RUNNING, in the order in which they were given."""
+        self._ended: OrderedDict[int, int] = OrderedDict()
+        self._history = history
+
+    def take(self) -> int:
+        """The acceptance number of one more descriptor, from 1."""
+        self.taken += 1
+        return self.taken
+
+    def assign(self, number: int) -> int:
+        """Give a ticket of the device's own to the descriptor with acceptance number `number`."""
+        ticket = number % MODULUS
+        while ticket == 0 or ticket in self.in_flight:
+            ticket = (ticket + 1) % MODULUS
+        self._enter(ticket)
+        return ticket
+
+    def claim(self, ticket: int) -> bool:
+        """Take a host's ticket; False, and nothing changes, when it is not 1..2^31-1 or is in flight."""
+        if not 0 < ticket < MODULUS or ticket in self.in_flight:
+            return False
+        self._enter(ticket)
+        return True
+
+    def _enter(self, ticket: int) -> None:
+        self._ended.pop(ticket, None)
+        self.in_flight[ticket] = TicketState.QUEUED
+
+    def start(self, ticket: int) -> None:
+        self.in_flight[ticket] = TicketState.RUNNING
+
+    def finish(self, ticket: int, code: int = 0) -> None:
+        """The ticket is done, or with a code it ended in an error."""
+        del self.in_flight[ticket]
+        self.completed += 1
+        self._ended[ticket] = code
+        if len(self._ended) > self._history:
+            self._ended.popitem(last=False)
+
+    def result(self, ticket: int) -> int | None:
+        """0 for a ticket that is done, its code for one that failed, None for one in flight or unknown."""
+        return self._ended.get(ticket)
+
+    def status(self, ticket: int) -> int:
+        """As in TICKET_STATUS: state in [7:0], error code from bit 8."""
+        state = self.in_flight.get(ticket)
+        if state is not None:
+            return state
+        code = self._ended.get(ticket)
+        if code is None:
+            return TicketState.UNKNOWN
+        return TicketState.ERROR | code << 8 if code else TicketState.DONE
+
+
+STATUS_OFFSET, TICKET_OFFSET = (word.offset for word in WORDS if word.name in ("status", "ticket"))
+"""Of the last two words of a descriptor."""
+
+LOG_SIZE = 1024
+
+
+class ErrorEntry(NamedTuple):
+    """One line of the error log."""
+
+    cycle: int
+    ticket: int
+    code: TicketError
+    reason: str
+
+
+class Completion:
+    """Status word, then ticket and COMPLETED, then IRQ_STATUS; outputs are in memory before."""
+
+    def __init__(self, memory: Memory, tickets: Tickets, interrupts: Interrupts, events: EventStream) -> None:
+        self._memory = memory
+        self._tickets = tickets
+        self._interrupts = interrupts
+        self._events = events
+        self.log: deque[ErrorEntry] = deque(maxlen=LOG_SIZE)
+        """The latest errors, oldest first."""
+        self.on_end: Callable[[int], None] | None = None
+        """Called with each ticket that ends."""
+        self.error_ticket = 0
+        self.error_code = 0
+
+    def done(self, cycle: int, ticket: int, unit: int, status_address: int | None, irq: bool) -> None:
+        if status_address is not None:
+            self._write_status(status_address, StatusWord.DONE, ticket)
+        self._finish(ticket)
+        self._events.emit(cycle, unit, What.DONE, ticket)
+        if irq:
+            self._interrupts.set(cycle, Irq.DONE)
+
+    def error(
+        self, cycle: int, ticket: int, code: TicketError, reason: str, status_address: int | None, unit: int = FRONTEND
+    ) -> None:
+        if status_address is not None:
+            self._write_status(status_address, StatusWord.ERROR | code << 8, ticket)
+        self._finish(ticket, code)
+        self.error_ticket, self.error_code = ticket, code
+        self.log.append(ErrorEntry(cycle, ticket, code, reason))
+        self._events.emit(cycle, unit, What.ERROR, ticket, aux=code)
+        self._interrupts.set(cycle, Irq.ERROR)
+
+    def _finish(self, ticket: int, code: int = 0) -> None:
+        self._tickets.finish(ticket, code)
+        if self.on_end is not None:
+            self.on_end(ticket)
+
+    def _write_status(self, address: int, status: int, ticket: int) -> None:
+        self._memory.write_bytes(address, status.to_bytes(4, "little") + ticket.to_bytes(4, "little"))

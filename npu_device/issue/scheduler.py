@@ -1,0 +1,154 @@
+"""The device queue: commands that were accepted and have not started, and room reserved for those on their way.
+
+Who starts next, and where (specification 40, "Scheduler").
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import Protocol
+
+from npu_device.config import NpuConfig
+from npu_device.decode.command import Command, Place
+from npu_device.issue.interrupts import Interrupts, Irq
+from npu_device.trace.events import Kind, unit_code
+
+
+class CommandQueue:
+    """At most `capacity` commands, in the order of acceptance."""
+
+    def __init__(self, capacity: int, interrupts: Interrupts) -> None:
+        self.capacity = capacity
+        self.on_room: Callable[[int], None] | None = None
+        """Called with the cycle from whose start there is room."""
+        self.waiting: deque[Command] = deque()
+        self._reserved = 0
+        self._interrupts = interrupts
+        self._wanted = False
+
+    @property
+    def room(self) -> bool:
+        return len(self.waiting) + self._reserved < self.capacity
+
+    def want(self) -> None:
+        """Someone was refused or waits: IRQ_STATUS.SPACE when the queue next leaves full."""
+        self._wanted = True
+
+    def reserve(self) -> None:
+        """Keep a place for a descriptor whose fetch begins."""
+        self._reserved += 1
+
+    def enter(self, command: Command) -> None:
+        """The command takes its reserved place."""
+        self._reserved -= 1
+        self.waiting.append(command)
+
+    def give_back(self, cycle: int) -> None:
+        """The reserved place is not needed: the descriptor was in error."""
+        self._reserved -= 1
+        self._left(cycle, cycle)
+
+    def leave(self, cycle: int, index: int) -> Command:
+        """Take out the `index`-th oldest command: it starts. Fetches of this cycle came before, its room is for later
+        ones."""
+        command = self.waiting[index]
+        del self.waiting[index]
+        self._left(cycle, cycle + 1)
+        return command
+
+    def _left(self, cycle: int, room: int) -> None:
+        if self._wanted:
+            self._wanted = False
+            self._interrupts.set(cycle, Irq.SPACE)
+        if self.on_room is not None:
+            self.on_room(room)
+
+    def reset(self) -> None:
+        self.waiting.clear()
+        self._reserved = 0
+        self._wanted = False
+
+
+Key = Callable[[Command], tuple[int, ...]]
+
+POLICIES: dict[str, Key] = {
+    "fifo": lambda command: (command.number,),
+    "prio": lambda command: (-command.prio, command.number),
+    "cp": lambda command: (-command.descriptor.rank, -command.prio, command.number),
+}
+"""The smallest goes first. Age is the acceptance number."""
+
+
+def unit_counts(config: NpuConfig) -> dict[Kind, int]:
+    """Units of each kind in one cluster."""
+    return {Kind.TE: config.te.count, Kind.VE: config.ve.count, Kind.DMA: config.dma.channels}
+
+
+def unit_places(config: NpuConfig) -> dict[Place, tuple[int, ...]]:
+    """The codes of the units that each place names, lowest first."""
+    places: dict[Place, tuple[int, ...]] = {}
+    for kind, count in unit_counts(config).items():
+        for cluster in range(config.clusters):
+            codes = tuple(unit_code(kind, cluster * count + index) for index in range(count))
+            places[kind, cluster, 0] = codes
+            places |= {(kind, cluster, index + 1): (code,) for index, code in enumerate(codes)}
+    return places
+
+
+class Units(Protocol):
+    """The engines of all clusters, as far as commands are given to them."""
+
+    def find(self, place: Place) -> int | None:
+        """The lowest free unit of those that `place` names: its code, or None."""
+
+
+class Scheduler:
+    """Looks at the oldest `window` commands that have not started."""
+
+    def __init__(self, config: NpuConfig, units: Units) -> None:
+        self._window = config.scheduler.window
+        self._key = POLICIES[config.scheduler.policy]
+        self._units = units
+        self.reset()
+
+    def reset(self) -> None:
+        self._ready: dict[Place | None, int] = {}
+        """How many commands for each place are ready and wait, in the window or beyond."""
+
+    def ready(self, command: Command) -> None:
+        """A waiting command has become ready."""
+        self._ready[command.place] = self._ready.get(command.place, 0) + 1
+
+    def choose(self, waiting: Collection[Command]) -> tuple[int, int | None] | None:
+        """(index in `waiting`, unit code) of the command to start now; unit None for one that needs none.
+
+        None: nothing can start.
+        """
+        if not waiting:
+            return None
+        free: dict[Place, int] = {}
+        for place, count in self._ready.items():
+            if count and place is not None and (unit := self._units.find(place)) is not None:
+                free[place] = unit
+        if not free and not self._ready.get(None):
+            return None
+        best: Command | None = None
+        best_index = 0
+        for index, command in enumerate(islice(waiting, self._window)):
+            if command.hazards or command.gates:
+                continue
+            place = command.place
+            if place is None:
+                if command.oldest:
+                    return index, None
+            elif place in free and (best is None or self._key(command) < self._key(best)):
+                best, best_index = command, index
+        return None if best is None or best.place is None else (best_index, free[best.place])
+
+    def start(self, command: Command) -> None:
+        """The choice is followed."""
+        self._ready[command.place] -= 1
+
+    def wanted(self) -> list[Place]:
+        """Places that ready commands wait for."""
+        return [place for place, count in self._ready.items() if count and place is not None]

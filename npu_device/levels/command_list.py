@@ -1,0 +1,231 @@
+"""From a command list (`abi.cmdq`) to descriptors, and its run (specification 50, "CMDQ")."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from npu_device.abi.cmdq import KV, KV_UPDATE, LOAD_TILE, MOVED_AS, STORE_TILE, Code, Fault, faults
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import AbiError, NpuDeviceError
+from npu_device.abi.extended import Extended
+from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
+from npu_device.abi.opcodes import DataType, Opcode, Scope
+from npu_device.config import NpuConfig
+from npu_device.decode.decoder import Decoder
+from npu_device.issue.hazards import Hazards
+from npu_device.levels.analytic import Analytic
+from npu_device.levels.explain import Explanation, explain
+from npu_device.levels.runner import Listed, Runner, list_config
+from npu_device.memory.bitwidth import SPM_ALIGNMENT
+from npu_device.operations.checks import DescriptorError
+from npu_device.trace.events import Batch, EventStream, records
+
+LEVELS = ("IA_TIMING", "CA_HYBRID")
+
+
+class ListError(NpuDeviceError):
+    """A list that cannot run: one line for each fault."""
+
+    def __init__(self, found: Sequence[Fault]) -> None:
+        super().__init__("\n".join(map(str, found)))
+        self.faults = tuple(found)
+
+
+class ListRun(NamedTuple):
+    """What came of a list."""
+
+    cycles: int
+    """Cycle of the last completion."""
+    events: EventStream
+    records: Batch
+    counters: Mapping[str, Any] | None
+    """The `npu` object of results; None at IA_TIMING."""
+    explanation: Explanation
+
+
+def load(document: Any, config: NpuConfig) -> list[Listed]:
+    """The commands of a list. ListError names every fault at once."""
+    found = faults(document)
+    if found:
+        raise ListError(found)
+    commands = document["commands"]
+    parts = []
+    for index, command in enumerate(commands):
+        found += _places(f"commands[{index}]", command, config)
+        try:
+            parts.append(_listed(command, config))
+        except AbiError as error:
+            found.append(Fault(Code.RANGE, f"commands[{index}]", command["opcode"], str(error)))
+    if found:
+        raise ListError(found)
+    found = _check(commands, parts, config)
+    if found:
+        raise ListError(found)
+    return [one for part in parts for one in part]
+
+
+def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID", *, values: bool = False) -> ListRun:
+    """Run a list without a core and explain it. `values`: whether results are computed (CA_HYBRID)."""
+    config = list_config(config, len(commands))
+    events = EventStream()
+    collected = records(events)
+    runner = Runner(config, events, values=values and level == "CA_HYBRID")
+    accepted = [max(one.at, index * config.submit.cost) for index, one in enumerate(commands)]
+    path = Analytic(config, runner.memory, unlimited=True).run(runner.place(commands), accepted)
+    counters = None
+    if level == "IA_TIMING":
+        Analytic(config, runner.memory, events).run(runner.place(commands), accepted)
+    else:
+        counters = runner.run(commands).device.counters.to_json()
+    seen = collected()
+    explanation = explain(seen, config, path.cycles)
+    return ListRun(explanation.makespan, events, seen, counters, explanation)
+
+
+# -- one command -------------------------------------------------------------------------------------------------------
+
+
+def _listed(command: Mapping[str, Any], config: NpuConfig) -> list[Listed]:
+    """The commands of the device that one of a list stands for."""
+    shared = {name: command[name] for name in ("stream", "prio", "rank", "affinity", "cluster") if name in command}
+    opcode, at = command["opcode"], command.get("at", 0)
+    if opcode in (LOAD_TILE, STORE_TILE):
+        return [Listed(_move(command, command, config, shared), at)]
+    if opcode == KV_UPDATE:
+        return [Listed(_move(command, command[name], config, shared), at) for name in ("k", "v")]
+    if opcode == Opcode.BARRIER.name:
+        return [Listed(Descriptor(opcode=Opcode.BARRIER, function=Scope[command["scope"].upper()], **shared), at)]
+    if opcode == Opcode.NOP.name:
+        return [Listed(Descriptor(**shared), at)]
+    return [_computation(command, config, shared, at)]
+
+
+def _move(
+    command: Mapping[str, Any], place: Mapping[str, Any], config: NpuConfig, shared: Mapping[str, int]
+) -> Descriptor:
+    """A DMA command: LOAD, STORE, or with role kv KV_READ, KV_APPEND, which may convert."""
+    dram = DRAM_BASE + place["dram_addr"]
+    spm = _spm(config, shared.get("cluster", 0), place["spm_bank"], place["spm_offset"])
+    load_tile = command["opcode"] == LOAD_TILE
+    kind, elements = MOVED_AS[command["qbits"]], command["num_elements"]
+    addresses = {"in0_addr": dram if load_tile else spm, "out_addr": spm if load_tile else dram}
+    if command.get("tensor_role", KV) != KV:
+        strides = command.get("dram_stride", 0), command.get("spm_stride", 0)
+        rows = command.get("rows", 1)
+        return Descriptor(
+            opcode=Opcode.LOAD if load_tile else Opcode.STORE, tile_m=rows, tile_k=elements // rows, type_in0=kind,
+            param0=strides[0], param1=strides[1], **addresses, **shared,
+        )  # fmt: skip
+    inside = MOVED_AS[command.get("src_qbits", command["qbits"])]
+    row = command.get("head_dim", elements)
+    param0, param1 = command.get("params", (0, 0))
+    return Descriptor(
+        opcode=Opcode.KV_READ if load_tile else Opcode.KV_APPEND, tile_m=elements // row, tile_k=row, type_kv=kind,
+        **{"type_out" if load_tile else "type_in0": inside}, param0=param0, param1=param1, **addresses, **shared,
+    )  # fmt: skip
+
+
+def _computation(command: Mapping[str, Any], config: NpuConfig, shared: Mapping[str, int], at: int) -> Listed:
+    opcode = Opcode[command["opcode"]]
+    fields: dict[str, int] = dict(shared)
+    for name, operand in zip(("in0", "in1", "out"), (*[*command["in"], None, None][:2], command["out"]), strict=True):
+        if operand is not None:
+            fields[f"{name}_addr"] = _address(config, shared.get("cluster", 0), operand)
+            fields[f"type_{name}"] = DataType[operand["dtype"]] if "dtype" in operand else DataType.NONE
+    flags = dict(command.get("flags", {}))
+    if "kv_dtype" in flags:
+        fields["type_kv"] = DataType[flags.pop("kv_dtype")]
+    fields |= flags
+    fields["tile_m"], fields["tile_n"], fields["tile_k"] = command["tile"]
+    fields["param0"], fields["param1"] = command.get("params", (0, 0))
+    block = None
+    if "macro" in command:
+        words = command["macro"]
+        shared_words = {name: value for name, value in words.items() if name != "own"}
+        try:
+            block = Extended.make(opcode, own=words.get("own"), **{k: _word(v) for k, v in shared_words.items()})
+        except TypeError as error:
+            raise AbiError(f"macro: {error}") from None
+    return Listed(Descriptor(opcode=opcode, **fields), at, block)
+
+
+def _word(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _address(config: NpuConfig, cluster: int, operand: Mapping[str, Any]) -> int:
+    if "dram" in operand:
+        return DRAM_BASE + int(operand["dram"])
+    return _spm(config, cluster, operand["bank"], operand["offset"])
+
+
+def _spm(config: NpuConfig, cluster: int, bank: int, offset: int) -> int:
+    return SPM_BASE + cluster * SPM_CLUSTER_STRIDE + bank * (config.spm.size // config.spm.banks) + offset
+
+
+# -- the whole list ----------------------------------------------------------------------------------------------------
+
+
+def _places(field: str, command: Mapping[str, Any], config: NpuConfig) -> list[Fault]:
+    """Banks that the device has, and offsets inside of them at which a tile may begin (specification 55, R7)."""
+    found = []
+    size = config.spm.size // config.spm.banks
+    named = [(field, command), (f"{field}.k", command.get("k")), (f"{field}.v", command.get("v"))]
+    for name, place in named:
+        if not isinstance(place, dict) or "spm_bank" not in place:
+            continue
+        bank, offset = place["spm_bank"], place["spm_offset"]
+        if bank >= config.spm.banks:
+            found.append(Fault(Code.RANGE, f"{name}.spm_bank", bank, f"must be below spm.banks {config.spm.banks}"))
+        if offset >= size:
+            found.append(Fault(Code.RANGE, f"{name}.spm_offset", offset, f"must be below the bank's {size} bytes"))
+        if offset % SPM_ALIGNMENT:
+            found.append(
+                Fault(Code.RANGE, f"{name}.spm_offset", offset, f"must be a multiple of {SPM_ALIGNMENT} bytes")
+            )
+    return found
+
+
+def _check(commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Listed]], config: NpuConfig) -> list[Fault]:
+    """Every command must be valid for this device, and every dependency one that its hazards enforce."""
+    runner = Runner(config, values=False)
+    decoder, hazards = Decoder(config, runner.memory), Hazards()
+    found: list[Fault] = []
+    earlier: dict[int, set[int]] = {index: set() for index in range(len(commands))}
+    owner = [index for index, part in enumerate(parts) for _ in part]
+    placed = runner.place([one for part in parts for one in part])
+    for number, (index, descriptor) in enumerate(zip(owner, placed, strict=True)):
+        try:
+            command = decoder.decode(descriptor, 0, 0)
+        except DescriptorError as error:
+            name = commands[index]["opcode"]
+            found.append(Fault(Code.COMMAND, f"commands[{index}]", name, f"{error.code.name}: {error.reason}"))
+            continue
+        command.number = number
+        ends, retirements = hazards.before(command)
+        earlier[index].update(owner[one] for one in ends | retirements)
+    if found:
+        return found
+    index_of = {command["id"]: index for index, command in enumerate(commands) if "id" in command}
+    barriers = [index for index, command in enumerate(commands) if command["opcode"] == Opcode.BARRIER.name]
+    for index, given in enumerate(commands):
+        for dep in given.get("deps", ()):
+            first = index_of[dep]
+            if not any(first < barrier < index for barrier in barriers) and not _reaches(earlier, first, index):
+                found.append(
+                    Fault(Code.DEPENDENCY, f"commands[{index}].deps", dep, "the device keeps no such order: "
+                          "the commands share no memory; drop it or put a BARRIER between")
+                )  # fmt: skip
+    return found
+
+
+def _reaches(earlier: Mapping[int, Iterable[int]], first: int, last: int) -> bool:
+    """Whether hazards put `last` behind `first`, directly or through others."""
+    todo, seen = [last], {last}
+    while todo:
+        for before in earlier[todo.pop()]:
+            if before == first:
+                return True
+            if before > first and before not in seen:
+                seen.add(before)
+                todo.append(before)
+    return False

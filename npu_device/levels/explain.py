@@ -1,0 +1,307 @@
+"""Why a run took as long as it did: lower bounds, and for every cycle of the makespan the one cause that blocked there.
+
+The walk begins at the last completion and goes back along the predecessor that ended last and so let the next step
+begin. What it passes covers the makespan without gap or overlap: the causes add up to it exactly (specification 40,
+invariant 8). Everything is read from the event stream.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from enum import Enum, StrEnum
+from typing import Any, NamedTuple
+
+from npu_device.config import NpuConfig
+from npu_device.cost.durations import Timing
+from npu_device.cost.tensor import ceil_div, product
+from npu_device.trace.events import CACHED, Cause, Kind, What
+from npu_device.trace.events import Batch as Records
+
+
+class Blocker(StrEnum):
+    """What a cycle of the critical chain was spent on."""
+
+    COMPUTE = "compute"
+    """Tensor engine at work."""
+    VECTOR = "vector"
+    FILL_DRAIN = "fill_drain"
+    """The array's pipeline fills or drains."""
+    DRAM = "dram"
+    """Bytes at the rate of the DRAM, or waiting for other transfers there."""
+    DRAM_LATENCY = "dram_latency"
+    NOC = "noc"
+    """Latency of the NoC, and bytes at its rate where that is the lowest."""
+    L2 = "l2"
+    """Looking into the L2, and snooping."""
+    CHANNEL = "channel"
+    """Bytes at the rate of the DMA channel."""
+    CHANNEL_BUSY = "channel_busy"
+    """The channel was held by the latency of a transfer before."""
+    BANK_CONFLICT = "bank_conflict"
+    PORT_BOUND = "port_bound"
+    DEPENDENCY = "dependency"
+    """Nothing ran on the chain: the order of a stream, or a result on its way."""
+    BARRIER = "barrier"
+    SUBMISSION = "submission"
+    """The command was not accepted yet."""
+
+
+class Explanation(NamedTuple):
+    """All in core cycles."""
+
+    makespan: int
+    """From cycle 0 to the last completion."""
+    bounds: Mapping[str, int]
+    """Lower bounds by resource; no run with this work is faster than the largest."""
+    causes: Mapping[Blocker, int]
+    """Sum: the makespan."""
+    chain: Mapping[tuple[int, Blocker], int] = {}
+    """The same by ticket: of the command that the cycles were spent on, or that waited."""
+
+    def text(self) -> str:
+        """A table for people."""
+        lines = [f"{'makespan':<16}{self.makespan:>14,}", "", "lower bounds"]
+        largest = max(self.bounds.values(), default=0)
+        for name, cycles in self.bounds.items():
+            mark = "  <- largest" if cycles == largest else ""
+            lines.append(f"  {name:<14}{cycles:>14,}{_percent(cycles, self.makespan)}{mark}")
+        lines += ["", "where the cycles went"]
+        for cause, cycles in sorted(self.causes.items(), key=lambda item: -item[1]):
+            lines.append(f"  {cause:<14}{cycles:>14,}{_percent(cycles, self.makespan)}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "makespan": self.makespan,
+            "bounds": dict(self.bounds),
+            "causes": {str(cause): cycles for cause, cycles in self.causes.items()},
+        }
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{1000 * part // whole / 10:>8.1f} %" if whole else ""
+
+
+class Way(Enum):
+    """How the data of a transfer moves."""
+
+    DRAM = 0
+    L2 = 1
+    """The L2 holds all of it."""
+    FILL = 2
+    """The L2 fetches some of it from DRAM."""
+
+
+class _Step(NamedTuple):
+    unit: int
+    ticket: int
+    begin: int
+    end: int
+    aligned: int
+    warm: bool
+    """The unit had ended another step in the cycle of its begin."""
+    stalls: tuple[tuple[int, int], ...]
+    """(cause, cycles) by which banks lengthened it."""
+    way: Way = Way.DRAM
+
+
+def explain(records: Records, config: NpuConfig, critical_path: int = 0) -> Explanation:
+    """`records`: all events of a run; `critical_path`: of its commands, see `Analytic(unlimited=True)`."""
+    return _Walk(records, config).explanation(critical_path)
+
+
+_BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
+_ENDS = (What.DMA_END, What.TE_END, What.VE_END)
+
+
+class _Walk:
+    def __init__(self, records: Records, config: NpuConfig) -> None:
+        self._config = config
+        self._timing = Timing(config)
+        self._product = product(config.te, 1, 1, 1, 8, 8)
+        """Of any size: how a pipeline fills and drains."""
+        self._chain: dict[tuple[int, Blocker], int] = {}
+        self._accepted: dict[int, int] = {}
+        self._ready: dict[int, int] = {}
+        self._barrier: dict[int, int] = {}
+        self._done: dict[int, int] = {}
+        self._done_at: dict[int, list[int]] = {}
+        self._ending: dict[int, list[_Step]] = {}
+        self._ends: list[int] = []
+        self._last_of: dict[int, _Step] = {}
+        self._busy: dict[int, int] = {}
+        self._ports: dict[int, int] = {}
+        self._moved = 0
+        self._channels: dict[int, int] = {}
+        """Bytes of each DRAM channel, where there are several."""
+        self._read(records)
+
+    # -- the events --------------------------------------------------------------------------------------------
+
+    def _read(self, records: Records) -> None:
+        begun: dict[int, tuple[int, int, int]] = {}
+        ended: dict[int, int] = {}
+        stalls: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        ways: dict[int, Way] = {}
+        latest = 0
+        for cycle, unit, what, ticket, tile, size, aux in records.tolist():
+            if what in _BEGINS:
+                begun[unit] = (cycle, ticket, tile)
+                latest, ways[unit] = unit, Way.L2 if what == What.DMA_BEGIN and aux & CACHED else Way.DRAM
+            elif what == What.L2_MISS and size:  # of the transfer that began last
+                ways[latest] = Way.FILL
+            elif what in _ENDS:
+                begin, _, _ = begun.pop(unit)
+                own = stalls.get((ticket, tile), ())
+                lost = tuple((cause, cycles) for at, cause, cycles in own if begin <= at <= cycle)
+                step = _Step(unit, ticket, begin, cycle, aux, ended.get(unit) == begin, lost, ways[unit])
+                ended[unit] = cycle
+                self._ending.setdefault(cycle, []).append(step)
+                self._last_of[ticket] = step
+                self._busy[unit] = self._busy.get(unit, 0) + self._at_least(step)
+                self._moved += aux if unit >> 8 == Kind.DMA else 0
+            elif what == What.STALL and unit >> 8 == Kind.BANK:
+                stalls.setdefault((ticket, tile), []).append((cycle, aux, size))
+            elif what == What.STALL and aux == Cause.BARRIER:
+                self._barrier[ticket] = size
+            elif what == What.ACCEPT:
+                self._accepted[ticket] = cycle
+            elif what == What.READY:
+                self._ready[ticket] = cycle
+            elif what in (What.DONE, What.ERROR):
+                self._done[ticket] = cycle
+                self._done_at.setdefault(cycle, []).append(ticket)
+            elif what == What.BANK_BUSY:
+                self._ports[unit] = self._ports.get(unit, 0) + size
+            elif what == What.CHANNEL_BYTES:
+                self._channels[unit] = self._channels.get(unit, 0) + size
+        self._ends = sorted(self._ending)
+
+    def _at_least(self, step: _Step) -> int:
+        """Cycles of the step's unit under the best of circumstances."""
+        cold = self._product.cold if step.unit >> 8 == Kind.TE and not step.warm else 0
+        return max(0, step.end - step.begin - cold - sum(cycles for _, cycles in step.stalls))
+
+    # -- bounds ------------------------------------------------------------------------------------------------
+
+    def explanation(self, critical_path: int) -> Explanation:
+        makespan = max(self._done.values(), default=0)
+        if makespan:
+            self._walk(makespan)
+        causes = dict.fromkeys(Blocker, 0)
+        for (_, cause), cycles in self._chain.items():
+            causes[cause] += cycles
+        causes = {cause: cycles for cause, cycles in causes.items() if cycles}
+        return Explanation(makespan, self._bounds(critical_path), causes, self._chain)
+
+    def _charge(self, ticket: int, blocker: Blocker, cycles: int) -> None:
+        if cycles:
+            self._chain[ticket, blocker] = self._chain.get((ticket, blocker), 0) + cycles
+
+    def _bounds(self, critical_path: int) -> dict[str, int]:
+        config = self._config
+
+        def each(kind: Kind, count: int) -> int:
+            busy = sum(cycles for unit, cycles in self._busy.items() if unit >> 8 == kind)
+            return ceil_div(busy, count * config.clusters)
+
+        ports = 2 if config.spm.ports == "1r1w" else 1
+        return {
+            "compute": max(each(Kind.TE, config.te.count), each(Kind.VE, config.ve.count)),
+            "dram": self._bytes_bound(self._busiest() * config.dram.channels, config.dram.bytes_per_second),
+            "noc": self._bytes_bound(self._moved, config.noc.bytes_per_second),
+            "spm": ceil_div(max(self._ports.values(), default=0), ports),
+            "critical_path": critical_path,
+        }
+
+    def _busiest(self) -> int:
+        """Bytes of the DRAM channel that moved most."""
+        return max(self._channels.values(), default=self._moved if self._timing.rates.alike else 0)
+
+    def _bytes_bound(self, moved: int, bytes_per_second: int | None) -> int:
+        return 0 if bytes_per_second is None else ceil_div(moved * self._config.clock_hz, bytes_per_second)
+
+    # -- the walk ----------------------------------------------------------------------------------------------
+
+    def _walk(self, at: int) -> None:
+        ticket = self._done_at[at][-1]
+        step = self._before(at, self._last_of.get(ticket))
+        after: _Step | None = None
+        while at > 0:
+            if step is None:  # nothing ended in this cycle
+                low = self._latest_end(at)
+                self._charge(ticket, self._gap(at, low, ticket), at - low)
+                at = low
+                step = self._ending[at][-1] if at else None
+                continue
+            held = after is not None and after.unit == step.unit
+            self._spend(step, held)
+            at, ticket, after = step.begin, step.ticket, step
+            waited = min(self._barrier.get(ticket, 0), at) if self._ready.get(ticket) == at else 0
+            self._charge(ticket, Blocker.BARRIER, waited)
+            at -= waited
+            step = self._before(at, step)
+
+    def _gap(self, at: int, low: int, ticket: int) -> Blocker:
+        """Why nothing of the chain ran between `low` and `at`."""
+        if self._accepted.get(ticket, 0) == at or not low:
+            return Blocker.SUBMISSION
+        draining = any(step.unit >> 8 == Kind.TE for step in self._ending[low])
+        return Blocker.FILL_DRAIN if draining and self._product.drain else Blocker.DEPENDENCY
+
+    def _before(self, at: int, step: _Step | None) -> _Step | None:
+        """The step that ended in cycle `at`: of the same command if there is one, else on the same unit, else any."""
+        found = [one for one in self._ending.get(at, ()) if one.begin < at]
+        if not found:
+            return None
+        if step is None:
+            return found[-1]
+        return min(found, key=lambda one: (one.ticket != step.ticket, one.unit != step.unit, one.unit))
+
+    def _latest_end(self, at: int) -> int:
+        """The last cycle before `at` in which a step ended; 0: none."""
+        index = bisect_left(self._ends, at) - 1
+        return self._ends[index] if index >= 0 else 0
+
+    # -- what a step spends ------------------------------------------------------------------------------------
+
+    def _spend(self, step: _Step, held: bool) -> None:
+        """Divide a step's cycles among their causes; `held`: what came after it waited for its unit."""
+        left = step.end - step.begin
+        for cause, cycles in step.stalls:
+            blocker = Blocker.BANK_CONFLICT if cause == Cause.BANK_CONFLICT else Blocker.PORT_BOUND
+            left -= self._take(step, blocker, cycles, left)
+        kind = step.unit >> 8
+        if kind == Kind.DMA:
+            self._spend_transfer(step, left, held)
+            return
+        if kind == Kind.TE and not step.warm:
+            left -= self._take(step, Blocker.FILL_DRAIN, self._product.cold, left)
+        self._charge(step.ticket, Blocker.COMPUTE if kind == Kind.TE else Blocker.VECTOR, left)
+
+    def _spend_transfer(self, step: _Step, left: int, held: bool) -> None:
+        rates = self._timing.rates
+        for blocker, cycles in self._latencies(step.way):
+            left -= self._take(step, Blocker.CHANNEL_BUSY if held else blocker, cycles, left)
+        if rates.channel:
+            own = ceil_div(step.aligned * rates.per_byte, rates.channel)
+            lowest = not rates.total or rates.channel < rates.total if rates.alike else left <= own
+            left -= self._take(step, Blocker.CHANNEL, own if lowest else 0, left)
+        if step.way is Way.L2 and rates.noc:
+            left -= self._take(step, Blocker.NOC, ceil_div(step.aligned * rates.per_byte, rates.noc), left)
+        self._charge(step.ticket, Blocker.NOC if rates.noc_is_lowest else Blocker.DRAM, left)
+
+    def _latencies(self, way: Way) -> tuple[tuple[Blocker, int], ...]:
+        """What passes before the first byte."""
+        timing, config = self._timing, self._config
+        if way is Way.L2:
+            noc = timing.core_cycles(config.noc.latency)
+            return (Blocker.NOC, noc), (Blocker.L2, timing.hit_latency - noc)
+        dram = timing.core_cycles(config.dram.latency)
+        both = timing.core_cycles(config.dram.latency + config.noc.latency)
+        whole = timing.latency if way is Way.DRAM else timing.miss_latency
+        return (Blocker.DRAM_LATENCY, dram), (Blocker.NOC, both - dram), (Blocker.L2, whole - both)
+
+    def _take(self, step: _Step, blocker: Blocker, cycles: int, left: int) -> int:
+        taken = max(0, min(cycles, left))
+        self._charge(step.ticket, blocker, taken)
+        return taken

@@ -1,0 +1,129 @@
+"""Commands without a core: a list of descriptors goes to a device at given cycles (specification 40, "Levels")."""
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.abi.descriptor import EXTENDED_SIZE, Descriptor
+from npu_device.abi.extended import Extended
+from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE, SPM_BASE, SPM_CLUSTER_STRIDE
+from npu_device.abi.registers import REGISTERS
+from npu_device.config import FrontEndConfig, NpuConfig
+from npu_device.device import NpuDevice
+from npu_device.host.command_port import PortReply
+from npu_device.memory.memory import Memory, sparse
+from npu_device.trace.events import EventStream
+
+_CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")
+_ENABLE = 1
+_DESCRIPTOR = DRAM_BASE
+"""What submissions name as their address; the descriptor itself is handed over."""
+
+
+class Listed(NamedTuple):
+    """One command of a list."""
+
+    descriptor: Descriptor
+    at: int = 0
+    """Cycle of acceptance, if the queue has room then."""
+    block: Extended | None = None
+    """Macro form: its extended block, which the runner puts at the end of DRAM, or of its first 2 GiB."""
+
+
+class Run(NamedTuple):
+    """What came of a list."""
+
+    device: NpuDevice
+    memory: Memory
+    events: EventStream
+    cycles: int
+    """Cycle of the last event."""
+    tickets: tuple[int, ...]
+    """Of the commands, in order."""
+
+
+def list_config(config: NpuConfig, commands: int) -> NpuConfig:
+    """The configuration of a run without a core: nothing is fetched, and the queue holds the list as far as it can."""
+    size = min(65536, max(2, 1 << (commands - 1).bit_length())) if commands > config.queue.size else config.queue.size
+    return replace(config, mode="tight", frontend=FrontEndConfig(), queue=replace(config.queue, size=size))
+
+
+class Runner:
+    """A device with memory of its own and nothing beside it."""
+
+    def __init__(self, config: NpuConfig, events: EventStream | None = None, *, values: bool = True) -> None:
+        """`values`: whether results are computed. DRAM takes host memory only where it is written."""
+        self.config = config
+        self.events = events or EventStream()
+        regions = [("DRAM", DRAM_BASE, sparse(config.dram.size))]
+        for cluster in range(config.clusters):
+            base = SPM_BASE + cluster * SPM_CLUSTER_STRIDE
+            regions.append((f"SPM{cluster}", base, np.zeros(config.spm.size, np.uint8)))
+        self.memory = Memory(regions)
+        self.device = NpuDevice(config, self.memory, self.events, values=values)
+        self.device.write(_CTRL, 4, self.device.read(_CTRL, 4, -1) | _ENABLE, -1)
+
+    def place(self, commands: Sequence[Listed]) -> list[Descriptor]:
+        """The descriptors, with extended blocks written to the end of the DRAM that a core would see."""
+        at = DRAM_BASE + min(self.config.dram.size, DRAM_CORE_VISIBLE)
+        placed = []
+        for command in commands:
+            descriptor = command.descriptor
+            if command.block is not None:
+                at -= EXTENDED_SIZE
+                self.memory.write_bytes(at, command.block.pack())
+                descriptor = descriptor.with_(extended=1, param1=at)
+            placed.append(descriptor)
+        return placed
+
+    def run(self, commands: Sequence[Listed]) -> Run:
+        """Submit all commands, each at its cycle or, with a full queue, once there is room, and run to the end."""
+        with _uncollected():
+            return self._run(commands)
+
+    def _run(self, commands: Sequence[Listed]) -> Run:
+        device = self.device
+        tickets = []
+        now = -1
+        for index, (command, descriptor) in enumerate(zip(commands, self.place(commands), strict=True)):
+            at = max(command.at, index * self.config.submit.cost)
+            if at - 1 > now:
+                now = at - 1
+                device.advance(now)
+            data = descriptor.pack()
+            while True:
+                answer = device.port.enqcmd(_DESCRIPTOR, data, 0, now)
+                if isinstance(answer, PortReply) and answer.value > 0:
+                    tickets.append(answer.value)
+                    break
+                event = device.next_event()
+                assert event is not None, "a full queue moves on"
+                now = max(now + 1, event)
+                device.advance(now)
+        last = now
+        while (event := device.next_event()) is not None:
+            last = max(last, event)
+            device.advance(last + _STRIDE)
+        self.events.flush()
+        return Run(device, self.memory, self.events, device.counters.cycle, tuple(tickets))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for garbage cycles: a run makes none, and the search walks through a queue of 65,536
+    commands again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+_STRIDE = 1 << 40
+"""Far enough that the event loop never stops for it."""

@@ -1,0 +1,95 @@
+"""The memory that device and core share, by 64-bit NPU address.
+
+What a command leaves behind.
+"""
+
+import mmap
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.errors import NpuDeviceError
+from npu_device.memory.region import Region
+
+Bytes = NDArray[np.uint8]
+
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+"""Linux; Python names it from 3.13 on."""
+
+
+def sparse(size: int) -> Bytes:
+    """`size` zeros that take host memory only where they are written, even where the host has less than `size`."""
+    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE), np.uint8)
+
+
+class _Window(NamedTuple):
+    name: str
+    base: int
+    end: int
+    data: Bytes
+
+
+class Memory:
+    """Regions of bytes. `written(address, size)` is told each write; its range may include bytes between rows."""
+
+    def __init__(self, regions: Iterable[tuple[str, int, Any]], written: Callable[[int, int], None] | None = None):
+        """`regions`: (name, base address, writable buffer). NpuDeviceError when one is read-only or two overlap."""
+        self._windows: list[_Window] = []
+        self._written = written
+        for name, base, buffer in regions:
+            data = np.frombuffer(buffer, dtype=np.uint8)
+            if not data.flags.writeable:
+                raise NpuDeviceError(f"memory {name}: the buffer is read-only, the device must be able to write it")
+            for other in self._windows:
+                if base < other.end and other.base < base + len(data):
+                    raise NpuDeviceError(
+                        f"memory {name} at {base:#x}..{base + len(data):#x} overlaps {other.name}: move one"
+                    )
+            self._windows.append(_Window(name, base, base + len(data), data))
+
+    def holds(self, address: int, size: int) -> bool:
+        """Whether all of `size` bytes at `address` lie in one region."""
+        for window in self._windows:  # noqa: SIM110 - called for each operand, a generator would double its cost
+            if window.base <= address and address + size <= window.end:
+                return True
+        return False
+
+    def rows(self, region: Region) -> Bytes:
+        """A view, shape (rows, row_bytes). NpuDeviceError outside memory."""
+        address, rows, row_bytes, stride = region
+        end = address + (rows - 1) * stride + row_bytes
+        for _, base, top, data in self._windows:
+            if base <= address and end <= top:
+                return np.ndarray((rows, row_bytes), np.uint8, data, address - base, (stride, 1))
+        raise NpuDeviceError(f"no memory at {region.address:#x}..{region.end:#x}: ask `holds` first")
+
+    def read(self, address: int, size: int) -> bytes | None:
+        """`size` bytes, or None where there is no memory."""
+        for window in self._windows:
+            if window.base <= address and address + size <= window.end:
+                return window.data[address - window.base : address - window.base + size].tobytes()
+        return None
+
+    def write(self, region: Region, data: Bytes) -> None:
+        """Store `data`, of as many bytes as the region's payload. NpuDeviceError outside memory."""
+        self.rows(region)[:] = data.reshape(region.rows, region.row_bytes)
+        if self._written is not None:
+            self._written(region.address, region.end - region.address)
+
+    def write_bytes(self, address: int, data: bytes) -> None:
+        """Store contiguous bytes. NpuDeviceError outside memory."""
+        self.write(Region(address, 1, len(data), len(data)), np.frombuffer(data, dtype=np.uint8))
+
+
+Read = Callable[[Region], Bytes]
+
+
+class Effect(NamedTuple):
+    """The effect of a command, to be made visible when it completes."""
+
+    writes: tuple[tuple[Region, Bytes], ...] = ()
+    """Bytes of its outputs."""
+    held: NDArray[Any] | None = None
+    """The sum that stays in the accumulator."""

@@ -1,0 +1,32 @@
+"""Element types in memory, and the matrices that commands work on."""
+
+from typing import NamedTuple
+
+from npu_device.abi.opcodes import BITS, DataType
+from npu_device.memory.region import Region, make_region
+
+FLOATS = (DataType.FP32, DataType.FP16, DataType.BF16, DataType.E4M3FN, DataType.E5M2)
+INTEGERS = (DataType.INT32, DataType.INT8, DataType.UINT8, DataType.INT4, DataType.UINT4, DataType.INT2)
+TYPES = FLOATS + INTEGERS
+
+ELEMENT_BYTES = {kind: max(1, BITS[kind] // 8) for kind in TYPES}
+"""What an address of such elements must be a multiple of."""
+
+
+def row_bytes(columns: int, kind: DataType) -> int:
+    """Bytes of one row; rows of elements below 8 bits are padded to a byte."""
+    return (columns * BITS[kind] + 7) // 8
+
+
+class Matrix(NamedTuple):
+    """`rows` x `columns` elements, row-major."""
+
+    region: Region
+    rows: int
+    columns: int
+    kind: DataType
+
+
+def make_matrix(address: int, rows: int, columns: int, kind: DataType, stride: int = 0) -> Matrix:
+    """A matrix whose rows are `stride` bytes apart; 0 means packed."""
+    return Matrix(make_region(address, rows, row_bytes(columns, kind), stride), rows, columns, kind)

@@ -1,0 +1,70 @@
+"""Why a descriptor cannot become a command: travels from where it is found to the ticket.
+
+Checks that the operands of many operations share. Each ends in a DescriptorError that names value and rule.
+"""
+
+from collections.abc import Collection
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TICKET_ERROR_TEXT, NpuDeviceError, TicketError
+from npu_device.abi.opcodes import DataType
+from npu_device.memory.operands import TYPES
+
+
+class DescriptorError(NpuDeviceError):
+    """Ends in an error ticket with `code`; `reason` is for the device's error log. Never leaves the package."""
+
+    def __init__(self, code: TicketError, detail: str) -> None:
+        self.code = code
+        self.reason = f"{TICKET_ERROR_TEXT[code]}: {detail}"
+        super().__init__(self.reason)
+
+
+class NoRoomError(DescriptorError):
+    """Something is larger than its place: names the tensor, the level of memory, the bytes over and what would fit.
+
+    Without a `remedy` the decoder looks for the nearest legal tile (`nearest`) and raises it again with that.
+    """
+
+    def __init__(self, code: TicketError, tensor: str, level: str, need: int, room: int, remedy: str = "") -> None:
+        self.over = need - room
+        self.remedy = remedy
+        self._found = (code, tensor, level, need, room)
+        end = f"; {remedy}" if remedy else ""
+        super().__init__(code, f"{tensor}: {need} bytes of {level}, there are {room}: {self.over} over{end}")
+
+    def with_remedy(self, remedy: str) -> "NoRoomError":
+        """The same with what would fit."""
+        return NoRoomError(*self._found, remedy)
+
+
+_TYPE = {int(kind): kind for kind in TYPES}
+
+
+def element_type(d: Descriptor, name: str, allowed: Collection[DataType]) -> DataType:
+    """The type in the part `name` of the quant word, one of `allowed`."""
+    kind = _TYPE.get(getattr(d, name))
+    if kind is None or kind not in allowed:
+        names = ", ".join(one.name for one in allowed)
+        raise DescriptorError(TicketError.DATA_TYPE, f"{name} {getattr(d, name)}: must be one of {names}")
+    return kind
+
+
+def unused_type(d: Descriptor, *names: str) -> None:
+    for name in names:
+        if getattr(d, name):
+            raise DescriptorError(TicketError.DATA_TYPE, f"{name} {getattr(d, name)}: must be 0, it is not used")
+
+
+def nonzero(d: object, *names: str) -> None:
+    """Dimensions of a descriptor or block."""
+    for name in names:
+        if not getattr(d, name):
+            raise DescriptorError(TicketError.SHAPE, f"{name} is 0")
+
+
+def unused_word(d: object, *names: str) -> None:
+    """Words of a descriptor or block."""
+    for name in names:
+        if getattr(d, name):
+            raise DescriptorError(TicketError.RESERVED, f"{name} {getattr(d, name):#x}: must be 0, it is not used")

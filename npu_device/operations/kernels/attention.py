@@ -1,0 +1,64 @@
+"""ATTN_T and ROPE (specification 40, "Numerics"; operands: `npu_device.operations.macro`)."""
+
+import numpy as np
+
+from npu_device.operations.kernels.elements import Values
+from npu_device.operations.kernels.gemm import product, tiled
+
+SCORES = 1 << 22
+"""Scores that are held at a time."""
+
+
+def attention(
+    q: Values, k: Values, v: Values, scale: np.float32, position: Values, causal: bool, window: int, tile_n: int
+) -> Values:
+    """softmax(q k^T scale) v per head, fp32.
+
+    q: (heads, rows, D), k and v: (heads, keys, D); position: of each row among the keys. `causal`: no keys beyond it;
+    `window`: only the latest so many up to it, 0: all. Scores are sums over all of D in fp32, times the scale in fp32;
+    softmax of a whole row in fp64, rounded to fp32; then sums over tiles of `tile_n` keys in fp32.
+    """
+    keys = k.shape[1]
+    step = max(1, SCORES // keys)
+    result = np.empty(q.shape[:2] + v.shape[2:], np.float32)
+    for head in range(len(q)):
+        for row in range(0, q.shape[1], step):
+            part = slice(row, row + step)
+            seen = _visible(position[part], keys, causal, window)
+            result[head, part] = _attend(q[head, part], k[head], v[head], scale, seen, tile_n)
+    return result
+
+
+def _visible(position: Values, keys: int, causal: bool, window: int) -> Values:
+    """Which keys each row sees, shape (rows, keys)."""
+    key = np.arange(keys)[None]
+    seen = np.ones((len(position), keys), bool)
+    if causal:
+        seen &= key <= position[:, None]
+    if window:
+        seen &= key > position[:, None] - window
+    return seen
+
+
+def _attend(q: Values, k: Values, v: Values, scale: np.float32, seen: Values, tile_n: int) -> Values:
+    with np.errstate(all="ignore"):
+        scores = np.where(seen, product(q, k.T) * scale, np.float32(-np.inf)).astype(np.float64)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+        return tiled(weights, v, tile_n)
+
+
+def rope(x: Values, cos: Values, sin: Values, neighbours: bool) -> Values:
+    """Rotate pairs, in fp32. x: (rows, heads, D), cos and sin: (rows, R / 2); dimensions beyond R stay as they are.
+
+    A pair is (i, i + R / 2), or (2i, 2i + 1) with `neighbours`.
+    """
+    half = cos.shape[1]
+    wide, cos, sin = (one.astype(np.float32) for one in (x, cos[:, None], sin[:, None]))
+    first = slice(0, 2 * half, 2) if neighbours else slice(0, half)
+    second = slice(1, 2 * half, 2) if neighbours else slice(half, 2 * half)
+    turned = wide.copy()
+    with np.errstate(all="ignore"):
+        turned[..., first] = wide[..., first] * cos - wide[..., second] * sin
+        turned[..., second] = wide[..., second] * cos + wide[..., first] * sin
+    return turned

@@ -1,0 +1,57 @@
+"""GEMM_T: one k tile (specification 40, "Numerics")."""
+
+import numpy as np
+
+from npu_device.abi.opcodes import DataType
+from npu_device.operations.kernels.elements import Values, saturate, to_float, wrap
+
+FP32_DEPTH = 256
+"""Up to here sums of products of two bytes stay below 2^24: fp32 is exact, in whatever order they are added."""
+
+
+def product(in0: Values, in1: Values) -> Values:
+    """in0 (M x K) times in1 (K x N): int32 where both are integers, exact and wrapping; else fp32.
+
+    Both go through float64 BLAS: exact for integers, whose sums stay below 2^53 for every tile that fits the
+    scratchpad; for floats the sum of a tile is rounded once, to fp32. For bytes float32 may do.
+    """
+    integers = in0.dtype.kind in "iu" and in1.dtype.kind in "iu"
+    if integers and in0.dtype.itemsize == in1.dtype.itemsize == 1 and in0.shape[-1] <= FP32_DEPTH:
+        return np.matmul(in0.astype(np.float32), in1.astype(np.float32)).astype(np.int32)
+    total = in0.astype(np.float64) @ in1.astype(np.float64)
+    if integers:
+        return wrap(total.astype(np.int64), DataType.INT32)
+    return to_float(total, DataType.FP32)
+
+
+def add(held: Values, tile: Values) -> Values:
+    """Tile sums in k order: wrapping int32, or fp32."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return held + tile
+
+
+def requantize(total: Values, multiplier: Values | np.float32, zero_point: int, kind: DataType) -> Values:
+    """rint_half_even(float64(sum) * float64(multiplier) + zero point), clipped."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return saturate(np.rint(total.astype(np.float64) * multiplier.astype(np.float64) + zero_point), kind)
+
+
+def tiled(in0: Values, in1: Values, tile_k: int, held: Values | None = None) -> Values:
+    """A product whose depth is cut into tiles: their sums are added in k order to `held`, or to nothing.
+
+    The last two axes are M x K and K x N; axes before them are independent products. Integers need no tiles, their sum
+    is exact and wraps.
+    """
+    depth = in0.shape[-1]
+    if in0.dtype.kind in "iu":
+        tile_k = depth
+    for start in range(0, depth, tile_k):
+        tile = product(in0[..., start : start + tile_k], in1[..., start : start + tile_k, :])
+        held = tile if held is None else add(held, tile)
+    assert held is not None
+    return held
+
+
+def shifted(values: Values, zero_point: int) -> Values:
+    """Elements less their zero point; integers as int64 where that matters."""
+    return values.astype(np.int64) - zero_point if zero_point else values

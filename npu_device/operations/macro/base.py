@@ -1,0 +1,156 @@
+"""What the macro forms of all operations share: what they say about themselves, and how operands are read.
+
+The token position that a command reads when it starts.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import DataType
+from npu_device.config import NpuConfig
+from npu_device.cost.plan import Buffers, Plan, buffers
+from npu_device.cost.sequencer import Bus, Nest, sequence
+from npu_device.memory.memory import Bytes, Effect, Read
+from npu_device.memory.operands import ELEMENT_BYTES, Matrix, make_matrix, row_bytes
+from npu_device.memory.region import Region
+from npu_device.operations.checks import DescriptorError
+from npu_device.operations.kernels.elements import Values, decode, encode
+from npu_device.operations.macro.workspace import Reserved, Site
+
+
+class Setting(NamedTuple):
+    """What of the configuration shapes a plan. No result depends on it."""
+
+    bus: Bus
+    buffers: Callable[[int], Buffers]
+    """Of a prefetch distance."""
+    conv_lowering: str
+    fold: tuple[int, int] | None = None
+    """Rows and columns of an array that takes tiles fold by fold."""
+
+    def sequence(self, nest: Nest, d: Descriptor) -> Plan:
+        """The plan of a command's nest."""
+        return sequence(nest, self.bus, self.buffers(d.prefetch_dist))
+
+
+def setting_of(config: NpuConfig) -> Setting:
+    return Setting(
+        Bus(config.dma.alignment, config.dma.bus_width_bytes, config.dma.partial_write == "rmw"),
+        partial(buffers, config.dma.buffering),
+        config.te.conv_lowering,
+        (config.te.rows, config.te.columns) if config.te.kind == "systolic_ws_pipe" else None,
+    )
+
+
+class Operand(NamedTuple):
+    """Memory that a command touches."""
+
+    name: str
+    region: Region
+    element: int
+    """What address and stride must be a multiple of."""
+    written: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Macro(ABC):
+    """A validated command in macro form. All that is said about one operation is in one subclass."""
+
+    d: Descriptor
+    block: Extended
+    site: Site
+    reserved: Reserved
+
+    @property
+    @abstractmethod
+    def operands(self) -> tuple[Operand, ...]:
+        """All memory it touches, without the workspace; for a cache the whole of it."""
+
+    @abstractmethod
+    def compute(self, read: Read, held: Values | None) -> Effect:
+        """Sample the operands and compute. DescriptorError where data do not allow it."""
+
+    @abstractmethod
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+        """Its loop nest, for so many engines side by side."""
+
+    @property
+    def chains(self) -> int:
+        """Parts that engines can do side by side, each from begin to end on one of them."""
+        return 1
+
+    def lanes(self, engines: int) -> int:
+        """How many of so many engines it can use: those that have a part to do and buffers in the workspace."""
+        return max(1, min(self.chains, self.reserved.lanes(engines)))
+
+    def start(self, read: Read) -> Self:
+        """The command with everything known that it reads when it starts (the token position)."""
+        return self
+
+    @property
+    def held_shape(self) -> tuple[int, int] | None:
+        """Shape of the sum, for an operation that can hold one."""
+        return None
+
+
+def operand(name: str, matrix: Matrix, written: bool = False) -> Operand:
+    return Operand(name, matrix.region, ELEMENT_BYTES[matrix.kind], written)
+
+
+def values(read: Read, matrix: Matrix) -> Values:
+    """The elements of a matrix, shape (rows, columns); may share memory with the source."""
+    return decode(read(matrix.region), matrix.kind, matrix.rows, matrix.columns)
+
+
+def whole(matrix: Matrix, result: Values) -> tuple[Region, Bytes]:
+    """The write of a whole matrix, from values of its type."""
+    return matrix.region, encode(result, matrix.kind)
+
+
+def strided(name: str, address: int, rows: int, columns: int, kind: DataType, distance: int) -> Matrix:
+    """A matrix with `distance` bytes between rows, 0: packed. DescriptorError when its rows overlap."""
+    if 0 < distance < row_bytes(columns, kind):
+        raise DescriptorError(
+            TicketError.SHAPE, f"{name}: rows of {row_bytes(columns, kind)} bytes overlap, {distance} bytes apart"
+        )
+    return make_matrix(address, rows, columns, kind, distance)
+
+
+def require_dram(site: Site, name: str, matrix: Matrix) -> None:
+    """A cache or table that is moved by DMA lies there (specification 55, R12)."""
+    if site.in_spm(matrix.region):
+        raise DescriptorError(TicketError.ADDRESS, f"{name} {matrix.region.address:#x} must be in DRAM")
+
+
+def dimensions(block: dict[str, Any], *names: str) -> None:
+    """Dimensions among an operation's own words must not be 0."""
+    for name in names:
+        if not block[name]:
+            raise DescriptorError(TicketError.SHAPE, f"{name} is 0")
+
+
+POSITION_BYTES = 4
+
+
+def position_operand(address: int) -> tuple[Operand, ...]:
+    """The operand for `pos_addr`; none for 0."""
+    if not address:
+        return ()
+    return (Operand("pos_addr", Region(address, 1, POSITION_BYTES, POSITION_BYTES), POSITION_BYTES),)
+
+
+def read_position(read: Read, address: int, rows: int, t_max: int) -> int:
+    """The position t of the first of `rows` tokens. DescriptorError when the last is not below t_max."""
+    data = read(Region(address, 1, POSITION_BYTES, POSITION_BYTES))
+    position = int.from_bytes(data.tobytes(), "little")
+    if position + rows > t_max:
+        raise DescriptorError(
+            TicketError.POSITION, f"tokens {position}..{position + rows - 1} at {address:#x}, t_max is {t_max}"
+        )
+    return position

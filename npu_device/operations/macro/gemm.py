@@ -1,0 +1,85 @@
+"""GEMM_T in macro form: out = epilogue((in0 - zero0) x (in1 - zero1))."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import Gemm
+from npu_device.cost.plan import Column, Plan
+from npu_device.cost.sequencer import interleaved
+from npu_device.memory.memory import Effect, Read
+from npu_device.memory.operands import row_bytes
+from npu_device.operations.checks import nonzero, unused_word
+from npu_device.operations.kernels import elements, gemm
+from npu_device.operations.macro.base import Setting, strided, values, whole
+from npu_device.operations.macro.epilogue import finish
+from npu_device.operations.macro.product import Product, ProductMacro, product_buffers, product_types, zero_points
+from npu_device.operations.macro.workspace import Site, tile_size, tiles
+
+
+@dataclass(frozen=True, eq=False)
+class GemmMacro(ProductMacro):
+    """M x K times K x N."""
+
+    @property
+    def held_shape(self) -> tuple[int, int] | None:
+        return self.block.m, self.block.n
+
+    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+        in0 = gemm.shifted(values(read, self.in0), self.zeros[0])
+        in1 = gemm.shifted(values(read, self.in1), self.zeros[1])
+        total = gemm.tiled(in0, in1.T if self.d.in1_nk else in1, self.tile[2], held)
+        if self.d.function & Gemm.HOLD:
+            return Effect(held=total)
+        return Effect((whole(self.out, self.finish.apply(total, read)),))
+
+    @property
+    def chains(self) -> int:
+        """Outputs; with weights that stay, those of one column each."""
+        rows = 1 if self.weight_stationary else self.block.m
+        return tiles(rows, self.block.n, tile=self.tile[:2])
+
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+        b, (m, n, k) = self.block, self.tile
+        weight = self.weight_stationary
+        counts = [-(-extent // size) for extent, size in ((b.m, m), (b.n, n), (b.k, k))]
+        axes = (1, 2, 0) if weight else (0, 1, 2)
+        index: list[Column] = [np.zeros(0, np.int64)] * 3
+        for axis, column in zip(axes, np.indices([counts[a] for a in axes]), strict=True):
+            index[axis] = column.reshape(-1).astype(np.int64)
+        at_m, at_n, at_k = index
+        nest = Product(
+            at_m * m, np.minimum(m, b.m - at_m * m), at_n * n, np.minimum(n, b.n - at_n * n), at_k * k,
+            np.minimum(k, b.k - at_k * k), at_k == 0, at_k == counts[2] - 1, (at_m > 0) & weight,
+        )  # fmt: skip
+        order, lane = interleaved(at_n if weight else at_m * counts[1] + at_n, lanes)
+        folds = self.parted(nest.taken(order), lane, lanes, setting, ())
+        nest, of, parts = folds
+        fresh = np.flatnonzero(parts.across == 0)
+        source = parts.first + parts.along if parts.split else None
+        in0 = of.tiles("in0", self.in0, nest.row, nest.rows, nest.at, nest.depth, fresh, source=source)
+        return self.product_plan(folds, in0, setting)
+
+
+def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
+    """DescriptorError when types, shapes, strides or the workspace are wrong."""
+    kind0, kind1, kind, integer = product_types(d)
+    nonzero(block, "m", "n", "k")
+    unused_word(d, "param0")
+    m, n, k = block.m, block.n, block.k
+    out = strided("out", d.out_addr, m, n, kind, block.ldo)
+    in0 = strided("in0", d.in0_addr, m, k, kind0, block.ld0)
+    in1 = strided("in1", d.in1_addr, *((n, k) if d.in1_nk else (k, n)), kind1, block.ld1)
+    part = finish(d, block, m, n, integer, kind)
+    tile = (
+        tile_size(d, "tile_m", m),
+        tile_size(d, "tile_n", n, kind, *(() if d.in1_nk else (kind1,))),
+        tile_size(d, "tile_k", k, kind0, *((kind1,) if d.in1_nk else ())),
+    )
+    reserved = product_buffers(
+        d, block, site, (in0, in1, out), part, tile, tiles(m, n, k, tile=tile), (m, k),
+        lambda rows, depth: rows * row_bytes(depth, kind0),
+    )  # fmt: skip
+    return GemmMacro(d, block, site, reserved, in0, in1, out, part, zero_points(block, in0, in1), tile)

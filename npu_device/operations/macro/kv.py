@@ -1,0 +1,205 @@
+"""Keys and values in macro form: where they are, and how their elements become numbers.
+
+KV_APPEND and KV_READ: rows of tokens into a cache [heads, t_max, D] and out of it (specification 55, R15, R18).
+
+The tensor has a row per token with all KV heads beside each other. Appending begins at the position t that is read at
+the start, or at 0 without `pos_addr`; reading takes the first `kv_len` tokens. Elements are converted on the way.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.extended import Epilogue, Extended
+from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.cost.plan import Plan, Role
+from npu_device.cost.sequencer import Nest
+from npu_device.memory.memory import Effect, Read
+from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, make_matrix, row_bytes
+from npu_device.memory.region import Region
+from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
+from npu_device.operations.kernels import elements
+from npu_device.operations.kernels.elements import Values, decode
+from npu_device.operations.kernels.moves import dequantized, quantized
+from npu_device.operations.macro.base import (
+    Macro,
+    Operand,
+    Setting,
+    dimensions,
+    operand,
+    position_operand,
+    read_position,
+    require_dram,
+    strided,
+    values,
+    whole,
+)
+from npu_device.operations.macro.epilogue import zero_point
+from npu_device.operations.macro.tiles import Operands, in_place
+from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
+from npu_device.operations.tile_form import SMALL_INTEGERS
+
+
+@dataclass(frozen=True)
+class Cache:
+    """K or V: per head rows of `head_dim` elements, token after token.
+
+    A cache [heads, t_max, D] (specification 55, R15), or with t_max 0 a tensor of `tokens` rows with all heads beside
+    each other, `stride` bytes apart.
+    """
+
+    address: int
+    heads: int
+    t_max: int
+    head_dim: int
+    kind: DataType
+    tokens: int
+    stride: int
+
+    @property
+    def matrix(self) -> Matrix:
+        """All of it: a row per token of a head, or per token."""
+        if self.t_max:
+            return make_matrix(self.address, self.heads * self.t_max, self.head_dim, self.kind)
+        return make_matrix(self.address, self.tokens, self.heads * self.head_dim, self.kind, self.stride)
+
+    def rows(self, first: int, count: int) -> Region:
+        """Tokens `first`..`first + count` of all heads of a cache [heads, t_max, D]."""
+        row = row_bytes(self.head_dim, self.kind)
+        return Region(self.address + first * row, self.heads, count * row, self.t_max * row)
+
+    def read(self, read: Read, count: int) -> Values:
+        """Elements of the first `count` tokens, shape (heads, count, D)."""
+        if not self.t_max:
+            wide = values(read, self.matrix)[:count]
+            return wide.reshape(count, self.heads, self.head_dim).transpose(1, 0, 2)
+        data = read(self.rows(0, count))
+        return decode(data, self.kind, self.heads * count, self.head_dim).reshape(self.heads, count, self.head_dim)
+
+
+def check_cache(kind: DataType, head_dim: int, heads: int, t_max: int) -> None:
+    """Rows end at a byte: heads beside each other cannot share one."""
+    if not t_max and heads > 1 and row_bytes(head_dim, kind) * 8 != head_dim * row_bytes(8, kind):
+        raise DescriptorError(TicketError.SHAPE, f"head_dim {head_dim}: heads of {kind.name} must end at a byte")
+
+
+def scales(block: Extended, kinds: tuple[DataType, ...], heads: int) -> Matrix | None:
+    """f32 per tensor, or per tensor and head (epilogue bit 7); where one is of integers they must be there (bit 6)."""
+    word = block.epilogue
+    if word & ~(Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL):
+        raise DescriptorError(TicketError.RESERVED, f"epilogue {word:#x}: only bits 6 and 7 have a meaning here")
+    needed = any(kind in INTEGERS for kind in kinds)
+    if needed != bool(word & Epilogue.REQUANTIZE):
+        raise DescriptorError(
+            TicketError.DATA_TYPE, "KV of integers need a scale (epilogue bit 6), others must not have one"
+        )
+    if not needed:
+        if word or block.scale:
+            raise DescriptorError(TicketError.RESERVED, "scale without integers to scale")
+        return None
+    return make_matrix(block.scale, 1, (heads if word & Epilogue.PER_CHANNEL else 1) * len(kinds), DataType.FP32)
+
+
+def per_head(scale: Values | None) -> Values | None:
+    """One scale, or one per head, for elements (heads, rows, D)."""
+    return None if scale is None else scale.reshape(-1, 1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class KvMacro(Macro):
+    """A move between `tensor` and `cache`."""
+
+    tensor: Matrix
+    cache: Cache
+    scale: Matrix | None
+    zero: int
+    append: bool
+    tokens: int
+    position: int
+    pos_addr: int
+    tile: int
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        names = ("in0", "out") if self.append else ("out", "in0")
+        scale = () if self.scale is None else (operand("scale", self.scale),)
+        return (
+            operand(names[0], self.tensor, written=not self.append),
+            operand(names[1], self.cache.matrix, written=self.append),
+            *scale,
+            *position_operand(self.pos_addr),
+        )
+
+    def start(self, read: Read) -> Self:
+        if not self.pos_addr:
+            return self
+        return replace(self, position=read_position(read, self.pos_addr, self.tokens, self.cache.t_max))
+
+    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+        cache, tensor = self.cache, self.tensor
+        scale = per_head(None if self.scale is None else values(read, self.scale)[0])
+        if self.append:
+            rows = values(read, tensor).reshape(self.tokens, cache.heads, cache.head_dim).transpose(1, 0, 2)
+            if tensor.kind is not cache.kind:
+                rows = quantized(rows, cache.kind, scale, self.zero)
+            data = elements.encode(np.ascontiguousarray(rows).reshape(-1, cache.head_dim), cache.kind)
+            return Effect(((cache.rows(self.position, self.tokens), data),))
+        rows = cache.read(read, self.tokens)
+        if tensor.kind is not cache.kind:
+            rows = elements.to_float(dequantized(rows, scale, self.zero), tensor.kind)
+        result = np.ascontiguousarray(rows.transpose(1, 0, 2)).reshape(self.tokens, -1)
+        return Effect((whole(tensor, result),))
+
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+        cache, dim = self.cache, self.cache.head_dim
+        count = -(-self.tokens // self.tile)
+        head = np.repeat(np.arange(cache.heads), count)
+        token = np.tile(np.arange(count) * self.tile, cache.heads)
+        rows = np.minimum(self.tile, self.tokens - token)
+        wide, zero = np.full_like(head, dim), np.zeros_like(head)
+        of = Operands(self.reserved.slots(1), zero)
+        inside = of.tiles("staging", self.tensor, token, rows, head * dim, wide)
+        of.slots.setdefault("staging", in_place(self.tensor))
+        outside = of.tiles("staging", cache.matrix, head * cache.t_max + self.position + token, rows, zero, wide)
+        streams = outside.stream(Role.KV, Opcode(self.d.opcode), write=self.append)
+        other = inside.stream(Role.ACTIVATION, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
+        reads, writes = (other, streams) if self.append else (streams, other)
+        return setting.sequence(Nest(of.lane, reads, writes), self.d)
+
+
+def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
+    """DescriptorError when types, shapes, strides or the cache are wrong."""
+    append = d.opcode == Opcode.KV_APPEND
+    own = block.own(Opcode(d.opcode))
+    kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS))
+    kind = element_type(d, "type_in0" if append else "type_out", dict.fromkeys((*FLOATS, kind_kv)))
+    unused_type(d, "type_in1", "type_out" if append else "type_in0")
+    unused_word(d, "param0", "in1_addr", "tile_n", "tile_k")
+    unused_word(block, "m", "n", "k", "loop_order", "in2", "bias", "ld1", "ldo" if append else "ld0")
+    dimensions(own, "kv_heads", "head_dim", "t_max", "q_len" if append else "kv_len")
+    for name in ("heads", "attn_flags", "window", "attn_scale", "attn_reserved", "kv_len" if append else "q_len"):
+        if own[name]:
+            raise DescriptorError(TicketError.RESERVED, f"{name} {own[name]}: must be 0, it is not used")
+    if own["pos_addr"] and not append:
+        raise DescriptorError(TicketError.RESERVED, "pos_addr: KV_READ takes kv_len tokens from the start")
+    heads, dim, t_max = own["kv_heads"], own["head_dim"], own["t_max"]
+    tokens = own["q_len"] if append else own["kv_len"]
+    if tokens > t_max:
+        raise DescriptorError(TicketError.POSITION, f"{tokens} tokens, t_max is {t_max}")
+    check_cache(kind, dim, heads, 0)
+    address, distance = (d.in0_addr, block.ld0) if append else (d.out_addr, block.ldo)
+    tensor = strided("in0" if append else "out", address, tokens, heads * dim, kind, distance)
+    cache = Cache(d.out_addr if append else d.in0_addr, heads, t_max, dim, kind_kv, t_max, 0)
+    require_dram(site, "out" if append else "in0", cache.matrix)
+    scale = scales(block, () if kind is kind_kv else (kind_kv,), heads)
+    size = tile_size(d, "tile_m", tokens)
+
+    def demand(tile: Tile, buffers: Buffers) -> None:
+        buffers.read("staging", tensor, tile[0] * max(row_bytes(dim, kind), row_bytes(dim, kind_kv)))
+
+    reserved = reserve(d, block, site, (size,), heads * tiles(tokens, tile=(size,)), demand)
+    zero = zero_point(block, 3 if append else 0, kind_kv)
+    return KvMacro(d, block, site, reserved, tensor, cache, scale, zero, append, tokens, 0, own["pos_addr"], size)

@@ -1,0 +1,291 @@
+"""Tiles as a pipelined array takes them: fold by fold (`systolic_ws_pipe`, specification 40).
+
+A fold is what the array holds of the weights at once, R x C of them. It needs the R columns of in0 that meet it, and
+the last fold of C columns completes them: each part of an operand is moved by itself, a fold starts when its own parts
+have arrived, and finished columns are written while the folds of others go on.
+
+Matrix products in macro form: types, tiles and steps that GEMM_T and CONV2D_T share.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import BITS, DataType, Gemm, LoopOrder, Opcode
+from npu_device.cost.plan import Column, Compute, Plan, Role
+from npu_device.cost.sequencer import Nest, Slots, Stream
+from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, row_bytes
+from npu_device.memory.region import Region
+from npu_device.operations.checks import DescriptorError, NoRoomError, element_type, unused_type
+from npu_device.operations.macro.base import Macro, Operand, Setting, operand
+from npu_device.operations.macro.epilogue import Finish, zero_point
+from npu_device.operations.macro.tiles import Operands, Tiles, work
+from npu_device.operations.macro.workspace import Buffers, Reserved, Site, Tile, reserve
+from npu_device.operations.tile_form import SMALL_INTEGERS
+from npu_device.trace.events import Kind
+
+
+class Grid(NamedTuple):
+    """The parts of tiles, one row each in the order in which the array takes them: all k parts of some columns, then
+    the next columns."""
+
+    tile: Column
+    """Which tile it is a part of."""
+    first: Column
+    """Row of that tile's first part."""
+    across: Column
+    """Which columns of the tile."""
+    along: Column
+    """Which k part of the tile."""
+    most_across: int
+    """Of a whole tile."""
+    most_along: int
+
+    @property
+    def split(self) -> bool:
+        """Whether there is more than a part in any tile."""
+        return self.most_across * self.most_along > 1
+
+
+def grid(columns: Column, depth: Column, fold: tuple[int, int] | None, tile: tuple[int, int, int]) -> Grid:
+    """The parts of tiles of so many columns and so deep, for an array of `fold` = (rows, columns).
+
+    Tiles that are no multiple of the array are taken whole, and so are all where `fold` is None: where parts would not
+    be whole accesses of DRAM.
+    """
+    _, n, k = tile
+    if fold is None or n % fold[1] or k % fold[0]:
+        every = np.arange(len(columns))
+        return Grid(every, every, np.zeros_like(every), np.zeros_like(every), 1, 1)
+    along, across = -(-depth // fold[0]), -(-columns // fold[1])
+    counts = along * across
+    of = np.repeat(np.arange(len(columns)), counts)
+    first = np.cumsum(counts) - counts
+    local = np.arange(len(of)) - first[of]
+    return Grid(of, first[of], local // along[of], local % along[of], n // fold[1], k // fold[0])
+
+
+def whole_accesses(matrix: Matrix, width: int, alignment: int) -> bool:
+    """Whether parts of so many columns begin and end where accesses of DRAM do."""
+    region = matrix.region
+    stride = region.row_bytes // matrix.rows if region.rows == 1 else region.stride
+    return not any(value % (8 * alignment) for value in (8 * region.address, 8 * stride, width * BITS[matrix.kind]))
+
+
+def parted(of: Operands, parts: Grid, sizes: Mapping[str, int], whole: Collection[str] = ("sums",)) -> Operands:
+    """The operands of a nest over parts. A buffer, of `sizes` bytes by operand, holds the parts of a tile; what is
+    `whole` has none."""
+    if not parts.split:
+        return of
+    slots = {}
+    for name, one in of.slots.items():
+        across = 1 if name == "in0" else parts.most_across
+        count = 1 if name in whole else across * (parts.most_along if name in ("in0", "in1") else 1)
+        size = sizes[name] // count
+        cut = tuple(address + i * size for address in one.addresses for i in range(count))
+        slots[name] = Slots(cut, one.lane_stride)
+    return Operands(slots, of.lane[parts.tile])
+
+
+SUM_BYTES = 4
+"""Of one element of a sum."""
+
+
+def product_types(d: Descriptor) -> tuple[DataType, DataType, DataType, bool]:
+    """(in0, in1, out, whether the sum is an integer) of a product. Floats also take integer weights."""
+    kind0 = element_type(d, "type_in0", (*SMALL_INTEGERS, *FLOATS))
+    integer = kind0 in SMALL_INTEGERS
+    kind1 = element_type(d, "type_in1", SMALL_INTEGERS if integer else (kind0, *SMALL_INTEGERS))
+    if integer:
+        out = element_type(d, "type_out", (*INTEGERS, *FLOATS))
+    else:
+        out = element_type(d, "type_out", dict.fromkeys((DataType.FP32, kind0)))
+    unused_type(d, "type_kv")
+    return kind0, kind1, out, integer
+
+
+class Product(NamedTuple):
+    """The tiles of a product, one row each, in the order of the loop nest."""
+
+    row: Column
+    rows: Column
+    column: Column
+    columns: Column
+    at: Column
+    """Where its k tile begins."""
+    depth: Column
+    first: NDArray[np.bool_]
+    """Whether an output begins, with its first k tile."""
+    last: NDArray[np.bool_]
+    kept: NDArray[np.bool_]
+    """Whether the weights are those of the tile before."""
+
+    def taken(self, order: Column) -> "Product":
+        """The tiles in another order."""
+        columns: tuple[NDArray[Any], ...] = self
+        return Product(*(column[order] for column in columns))
+
+    def parts(self, parts: Grid, fold: tuple[int, int] | None) -> "Product":
+        """One row for each part of a tile."""
+        if not parts.split or fold is None:
+            return self
+        row, rows, column, columns, at, depth, first, last, kept = self.taken(parts.tile)
+        across, along = parts.across * fold[1], parts.along * fold[0]
+        return Product(
+            row, rows, column + across, np.minimum(fold[1], columns - across), at + along,
+            np.minimum(fold[0], depth - along), first & (along == 0), last & (along + fold[0] >= depth), kept,
+        )  # fmt: skip
+
+
+class Parted(NamedTuple):
+    """A nest whose rows are tiles, or parts of tiles."""
+
+    nest: Product
+    of: Operands
+    parts: Grid
+
+
+@dataclass(frozen=True, eq=False)
+class ProductMacro(Macro):
+    """What GEMM_T and CONV2D_T have in common."""
+
+    in0: Matrix
+    in1: Matrix
+    out: Matrix
+    finish: Finish
+    zeros: tuple[int, int]
+    """Zero points of in0 and in1."""
+    tile: tuple[int, int, int]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (
+            operand("in0", self.in0), operand("in1", self.in1), *self.finish.operands(),
+            operand("out", self.out, written=True),
+        )  # fmt: skip
+
+    @property
+    def weight_stationary(self) -> bool:
+        return self.block.loop_order == LoopOrder.WEIGHT
+
+    def parted(self, nest: Product, lane: Column, lanes: int, setting: Setting, whole: Collection[str]) -> Parted:
+        """The nest of a product on engines that take tiles whole or fold by fold; operands named in `whole` move as
+        they do for a tile."""
+        fold = setting.fold if self._divides(setting) else None
+        parts = grid(nest.columns, nest.depth, fold, self.tile)
+        sizes = {name: size for name, (size, _) in self.reserved.wanted.items()}
+        of = parted(Operands(self.reserved.slots(lanes), lane), parts, sizes, ("sums", *whole))
+        return Parted(nest.parts(parts, fold), of, parts)
+
+    def _divides(self, setting: Setting) -> bool:
+        """Whether the folds of the array take whole accesses of DRAM."""
+        if setting.fold is None:
+            return False
+        rows, columns = setting.fold
+        widths = ((self.in0, rows), (self.in1, rows if self.d.in1_nk else columns), (self.out, columns))
+        return all(whole_accesses(matrix, width, setting.bus.alignment) for matrix, width in widths)
+
+    def product_plan(self, folds: Parted, in0: Tiles, setting: Setting) -> Plan:
+        """The plan of a product whose first operand is seen as given."""
+        d, (nest, of, parts) = self.d, folds
+        deep, wide = (nest.at, nest.depth), (nest.column, nest.columns)
+        across = (*wide, *deep) if d.in1_nk else (*deep, *wide)
+        source = _source(nest.kept, of.lane, parts) if parts.split else None
+        in1 = of.tiles("in1", self.in1, *across, np.flatnonzero(~nest.kept), source=source)
+        last = nest.last & (not d.function & Gemm.HOLD)
+        ends = np.flatnonzero(last)
+        out = of.tiles("out", self.out, nest.row, nest.rows, *wide, ends)
+        partial = of.slots.get("sums")
+
+        def step(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
+            rows, columns, depth, lane, kept, complete = shape
+            if partial is not None and not complete:
+                writes = (partial.region(lane, rows * columns * SUM_BYTES),)
+            return Compute(
+                Kind.TE, d.opcode | d.function << 8, rows, columns, depth, BITS[self.in0.kind], BITS[self.in1.kind], 0,
+                reads, writes, bool(kept),
+            )  # fmt: skip
+
+        lane = np.zeros_like(of.lane) if partial is None else of.lane
+        flags = ((nest.kept & (not parts.split)).astype(np.int64), last.astype(np.int64))
+        computed = work(step, (nest.rows, nest.columns, nest.depth, lane, *flags), (in0, in1), ((out, last),))
+        reads = (
+            *in0.stream(Role.ACTIVATION, Opcode.LOAD), *in1.stream(Role.WEIGHT, Opcode.LOAD),
+            *self._finish_streams(nest, of, ends),
+        )  # fmt: skip
+        writes = out.stream(Role.ACTIVATION, Opcode.STORE, write=True) if len(ends) else ()
+        begins = ends if self.weight_stationary else np.flatnonzero(nest.first)
+        whole = parts.tile if parts.split else None
+        return setting.sequence(
+            Nest(of.lane, reads, writes, computed, outputs=begins, whole=whole, parts=parts.most_across), d
+        )
+
+    def _finish_streams(self, nest: Product, of: Operands, ends: Column) -> tuple[Stream, ...]:
+        """Moves of the epilogue's operands, at the tiles that end an output."""
+        part = self.finish
+        zero, one = np.zeros_like(nest.row), np.ones_like(nest.row)
+        wide = (nest.column, nest.columns)
+        named = (
+            ("bias", part.bias, (zero, one, *wide), Role.WEIGHT),
+            ("scale", part.scale, (zero, one, *(wide if part.channels > 1 else (zero, one))), Role.WEIGHT),
+            ("residual", part.residual, (nest.row, nest.rows, *wide), Role.ACTIVATION),
+        )
+        streams: tuple[Stream, ...] = ()
+        for name, matrix, place, role in named:
+            if matrix is not None:
+                streams += of.tiles(name, matrix, *place, ends).stream(role, Opcode.LOAD, late=True)
+        return streams
+
+
+def _source(kept: NDArray[np.bool_], lane: Column, parts: Grid) -> Column:
+    """The row at which each part's weights moved: the same part of the last tile of its lane that moved some."""
+    row = np.arange(len(kept))
+    began = np.where(kept, 0, parts.first)
+    for one in range(lane.max(initial=-1) + 1):
+        own = np.flatnonzero(lane == one)
+        began[own] = np.maximum.accumulate(began[own])
+    return began + row - parts.first
+
+
+def product_buffers(
+    d: Descriptor, block: Extended, site: Site, operands: tuple[Matrix, Matrix, Matrix], part: Finish,
+    tile: tuple[int, int, int], count: int, extent: tuple[int, int], in0_bytes: Callable[[int, int], int],
+) -> Reserved:  # fmt: skip
+    """Buffers of in0, in1, out and the epilogue for `count` tiles over `extent` rows and depth.
+
+    `in0_bytes` of tile_m, tile_k: what a tile reads of in0. DescriptorError when the order is unknown or something does
+    not fit: the sum of one tile stays in the accumulator while its k tiles pass.
+    """
+    in0, in1, out = operands
+    rows, depth = extent
+    if block.loop_order not in (LoopOrder.OUTPUT, LoopOrder.WEIGHT):
+        raise DescriptorError(TicketError.FUNCTION, f"loop_order {block.loop_order}: must be 0 or 1")
+    need = tile[0] * tile[1] * SUM_BYTES
+    if need > site.acc_bytes:
+        tensor, level = f"the sum of a tile of {tile[0]} x {tile[1]} of out", "accumulator (te.acc_bytes)"
+        raise NoRoomError(TicketError.ACC_OVERFLOW, tensor, level, need, site.acc_bytes)
+
+    def demand(tile: Tile, buffers: Buffers) -> None:
+        tm, tn, tk = tile
+        buffers.read("in0", in0, in0_bytes(tm, tk))
+        buffers.read("in1", in1, tn * row_bytes(tk, in1.kind) if d.in1_nk else tk * row_bytes(tn, in1.kind))
+        buffers.write("out", None if d.function & Gemm.HOLD else out, tm * row_bytes(tn, out.kind))
+        buffers.write("bias", part.bias, tn * SUM_BYTES)
+        buffers.write("scale", part.scale, (tn if part.channels > 1 else 1) * SUM_BYTES)
+        buffers.write("residual", part.residual, tm * row_bytes(tn, part.kind))
+        if block.loop_order == LoopOrder.WEIGHT and tk < depth:
+            open_sums = -(-rows // tm) * tm * tn * SUM_BYTES
+            buffers.own("sums", 0 if open_sums <= site.acc_bytes else open_sums)
+
+    return reserve(d, block, site, tile, count, demand)
+
+
+def zero_points(block: Extended, in0: Matrix, in1: Matrix) -> tuple[int, int]:
+    """Of both operands."""
+    return zero_point(block, 0, in0.kind), zero_point(block, 1, in1.kind)

@@ -1,0 +1,116 @@
+"""ROPE: rotary embedding of M rows of heads, at the positions t, t + 1, ... of tables in1 (cos) and in2 (sin)."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.cost.durations import VECTOR_OPS
+from npu_device.cost.plan import Plan
+from npu_device.memory.memory import Effect, Read
+from npu_device.memory.operands import FLOATS, Matrix, make_matrix, row_bytes
+from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
+from npu_device.operations.kernels import elements
+from npu_device.operations.kernels.attention import rope
+from npu_device.operations.macro.base import (
+    Macro,
+    Operand,
+    Setting,
+    dimensions,
+    operand,
+    position_operand,
+    read_position,
+    strided,
+    values,
+    whole,
+)
+from npu_device.operations.macro.tiles import Blocks, vector_plan
+from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
+
+_NEIGHBOURS = 1
+
+
+@dataclass(frozen=True, eq=False)
+class RopeMacro(Macro):
+    """Rows of `heads` x `head_dim`, turned by rows of the tables from `position` on."""
+
+    x: Matrix
+    cos: Matrix
+    sin: Matrix
+    out: Matrix
+    heads: int
+    neighbours: bool
+    pos_addr: int
+    position: int
+    tile: int
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (
+            operand("in0", self.x), operand("in1", self.cos), operand("in2", self.sin),
+            *position_operand(self.pos_addr), operand("out", self.out, written=True),
+        )  # fmt: skip
+
+    def start(self, read: Read) -> Self:
+        if not self.pos_addr:
+            return self
+        return replace(self, position=read_position(read, self.pos_addr, self.x.rows, self.cos.rows))
+
+    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+        rows = slice(self.position, self.position + self.x.rows)
+        cos, sin = values(read, self.cos)[rows], values(read, self.sin)[rows]
+        x = values(read, self.x).reshape(self.x.rows, self.heads, -1)
+        turned = rope(x, cos, sin, self.neighbours).reshape(self.x.rows, -1)
+        return Effect((whole(self.out, elements.to_float(turned, self.out.kind)),))
+
+    @property
+    def chains(self) -> int:
+        return tiles(self.x.rows, tile=(self.tile,))
+
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+        blocks = Blocks.of(self.x.rows, self.x.columns, (self.tile, self.x.columns))
+        of = blocks.operands(self, lanes)
+        turned = (blocks.row + self.position, blocks.rows, blocks.column, np.full_like(blocks.row, self.cos.columns))
+        x, out = of.tiles("in0", self.x, *blocks), of.tiles("out", self.out, *blocks)
+        tables = [of.tiles("in1", self.cos, *turned), of.tiles("in2", self.sin, *turned)]
+        return vector_plan(self, setting, blocks, [x], out, self.x.kind, VECTOR_OPS[Opcode.ROPE], tables)
+
+
+def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
+    """DescriptorError when types, shapes, tables or the workspace are wrong."""
+    own = block.own(Opcode.ROPE)
+    kind = element_type(d, "type_in0", FLOATS)
+    table = element_type(d, "type_in1", dict.fromkeys((kind, DataType.FP32)))
+    kind_out = element_type(d, "type_out", (kind,))
+    unused_type(d, "type_kv")
+    unused_word(d, "param0", "tile_n", "tile_k")
+    unused_word(block, "n", "k", "loop_order", "epilogue", "bias", "scale", "ld1")
+    nonzero(block, "m")
+    dimensions(own, "rope_heads", "rope_head_dim", "rotary_dim", "rope_t_max")
+    heads, dim, rotary, t_max = own["rope_heads"], own["rope_head_dim"], own["rotary_dim"], own["rope_t_max"]
+    if rotary % 2 or rotary > dim:
+        raise DescriptorError(TicketError.SHAPE, f"rotary_dim {rotary}: must be even and at most head_dim {dim}")
+    if own["rope_flags"] & ~_NEIGHBOURS or own["rope_reserved"]:
+        raise DescriptorError(TicketError.RESERVED, f"flags {own['rope_flags']:#x}: bits above [0] must be 0")
+    if block.m > t_max:
+        raise DescriptorError(TicketError.POSITION, f"{block.m} rows, the tables have {t_max}")
+    x = strided("in0", d.in0_addr, block.m, heads * dim, kind, block.ld0)
+    out = strided("out", d.out_addr, block.m, heads * dim, kind_out, block.ldo)
+    cos, sin = (make_matrix(address, t_max, rotary // 2, table) for address in (d.in1_addr, block.in2))
+    size = tile_size(d, "tile_m", block.m)
+
+    def demand(tile: Tile, buffers: Buffers) -> None:
+        (rows,) = tile
+        buffers.read("in0", x, rows * row_bytes(heads * dim, kind))
+        buffers.read("in1", cos, rows * row_bytes(rotary // 2, table))
+        buffers.read("in2", sin, rows * row_bytes(rotary // 2, table))
+        buffers.write("out", out, rows * row_bytes(heads * dim, kind_out))
+
+    reserved = reserve(d, block, site, (size,), tiles(block.m, tile=(size,)), demand)
+    return RopeMacro(
+        d, block, site, reserved, x, cos, sin, out, heads, bool(own["rope_flags"]), own["rope_pos_addr"], 0, size
+    )

@@ -1,0 +1,209 @@
+"""How the tiles of a nest see one operand: as a move into a buffer, or in place.
+
+Nests over the blocks of a matrix that vector engines make one by one, in any order.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.cost.plan import NONE, Column, Compute, Plan, Role
+from npu_device.cost.sequencer import Nest, Slots, Stream, Work
+from npu_device.memory.operands import Matrix
+from npu_device.memory.region import Region, make_region
+from npu_device.operations.macro.base import Macro, Setting
+from npu_device.trace.events import Kind
+
+NOWHERE = -1
+
+
+def classes(*columns: Column) -> tuple[NDArray[np.int64], Column]:
+    """(distinct rows, index of each row among them) of columns side by side."""
+    combined = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        distinct, index = np.unique(column, return_inverse=True)
+        combined = combined * len(distinct) + index
+        _, combined = np.unique(combined, return_inverse=True)
+    _, first, index = np.unique(combined, return_index=True, return_inverse=True)
+    return np.stack([column[first] for column in columns], axis=1), index.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """The part of a matrix that each tile of a nest uses. Columns have one row per tile."""
+
+    matrix: Matrix
+    slots: Slots | None
+    """None: the matrix is in the scratchpad, and tiles use it there."""
+    row: Column
+    rows: Column
+    column: Column
+    columns: Column
+    moves: Column
+    """Tiles at which it moves; tiles of a lane between use what moved last (reads) or write nothing (writes)."""
+    lane: Column
+    shared: bool = False
+    """It moves once and all lanes use it."""
+    source: Column | None = None
+    """At which tile that moved which each tile uses; None: what moved last in its lane."""
+
+    @property
+    def _stride(self) -> int:
+        region = self.matrix.region
+        return region.row_bytes // self.matrix.rows if region.rows == 1 else region.stride
+
+    def _address(self) -> Column:
+        bits = BITS[self.matrix.kind]
+        return self.matrix.region.address + self.row * self._stride + self.column * bits // 8
+
+    def _row_bytes(self) -> Column:
+        return (self.columns * BITS[self.matrix.kind] + 7) // 8
+
+    def stream(self, role: Role, opcode: Opcode, write: bool = False, late: bool = False) -> tuple[Stream, ...]:
+        """The moves; none for a matrix in the scratchpad."""
+        if self.slots is None:
+            return ()
+        at = self.moves
+        return (
+            Stream(
+                role, int(opcode), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
+                self._stride, self.slots.turns(self.lane[at]), write, late, self.shared,
+            ),
+        )  # fmt: skip
+
+    def _move(self) -> Column:
+        """The index of the move that brought what each tile reads."""
+        moved = np.zeros(len(self.row), np.int64)
+        moved[self.moves] = np.arange(len(self.moves))
+        if self.source is not None:
+            return moved[self.source]
+        if self.shared:
+            return moved[self.moves[0]] + np.zeros_like(moved)
+        for one in np.unique(self.lane):
+            own = np.flatnonzero(self.lane == one)
+            moved[own] = np.maximum.accumulate(moved[own])
+        return moved
+
+    def places(self, only: NDArray[np.bool_] | None = None) -> tuple[Column, Column, Column]:
+        """(address, rows, bytes of a row) in the scratchpad at each tile; NOWHERE where `only` is False."""
+        if self.slots is None:
+            where = (self._address(), self.rows, self._row_bytes())
+        else:
+            move = self._move() if only is None else np.searchsorted(self.moves, np.arange(len(self.row)))
+            move = np.minimum(move, len(self.moves) - 1)
+            latest = self.moves[move]
+            address = self.slots.at(self.slots.turns(self.lane[self.moves]))[move]
+            size = (self.rows * self._row_bytes())[latest]
+            where = (address, np.ones_like(size), size)
+        if only is None:
+            return where
+        address, rows, size = (np.where(only, column, NOWHERE) for column in where)
+        return address, rows, size
+
+    def region(self, address: int, rows: int, row_bytes: int) -> tuple[Region, ...]:
+        """The region of a place."""
+        if address == NOWHERE:
+            return ()
+        return (make_region(address, rows, row_bytes, 0 if self.slots else self._stride),)
+
+
+def in_place(matrix: Matrix) -> Slots:
+    """A matrix in the scratchpad as the one buffer of what moves into it or out of it."""
+    return Slots((matrix.region.address,))
+
+
+class Operands:
+    """The operands of a nest: those for which the workspace has buffers move, the others are used in place."""
+
+    def __init__(self, slots: dict[str, Slots], lane: Column) -> None:
+        self.slots = slots
+        self.lane = lane
+        """Of each tile."""
+        self.every = np.arange(len(lane))
+
+    def tiles(
+        self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column,
+        moves: Column | None = None, shared: bool = False, source: Column | None = None,
+    ) -> Tiles:  # fmt: skip
+        """An operand; it moves at every tile if nothing else is said."""
+        slots = self.slots.get(name)
+        return Tiles(
+            matrix, slots, row, rows, column, columns, self.every if moves is None else moves, self.lane, shared,
+            source,
+        )  # fmt: skip
+
+
+def work(
+    make: Callable[[list[int], tuple[Region, ...], tuple[Region, ...]], Compute],
+    shape: Sequence[Column],
+    reads: Sequence[Tiles],
+    writes: Sequence[tuple[Tiles, NDArray[np.bool_]]] = (),
+    only: NDArray[np.bool_] | None = None,
+) -> Work:
+    """The computations of a nest: `make(shape, reads, writes)` for each distinct combination.
+
+    `only`: tiles that compute; None: all. A result appears where the second of a pair in `writes` is True.
+    """
+    places = [tiles.places() for tiles in reads] + [tiles.places(mask) for tiles, mask in writes]
+    operands = [*reads, *(tiles for tiles, _ in writes)]
+    distinct, index = classes(*shape, *(column for place in places for column in place))
+    pieces = []
+    for row in distinct.tolist():
+        at = len(shape)
+        regions = [tiles.region(*row[at + 3 * i : at + 3 * i + 3]) for i, tiles in enumerate(operands)]
+        inputs = tuple(one for group in regions[: len(reads)] for one in group)
+        results = tuple(one for group in regions[len(reads) :] for one in group)
+        pieces.append(make(row[:at], inputs, results))
+    return Work(pieces, index if only is None else np.where(only, index, NONE))
+
+
+class Blocks(NamedTuple):
+    """Row by row: where each block begins and how large it is."""
+
+    row: Column
+    rows: Column
+    column: Column
+    columns: Column
+
+    @classmethod
+    def of(cls, rows: int, columns: int, tile: tuple[int, int]) -> Self:
+        """The blocks of `rows` x `columns`."""
+        m, n = tile
+        grid = np.indices((-(-rows // m), -(-columns // n))).reshape(2, -1).astype(np.int64)
+        row, column = grid[0] * m, grid[1] * n
+        return cls(row, np.minimum(m, rows - row), column, np.minimum(n, columns - column))
+
+    def operands(self, macro: Macro, lanes: int) -> Operands:
+        """The operands of a nest over the blocks: engines take them in turn."""
+        return Operands(macro.reserved.slots(lanes), np.arange(len(self.row)) % lanes)
+
+
+def vector_plan(
+    macro: Macro, setting: Setting, blocks: Blocks, reads: Sequence[Tiles], out: Tiles, kind: DataType,
+    per_element: int, weights: Sequence[Tiles] = (),
+) -> Plan:  # fmt: skip
+    """Every block is read, made on a vector engine with `per_element` operations on elements of `kind`, and written.
+
+    `weights` are read too; they belong to the model.
+    """
+    aux = macro.d.opcode | macro.d.function << 8
+
+    def step(shape: list[int], inputs: tuple[Region, ...], results: tuple[Region, ...]) -> Compute:
+        operations = shape[0] * shape[1] * per_element
+        return Compute(Kind.VE, aux, 0, 0, 0, BITS[kind], 0, operations, inputs, results)
+
+    every = np.ones(len(blocks.row), bool)
+    nest = Nest(
+        out.lane,
+        (
+            *(stream for part in reads for stream in part.stream(Role.ACTIVATION, Opcode.LOAD)),
+            *(stream for part in weights for stream in part.stream(Role.WEIGHT, Opcode.LOAD)),
+        ),
+        out.stream(Role.ACTIVATION, Opcode.STORE, write=True),
+        work(step, (blocks.rows, blocks.columns), (*reads, *weights), ((out, every),)),
+    )
+    return setting.sequence(nest, macro.d)

@@ -1,0 +1,273 @@
+"""Operations of the vector engine whose tiles are blocks of a matrix: ELTWISE, LAYERNORM, SOFTMAX, GELU, REDUCE.
+
+| op | in0 | in1 | in2 | out |
+|---|---|---|---|---|
+| ELTWISE | M x N, or as broadcast0 says | M x N, or as broadcast1 says | WHERE: value elsewhere, broadcast2 | M x N |
+| LAYERNORM | M x N | gamma, N; `bias`: beta, N of the same type (LAYER, epilogue bit 4) | - | M x N |
+| SOFTMAX, GELU | M x N | - | - | M x N |
+| REDUCE | M x N x K, over N; K 0 is 1 | - | - | M x K |
+
+QUANT and DEQUANT take `scale` (one f32, or N with epilogue bit 7) and a zero point; CLIP takes its bounds; LAYERNORM
+takes epsilon in param0, GELU its form. A scalar in a broadcast has one element, a row N, a column M.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.extended import Epilogue, Extended
+from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode, Reduce
+from npu_device.cost.durations import RMS_OPS, VECTOR_OPS
+from npu_device.cost.plan import Column, Plan
+from npu_device.memory.memory import Effect, Read
+from npu_device.memory.operands import FLOATS, TYPES, Matrix, make_matrix, row_bytes
+from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
+from npu_device.operations.kernels import elements, rows
+from npu_device.operations.kernels.elements import Values, as_float
+from npu_device.operations.kernels.eltwise import Parameters, apply
+from npu_device.operations.macro.base import Macro, Operand, Setting, operand, strided, values, whole
+from npu_device.operations.macro.epilogue import zero_point
+from npu_device.operations.macro.tiles import Blocks, vector_plan
+from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
+from npu_device.operations.tile_form import (
+    BINARY,
+    COMPARE,
+    CONVERSIONS,
+    FLOAT_ONLY,
+    REQUANTIZED,
+    Broadcast,
+    reduce_types,
+)
+
+
+class Source(NamedTuple):
+    """An operand that is read, and which part of it the result's rows r and columns c need."""
+
+    name: str
+    matrix: Matrix
+    rows: int = 1
+    """Rows for each row of the result; 0: the first row for all."""
+    columns: int = 1
+    """1: the same columns as the result; 0: all columns."""
+
+
+Evaluate = Callable[[list[elements.Values]], elements.Values]
+
+
+@dataclass(frozen=True, eq=False)
+class VectorMacro(Macro):
+    """`evaluate` takes the sources as matrices and gives the whole result in its type."""
+
+    sources: tuple[Source, ...]
+    out: Matrix
+    evaluate: Evaluate
+    work_per_element: int
+    """Operations of the engine for each element of the result."""
+    tile: tuple[int, int]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (
+            *(operand(one.name, one.matrix) for one in self.sources), operand("out", self.out, written=True),
+        )  # fmt: skip
+
+    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+        return Effect((whole(self.out, self.evaluate([values(read, one.matrix) for one in self.sources])),))
+
+    @property
+    def _blocks(self) -> Blocks:
+        return Blocks.of(self.out.rows, self.out.columns, self.tile)
+
+    @property
+    def chains(self) -> int:
+        return len(self._blocks.row)
+
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+        blocks = self._blocks
+        of = blocks.operands(self, lanes)
+        parts = [of.tiles(one.name, one.matrix, *_part(one, blocks)) for one in self.sources]
+        out = of.tiles("out", self.out, *blocks)
+        kind = self.sources[0].matrix.kind
+        return vector_plan(self, setting, blocks, parts, out, kind, self.work_per_element)
+
+
+def _part(one: Source, blocks: Blocks) -> tuple[Column, Column, Column, Column]:
+    """(first row, rows, first column, columns) of a source for each block of the result."""
+    zero = np.zeros_like(blocks.row)
+    across = (blocks.column, blocks.columns) if one.columns else (zero, zero + one.matrix.columns)
+    if not one.rows:
+        return zero, zero + 1, *across
+    return blocks.row * one.rows, blocks.rows * one.rows, *across
+
+
+def make_vector(
+    d: Descriptor, block: Extended, site: Site, sources: tuple[Source, ...], out: Matrix, evaluate: Evaluate,
+    work_per_element: int, tile: tuple[int, int],
+) -> VectorMacro:  # fmt: skip
+    """The command, with its buffers. DescriptorError when the workspace is too small."""
+
+    def demand(tile: Tile, buffers: Buffers) -> None:
+        rows, columns = tile
+        for one in sources:
+            across = columns if one.columns else one.matrix.columns
+            size = max(1, rows * one.rows if one.rows else 1) * row_bytes(across, one.matrix.kind)
+            buffers.read(one.name, one.matrix, size)
+        buffers.write("out", out, rows * row_bytes(columns, out.kind))
+
+    count = tiles(out.rows, out.columns, tile=tile)
+    reserved = reserve(d, block, site, tile, count, demand)
+    return VectorMacro(d, block, site, reserved, sources, out, evaluate, work_per_element, tile)
+
+
+def _whole_rows(d: Descriptor, block: Extended) -> tuple[int, int]:
+    """The tile of an operation that needs all of a row: tile_n is 0 or at least N."""
+    if 0 < d.tile_n < block.n:
+        raise DescriptorError(TicketError.SHAPE, f"tile_n {d.tile_n}: rows of {block.n} cannot be cut, give 0 or N")
+    return tile_size(d, "tile_m", block.m), block.n
+
+
+def _source(name: str, address: int, block: Extended, kind: DataType, shape: int, distance: int) -> Source:
+    """An operand of ELTWISE in the shape that a broadcast word names."""
+    if shape > max(Broadcast):
+        raise DescriptorError(TicketError.RESERVED, f"broadcast of {name} {shape}: must be 0..{max(Broadcast)}")
+    high = 1 if shape in (Broadcast.ROW, Broadcast.SCALAR) else block.m
+    wide = 1 if shape in (Broadcast.COLUMN, Broadcast.SCALAR) else block.n
+    if shape != Broadcast.FULL and distance:
+        raise DescriptorError(TicketError.RESERVED, f"bytes between rows of {name}, which is broadcast")
+    matrix = strided(name, address, high, wide, kind, distance)
+    return Source(name, matrix, int(high == block.m), int(wide == block.n))
+
+
+def decode_eltwise(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
+    own = block.own(Opcode.ELTWISE)
+    function = Eltwise(d.function)
+    unused_type(d, "type_kv")
+    unused_word(d, "param0", "tile_k")
+    unused_word(block, "k", "loop_order", "bias")
+    nonzero(block, "m", "n")
+    sources, targets = CONVERSIONS.get(function, (FLOATS if function in FLOAT_ONLY else TYPES, None))
+    kind = element_type(d, "type_in0", REQUANTIZED if function is Eltwise.WHERE else sources)
+    second = function in BINARY or function in COMPARE
+    kind1 = kind
+    if second:
+        kind1 = element_type(d, "type_in1", TYPES if function is Eltwise.WHERE else (kind,))
+    else:
+        unused_type(d, "type_in1")
+        unused_word(d, "in1_addr")
+    allowed = targets or ((DataType.UINT8,) if function in COMPARE else (kind1,))
+    out_kind = element_type(d, "type_out", allowed)
+    made = [_source("in0", d.in0_addr, block, kind, own["broadcast0"], block.ld0)]
+    if second:
+        made.append(_source("in1", d.in1_addr, block, kind1, own["broadcast1"], block.ld1))
+    if function is Eltwise.WHERE:
+        made.append(_source("in2", block.in2, block, kind1, own["broadcast2"], 0))
+    else:
+        unused_word(block, "in2")
+    for name, used in (
+        ("broadcast1", second), ("broadcast2", function is Eltwise.WHERE), ("lowest", function is Eltwise.CLIP),
+        ("highest", function is Eltwise.CLIP),
+    ):  # fmt: skip
+        if own[name] and not used:
+            raise DescriptorError(TicketError.RESERVED, f"{name} {own[name]:#x}: must be 0, it is not used")
+    scaled = function in (Eltwise.QUANT, Eltwise.DEQUANT)
+    zero = 0
+    if scaled:
+        if block.epilogue & ~Epilogue.PER_CHANNEL:
+            raise DescriptorError(TicketError.RESERVED, f"epilogue {block.epilogue:#x}: only bit 7 has a meaning here")
+        columns = block.n if block.epilogue else 1
+        made.append(Source("scale", make_matrix(block.scale, 1, columns, DataType.FP32), 0, int(columns == block.n)))
+        quant = function is Eltwise.QUANT
+        zero = zero_point(block, 3 if quant else 0, out_kind if quant else kind)
+    else:
+        unused_word(block, "epilogue", "scale")
+    tile = (
+        tile_size(d, "tile_m", block.m),
+        tile_size(d, "tile_n", block.n, out_kind, *(one.matrix.kind for one in made if one.columns)),
+    )
+
+    def evaluate(operands: list[Values]) -> Values:
+        parameters = Parameters(zero_point=zero, lowest=own["lowest"], highest=own["highest"])
+        if scaled:
+            parameters = parameters._replace(scale=operands[1][0])
+        result = apply(function, operands, parameters, out_kind)
+        return np.broadcast_to(result, (block.m, block.n))
+
+    out = strided("out", d.out_addr, block.m, block.n, out_kind, block.ldo)
+    return make_vector(d, block, site, tuple(made), out, evaluate, VECTOR_OPS[Opcode.ELTWISE], tile)
+
+
+def _float_block(d: Descriptor, block: Extended, *unused: str) -> tuple[Source, Matrix]:
+    """in0 and out of an operation on rows of floats."""
+    kind = element_type(d, "type_in0", FLOATS)
+    element_type(d, "type_out", (kind,))
+    unused_type(d, "type_kv")
+    unused_word(d, "tile_k")
+    unused_word(block, "k", "loop_order", "in2", "scale", "ld1", *unused)
+    nonzero(block, "m", "n")
+    source = strided("in0", d.in0_addr, block.m, block.n, kind, block.ld0)
+    return Source("in0", source), strided("out", d.out_addr, block.m, block.n, kind, block.ldo)
+
+
+def decode_norm(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
+    x, out = _float_block(d, block)
+    norm = Norm(d.function)
+    kind = element_type(d, "type_in1", dict.fromkeys((out.kind, DataType.FP32)))
+    made = [x, Source("in1", make_matrix(d.in1_addr, 1, block.n, kind), 0)]
+    if block.epilogue == Epilogue.BIAS and norm is Norm.LAYER:
+        made.append(Source("bias", make_matrix(block.bias, 1, block.n, kind), 0))
+    else:
+        unused_word(block, "epilogue", "bias")
+
+    def evaluate(operands: list[Values]) -> Values:
+        beta = operands[2] if len(operands) > 2 else None
+        return rows.normalize(operands[0], operands[1], beta, as_float(d.param0), norm, out.kind)
+
+    cost = RMS_OPS if norm is Norm.RMS else VECTOR_OPS[Opcode.LAYERNORM]
+    return make_vector(d, block, site, tuple(made), out, evaluate, cost, _whole_rows(d, block))
+
+
+def decode_softmax(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
+    x, out = _float_block(d, block, "epilogue", "bias")
+    unused_type(d, "type_in1")
+    unused_word(d, "param0", "in1_addr")
+    evaluate = partial(rows.softmax, d, kind=out.kind, _=None)
+    return make_vector(d, block, site, (x,), out, evaluate, VECTOR_OPS[Opcode.SOFTMAX], _whole_rows(d, block))
+
+
+def decode_gelu(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
+    x, out = _float_block(d, block, "epilogue", "bias")
+    unused_type(d, "type_in1")
+    unused_word(d, "in1_addr")
+    if d.param0 > 1:
+        raise DescriptorError(TicketError.RESERVED, f"param0 {d.param0}: must be 0 (erf) or 1 (tanh)")
+    tile = (tile_size(d, "tile_m", block.m), tile_size(d, "tile_n", block.n))
+    evaluate = partial(rows.gelu, d, kind=out.kind, _=None)
+    return make_vector(d, block, site, (x,), out, evaluate, VECTOR_OPS[Opcode.GELU], tile)
+
+
+def decode_reduce(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
+    """in0 has M x N rows of K elements where K > 1, else M rows of N."""
+    kind, out_kind = reduce_types(d)
+    unused_type(d, "type_in1", "type_kv")
+    unused_word(d, "param0", "in1_addr", "tile_k")
+    unused_word(block, "loop_order", "epilogue", "in2", "bias", "scale", "ld1")
+    nonzero(block, "m", "n")
+    m, n, k = block.m, block.n, max(1, block.k)
+    out = strided("out", d.out_addr, m, k, out_kind, block.ldo)
+    if k == 1:
+        source = Source("in0", strided("in0", d.in0_addr, m, n, kind, block.ld0), 1, 0)
+        tile = (tile_size(d, "tile_m", m), 1)
+    else:
+        source = Source("in0", strided("in0", d.in0_addr, m * n, k, kind, block.ld0), n)
+        tile = (tile_size(d, "tile_m", m), tile_size(d, "tile_n", k, kind, out_kind))
+
+    def evaluate(operands: list[Values]) -> Values:
+        x = operands[0].reshape(m, n, k)
+        return rows.reduce_axis(x, Reduce(d.function), out_kind).reshape(m, k)
+
+    return make_vector(d, block, site, (source,), out, evaluate, n * VECTOR_OPS[Opcode.REDUCE], tile)

@@ -1,0 +1,163 @@
+"""The workspace of a macro command: which buffers its tiles need, and where they are."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from typing import NamedTuple, Protocol
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import TicketError
+from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import BITS, DataType
+from npu_device.cost.sequencer import Slots
+from npu_device.memory.region import Region
+from npu_device.operations.checks import DescriptorError, NoRoomError
+
+SLOT_ALIGNMENT = 64
+"""Of the buffers in a workspace, and of the workspace."""
+MAX_TILES = 1 << 22
+"""Hardware tiles of one command."""
+
+Tile = tuple[int, ...]
+
+
+class Site(NamedTuple):
+    """The cluster that a command runs on, as far as its operands are concerned."""
+
+    spm_base: int
+    spm_size: int
+    acc_bytes: int
+    bank_bytes: int
+
+    def in_spm(self, region: Region) -> bool:
+        return self.spm_base <= region.address and region.end <= self.spm_base + self.spm_size
+
+
+class Placed(Protocol):
+    """An operand, as far as it has a place."""
+
+    @property
+    def region(self) -> Region: ...
+
+
+class Buffers:
+    """What one tile of a command wants in the workspace, for one engine."""
+
+    def __init__(self, d: Descriptor, site: Site) -> None:
+        self._site = site
+        self._reads = d.prefetch_dist + 1
+        self._writes = min(2, d.prefetch_dist + 1)
+        self.wanted: dict[str, tuple[int, int]] = {}
+        """Operand -> (bytes of one buffer, buffers)."""
+
+    def read(self, name: str, operand: Placed | None, size: int) -> None:
+        """`prefetch_dist` + 1 buffers for an operand that is read, unless it is in the scratchpad already."""
+        self._add(name, operand, size, self._reads)
+
+    def write(self, name: str, operand: Placed | None, size: int) -> None:
+        """Two buffers (one without prefetch) for an operand that is written or belongs to what is: one fills while the
+        other drains."""
+        self._add(name, operand, size, self._writes)
+
+    def own(self, name: str, size: int) -> None:
+        """A place of its own for something that does not move; none for 0 bytes."""
+        if size:
+            self.wanted[name] = (size, 1)
+
+    def _add(self, name: str, operand: Placed | None, size: int, copies: int) -> None:
+        if operand is not None and not self._site.in_spm(operand.region):
+            self.wanted[name] = (size, copies)
+
+
+Demand = Callable[[Tile, Buffers], None]
+"""Says what a tile wants."""
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """Buffers in the workspace: there is room for one engine, and perhaps for more."""
+
+    site: Site
+    address: int
+    room: int
+    wanted: dict[str, tuple[int, int]]
+
+    def lanes(self, engines: int) -> int:
+        """For how many of so many engines there are buffers."""
+        need = _total(self.wanted)
+        return min(engines, self.room // need) if need else engines
+
+    def slots(self, lanes: int) -> dict[str, Slots]:
+        """The buffers of each operand. Engines have equal shares of the workspace, in banks of their own where it is
+        large enough."""
+        share = self.room // lanes
+        banks = share - share % self.site.bank_bytes
+        share = banks if banks >= _total(self.wanted) else share - share % SLOT_ALIGNMENT
+        places = iter(self._over_banks(share // self.site.bank_bytes) or self._packed())
+        return {
+            name: Slots(tuple(next(places) for _ in range(copies)), share)
+            for name, (_, copies) in self.wanted.items()
+        }  # fmt: skip
+
+    def _sizes(self) -> list[int]:
+        """Of all buffers in their order."""
+        return [_padded(size) for size, copies in self.wanted.values() for _ in range(copies)]
+
+    def _over_banks(self, banks: int) -> list[int] | None:
+        """Every buffer in the next bank, so that phases meet on few; None where this needs more than there is."""
+        size_of_bank = self.site.bank_bytes
+        if banks < 2 or (self.address - self.site.spm_base) % size_of_bank:
+            return None
+        used = [0] * banks
+        places = []
+        for index, size in enumerate(self._sizes()):
+            bank = index % banks
+            places.append(self.address + bank * size_of_bank + used[bank])
+            used[bank] += size
+        return places if max(used, default=0) <= size_of_bank else None
+
+    def _packed(self) -> list[int]:
+        """One buffer after the other."""
+        ends = list(accumulate(self._sizes(), initial=self.address))
+        return ends[:-1]
+
+
+def reserve(d: Descriptor, block: Extended, site: Site, tile: Tile, count: int, demand: Demand) -> Reserved:
+    """Buffers in the workspace for a tile of a command with `count` tiles. NoRoomError when it is too small."""
+    if count > MAX_TILES:
+        raise DescriptorError(TicketError.SHAPE, f"{count} tiles: a command has at most {MAX_TILES}, use larger ones")
+    buffers = Buffers(d, site)
+    demand(tile, buffers)
+    need = _total(buffers.wanted)
+    if need > block.workspace_bytes:
+        parts = ", ".join(f"{name} {copies} x {size}" for name, (size, copies) in buffers.wanted.items())
+        raise NoRoomError(TicketError.WORKSPACE, parts, "scratchpad in the workspace", need, block.workspace_bytes)
+    return Reserved(site, block.workspace, block.workspace_bytes, buffers.wanted)
+
+
+def tile_size(d: Descriptor, name: str, extent: int, *matrices: DataType) -> int:
+    """The tile along one dimension, at most its extent. Types whose rows it cuts must be cut at a byte."""
+    size: int = getattr(d, name)
+    if not size:
+        raise DescriptorError(TicketError.SHAPE, f"{name} is 0")
+    if size >= extent:
+        return extent
+    for kind in matrices:
+        if size * BITS[kind] % 8:
+            rule = 8 // BITS[kind]
+            raise DescriptorError(TicketError.SHAPE, f"{name} {size}: must be a multiple of {rule} for {kind.name}")
+    return size
+
+
+def tiles(*extents: int, tile: Tile) -> int:
+    """How many tiles cover the extents."""
+    return prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
+
+
+def _total(wanted: dict[str, tuple[int, int]]) -> int:
+    return sum(_padded(size) * copies for size, copies in wanted.values())
+
+
+def _padded(size: int) -> int:
+    return -(-size // SLOT_ALIGNMENT) * SLOT_ALIGNMENT

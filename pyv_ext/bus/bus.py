@@ -1,0 +1,282 @@
+"""The core's way to memory and devices, with the cost of each access (specification 20 and 35).
+
+Engines keep RAM accesses on their own fast path, guarded by `load_ok` and `store_ok`; whatever these refuse comes
+here: devices, memory beside the core, watched pages, pages with code, and addresses where nothing answers.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import LINE_BITS, PAGE, PAGE_BITS, Ram
+from pyv_ext.bus.window import Access, Observer, Posted, Shadow, Window
+from pyv_ext.errors import PyvExtError
+from pyv_ext.protocols import Device
+from pyv_ext.timing import CoreTiming
+
+__all__ = ["ADDRESS_SPACE", "Access", "Bus", "WatchedLoad"]
+
+ADDRESS_SPACE = 1 << 32
+
+
+class WatchedLoad(NamedTuple):
+    """A load by the hart from a watched page of memory."""
+
+    address: int
+    size: int
+    value: int
+    start: int
+    end: int
+
+
+class Bus:
+    """Memory and devices of one hart. Accesses are naturally aligned unless they go to RAM."""
+
+    def __init__(self, clock: Clock, timing: CoreTiming) -> None:
+        self.clock = clock
+        self.timing = timing
+        self.rams: list[Ram] = []
+        self.load_ok = bytearray(ADDRESS_SPACE >> PAGE_BITS)
+        """Per page of the address space: 1 where a load may go straight to `rams[0]`."""
+        self.store_ok = bytearray(ADDRESS_SPACE >> PAGE_BITS)
+        self.observers: list[Observer] = []
+        """Of all devices; see `Observer`."""
+        self.watchers: list[Callable[[WatchedLoad], None]] = []
+        self.watching = False
+        """Whether a page has ever been watched; until then `load_ok` is 1 all over `rams[0]`."""
+        self.guards: list[Callable[[int, int, bool], None]] = []
+        """`f(address, size, write)` before an access that comes here; one that raises `Held` prevents it."""
+        self.on_code_write: list[Callable[[int, int], None]] = []
+        """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
+        self.on_map: list[Callable[[], None]] = []
+        """`f()` after memory was added, or loads of memory other than `rams[0]` are watched or not any more."""
+        self.shadow = Shadow()
+        self.on_cbo: list[Callable[[str, int, int], None]] = []
+        """`f(name, address, start)` at each cache-block operation of the hart."""
+        self._windows: list[Window] = []
+        self._watched: Counter[int] = Counter()
+        self._store_watchers: dict[int, list[Callable[[int, int, int], None]]] = {}
+        self.posted = Posted(timing.posted_depth)
+
+    # -- the map -----------------------------------------------------------------------------------------------
+
+    def add_ram(self, ram: Ram) -> None:
+        """Map memory; the first one added is the RAM of the engines' fast path."""
+        self._refuse_overlap(ram.name, ram.base, ram.end)
+        self.rams.append(ram)
+        if len(self.rams) == 1:
+            first, last = ram.base >> PAGE_BITS, ram.end >> PAGE_BITS
+            self.load_ok[first:last] = b"\1" * (last - first)
+            if ram.writable:
+                self.store_ok[first:last] = b"\1" * (last - first)
+        self._map_changed()
+
+    def add_device(self, base: int, device: Device, *, near: bool = False) -> None:
+        """Map a device; `near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
+        self._refuse_overlap(device.name, base, base + device.size)
+        connect = getattr(device, "connect", None)
+        if connect is not None:
+            connect(self)
+        window = Window(base, device, near, self.clock, self.timing, self.posted, self.shadow, self.observers)
+        self._windows.append(window)
+
+    def observe(self, device: Device, observer: Observer) -> None:
+        """Let `observer` see the accesses of one device, which has been added."""
+        for window in self._windows:
+            if window.device is device:
+                window.observers.append(observer)
+
+    def _refuse_overlap(self, name: str, base: int, end: int) -> None:
+        if not 0 <= base < end <= ADDRESS_SPACE:
+            raise PyvExtError(f"{name}: {base:#x}..{end:#x} must lie within the 32-bit address space")
+        taken = [(r.name, r.base, r.end) for r in self.rams] + [(w.device.name, w.base, w.end) for w in self._windows]
+        for other, low, high in taken:
+            if base < high and low < end:
+                raise PyvExtError(f"{name} at {base:#x}..{end:#x} overlaps {other} at {low:#x}..{high:#x}: move one")
+
+    def ram_at(self, address: int, size: int) -> Ram | None:
+        """The memory that holds all of `size` bytes at `address`."""
+        for ram in self.rams:
+            if ram.base <= address and address + size <= ram.end:
+                return ram
+        return None
+
+    def window_at(self, address: int, size: int) -> Window | None:
+        """The device that holds all of `size` bytes at `address`."""
+        for window in self._windows:
+            if window.base <= address and address + size <= window.end:
+                return window
+        return None
+
+    def check(self, address: int, size: int, write: bool) -> bool:
+        """Whether the access would be accepted (pure)."""
+        ram = self.ram_at(address, size)
+        if ram is not None:
+            return ram.writable or not write
+        window = self.window_at(address, size)
+        return window is not None and window.device.accepts(address - window.base, size, write)
+
+    # -- accesses of the hart ----------------------------------------------------------------------------------
+
+    def load(self, address: int, size: int, start: int) -> tuple[int, int] | None:
+        """(value, cycles) of a load that starts in cycle `start`; None is an access fault."""
+        for guard in self.guards:
+            guard(address, size, False)
+        timing = self.timing
+        ram = self.ram_at(address, size)
+        if ram is not None:
+            cycles = timing.load + (timing.near_extra if ram.near else 0)
+            value = ram.read(address, size)
+            if self._watched and self._watched[address >> PAGE_BITS]:
+                seen = WatchedLoad(address, size, value, start, start + cycles)
+                for watcher in self.watchers:
+                    watcher(seen)
+            return value, cycles
+        window = self.window_at(address, size)
+        return None if window is None else window.load(address, size)(start)
+
+    def store(self, address: int, size: int, value: int, start: int) -> int | None:
+        """Cycles of a store that starts in cycle `start`; None is an access fault."""
+        for guard in self.guards:
+            guard(address, size, True)
+        timing = self.timing
+        ram = self.ram_at(address, size)
+        if ram is not None:
+            if not ram.writable:
+                return None
+            ram.write(address, size, value)
+            self._written(ram, address, size)
+            cycles = timing.store + (timing.near_extra if ram.near else 0)
+            for watcher in self._store_watchers.get(address >> PAGE_BITS, ()):
+                watcher(address, size, start + cycles - 1)
+            return cycles
+        window = self.window_at(address, size)
+        return None if window is None else window.store(address, size)(value, start)
+
+    # -- memory as others see it -------------------------------------------------------------------------------
+
+    def peek(self, address: int, size: int) -> bytes | None:
+        """Memory without side effects or cost: the load port of custom instructions and debuggers."""
+        for ram in self.rams:
+            if ram.base <= address and address + size <= ram.end:
+                return bytes(ram.u8[address - ram.base : address - ram.base + size])
+        return None
+
+    def poke(self, address: int, data: bytes) -> None:
+        """Write memory from outside the hart: program loaders, bus masters, debuggers."""
+        ram = self.ram_at(address, len(data))
+        if ram is None or not ram.writable:
+            what = "no" if ram is None else "read-only"
+            span = f"{address:#x}..{address + len(data):#x}"
+            raise PyvExtError(f"{what} memory at {span}: write inside RAM or scratchpad")
+        ram.u8[address - ram.base : address - ram.base + len(data)] = data
+        self._written(ram, address, len(data))
+
+    def written(self, address: int, size: int) -> None:
+        """Take note that memory changed; decoded code in it is dropped."""
+        ram = self.ram_at(address, size)
+        if ram is not None:
+            self._written(ram, address, size)
+
+    def _written(self, ram: Ram, address: int, size: int) -> None:
+        if size <= 0:
+            return
+        low, high = (address - ram.base) >> LINE_BITS, (address + size - 1 - ram.base) >> LINE_BITS
+        if ram.code.find(b"\1", low, high + 1) >= 0:
+            for listener in self.on_code_write:
+                listener(address, size)
+
+    def mark_code(self, address: int) -> None:
+        """An engine has decoded the instruction at `address`: writes to its line must be told to it."""
+        ram = self.ram_at(address, 2)
+        if ram is not None:
+            ram.code[(address - ram.base) >> LINE_BITS] = 1
+            self.store_ok[address >> PAGE_BITS] = 0
+
+    def unmark_code(self, address: int) -> None:
+        """Nothing is decoded from the line of `address` any more."""
+        ram, page = self.ram_at(address, 2), address >> PAGE_BITS
+        if ram is None or page in self._store_watchers:
+            return
+        ram.code[(address - ram.base) >> LINE_BITS] = 0
+        first = ((page << PAGE_BITS) - ram.base) >> LINE_BITS
+        if ram is self.rams[0] and ram.writable and not any(ram.code[first : first + (PAGE >> LINE_BITS)]):
+            self.store_ok[page] = 1
+
+    def watch(self, address: int) -> None:
+        """Report loads from the page of `address` to `watchers`, until as many `unwatch` calls."""
+        self._watched[address >> PAGE_BITS] += 1
+        self.watching = True
+        self.load_ok[address >> PAGE_BITS] = 0
+        self._map_changed()
+
+    def unwatch(self, address: int) -> None:
+        page = address >> PAGE_BITS
+        self._watched[page] -= 1
+        if not self._watched[page]:
+            del self._watched[page]
+            self._map_changed()
+            if self.rams and self.rams[0].base <= address < self.rams[0].end:
+                self.load_ok[page] = 1
+
+    def watched_in(self, ram: Ram) -> bool:
+        """Whether loads from some of the memory are watched."""
+        return any(ram.base >> PAGE_BITS <= page < ram.end >> PAGE_BITS for page in self._watched)
+
+    def _map_changed(self) -> None:
+        for listener in self.on_map:
+            listener()
+
+    def watch_stores(self, address: int, watcher: Callable[[int, int, int], None]) -> None:
+        """Call `watcher(address, size, now)` after each store by the hart to the page of `address`."""
+        page = address >> PAGE_BITS
+        self._store_watchers.setdefault(page, []).append(watcher)
+        self.store_ok[page] = 0
+        ram = self.ram_at(address, 1)
+        if ram is not None:
+            first = ((page << PAGE_BITS) - ram.base) >> LINE_BITS
+            ram.code[first : first + (PAGE >> LINE_BITS)] = b"\1" * (PAGE >> LINE_BITS)
+
+    def unwatch_stores(self, address: int, watcher: Callable[[int, int, int], None]) -> None:
+        """Undo one `watch_stores`."""
+        page = address >> PAGE_BITS
+        watchers = self._store_watchers[page]
+        watchers.remove(watcher)
+        ram = self.ram_at(address, 1)
+        if watchers:
+            return
+        del self._store_watchers[page]
+        if ram is None:
+            return
+        for listener in self.on_code_write:  # the page's lines count as code: let go of those that are
+            listener(page << PAGE_BITS, PAGE)
+        first = ((page << PAGE_BITS) - ram.base) >> LINE_BITS
+        ram.code[first : first + (PAGE >> LINE_BITS)] = bytes(PAGE >> LINE_BITS)
+        if ram is self.rams[0] and ram.writable:
+            self.store_ok[page] = 1
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> object:
+        """Posted stores under way and watched pages; memory, map and watchers are kept elsewhere."""
+        return list(self.posted.arrivals), self.posted.drained, dict(self._watched)
+
+    def load_state(self, state: tuple[list[int], int, dict[int, int]]) -> None:
+        """Take on a state of a bus with the same map."""
+        arrivals, self.posted.drained, watched = state
+        self.shadow.clear()
+        self.posted.arrivals = deque(arrivals)
+        for page in tuple(self._watched):
+            while page in self._watched:
+                self.unwatch(page << PAGE_BITS)
+        for page, times in watched.items():
+            self.watch(page << PAGE_BITS)
+            self._watched[page] = times
+
+    # -- devices -----------------------------------------------------------------------------------------------
+
+    def device_at(self, address: int, size: int) -> tuple[Device, int] | None:
+        """The device that answers at an address, and the offset there."""
+        window = self.window_at(address, size)
+        return None if window is None else (window.device, address - window.base)

@@ -1,0 +1,70 @@
+"""Byte-addressed memory that hart, devices and native code share.
+
+The boot ROM: a jump to the program, and the information block that the platform hands to firmware.
+"""
+
+import mmap
+
+from pyv_ext.errors import PyvExtError
+
+PAGE_BITS = 12
+PAGE = 1 << PAGE_BITS
+LINE_BITS = 6
+LINE = 1 << LINE_BITS
+"""Code is tracked by lines of 64 bytes."""
+
+
+class Ram:
+    """`size` zero bytes at `base`, allocated when touched.
+
+    `u8`, `u16`, `u32` are little-endian views of the same bytes. `near` marks memory that costs the core extra
+    cycles (`CoreTiming.near_extra`), such as a scratchpad. Without `writable` it is a ROM: stores are access faults.
+    """
+
+    def __init__(self, name: str, base: int, size: int, *, near: bool = False, writable: bool = True) -> None:
+        if size <= 0 or size % PAGE or base % PAGE:
+            raise PyvExtError(
+                f"memory {name}: base {base:#x} and size {size:#x} must be multiples of {PAGE} and size positive"
+            )
+        self.name = name
+        self.base = base
+        self.size = size
+        self.end = base + size
+        self.near = near
+        self.writable = writable
+        self.data = mmap.mmap(-1, size)
+        self.u8 = memoryview(self.data)
+        self.u16 = self.u8.cast("H")
+        self.u32 = self.u8.cast("I")
+        self.code = bytearray((size >> LINE_BITS) + 1)
+        """1 for each line to which stores must go through the bus: decoded instructions, and watched pages."""
+
+    def read(self, address: int, size: int) -> int:
+        """The little-endian integer at `address`, at any alignment."""
+        offset = address - self.base
+        return int.from_bytes(self.u8[offset : offset + size], "little")
+
+    def write(self, address: int, size: int, value: int) -> None:
+        offset = address - self.base
+        self.u8[offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+
+INFO_OFFSET = 0x20
+"""Where the boot information lies in the ROM; at the program's entry a1 holds its address."""
+
+
+def boot_rom(base: int, entry: int, info: bytes) -> Ram:
+    """A ROM at `base` whose code sets a0 = hart id and a1 = address of `info`, and jumps to `entry`."""
+    upper = (entry + 0x800) & 0xFFFF_F000  # the offset of jalr is signed
+    lower = (entry - upper) & 0xFFF
+    code = (
+        0x0000_0597,  # auipc a1, 0
+        0x0205_8593,  # addi  a1, a1, INFO_OFFSET
+        0xF140_2573,  # csrr  a0, mhartid
+        0x0000_02B7 | upper,  # lui   t0, upper
+        0x0002_8067 | lower << 20,  # jr    lower(t0)
+    )
+    image = b"".join(word.to_bytes(4, "little") for word in code).ljust(INFO_OFFSET, b"\0") + info
+    rom = Ram("rom", base, -(-len(image) // PAGE) * PAGE, writable=False)
+    rom.u8[: len(image)] = image
+    return rom

@@ -1,0 +1,258 @@
+"""What device registers showed when they were last read, for engines that need not ask the device again.
+
+A device declares registers that keep their values (`pyv_ext.protocols.Stable`). As long as nothing attached to the
+clock has changed, which `Clock.changes` tells, another read of such a register has no effect and shows the same.
+
+A device on the bus, as the hart accesses it: what an access costs, when it acts, who sees it (specification 35).
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pyv_ext.bus.clock import Clock
+from pyv_ext.protocols import Device
+from pyv_ext.timing import CoreTiming
+
+SLOTS = 64
+TAG, CHANGES, VALUE, CYCLES, ACTS = range(5)
+"""Words of a slot: address and size of the access, `Clock.changes` at the time, what was read; cycles that the access
+takes, and after how many of them it acts: nothing may be due up to there."""
+WORDS = 5
+
+
+def slot_of(address: int) -> int:
+    """The one slot that an address may be in."""
+    return (address ^ address >> 6) % SLOTS
+
+
+class Shadow:
+    """The values; native code reads `table`, whose items are 64-bit words."""
+
+    def __init__(self) -> None:
+        self.table = memoryview(bytearray(8 * WORDS * SLOTS)).cast("Q")
+
+    def keep(self, address: int, size: int, changes: int, value: int, cycles: int, acts: int) -> None:
+        """A load of `size` bytes that took `cycles` has shown `value`, zero-extended; `changes` is at least 1."""
+        at = slot_of(address) * WORDS
+        self.table[at + TAG] = address | size << 32
+        self.table[at + CHANGES] = changes
+        self.table[at + VALUE] = value & (1 << 32) - 1
+        self.table[at + CYCLES] = cycles
+        self.table[at + ACTS] = acts
+
+    def clear(self) -> None:
+        """Forget everything. No access has tag 0: native code that must ask the device looks for `changes` 0."""
+        for at in range(0, len(self.table), WORDS):
+            self.table[at + TAG] = 0
+
+
+class Access(NamedTuple):
+    """One access of the hart to a device, as observers see it. Cycles are starts."""
+
+    device: Device
+    offset: int
+    size: int
+    write: bool
+    value: int
+    start: int
+    end: int
+    """When the core goes on."""
+    arrival: int
+    """When the device has it: later than `end` for a posted store."""
+
+
+Observer = Callable[[Access], None]
+
+Load = Callable[[int], tuple[int, int] | None]
+"""`load(start)`: (value, cycles) of a load that starts in cycle `start`; None is an access fault."""
+
+Store = Callable[[int, int], int | None]
+"""`store(value, start)`: cycles of a store that starts in cycle `start`; None is an access fault."""
+
+
+class Posted:
+    """The posted stores of one hart that are on their way."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self.arrivals: deque[int] = deque()
+        self.drained = 0
+        """The cycle at whose start the last one arrives."""
+
+    def leave(self, start: int) -> int:
+        """When a store of cycle `start` can leave the core: at once, unless as many as are allowed are on their way."""
+        arrivals = self.arrivals
+        while arrivals and arrivals[0] <= start:
+            arrivals.popleft()
+        return arrivals.popleft() if len(arrivals) >= self._depth else start
+
+
+class Window:
+    """The addresses base..end-1 of a device. Accesses are naturally aligned and lie inside."""
+
+    def __init__(
+        self,
+        base: int,
+        device: Device,
+        near: bool,
+        clock: Clock,
+        timing: CoreTiming,
+        posted: Posted,
+        shadow: Shadow,
+        observers: Sequence[Observer],
+    ) -> None:
+        """`near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
+        self.base = base
+        self.end = base + device.size
+        self.device = device
+        self._clock = clock
+        self._posted = posted
+        self._shadow = shadow
+        self._observers = observers
+        self.observers: list[Observer] = []
+        """Of this device alone."""
+        self._number = clock.attach(device, alone=True)
+        self._near = near
+        self._loads: dict[tuple[int, int], Load] = {}
+        self._stores: dict[tuple[int, int], Store] = {}
+        if near:
+            self._load_cycles = timing.load + timing.near_extra
+            self._load_acts = self._load_cycles - 1
+            self._store_cycles, self._one_way = timing.store + timing.near_extra, 0
+        else:
+            self._load_cycles = timing.mmio_read
+            self._load_acts = min(1 + timing.mmio_one_way, timing.mmio_read) - 1
+            self._store_cycles, self._one_way = timing.mmio_write, timing.mmio_one_way
+
+    def load(self, address: int, size: int) -> Load:
+        """The loads of a register: what does not change from one to the next has been looked up."""
+        load = self._loads.get((address, size))
+        if load is None:
+            accepts = self.device.accepts(address - self.base, size, False)
+            make = self._loader if accepts else self._refused_load
+            load = self._loads[address, size] = make(address, size)
+        return load
+
+    def store(self, address: int, size: int) -> Store:
+        """The stores to a register, likewise."""
+        store = self._stores.get((address, size))
+        if store is None:
+            accepts = self.device.accepts(address - self.base, size, True)
+            make = self._refused_store if not accepts else self._post if self._one_way else self._storer
+            store = self._stores[address, size] = make(address, size)
+        return store
+
+    # -- accesses that the device accepts ----------------------------------------------------------------------
+
+    def _loader(self, address: int, size: int) -> Load:
+        device, offset, clock, number = self.device, address - self.base, self._clock, self._number
+        read, acts_after, cycles = device.read, self._load_acts, self._load_cycles
+        observers, own, shadow = self._observers, self.observers, self._shadow
+        declared = getattr(device, "stable", None)
+        stable = declared is not None and declared(offset, size)
+        seen = 0
+
+        def load(start: int) -> tuple[int, int] | None:
+            nonlocal seen
+            acts = start + acts_after
+            if clock.next <= acts:
+                clock.advance(acts)
+            elif acts > clock.now:
+                clock.now = acts
+            reply = read(offset, size, acts)
+            took = cycles
+            if isinstance(reply, tuple):
+                clock.touched(number, acts + 1)
+                if reply.fault:
+                    return None
+                took += reply.wait
+                reply = reply.value
+            elif not stable:
+                clock.touched(number, acts + 1)
+            elif seen == clock.changes:
+                shadow.keep(address, size, seen, reply, cycles, acts_after)
+            else:
+                seen = clock.changes
+            if observers or own:
+                access = Access(device, offset, size, False, reply, start, start + took, acts + 1)
+                for observer in (*observers, *own):
+                    observer(access)
+            return reply, took
+
+        return load
+
+    def _storer(self, address: int, size: int) -> Store:
+        """The store arrives when it has left the core."""
+        device, offset, clock, number = self.device, address - self.base, self._clock, self._number
+        write, cycles, near = device.write, self._store_cycles, self._near
+        observers, own, posted = self._observers, self.observers, self._posted
+
+        def store(value: int, start: int) -> int | None:
+            end = (start if near else posted.leave(start)) + cycles
+            arrival = end
+            clock.advance(arrival - 1)
+            reply = write(offset, size, value, arrival - 1)
+            clock.touched(number, arrival)
+            if reply is not None:
+                if reply.fault:
+                    return None
+                end += reply.wait
+            if observers or own:
+                access = Access(device, offset, size, True, value, start, end, arrival)
+                for observer in (*observers, *own):
+                    observer(access)
+            return end - start
+
+        return store
+
+    def _post(self, address: int, size: int) -> Store:
+        """The store arrives one way after it has left the core."""
+        device, offset, clock, number = self.device, address - self.base, self._clock, self._number
+        cycles, one_way = self._store_cycles, self._one_way
+        observers, own, posted = self._observers, self.observers, self._posted
+
+        def store(value: int, start: int) -> int:
+            end = posted.leave(start) + cycles
+            arrival = end + one_way
+            posted.arrivals.append(arrival)
+            posted.drained = arrival
+            clock.post(arrival, number, offset, size, value)
+            if observers or own:
+                access = Access(device, offset, size, True, value, start, end, arrival)
+                for observer in (*observers, *own):
+                    observer(access)
+            return end - start
+
+        return store
+
+    # -- accesses that it does not accept ----------------------------------------------------------------------
+
+    def _refused_load(self, address: int, size: int) -> Load:
+        refused = self._refusal(address - self.base, size, False)
+
+        def load(start: int) -> None:
+            refused(start)
+
+        return load
+
+    def _refused_store(self, address: int, size: int) -> Store:
+        refused = self._refusal(address - self.base, size, True)
+
+        def store(value: int, start: int) -> None:
+            refused(start)
+
+        return store
+
+    def _refusal(self, offset: int, size: int, write: bool) -> Callable[[int], None]:
+        """Tells a device that counts such things."""
+        clock, number = self._clock, self._number
+        count = getattr(self.device, "refused", None)
+
+        def refused(now: int) -> None:
+            if count is not None:
+                clock.advance(now)
+                count(offset, size, write, now)
+                clock.touched(number, now + 1)
+
+        return refused

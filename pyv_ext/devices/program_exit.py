@@ -1,0 +1,209 @@
+"""The test finisher of QEMU `virt` (SiFive test device): one store ends the run or asks for a reset.
+
+Host-target interface: the words `tohost` and `fromhost` in RAM, as riscv-tests and Spike's front end use them.
+
+The end of a program by semihosting (RISC-V Semihosting 0.4; Arm semihosting, SYS_EXIT and SYS_EXIT_EXTENDED).
+
+A call is three instructions that do nothing else: slli zero,zero,31; ebreak; srai zero,zero,7, with the operation in
+a0 and its parameter in a1. Operations other than the end of the program find no host: their ebreak traps.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from pyv_ext.bus.bus import Bus
+from pyv_ext.devices.base import Register, RegisterDevice
+from pyv_ext.devices.uart import Console
+from pyv_ext.elf import Program
+from pyv_ext.errors import PyvExtError
+from pyv_ext.hart.hart import Hart
+from pyv_ext.protocols import Reply
+
+FAIL = 0x3333
+PASS = 0x5555
+RESET = 0x7777
+
+
+class Finisher(RegisterDevice):
+    """Bits 15:0 say what happens, bits 31:16 are the exit code of `FAIL`. Any other value is an access fault.
+
+    Stores of 16 or 32 bits are accepted, as in QEMU.
+    """
+
+    name = "finisher"
+    size = 0x1000
+    registers = (Register("FINISH", 0, "wo"),)
+
+    def __init__(self, on_exit: Callable[[int], None], on_reset: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_exit = on_exit
+        self._on_reset = on_reset
+
+    def accepts(self, offset: int, size: int, write: bool) -> bool:
+        return write and offset == 0 and size in (2, 4)
+
+    def on_write(self, name: str, value: int, now: int) -> Reply | None:
+        what, code = value & 0xFFFF, value >> 16
+        if what == PASS:
+            self._on_exit(0)
+        elif what == FAIL:
+            self._on_exit(code)
+        elif what == RESET:
+            self._on_reset()
+        else:
+            return Reply(fault=True)
+        return None
+
+
+SETTLE = 1000
+"""Cycles after which a store to one half of `tohost` counts although the other half was not stored."""
+
+SYSCALL, CONSOLE_WRITE = 0x0000, 0x0101
+"""Device << 8 | command, the upper 16 bits of what is stored to `tohost`; the lower 48 are the payload."""
+SYS_WRITE, SYS_EXIT = 64, 93
+EBADF, EFAULT, ENOSYS = 9, 14, 38
+"""Linux error numbers, returned negative."""
+BOTH_HALVES = 0b11
+
+
+class Htif:
+    """Acts on each command that the hart stores to `tohost`, a 64-bit word written by two 32-bit stores in any order.
+
+    `SYSCALL`: an odd payload ends the run with exit code payload >> 1; an even one is the address of a block of 64-bit
+    words {number, arg0, arg1, arg2}, of which `write` and `exit` are served. `CONSOLE_WRITE` prints a character. As
+    Spike's front end does, a command is taken out of `tohost` (0 is written there), and when a system call is done its
+    result is in the first word of the block and 1 in `fromhost`.
+    """
+
+    def __init__(
+        self, bus: Bus, tohost: int, fromhost: int | None, console: Console, on_exit: Callable[[int], None]
+    ) -> None:
+        for name, address in (("tohost", tohost), ("fromhost", fromhost)):
+            if address is not None and not self._in_memory(bus, address, 8):
+                raise PyvExtError(
+                    f"{name} at {address:#x} is not in RAM: HTIF needs its 8 bytes there, link it into RAM"
+                )
+        self.ignored = 0
+        """Commands that were not understood."""
+        self._bus = bus
+        self._tohost = tohost
+        self._fromhost = fromhost
+        self._console = console
+        self._on_exit = on_exit
+        self._stored = 0
+        """Which halves have been stored since the last command."""
+        self._due: int | None = None
+        bus.watch_stores(tohost, self._on_store)
+        bus.clock.attach(self)
+
+    def next_event(self) -> int | None:
+        return self._due
+
+    def advance(self, now: int) -> None:
+        if self._due is not None and self._due <= now:
+            self._take()
+
+    def _on_store(self, address: int, size: int, now: int) -> None:
+        touched = 0
+        for half in (0, 1):
+            start = self._tohost + 4 * half
+            if address < start + 4 and start < address + size:
+                touched |= 1 << half
+        if not touched:
+            return
+        self._stored |= touched
+        clock = self._bus.clock
+        clock.advance(now)
+        if self._stored == BOTH_HALVES:
+            self._take()
+        elif self._due is None:
+            self._due = now + 1 + SETTLE
+        clock.changed(now + 1)
+
+    def _take(self) -> None:
+        self._stored = 0
+        self._due = None
+        command = self._word(self._tohost)
+        if not command:
+            return
+        self._put(self._tohost, 0)
+        what = command >> 48
+        if what == SYSCALL and command & 1:
+            self._on_exit(command >> 1)
+        elif what == SYSCALL and self._in_memory(self._bus, command, 32):
+            self._system_call(command)
+            if self._fromhost is not None:
+                self._put(self._fromhost, 1)
+        elif what == CONSOLE_WRITE:
+            self._console.write(bytes((command & 0xFF,)))
+        else:
+            self.ignored += 1
+
+    def _system_call(self, block: int) -> None:
+        number, arg0, arg1, arg2 = (self._word(block + 8 * index) for index in range(4))
+        result = -ENOSYS
+        if number == SYS_EXIT:
+            self._on_exit(arg0)
+            result = 0
+        elif number == SYS_WRITE:
+            result = self._write(arg0, arg1, arg2)
+        self._put(block, result % (1 << 64))
+
+    def _write(self, file: int, address: int, size: int) -> int:
+        if file not in (1, 2):
+            return -EBADF
+        data = self._bus.peek(address, size)
+        if data is None:
+            return -EFAULT
+        self._console.write(data)
+        return size
+
+    def _word(self, address: int) -> int:
+        return int.from_bytes(self._bus.peek(address, 8) or b"", "little")
+
+    def _put(self, address: int, value: int) -> None:
+        self._bus.poke(address, value.to_bytes(8, "little"))
+
+    @staticmethod
+    def _in_memory(bus: Bus, address: int, size: int) -> bool:
+        ram = bus.ram_at(address, size)
+        return ram is not None and ram.writable
+
+
+_MAGIC = b"".join(word.to_bytes(4, "little") for word in (0x01F0_1013, 0x0010_0073, 0x4070_5013))
+_A0, _A1 = 10, 11
+SEMIHOSTING_EXIT, SEMIHOSTING_EXIT_EXTENDED = 0x18, 0x20
+APPLICATION_EXIT = 0x2_0026
+"""The reason ADP_Stopped_ApplicationExit; any other is a failure."""
+
+
+class Hooked(Protocol):
+    """What is needed of an engine."""
+
+    def add_hook(self, pc: int, hook: Callable[[Hart], None]) -> None: ...
+
+
+def calls(program: Program) -> Iterator[int]:
+    """The address of each semihosting call of a program."""
+    for segment in program.segments:
+        at = segment.data.find(_MAGIC) if segment.executable else -1
+        while at >= 0:
+            yield segment.address + at
+            at = segment.data.find(_MAGIC, at + 4)
+
+
+def attach(program: Program, engine: Hooked, bus: Bus, on_exit: Callable[[int], None]) -> None:
+    """Let the calls of a program that end it end the run."""
+
+    def call(hart: Hart) -> None:
+        operation, parameter = int(hart.x[_A0]), int(hart.x[_A1])
+        if operation == SEMIHOSTING_EXIT:
+            on_exit(0 if parameter == APPLICATION_EXIT else 1)
+        elif operation == SEMIHOSTING_EXIT_EXTENDED:
+            block = bus.peek(parameter, 8)
+            if block is not None:
+                reason, code = (int.from_bytes(block[at : at + 4], "little") for at in (0, 4))
+                on_exit(code if reason == APPLICATION_EXIT else 1)
+
+    for pc in calls(program):
+        engine.add_hook(pc, call)

@@ -1,0 +1,128 @@
+"""The architectural state of one hart. Engines change it; debuggers, traces and snapshots read it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyv_ext.hart.csr import MIE, MPIE, MPP, MPRV, Csrs
+from pyv_ext.hart.pmp import EXECUTE
+from pyv_ext.hart.traps import INTERRUPT, MACHINE, USER, Interrupt
+from pyv_ext.isa import Isa
+from pyv_ext.timing import CoreTiming
+
+SINK = 32
+"""The slot of `Hart.x` that takes what is written to x0."""
+
+_SLOTS = 34
+
+
+@dataclass(frozen=True)
+class Wait:
+    """An instruction that has begun and cannot retire yet: a WFI or a custom instruction, at the hart's pc."""
+
+    start: int
+    """The cycle at whose start it began."""
+    not_before: int
+    """It is not asked again before this cycle."""
+    until: int
+    """It is asked again at this cycle even if nothing has happened."""
+
+
+class Hart:
+    """Registers, pc, counters, CSRs and the interrupt lines of a hart that starts at `reset_pc`.
+
+    `x[0..31]` are the registers, each 0..2^XLEN-1 in 64 bits; `x[32]` takes writes to x0, so that x0 stays 0.
+    `cycle` is the cycle at whose start the next instruction begins; `instret` counts retired instructions.
+    While `waiting`, `pc` names the instruction that waits, and `cycle` is how far the wait has come.
+    `reset_cycles` is the cycle of the first instruction (1 in the cycle contract of the Py-V core).
+    """
+
+    isa: Isa
+    timing: CoreTiming
+    hart_id: int
+    pc: int
+    cycle: int
+    instret: int
+
+    def __init__(
+        self, isa: Isa, timing: CoreTiming, *, hart_id: int = 0, reset_pc: int = 0, reset_cycles: int = 0
+    ) -> None:
+        self.isa = isa
+        self.timing = timing
+        self.hart_id = hart_id
+        self.x = memoryview(bytearray(8 * _SLOTS)).cast("Q")
+        self.pc = reset_pc
+        self.cycle = reset_cycles
+        self.instret = 0
+        self.traps = 0
+        """Traps taken, interrupts included."""
+        self.on_interrupt: list[Callable[[int, int], None]] = []
+        """`f(cause, cycle)` when an interrupt is taken whose handler starts in `cycle`."""
+        self.priv = MACHINE
+        self.waiting: Wait | None = None
+        self.reservation: tuple[int, int] | None = None
+        """The address that LR reserved, and the word that it read there."""
+        self.guarded = False
+        """Whether PMP forbids anything now, to fetches or to loads and stores: engines then look at each of them."""
+        self.csrs = Csrs(self)
+
+    @property
+    def data_mode(self) -> int:
+        """The privilege mode of loads and stores."""
+        return self.csrs.mstatus >> 11 & 3 if self.csrs.mstatus & MPRV else self.priv
+
+    def guard(self) -> None:
+        """Take note that PMP, the privilege mode or that of loads and stores may be another."""
+        restricts = self.csrs.pmp.restricts
+        self.guarded = restricts(self.priv) or restricts(self.data_mode)
+
+    def may_fetch(self, address: int, size: int) -> bool:
+        """Whether PMP lets the hart fetch that."""
+        return not self.guarded or self.csrs.pmp.allows(address, size, EXECUTE, self.priv)
+
+    def may_access(self, address: int, size: int, rights: int) -> bool:
+        """Whether PMP lets the hart's loads and stores do that."""
+        return not self.guarded or self.csrs.pmp.allows(address, size, rights, self.data_mode)
+
+    def set_lines(self, bits: int) -> None:
+        """Set the interrupt lines: the bits MSIP (3), MTIP (7) and MEIP (11) of mip."""
+        self.csrs.mip = bits
+
+    def interrupt(self) -> Interrupt | None:
+        """The interrupt that the next instruction is squashed for, unless it is a WFI."""
+        csrs = self.csrs
+        pending = csrs.mip & csrs.mie
+        if not pending or (self.priv == MACHINE and not csrs.mstatus & MIE):
+            return None
+        return next(interrupt for interrupt in Interrupt if pending >> interrupt & 1)
+
+    def enter_trap(self, cause: int, value: int, *, interrupt: bool = False) -> None:
+        """Go to the handler: pc becomes mepc, and privilege and interrupt enable are stacked in mstatus."""
+        csrs = self.csrs
+        self.traps += 1
+        csrs.mepc = self.pc
+        csrs.mcause = cause | INTERRUPT if interrupt else cause
+        csrs.mtval = value
+        enabled = MPIE if csrs.mstatus & MIE else 0
+        csrs.mstatus = csrs.mstatus & ~(MIE | MPIE | MPP) | enabled | self.priv << 11
+        self.priv = MACHINE
+        self.guard()
+        self.waiting = None
+        self.reservation = None  # or a context could use the reservation of another
+        base = csrs.mtvec & -4
+        self.pc = base + 4 * cause & self.isa.mask if interrupt and csrs.mtvec & 1 else base
+        if interrupt:
+            for listener in self.on_interrupt:
+                listener(cause, self.cycle + self.timing.irq)
+
+    def leave_trap(self) -> int:
+        """What MRET does: unstack privilege and interrupt enable. The pc to go on at."""
+        csrs = self.csrs
+        self.reservation = None
+        self.priv = csrs.mstatus >> 11 & 3
+        enabled = MIE if csrs.mstatus & MPIE else 0
+        level = USER if self.isa.user_mode else MACHINE
+        csrs.mstatus = csrs.mstatus & ~(MIE | MPP) | enabled | MPIE | level << 11
+        if self.priv != MACHINE:
+            csrs.mstatus &= ~MPRV
+        self.guard()
+        return csrs.mepc

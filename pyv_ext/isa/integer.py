@@ -1,0 +1,118 @@
+"""RV32I base integer instruction set (RISC-V unprivileged manual, version 2.1 of the base).
+
+M: integer multiplication and division (RISC-V unprivileged manual, version 2.0).
+
+Machine-mode instructions, present in every hart (RISC-V privileged manual, version 1.12).
+
+Zicsr: control and status register instructions (RISC-V unprivileged manual, version 2.0).
+
+Zifencei: instruction-fetch fence (RISC-V unprivileged manual, version 2.0).
+
+Zicbom: cache-block management (RISC-V base cache management operations, version 1.0).
+"""
+
+from pyv_ext.isa.formats import CBO, CSR, CSR_I, FENCE, JALR, LOAD, NONE, SHIFT, B, I, J, R, S, U
+from pyv_ext.isa.row import Kind, Row, op
+
+
+def _load(name: str, funct3: str, size: int, signed: bool) -> Row:
+    bits = f"------------ ----- {funct3} ----- 0000011"
+    return Row(name, LOAD, bits, Kind.LOAD, "load", size=size, signed=signed)
+
+
+def _store(name: str, funct3: str, size: int) -> Row:
+    return Row(name, S, f"------- ----- ----- {funct3} ----- 0100011", Kind.STORE, "store", size=size)
+
+
+def _branch(name: str, funct3: str, condition: str) -> Row:
+    return Row(name, B, f"------- ----- ----- {funct3} ----- 1100011", Kind.BRANCH, "branch", condition)
+
+
+RV32I = (
+    op("lui", U, "-------------------- ----- 0110111", "b & M"),
+    op("auipc", U, "-------------------- ----- 0010111", "(pc + b) & M"),
+    Row("jal", J, "-------------------- ----- 1101111", Kind.JUMP, "jump", "(pc + b) & M"),
+    Row("jalr", JALR, "------------ ----- 000 ----- 1100111", Kind.JUMP, "jump", "(a + b) & (M - 1)"),
+    _branch("beq", "000", "a == b"),
+    _branch("bne", "001", "a != b"),
+    _branch("blt", "100", "S(a) < S(b)"),
+    _branch("bge", "101", "S(a) >= S(b)"),
+    _branch("bltu", "110", "a < b"),
+    _branch("bgeu", "111", "a >= b"),
+    _load("lb", "000", 1, True),
+    _load("lh", "001", 2, True),
+    _load("lw", "010", 4, True),
+    _load("lbu", "100", 1, False),
+    _load("lhu", "101", 2, False),
+    _store("sb", "000", 1),
+    _store("sh", "001", 2),
+    _store("sw", "010", 4),
+    op("addi", I, "------------ ----- 000 ----- 0010011", "(a + b) & M"),
+    op("slti", I, "------------ ----- 010 ----- 0010011", "(S(a) < S(b)) & M"),
+    op("sltiu", I, "------------ ----- 011 ----- 0010011", "(a < b) & M"),
+    op("xori", I, "------------ ----- 100 ----- 0010011", "(a ^ b) & M"),
+    op("ori", I, "------------ ----- 110 ----- 0010011", "(a | b) & M"),
+    op("andi", I, "------------ ----- 111 ----- 0010011", "(a & b) & M"),
+    op("slli", SHIFT, "0000000 ----- ----- 001 ----- 0010011", "(a << (b & SHIFT)) & M"),
+    op("srli", SHIFT, "0000000 ----- ----- 101 ----- 0010011", "(a >> (b & SHIFT)) & M"),
+    op("srai", SHIFT, "0100000 ----- ----- 101 ----- 0010011", "(S(a) >> (b & SHIFT)) & M"),
+    op("add", R, "0000000 ----- ----- 000 ----- 0110011", "(a + b) & M"),
+    op("sub", R, "0100000 ----- ----- 000 ----- 0110011", "(a - b) & M"),
+    op("sll", R, "0000000 ----- ----- 001 ----- 0110011", "(a << (b & SHIFT)) & M"),
+    op("slt", R, "0000000 ----- ----- 010 ----- 0110011", "(S(a) < S(b)) & M"),
+    op("sltu", R, "0000000 ----- ----- 011 ----- 0110011", "(a < b) & M"),
+    op("xor", R, "0000000 ----- ----- 100 ----- 0110011", "(a ^ b) & M"),
+    op("srl", R, "0000000 ----- ----- 101 ----- 0110011", "(a >> (b & SHIFT)) & M"),
+    op("sra", R, "0100000 ----- ----- 101 ----- 0110011", "(S(a) >> (b & SHIFT)) & M"),
+    op("or", R, "0000000 ----- ----- 110 ----- 0110011", "(a | b) & M"),
+    op("and", R, "0000000 ----- ----- 111 ----- 0110011", "(a & b) & M"),
+    # Reserved fm, rd and rs1 fields of FENCE must be ignored ("Memory Ordering Instructions").
+    Row("fence", FENCE, "---- ---- ---- ----- 000 ----- 0001111", Kind.FENCE, "fence"),
+    Row("fence.tso", NONE, "1000 0011 0011 00000 000 00000 0001111", Kind.FENCE, "fence"),
+    Row("ecall", NONE, "000000000000 00000 000 00000 1110011", Kind.ECALL, "trap"),
+    Row("ebreak", NONE, "000000000001 00000 000 00000 1110011", Kind.EBREAK, "trap"),
+)
+
+
+M = (
+    op("mul", R, "0000001 ----- ----- 000 ----- 0110011", "(a * b) & M", "mul"),
+    op("mulh", R, "0000001 ----- ----- 001 ----- 0110011", "(S(a) * S(b) >> XLEN) & M", "mul"),
+    op("mulhsu", R, "0000001 ----- ----- 010 ----- 0110011", "(S(a) * b >> XLEN) & M", "mul"),
+    op("mulhu", R, "0000001 ----- ----- 011 ----- 0110011", "(a * b >> XLEN) & M", "mul"),
+    op("div", R, "0000001 ----- ----- 100 ----- 0110011", "QUOT(S(a), S(b)) & M", "div"),
+    op("divu", R, "0000001 ----- ----- 101 ----- 0110011", "QUOT(a, b) & M", "div"),
+    op("rem", R, "0000001 ----- ----- 110 ----- 0110011", "REM(S(a), S(b)) & M", "div"),
+    op("remu", R, "0000001 ----- ----- 111 ----- 0110011", "REM(a, b) & M", "div"),
+)
+
+
+PRIVILEGED = (
+    Row("mret", NONE, "001100000010 00000 000 00000 1110011", Kind.MRET, "jump"),
+    Row("wfi", NONE, "000100000101 00000 000 00000 1110011", Kind.WFI, "wfi"),
+)
+
+
+ZICSR = (
+    Row("csrrw", CSR, "------------ ----- 001 ----- 1110011", Kind.CSR_WRITE, "csr", "a & M"),
+    Row("csrrs", CSR, "------------ ----- 010 ----- 1110011", Kind.CSR_UPDATE, "csr", "(old | a) & M"),
+    Row("csrrc", CSR, "------------ ----- 011 ----- 1110011", Kind.CSR_UPDATE, "csr", "(old & ~a) & M"),
+    Row("csrrwi", CSR_I, "------------ ----- 101 ----- 1110011", Kind.CSR_WRITE, "csr", "b & M"),
+    Row("csrrsi", CSR_I, "------------ ----- 110 ----- 1110011", Kind.CSR_UPDATE, "csr", "(old | b) & M"),
+    Row("csrrci", CSR_I, "------------ ----- 111 ----- 1110011", Kind.CSR_UPDATE, "csr", "(old & ~b) & M"),
+)
+
+
+ZIFENCEI = (
+    # Its imm, rs1 and rd fields are reserved and must be ignored.
+    Row("fence.i", NONE, "------------ ----- 001 ----- 0001111", Kind.FENCE_I, "fence"),
+)
+
+
+ZICBOM = tuple(
+    Row(name, CBO, f"{selector} ----- 010 00000 0001111", Kind.CBO, "store")
+    for name, selector in (
+        ("cbo.inval", "000000000000"),
+        ("cbo.clean", "000000000001"),
+        ("cbo.flush", "000000000010"),
+    )
+)

@@ -1,0 +1,161 @@
+"""The core under its clock: a cycle is an evaluation, and the edge that ends it (specification 30, "Cycle contract").
+
+Devices are ticked between an edge and the next evaluation; to the core that is a part of the edge.
+"""
+
+from pyv_ext.bus.bus import Bus
+from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.traps import INTERRUPT
+from pyv_ext.isa import Instruction
+from pyv_ext.pyv_adapter.core import Core
+from pyv_ext.pyv_adapter.evaluation import ChangeDriven, Evaluation, Ordered
+from pyv_ext.pyv_adapter.fetch import NOP
+from pyv_ext.pyv_adapter.isolation import OwnSimulator
+from pyv_ext.pyv_adapter.memory import BusMemory
+from pyv_ext.pyv_adapter.signals import TrapRequest
+from pyv_ext.pyv_adapter.system import SystemUnit
+
+
+class ClockedCore:
+    """Shares registers and CSRs with `hart`, whose pc and counters follow at every edge."""
+
+    def __init__(self, hart: Hart, bus: Bus, *, specialised: bool) -> None:
+        simulator = OwnSimulator()
+        with simulator.building():
+            core = Core(hart, bus)
+            simulator.addObj(core)
+            simulator.init()
+        self.core = core
+        self.cycles = 1
+        """How long the cycle lasts that was evaluated last."""
+        self._hart = hart
+        self._evaluation: Evaluation = Ordered(core, simulator) if specialised else ChangeDriven(core, simulator)
+        self._asked: SystemUnit | BusMemory | None = None
+
+    # -- between cycles ----------------------------------------------------------------------------------------
+
+    def go_to(self, pc: int, word: int | None = None) -> None:
+        """Make the instruction at `pc` that of the coming cycle, through a bubble that takes no time.
+
+        `word`: it was fetched when it still was this.
+        """
+        core, fetch = self.core, self.core.if_stg
+        with self._evaluation.driving:
+            core.irq.write(0)
+            fetch.pc_reg.cur.write(pc - 4)
+            fetch.ir_reg.cur.write(NOP)
+            fetch.fault_reg.cur.write(False)
+        self._evaluation.again(core.system.process, core.id_stg.process, core.mem.process_read1)
+        self._evaluation.settle()
+        core.regf.we = False
+        self._load_registers()
+        if word is not None:
+            with self._evaluation.driving:
+                fetch.ir_reg.cur.write(word)
+
+    @property
+    def fetched_ahead(self) -> tuple[int, bytes] | None:
+        """The instruction of the coming cycle and what the hart has overwritten it with since, if it has."""
+        fetched, seen = self.core.if_stg.ir_reg.cur.read(), self.core.mem.seen
+        return None if seen is None or fetched == seen else (int(fetched), seen.to_bytes(4, "little"))
+
+    def begin(self) -> bool:
+        """Take over what devices have done; whether an interrupt squashes the instruction of the coming cycle."""
+        self._after_devices()
+        csrs = self._hart.csrs
+        interrupt = self._hart.interrupt() if csrs.mip & csrs.mie else None
+        line = 0 if interrupt is None else interrupt | INTERRUPT
+        if line != self.core.irq.read():
+            with self._evaluation.driving:
+                self.core.irq.write(line)
+        return bool(line) and not self.holds_wfi
+
+    @property
+    def holds_wfi(self) -> bool:
+        """Whether the instruction of the coming cycle is a WFI."""
+        return self.core.if_stg.holds_wfi
+
+    @property
+    def instruction(self) -> Instruction | None:
+        """What was evaluated last; None: nothing legal."""
+        return self.core.if_stg.instruction
+
+    # -- a cycle -----------------------------------------------------------------------------------------------
+
+    def evaluate(self) -> TrapRequest:
+        """All that comes before the edge, device access or custom commit included. The trap that the cycle takes."""
+        core, evaluation = self.core, self._evaluation
+        evaluation.settle()
+        self._asked = core.system if core.system.acts else core.mem if core.mem.acts else None
+        unit = self._asked
+        if unit is None:
+            self.cycles = 1
+        else:
+            with evaluation.driving:
+                unit._prepare_next_val()
+            self.cycles = unit.cycles
+            if unit.answered:
+                evaluation.settle_answer()
+        return core.excep.trap
+
+    def tick(self) -> None:
+        """The edge."""
+        core, hart = self.core, self._hart
+        pc, npc = core.pc.read(), core.bu.npc_o.read()
+        trapped = core.excep.raise_exception_o.read()
+        stalled = core.system.stall_o.read() and not trapped
+        core.csr_unit._tick()
+        core.regf._tick()
+        if stalled:
+            hart.waiting = core.system.wait
+            self._after_stall()
+        elif not trapped:
+            hart.waiting = None
+            hart.instret += 1
+        hart.pc = npc
+        hart.cycle += self.cycles
+        self._load_registers()
+        if npc == pc:
+            self._after_jump_to_itself()
+        if core.mem.stored:
+            self._after_store()
+        self.release()
+
+    def release(self) -> None:
+        """End what the unit that was asked drives."""
+        if self._asked is not None:
+            with self._evaluation.driving:
+                self._asked._tick()
+            self._asked = None
+
+    def _load_registers(self) -> None:
+        registers = self.core.registers
+        with self._evaluation.driving:
+            for register in registers:
+                register._prepare_next_val()
+            for register in registers:
+                register._tick()
+
+    # -- what a change-driven evaluation would miss: the same inputs, another result ---------------------------
+
+    def _after_stall(self) -> None:
+        """The instruction is asked again."""
+        self._evaluation.again(self.core.system.process)
+
+    def _after_jump_to_itself(self) -> None:
+        """It may have written a register that it reads."""
+        self._evaluation.again(self.core.id_stg.process)
+
+    def _after_store(self) -> None:
+        """The word that was fetched in the cycle of the store may be fetched once more."""
+        self._evaluation.again(self.core.mem.process_read1)
+
+    def _after_devices(self) -> None:
+        """DMA may have changed what was fetched in the last cycle, or loaded in it and is loaded again."""
+        memory = self.core.mem
+        if memory.fetch_is_stale:
+            with self._evaluation.driving:
+                memory.process_read1()
+            self._load_registers()
+        if memory.read_port0.re_i.read():
+            self._evaluation.again(memory.process_read0)

@@ -1,0 +1,115 @@
+"""The Py-V core as an engine: it has the face of the others, and every cycle is a cycle of the netlist."""
+
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import NEVER
+from pyv_ext.engines.engine import Ahead, Engine
+from pyv_ext.engines.stop import Held, Stop
+from pyv_ext.errors import PyvExtError
+from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.traps import INTERRUPT
+from pyv_ext.isa import Isa
+from pyv_ext.pyv_adapter import ISA, loader
+from pyv_ext.timing import CoreTiming
+
+
+class PyvEngine(Engine):
+    """Executes the instructions of `hart` on `bus` by the extended Py-V core.
+
+    `specialised` chooses the evaluation: faster parts and a fixed order, or Py-V's own. PyvExtError when Py-V is
+    missing or is not what we extend, or when the core cannot be such a hart. Cycle 0 is the bubble after reset.
+    """
+
+    def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False, specialised: bool = True) -> None:
+        _check(hart.isa, hart.timing, misaligned)
+        super().__init__(hart, bus)
+        loader.load()
+        from pyv_ext.pyv_adapter.clocked_core import ClockedCore
+
+        self._core = ClockedCore(hart, bus, specialised=specialised)
+        self._in_core: int | None = None
+        """The pc of the instruction in the core's pipeline; None: of none."""
+        hart.cycle = max(hart.cycle, hart.timing.reset)
+
+    def run(self, until: int) -> Stop | None:
+        """As the base class says; the host may have changed pc, registers and memory before."""
+        self._take_over()
+        while self.stopping is None and self.hart.cycle < until:
+            if self._ready(until):
+                self._one()
+        stop, self.stopping = self.stopping, None
+        return stop
+
+    def step(self, until: int = NEVER) -> Stop | None:
+        """As the base class says."""
+        self._take_over()
+        return super().step(until)
+
+    def _take_over(self) -> None:
+        pc = self.hart.pc
+        if self._in_core != pc:
+            self._core.go_to(pc, self._fetched_ahead(pc))
+            self._in_core = pc
+
+    def flush(self) -> None:
+        """Fetch again."""
+        super().flush()
+        self._in_core = None
+
+    def state(self) -> object:
+        """As the base class says; here the pipeline holds the instruction that was fetched ahead."""
+        self._keep_fetch()
+        return super().state()
+
+    def _keep_fetch(self) -> None:
+        """Note what the pipeline holds that memory holds no longer: it is lost when the core starts anew."""
+        if self._in_core == self.hart.pc:
+            ahead = self._core.fetched_ahead
+            self._ahead = None if ahead is None else Ahead(self._in_core, *ahead)
+
+    def _at_wfi(self) -> bool:
+        return self._core.holds_wfi
+
+    def _interrupted(self) -> bool:
+        """The core takes its interrupts itself."""
+        if not self._core.begin():
+            return False
+        self._one()
+        return True
+
+    def _one(self) -> None:
+        """One cycle: a whole instruction, or one look of an instruction that waits."""
+        hart, core = self.hart, self._core
+        pc, waiting = hart.pc, hart.waiting
+        start = hart.cycle if waiting is None else waiting.start
+        if not core.begin() and waiting is None and pc in self.code.hooks and not self._hooked(pc):
+            return
+        self._keep_fetch()
+        self._in_core = None  # should anything be raised, the next run starts this instruction anew
+        try:
+            trap = core.evaluate()
+        except Held as held:
+            core.release()
+            return self.stop(held.stop)
+        trapped = trap.cause >= 0
+        interrupt = trapped and bool(trap.cause & INTERRUPT)
+        if trapped and not interrupt and self._repeats(trap.cause, trap.value):
+            return core.release()
+        core.tick()
+        self._in_core, self._ahead = hart.pc, None
+        if self.tracer is not None and trapped:
+            self.tracer.trap(pc, trap.cause & ~INTERRUPT, trap.value, start, hart.cycle, interrupt)
+        elif self.tracer is not None and hart.waiting is None and core.instruction is not None:
+            self.tracer.retire(pc, start, hart.cycle, core.instruction)
+        return None
+
+
+def _check(isa: Isa, timing: CoreTiming, misaligned: bool) -> None:
+    """PyvExtError when the core cannot be a hart with these properties."""
+    present = Isa(ISA).extensions
+    others = [name for name in isa.extensions if name not in present]
+    if others:
+        raise PyvExtError(f"core pyv: ISA {isa.name}: it does not execute {others[0]}: use {ISA}")
+    if misaligned:
+        raise PyvExtError("core pyv: misaligned accesses trap: set core.misaligned to false, or use another core")
+    if timing != CoreTiming():
+        raise PyvExtError("core pyv: executes an instruction per cycle, its bus too: use preset pyv, or another core")

@@ -1,0 +1,89 @@
+"""Instruction fetch: Py-V's, with access faults, interrupts, and a predecoder in front of Py-V's decoder."""
+
+from functools import cache
+from typing import Any
+
+from pyv.port import Input, Output, Wire
+from pyv.reg import Reg
+from pyv.stages import IFID_t, IFStage
+
+from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.traps import Cause
+from pyv_ext.isa import Instruction, Kind
+from pyv_ext.pyv_adapter.signals import NO_WORK, Duty, SystemWork, TrapRequest
+
+NOP = 0x0000_0013
+
+_PY_V = frozenset((Kind.OP, Kind.LOAD, Kind.STORE, Kind.BRANCH, Kind.JUMP, Kind.ECALL, Kind.MRET))
+"""Kinds that Py-V's decoder takes as they are (it decodes multiplications too: our ALU executes them)."""
+
+_DUTY = {Kind.WFI: Duty.WFI, Kind.CUSTOM: Duty.CUSTOM}
+"""Fences have none: this core does one thing at a time, and fetches from memory itself."""
+
+
+class Fetch(IFStage):
+    """What the stock decoder cannot do goes to the system unit, and a NOP takes its place.
+
+    An interrupt that is due squashes the instruction here, so that no later stage sees any of it. A WFI is not
+    squashed.
+    """
+
+    def __init__(self, imem: Any, hart: Hart) -> None:
+        super().__init__(imem)
+        self._csrs = hart.csrs
+        self._decode = cache(hart.isa.decode)
+        self.irq_i = Input(int, [self.write_output])
+        """The interrupt to take now, as in mcause; 0: none."""
+        self.fault_reg = Reg(bool, False)
+        """Nothing answers at the pc."""
+        self.fault_w = Wire(bool, [self.write_output])
+        self.fault_w << self.fault_reg.cur
+        self.fault_reg.next << imem.fault_o
+        self.work_o = Output(SystemWork)
+        self.instruction: Instruction | None = None
+        """What is at the pc; None: nothing legal."""
+
+    @property
+    def holds_wfi(self) -> bool:
+        """Whether the instruction register holds a WFI."""
+        instruction = None if self.fault_reg.cur.read() else self._decode(self.ir_reg.cur.read())
+        return instruction is not None and instruction.row.kind is Kind.WFI
+
+    def write_output(self) -> None:
+        pc = self.pc_reg_w.read()
+        word = self.ir_reg_w.read()
+        work = self._work(pc, word)
+        self.IFID_o.write(IFID_t(word if work is None else NOP, pc))
+        self.work_o.write(work or NO_WORK)
+
+    def _work(self, pc: int, word: int) -> SystemWork | None:
+        """What the system unit has to do; None: the instruction is for Py-V's stages alone."""
+        instruction = self.instruction = self._instruction(word)
+        kind = None if instruction is None else instruction.row.kind
+        irq = self.irq_i.read()
+        if irq and kind is not Kind.WFI:
+            return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(irq))
+        if kind in _PY_V:
+            return None
+        if instruction is None:
+            return SystemWork(Duty.TRAP, pc, None, self._nothing_legal(pc, word))
+        return self._system(pc, word, instruction)
+
+    def _instruction(self, word: int) -> Instruction | None:
+        return None if self.fault_w.read() else self._decode(word)
+
+    def _nothing_legal(self, pc: int, word: int) -> TrapRequest:
+        if self.fault_w.read():
+            return TrapRequest(Cause.FETCH_FAULT, pc)
+        return TrapRequest(Cause.ILLEGAL, word if word & 3 == 3 else word & 0xFFFF)
+
+    def _system(self, pc: int, word: int, instruction: Instruction) -> SystemWork | None:
+        kind = instruction.row.kind
+        if kind in (Kind.CSR_WRITE, Kind.CSR_UPDATE):
+            writes = kind is Kind.CSR_WRITE or bool(word >> 15 & 31)
+            if not self._csrs.accessible(instruction.csr, writes):
+                return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(Cause.ILLEGAL, word))
+            return SystemWork(Duty.CSR_WINDOW, pc, instruction) if instruction.csr in self._csrs.windows else None
+        if kind is Kind.EBREAK:
+            return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(Cause.BREAKPOINT, pc))
+        return SystemWork(_DUTY.get(kind, Duty.NONE), pc, instruction)

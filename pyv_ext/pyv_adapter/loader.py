@@ -1,0 +1,90 @@
+"""Finds Py-V and imports it, without the side effects of importing it.
+
+Py-V is on no package registry: it is found through PYV_HOME, or is importable. Its module `pyv.log` would truncate
+./run.log and disable all logging of the process; a stand-in takes its place and stays there, so that a later import
+of more of Py-V does not do it either. A Py-V that somebody has imported already is used as it is.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from pyv_ext.errors import PyvExtError
+
+HOME = "PYV_HOME"
+REMEDY = f"clone github.com/kyaso/py-v and set {HOME} to its folder"
+
+
+def load() -> None:
+    """Import Py-V and check its structure. PyvExtError, in one line, when it is missing or is not what we extend."""
+    before = set(sys.modules)
+    try:
+        with _search_path():
+            _import()
+            from pyv_ext.pyv_adapter import structure
+    except ImportError as error:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "pyv" and name not in before]:
+            del sys.modules[name]
+        home = os.environ.get(HOME)
+        where = f"not in {HOME}={home}" if home else f"{HOME} is not set"
+        raise PyvExtError(f"core pyv: Py-V is not here ({where}; {error}): {REMEDY}") from None
+    structure.check()
+
+
+def missing() -> str | None:
+    """None when Py-V can be used, else the line that says what to do."""
+    try:
+        load()
+    except PyvExtError as error:
+        return str(error)
+    return None
+
+
+def folder() -> str:
+    """Where the Py-V is that has been loaded."""
+    import pyv
+
+    return str(Path(str(pyv.__file__)).parent.parent)
+
+
+@contextmanager
+def _search_path() -> Iterator[None]:
+    """PYV_HOME, searched first while Py-V is imported and not at all afterwards."""
+    home = os.environ.get(HOME)
+    if not home:
+        yield
+        return
+    sys.path.insert(0, home)
+    try:
+        yield
+    finally:
+        sys.path.remove(home)
+
+
+def _import() -> None:
+    """All of Py-V that we use."""
+    import pyv
+
+    if "pyv.log" not in sys.modules:
+        sys.modules["pyv.log"] = pyv.log = _quiet_log()
+    import pyv.models.singlecycle
+
+
+class _Silence:
+    """A logger that discards everything."""
+
+    def discard(self, *args: object, **kwargs: object) -> None:
+        pass
+
+    debug = info = warning = error = critical = exception = discard
+
+
+def _quiet_log() -> ModuleType:
+    module = ModuleType("pyv.log", "Stands in for Py-V's module, which reconfigures logging when it is imported.")
+    silence = _Silence()
+    module.logger = silence  # type: ignore[attr-defined]
+    module.getLogger = lambda: silence  # type: ignore[attr-defined]
+    return module

@@ -1,0 +1,60 @@
+"""The hart's state behind Py-V's register file and CSR unit: one copy of it, that everybody else sees too."""
+
+from pyv.clocked import Clocked, MemList
+from pyv.module import Module
+from pyv.port import Input
+from pyv.reg import Regfile
+
+from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.traps import INTERRUPT
+
+
+class Registers(Regfile):
+    """Py-V's register file on `Hart.x`."""
+
+    def __init__(self, hart: Hart) -> None:
+        super().__init__()
+        self.regs = hart.x
+
+    def read(self, reg: int) -> int:
+        return self.regs[reg]
+
+    def _reset(self) -> None:
+        self.we = False
+
+
+class CsrUnit(Module, Clocked):
+    """Has the ports of Py-V's CSR unit, and mtval and mret besides; the registers are `Hart.csrs`."""
+
+    def __init__(self, hart: Hart) -> None:
+        super().__init__("CsrUnit")
+        MemList.add_to_mem_list(self)
+        self._hart = hart
+        self.write_addr_i = Input(int, [None])
+        self.write_val_i = Input(int, [None])
+        self.write_en_i = Input(bool, [None])
+        self.ex_i = Input(bool, [None])
+        self.mepc_i = Input(int, [None])
+        self.mcause_i = Input(int, [None])
+        self.mtval_i = Input(int, [None])
+        self.mret_i = Input(bool, [None])
+
+    def read(self, addr: int) -> int:
+        """What the running instruction reads."""
+        return self._hart.csrs.read(addr)
+
+    def _prepare_next_val(self) -> None:
+        pass  # nothing that a clock edge changes drives our inputs directly
+
+    def _tick(self) -> None:
+        hart = self._hart
+        if self.ex_i.read():
+            cause = self.mcause_i.read()
+            hart.enter_trap(cause & ~INTERRUPT, self.mtval_i.read(), interrupt=bool(cause & INTERRUPT))
+        elif self.mret_i.read():
+            hart.leave_trap()
+        elif self.write_en_i.read():
+            hart.csrs.write(self.write_addr_i.read(), self.write_val_i.read())
+
+    def _reset(self) -> None:
+        pass  # the hart is made reset

@@ -1,0 +1,136 @@
+"""The system unit, beside decode: waits, traps found at fetch, custom instructions and CSRs that belong to devices.
+
+Ports are evaluated any number of times in a cycle. What may happen once only, asking a device or a handler, happens in
+`_prepare_next_val`, when everything has settled.
+"""
+
+from collections.abc import Callable
+
+from pyv.clocked import Clocked
+from pyv.module import Module
+from pyv.port import Input, Output
+
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import NEVER
+from pyv_ext.engines.protection import load_port
+from pyv_ext.hart.hart import Hart, Wait
+from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa.expressions import evaluator
+from pyv_ext.protocols import Operands, Outcome, Retry, Stall, Trap, Value
+from pyv_ext.pyv_adapter.signals import NO_RESULT, NO_TRAP, Duty, SystemResult, SystemWork, TrapRequest
+
+
+class SystemUnit(Module, Clocked):
+    """Executes what `SystemWork` says. The instruction acts in the cycle in which the hart is."""
+
+    def __init__(self, hart: Hart, bus: Bus) -> None:
+        super().__init__("SystemUnit")
+        self._hart = hart
+        self._bus = bus
+        self._peek = load_port(hart, bus)
+        self._evaluators: dict[str, Callable[[int, int, int, int], int]] = {}
+        self.work_i = Input(SystemWork)
+        self.trap_o = Output(TrapRequest)
+        self.stall_o = Output(bool)
+        self.result_o = Output(SystemResult)
+        self.wait: Wait | None = None
+        """Why `stall_o` is high."""
+        self.cycles = 1
+        """How long this cycle lasts: the core's clock stands still while a custom instruction is busy."""
+        self.answered = True
+        """`_prepare_next_val` always drives ports."""
+
+    def process(self) -> None:
+        """All that may be evaluated any number of times."""
+        work = self.work_i.read()
+        self.trap_o.write(work.trap)
+        csrs, now = self._hart.csrs, self._hart.cycle
+        self.result_o.write(NO_RESULT)
+        if work.duty is Duty.WFI and not csrs.mip & csrs.mie:
+            self._stall(now + 1, NEVER)
+        else:
+            self.stall_o.write(False)
+
+    def _stall(self, not_before: int, until: int) -> None:
+        hart = self._hart
+        start = hart.cycle if hart.waiting is None else hart.waiting.start
+        self.wait = Wait(start, not_before, until)
+        self.stall_o.write(True)
+
+    @property
+    def acts(self) -> bool:
+        """Whether there is something to do once in this cycle."""
+        return self.work_i.read().duty in (Duty.CUSTOM, Duty.CSR_WINDOW)
+
+    def _prepare_next_val(self) -> None:
+        self.cycles = 1
+        work = self.work_i.read()
+        instruction = work.instruction
+        if work.duty is Duty.CUSTOM:
+            self._custom(instruction)
+        elif work.duty is Duty.CSR_WINDOW:
+            self._window(instruction)
+
+    def _tick(self) -> None:
+        """What the answer of this cycle drove ends with it."""
+        self.trap_o.write(NO_TRAP)
+        self.stall_o.write(False)
+        self.result_o.write(NO_RESULT)
+
+    def _reset(self) -> None:
+        self._tick()
+
+    # -- custom instructions -----------------------------------------------------------------------------------
+
+    def _custom(self, instruction: Instruction) -> None:
+        hart, clock, custom = self._hart, self._bus.clock, instruction.row.custom
+        assert custom is not None  # rows of this kind have one
+        acts = hart.cycle
+        if hart.waiting is None:
+            issue = hart.timing.custom if custom.issue is None else custom.issue
+            acts += max(issue, 1) - 1
+        clock.advance(acts)
+        word = instruction.word
+        rs1, rs2 = hart.x[word >> 15 & 31], hart.x[word >> 20 & 31]
+        operands = Operands(hart.pc, word, rs1, rs2, acts, self._peek, hart.waiting is not None)
+        outcome: Outcome = Stall()
+        if custom.ready is None or custom.ready(operands):
+            outcome = custom.handler(operands)
+            clock.changed(acts + 1)
+        self.cycles = acts + 1 - hart.cycle
+        self._answer(instruction, outcome, acts)
+
+    def _answer(self, instruction: Instruction, outcome: Outcome, acts: int) -> None:
+        if isinstance(outcome, Trap):
+            self.trap_o.write(TrapRequest(outcome.cause, outcome.value))
+        elif isinstance(outcome, Stall):
+            self._stall(acts + 1, NEVER if outcome.until is None else max(outcome.until, acts + 1))
+        elif isinstance(outcome, Retry):
+            again = acts + max(outcome.cycles, 1)
+            self._stall(again, again)
+        else:
+            value, cycles = outcome if isinstance(outcome, Value) else (outcome, 0)
+            self.cycles += cycles
+            self.result_o.write(SystemResult(instruction.rd, value & self._hart.isa.mask))
+
+    # -- CSRs of devices ---------------------------------------------------------------------------------------
+
+    def _window(self, instruction: Instruction) -> None:
+        hart, clock = self._hart, self._bus.clock
+        window, now = hart.csrs.windows[instruction.csr], hart.cycle
+        always = instruction.row.kind is Kind.CSR_WRITE
+        operand = hart.x[instruction.rs1] if instruction.row.format.rs1 else instruction.imm
+        clock.advance(now)
+        old = window.read(instruction.csr, now) if instruction.rd or not always else 0
+        if always or instruction.word >> 15 & 31:
+            value = self._evaluate(instruction, operand, old)
+            window.write(instruction.csr, value, now, operand & value)
+        clock.changed(now + 1)
+        self.result_o.write(SystemResult(instruction.rd, old))
+
+    def _evaluate(self, instruction: Instruction, operand: int, old: int) -> int:
+        row = instruction.row
+        function = self._evaluators.get(row.name)
+        if function is None:
+            function = self._evaluators[row.name] = evaluator(row.expr, self._hart.isa.xlen)
+        return function(operand, operand, self._hart.pc, old)

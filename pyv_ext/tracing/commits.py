@@ -1,0 +1,105 @@
+"""The commit log in the format of Spike: one line for each instruction that retires.
+
+Source: Spike (riscv-isa-sim 1.1.1-dev), `--log-commits`, as it prints for a hart without triggers. A line is
+
+    core   0: 3 0x80000050 (0x00a1232f) x6  0xfffffffd mem 0x80001000 mem 0x80001000 0x00000002
+
+hart id, privilege, pc, instruction word; then, each only where there is one, the register written, the CSRs written
+by ascending address, the address of the load, address and value of the store. What traps is not printed.
+
+Signatures of architectural tests: what a program left between two symbols, as RISCOF compares it.
+"""
+
+from collections.abc import Callable
+
+from pyv_ext.bus.bus import Bus
+from pyv_ext.elf import Program
+from pyv_ext.errors import PyvExtError
+from pyv_ext.hart.hart import SINK, Hart
+from pyv_ext.hart.traps import MACHINE
+from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa.csr_names import ADDRESSES, NAMES
+
+_LOADS = (Kind.LOAD, Kind.LR, Kind.AMO)
+_MEMORY = (*_LOADS, Kind.STORE, Kind.SC)
+_SILENT = {
+    *(ADDRESSES[f"mhpmcounter{n}{half}"] for n in range(3, 32) for half in ("", "h")),
+    *(ADDRESSES[f"tdata{n}"] for n in (1, 2, 3)),
+}
+"""CSRs whose writes Spike does not print, because none succeeds."""
+
+
+class CommitLog:
+    """A tracer of `hart` that gives each line, with its newline, to `write`."""
+
+    def __init__(self, hart: Hart, bus: Bus, write: Callable[[str], object]) -> None:
+        self._hart = hart
+        self._bus = bus
+        self._write = write
+        self._x = hart.x.tolist()
+        """The registers before the instruction that retires next: loads may overwrite their own base."""
+
+    def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
+        hart, row = self._hart, instruction.row
+        priv = MACHINE if row.kind is Kind.MRET else hart.priv
+        line = f"core{hart.hart_id:4}: {priv} {pc:#010x} ({instruction.word:#0{2 + 2 * row.length}x})"
+        if instruction.rd:
+            line += f" x{instruction.rd:<2} {hart.x[instruction.rd]:#010x}"
+        for address in _written(instruction):
+            name = NAMES.get(address, "unknown-csr")
+            line += f" c{address}_{name} {self._csr(address, end):#010x}"
+        if row.kind in _MEMORY:
+            line += self._accesses(instruction)
+        self._write(line + "\n")
+        self._x = hart.x.tolist()
+
+    def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
+        """Nothing retires."""
+
+    def _csr(self, address: int, end: int) -> int:
+        """What a CSR holds after the instruction that ends at `end`."""
+        csrs = self._hart.csrs
+        window = csrs.windows.get(address)
+        return csrs.read(address) if window is None else window.read(address, end - 1)
+
+    def _accesses(self, instruction: Instruction) -> str:
+        hart, row = self._hart, instruction.row
+        address = self._x[instruction.rs1] + instruction.imm & hart.isa.mask
+        loaded = f" mem {address:#010x}" if row.kind in _LOADS else ""
+        if row.kind in (Kind.LOAD, Kind.LR) or (row.kind is Kind.SC and hart.x[instruction.rd or SINK]):
+            return loaded
+        if row.kind is Kind.AMO:
+            value = int.from_bytes(self._bus.peek(address, row.size) or b"", "little")
+        else:
+            value = self._x[instruction.rs2] & (1 << 8 * row.size) - 1
+        return f"{loaded} mem {address:#010x} {value:#0{2 + 2 * row.size}x}"
+
+
+def _written(instruction: Instruction) -> tuple[int, ...]:
+    """The CSRs that an instruction writes and Spike prints."""
+    kind = instruction.row.kind
+    if kind is Kind.MRET:
+        return ADDRESSES["mstatus"], ADDRESSES["mstatush"]
+    writes = kind is Kind.CSR_WRITE or (kind is Kind.CSR_UPDATE and instruction.word >> 15 & 31)
+    return (instruction.csr,) if writes and instruction.csr not in _SILENT else ()
+
+
+BEGIN, END = "begin_signature", "end_signature"
+
+
+def signature(program: Program, bus: Bus) -> str:
+    """The memory from `begin_signature` to `end_signature`: a line of 8 hexadecimal digits for each 32-bit word.
+
+    PyvExtError if the program has no such symbols, or they do not enclose whole words of memory.
+    """
+    missing = [name for name in (BEGIN, END) if name not in program.symbols]
+    if missing:
+        raise PyvExtError(f"{program.name}: no symbol {missing[0]}: a signature needs {BEGIN} and {END}")
+    begin, end = program.symbols[BEGIN].address, program.symbols[END].address
+    data = bus.peek(begin, end - begin) if begin <= end else None
+    if data is None or len(data) % 4:
+        raise PyvExtError(
+            f"{program.name}: {BEGIN} {begin:#x} and {END} {end:#x} must enclose whole 32-bit words of memory: "
+            "correct the program"
+        )
+    return "".join(f"{int.from_bytes(data[at : at + 4], 'little'):08x}\n" for at in range(0, len(data), 4))

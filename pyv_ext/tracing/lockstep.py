@@ -1,0 +1,106 @@
+"""Two engines in lock-step: the same program on two machines, compared after every cycle up to the first difference."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from pyv_ext.engines.engine import Engine
+from pyv_ext.engines.stop import Stop
+from pyv_ext.isa.text import ABI_NAMES
+
+_PLAIN = ("pc", "cycle", "instret", "traps", "priv", "waiting", "reservation")
+_CSRS = ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "mcounteren")
+
+
+@dataclass
+class Side:
+    """One machine. `journal` is for whoever sets it up: device accesses and custom commits, in order."""
+
+    name: str
+    engine: Engine
+    journal: list[object] = field(default_factory=list)
+
+    def state(self) -> dict[str, object]:
+        """All that the hart holds, by name."""
+        hart, csrs = self.engine.hart, self.engine.hart.csrs
+        state: dict[str, object] = {name: getattr(hart, name) for name in _PLAIN}
+        state |= {name: hart.x[number] for number, name in enumerate(ABI_NAMES)}
+        state |= {name: getattr(csrs, name) for name in _CSRS}
+        return state | {
+            "mcycle": csrs.mcycle.value(hart.cycle),
+            "minstret": csrs.minstret.value(hart.instret),
+            "interrupt": hart.interrupt(),
+        }
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two machines differ, with both states."""
+
+    cycle: int
+    what: str
+    first: Side
+    second: Side
+
+    def __str__(self) -> str:
+        rows = [("", self.first.name, self.second.name)]
+        one, other = self.first.state(), self.second.state()
+        rows += [(name, _text(one[name]), _text(other[name])) for name in one]
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines = [f"cycle {self.cycle}: {self.what}"]
+        for row in rows:
+            mark = "" if row[1] == row[2] or row is rows[0] else "  <--"
+            lines.append("  ".join(part.ljust(width) for part, width in zip(row, widths, strict=True)).rstrip() + mark)
+        return "\n".join(lines)
+
+
+def _text(value: object) -> str:
+    return f"{value:#x}" if isinstance(value, int) else str(value)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """No difference: how both ended."""
+
+    cycles: int
+    stop: Stop | None
+
+
+def run(first: Side, second: Side, until: int, *, memory_every: int = 1) -> Difference | Agreement:
+    """Run both to cycle `until`, or to the same stop, and compare after each cycle; memory every so many cycles."""
+    one, other = first.engine, second.engine
+    compared, journal = 0, 0
+    while True:
+        cycle = one.hart.cycle
+        stops = one.run(cycle + 1), other.run(cycle + 1)
+        ended = stops[0] is not None or one.hart.cycle >= until
+        what = _differs(first, second, stops, journal)
+        if what is None and (ended or one.hart.cycle - compared >= memory_every):
+            compared = one.hart.cycle
+            what = _memory(one, other)
+        if what is not None:
+            return Difference(cycle, what, first, second)
+        if ended:
+            return Agreement(one.hart.cycle, stops[0])
+        journal = len(first.journal)
+
+
+def _differs(first: Side, second: Side, stops: Sequence[Stop | None], journal: int) -> str | None:
+    if stops[0] != stops[1]:
+        return f"{first.name} stops with {stops[0]}, {second.name} with {stops[1]}"
+    one, other = first.state(), second.state()
+    if one != other:
+        return "different " + ", ".join(name for name in one if one[name] != other[name])
+    for mine, its in zip_longest(first.journal[journal:], second.journal[journal:]):
+        if mine != its:
+            return f"{first.name} has done {mine}, {second.name} {its}"
+    return None
+
+
+def _memory(one: Engine, other: Engine) -> str | None:
+    for mine, its in zip(one.bus.rams, other.bus.rams, strict=True):
+        if mine.data[:] != its.data[:]:
+            place = next(i for i, (a, b) in enumerate(zip(mine.u32, its.u32, strict=True)) if a != b)
+            address = mine.base + 4 * place
+            return f"memory at {address:#x} is {mine.u32[place]:#x} and {its.u32[place]:#x}"
+    return None

@@ -1,0 +1,115 @@
+"""The glue between the core's custom instructions and the NPU's command port (specification 20).
+
+The core knows encodings and outcomes, the device knows submissions: neither knows the other.
+"""
+
+from collections.abc import Callable, Sequence
+
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE
+from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS, CustomEncoding, match_mask
+from npu_device.host.command_port import CommandPort, PortReply, PortTrap, PortWait
+from pyv_ext.protocols import CsrWindow, CustomInstruction, Device, Operands, Outcome, Stall, Trap, Value
+from pyv_ext.timing import CoreTiming
+
+MASK = 0xFFFF_FFFF
+ILLEGAL_INSTRUCTION, LOAD_MISALIGNED, LOAD_FAULT = 2, 4, 5
+
+Observer = Callable[[str, Operands, Outcome], None]
+"""Is told each answer of the device: instruction name, operands, outcome."""
+
+CsrObserver = Callable[[int, int, int], None]
+"""Is told each read of a CSR of the device: address, value, cycle."""
+
+
+def custom_instructions(
+    port: CommandPort, device: Device, enabled: Sequence[str], slot: int, timing: CoreTiming, observe: Observer
+) -> list[CustomInstruction]:
+    """The instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3; the port is that of `device`."""
+    handlers = _Handlers(port, timing.custom_response)
+    rows = []
+    for encoding in CUSTOM_INSTRUCTIONS:
+        if encoding.isa_name in enabled:
+            handler = getattr(handlers, encoding.isa_name)
+            rows.append(_row(encoding, slot, _observed(encoding.name, handler, observe), device))
+    return rows
+
+
+def ignored_instructions(slot: int) -> list[CustomInstruction]:
+    """All four as instructions that do nothing: `tight_off: nop`."""
+    return [_row(encoding, slot, lambda operands: Value(), syntax="") for encoding in CUSTOM_INSTRUCTIONS]
+
+
+def _row(
+    encoding: CustomEncoding,
+    slot: int,
+    handler: Callable[[Operands], Outcome],
+    device: Device | None = None,
+    syntax: str | None = None,
+) -> CustomInstruction:
+    match, mask = match_mask(encoding, slot)
+    text = encoding.syntax if syntax is None else syntax
+    return CustomInstruction(encoding.name.lower(), match, mask, text, handler, device=device)
+
+
+def _observed(name: str, handler: Callable[[Operands], Outcome], observe: Observer) -> Callable[[Operands], Outcome]:
+    def handle(operands: Operands) -> Outcome:
+        outcome = handler(operands)
+        observe(name, operands, outcome)
+        return outcome
+
+    return handle
+
+
+class ObservedCsrs:
+    """The device's CSR window with an ear at it."""
+
+    def __init__(self, window: CsrWindow, device: Device, observe: CsrObserver) -> None:
+        self.device = device
+        self.addresses = window.addresses
+        self.write = window.write
+        self._window = window
+        self._observe = observe
+
+    def read(self, address: int, now: int) -> int:
+        value = self._window.read(address, now)
+        self._observe(address, value, now)
+        return value
+
+
+class _Handlers:
+    """One method per instruction, named as in `--isa`."""
+
+    def __init__(self, port: CommandPort, response: int) -> None:
+        self._port = port
+        self._response = response
+
+    def enqcmd(self, operands: Operands) -> Outcome:
+        address = operands.rs1
+        if address % DESCRIPTOR_SIZE:
+            return Trap(LOAD_MISALIGNED, address)
+        descriptor = operands.load(address, DESCRIPTOR_SIZE)
+        if descriptor is None:
+            return Trap(LOAD_FAULT, address)
+        return self._answer(self._port.enqcmd(address, descriptor, operands.rs2, operands.now))
+
+    def twait(self, operands: Operands) -> Outcome:
+        units = operands.word >> 20
+        return self._answer(self._port.twait(operands.rs1, units, operands.pc, operands.now, operands.resumed))
+
+    def tbar(self, operands: Operands) -> Outcome:
+        immediate = operands.word >> 20
+        if not self._port.tbar_legal(immediate):
+            return Trap(ILLEGAL_INSTRUCTION, operands.word)
+        self._port.tbar(immediate, operands.now)
+        return Value()
+
+    def tstat(self, operands: Operands) -> Outcome:
+        return Value(self._port.tstat(operands.now).value & MASK)
+
+    def _answer(self, reply: PortReply | PortWait | PortTrap) -> Outcome:
+        """Firmware hears an answer `custom_response` cycles after the device gave it."""
+        if isinstance(reply, PortReply):
+            return Value(reply.value & MASK, reply.cycles + self._response)
+        if isinstance(reply, PortWait):
+            return Stall(reply.until)
+        return Trap(reply.cause, reply.value)

@@ -1,0 +1,154 @@
+"""The core beside the NPU's L2: its accesses where those matter, and Zicbom (specification 40, "Coherence").
+
+An L2 that is not coherent sees loads and stores of pages that NPU commands have used, one by one and in all engines
+alike: these pages are watched on the bus. All others stay on the engines' fast path.
+
+The core's data accesses as traffic of the DRAM (specification 40, "Rates"; `npu.dram.core_traffic: accesses`).
+
+Every access is reported at its own cycle, by all engines alike: all pages of the DRAM are watched, so loads and stores
+take the way over the bus, at the cost of speed. Without the key nothing is watched, and nothing is slower.
+
+What the NPU left behind: a digest that does not depend on how commands were submitted or how long they took.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE
+from npu_device.device import NpuDevice
+from npu_device.event_loop import cache
+from npu_device.event_loop.l2 import L2
+from npu_device.memory.region import Region
+from pyv_ext.bus.bus import Bus, WatchedLoad
+from pyv_ext.bus.memory import PAGE, PAGE_BITS, Ram
+from pyv_ext.protocols import Operands, Outcome, Stall
+
+ACTIONS = {"cbo.clean": cache.CLEAN, "cbo.flush": cache.FLUSH, "cbo.inval": cache.INVALIDATE}
+
+
+class Coherence:
+    """Between the hart on `bus` and the L2, for the memory `ram`."""
+
+    def __init__(self, bus: Bus, ram: Ram, l2: L2) -> None:
+        self._bus = bus
+        self._ram = ram
+        self._l2 = l2
+        self._pages: set[int] = set()
+        """Pages that commands have used."""
+        bus.on_cbo.append(self._cbo)
+        if l2.incoherent:
+            l2.on_use = self._used
+            bus.guards.append(self._stores)
+            bus.watchers.append(self._loaded)
+
+    # -- what commands use -------------------------------------------------------------------------------------
+
+    def _used(self, regions: Iterable[Region]) -> None:
+        for region in regions:
+            low, high = max(region.address, self._ram.base), min(region.end, self._ram.end)
+            for page in range(low >> PAGE_BITS, high + PAGE - 1 >> PAGE_BITS):
+                if page not in self._pages:
+                    self._pages.add(page)
+                    self._bus.watch(page << PAGE_BITS)
+                    self._bus.watch_stores(page << PAGE_BITS, _seen)
+
+    # -- what the core does ------------------------------------------------------------------------------------
+
+    def _stores(self, address: int, size: int, write: bool) -> None:
+        """Before the store, which may still be prevented: the L2's copy is DRAM's of now in any case."""
+        if write and address >> PAGE_BITS in self._pages:
+            self._l2.core_writes(address, size)
+
+    def _loaded(self, seen: WatchedLoad) -> None:
+        if seen.address >> PAGE_BITS in self._pages:
+            self._l2.core_reads(seen.address, seen.size, seen.start)
+
+    def _cbo(self, name: str, address: int, start: int) -> None:
+        self._l2.act(start + 1, address, ACTIONS[name])
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> list[int]:
+        """The pages; that their loads are watched is part of the bus's state."""
+        return sorted(self._pages)
+
+    def load_state(self, state: list[int]) -> None:
+        for page in self._pages:
+            self._bus.unwatch_stores(page << PAGE_BITS, _seen)
+        self._pages = set(state)
+        for page in self._pages:
+            self._bus.watch_stores(page << PAGE_BITS, _seen)
+
+
+def _seen(address: int, size: int, now: int) -> None:
+    """`Coherence` has seen the store before it happened."""
+
+
+class CoreTraffic:
+    """Tells the NPU of the data accesses of the hart on `bus` to `ram`."""
+
+    def __init__(self, bus: Bus, ram: Ram, npu: NpuDevice) -> None:
+        self._ram = ram
+        self._npu = npu
+        self._store_acts = bus.timing.store - 1
+        bus.watchers.append(self._loaded)
+        for page in range(ram.base, ram.end, PAGE):
+            bus.watch(page)
+            bus.watch_stores(page, self._stored)
+
+    def _loaded(self, seen: WatchedLoad) -> None:
+        self._access(seen.address, seen.start)
+
+    def _stored(self, address: int, size: int, now: int) -> None:
+        self._access(address, now - self._store_acts)
+
+    def _access(self, address: int, start: int, size: int | None = None) -> None:
+        if self._ram.base <= address < self._ram.end:
+            self._npu.core_access(address, start, size)
+
+    def submitted(self, operands: Operands, outcome: Outcome) -> None:
+        """ENQCMD_T has read a descriptor; while it waits it does not read again."""
+        if not isinstance(outcome, Stall):
+            self._access(operands.rs1, operands.now, DESCRIPTOR_SIZE)
+
+
+STATUS_SIZE = 8
+"""Status and ticket, written back into a descriptor: the submission's, not a result."""
+
+
+class Outputs:
+    """Collects the memory ranges that the device writes; the scratchpad counts as a whole."""
+
+    def __init__(self, bus: Bus, spm: Sequence[Ram], is_status: Callable[[int], bool]) -> None:
+        """`is_status(address)`: whether a command asked for its status word at that address."""
+        self._bus = bus
+        self._spm = spm
+        self._is_status = is_status
+        self._ranges: dict[tuple[int, int], None] = {}
+
+    def written(self, address: int, size: int) -> None:
+        """The device wrote `size` bytes at `address`."""
+        if any(ram.base <= address < ram.end for ram in self._spm):
+            return
+        if size != STATUS_SIZE or not self._is_status(address):
+            self._ranges[address, size] = None
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Disjoint [start, end) ranges of DRAM, ascending."""
+        merged: list[tuple[int, int]] = []
+        for address, size in sorted(self._ranges):
+            if merged and address <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], address + size))
+            else:
+                merged.append((address, address + size))
+        return merged
+
+    def sha256(self) -> str:
+        """Hash of the scratchpads and of all that was written to DRAM, with its addresses."""
+        digest = hashlib.sha256()
+        for ram in self._spm:
+            digest.update(ram.u8)
+        for start, end in self.ranges():
+            digest.update(f"{start:x}..{end:x}:".encode())
+            digest.update(self._bus.peek(start, end - start) or b"")
+        return digest.hexdigest()

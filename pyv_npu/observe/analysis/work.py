@@ -1,0 +1,110 @@
+"""What the commands of a list do, whenever they do it: operations, and the scratchpad that they use.
+
+Everything is read from the plans that the device itself makes (`npu_device.cost.plan`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
+from npu_device.config import NpuConfig
+from npu_device.cost.durations import Timing
+from npu_device.cost.plan import Compute, Piece, Plan, Transfer, single
+from npu_device.decode.command import Command
+from npu_device.decode.decoder import Decoder
+from npu_device.issue.results import Results
+from npu_device.levels.runner import Listed, Runner
+from npu_device.memory.region import Region
+from npu_device.operations.macro.base import setting_of
+from npu_device.trace.events import Kind
+
+Ranges = tuple[tuple[int, int], ...]
+"""Disjoint [start, end) addresses, ascending."""
+
+
+class Work(NamedTuple):
+    """One command."""
+
+    operation: str
+    macs: int
+    """Multiply-accumulate steps of tensor engines."""
+    vector: int
+    """Operations of vector engines."""
+    te_cycles: int
+    """Core cycles of one tensor engine that does nothing else and waits for nothing."""
+    ve_cycles: int
+    bits: tuple[int, int] | None
+    """Of an element of in0 and in1 of its products."""
+    fills: Ranges
+    """Scratchpad that it writes, or uses as buffers."""
+    uses: Ranges
+    """Scratchpad whose contents it reads."""
+
+
+def works(commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, bytes] | None = None) -> list[Work]:
+    """The work of valid commands. `memory`: what commands read from DRAM when they start (token positions)."""
+    runner = Runner(config, values=False)
+    for address, data in (memory or {}).items():
+        runner.memory.write_bytes(address, data)
+    decoder, read, timing, setting = (
+        Decoder(config, runner.memory), Results(runner.memory).read, Timing(config), setting_of(config),
+    )  # fmt: skip
+    made = []
+    for descriptor in runner.place(commands):
+        command = decoder.decode(descriptor, 0, 0)
+        if command.kind is None:
+            made.append(Work(command.opcode.name, 0, 0, 0, 0, None, (), ()))
+            continue
+        if command.macro is None:
+            assert command.order.step is not None, "what runs on a unit has a step"
+            plan = single(*command.order.step)
+        else:
+            plan = command.macro.start(read).plan(setting)
+        made.append(_work(command, plan, timing))
+    return made
+
+
+def _work(command: Command, plan: Plan, timing: Timing) -> Work:
+    macs = vector = te_cycles = ve_cycles = 0
+    bits = None
+    for piece, count in zip(plan.pieces, np.bincount(plan.piece, minlength=len(plan.pieces)).tolist(), strict=True):
+        if isinstance(piece, Transfer):
+            continue
+        cycles = timing.cost(piece).cycles * count
+        if piece.kind is Kind.TE:
+            macs += piece.m * piece.n * piece.k * count
+            te_cycles += cycles
+            bits = piece.bits_a, piece.bits_w
+        else:
+            vector += piece.operations * count
+            ve_cycles += cycles
+    fills = [region for piece in plan.pieces for region in _filled(piece)]
+    uses = [region for piece in plan.pieces for region in _used(piece)] if command.macro is None else []
+    return Work(command.opcode.name, macs, vector, te_cycles, ve_cycles, bits, _ranges(fills), _ranges(uses))
+
+
+def _filled(piece: Piece) -> tuple[Region, ...]:
+    if isinstance(piece, Compute):
+        return piece.writes
+    return () if piece.write else (piece.spm,)
+
+
+def _used(piece: Piece) -> tuple[Region, ...]:
+    if isinstance(piece, Compute):
+        return piece.reads
+    return (piece.spm,) if piece.write else ()
+
+
+def _ranges(regions: Sequence[Region]) -> Ranges:
+    """The bytes of regions of the scratchpads, each once."""
+    found: list[tuple[int, int]] = []
+    for region in sorted(set(regions)):
+        if not SPM_BASE <= region.address < SPM_BASE + 4 * SPM_CLUSTER_STRIDE:
+            continue
+        if found and region.address <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], region.end))
+        else:
+            found.append((region.address, region.end))
+    return tuple(found)

@@ -1,0 +1,349 @@
+"""The core's side of the latency probe: turns instructions, doorbells and ENQCMD_T into submissions.
+
+It sees every instruction only while a submission is under way (or, when the program has no submit symbols, from where
+it may prepare one); the rest of the program runs at full speed.
+"""
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from npu_device.abi.descriptor import PARTS, WORDS
+from npu_device.abi.errors import ReturnCode
+from pyv_ext.bus.bus import Access, Bus
+from pyv_ext.engines.noted import FENCE, Noted
+from pyv_ext.engines.reference import Tracer
+from pyv_ext.hart.hart import Hart
+from pyv_ext.isa import Instruction, Kind
+from pyv_ext.protocols import Operands, Outcome, Stall, Value
+from pyv_ext.tracing.tracers import add_tracer, remove_tracer
+from pyv_npu.observe.latency.rows import COLUMN, REASONS, Rows
+from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, LINE, MASK, Question, StepLog, Window, ring_slots
+
+SUBMIT_PREFIX = "npu_submit"
+PREBUILT_PREFIX = "npu_submit_prebuilt"
+
+_FLAGS = next(word.offset for word in WORDS if word.name == "flags")
+_BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
+_STREAM = _BITS["stream"]
+_T0, _T1 = COLUMN["t0"], COLUMN["t1"]
+_IRQ, _WRITE_STATUS = 1 << _BITS["irq"], 1 << _BITS["write_status"]
+
+
+class Ring(Protocol):
+    """What the recorder asks of the device's ring."""
+
+    base: int
+    size: int
+    tail: int
+
+
+class TracingEngine(Protocol):
+    """What the recorder asks of an engine."""
+
+    tracer: Tracer | None
+
+    def add_hook(self, pc: int, hook: Callable[[Hart], None]) -> None: ...
+
+    def has_hook(self, pc: int, hook: Callable[[Hart], None]) -> bool: ...
+
+
+class Recorder:
+    """Follows one hart. `committed` is called for each submission as it leaves the core."""
+
+    def __init__(
+        self,
+        engine: TracingEngine,
+        hart: Hart,
+        bus: Bus,
+        ring: Ring,
+        functions: Mapping[int, bool],
+        rows: Rows,
+        committed: Callable[[int, int | None, bool, bool], None],
+        *,
+        early: bool = True,
+    ) -> None:
+        """`functions`: entry -> whether the descriptor is prebuilt; empty when the program has no submit symbols.
+        `rows`: where submissions are written. `committed(row, index in the ring or None, asks for an interrupt, asks
+        for its status word)`.
+
+        Such a program is followed from its start if `early`, else from where it first accesses the NPU (`touched`).
+        """
+        self.rejected = 0
+        """Submissions that were given up: refused, and not tried again."""
+        self.refused: list[int] = []
+        """t0 of those that began in a submit function."""
+        self._engine = engine
+        self._hart = hart
+        self._bus = bus
+        self._ring = ring
+        self._rows = rows
+        self._committed = committed
+        self._log = StepLog()
+        self._depth = 0
+        self._serial = 0
+        self._stack: list[Window] = []
+        self._pending: list[Window] = []
+        """Windows that filled ring slots and returned: their doorbell is still to come."""
+        self._carried: Window | None = None
+        """A window that was refused and returned: the next attempt on the same descriptor continues it."""
+        self._mmio = False
+        self._after: list[tuple[int, Question]] = []
+        """Rows of submissions whose doorbell is retiring now."""
+        self._tail = 0
+        self._rung = 0
+        """When the last doorbell arrives; before that the device's tail is older than ours."""
+        self._stalled = False
+        self._issued = (0, 0)
+        """Start of the ENQCMD_T being executed, and when the device has it."""
+        self._return_hooks: set[int] = set()
+        self._tracing = False
+        self.asleep = not (functions or early)
+        """Whether to call `touched` when the program accesses the NPU."""
+        if functions:
+            for entry, prebuilt in functions.items():
+                engine.add_hook(entry, self._entry_hook(prebuilt))
+        else:
+            self._stack.append(Window(serial=0, t0=None))
+            if early:
+                self._trace(True)
+
+    # -- windows -----------------------------------------------------------------------------------------------
+
+    def _entry_hook(self, prebuilt: bool) -> Callable[[Hart], None]:
+        def enter(hart: Hart) -> None:
+            self._serial += 1
+            if not self._tracing:
+                self._depth = 0
+                self._trace(True)
+            return_pc = int(hart.x[1])
+            window = Window(self._serial, hart.cycle, return_pc, int(hart.x[2]), self._depth, prebuilt)
+            self._stack.append(window)
+            if return_pc not in self._return_hooks:
+                self._return_hooks.add(return_pc)
+                self._engine.add_hook(return_pc, self._returned)
+
+        return enter
+
+    def _returned(self, hart: Hart) -> None:
+        if not self._stack:
+            return
+        window = self._stack[-1]
+        if window.return_pc != hart.pc or window.sp != hart.x[2] or window.depth != self._depth:
+            return
+        self._stack.pop()
+        for row in window.commits:
+            self._rows.data[row + _T1] = hart.cycle
+        if not window.commits:
+            if window.refused is not None and window.attempt <= window.refused:
+                self._carry(window)
+            elif any(self._in_ring(line) for line in window.lines):
+                self._pending.append(window)
+        if not self._stack and not self._pending and self._carried is None:
+            self._trace(False)
+            self._log.clear()
+
+    def _in_ring(self, line: int) -> bool:
+        return self._ring.base <= line < self._ring.base + self._ring.size * LINE
+
+    def _carry(self, window: Window) -> None:
+        """It was refused: another attempt on the same descriptor goes on with what the first one began."""
+        first = self._carried
+        if first is not None and first.descriptor == window.descriptor:
+            window.t0, window.refused = first.t0, first.refused
+        else:
+            self._give_up()
+        self._carried = window
+
+    def _give_up(self) -> None:
+        if self._carried is not None:
+            self._reject(self._carried)
+            self._carried = None
+
+    def _reject(self, window: Window | None) -> None:
+        self.rejected += 1
+        if window is not None and window.t0 is not None:
+            self.refused.append(window.t0)
+
+    def restored(self) -> None:
+        """The state has been replaced by that of a snapshot: let the engine call what this state waits for."""
+        if self._device_accessed in self._bus.observers:
+            self._bus.observers.remove(self._device_accessed)
+        remove_tracer(self._engine, self)
+        if self._tracing:
+            self._trace(True)
+        for pc in sorted(self._return_hooks):
+            if not self._engine.has_hook(pc, self._returned):
+                self._engine.add_hook(pc, self._returned)
+
+    def _trace(self, on: bool) -> None:
+        """Look at every instruction from now on, or at none any more."""
+        self._tracing = on
+        observers = self._bus.observers
+        (observers.append if on else observers.remove)(self._device_accessed)
+        (add_tracer if on else remove_tracer)(self._engine, self)
+
+    def touched(self) -> None:
+        """A program without submit symbols accesses the NPU: from now on it may prepare submissions anywhere."""
+        self.asleep = False
+        self._trace(True)
+
+    def close(self) -> None:
+        """The run is over: a refused submission that nobody tried again is rejected."""
+        self._give_up()
+
+    # -- what the engine reports while it is traced ------------------------------------------------------------
+
+    def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
+        kind = instruction.row.kind
+        noted: tuple[Noted, ...] = ()
+        if self._mmio:
+            noted, self._mmio = ((start, DEVICE, end - start),), False
+        elif kind is Kind.STORE:
+            line = (int(self._hart.x[instruction.rs1]) + instruction.imm & MASK) & -LINE
+            noted = ((start, line, end - start),)
+        elif kind is Kind.FENCE:
+            noted = ((start, FENCE, end - start),)
+        self.ran(start, end, noted)
+        if kind is Kind.MRET and self._depth:
+            self._depth -= 1
+
+    def passed(self, start: int, end: int) -> None:
+        """Instructions have retired that neither store nor do anything of interest."""
+        self.ran(start, end, ())
+
+    def ran(self, start: int, end: int, noted: Sequence[Noted]) -> None:
+        """The same with stores and fences among them. No submission begins or leaves the core in the midst of equal
+        ones: it begins where a function is entered or with the first store to a line."""
+        window = self._stack[-1] if self._stack else None
+        self._log.add(start, end, self._depth, 0 if window is None else window.serial, noted)
+        if window is not None and noted:
+            window.noted(noted)
+        if self._after:
+            self._explain_after(end)
+
+    def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
+        self._depth += 1
+        self._mmio = False
+        self._log.add(start, end, self._depth, self._stack[-1].serial if self._stack else 0)
+
+    def _explain_after(self, end: int) -> None:
+        """The doorbell has retired: its own step is in the log."""
+        for row, question in self._after:
+            self._explain(row, question)
+            if question.window == 0:
+                self._rows.data[row + _T1] = end
+        self._after = []
+
+    def _explain(self, row: int, question: Question) -> None:
+        first = row + REASONS.start
+        self._rows.data[first : first + CORE_REASONS] = array("q", self._log.explain(question))
+
+    # -- loose: doorbells --------------------------------------------------------------------------------------
+
+    def _device_accessed(self, access: Access) -> None:
+        """Any access of the hart to a device, while every instruction counts."""
+        self._mmio = True
+
+    def head_read(self, access: Access) -> None:
+        """QUEUE_HEAD was read: when it shows a full ring, the submission under way is waiting for room."""
+        if access.start >= self._rung:
+            self._tail = self._ring.tail
+        if self._stack and (self._tail - access.value) & MASK >= self._ring.size:
+            window = self._stack[-1]
+            if window.refused is None:
+                window.refused = access.start
+            window.descriptor = self._ring.base + (self._tail % self._ring.size) * LINE
+        elif self._stack:
+            self._stack[-1].attempt = access.start
+
+    def control(self, access: Access) -> None:
+        """Another register was written: it may have moved the tail."""
+        if access.arrival == access.end:
+            self._tail = self._ring.tail
+
+    def doorbell(self, access: Access) -> None:
+        """A write of DOORBELL has left the core. Where the way takes no time, the device has acted on it already."""
+        posted = access.arrival > access.end
+        if posted and access.start >= self._rung:
+            self._tail = self._ring.tail
+        slots = ring_slots(self._ring.base, self._ring.size, self._tail, access.value & MASK)
+        self._rung = access.arrival
+        if not posted and self._ring.tail != access.value & MASK:
+            return
+        if not slots:
+            return
+        self._tail = access.value & MASK
+        owners = self._pending + self._stack[-1:]
+        for index, address in slots:
+            window = next((w for w in owners if address in w.lines), None)
+            self._commit(window, address, index, access.end, access.arrival, 0)
+        if self._stack and self._stack[-1].serial:  # all of them end when the function that rang returns
+            self._stack[-1].commits = [row for row, _ in self._after]
+        for window in owners:
+            if window.serial == 0:
+                window.lines.clear()
+        self._pending.clear()
+
+    # -- tight: ENQCMD_T ---------------------------------------------------------------------------------------
+
+    def enqcmd(self, operands: Operands, outcome: Outcome, issue: int) -> None:
+        """The device answered one look of an ENQCMD_T."""
+        window = self._stack[-1] if self._stack else None
+        if not operands.resumed:
+            if self._stalled and window is not None and window.refused is None:
+                window.refused = self._issued[0]  # an interrupt broke its stall; this is another attempt
+            self._issued = (operands.now - issue + 1, operands.now + 1)
+        self._stalled = isinstance(outcome, Stall)
+        if self._stalled:
+            return
+        value = outcome.value if isinstance(outcome, Value) else -ReturnCode.EBUSY & MASK
+        if 0 < value <= MASK >> 1:
+            if window is not None:
+                window.attempt = self._issued[0]
+            self._commit(window, operands.rs1, None, *self._issued, operands.rs2)
+        elif window is None or value != -ReturnCode.EBUSY & MASK:
+            self._reject(window)  # dropped or invalid: trying again would be another submission
+        else:
+            if window.refused is None:
+                window.refused = self._issued[0]
+            window.descriptor = operands.rs1
+
+    # -- both --------------------------------------------------------------------------------------------------
+
+    def _commit(
+        self, window: Window | None, descriptor: int, index: int | None, leave: int, arrival: int, operand: int
+    ) -> None:
+        flags = self._bus.peek(descriptor + _FLAGS, 4)
+        word = int.from_bytes(flags, "little") if flags is not None else 0
+        prebuilt = window is not None and window.prebuilt
+        stream = word >> _STREAM & 0xF or operand >> _STREAM & 0xF
+        row = self._rows.add(descriptor, prebuilt, leave, arrival, index is None, stream)
+        if window is not None:
+            self._began(window, row, descriptor, leave, index is None)
+        self._committed(row, index, word & _IRQ != 0, word & _WRITE_STATUS != 0)
+
+    def _began(self, window: Window, row: int, descriptor: int, leave: int, tight: bool) -> None:
+        """Find t0 of a submission, and have its cycles explained."""
+        carried = self._carried
+        if carried is not None and carried.descriptor == descriptor and not window.taken:
+            window.t0, window.refused = carried.t0, carried.refused
+            self._carried = None
+        else:
+            self._give_up()
+        t0 = window.begin(descriptor)
+        if t0 is None and window.serial == 0:
+            t0 = leave
+        if t0 is None:
+            return
+        self._rows.data[row + _T0] = t0
+        question = Question(t0, leave, descriptor & -LINE, window.depth, window.serial, window.refused, window.attempt)
+        if tight and window.serial:
+            self._explain(row, question)
+            window.commits.append(row)
+        else:
+            self._after.append((row, question))
+        if window.serial == 0:
+            window.refused = None
+            if tight:
+                window.lines.clear()

@@ -1,0 +1,194 @@
+"""One submission: its time stamps and where its cycles went (specification 35).
+
+Submissions as rows of integers: hundreds of thousands of them cost little to write, to keep and to add up.
+
+A row is `WIDTH` 64-bit integers, one for each of `COLUMNS`. A stamp that was not seen is `NONE`.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Reason(StrEnum):
+    """Why a cycle between t0 and t2 passed. The first match, in the order of the specification."""
+
+    INTERRUPTED = "interrupted"
+    RETRY = "retry"
+    DESCRIPTOR_STORE = "descriptor_store"
+    FENCE = "fence"
+    MMIO = "mmio"
+    BATCH = "batch"
+    SETUP = "setup"
+    BUS = "bus"
+    ISSUE = "issue"
+    FULL_WAIT = "full_wait"
+    FETCH = "fetch"
+    VALIDATE = "validate"
+
+
+@dataclass(slots=True, eq=False)
+class Submission:
+    """Stamps are cycle numbers (the start of the cycle), None where the thing was not seen."""
+
+    descriptor: int
+    """Address of the 64 bytes."""
+    prebuilt: bool
+    t0: int | None
+    leave: int
+    """The doorbell or the accepted ENQCMD_T leaves the core: attribution turns from core to message."""
+    arrival: int
+    """The device has it."""
+    tight: bool
+    stream: int = 0
+    number: int = 0
+    """Acceptance number within the stream."""
+    t_arr: int | None = None
+    t1: int | None = None
+    t2: int | None = None
+    t3: int | None = None
+    t4: int | None = None
+    t5: int | None = None
+    t6: int | None = None
+    t7: int | None = None
+    ticket: int = 0
+    error: int = 0
+    reasons: dict[Reason, int] = field(default_factory=dict)
+    """Cycles of each reason that holds for any."""
+
+    def span(self, first: str, last: str) -> int | None:
+        """Cycles between two stamps, None when one is missing."""
+        begin, end = getattr(self, first), getattr(self, last)
+        return None if begin is None or end is None else end - begin
+
+
+Integers = NDArray[np.int64]
+
+NONE = -1
+STAMPS = ("t_arr", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7")
+_GIVEN = ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream")
+_FACTS = (*_GIVEN, "number", "ticket", "error")
+"""Of each submission, as in `Submission`; the first ones are known when it leaves the core."""
+COLUMNS = (*_FACTS, "fetch_start", *STAMPS, *(reason.value for reason in Reason))
+"""`fetch_start`: when the front end took it up."""
+COLUMN = {name: index for index, name in enumerate(COLUMNS)}
+WIDTH = len(COLUMNS)
+REASONS = slice(COLUMN[Reason.INTERRUPTED], COLUMN[Reason.VALIDATE] + 1)
+"""The columns of the reasons, in the order of `Reason`."""
+
+_REASONS = tuple(Reason)
+_FLAGS = ("prebuilt", "tight")
+_BLANK = array("q", [NONE if name in STAMPS else 0 for name in COLUMNS[len(_GIVEN) :]]).tobytes()
+
+
+class Rows:
+    """Rows that are being written, in the order in which the submissions left the core."""
+
+    def __init__(self) -> None:
+        self.data = array("q")
+        """Row after row."""
+
+    def add(self, descriptor: int, prebuilt: bool, leave: int, arrival: int, tight: bool, stream: int) -> int:
+        """Begin a row; the index in `data` of its first column."""
+        data = self.data
+        at = len(data)
+        data.extend((descriptor, prebuilt, leave, arrival, tight, stream))
+        data.frombytes(_BLANK)
+        return at
+
+    def matrix(self) -> Integers:
+        """(rows, WIDTH), which shares the memory: no row can be added while it is in use."""
+        return np.frombuffer(self.data, dtype=np.int64).reshape(-1, WIDTH)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> bytes:
+        return self.data.tobytes()
+
+    def load_state(self, state: bytes) -> None:
+        self.data = array("q", state)
+
+
+class Table:
+    """Rows of named integers that come one by one."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._data = array("q")
+
+    def add(self, *row: int) -> None:
+        self._data.extend(row)
+
+    def column(self, name: str) -> Integers:
+        """A copy, so that rows can still be added."""
+        at, width = self._names.index(name), len(self._names)
+        return np.array(self._data, dtype=np.int64)[at::width]
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> bytes:
+        return self._data.tobytes()
+
+    def load_state(self, state: bytes) -> None:
+        self._data = array("q", state)
+
+
+class Submissions(Sequence[Submission]):
+    """Rows that are complete. Each `Submission` is made when it is asked for."""
+
+    def __init__(self, matrix: Integers) -> None:
+        """`matrix`: (rows, WIDTH)."""
+        self._matrix = matrix
+
+    @classmethod
+    def of(cls, submissions: Iterable[Submission]) -> "Submissions":
+        """The rows of these."""
+        return cls(np.array([_row(each) for each in submissions], dtype=np.int64).reshape(-1, WIDTH))
+
+    def column(self, name: str) -> Integers:
+        """One of `COLUMNS` of all rows."""
+        return self._matrix[:, COLUMN[name]]
+
+    def reasons(self) -> Integers:
+        """(rows, reasons): cycles, in the order of `Reason`."""
+        return self._matrix[:, REASONS]
+
+    def where(self, chosen: NDArray[np.bool_]) -> "Submissions":
+        """Some of the rows."""
+        return Submissions(self._matrix[chosen])
+
+    def __len__(self) -> int:
+        return len(self._matrix)
+
+    def __iter__(self) -> Iterator[Submission]:
+        return map(_submission, self._matrix.tolist())
+
+    @overload
+    def __getitem__(self, index: int) -> Submission: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Submissions": ...
+    def __getitem__(self, index: int | slice) -> "Submission | Submissions":
+        found = self._matrix[index]
+        return Submissions(found) if isinstance(index, slice) else _submission(found.tolist())
+
+
+def _submission(row: list[int]) -> Submission:
+    values: dict[str, Any] = {name: row[COLUMN[name]] for name in _FACTS}
+    values |= {name: bool(values[name]) for name in _FLAGS}
+    values |= {name: None if row[COLUMN[name]] == NONE else row[COLUMN[name]] for name in STAMPS}
+    reasons = {reason: cycles for reason, cycles in zip(_REASONS, row[REASONS], strict=True) if cycles}
+    return Submission(**values, reasons=reasons)
+
+
+def _row(submission: Submission) -> list[int]:
+    row = [0] * WIDTH
+    for name in (*_FACTS, *STAMPS):
+        value = getattr(submission, name)
+        row[COLUMN[name]] = NONE if value is None else value
+    row[REASONS] = [submission.reasons.get(reason, 0) for reason in _REASONS]
+    return row

@@ -1,0 +1,190 @@
+"""The device's side of the latency probe: matches events and completions to submissions (specification 35)."""
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.descriptor import WORDS
+from npu_device.trace.events import TIGHT, What
+from pyv_npu.observe.latency.rows import COLUMN, NONE, WIDTH, Integers, Reason, Rows, Submissions, Table
+
+STATUS_WORD = next(word.offset for word in WORDS if word.name == "status")
+_ACCEPT, _DONE = int(What.ACCEPT), int(What.DONE)
+_WANTED = np.zeros(max(What) + 1, dtype=np.bool_)
+_WANTED[[What.ACCEPT, What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN, What.DONE, What.ERROR]] = True
+_T2, _T3, _T4, _T7 = (COLUMN[name] for name in ("t2", "t3", "t4", "t7"))
+_DESCRIPTOR, _STREAM, _NUMBER, _TICKET, _ERROR, _FETCH_START = (
+    COLUMN[name] for name in ("descriptor", "stream", "number", "ticket", "error", "fetch_start")
+)
+_NEVER = np.iinfo(np.int64).max
+
+
+class StampBook:
+    """Stamps the submissions of a run: notes what the device and the core tell, and puts it together at the end."""
+
+    def __init__(self, rows: Rows, validate: int) -> None:
+        """`rows`: of the submissions that have left the core. `validate`: the configured cycles of validation."""
+        self.overwritten = 0
+        """Ring submissions that the device never accepted: their doorbell was ignored."""
+        self._rows = rows
+        self._validate = validate
+        self._ring: dict[int, int] = {}
+        self._tight: deque[int] = deque()
+        self._live: dict[int, int] = {}
+        """Rows by ring index; of ENQCMD_T in their order; by ticket, from acceptance to completion."""
+        self._accepted = Table("row")
+        self._interrupting = Table("row")
+        self._external = Table("cycle", "level")
+        self._handlers = Table("start")
+        self._seen_all = Table("look", "end")
+        """Reads that show every completion so far: the cycle of the look, the end of the read."""
+        self._seen_one = Table("ticket", "look", "end")
+        self._status_words: dict[int, int] = {}
+        self._status_lines: set[int] = set()
+        self._streams: dict[int, int] = {}
+        """How many were accepted on each stream."""
+        self._completed: dict[int, list[int]] = {}
+
+    # -- from the core -----------------------------------------------------------------------------------------
+
+    def commit(self, row: int, index: int | None, irq: bool, write_status: bool) -> None:
+        """A submission has left the core, for entry `index` of the ring or, None, by ENQCMD_T."""
+        if index is None:
+            self._tight.append(row)
+        else:
+            if index in self._ring:
+                self.overwritten += 1
+            self._ring[index] = row
+        if write_status:
+            descriptor = self._rows.data[row + _DESCRIPTOR]
+            self._status_words[descriptor] = row
+            self._status_lines.add(descriptor)
+        if irq:
+            self._interrupting.add(row)
+
+    def expects(self, index: int | None) -> bool:
+        """Whether entry `index` of the ring is committed and, as far as events have told, not accepted."""
+        return index in self._ring
+
+    def external(self, cycle: int, level: bool) -> None:
+        """MEIP of mip changed at the start of `cycle`."""
+        self._external.add(cycle, level)
+
+    def handler(self, start: int) -> None:
+        """A handler of an external interrupt runs its first instruction."""
+        self._handlers.add(start)
+
+    def saw_all(self, look: int, end: int) -> None:
+        """Firmware read, in cycle `look`, a register that shows all completions; the read ended at `end`."""
+        self._seen_all.add(look, end)
+
+    def saw_ticket(self, ticket: int, look: int, end: int) -> None:
+        """Firmware was told in cycle `look` that `ticket` is done; it knows at `end`."""
+        self._seen_one.add(ticket, look, end)
+
+    def saw_status_word(self, descriptor: int, end: int) -> None:
+        """Firmware loaded a status word that was not pending any more."""
+        row = self._status_words.pop(descriptor, None)
+        if row is not None:
+            self._rows.data[row + _T7] = end
+
+    def is_status(self, address: int) -> bool:
+        """Whether a descriptor that asked for write-back has its status word at `address`."""
+        return address - STATUS_WORD in self._status_lines
+
+    # -- from the device ---------------------------------------------------------------------------------------
+
+    def events(self, batch: NDArray[Any]) -> None:
+        """A batch of event records."""
+        chosen = batch[_WANTED[batch["what"]]]
+        data, live = self._rows.data, self._live
+        columns = (chosen[name].tolist() for name in ("what", "cycle", "ticket", "bytes", "aux"))
+        for what, cycle, ticket, fetch_start, aux in zip(*columns, strict=True):
+            if what == _ACCEPT:
+                self._accept(cycle, ticket, fetch_start, aux)
+                continue
+            row = live.get(ticket)
+            if row is None:
+                continue
+            if data[row + _T3] == NONE:
+                data[row + _T3] = cycle
+            if what >= _DONE:
+                data[row + _T4], data[row + _ERROR] = cycle, aux if what != _DONE else 0
+                self._completed.setdefault(data[row + _STREAM], []).append(data[row + _NUMBER])
+                del live[ticket]
+
+    def _accept(self, cycle: int, ticket: int, fetch_start: int, aux: int) -> None:
+        row = self._tight.popleft() if aux == TIGHT and self._tight else self._ring.pop(aux, None)
+        if row is None:
+            return
+        data = self._rows.data
+        data[row + _T2], data[row + _TICKET], data[row + _FETCH_START] = cycle, ticket, fetch_start
+        stream = data[row + _STREAM]
+        data[row + _NUMBER] = number = self._streams.get(stream, 0)
+        self._streams[stream] = number + 1
+        self._accepted.add(row)
+        self._live[ticket] = row
+
+    def completion_order(self) -> dict[int, tuple[int, ...]]:
+        """Stream -> acceptance numbers within the stream, in the order of completion."""
+        return {stream: tuple(numbers) for stream, numbers in sorted(self._completed.items())}
+
+    # -- at the end --------------------------------------------------------------------------------------------
+
+    def accepted(self) -> Submissions:
+        """All submissions so far, in the order of acceptance, with everything that is known of them."""
+        at = self._accepted.column("row")
+        rows = self._rows.matrix()[at // WIDTH]
+        column = {name: rows[:, index] for name, index in COLUMN.items()}
+        self._message(column)
+        self._interrupts(column, np.isin(at, self._interrupting.column("row")) & (column["t4"] != NONE))
+        self._notices(column)
+        return Submissions(rows)
+
+    def _message(self, column: dict[str, Integers]) -> None:
+        """Complete the reasons: what the message took on its way, and in the front end."""
+        arrival, fetch_start = column["arrival"], column["fetch_start"]
+        way, tight = arrival - column["leave"], column["tight"] != 0
+        column[Reason.ISSUE][tight], column[Reason.BUS][~tight] = way[tight], way[~tight]
+        column[Reason.FULL_WAIT][:] = fetch_start - arrival
+        column[Reason.FETCH][:] = column["t2"] - self._validate - fetch_start
+        column[Reason.VALIDATE][:] = self._validate
+
+    def _interrupts(self, column: dict[str, Integers], chosen: NDArray[np.bool_]) -> None:
+        """t5: when mip shows the completion; t6: the first handler from then on."""
+        cycles, level = self._external.column("cycle"), self._external.column("level") != 0
+        t4, rises = column["t4"][chosen], np.flatnonzero(level)
+        index = np.searchsorted(cycles, t4, side="right")
+        up = np.append(level, False)[index - 1]
+        t5 = np.where(up, t4, _at(cycles[rises], np.searchsorted(rises, index)))
+        handlers = self._handlers.column("start")
+        t6 = _at(handlers, np.searchsorted(handlers, t5))
+        column["t5"][chosen], column["t6"][chosen] = t5, np.where(t5 == NONE, NONE, t6)
+
+    def _notices(self, column: dict[str, Integers]) -> None:
+        """t7: the end of the first read that told firmware. A handler that was running by then is not the t6."""
+        t4, t6, t7 = column["t4"], column["t6"], column["t7"]
+        all_at = np.searchsorted(self._seen_all.column("look"), t4)
+        found = np.stack([t7, _at(self._seen_all.column("end"), all_at), self._told(column["ticket"], t4)])
+        first = np.where(found == NONE, _NEVER, found).min(axis=0)
+        done = t4 != NONE
+        t7[done] = np.where(first == _NEVER, NONE, first)[done]
+        t6[done & (t7 != NONE) & (t6 > t7)] = NONE
+
+    def _told(self, ticket: Integers, t4: Integers) -> Integers:
+        """The end of the first read from t4 on that showed this ticket done."""
+        tickets, looks, ends = (self._seen_one.column(name) for name in ("ticket", "look", "end"))
+        order = np.lexsort((looks, tickets))
+        tickets, looks, ends = tickets[order], looks[order], ends[order]
+        names = tickets[np.diff(tickets, prepend=NONE) != 0]  # np.unique would import numpy.ma in every run
+        cycles = 1 + max(looks.max(initial=0), t4.max(initial=0))
+        keys = np.searchsorted(names, tickets) * cycles + looks
+        at = np.searchsorted(keys, np.searchsorted(names, ticket) * cycles + t4)
+        return np.where(_at(tickets, at) == ticket, _at(ends, at), NONE)
+
+
+def _at(values: Integers, index: Integers) -> Integers:
+    """`values[index]`, NONE behind the last one."""
+    return np.append(values, NONE)[index]

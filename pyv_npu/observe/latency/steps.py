@@ -1,0 +1,194 @@
+"""What the core did while a submission was on its way, and the reason of each cycle.
+
+The submit functions of the firmware as they run: where each submission begins, leaves the core, and ends.
+
+Functions named `npu_submit*` are windows: t0 is the start of their first instruction, t1 the first instruction at
+their return address. Without such symbols t0 is the first store into the 64 bytes and t1 the cycle after the doorbell
+or ENQCMD_T retires (specification 35, "Time stamps").
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyv_ext.engines.noted import FENCE, Noted
+from pyv_npu.observe.latency.rows import Reason
+
+LIMIT = 1 << 16
+"""Runs and notes kept; cycles of what is older are counted as `setup`."""
+
+NOTES = 1 << 10
+"""Notes of a run at most."""
+
+DEVICE = 2
+"""In the place of a line's address: an access of a device."""
+
+CORE_REASONS = 7
+"""The first reasons of `Reason` are those of a submission that has not left the core."""
+_INTERRUPTED, _RETRY, _DESCRIPTOR_STORE, _FENCE, _MMIO, _BATCH, _SETUP = (
+    tuple(Reason).index(reason)
+    for reason in (
+        Reason.INTERRUPTED, Reason.RETRY, Reason.DESCRIPTOR_STORE, Reason.FENCE, Reason.MMIO, Reason.BATCH, Reason.SETUP
+    )
+)  # fmt: skip
+
+
+class Question(NamedTuple):
+    """Which cycles to explain, and what is known about the submission they belong to."""
+
+    t0: int
+    leave: int
+    line: int
+    depth: int
+    window: int
+    refused: int | None
+    """Start of the first attempt that was refused."""
+    attempt: int
+    """Start of the attempt that was accepted."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """Instructions and trap entries in a row, in cycles [start, end)."""
+
+    start: int
+    end: int
+    depth: int
+    """How many traps were being handled."""
+    window: int
+    """Serial number of the innermost submit function, 0 outside of all."""
+    notes: list[Noted]
+    """Stores, fences and accesses of devices, in their order."""
+
+
+class StepLog:
+    """What was executed, in the order of time."""
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+        self._size = 0
+
+    def add(self, start: int, end: int, depth: int, window: int, notes: Sequence[Noted] = ()) -> None:
+        """Instructions of cycles [start, end) have been executed."""
+        runs = self._runs
+        if runs:
+            last = runs[-1]
+            if last.end == start and last.window == window and last.depth == depth and len(last.notes) < NOTES:
+                last.end = end
+                if notes:
+                    last.notes += notes
+                return
+            self._size += 1 + len(last.notes)
+            if self._size > LIMIT:
+                del runs[: len(runs) // 2]
+                self._size = sum(1 + len(run.notes) for run in runs)
+        runs.append(Run(start, end, depth, window, list(notes)))
+
+    def clear(self) -> None:
+        self._runs = []
+        self._size = 0
+
+    def explain(self, question: Question) -> list[int]:
+        """Cycles of each of the `CORE_REASONS`; they add up to leave - t0 whatever the log still holds."""
+        t0, leave, line, depth, window, refused, attempt = question
+        first, last = (t0, t0) if refused is None else (max(t0, refused), min(leave, attempt))
+        total = [0] * CORE_REASONS
+        if last > first:
+            total[_RETRY] = last - first
+        for run in self._since(t0):
+            begin, end, notes = run.start, run.end, run.notes
+            if begin < t0:
+                begin = t0
+                notes = notes[bisect_left(notes, (t0,)) :]
+            if end > leave:
+                end = leave
+            ordinary = end - begin
+            if ordinary <= 0:
+                continue
+            retried = max(0, min(end, last) - max(begin, first)) if last > first else 0
+            if run.depth > depth:
+                total[_INTERRUPTED] += ordinary
+                total[_RETRY] -= retried
+                continue
+            ordinary -= retried
+            for start, what, cycles in notes:
+                if start >= end:
+                    break
+                if first <= start < last:
+                    continue
+                reason = _DESCRIPTOR_STORE if what == line else _OF.get(what)
+                if reason is not None:
+                    total[reason] += cycles
+                    ordinary -= cycles
+            if run.window != window:
+                total[_BATCH] += ordinary
+        total[_SETUP] = leave - t0 - sum(total)
+        return total
+
+    def _since(self, cycle: int) -> list[Run]:
+        """What was executed from `cycle` on: mostly the last run."""
+        runs = self._runs
+        first = len(runs) - 1
+        while first > 0 and runs[first].start > cycle:
+            first -= 1
+        return runs[max(0, first) :]
+
+
+_OF = {FENCE: _FENCE, DEVICE: _MMIO}
+
+
+LINE = 64
+MASK = 0xFFFF_FFFF
+LINES_KEPT = 1 << 16
+"""Lines whose first store is remembered while no submission empties the table."""
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """One call of a submit function, or (serial 0) the whole program when it has none."""
+
+    serial: int
+    t0: int | None
+    """None for serial 0: each submission begins with the first store into its 64 bytes."""
+    return_pc: int = 0
+    sp: int = 0
+    depth: int = 0
+    """How many traps were being handled at entry."""
+    prebuilt: bool = False
+    lines: dict[int, int] = field(default_factory=dict)
+    """Address of each 64-byte line stored to -> start of the first store."""
+    taken: bool = False
+    """A submission has used the window's t0."""
+    refused: int | None = None
+    """Start of the first attempt that was refused."""
+    attempt: int = 0
+    """Start of the latest attempt."""
+    descriptor: int = 0
+    """Address of the 64 bytes that were refused."""
+    commits: list[int] = field(default_factory=list)
+    """Rows of the submissions that left the core in it."""
+
+    def noted(self, notes: Sequence[Noted]) -> None:
+        """Keep the first store to each line."""
+        lines = self.lines
+        for start, what, _ in notes:
+            if what not in lines and what != FENCE and what != DEVICE:
+                lines[what] = start
+        while len(lines) > LINES_KEPT:
+            del lines[next(iter(lines))]
+
+    def begin(self, descriptor: int) -> int | None:
+        """t0 of the next submission of this window: its entry, or for further descriptors their first store."""
+        if self.t0 is not None and not self.taken:
+            self.taken = True
+            return self.t0
+        return self.lines.get(descriptor)
+
+
+def ring_slots(base: int, size: int, tail: int, new_tail: int) -> list[tuple[int, int]]:
+    """(index, address) of the descriptors that a doorbell hands over; none when it claims more than the ring holds."""
+    count = (new_tail - tail) & MASK
+    if count > size:
+        return []
+    return [((tail + i) & MASK, base + ((tail + i) % size) * LINE) for i in range(count)]

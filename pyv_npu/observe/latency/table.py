@@ -1,0 +1,99 @@
+"""Stages, reasons and counts of a run's submissions: the `latency` object of the JSON schema (specification 70)."""
+
+from typing import Any, NamedTuple
+
+from pyv_npu.observe.latency.percentiles import Distribution
+from pyv_npu.observe.latency.rows import NONE, Reason, Submissions
+
+
+class Stage(NamedTuple):
+    """The cycles between two stamps of a submission."""
+
+    first: str
+    last: str
+    prebuilt: bool | None
+    """Of which submissions: those whose descriptor lay in memory already, the others, or all."""
+
+
+STAGES = {
+    "t_submit": Stage("t0", "t2", False),
+    "t_submit_prebuilt": Stage("t0", "t2", True),
+    "core_busy": Stage("t0", "t1", False),
+    "queue_wait": Stage("t2", "t3", False),
+    "execute": Stage("t3", "t4", False),
+    "notify": Stage("t4", "t7", False),
+    "arrival_wait": Stage("t_arr", "t0", None),
+    "response": Stage("t_arr", "t2", None),
+}
+
+
+class Latency:
+    """The submissions of one run, without the first `warmup` of them."""
+
+    def __init__(self, accepted: Submissions, rejected: int, t0_source: str, warmup: int = 0) -> None:
+        self.accepted = accepted
+        """All of them, with those that warm up or end in an error."""
+        kept = accepted[warmup:]
+        self.t0_source = t0_source
+        self.warmup = min(warmup, len(accepted))
+        self.rejected = rejected
+        good = kept.column("error") == 0
+        self.errors = len(kept) - int(good.sum())
+        self.submissions = kept.where(good)
+        """Accepted and free of error, in the order of acceptance."""
+
+    def stage(self, name: str) -> Distribution:
+        """Cycles of a stage of `STAGES`."""
+        stage = STAGES[name]
+        chosen = self._of(stage)
+        return Distribution((chosen.column(stage.last) - chosen.column(stage.first)).tolist())
+
+    def _of(self, stage: Stage) -> Submissions:
+        """Submissions that have been through a stage."""
+        all_of = self.submissions
+        chosen = (all_of.column(stage.first) != NONE) & (all_of.column(stage.last) != NONE)
+        if stage.prebuilt is not None:
+            chosen &= (all_of.column("prebuilt") != 0) == stage.prebuilt
+        return all_of.where(chosen)
+
+    @property
+    def headline(self) -> Distribution:
+        """t_submit; where every descriptor lay in memory, t_submit_prebuilt."""
+        written = self.stage("t_submit")
+        return written if len(written) else self.stage("t_submit_prebuilt")
+
+    @property
+    def p50(self) -> int:
+        """Of `headline`, as `p95` and `p99`, which refuses fewer than 100 samples."""
+        return self.headline.p50
+
+    @property
+    def p95(self) -> int:
+        return self.headline.p95
+
+    @property
+    def p99(self) -> int:
+        return self.headline.p99
+
+    def reasons(self, stage: str = "t_submit") -> dict[str, int]:
+        """Cycles by reason, summed over the submissions of `t_submit` or `t_submit_prebuilt`; they add up to its
+        total."""
+        totals = self._of(STAGES[stage]).reasons().sum(axis=0).tolist()
+        return {reason.value: cycles for reason, cycles in zip(Reason, totals, strict=True)}
+
+    def to_json(self) -> dict[str, Any] | None:
+        """None when nothing was submitted at all."""
+        if not self.submissions and not self.errors and not self.rejected:
+            return None
+        stages = {name: self.stage(name).summary() for name in STAGES}
+        headline = stages["t_submit"]
+        return {
+            "n": headline["n"] if headline else 0,
+            "n_rejected": self.rejected,
+            "n_errors": self.errors,
+            "n_warmup": self.warmup,
+            "t0_source": self.t0_source,
+            "stages": stages,
+            "reasons": self.reasons(),
+            "reasons_prebuilt": self.reasons("t_submit_prebuilt"),
+        }

@@ -1,0 +1,110 @@
+"""Windows of instructions between a write and a read of mcycle, run on a platform with a user's own parts.
+
+A write of mcycle takes effect at the end of its instruction's last cycle, a read samples its first (specification
+35): so the difference is exactly the cycles of the instructions between them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from pyv_ext.bus.memory import PAGE
+from pyv_ext.elf import Program, Segment
+from pyv_ext.engines.stop import StopReason
+from pyv_ext.isa import Isa
+from pyv_npu.errors import PyvNpuError
+from pyv_npu.platform import Platform
+
+Code = tuple[str, Mapping[str, int]]
+"""A mnemonic and its operands, as `Isa.encode` takes them."""
+
+MCYCLE = 0xB00
+RESULT_REGISTER = 12
+"""a2: where a window leaves what it computed."""
+_TIME, _POINTER = 15, 31
+_WORD = 4
+
+
+class Window(NamedTuple):
+    """Instructions to be timed, what they compute, and the cycles that were published."""
+
+    name: str
+    code: tuple[Code, ...]
+    result: int
+    published: int
+
+
+class Row(NamedTuple):
+    """One window, measured."""
+
+    name: str
+    instructions: tuple[str, ...]
+    """As the disassembler prints them."""
+    cycles: int
+    published: int
+
+
+class Measurement(NamedTuple):
+    """All windows of a publication."""
+
+    preset: str
+    source: str
+    note: str
+    rows: tuple[Row, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every window takes the published cycles."""
+        return all(row.cycles == row.published for row in self.rows)
+
+
+def run_windows(platform: Platform, windows: Sequence[Window], finisher: int, base: int) -> list[Row]:
+    """Run each window once, in order, on a fresh platform; the printed cycles are the mcycle difference minus 1.
+
+    Raises PyvNpuError when the program does not end well or a window computes something else: then its time means
+    nothing.
+    """
+    isa = platform.isa
+    results = base + PAGE
+    words = [_encode(isa, ("lui", {"rd": _POINTER, "imm": _upper(results)}))]
+    for window in windows:
+        words.append(_encode(isa, ("csrrw", {"csr": MCYCLE})))
+        words += [_encode(isa, code) for code in window.code]
+        words.append(_encode(isa, ("csrrs", {"rd": _TIME, "csr": MCYCLE})))
+        for register in (_TIME, RESULT_REGISTER):
+            words.append(_encode(isa, ("sw", {"rs1": _POINTER, "rs2": register})))
+            words.append(_encode(isa, ("addi", {"rd": _POINTER, "rs1": _POINTER, "imm": _WORD})))
+    words += [
+        _encode(isa, code)
+        for code in (
+            ("lui", {"rd": 5, "imm": _upper(finisher)}),
+            ("lui", {"rd": 6, "imm": 0x5000}),
+            ("addi", {"rd": 6, "rs1": 6, "imm": 0x555}),
+            ("sw", {"rs1": 5, "rs2": 6}),
+        )
+    ]
+    image = b"".join(word.to_bytes(_WORD, "little") for word in words)
+    segment = Segment(base, image, len(image), True)
+    platform.load(Program("calibration", base, (segment,), {}, (), ()))
+    stop = platform.run()
+    if stop.reason is not StopReason.EXIT or stop.code != 0:
+        raise PyvNpuError(f"calibration ended with {stop.text}: the platform lacks what the windows need")
+    return [_row(platform, window, results + 2 * _WORD * index) for index, window in enumerate(windows)]
+
+
+def _row(platform: Platform, window: Window, place: int) -> Row:
+    ram = platform.ram
+    difference, result = ram.read(place, _WORD), ram.read(place + _WORD, _WORD)
+    if result != window.result:
+        raise PyvNpuError(f"window {window.name}: computed {result:#x} instead of {window.result:#x}")
+    texts = tuple(platform.isa.disassemble(_encode(platform.isa, code), 0) for code in window.code)
+    return Row(window.name, tuple(text.replace("\t", " ") for text in texts), difference - 1, window.published)
+
+
+def _encode(isa: Isa, code: Code) -> int:
+    name, operands = code
+    return isa.encode(name, **operands)
+
+
+def _upper(address: int) -> int:
+    """The immediate of LUI for a multiple of 4096, signed as the format wants it."""
+    return address - (1 << 32) if address >> 31 else address

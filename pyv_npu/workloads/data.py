@@ -1,0 +1,100 @@
+"""Inputs and outputs of a model, between ONNX's types and the bytes in DRAM."""
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyv_npu.errors import BadInputError, UsageError
+from toolchain.compiler import Compiled
+from toolchain.ir.data_types import NUMPY
+from toolchain.ir.graph import Graph
+from toolchain.onnx_frontend import OnnxModel
+
+Values = NDArray[Any]
+Tensors = Mapping[str, Values]
+
+_HOST = {"BOOL": np.dtype(np.bool_), "INT64": np.dtype(np.int64)}
+"""ONNX types that the device holds in another form."""
+
+
+class Interface(Protocol):
+    """What says which inputs there are."""
+
+    @property
+    def model(self) -> OnnxModel: ...
+
+    @property
+    def graph(self) -> Graph: ...
+
+
+def random_inputs(compiled: Interface, seed: int) -> dict[str, Values]:
+    """Values for every input, the same for the same seed: floats in -1..1, small integers, bools, and indices within
+    the tables that they go into."""
+    random = np.random.default_rng(seed)
+    made = {}
+    for name in compiled.graph.inputs:
+        tensor = compiled.graph.tensors[name]
+        kind = NUMPY[tensor.dtype]
+        given, rows = compiled.model.info[name].type, compiled.graph.index_bound(name)
+        if given == "BOOL":
+            values = random.integers(0, 2, tensor.shape).astype(np.bool_)
+        elif rows is not None:
+            values = random.integers(0, rows, tensor.shape).astype(_HOST.get(given, kind))
+        elif kind.kind in "iu":
+            limits = np.iinfo(np.int8 if kind.itemsize > 1 else kind)
+            values = random.integers(limits.min, limits.max + 1, tensor.shape).astype(_HOST.get(given, kind))
+        else:
+            values = random.uniform(-1, 1, tensor.shape).astype(kind)
+        made[name] = values
+    return made
+
+
+def complete_inputs(compiled: Interface, seed: int, given: Tensors) -> dict[str, Values]:
+    """Values for every input: what is given, the others random. UsageError names an input that does not fit."""
+    inputs = random_inputs(compiled, seed)
+    for name, value in given.items():
+        if name not in inputs:
+            raise UsageError(f"input {name}: the model has no such input; inputs are {', '.join(inputs)}")
+        values, wanted = np.asarray(value), inputs[name]
+        if values.shape != wanted.shape:
+            raise UsageError(f"input {name}: has shape {values.shape}; the model takes {wanted.shape}")
+        if not np.can_cast(values.dtype, wanted.dtype, "same_kind"):
+            raise UsageError(f"input {name}: has type {values.dtype}; the model takes {wanted.dtype}: convert it")
+        inputs[name] = values.astype(wanted.dtype)
+    return inputs
+
+
+def read_inputs(path: Path) -> dict[str, Values]:
+    """The arrays of a .npz file by name; BadInputError where it is none."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise BadInputError(
+            f"{path}: {error.strerror or 'not a .npz file'}; give arrays that numpy.savez wrote"
+        ) from None
+    except (ValueError, AttributeError, zipfile.BadZipFile):
+        raise BadInputError(f"{path}: not a .npz file; give arrays that numpy.savez wrote") from None
+
+
+def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
+    """The bytes of an input. UsageError for an INT64 that INT32, which the device has for it, cannot hold."""
+    kind = NUMPY[compiled.graph.tensors[name].dtype]
+    held = np.ascontiguousarray(values).astype(kind)
+    if values.dtype == np.int64 and not np.array_equal(held, values):
+        worst = values[held != values].reshape(-1)[0]
+        raise UsageError(
+            f"input {name}: {worst} does not fit INT32, which the device has for INT64: use smaller values"
+        )
+    return held.tobytes()
+
+
+def from_device(compiled: Compiled, name: str, data: bytes) -> Values:
+    """An output as ONNX has it."""
+    tensor = compiled.graph.tensors[name]
+    values = np.frombuffer(data, NUMPY[tensor.dtype]).reshape(tensor.shape)
+    return values.astype(_HOST.get(compiled.model.info[name].type, values.dtype))

@@ -1,0 +1,124 @@
+"""Commands timed without a core and without numbers: nothing is computed, and DRAM is what is written of it.
+
+What a command takes never depends on values (specification 40), so cycles and events are those of a run with numbers
+whose commands are all accepted at once, each `submit.cost` after the one before.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from npu_device.config import NpuConfig
+from npu_device.levels.analytic import Analytic
+from npu_device.levels.explain import Explanation, explain
+from npu_device.levels.runner import Listed, Run, Runner, list_config
+from npu_device.trace.events import Batch, EventStream, What, records
+from pyv_npu.config import Config
+from pyv_npu.errors import PyvNpuError, UsageError
+from toolchain.codegen import Command
+from toolchain.compiler import Compiled
+
+LEVELS = ("IA_TIMING", "CA_HYBRID")
+
+
+class Finished(NamedTuple):
+    """A layer and the cycle in which its last command completed."""
+
+    layer: str
+    cycle: int
+
+
+class TimingRun(NamedTuple):
+    """What came of it."""
+
+    level: str
+    cycles: int
+    """Core cycle of the last completion."""
+    layers: tuple[Finished, ...]
+    """In the order of submission."""
+    counters: Mapping[str, Any] | None
+    """The `npu` object of results; None at IA_TIMING."""
+    events: int
+    events_sha256: str
+    explanation: Explanation | None
+    """What the cycles were spent on, where it was asked for."""
+
+
+def run_commands(
+    commands: Sequence[Command],
+    config: NpuConfig,
+    level: str = "CA_HYBRID",
+    *,
+    memory: Mapping[int, bytes] | None = None,
+    explained: bool = False,
+    watch: Callable[[EventStream], None] | None = None,
+) -> TimingRun:
+    """Time commands, in the order given.
+
+    `memory`: bytes at addresses before the first command (token positions); `explained`: also attribute the cycles,
+    which keeps all events; `watch` may subscribe to them. UsageError for a level without time, PyvNpuError for a
+    command that the device refuses, which no compiled model has.
+    """
+    if level not in LEVELS:
+        raise UsageError(f"--sim-level {level}: timing alone is for {' and '.join(LEVELS)}; choose one")
+    listed = [Listed(command.descriptor, 0, command.block) for command in commands]
+    events = EventStream()
+    completed: dict[int, int] = {}
+
+    def note(batch: Batch) -> None:
+        done = batch[batch["what"] == What.DONE]
+        completed.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
+
+    events.subscribe(note)
+    kept = records(events) if explained else None
+    if watch is not None:
+        watch(events)
+    runner = Runner(list_config(config, len(listed)), events, values=False)
+    for address, data in (memory or {}).items():
+        runner.memory.write_bytes(address, data)
+    counters = None
+    if level == "IA_TIMING":
+        accepted = [index * config.submit.cost for index in range(len(listed))]
+        done = Analytic(runner.config, runner.memory, events).run(runner.place(listed), accepted).done
+    else:
+        ran = runner.run(listed)
+        _check(ran, commands)
+        counters, done = ran.device.counters.to_json(), tuple(completed[ticket] for ticket in ran.tickets)
+    digest = events.hexdigest()
+    explanation = None
+    if kept is not None:
+        explanation = explain(kept(), runner.config, _critical_path(listed, runner))
+    return TimingRun(
+        level, max(done, default=0), _finished(commands, done), counters, events.count, digest, explanation
+    )
+
+
+def run_model(config: Config, compiled: Compiled, watch: Callable[[EventStream], None] | None = None) -> dict[str, Any]:
+    """The result of a compiled model at `config.run.sim_level`, as `--json` prints it; `watch` as in `run_commands`."""
+    made = run_commands(compiled.commands, config.npu, config.run.sim_level, watch=watch)
+    return {
+        "schema": 1, "program": compiled.model.name, "core": None, "mode": None, "sim_level": made.level,
+        "preset": config.preset, "exit_code": 0, "stop_reason": "exit", "timing_only": True, "cycles": made.cycles,
+        "instret": None, "uart": None, "latency": None, "npu": made.counters, "events": made.events,
+        "events_sha256": made.events_sha256,
+        "model": {"layers": len(compiled.graph.layers), "commands": len(compiled.commands), "checks": {}},
+        "finished": [finished._asdict() for finished in made.layers],
+    }  # fmt: skip
+
+
+def _check(ran: Run, commands: Sequence[Command]) -> None:
+    """Every command must have been done."""
+    for entry in ran.device.error_log:
+        layer = commands[ran.tickets.index(entry.ticket)].layer
+        raise PyvNpuError(f"layer {layer}: {entry.code.name}: {entry.reason}; a bug of the compiler")
+
+
+def _finished(commands: Sequence[Command], done: Sequence[int]) -> tuple[Finished, ...]:
+    last: dict[str, int] = {}
+    for command, cycle in zip(commands, done, strict=True):
+        last[command.layer] = max(cycle, last.get(command.layer, 0))
+    return tuple(Finished(*item) for item in last.items())
+
+
+def _critical_path(listed: Sequence[Listed], runner: Runner) -> int:
+    path = Analytic(runner.config, runner.memory, unlimited=True)
+    return path.run(runner.place(listed), [0] * len(listed)).cycles

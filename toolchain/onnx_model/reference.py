@@ -1,0 +1,68 @@
+"""The ONNX reference implementation: the judge of every model."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from toolchain.ir.graph import Values
+from toolchain.onnx_model.model import OnnxModel
+
+QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
+"""Operators that round numbers to codes."""
+OWN = ".own"
+"""Behind the name of a tensor that the reference makes itself and reads from somebody else."""
+
+
+def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
+    """The outputs of a model by onnx.reference."""
+    return evaluated(model.proto, model.outputs, {**model.beside, **inputs})
+
+
+def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) -> dict[str, Values]:
+    """Tensors of an onnx.ModelProto by name; what is beside it counts among its inputs."""
+    results = ReferenceEvaluator(proto).run(list(names), dict(inputs))
+    return {name: np.asarray(values) for name, values in zip(names, results, strict=True)}
+
+
+def with_weights(
+    proto: Any, weights: Callable[[Any, tuple[int, ...]], Values | None], beside: Mapping[str, Values]
+) -> Any:
+    """The model with other weights: `weights(node, shape)` of each Conv, Gemm and MatMul with constant weights, some of
+    them `beside` it, gives them, or None to keep them."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(proto)
+    shapes = {tensor.name: (tuple(tensor.dims), tensor.data_type) for tensor in changed.graph.initializer}
+    shapes |= {name: (values.shape, helper.np_dtype_to_tensor_dtype(values.dtype)) for name, values in beside.items()}
+    for node in changed.graph.node:
+        if node.op_type not in ("Conv", "Gemm", "MatMul") or node.input[1] not in shapes:
+            continue
+        shape, kind = shapes[node.input[1]]
+        made = weights(node, shape)
+        if made is not None:
+            name = f"{node.output[0]}.changed"
+            made = made.astype(helper.tensor_dtype_to_np_dtype(kind))
+            changed.graph.initializer.append(numpy_helper.from_array(made, name))
+            node.input[1] = name
+    return changed
+
+
+def rounded(proto: Any) -> list[str]:
+    """The tensors that QUANTIZERS make: codes, and scale and zero point where the run computes them."""
+    return [name for node in proto.graph.node if node.op_type in QUANTIZERS for name in node.output if name]
+
+
+def cut(proto: Any, names: Collection[str]) -> Any:
+    """The model that takes tensors of `rounded` as inputs, wherever they are read; what it makes itself has OWN behind
+    the name. Between them lies what it computes in floats."""
+    if not names:
+        return proto
+    changed = onnx.ModelProto()
+    changed.CopyFrom(proto)
+    for node in changed.graph.node:
+        if node.op_type in QUANTIZERS:
+            node.output[:] = [name + OWN if name in names else name for name in node.output]
+    return changed

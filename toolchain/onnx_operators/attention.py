@@ -1,0 +1,324 @@
+"""Attention of whole tensors as one ATTN_T per batch: scores, softmax and weights never leave the scratchpad.
+
+Keys and values have a row per token with all heads beside each other, as ONNX's of three dimensions, or rows of each
+head, as its past and those of four dimensions. The queries are the last of the keys where an order of them matters.
+
+Attention whose past keys and values are caches [B, H, T_max, D] of the device (specification 55, R11 to R15).
+
+The cache takes the place of the past, and of the present too: new keys and values are appended at the position, and the
+queries see everything up to it. Codes (`toolchain.onnx_frontend.qdq_graph`) are appended as they are.
+
+Attention: products, a mask and a softmax; scores and their softmax are in fp32 for every type of Q, K and V.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.abi.opcodes import BITS, DataType
+from toolchain.ir.data_types import FLOATS
+from toolchain.ir.graph import Attribute, Role, TensorIR, Values
+from toolchain.onnx_model.node import Node
+from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
+from toolchain.onnx_operators.elementwise import apply
+from toolchain.onnx_operators.linear import product
+
+
+class Sizes(NamedTuple):
+    """Of Q, K and V; `keys` are those of the past too."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    past: int
+    width: int
+    """Of a head of Q and K."""
+    value_width: int
+
+    @property
+    def scores(self) -> tuple[int, int, int, int]:
+        return self.batch, self.heads, self.queries, self.keys
+
+
+class Sight(NamedTuple):
+    """How far a query sees before and behind its own position; -1: everything."""
+
+    left: int
+    right: int
+
+
+def sight(node: Node) -> Sight:
+    """What is_causal and the windows say."""
+    left, right = (int(node.attribute(f"{side}_window_size", -1)) for side in ("left", "right"))
+    return Sight(left, 0 if node.attribute("is_causal", 0) else right)
+
+
+def possible(node: Node, s: Sizes) -> bool:
+    """Whether ATTN_T computes it: no mask, no cap, heads of one size and type, and an order that it knows."""
+    kinds = [node.kind(node.info(index), node.proto.input[index]) for index in range(3)]
+    if node.has(3) or node.attribute("softcap", 0.0) or s.width != s.value_width:
+        return False
+    if kinds[0] not in FLOATS or kinds[1] is not kinds[2]:
+        return False
+    left, right = sight(node)
+    last = s.queries + s.past
+    return (right < 0 and left < 0) or (right < 0 and last == s.keys) or (right == 0 and last <= s.keys)
+
+
+def attend(node: Node, s: Sizes, k: TensorIR, v: TensorIR, scale: float) -> None:
+    """The layer; Q and the result are brought to a row per query where they have four dimensions."""
+    q, out, order = node.tensor(0), node.output(), (0, 2, 1, 3)
+    four = len(q.shape) == 4
+    rows = transposed(node, q, order) if four else q
+    result = node.temporary((s.batch, s.queries, s.heads, s.width), out.dtype) if four else out
+    left, right = sight(node)
+    keys = s.queries + s.past if right == 0 else s.keys
+    causal: dict[str, Attribute] = {"causal": int(right == 0), "window": left + 1 if left >= 0 else 0}
+    node.layer(
+        "ATTN_T", [rows, k, v], result, batch=s.batch, m=s.queries, n=s.heads * s.width, heads=s.heads,
+        kv_heads=s.kv_heads, keys=keys, t_max=s.keys if len(k.shape) == 4 else 0, scale=scale, **causal,
+    )  # fmt: skip
+    if four:
+        transposed(node, result, order, out)
+
+
+POSITION = "position"
+"""The tensor (INT32) whose first element is the position of a step's first token."""
+SCALES = ".scales"
+"""Behind a key cache's name: f32 scales of its heads, then of its value cache's."""
+_PAST = ((4, 1), (5, 2))
+"""(input, output) of keys, then of values."""
+
+
+def applies(node: Node) -> bool:
+    """Whether the past of an Attention is a cache."""
+    return node.has(4) and node.tensor(4).role is Role.KV
+
+
+def cached_attention(node: Node) -> None:
+    """Two KV_APPEND and an ATTN_T. Refused: what ATTN_T cannot do."""
+    for index, name in ((3, "attn_mask"), (6, "nonpad_kv_seqlen")):
+        if node.has(index):
+            node.refuse(f"input {name} beside a cache of keys and values: only the causal mask is supported")
+    if node.attribute("softcap", 0.0) or node.attribute("right_window_size", -1) > 0:
+        node.refuse("softcap and right_window_size are not supported beside a cache of keys and values")
+    if len(node.info(0).shape) != 3:
+        node.refuse("beside a cache Q, K and V must have three dimensions: batch, tokens, heads x size")
+    batch, tokens, width = node.info(0).shape
+    if batch != 1:
+        node.refuse(f"batch {batch}: a cache serves one request")
+    if tokens > 1 and not node.attribute("is_causal", 0):
+        node.refuse("is_causal 0 with several tokens beside a cache: only causal attention is supported")
+    keys, values = (node.tensor(past) for past, _ in _PAST)
+    heads, (_, kv_heads, t_max, size) = int(node.attribute("q_num_heads", 0)), keys.shape
+    sizes = [node.info(index).shape[-1] for index in range(3)]
+    if not heads or heads % kv_heads or sizes != [heads * size, kv_heads * size, kv_heads * size]:
+        node.refuse(
+            f"Q, K and V of {sizes} elements with {heads} heads: beside a cache of {kv_heads} heads of {size} they "
+            f"must have q_num_heads x {size}, {kv_heads * size} and {kv_heads * size}; q_num_heads is a multiple"
+        )
+    if values.shape != keys.shape:
+        node.refuse(f"past_key {keys.id} and past_value {values.id} must have heads of one size")
+    position = node.graph.tensors[POSITION]
+    scales = _scales(node, keys)
+    for index, (cache, (_, present)) in enumerate(zip((keys, values), _PAST, strict=True)):
+        new, scale = node.tensor(1 + index), scales[index : index + 1]
+        inputs = [new, position, *(scale if new.dtype is not cache.dtype else [])]
+        node.layer("KV_APPEND", inputs, cache, m=tokens, n=kv_heads * size, heads=kv_heads, t_max=t_max)
+        if present < len(node.proto.output) and node.proto.output[present]:
+            node.view(cache, cache.shape, node.proto.output[present])
+    window = int(node.attribute("left_window_size", -1)) + 1
+    zero1, zero2 = node.attribute("zero_kv", (0, 0))
+    node.layer(
+        "ATTN_T", [node.tensor(0), keys, values, position, *scales[2:]], node.output(), m=tokens, n=width, heads=heads,
+        kv_heads=kv_heads, t_max=t_max, scale=float(node.attribute("scale", 0.0)) or size**-0.5, window=window,
+        **({"zero1": zero1, "zero2": zero2} if zero1 or zero2 else {}),
+    )  # fmt: skip
+
+
+def _scales(node: Node, keys: TensorIR) -> list[TensorIR]:
+    """(of the keys, of the values, of both) where they are integers: f32 per head."""
+    if given := node.attribute("scale_kv"):
+        made = [node.weight(np.full(keys.shape[1], scale), DataType.FP32) for scale in given]
+        return [*made, node.weight(np.repeat(given, keys.shape[1]), DataType.FP32)]
+    both = node.graph.tensors.get(keys.id + SCALES)
+    if BITS[keys.dtype] > 8 or keys.dtype in (DataType.E4M3FN, DataType.E5M2) or both is None:
+        return []
+    half = both.elements // 2
+    values = node.graph.constants[both.id].reshape(-1)
+    return [node.weight(values[:half], DataType.FP32), node.weight(values[half:], DataType.FP32), both]
+
+
+_LOWEST = float(np.finfo(np.float32).min)
+"""A score that no weight is left of; infinity would make a row without keys undefined."""
+
+
+def attention(node: Node) -> None:
+    """softmax(cap(Q K^T scale) + mask) V, with keys and values of the past before the new ones: one command where there
+    is one that does it, else products and a softmax between them."""
+    if applies(node):
+        cached_attention(node)
+        return
+    if node.has(6):
+        node.refuse("input nonpad_kv_seqlen is not supported")
+    if len(node.proto.output) > 3 and node.proto.output[3]:
+        node.refuse("output qk_matmul_output is not supported")
+    s = _sizes(node)
+    scale = float(node.attribute("scale", 0.0)) or s.width**-0.5
+    if possible(node, s):
+        attend(node, s, _rows(node, 1), _rows(node, 2), scale)
+        return
+    q = _heads(node, 0, s.heads)
+    k, v = (_with_past(node, index, _heads(node, index, s.kv_heads)) for index in (1, 2))
+    weights = _softmax(node, s, _scores(node, s, q, k, scale))
+    if q.dtype is not DataType.FP32:
+        narrow = node.temporary(s.scores, q.dtype)
+        node.layer("ELTWISE", [weights], narrow, function="CAST", m=1, n=weights.elements)
+        weights = narrow
+    out = node.output()
+    four = len(node.info(0).shape) == 4
+    mixed = out if four else node.temporary((s.batch, s.heads, s.queries, s.value_width), q.dtype)
+    _shared(node, s, weights, v, mixed, s.value_width, s.keys, nk=False)
+    if not four:
+        transposed(node, mixed, (0, 2, 1, 3), node.view(out, (s.batch, s.queries, s.heads, s.value_width)))
+
+
+def _sizes(node: Node) -> Sizes:
+    """Of Q, K and V with the past."""
+    (batch, heads, queries, width), (_, kv_heads, new, _), (*_, value_width) = (
+        _shape(node, index, name) for index, name in enumerate(("q_num_heads", "kv_num_heads", "kv_num_heads"))
+    )
+    if heads % kv_heads:
+        node.refuse(f"{heads} heads of Q: must be a multiple of the {kv_heads} heads of K")
+    past = node.info(4).shape[2] if node.has(4) else 0
+    return Sizes(batch, heads, kv_heads, queries, past + new, past, width, value_width)
+
+
+def _shape(node: Node, index: int, name: str) -> tuple[int, int, int, int]:
+    """Batch, heads, length and size of a head."""
+    shape = node.info(index).shape
+    if len(shape) == 4:
+        batch, heads, length, size = shape
+        return batch, heads, length, size
+    heads = int(node.attribute(name, 0))
+    if not heads:
+        node.refuse(f"attribute {name} is needed where the inputs have three dimensions")
+    return shape[0], heads, shape[1], shape[2] // heads
+
+
+def _rows(node: Node, index: int) -> TensorIR:
+    """K or V as ATTN_T takes it: as it is, or rows of each head where a past comes before it or is made."""
+    if len(node.info(index).shape) == 3 and not (node.has(4) or any(node.proto.output[1:3])):
+        return node.tensor(index)
+    return _with_past(node, index, _heads(node, index, int(node.attribute("kv_num_heads", 0))))
+
+
+def _heads(node: Node, index: int, heads: int) -> TensorIR:
+    """Q, K or V as (batch, heads, length, size)."""
+    x = node.tensor(index)
+    if len(x.shape) == 4:
+        return x
+    batch, length, width = x.shape
+    return transposed(node, node.view(x, (batch, length, heads, width // heads)), (0, 2, 1, 3))
+
+
+def _with_past(node: Node, index: int, new: TensorIR) -> TensorIR:
+    """K or V behind those of the past; they are an output too where that is named."""
+    named = index < len(node.proto.output) and bool(node.proto.output[index])
+    parts = ([node.tensor(index + 3)] if node.has(index + 3) else []) + [new]
+    if len(parts) == 1 and not named:
+        return new
+    length = sum(part.shape[2] for part in parts)
+    shape = (*new.shape[:2], length, new.shape[3])
+    whole = node.output(index) if named else node.temporary(shape, new.dtype)
+    at = 0
+    for part in parts:
+        copy(node, part, whole, part.shape, steps(part.shape), steps(shape), at_out=at * steps(shape)[2])
+        at += part.shape[2]
+    return whole
+
+
+def _shared(node: Node, s: Sizes, a: TensorIR, b: TensorIR, out: TensorIR, n: int, k: int, *, nk: bool) -> None:
+    """One product per head of K and V; the heads of Q that share it are rows of it."""
+    m = s.heads // s.kv_heads * s.queries
+    batch = s.batch * s.kv_heads
+    product(node, [a, b], out, (m, n, k), batch=batch, step0=m * k, step1=k * n, in1_nk=int(nk))
+
+
+def _scores(node: Node, s: Sizes, q: TensorIR, k: TensorIR, scale: float) -> TensorIR:
+    raw, scaled = (node.temporary(s.scores, DataType.FP32) for _ in range(2))
+    _shared(node, s, q, k, raw, s.keys, q.shape[-1], nk=True)
+    cap = float(node.attribute("softcap", 0.0))
+    apply(node, "MUL", raw, node.scalar(scale / cap if cap else scale, DataType.FP32), scaled)
+    if not cap:
+        return scaled
+    bounded, capped = (node.temporary(s.scores, DataType.FP32) for _ in range(2))
+    node.layer("ELTWISE", [scaled], bounded, function="TANH", m=1, n=scaled.elements)
+    apply(node, "MUL", bounded, node.scalar(cap, DataType.FP32), capped)
+    return capped
+
+
+def _softmax(node: Node, s: Sizes, scores: TensorIR) -> TensorIR:
+    """Weights of the keys. A row of which a mask of bools leaves nothing is zero."""
+    chosen = None
+    if node.has(3):
+        mask = _whole_mask(node, node.tensor(3), s)
+        masked = node.temporary(s.scores, DataType.FP32)
+        if node.info(3).type == "BOOL":
+            chosen = expanded(node, mask, s.scores)
+            low = expanded(node, node.scalar(_LOWEST, DataType.FP32), s.scores)
+            node.layer("ELTWISE", [chosen, scores, low], masked, function="WHERE", m=1, n=scores.elements)
+        else:
+            apply(node, "ADD", scores, _as_fp32(node, mask), masked)
+        scores = masked
+    seen = _visible(node, s)
+    if not seen.all():
+        limited = node.temporary(s.scores, DataType.FP32)
+        apply(node, "ADD", scores, node.weight(np.where(seen, 0, -math.inf), DataType.FP32), limited)
+        scores = limited
+    weights = node.temporary(s.scores, DataType.FP32)
+    node.layer("SOFTMAX", [scores], weights, m=scores.elements // s.keys, n=s.keys)
+    if chosen is None:
+        return weights
+    kept = node.temporary(s.scores, DataType.FP32)
+    apply(node, "MUL", weights, _as_fp32(node, chosen), kept)
+    return kept
+
+
+def _whole_mask(node: Node, mask: TensorIR, s: Sizes) -> TensorIR:
+    """The mask, of all keys: those beyond its end are not seen."""
+    missing = s.keys - mask.shape[-1]
+    if not missing:
+        return mask
+    shape = (*mask.shape[:-1], s.keys)
+    whole, bools = node.temporary(shape, mask.dtype), node.info(3).type == "BOOL"
+    border = node.weight(np.full((missing,), 0 if bools else -math.inf), mask.dtype)
+    rest = (*shape[:-1], missing)
+    copy(node, border, whole, rest, (*[0] * (len(shape) - 1), 1), steps(shape), at_out=mask.shape[-1])
+    copy(node, mask, whole, mask.shape, steps(mask.shape), steps(shape))
+    return whole
+
+
+def _as_fp32(node: Node, x: TensorIR) -> TensorIR:
+    if x.dtype is DataType.FP32:
+        return x
+    wide = node.temporary(x.shape, DataType.FP32)
+    node.layer("ELTWISE", [x], wide, function="CAST", m=1, n=x.elements)
+    return wide
+
+
+def _visible(node: Node, s: Sizes) -> Values:
+    """Which keys each query sees by is_causal and the windows, shape (queries, keys)."""
+    distance = np.arange(s.queries)[:, None] + s.past - np.arange(s.keys)
+    seen = np.ones(distance.shape, np.bool_)
+    left, right = sight(node)
+    if left >= 0:
+        seen &= distance <= left
+    if right >= 0:
+        seen &= -distance <= right
+    if not seen.any(axis=1).all():
+        node.refuse(f"the window leaves query {int(seen.any(axis=1).argmin())} no key: make it wider")
+    return seen

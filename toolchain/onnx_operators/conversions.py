@@ -1,0 +1,123 @@
+"""QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear: between numbers and codes."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.abi.opcodes import DataType
+from toolchain.ir.data_types import INTEGERS
+from toolchain.ir.graph import Attribute, TensorIR, Values
+from toolchain.onnx_model.model import check_scale
+from toolchain.onnx_model.node import Node
+from toolchain.onnx_operators.elementwise import apply
+
+LIMITS = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
+
+
+class _Grid(NamedTuple):
+    """Scales and zero points, in shapes that broadcast against the tensor."""
+
+    scale: Values
+    zero: Values
+
+    @property
+    def single(self) -> bool:
+        return self.scale.size == 1 and self.zero.size == 1
+
+
+def _grid(node: Node, shape: tuple[int, ...]) -> _Grid:
+    """Of the whole tensor, of each element of an axis, or of blocks along it."""
+    scale = node.needed(1, "scale")
+    if scale.dtype != np.float32:
+        node.refuse(f"scale of type {scale.dtype}: supported is float32")
+    check_scale(node.model, node.proto, node.proto.input[1], scale)
+    zero = node.needed(2, "zero point").astype(np.int64) if node.has(2) else np.zeros((), np.int64)
+    if scale.size == 1:
+        return _Grid(scale.reshape(1), zero.reshape(-1)[:1])
+    axis, block = node.axis(len(shape), 1), int(node.attribute("block_size", 0))
+    if block:
+        made = (np.repeat(one, block, axis)[(slice(None),) * axis + (slice(shape[axis]),)] if one.ndim else one
+                for one in (scale, zero))  # fmt: skip
+    else:
+        along = [-1 if dim == axis else 1 for dim in range(len(shape))]
+        made = (one.reshape(along) for one in (scale, zero))
+    return _Grid(*made)
+
+
+def quantize(node: Node) -> None:
+    x, out = node.tensor(0), node.output()
+    if out.dtype not in LIMITS:
+        node.refuse(f"result of type {out.dtype.name}: supported are INT8, UINT8")
+    grid = _grid(node, x.shape)
+    if grid.single:
+        scale, zero = float(grid.scale[0]), int(grid.zero[0])
+        factor = node.weight(grid.scale, DataType.FP32)
+        node.layer("ELTWISE", [x, factor], out, function="QUANT", m=1, n=out.elements, scale=scale, zero=zero)
+        return
+    if x.dtype is not DataType.FP32:
+        node.refuse(f"several scales with data type {x.dtype.name}: supported is FP32")
+    steps = node.temporary(x.shape, DataType.FP32)
+    apply(node, "DIV", x, node.weight(grid.scale, DataType.FP32), steps)
+    _codes(node, steps, node.weight(np.ones(1), DataType.FP32), node.weight(grid.zero, DataType.INT32), out)
+
+
+def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, out: TensorIR) -> None:
+    """rint(x / scale) + zero, clipped, where the zero points are a tensor."""
+    steps, moved, clipped = (node.temporary(x.shape, DataType.INT32) for _ in range(3))
+    low, high = LIMITS[out.dtype]
+    node.layer("ELTWISE", [x, scale], steps, function="QUANT", m=1, n=x.elements, zero=0)
+    apply(node, "ADD", steps, zero, moved)
+    node.layer("ELTWISE", [moved], clipped, function="CLIP", m=1, n=x.elements, low=low, high=high)
+    node.layer("ELTWISE", [clipped], out, function="CAST", m=1, n=x.elements)
+
+
+def dequantize(node: Node) -> None:
+    x, out = node.tensor(0), node.output()
+    if x.dtype not in INTEGERS:
+        node.refuse(f"input of type {x.dtype.name}: supported are INT8, UINT8, INT32")
+    grid = _grid(node, x.shape)
+    if grid.single:
+        scale, zero = float(grid.scale[0]), int(grid.zero[0])
+        factor = node.weight(grid.scale, DataType.FP32)
+        node.layer("ELTWISE", [x, factor], out, function="DEQUANT", m=1, n=out.elements, scale=scale, zero=zero)
+        return
+    if out.dtype is not DataType.FP32:
+        node.refuse(f"several scales with a result of {out.dtype.name}: supported is FP32")
+    wide, apart = (node.temporary(x.shape, DataType.INT32) for _ in range(2))
+    real = node.temporary(x.shape, DataType.FP32)
+    node.layer("ELTWISE", [x], wide, function="CAST", m=1, n=x.elements)
+    apply(node, "SUB", wide, node.weight(grid.zero, DataType.INT32), apart)
+    node.layer("ELTWISE", [apart], real, function="CAST", m=1, n=x.elements)
+    apply(node, "MUL", real, node.weight(grid.scale, DataType.FP32), out)
+
+
+def dynamic_quantize(node: Node) -> None:
+    """UINT8 over the range of the values and 0: the scale is a tensor that the run makes."""
+    x = node.tensor(0)
+    y, scale, zero = (node.output(index) for index in range(3))
+    one, rounded = DataType.FP32, (1,)
+
+    def step(function: str, *inputs: TensorIR, out: TensorIR | None = None, **attributes: Attribute) -> TensorIR:
+        target = out or node.temporary(rounded, one)
+        broadcast: dict[str, Attribute] = {"broadcast": "FULL"} if len(inputs) > 1 else {}
+        node.layer("ELTWISE", inputs, target, function=function, m=1, n=1, **broadcast, **attributes)
+        return target
+
+    negative, high, low = node.temporary(x.shape, one), node.temporary(rounded, one), node.temporary(rounded, one)
+    nothing, minus = node.scalar(0, one), node.scalar(-1, one)
+    apply(node, "MUL", x, minus, negative)
+    node.layer("REDUCE", [x], high, function="MAX", m=1, n=x.elements)
+    node.layer("REDUCE", [negative], low, function="MAX", m=1, n=x.elements)
+    top, bottom = step("MAX", high, nothing), step("MAX", low, nothing)
+    width = step("ADD", top, bottom)
+    flat = node.temporary(rounded, DataType.UINT8)
+    step("EQUAL", width, nothing, out=flat)
+    chosen = node.temporary(rounded, one)
+    node.layer("ELTWISE", [flat, node.scalar(1, one), width], chosen, function="WHERE", m=1, n=1)
+    step("DIV", chosen, node.scalar(255, one), out=node.view(scale, rounded))
+    scale = node.view(scale, rounded)
+    # rint of the bottom / scale is the zero point: QUANT rounds and clips to 0..255
+    step("QUANT", step("DIV", bottom, scale), node.scalar(1, one), out=node.view(zero, rounded), zero=0, scale=1.0)
+    offset = node.temporary(rounded, DataType.INT32)
+    step("CAST", node.view(zero, rounded), out=offset)
+    _codes(node, x, scale, offset, y)

@@ -1,0 +1,78 @@
+"""Tensors moved and broadcast: what Transpose, Expand, Slice and others have in common."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from toolchain.ir.data_types import PACKED
+from toolchain.ir.graph import Attribute, TensorIR, steps
+from toolchain.onnx_model.node import Node
+
+
+def copy(
+    node: Node,
+    source: TensorIR,
+    target: TensorIR,
+    dims: Sequence[int],
+    take: Sequence[int],
+    put: Sequence[int],
+    at_in: int = 0,
+    at_out: int = 0,
+) -> None:
+    """A COPY layer: `dims` elements along each dimension, `take` and `put` elements apart."""
+    kept = [(d, a, b) for d, a, b in zip(dims, take, put, strict=True) if d != 1] or [(1, 1, 1)]
+    merged = [kept[0]]
+    for size, a, b in kept[1:]:
+        outer, outer_a, outer_b = merged[-1]
+        if outer_a == size * a and outer_b == size * b:
+            merged[-1] = (outer * size, a, b)
+        else:
+            merged.append((size, a, b))
+    columns = tuple(zip(*merged, strict=True))
+    attributes: dict[str, Attribute] = {"dims": columns[0], "from": columns[1], "to": columns[2]}
+    if at_in:
+        attributes["at_in"] = at_in
+    if at_out:
+        attributes["at_out"] = at_out
+    node.layer("COPY", [source], target, **attributes)
+
+
+def transposed(node: Node, source: TensorIR, order: Sequence[int], target: TensorIR | None = None) -> TensorIR:
+    """The tensor with its axes in another order. The compiler moves what has less than a byte per element."""
+    shape = tuple(source.shape[axis] for axis in order)
+    if source.dtype in PACKED.values():
+        return node.weight(np.transpose(node.values(source), order), source.dtype)
+    if target is None:
+        if list(order) == sorted(order):
+            return source
+        target = node.temporary(shape, source.dtype)
+    taken = steps(source.shape)
+    copy(node, source, target, shape, [taken[axis] for axis in order], steps(shape))
+    return target
+
+
+def broadcast_steps(shape: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
+    """Elements between neighbours when a tensor is read as one of a wider shape."""
+    padded = (*[1] * (len(wanted) - len(shape)), *shape)
+    return tuple(0 if size == 1 else step for size, step in zip(padded, steps(padded), strict=True))
+
+
+def check_broadcast(node: Node, source: TensorIR, shape: Sequence[int]) -> None:
+    """Refused where a tensor has neither the elements of a shape nor, in each dimension, its size or 1."""
+    own = source.shape[max(0, len(source.shape) - len(shape)) :]
+    rest = source.elements == math.prod(own)
+    fits = rest and all(have in (1, want) for have, want in zip(reversed(own), reversed(shape), strict=False))
+    if not fits and source.elements != math.prod(shape):
+        node.refuse(f"{source.id} of shape {list(source.shape)} does not broadcast to {list(shape)}")
+
+
+def expanded(node: Node, source: TensorIR, shape: Sequence[int], target: TensorIR | None = None) -> TensorIR:
+    """The tensor broadcast to a shape."""
+    check_broadcast(node, source, shape)
+    if target is None:
+        if math.prod(source.shape) == math.prod(shape):
+            return source if source.shape == tuple(shape) else node.view(source, shape)
+        target = node.temporary(shape, source.dtype)
+    copy(node, source, target, shape, broadcast_steps(source.shape, shape), steps(shape))
+    return target

@@ -1,0 +1,166 @@
+"""Operators on elements: one, two or three operands that broadcast against each other."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from npu_device.abi.opcodes import DataType
+from toolchain.ir.data_types import FLOATS, INTEGERS, ONNX
+from toolchain.ir.graph import TensorIR
+from toolchain.onnx_model.node import Node
+from toolchain.onnx_operators.copies import check_broadcast, copy, expanded, steps
+
+Lower = Callable[[Node], None]
+_COMMUTATIVE = frozenset(("ADD", "MUL", "MAX", "MIN", "EQUAL"))
+
+
+def split(shape: Sequence[int], wanted: Sequence[int]) -> tuple[str, int, int] | None:
+    """(broadcast, m, n) by which a tensor is read as one of the shape `wanted`; None: it must be expanded."""
+    total = math.prod(wanted)
+    padded = (*[1] * (len(wanted) - len(shape)), *shape)
+    if math.prod(shape) == total:
+        return "FULL", 1, total
+    if math.prod(shape) == 1:
+        return "SCALAR", 1, total
+    for axis in range(len(wanted) + 1):
+        rows, columns = math.prod(wanted[:axis]), math.prod(wanted[axis:])
+        if math.prod(padded[:axis]) == 1 and tuple(padded[axis:]) == tuple(wanted[axis:]):
+            return "ROW", rows, columns
+        if math.prod(padded[axis:]) == 1 and tuple(padded[:axis]) == tuple(wanted[:axis]):
+            return "COLUMN", rows, columns
+    return None
+
+
+def apply(node: Node, function: str, first: TensorIR, second: TensorIR, target: TensorIR) -> None:
+    """An ELTWISE layer of two operands; what it cannot broadcast is expanded before."""
+    shape = target.shape
+    for one in (first, second):
+        check_broadcast(node, one, shape)
+    if math.prod(first.shape) != target.elements and function in _COMMUTATIVE:
+        first, second = second, first
+    first = expanded(node, first, shape)
+    how = split(second.shape, shape)
+    if how is None:
+        second = expanded(node, second, shape)
+        how = ("FULL", 1, target.elements)
+    broadcast, m, n = how
+    node.layer("ELTWISE", [first, second], target, function=function, m=m, n=n, broadcast=broadcast)
+
+
+def unary(function: str) -> Lower:
+    def lower(node: Node) -> None:
+        out = node.output()
+        node.layer("ELTWISE", [node.tensor(0)], out, function=function, m=1, n=out.elements)
+
+    return lower
+
+
+def binary(function: str) -> Lower:
+    def lower(node: Node) -> None:
+        first, second = node.tensor(0), node.tensor(1)
+        if first.dtype is not second.dtype:
+            node.refuse(f"operands of types {first.dtype.name} and {second.dtype.name}; both must have one type")
+        if node.info(0).type == "BOOL" and function not in ("EQUAL", "MIN", "MAX"):
+            node.refuse("data type BOOL is not supported")
+        apply(node, function, first, second, node.output())
+
+    return lower
+
+
+def power(node: Node) -> None:
+    """Integer exponents become floats first."""
+    base, exponent = node.tensor(0), node.tensor(1)
+    if base.dtype not in FLOATS:
+        node.refuse(f"base of type {node.info(0).type}: supported are floats")
+    if exponent.dtype is not base.dtype:
+        same = node.temporary(exponent.shape, base.dtype)
+        node.layer("ELTWISE", [exponent], same, function="CAST", m=1, n=exponent.elements)
+        exponent = same
+    apply(node, "POW", base, exponent, node.output())
+
+
+def variadic(function: str) -> Lower:
+    def lower(node: Node) -> None:
+        out = node.output()
+        total = node.tensor(0)
+        count = len(node.proto.input)
+        if count == 1:
+            copy(node, total, out, total.shape, steps(total.shape), steps(total.shape))
+        for index in range(1, count):
+            target = out if index == count - 1 else node.temporary(out.shape, out.dtype)
+            apply(node, function, total, node.tensor(index), target)
+            total = target
+
+    return lower
+
+
+def negative(node: Node) -> None:
+    out = node.output()
+    if out.dtype is DataType.UINT8:
+        node.refuse("data type UINT8 is not supported")
+    apply(node, "MUL", node.tensor(0), node.scalar(-1, out.dtype), out)
+
+
+def absolute(node: Node) -> None:
+    """The larger of x and -x."""
+    x, out = node.tensor(0), node.output()
+    if out.dtype is DataType.UINT8:
+        node.refuse("data type UINT8 is not supported")
+    other = node.temporary(x.shape, x.dtype)
+    apply(node, "MUL", x, node.scalar(-1, x.dtype), other)
+    apply(node, "MAX", x, other, out)
+
+
+def reciprocal(node: Node) -> None:
+    out = node.output()
+    apply(node, "DIV", node.scalar(1, out.dtype), node.tensor(0), out)
+
+
+def logical_not(node: Node) -> None:
+    apply(node, "EQUAL", node.tensor(0), node.scalar(0, DataType.UINT8), node.output())
+
+
+def gelu(node: Node) -> None:
+    out = node.output()
+    approximate = node.attribute("approximate", "none")
+    if approximate not in ("none", "tanh"):
+        node.refuse(f"attribute approximate={approximate}: supported are none, tanh")
+    node.layer("GELU", [node.tensor(0)], out, m=1, n=out.elements, tanh=int(approximate == "tanh"))
+
+
+def clip(node: Node) -> None:
+    out = node.output()
+    limits: list[float] = []
+    for index, name in ((1, "min"), (2, "max")):
+        value = node.needed(index, name) if node.has(index) else None
+        if value is not None and out.dtype in INTEGERS:
+            limits.append(int(value))
+        elif value is not None:
+            limits.append(float(value))
+        elif out.dtype in INTEGERS:
+            limits.append(-(1 << 31) if index == 1 else (1 << 31) - 1)
+        else:
+            limits.append(-math.inf if index == 1 else math.inf)
+    low, high = min(limits), limits[1]
+    node.layer("ELTWISE", [node.tensor(0)], out, function="CLIP", m=1, n=out.elements, low=low, high=high)
+
+
+def where(node: Node) -> None:
+    out = node.output()
+    condition, yes, no = (expanded(node, node.tensor(index), out.shape) for index in range(3))
+    node.layer("ELTWISE", [condition, yes, no], out, function="WHERE", m=1, n=out.elements)
+
+
+def cast(node: Node) -> None:
+    source, target = node.info(0).type, node.out_info().type
+    if source not in ONNX or target not in ONNX:
+        node.refuse(f"cast from {source} to {target}: supported types are {', '.join(ONNX)}")
+    out = node.output()
+    if target == "BOOL" and source != "BOOL":
+        zero = node.scalar(0, node.tensor(0).dtype)
+        equal = node.temporary(out.shape, DataType.UINT8)
+        apply(node, "EQUAL", node.tensor(0), zero, equal)
+        apply(node, "EQUAL", equal, node.scalar(0, DataType.UINT8), out)
+        return
+    if "FLOAT8" in source + target:
+        node.refuse(f"cast from {source} to {target}: FLOAT8 saturates on the device, ONNX's rules differ")
+    node.layer("ELTWISE", [node.tensor(0)], out, function="CAST", m=1, n=out.elements)

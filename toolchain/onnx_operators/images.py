@@ -1,0 +1,286 @@
+"""Windows that slide over an image: of Conv and of pooling.
+
+Convolution and pooling of one- and two-dimensional images, which the device holds with channels last (NHWC).
+
+Each operator brings its image there and back; the pass `layout` removes what neighbours undo. Images of three
+dimensions, and windows that the device does not have, become products or reductions of patches.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.abi.opcodes import DataType
+from npu_device.operations import windows as device
+from toolchain.ir.data_types import FLOATS
+from toolchain.ir.graph import Attribute, TensorIR
+from toolchain.onnx_model.node import Node
+from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
+from toolchain.onnx_operators.elementwise import apply
+from toolchain.onnx_operators.linear import product
+
+
+class Windows(NamedTuple):
+    """Per spatial dimension."""
+
+    kernel: tuple[int, ...]
+    output: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+def windows(node: Node, image: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> Windows:
+    """The geometry that the attributes of a node give for an image (batch, channels, spatial...)."""
+    rank = len(image) - 2
+    strides = tuple(node.attribute("strides", [1] * rank))
+    dilations = tuple(node.attribute("dilations", [1] * rank))
+    pads = node.attribute("pads", [0] * 2 * rank)
+    before, after = list(pads[:rank]), list(pads[rank:])
+    mode = node.attribute("auto_pad", "NOTSET")
+    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        node.refuse(f"attribute auto_pad={mode}: supported are NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+    for axis in range(rank):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        need = (output[axis] - 1) * strides[axis] + reach - image[2 + axis]
+        if mode.startswith("SAME"):
+            small, large = max(need, 0) // 2, max(need, 0) - max(need, 0) // 2
+            before[axis], after[axis] = (small, large) if mode == "SAME_UPPER" else (large, small)
+        elif mode == "VALID":
+            before[axis] = after[axis] = 0
+        after[axis] = max(after[axis], need - before[axis])  # ceil_mode reaches beyond the padding
+    return Windows(tuple(kernel), tuple(output), strides, dilations, tuple(before), tuple(after))
+
+
+def padded(node: Node, x: TensorIR, before: Sequence[int], after: Sequence[int], value: float) -> TensorIR:
+    """The tensor with `value` around it."""
+    if not any((*before, *after)):
+        return x
+    shape = tuple(low + size + high for low, size, high in zip(before, x.shape, after, strict=True))
+    out = node.temporary(shape, x.dtype)
+    _fill(node, x, out, before, value)
+    return out
+
+
+def _fill(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: float) -> None:
+    border = node.weight(np.full(out.shape[-1:], value), x.dtype)
+    copy(node, border, out, out.shape, [*[0] * (len(out.shape) - 1), 1], steps(out.shape))
+    put = steps(out.shape)
+    at = sum(low * step for low, step in zip(before, put, strict=True))
+    copy(node, x, out, x.shape, steps(x.shape), put, at_out=at)
+
+
+def pad_into(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: float) -> None:
+    """The tensor into a larger one that is `value` elsewhere."""
+    _fill(node, x, out, before, value)
+
+
+def rows_of_windows(node: Node, x: TensorIR, shape: Windows) -> TensorIR:
+    """All windows of a padded image, one row each: (batch, output..., channels, kernel...)."""
+    take = steps(x.shape)
+    inner = [step * distance for step, distance in zip(take[2:], shape.dilations, strict=True)]
+    outer = [step * distance for step, distance in zip(take[2:], shape.strides, strict=True)]
+    dims = (x.shape[0], *shape.output, x.shape[1], *shape.kernel)
+    target = node.temporary(dims, x.dtype)
+    copy(node, x, target, dims, (take[0], *outer, take[1], *inner), steps(dims))
+    return target
+
+
+def patches(node: Node, x: TensorIR, shape: Windows, *, windows_last: bool, border: float = 0) -> TensorIR:
+    """All windows: (batch, channels, kernel..., output...) or, windows first, (batch, channels, output...,
+    kernel...)."""
+    x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), border)
+    batch, channels = x.shape[:2]
+    take = steps(x.shape)
+    inner = [step * distance for step, distance in zip(take[2:], shape.dilations, strict=True)]
+    outer = [step * distance for step, distance in zip(take[2:], shape.strides, strict=True)]
+    dims, taken = (
+        ((batch, channels, *shape.kernel, *shape.output), (*take[:2], *inner, *outer))
+        if windows_last
+        else ((batch, channels, *shape.output, *shape.kernel), (*take[:2], *outer, *inner))
+    )
+    if math.prod(shape.kernel) == 1 and not any(stride > 1 for stride in shape.strides):
+        return node.view(x, dims)
+    target = node.temporary(dims, x.dtype)
+    copy(node, x, target, dims, taken, steps(dims))
+    return target
+
+
+MAX_WORD = (1 << 16) - 1
+"""Of the device's words for images and windows."""
+
+
+def convolution(node: Node) -> None:
+    """Conv; the bias is added per channel."""
+    x, w, out = node.tensor(0), node.tensor(1), node.output()
+    if x.dtype is not w.dtype:
+        node.refuse(f"operands of types {x.dtype.name} and {w.dtype.name}; both must have one type")
+    if out.dtype not in FLOATS:
+        node.refuse(f"data type {out.dtype.name} is not supported")
+    groups = groups_of(node, x, w)
+    shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
+    bias = node.tensor(2) if node.has(2) else None
+    on_device = device_windows(x, shape)
+    if on_device is not None and w.shape[0] <= MAX_WORD:
+        convolve(node, (x, w, out), on_device, groups, bias)
+        return
+    total = out if bias is None else node.temporary(out.shape, out.dtype)
+    _product_of_patches(node, (x, w, total), shape, groups)
+    if bias is not None:
+        apply(node, "ADD", total, node.view(bias, (*bias.shape, *(1,) * len(shape.kernel))), out)
+
+
+def groups_of(node: Node, x: TensorIR, w: TensorIR) -> int:
+    """The attribute group; refused where channels of image and weights do not make so many groups."""
+    groups, channels = int(node.attribute("group", 1)), x.shape[1]
+    if groups < 1 or w.shape[1] * groups != channels or w.shape[0] % groups:
+        node.refuse(
+            f"attribute group={groups} with {channels} channels and weights {list(w.shape)}: channels must be group x "
+            f"{w.shape[1]}, and outputs a multiple of group"
+        )
+    return groups
+
+
+def convolve(
+    node: Node,
+    tensors: tuple[TensorIR, TensorIR, TensorIR],
+    shape: device.Windows,
+    groups: int,
+    bias: TensorIR | None = None,
+    *more: TensorIR,
+    **attributes: Attribute,
+) -> None:
+    """A CONV2D_T layer from NCHW to NCHW with weights Cout x Cin / groups x kernel. `more` and `attributes` are those
+    of the epilogue; `bias` is a layer of its own, for the pass `fusion`."""
+    x, w, out = tensors
+    pixels, cout = shape.pixels // shape.batch, w.shape[0]
+    kernel = transposed(node, node.view(w, (cout, w.shape[1], shape.kh * shape.kw)), (2, 1, 0))
+    image = channels_last(node, x)
+    result = _before_channels_first(node, out)
+    total = result if bias is None else node.temporary((shape.batch, pixels, cout), out.dtype)
+    usual: dict[str, Attribute] = {**shape._asdict(), "cin": x.shape[1], "cout": cout, "groups": groups}
+    node.layer("CONV2D_T", [image, kernel, *more], total, **usual, **attributes)
+    if bias is not None:
+        node.layer(
+            "ELTWISE", [total, bias], result, function="ADD", m=shape.pixels, n=cout, broadcast="ROW"
+        )  # fmt: skip
+    _channels_first(node, result, out)
+
+
+def _product_of_patches(node: Node, tensors: tuple[TensorIR, TensorIR, TensorIR], shape: Windows, groups: int) -> None:
+    """Per image and group: weights (cout x cin kernel) times patches (cin kernel x pixels)."""
+    x, w, out = tensors
+    batch, cin = x.shape[:2]
+    m, k, n = w.shape[0] // groups, cin // groups * math.prod(shape.kernel), math.prod(shape.output)
+    columns = patches(node, x, shape, windows_last=True)
+    if groups == 1:
+        product(node, [w, columns], out, (m, n, k), batch=batch, step1=k * n)
+        return
+    if batch > 1:
+        w = expanded(node, w, (batch, *w.shape))
+    product(node, [w, columns], out, (m, n, k), batch=batch * groups, step0=m * k, step1=k * n)
+
+
+def maximum_pool(node: Node) -> None:
+    if len([name for name in node.proto.output if name]) > 1:
+        node.refuse("output Indices is not supported")
+    x, out = node.tensor(0), node.output()
+    shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
+    if _pooled(node, x, out, shape, "MAX"):
+        return
+    lowest = -math.inf if x.dtype in FLOATS else {DataType.INT8: -128, DataType.UINT8: 0}.get(x.dtype, -(1 << 31))
+    node.layer(
+        "REDUCE", [patches(node, x, shape, windows_last=False, border=lowest)], out, function="MAX", m=out.elements,
+        n=math.prod(shape.kernel),
+    )  # fmt: skip
+
+
+def average_pool(node: Node) -> None:
+    """The mean of each window: of its elements in the image, or in the padded image."""
+    x, out = node.tensor(0), node.output()
+    shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
+    pads = node.attribute("pads", [0] * 2 * len(shape.kernel))
+    if node.attribute("auto_pad", "NOTSET") != "NOTSET":
+        pads = [*shape.before, *shape.after]
+    counted = bool(node.attribute("count_include_pad", 0)) and any((*shape.before, *shape.after))
+    beyond = any(low > high for low, high in zip(_needed(x, shape), pads[len(shape.kernel) :], strict=True))
+    if not (counted and beyond) and _pooled(node, x, out, shape, "AVG", **({"count_pads": 1} if counted else {})):
+        return
+    total = node.temporary(out.shape, out.dtype)
+    node.layer(
+        "REDUCE", [patches(node, x, shape, windows_last=False)], total, function="SUM", m=out.elements,
+        n=math.prod(shape.kernel),
+    )  # fmt: skip
+    counts = np.ones(())
+    for axis, size in enumerate(x.shape[2:]):
+        first = np.arange(shape.output[axis]) * shape.strides[axis] - shape.before[axis]
+        at = first[:, None] + np.arange(shape.kernel[axis]) * shape.dilations[axis]
+        low, high = 0, size
+        if counted:
+            low, high = -pads[axis], size + pads[len(shape.kernel) + axis]
+        counts = np.multiply.outer(counts, ((at >= low) & (at < high)).sum(axis=1))
+    apply(node, "DIV", total, node.weight(counts, out.dtype), out)
+
+
+def _pooled(node: Node, x: TensorIR, out: TensorIR, shape: Windows, function: str, **attributes: Attribute) -> bool:
+    """A POOL layer, where the device has such windows."""
+    on_device = device_windows(x, shape)
+    if on_device is None or device.blind(on_device):
+        return False
+    result = _before_channels_first(node, out)
+    usual: dict[str, Attribute] = {**on_device._asdict(), "channels": x.shape[1]}
+    node.layer("POOL", [channels_last(node, x)], result, function=function, **usual, **attributes)
+    _channels_first(node, result, out)
+    return True
+
+
+def _needed(x: TensorIR, shape: Windows) -> list[int]:
+    """Per dimension, how far behind the image the last window reaches; negative: it ends before."""
+    return [
+        (count - 1) * stride + (taps - 1) * dilation + 1 - size - before
+        for count, stride, taps, dilation, size, before in zip(
+            shape.output, shape.strides, shape.kernel, shape.dilations, x.shape[2:], shape.before, strict=True
+        )
+    ]
+
+
+def device_windows(x: TensorIR, shape: Windows) -> device.Windows | None:
+    """The windows in the device's words; an image of one dimension is one row. None: it has no such windows."""
+    rank = len(shape.kernel)
+    if rank > 2:
+        return None
+    after = [max(0, need) for need in _needed(x, shape)]
+    rows = [(1,) * (2 - rank) + tuple(values) for values in (x.shape[2:], shape.kernel, shape.strides, shape.dilations)]
+    pads = [(0,) * (2 - rank) + tuple(values) for values in (shape.before, after)]
+    made = device.Windows(x.shape[0], *(size for pair in (*rows, *pads) for size in pair))
+    if not all(0 <= value <= MAX_WORD for value in (*made, x.shape[1])):
+        return None
+    return made if (made.p, made.q)[-rank:] == shape.output else None
+
+
+def channels_last(node: Node, x: TensorIR) -> TensorIR:
+    """N x C x pixels as N x pixels x C."""
+    batch, channels = x.shape[:2]
+    pixels = math.prod(x.shape[2:])
+    if _same_either_way(x.shape):
+        return node.view(x, (batch, pixels, channels))
+    return transposed(node, node.view(x, (batch, channels, pixels)), (0, 2, 1))
+
+
+def _before_channels_first(node: Node, out: TensorIR) -> TensorIR:
+    """Where a layer writes N x pixels x C that `_channels_first` brings to `out`."""
+    if _same_either_way(out.shape):
+        return out
+    return node.temporary((out.shape[0], math.prod(out.shape[2:]), out.shape[1]), out.dtype)
+
+
+def _channels_first(node: Node, result: TensorIR, out: TensorIR) -> None:
+    if result is not out:
+        transposed(node, result, (0, 2, 1), out)
+
+
+def _same_either_way(shape: Sequence[int]) -> bool:
+    return shape[1] == 1 or math.prod(shape[2:]) == 1

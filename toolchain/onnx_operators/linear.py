@@ -1,0 +1,82 @@
+"""Products: MatMul and Gemm."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from toolchain.ir.data_types import FLOATS
+from toolchain.ir.graph import Attribute, TensorIR
+from toolchain.onnx_model.node import Node
+from toolchain.onnx_operators.copies import expanded, transposed
+from toolchain.onnx_operators.elementwise import apply
+
+
+def product(
+    node: Node, factors: Sequence[TensorIR], out: TensorIR, mnk: tuple[int, int, int], **attributes: Attribute
+) -> None:
+    """A GEMM_T layer of A, B and what its epilogue reads."""
+    m, n, k = mnk
+    usual: dict[str, Attribute] = {"batch": 1, "m": m, "n": n, "k": k, "step0": 0, "step1": 0}
+    node.layer("GEMM_T", factors, out, **{**usual, **attributes})
+
+
+def _same_type(node: Node, *tensors: TensorIR) -> None:
+    kinds = {tensor.dtype for tensor in tensors}
+    if len(kinds) > 1:
+        node.refuse(f"operands of types {', '.join(sorted(kind.name for kind in kinds))}; all must have one type")
+
+
+def matmul(node: Node) -> None:
+    """N-D product: leading dimensions are a list of products; a factor without them is shared by all."""
+    a, b, out = node.tensor(0), node.tensor(1), node.output()
+    _same_type(node, a, b)
+    product_list(node, a, b, out)
+
+
+def product_list(node: Node, a: TensorIR, b: TensorIR, out: TensorIR, *more: TensorIR, **attributes: Attribute) -> None:
+    """A product of the last two dimensions; `more` and `attributes` are those of the epilogue."""
+    shape_a = a.shape if len(a.shape) > 1 else (1, *a.shape)
+    shape_b = b.shape if len(b.shape) > 1 else (*b.shape, 1)
+    (m, k), n = shape_a[-2:], shape_b[-1]
+    lead = np.broadcast_shapes(shape_a[:-2], shape_b[:-2])
+    count_a, count_b, batch = (math.prod(shape) for shape in (shape_a[:-2], shape_b[:-2], lead))
+    if count_b == 1:
+        product(node, [a, b, *more], out, (count_a * m, n, k), **attributes)
+        return
+    if count_a not in (1, batch):
+        a = expanded(node, a, (*lead, m, k))
+    if count_b != batch:
+        b = expanded(node, b, (*lead, k, n))
+    step0 = 0 if count_a == 1 else m * k
+    product(node, [a, b, *more], out, (m, n, k), batch=batch, step0=step0, step1=k * n, **attributes)
+
+
+def gemm(node: Node) -> None:
+    """alpha A' B' + beta C."""
+    a, b = node.tensor(0), node.tensor(1)
+    _same_type(node, a, b)
+    out = node.output()
+    if out.dtype not in FLOATS:
+        node.refuse(f"data type {out.dtype.name} is not supported")
+    alpha, beta = float(node.attribute("alpha", 1.0)), float(node.attribute("beta", 1.0))
+    if node.attribute("transA", 0):
+        a = transposed(node, a, (1, 0))
+    nk = bool(node.attribute("transB", 0))
+    (m, k), n = a.shape, b.shape[0] if nk else b.shape[1]
+    added = node.has(2) and beta != 0
+    parts = 1 + (alpha != 1) + added
+    targets = [node.temporary(out.shape, out.dtype) for _ in range(parts - 1)] + [out]
+    total = targets.pop(0)
+    product(node, [a, b], total, (m, n, k), in1_nk=int(nk))
+    if alpha != 1:
+        scaled = targets.pop(0)
+        apply(node, "MUL", total, node.scalar(alpha, out.dtype), scaled)
+        total = scaled
+    if added:
+        c = node.tensor(2)
+        if beta != 1:
+            more = node.temporary(c.shape, c.dtype)
+            apply(node, "MUL", c, node.scalar(beta, c.dtype), more)
+            c = more
+        apply(node, "ADD", total, c, targets.pop(0))

@@ -1,0 +1,82 @@
+"""Operators that take rows of a table: Gather, RotaryEmbedding. Positions are INT32 on the device."""
+
+import math
+
+import numpy as np
+
+from npu_device.abi.opcodes import DataType
+from toolchain.ir.graph import TensorIR
+from toolchain.onnx_model.node import Node
+from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
+
+
+def gather(node: Node) -> None:
+    """Rows of the table whose leading axis is the gathered one. One constant index is a copy."""
+    data, out = node.tensor(0), node.output()
+    axis = node.axis(len(data.shape), 0)
+    constant = node.constant(1)
+    if constant is not None:
+        _check(node, constant, data.shape[axis])
+    if constant is not None and constant.size == 1:
+        taken = steps(data.shape)
+        dims = (*data.shape[:axis], *data.shape[axis + 1 :])
+        at = int(constant.reshape(())) % data.shape[axis] * taken[axis]
+        copy(node, data, out, dims, (*taken[:axis], *taken[axis + 1 :]), steps(dims), at_in=at)
+        return
+    indices = node.tensor(1)
+    rank = len(data.shape)
+    table = transposed(node, data, (axis, *(a for a in range(rank) if a != axis)))
+    if not axis:
+        gathered(node, table, indices, out)
+        return
+    rows = node.temporary((*indices.shape, *table.shape[1:]), data.dtype)
+    gathered(node, table, indices, rows)
+    count = len(indices.shape)
+    order = (*range(count, count + axis), *range(count), *range(count + axis, len(rows.shape)))
+    transposed(node, rows, order, out)
+
+
+def _check(node: Node, indices: np.ndarray, rows: int) -> None:
+    wrong = indices[(indices < -rows) | (indices >= rows)]
+    if wrong.size:
+        node.refuse(f"index {int(wrong[0])}: the axis has {rows} elements, indices are {-rows}..{rows - 1}")
+
+
+def gathered(node: Node, table: TensorIR, indices: TensorIR, out: TensorIR) -> None:
+    """A GATHER layer: rows of the table along its first axis."""
+    if indices.dtype is not DataType.INT32:
+        node.refuse(f"indices of type {indices.dtype.name}: supported are INT32, INT64")
+    node.layer("GATHER", [table, indices], out, m=indices.elements, n=math.prod(table.shape[1:]), k=table.shape[0])
+
+
+def rotary_embedding(node: Node) -> None:
+    """Rows are positions: (batch, length, heads x size). Tables with a position list are gathered first."""
+    x, out = node.tensor(0), node.output()
+    four = len(x.shape) == 4
+    heads = x.shape[1] if four else int(node.attribute("num_heads", 0))
+    if not heads:
+        node.refuse("attribute num_heads is needed where the input has three dimensions")
+    rows = transposed(node, x, (0, 2, 1, 3)) if four else x
+    batch, length = rows.shape[:2]
+    size = math.prod(rows.shape[2:]) // heads
+    rotary = int(node.attribute("rotary_embedding_dim", 0)) or size
+    for index in (1, 2):
+        if node.tensor(index).shape[-1] != rotary // 2:
+            node.refuse(
+                f"{node.tensor(index).id} of shape {list(node.tensor(index).shape)}: must have {rotary // 2} columns"
+            )
+    tables = []
+    for index in (1, 2):
+        table = node.tensor(index)
+        if node.has(3):
+            picked = node.temporary((batch, length, rotary // 2), table.dtype)
+            gathered(node, table, expanded(node, node.tensor(3), (batch, length)), picked)
+            table = picked
+        tables.append(expanded(node, table, (batch, length, rotary // 2)))
+    turned = node.temporary(rows.shape, x.dtype) if four else out
+    node.layer(
+        "ROPE", [rows, *tables], turned, m=batch * length, n=heads * size, heads=heads, rotary=rotary,
+        neighbours=int(bool(node.attribute("interleaved", 0))),
+    )  # fmt: skip
+    if four:
+        transposed(node, turned, (0, 2, 1, 3), out)

@@ -1,0 +1,158 @@
+"""Operators along an axis: the axis is moved to the end, where the device works row by row."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from toolchain.ir.data_types import FLOATS
+from toolchain.ir.graph import TensorIR
+from toolchain.onnx_model.node import Node
+from toolchain.onnx_operators.copies import copy, steps, transposed
+from toolchain.onnx_operators.elementwise import apply
+
+
+def softmax(node: Node) -> None:
+    source, out = node.tensor(0), node.output()
+    axis = node.axis(len(source.shape), -1)
+    order = [*(a for a in range(len(source.shape)) if a != axis), axis]
+    n = source.shape[axis]
+    if order == sorted(order):
+        node.layer("SOFTMAX", [source], out, m=source.elements // n, n=n)
+        return
+    moved = transposed(node, source, order)
+    result = node.temporary(moved.shape, source.dtype)
+    node.layer("SOFTMAX", [moved], result, m=source.elements // n, n=n)
+    transposed(node, result, [order.index(a) for a in range(len(order))], out)
+
+
+def normalization(function: str) -> Callable[[Node], None]:
+    def lower(node: Node) -> None:
+        x, out = node.tensor(0), node.output()
+        if node.attribute("stash_type", 1) != 1:
+            node.refuse(f"attribute stash_type={node.attribute('stash_type')}: supported is 1 (float32)")
+        axis = node.axis(len(x.shape), -1)
+        m, n = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
+        weights = [node.tensor(1)]
+        if function == "LAYER":
+            weights.append(node.tensor(2) if node.has(2) else node.weight(np.zeros(n), x.dtype))
+        for weight in weights:
+            if weight.elements != n or weight.dtype is not x.dtype:
+                node.refuse(f"scale or bias {weight.id}: must have {n} elements of type {x.dtype.name}")
+        epsilon = float(node.attribute("epsilon", 1e-5))
+        node.layer("LAYERNORM", [x, *weights], out, function=function, m=m, n=n, epsilon=epsilon)
+        if len([name for name in node.proto.output if name]) > 1:
+            _statistics(node, x, m, n, epsilon)
+
+    return lower
+
+
+def _statistics(node: Node, x: TensorIR, m: int, n: int, epsilon: float) -> None:
+    """The outputs Mean and InvStdDev = 1 / sqrt(variance + epsilon), per row."""
+    mean = node.output(1) if node.proto.output[1] else node.temporary((m, 1), x.dtype)
+    node.layer("REDUCE", [x], mean, function="MEAN", m=m, n=n)
+    if len(node.proto.output) < 3 or not node.proto.output[2]:
+        return
+    apart, square = (node.temporary((m, n), x.dtype) for _ in range(2))
+    variance, shifted, root = (node.temporary((m, 1), x.dtype) for _ in range(3))
+    node.layer("ELTWISE", [x, mean], apart, function="SUB", m=m, n=n, broadcast="COLUMN")
+    apply(node, "MUL", apart, apart, square)
+    node.layer("REDUCE", [square], variance, function="MEAN", m=m, n=n)
+    apply(node, "ADD", variance, node.scalar(epsilon, x.dtype), shifted)
+    node.layer("ELTWISE", [shifted], root, function="SQRT", m=1, n=m)
+    inverse = node.output(2)
+    apply(node, "DIV", node.weight(np.ones(inverse.shape), x.dtype), node.view(root, inverse.shape), inverse)
+
+
+def batch_normalization(node: Node) -> None:
+    """y = x a + b with a = scale / sqrt(var + epsilon) and b = bias - mean a; a and b once, per channel."""
+    if node.attribute("training_mode", 0):
+        node.refuse("attribute training_mode=1: supported is 0")
+    x, out = node.tensor(0), node.output()
+    constants = [node.constant(index) for index in range(1, 5)]
+    epsilon = float(node.attribute("epsilon", 1e-5))
+    spatial = (1,) * (len(x.shape) - 2)
+    shape = (x.shape[1], *spatial)
+    if all(values is not None for values in constants):
+        scale, bias, mean, variance = (np.asarray(values, np.float64) for values in constants)
+        factor = scale / np.sqrt(variance + epsilon)
+        multiplier = node.weight(factor.reshape(shape), x.dtype)
+        offset = node.weight((bias - mean * factor).reshape(shape), x.dtype)
+    else:
+        multiplier, offset = _factors(node, epsilon, shape)
+    scaled = node.temporary(out.shape, out.dtype)
+    apply(node, "MUL", x, multiplier, scaled)
+    apply(node, "ADD", scaled, offset, out)
+
+
+def _factors(node: Node, epsilon: float, shape: tuple[int, ...]) -> tuple[TensorIR, TensorIR]:
+    scale, bias, mean, variance = (node.tensor(index) for index in range(1, 5))
+    if len({tensor.dtype for tensor in (scale, bias, mean, variance, node.tensor(0))}) > 1:
+        node.refuse("scale, bias, mean and variance must have the type of the input")
+
+    def step(function: str, first: TensorIR, second: TensorIR | None) -> TensorIR:
+        target = node.temporary(scale.shape, scale.dtype)
+        if second is None:
+            node.layer("ELTWISE", [first], target, function=function, m=1, n=first.elements)
+        else:
+            apply(node, function, first, second, target)
+        return target
+
+    root = step("SQRT", step("ADD", variance, node.scalar(epsilon, scale.dtype)), None)
+    multiplier = step("DIV", scale, root)
+    offset = step("SUB", bias, step("MUL", mean, multiplier))
+    return node.view(multiplier, shape), node.view(offset, shape)
+
+
+def reduction(function: str) -> Callable[[Node], None]:
+    def lower(node: Node) -> None:
+        source, out = node.tensor(0), node.output()
+        if out.dtype not in FLOATS and function != "MAX":
+            node.refuse(f"data type {out.dtype.name} is not supported")
+        if node.info(0).type == "BOOL" and function != "MAX":
+            node.refuse("data type BOOL is not supported")
+        axes = _axes(node, len(source.shape))
+        if axes is None:
+            renamed = node.view(source, out.shape, out.id)
+            node.graph.tensors[out.id] = renamed
+            return
+        _reduce(node, function, source, axes, out)
+
+    return lower
+
+
+def _axes(node: Node, rank: int) -> list[int] | None:
+    """Axes of a reduction; None: there is nothing to reduce."""
+    axes = node.attribute("axes")
+    if axes is None and node.has(1):
+        axes = [int(axis) for axis in node.needed(1, "axes")]
+    if not axes:
+        return None if node.attribute("noop_with_empty_axes", 0) else list(range(rank))
+    return sorted(int(axis) % rank for axis in axes)
+
+
+def _reduce(node: Node, function: str, source: TensorIR, axes: Sequence[int], out: TensorIR) -> None:
+    order = [*(a for a in range(len(source.shape)) if a not in axes), *axes]
+    moved = transposed(node, source, order)
+    n = math.prod(source.shape[a] for a in axes)
+    node.layer("REDUCE", [moved], out, function=function, m=source.elements // n, n=n)
+
+
+def argmax(node: Node) -> None:
+    """The first of the largest; for the last of them the axis is read backwards."""
+    source, out = node.tensor(0), node.output()
+    axis = node.axis(len(source.shape), 0)
+    if not node.attribute("select_last_index", 0):
+        _reduce(node, "ARGMAX", source, [axis], out)
+        return
+    backwards, found = node.temporary(source.shape, source.dtype), node.temporary(out.shape, out.dtype)
+    put, last = steps(source.shape), source.shape[axis] - 1
+    take = (*put[:axis], -put[axis], *put[axis + 1 :])
+    copy(node, source, backwards, source.shape, take, put, at_in=last * put[axis])
+    _reduce(node, "ARGMAX", backwards, [axis], found)
+    apply(node, "SUB", node.weight(np.full(out.shape, last), out.dtype), found, out)
+
+
+def global_average(node: Node) -> None:
+    source = node.tensor(0)
+    _reduce(node, "MEAN", source, range(2, len(source.shape)), node.output())

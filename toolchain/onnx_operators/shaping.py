@@ -1,0 +1,98 @@
+"""Operators that only move elements, or only rename their shape."""
+
+import math
+
+import numpy as np
+
+from toolchain.onnx_model.node import Node
+from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
+from toolchain.onnx_operators.images import pad_into
+
+
+def renamed(node: Node) -> None:
+    """Reshape, Flatten, Squeeze, Unsqueeze, Identity: the same bytes."""
+    node.view(node.tensor(0), node.out_info().shape, node.proto.output[0])
+
+
+def transpose(node: Node) -> None:
+    source = node.tensor(0)
+    order = node.attribute("perm", list(range(len(source.shape)))[::-1])
+    transposed(node, source, order, node.output())
+
+
+def expand(node: Node) -> None:
+    out = node.output()
+    expanded(node, node.tensor(0), out.shape, out)
+
+
+def concat(node: Node) -> None:
+    out = node.output()
+    axis = node.axis(len(out.shape))
+    at = 0
+    for index in range(len(node.proto.input)):
+        part = node.tensor(index)
+        if part.elements:
+            copy(node, part, out, part.shape, steps(part.shape), steps(out.shape), at_out=at * steps(out.shape)[axis])
+        at += part.shape[axis]
+
+
+def split(node: Node) -> None:
+    source = node.tensor(0)
+    axis = node.axis(len(source.shape), 0)
+    at = 0
+    for index in range(len(node.proto.output)):
+        part = node.output(index)
+        copy(
+            node, source, part, part.shape, steps(source.shape), steps(part.shape), at_in=at * steps(source.shape)[axis]
+        )
+        at += part.shape[axis]
+
+
+def slice_(node: Node) -> None:
+    source, out = node.tensor(0), node.output()
+    starts, ends = node.needed(1, "starts"), node.needed(2, "ends")
+    axes = node.needed(3, "axes") if node.has(3) else np.arange(len(starts))
+    every = node.needed(4, "steps") if node.has(4) else np.ones(len(starts), np.int64)
+    take, at = list(steps(source.shape)), 0
+    for start, end, axis, step in zip(starts, ends, axes, every, strict=True):
+        axis = int(axis) % len(source.shape)
+        first = slice(int(start), int(end), int(step)).indices(source.shape[axis])[0]
+        at += first * take[axis]
+        take[axis] *= int(step)
+    copy(node, source, out, out.shape, take, steps(out.shape), at_in=at)
+
+
+def tile(node: Node) -> None:
+    source, out = node.tensor(0), node.output()
+    repeats = [int(count) for count in node.needed(1, "repeats")]
+    dims = [size for pair in zip(repeats, source.shape, strict=True) for size in pair]
+    take = [step for own in steps(source.shape) for step in (0, own)]
+    copy(node, source, out, dims, take, steps(dims))
+
+
+def pad(node: Node) -> None:
+    mode = node.attribute("mode", "constant")
+    if mode != "constant":
+        node.refuse(f"attribute mode={mode}: supported is constant")
+    source, out = node.tensor(0), node.output()
+    pads = [int(size) for size in node.needed(1, "pads")]
+    value = float(node.needed(2, "constant_value").reshape(())) if node.has(2) else 0.0
+    axes = (
+        [int(axis) % len(source.shape) for axis in node.needed(3, "axes")] if node.has(3) else range(len(source.shape))
+    )
+    before = [0] * len(source.shape)
+    for index, axis in enumerate(axes):
+        before[axis] = pads[index]
+    if min(pads, default=0) < 0:
+        node.refuse(f"pads {pads}: must not be negative")
+    pad_into(node, source, out, before, value)
+
+
+def trilu(node: Node) -> None:
+    """Multiplied with a triangle of ones."""
+    source, out = node.tensor(0), node.output()
+    k = int(node.needed(1, "k").reshape(())) if node.has(1) else 0
+    ones = np.ones(source.shape[-2:])
+    mask = node.weight(np.triu(ones, k) if node.attribute("upper", 1) else np.tril(ones, k), source.dtype)
+    m = math.prod(source.shape[:-2])
+    node.layer("ELTWISE", [source, mask], out, function="MUL", m=m, n=ones.size, broadcast="ROW")

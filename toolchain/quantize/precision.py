@@ -1,0 +1,72 @@
+"""`--precision`: a model in another element type than it was made with, by explicit conversion.
+
+fp32, fp16 and bf16 change the graph here: every float tensor has the type, constants are rounded once, inputs and
+outputs keep theirs behind a cast. int8 changes the model (`toolchain.quantize.post_training`), which then is a
+quantized one.
+"""
+
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+
+from npu_device.abi.opcodes import DataType
+from toolchain.errors import ModelError
+from toolchain.ir.data_types import NUMPY
+from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
+
+FLOAT_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
+INT8 = "int8"
+PRECISIONS = (*FLOAT_TYPES, INT8)
+TOLERANCE = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}
+"""Against onnx.reference of the original model, relative to its largest value (specification 40, "Numerics")."""
+
+
+def cast(graph: Graph, precision: str) -> Graph:
+    """The graph with all floats in one type. ModelError for a model that is quantized already."""
+    kind = FLOAT_TYPES[precision]
+    for layer in graph.layers:
+        if layer.text("function") in ("QUANT", "DEQUANT") or "scale" in layer.text("epilogue"):
+            raise ModelError(f"--precision {precision}: layer {layer.id} has a scale, the model is quantized: drop it")
+    outside = dict.fromkeys(name for name in (*graph.inputs, *graph.outputs) if _changes(graph.tensors[name], kind))
+    inside = {name: f"{name}.{precision}" for name in outside}
+    made = Graph(graph.name, inputs=graph.inputs, outputs=graph.outputs)
+    for name, tensor in graph.tensors.items():
+        made.tensors[inside.get(name, name)] = TensorIR(
+            inside.get(name, name), tensor.role, tensor.shape, kind if _changes(tensor, kind) else tensor.dtype,
+            inside.get(tensor.view_of, tensor.view_of),
+        )  # fmt: skip
+    for name in outside:
+        made.tensors[name] = TensorIR(name, Role.ACTIVATION, graph.tensors[name].shape, graph.tensors[name].dtype)
+    for name, values in graph.constants.items():
+        changed = _changes(graph.tensors[name], kind)
+        made.constants[inside.get(name, name)] = _rounded(values, kind) if changed else values
+    made.layers = [
+        *_casts(graph, ((name, inside[name]) for name in graph.inputs if name in inside)),
+        *(_renamed(layer, inside) for layer in graph.layers),
+        *_casts(graph, ((inside[name], name) for name in graph.outputs if name in inside)),
+    ]
+    return made
+
+
+def _changes(tensor: TensorIR, kind: DataType) -> bool:
+    return tensor.dtype in FLOAT_TYPES.values() and tensor.dtype is not kind
+
+
+def _rounded(values: Values, kind: DataType) -> Values:
+    """In the type, half to even. What is finite stays finite: masks of large negative numbers go on working."""
+    largest = float(ml_dtypes.finfo(NUMPY[kind]).max)
+    wide = values.astype(np.float64)
+    return np.where(np.isfinite(wide), np.clip(wide, -largest, largest), wide).astype(NUMPY[kind])
+
+
+def _renamed(layer: LayerIR, names: dict[str, str]) -> LayerIR:
+    inputs, outputs = (tuple(names.get(name, name) for name in group) for group in (layer.inputs, layer.outputs))
+    return LayerIR(layer.id, layer.op_type, inputs, outputs, layer.attributes)
+
+
+def _casts(graph: Graph, pairs: Iterator[tuple[str, str]]) -> Iterator[LayerIR]:
+    for source, target in pairs:
+        tensor = graph.tensors.get(source) or graph.tensors[target]
+        name = f"{target}.cast".replace(" ", "_").replace(":", "_")
+        yield LayerIR(name, "ELTWISE", (source,), (target,), {"function": "CAST", "m": 1, "n": tensor.elements})
