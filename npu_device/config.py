@@ -233,7 +233,7 @@ PATH = "docs/npu-parameters.md"
 _HEAD = """# Parameters of the NPU
 
 Every key below `npu.` of the configuration: default, unit, rule, meaning, and who says so. Made by `scripts/generate`
-from `npu_device/config.py`. What the model does with them is in [timing-model.md](timing-model.md).
+from `npu_device/config.py`. What the model does with them is in [npu-timing.md](npu-timing.md).
 
 | key | default | unit | rule | meaning | source |
 |---|---|---|---|---|---|
