@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 from pyv_jit import aot  # noqa: E402
 
-COMPILED = ("npu_device", "pyv_ext", "pyv_npu.latency")
+COMPILED = ("npu_device", "pyv_ext", "pyv_npu.observe.latency")
 """Packages whose modules are compiled, except __init__ and what INTERPRETED names."""
 ALSO = ("pyv_npu.coupling.custom0", "pyv_npu.coupling.memory_traffic", "pyv_ext.pyv_adapter.engine")
 """Modules that are compiled besides: two that each command passes, one that derives from a compiled class."""

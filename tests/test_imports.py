@@ -1,4 +1,7 @@
-"""The allowed imports of specification 10, "Allowed imports", and nothing else: lazy and relative imports included."""
+"""What may import what: between packages (`ALLOWED`), and between the rooms of a package (`ROOMS`).
+
+docs/architecture.md draws both. Lazy, relative and type-checking imports count too.
+"""
 
 import ast
 import sys
@@ -194,8 +197,79 @@ def test_no_module_imports_itself_through_others(package: str, types: bool) -> N
 def test_a_circle_is_found_wherever_it_begins() -> None:
     assert circles({"a": {"b"}, "b": {"c", "d"}, "c": {"b"}, "d": set()}) == ["b -> c -> b"]
     assert circles({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) == []
-    source = "if TYPE_CHECKING:\n    from npu_device import plan\nelse:\n    import npu_device.config\n"
+    source = "if TYPE_CHECKING:\n    from npu_device.cost import plan\nelse:\n    import npu_device.config\n"
     source += "def f():\n    import npu_device.device\n"
     modules = ["npu_device", "npu_device.cost.plan", "npu_device.config", "npu_device.device"]
     assert module_imports(ast.parse(source), modules, True) == {"npu_device.cost.plan", "npu_device.config"}
     assert module_imports(ast.parse(source), modules, False) == {"npu_device.config"}
+
+
+# -- rooms -------------------------------------------------------------------------------------------------------------
+
+ROOMS: dict[str, str] = {
+    "pyv_jit": "ir code_cache compiler aot",
+    "npu_device": """abi config trace memory cost operations operations.kernels operations.macro decode event_loop
+                     issue host device levels""",
+    "pyv_ext": """errors protocols timing isa hart bus elf_file elf devices engines engines.fast engines.python
+                  pyv_adapter tracing gdb""",
+    "toolchain": """errors gnu ir onnx_model onnx_operators onnx_frontend quantize codegen passes compiler program_image
+                    llm examples""",
+}
+"""Package -> its rooms from the ground up. A room is a folder, or a file beside folders; it imports itself and those
+before it."""
+
+
+PENDING = {"cost -> event_loop", "engines -> engines.fast", "engines -> engines.python", "engines -> pyv_adapter"}
+"""Edges that are being cut."""
+
+
+def room_of(module: str, package: str, path: Path) -> str:
+    """The room of a module, as `ROOMS` names it; "" for the package itself."""
+    inside = path.relative_to(ROOT / package)
+    return ".".join(inside.parent.parts) or ("" if inside.stem == "__init__" else inside.stem)
+
+
+def upward(package: str) -> list[str]:
+    """`room -> room (module: line)` of each import that does not go down."""
+    floors = {name: floor for floor, name in enumerate(ROOMS[package].split())}
+    modules = {module: path for path, module, _ in files() if covers(package, module)}
+    found = []
+    for module, path in modules.items():
+        room = room_of(module, package, path)
+        is_package = path.stem == "__init__"
+        for line, name in imported(ast.parse(path.read_text(encoding="utf-8")), module, is_package):
+            target = name if name in modules else name.rpartition(".")[0]
+            if target not in modules or not covers(package, name):
+                continue
+            other = room_of(target, package, modules[target])
+            if f"{room} -> {other}" in PENDING:
+                continue
+            if other not in ("", room) and floors[other] > floors.get(room, -1):
+                found.append(f"{room} -> {other} ({module}: {line})")
+    return found
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_import_downward_only(package: str) -> None:
+    assert upward(package) == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_every_room_has_a_floor(package: str) -> None:
+    rooms = {room_of(module, package, path) for path, module, _ in files() if covers(package, module)}
+    empty = {room for room in rooms if not room or not any(files_of(package, room))}
+    assert sorted(rooms - empty) == sorted(ROOMS[package].split())
+
+
+def files_of(package: str, room: str) -> list[Path]:
+    """The files of a room, except an `__init__` that holds nothing but its docstring."""
+    folder = ROOT.joinpath(package, *room.split("."))
+    paths = sorted(folder.glob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+    return [path for path in paths if path.stem != "__init__"]
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_no_room_is_crowded(package: str) -> None:
+    rooms = ROOMS[package].split()
+    crowded = {room: len(files_of(package, room)) for room in rooms if len(files_of(package, room)) > 13}
+    assert crowded == {}

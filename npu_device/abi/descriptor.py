@@ -46,6 +46,9 @@ WORDS = (
     Word("ticket", 60, 4, "loose: the host's, 1..2^31-1, 0 = the device assigns; tight: ignored"),
 )
 
+STATUS_OFFSET, TICKET_OFFSET = (word.offset for word in WORDS if word.name in ("status", "ticket"))
+"""Of the last two words of a descriptor."""
+
 PARTS = (
     Part("opcode", "op", 0, 8, "operation"),
     Part("op_reserved", "op", 8, 7, "zero"),

@@ -5,7 +5,7 @@ From a descriptor to a command, or to the reason why not (specification 20, "Des
 
 from typing import Any
 
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, Descriptor
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, STATUS_OFFSET, Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
@@ -15,15 +15,13 @@ from npu_device.decode.command import Command, Order, Sum
 from npu_device.decode.legal_tile import nearest_tile
 from npu_device.decode.operand_regions import Places
 from npu_device.decode.tile_plan import tile_step
-from npu_device.issue.retirement import STATUS_OFFSET
-from npu_device.issue.scheduler import unit_counts
 from npu_device.memory.memory import Memory
 from npu_device.memory.operands import INTEGERS
 from npu_device.operations.checks import DescriptorError, NoRoomError
 from npu_device.operations.macro.base import setting_of
 from npu_device.operations.macro.table import MACROS
 from npu_device.operations.tile_form import OPERATIONS, Operation, holds
-from npu_device.trace.events import Kind
+from npu_device.trace.events import Kind, unit_counts
 
 REMEMBERED = 1024
 """Descriptors; the next one makes room for as many others."""

@@ -6,7 +6,7 @@ overtakes. A place in the device queue is reserved when a fetch begins, so the r
 
 from typing import NamedTuple
 
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.errors import TicketError
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import FrontEndConfig
@@ -15,7 +15,7 @@ from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.host.ring import Ring
 from npu_device.issue.execution import Execution
 from npu_device.issue.interrupts import Interrupts, Irq
-from npu_device.issue.retirement import STATUS_OFFSET, TICKET_OFFSET, Completion, Tickets
+from npu_device.issue.retirement import Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError

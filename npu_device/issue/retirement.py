@@ -7,7 +7,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from npu_device.abi.descriptor import WORDS
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import StatusWord, TicketState
 from npu_device.issue.interrupts import Interrupts, Irq
@@ -80,9 +79,6 @@ class Tickets:
             return TicketState.UNKNOWN
         return TicketState.ERROR | code << 8 if code else TicketState.DONE
 
-
-STATUS_OFFSET, TICKET_OFFSET = (word.offset for word in WORDS if word.name in ("status", "ticket"))
-"""Of the last two words of a descriptor."""
 
 LOG_SIZE = 1024
 

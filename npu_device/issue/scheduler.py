@@ -11,7 +11,7 @@ from typing import Protocol
 from npu_device.config import NpuConfig
 from npu_device.decode.command import Command, Place
 from npu_device.issue.interrupts import Interrupts, Irq
-from npu_device.trace.events import Kind, unit_code
+from npu_device.trace.events import unit_code, unit_counts
 
 
 class CommandQueue:
@@ -77,11 +77,6 @@ POLICIES: dict[str, Key] = {
     "cp": lambda command: (-command.descriptor.rank, -command.prio, command.number),
 }
 """The smallest goes first. Age is the acceptance number."""
-
-
-def unit_counts(config: NpuConfig) -> dict[Kind, int]:
-    """Units of each kind in one cluster."""
-    return {Kind.TE: config.te.count, Kind.VE: config.ve.count, Kind.DMA: config.dma.channels}
 
 
 def unit_places(config: NpuConfig) -> dict[Place, tuple[int, ...]]:

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.config import NpuConfig
-from npu_device.issue.scheduler import unit_counts
 from npu_device.trace.events import (
     CACHED,
     PACKED,
@@ -19,6 +18,7 @@ from npu_device.trace.events import (
     Kind,
     What,
     unit_code,
+    unit_counts,
 )
 
 _BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)

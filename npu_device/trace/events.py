@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
+from npu_device.config import NpuConfig
 
 TIGHT = 0xFFFF_FFFF
 """`aux` of FETCH and ACCEPT for a descriptor that did not come through the ring."""
@@ -96,6 +97,11 @@ FRONTEND = Kind.FRONTEND << 8
 def unit_code(kind: Kind, index: int) -> int:
     """Unit `index` (0..255, counted through all clusters) of a kind, as in a record."""
     return kind << 8 | index
+
+
+def unit_counts(config: NpuConfig) -> dict[Kind, int]:
+    """Units of each kind in one cluster."""
+    return {Kind.TE: config.te.count, Kind.VE: config.ve.count, Kind.DMA: config.dma.channels}
 
 
 class Refusal(IntEnum):

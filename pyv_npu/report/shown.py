@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from npu_device.issue.scheduler import unit_counts
+from npu_device.trace.events import unit_counts
 from pyv_npu.config import Config
 from pyv_npu.observe.analysis.model import Analysis, analyse
 from pyv_npu.observe.latency.table import Latency

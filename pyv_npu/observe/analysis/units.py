@@ -1,8 +1,7 @@
 """How busy each engine was."""
 
 from npu_device.config import NpuConfig
-from npu_device.issue.scheduler import unit_counts
-from npu_device.trace.events import Kind
+from npu_device.trace.events import Kind, unit_counts
 from pyv_npu.report.spans import UNITS, Records, unit_spans
 
 
