@@ -17,6 +17,7 @@ from pyv_ext import elf
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER, Clock
 from pyv_ext.bus.memory import INFO_OFFSET, Ram, boot_rom
+from pyv_ext.cores import make_engine
 from pyv_ext.devices import program_exit as semihosting
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.interrupts import InterruptWiring
@@ -24,7 +25,6 @@ from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.program_exit import Finisher, Htif
 from pyv_ext.devices.uart import Console, Uart
 from pyv_ext.elf import Program
-from pyv_ext.engines import make_engine
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa

@@ -1,16 +1,12 @@
-"""`pytest --without-llvmlite`: the suite on a machine where llvmlite is not installed, child processes included;
-`pytest --compiled`: not without compiled modules (scripts/compile), which are used where they are there.
+"""`pytest --compiled`: not without compiled modules (scripts/compile), which are used where they are there.
 
 Ctrl-C reaches the tests and their processes even where a shell in the background had it ignored. Native code is kept
 in a folder that is empty when the tests begin, so that nothing depends on what ran before.
 """
 
 import os
-import runpy
 import signal
 import tempfile
-from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,13 +14,10 @@ import pytest
 
 from pyv_jit import aot
 
-HIDING = Path(__file__).parent / "without_llvmlite"
-OPTION = "--without-llvmlite"
 COMPILED = "--compiled"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(OPTION, action="store_true", help="run as if llvmlite were not installed")
     parser.addoption(COMPILED, action="store_true", help="fail at once where no compiled modules are used")
 
 
@@ -38,11 +31,6 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYV_NPU_CACHE"] = cache.name
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if config.getoption(OPTION):
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HIDING), os.environ.get("PYTHONPATH"))))
-        runpy.run_path(str(HIDING / "sitecustomize.py"))
-        if find_spec("llvmlite") is not None:
-            raise pytest.UsageError(f"{OPTION}: llvmlite is found still: no plugin may have imported it")
     if config.getoption(COMPILED) and not aot.form().compiled:
         raise pytest.UsageError(f"{COMPILED}: {aot.form().text}")
     if aot.form().compiled:

@@ -112,7 +112,7 @@ def test_a_file_imports_only_what_the_table_allows(path: Path, module: str, is_p
         ("pyv_ext.x", "import npu_device.abi", ["1: npu_device.abi"]),
         ("pyv_ext.x", "import numpy\nfrom pyv_jit.compiler import Compiler", []),
         ("pyv_ext.x", "import yaml", ["1: yaml"]),
-        ("pyv_ext.engines.reference", "import pyv", ["1: pyv"]),
+        ("pyv_ext.engines.engine", "import pyv", ["1: pyv"]),
         (
             "pyv_ext.pyv_adapter.stages",
             "from pyv.stages import EXStage\nimport pyv_ext.hart.hart, pyv_npu",

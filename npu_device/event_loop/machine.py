@@ -1,14 +1,12 @@
 """The state of the event loop: engines and channels, the plans that run, and the loop that steps them.
 
 The first steps of a device are stepped by Python, on lists. Then the state moves to arrays and the compiled loop takes
-over, where llvmlite is installed; it gives the same events.
+over; it gives the same events.
 """
 
-import sys
 from array import array
 from collections.abc import Callable, Sequence
 from functools import cache as made_once
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +71,7 @@ class Machine:
         self._timing = timing
         self._single = Singles(timing)
         self._events = events
-        self._native_steps = native_steps if find_spec("llvmlite") else sys.maxsize
+        self._native_steps = native_steps
         self._seen = 0
         """Steps so far."""
         self.on_gone: Callable[[list[int]], None] | None = None

@@ -108,15 +108,6 @@ class Code:
             return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, illegal))
         return Decoded(instruction, self._closures.make(instruction, pc), prepare(core, pc, instruction))
 
-    def divert(self, pc: int) -> None:
-        """Let a loop over closures stop before the instruction at `pc`, which has been decoded."""
-        self.steps[pc] = leave
-
-    def undo_divert(self, pc: int) -> None:
-        """Let loops over closures go on at `pc`, if it is decoded still and not hooked."""
-        if pc in self._decoded:
-            self._offer(pc, self._decoded[pc])
-
     # -- changes -----------------------------------------------------------------------------------------------
 
     def _written(self, address: int, size: int) -> None:
@@ -171,5 +162,6 @@ class Code:
         hooks.remove(hook)
         if not hooks:
             del self.hooks[pc]
-            self.undo_divert(pc)
+            if pc in self._decoded:
+                self._offer(pc, self._decoded[pc])
             self._dropped([pc])

@@ -39,8 +39,6 @@ TOOLS = (
     Tool("qemu-system-riscv32", "qemu-system-misc", "judges the core in tests"),
     Tool("gdb-multiarch", "gdb-multiarch", "debugs firmware"),
 )
-OPTIONAL = {"llvmlite": "native code for the core and for large models: without it they are slower, results the same"}
-"""Packages that `pip install` brings along, but that all works without."""
 PICOLIBC = Path("/usr/lib/picolibc/riscv64-unknown-elf")
 """Where Debian's picolibc-riscv64-unknown-elf keeps its files."""
 
@@ -65,10 +63,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def everything() -> Iterator[Check]:
     """Required things first."""
-    from importlib import metadata
-    from importlib.util import find_spec
-
-    from pyv_ext.engines import default_engine
+    from pyv_ext.cores import DEFAULT_ENGINE
     from pyv_npu.boot import shipped_programs
     from pyv_npu.versions import MISSING, dependencies, versions
 
@@ -78,12 +73,8 @@ def everything() -> Iterator[Check]:
     yield Check("Python", version, f"Python {wanted} or later is needed", required=True)
     for name in dependencies():
         found = "" if installed[name] == MISSING else installed[name]
-        if name not in OPTIONAL:
-            yield Check(name, found, f"python -m pip install {name}", required=True)
-    for name, purpose in OPTIONAL.items():
-        found = metadata.version(name) if find_spec(name) is not None else ""
-        yield Check(name, found, f"python -m pip install {name} ({purpose})")
-    yield Check("--core", f"{default_engine()} is the default", "")
+        yield Check(name, found, f"python -m pip install {name}", required=True)
+    yield Check("--core", f"{DEFAULT_ENGINE} is the default", "")
     yield Check("native code", *native_code())
     form = aot.form()
     yield Check("compiled modules", form.text if form.compiled else "", f"{form.text} (optional: docs/compiled.md)")

@@ -111,8 +111,6 @@ class Key:
             near = difflib.get_close_matches(str(value), self.rule["choices"], 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise self._error(whole, f"must be one of {', '.join(self.rule['choices'])}{hint}")
-        if value in self.rule.get("unavailable", ()):
-            raise self._error(whole, f"{self.rule['unavailable'][value]}; use {self.default}")
         if isinstance(value, int) and not self._in_range(value):
             raise self._error(whole, self._words())
         return value

@@ -1,7 +1,7 @@
 """The configuration of a run: one tree of frozen dataclasses.
 
 Each leaf's metadata holds `meaning`, `unit` (`address` prints in hexadecimal), `source` and its rule: `min`, `max`,
-`choices`, `aliases`, `unavailable` (a choice and why this version lacks it), `power_of_two`, `multiple_of`.
+`choices`, `aliases`, `power_of_two`, `multiple_of`.
 
 Rules between keys; the rule of a single key stands in its metadata.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npu_device.config import NpuConfig
-from pyv_ext.engines import default_engine, unavailable
+from pyv_ext.cores import DEFAULT_ENGINE, ENGINES
 from pyv_ext.timing import CoreTiming
 from pyv_npu.errors import BadInputError
 
@@ -35,11 +35,10 @@ def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rul
 @dataclass(frozen=True)
 class CoreConfig:
     engine: str = _key(
-        default_engine(),
+        DEFAULT_ENGINE,
         "engine that executes the instructions",
         source=SPEC_30,
-        choices=("fast", "python", "reference", "pyv"),
-        unavailable=unavailable(),
+        choices=tuple(ENGINES),
     )
     isa: str = _key("rv32im_zicsr_zifencei", "instruction set: misa, decoding and CSR masks follow it", source=SPEC_30)
     misaligned: bool = _key(False, "misaligned accesses to RAM are allowed instead of trapping", source=SPEC_30)

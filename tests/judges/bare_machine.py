@@ -1,25 +1,23 @@
 """A hart with memory, CLINT and HTIF and nothing else: what the programs of outside judges run on."""
 
-from importlib.util import find_spec
-
 from pyv_ext import elf
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
+from pyv_ext.cores import ENGINES as ALL_ENGINES
+from pyv_ext.cores import make_engine
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.program_exit import Htif
 from pyv_ext.devices.uart import Console
-from pyv_ext.engines import ENGINES as ALL_ENGINES
-from pyv_ext.engines import make_engine
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
 
-ENGINES = [name for name in ALL_ENGINES if name != "pyv" and (name != "fast" or find_spec("llvmlite") is not None)]
-"""Those that can run here, without the Py-V core, which has rv32im only."""
+ENGINES = [name for name in ALL_ENGINES if name != "pyv"]
+"""All but the Py-V core, which has rv32im only."""
 RAM, RAM_SIZE = 0x8000_0000, 16 << 20
 CLINT = 0x200_0000
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from fractions import Fraction
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_graphs import SPM_SIZE, Seen, channel_bytes, configs, graphs, listed, macros, stepped, tiles
@@ -167,7 +166,6 @@ def test_7_steps_of_any_size_give_the_same_events(commands: list[Listed], config
 @settings(max_examples=60, deadline=None)
 @given(graphs, configs())
 def test_the_compiled_loop_gives_the_events_of_the_plain_one(commands: list[Listed], config: NpuConfig) -> None:
-    pytest.importorskip("llvmlite", reason="the compiled loop needs llvmlite: pip install llvmlite")
     plain, native = listed(commands, config), listed(commands, config, native=True)
     assert plain.run.events.hexdigest() == native.run.events.hexdigest()
     assert plain.run.device.counters.to_json() == native.run.device.counters.to_json()

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_device.abi.errors import NpuDeviceError
-
-pytest.importorskip("llvmlite", reason="native code needs llvmlite: pip install llvmlite")
 from npu_device.event_loop.native import NativeModule
 
 SOURCE = """

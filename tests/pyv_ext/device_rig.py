@@ -11,7 +11,7 @@ from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.program_exit import Finisher
 from pyv_ext.devices.uart import Uart
 from pyv_ext.elf import load, read_elf
-from pyv_ext.engines.reference import ReferenceEngine
+from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
@@ -73,7 +73,7 @@ class Machine(Rig):
         load(program, self.bus)
         self.hart = Hart(Isa("rv32im_zicsr_zifencei"), self.bus.timing, reset_pc=program.entry)
         self.hart.csrs.time = self.clint.mtime
-        self.engine = ReferenceEngine(self.hart, self.bus)
+        self.engine = Engine(self.hart, self.bus)
 
     def _exit(self, code: int) -> None:
         super()._exit(code)

@@ -1,7 +1,7 @@
 """Which engine the rigs make: `each_engine` of conftest.py sets it."""
 
 from pyv_ext.bus.bus import Bus
-from pyv_ext.engines import make_engine
+from pyv_ext.cores import make_engine
 from pyv_ext.engines.engine import Engine
 from pyv_ext.hart.hart import Hart
 

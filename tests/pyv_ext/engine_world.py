@@ -16,7 +16,7 @@ from hart_rig import FULL, Port
 from pyv_ext.bus.bus import Access, Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
-from pyv_ext.engines import make_engine
+from pyv_ext.cores import make_engine
 from pyv_ext.engines.stop import Stop
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa, Kind, Row

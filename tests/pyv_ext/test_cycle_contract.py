@@ -8,7 +8,7 @@ from hart_rig import assemble
 from pyv_found import EVALUATIONS, MISSING, MakesEngine
 from pyv_world import DATA, GREMLIN, HANDLER, ISA, NOP, RAM, Event, Image, custom_instructions, side
 
-from pyv_ext.engines import make_engine
+from pyv_ext.cores import make_engine
 from pyv_ext.isa import Instruction, Isa
 from pyv_ext.tracing.lockstep import Side
 
@@ -19,7 +19,7 @@ INTERRUPTS = "csrrw x0,mie,x31; csrrsi x0,mstatus,8"
 """Two cycles that enable what x31 says."""
 
 ENGINES: dict[str, MakesEngine] = {
-    **{name: partial(make_engine, name) for name in ("reference", "python", "fast")},
+    **{name: partial(make_engine, name) for name in ("reference", "fast")},
     **EVALUATIONS,
 }
 
@@ -28,8 +28,6 @@ ENGINES: dict[str, MakesEngine] = {
 def engine(request: pytest.FixtureRequest) -> MakesEngine:
     if request.param in EVALUATIONS and MISSING is not None:
         pytest.skip(MISSING)
-    if request.param == "fast":
-        pytest.importorskip("llvmlite", reason="needs llvmlite: pip install llvmlite")
     return ENGINES[request.param]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyv_ext.bus.memory import INFO_OFFSET, boot_rom
-from pyv_ext.engines.reference import ReferenceEngine
+from pyv_ext.engines.engine import Engine
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
@@ -23,7 +23,7 @@ def test_the_hart_arrives_at_the_entry_with_its_arguments(entry: int, hart_id: i
     rig = Rig()
     rig.bus.add_ram(boot_rom(ROM, entry, b"PyVN"))
     hart = Hart(Isa("rv32imc_zicsr_zifencei"), CoreTiming(), hart_id=hart_id, reset_pc=ROM)
-    engine = ReferenceEngine(hart, rig.bus)
+    engine = Engine(hart, rig.bus)
     for _ in range(5):
         assert engine.step() is None
     assert (hart.pc, hart.x[10], hart.x[11]) == (entry, hart_id, ROM + INFO_OFFSET)

@@ -6,7 +6,7 @@ from hart_rig import DATA, PORT, RAM, Rig, Trace, assemble
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
-from pyv_ext.engines.reference import ReferenceEngine
+from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
@@ -177,7 +177,7 @@ def test_the_first_stop_wins():
 def test_an_engine_needs_memory():
     bus = Bus(Clock(), CoreTiming())
     with pytest.raises(PyvExtError, match="must be plain RAM: add_ram it before making an engine"):
-        ReferenceEngine(Hart(Isa("rv32i"), CoreTiming()), bus)
+        Engine(Hart(Isa("rv32i"), CoreTiming()), bus)
 
 
 def test_two_harts_in_one_process_share_nothing():

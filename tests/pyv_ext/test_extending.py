@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyv_ext.devices.interrupts import MEIP, InterruptWiring
-from pyv_ext.engines.reference import ReferenceEngine
+from pyv_ext.engines.engine import Engine
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
@@ -55,7 +55,7 @@ def one_fxmul(names: dict[str, Any], a: int, b: int, timing: CoreTiming) -> tupl
     rig.bus.poke(RAM, isa.encode("fxmul", rd=12, rs1=10, rs2=11).to_bytes(4, "little"))
     hart = Hart(isa, timing, reset_pc=RAM)
     hart.x[10], hart.x[11] = a % (1 << 32), b % (1 << 32)
-    assert ReferenceEngine(hart, rig.bus).step() is None
+    assert Engine(hart, rig.bus).step() is None
     assert (hart.pc, hart.instret) == (RAM + 4, 1)
     return hart.x[12], hart.cycle
 

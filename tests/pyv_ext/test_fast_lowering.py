@@ -5,12 +5,9 @@ from itertools import product
 
 import pytest
 
+from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_ext.isa import Isa, Kind
 from pyv_ext.isa.expressions import evaluator
-
-pytest.importorskip("llvmlite", reason="needs llvmlite: pip install llvmlite")
-
-from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_jit.compiler import make_compiler
 from pyv_jit.ir import Ir
 

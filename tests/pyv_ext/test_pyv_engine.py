@@ -9,8 +9,8 @@ from pyv_world import DATA, GREMLIN, HANDLER, ISA, NOP, RAM, Event, Image, custo
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
-from pyv_ext.engines import make_engine
-from pyv_ext.engines.reference import ReferenceEngine
+from pyv_ext.cores import make_engine
+from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.stop import Held, Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
@@ -143,14 +143,14 @@ def test_a_stop_ends_the_run_after_the_current_instruction(engine: MakesEngine) 
 
 @pytest.mark.parametrize("program", ["wfi", "waits_for_an_event x1,x0,x0"])
 def test_waiting_for_nothing_is_a_deadlock(engine: MakesEngine, program: str) -> None:
-    stops = [world(make, program).engine.run(1000) for make in (engine, ReferenceEngine)]
+    stops = [world(make, program).engine.run(1000) for make in (engine, Engine)]
     assert stops[0] == stops[1]
     assert stops[0] is not None and stops[0].reason is StopReason.DEADLOCK
 
 
 def test_a_trap_loop_is_found_and_leaves_the_hart_at_the_trap(engine: MakesEngine) -> None:
     ends = []
-    for make in (engine, ReferenceEngine):
+    for make in (engine, Engine):
         looping = world(make, "ecall", handler=".word 0")
         stops = [looping.engine.run(100), looping.engine.run(100), looping.engine.step()]
         assert stops[0] is not None and stops[0].reason is StopReason.TRAP_LOOP
@@ -204,7 +204,7 @@ def test_a_slice_may_end_right_after_a_store_to_the_next_instruction(engine: Mak
 @pytest.mark.parametrize("cut", range(2, 7))
 def test_the_state_moves_between_engines_at_any_cycle(engine: MakesEngine, cut: int) -> None:
     program = f"li x2,{NOP}; sw x2,12(x7); addi x1,x1,1; addi x3,x0,1"
-    for first, second in ((ReferenceEngine, engine), (engine, ReferenceEngine)):
+    for first, second in ((Engine, engine), (engine, Engine)):
         old, new = world(first, program).engine, world(second, program).engine
         old.run(cut)
         new.hart.pc, new.hart.cycle, new.hart.instret = old.hart.pc, old.hart.cycle, old.hart.instret
@@ -290,7 +290,7 @@ def test_custom_instructions_of_any_opcode(engine: MakesEngine) -> None:
 def test_a_difference_is_shown_with_both_states() -> None:
     image = Image({RAM: assemble(CODE, "addi x1,x0,1; addi x2,x0,2; lw x3,0(x6)")}, {6: GREMLIN})
     other = Image({RAM: assemble(CODE, "addi x1,x0,1; addi x2,x0,3; lw x3,0(x6)")}, {6: GREMLIN})
-    result = lockstep.run(side("here", ReferenceEngine, image), side("there", PyvEngine, other), 9, memory_every=99)
+    result = lockstep.run(side("here", Engine, image), side("there", PyvEngine, other), 9, memory_every=99)
     assert isinstance(result, Difference)
     assert result.cycle == 2
     text = str(result).splitlines()
@@ -311,7 +311,7 @@ def test_a_difference_is_shown_with_both_states() -> None:
 )
 def test_every_kind_of_difference_is_found(change, what: str) -> None:
     image = Image({RAM: assemble(CODE, COUNT)}, {})
-    worlds = [side("here", ReferenceEngine, image), side("there", ReferenceEngine, image)]
+    worlds = [side("here", Engine, image), side("there", Engine, image)]
     assert isinstance(lockstep.run(*worlds, 5), Agreement)
     change(worlds[1])
     result = lockstep.run(*worlds, 9)

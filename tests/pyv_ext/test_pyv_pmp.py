@@ -8,7 +8,7 @@ from pyv_found import EVALUATIONS, needs_pyv
 from pyv_programs import random_image
 from pyv_world import DATA, GREMLIN, RAM, SPM, side
 
-from pyv_ext.engines import make_engine
+from pyv_ext.cores import make_engine
 from pyv_ext.hart.hart import Hart
 from pyv_ext.tracing import lockstep
 from pyv_ext.tracing.lockstep import Agreement

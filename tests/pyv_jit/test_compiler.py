@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("llvmlite", reason="native code needs llvmlite: pip install llvmlite")
-
 from pyv_jit import compiler
 from pyv_jit.code_cache import CodeCache
 from pyv_jit.compiler import Compiler, NativeCode, variable

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("llvmlite", reason="the engine that it measures needs llvmlite: pip install llvmlite")
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 NEEDED = ("riscv64-unknown-elf-gcc", "qemu-system-riscv32")
 PAGE = ROOT / "docs" / "benchmarks.md"

@@ -10,7 +10,6 @@ from npu_device.abi.memory_map import NPU_BASE, SPM_BASE
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.trace.events import What
 from pyv_ext.elf import Program, Segment
-from pyv_ext.engines import unavailable
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
 from pyv_npu.report.spans import all_records
@@ -18,7 +17,7 @@ from pyv_npu.report.spans import all_records
 DESCRIPTOR, DATA = RAM + 0x1000, RAM + 0x2000
 SIZE = 65536
 GHZ = 1_200_000_000
-ENGINES = [name for name in ("reference", "python", "fast") if name not in unavailable()]
+ENGINES = ("reference", "fast")
 
 
 def enqcmd(rd: int, rs1: int) -> int:

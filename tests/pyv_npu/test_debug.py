@@ -13,7 +13,6 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
 from npu_device.abi.registers import REGISTERS, Mode
 from pyv_ext.devices.base import DeviceBase
-from pyv_ext.engines import unavailable
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.gdb.debugger import Debugger, Halt, Signal
 from pyv_ext.gdb.points import BREAKPOINTS, Kind, Point
@@ -23,7 +22,7 @@ from pyv_npu.config import load
 from pyv_npu.debug import SHOWN, monitors, npu_feature, time_machine
 from pyv_npu.platform import Placed, Platform
 
-ENGINES = [name for name in ("reference", "fast", "python") if name not in unavailable()]
+ENGINES = ("reference", "fast")
 PROGRAM, ARGS = "submit_latency", {"n": 3, "tile": 16}
 SMALL = {"npu.dram.size": 16 << 20}
 NPU = 0x4000_0000

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("llvmlite", reason="native code needs llvmlite: pip install llvmlite")
-
 from pyv_npu.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -40,7 +40,7 @@ def test_the_tables_of_submit_latency_are_those_of_the_reference(
     length: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     printed = {}
-    for core, preset in (("pyv", []), ("reference", ["--preset", "pyv"]), ("python", ["--preset", "pyv"])):
+    for core, preset in (("pyv", []), ("reference", ["--preset", "pyv"]), ("fast", ["--preset", "pyv"])):
         assert main(["compare", "submit_latency", "--core", core, *preset, *length]) == 0
         printed[core] = capsys.readouterr().out
     assert "core pyv" in printed["pyv"]

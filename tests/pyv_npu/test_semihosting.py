@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyv_ext import elf
-from pyv_ext.engines import default_engine
+from pyv_ext.cores import DEFAULT_ENGINE
 from pyv_ext.engines.stop import StopReason
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
@@ -38,7 +38,7 @@ def build(folder: Path, operation: str, block: str, handler: str = "j .") -> Pat
 
 
 @needs_gcc
-@pytest.mark.parametrize("core", ["reference", default_engine()])
+@pytest.mark.parametrize("core", ["reference", DEFAULT_ENGINE])
 @pytest.mark.parametrize(("operation", "block", "code"), CASES)
 def test_the_program_ends(tmp_path: Path, core: str, operation: str, block: str, code: int) -> None:
     platform = Platform(load(overrides={"core.engine": core}).config)

@@ -23,7 +23,7 @@ SOON, LATE = 1 << 11, 1 << 22
 
 
 class FastEngine(Engine):
-    """Needs llvmlite, and imports it when a program has run for a while."""
+    """Imports llvmlite when a program has run for a while."""
 
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
         super().__init__(hart, bus, misaligned=misaligned)

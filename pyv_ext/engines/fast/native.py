@@ -4,10 +4,10 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from pyv_ext.engines.blocks import TRANSLATED, Block, find_blocks, translatable
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import entries
 from pyv_ext.engines.fast.access import Access
+from pyv_ext.engines.fast.blocks import TRANSLATED, Block, find_blocks, translatable
 from pyv_ext.engines.fast.counters import READINGS, reading_of
 from pyv_ext.engines.fast.entries import Entries
 from pyv_ext.engines.fast.far import FarMemories

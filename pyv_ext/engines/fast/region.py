@@ -6,8 +6,8 @@ once. Within a block, registers are kept in values; at its end, and wherever it 
 
 from collections.abc import Sequence
 
-from pyv_ext.engines.blocks import CONTROL, Block, target_of
 from pyv_ext.engines.fast.access import Access, Pointers
+from pyv_ext.engines.fast.blocks import CONTROL, Block, target_of
 from pyv_ext.engines.fast.counters import read, reading_of
 from pyv_ext.engines.fast.frame import BIAS, advance
 from pyv_ext.engines.fast.interpreter import WORD, Left

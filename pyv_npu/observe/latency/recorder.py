@@ -11,8 +11,8 @@ from typing import Protocol
 from npu_device.abi.descriptor import PARTS, WORDS
 from npu_device.abi.errors import ReturnCode
 from pyv_ext.bus.bus import Access, Bus
+from pyv_ext.engines.engine import Tracer
 from pyv_ext.engines.noted import FENCE, Noted
-from pyv_ext.engines.reference import Tracer
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
