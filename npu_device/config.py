@@ -1,4 +1,4 @@
-"""Every parameter of the NPU, with its default, unit, rule and provenance (specification 40, "Defaults").
+"""Every parameter of the NPU, with its default, unit, rule and provenance: docs/npu-parameters.md is made of it.
 
 Each leaf's metadata holds `meaning`, `unit`, `source` (who says so) and its rule: `min`, `max`, `choices` or
 `power_of_two`.
@@ -14,10 +14,19 @@ from typing import Any
 
 from npu_device.abi.errors import NpuDeviceError
 
-PLAN = "plan, section 9"
+MACHINE = 'docs/npu-timing.md, "Default machine"'
 CHOSEN = "chosen by us"
-SPEC_20 = "specification 20"
-SPEC_40 = "specification 40"
+INTERFACE = "docs/interface.md"
+MEMORY_MAP = 'docs/interface.md, "Memory map"'
+REGISTERS = 'docs/interface.md, "NPU registers"'
+TICKETS = 'docs/interface.md, "Tickets"'
+LEVELS = 'docs/npu-timing.md, "Levels"'
+SCHEDULER = 'docs/npu-timing.md, "Scheduler"'
+TRANSFERS = 'docs/npu-timing.md, "Transfers"'
+L2 = 'docs/npu-timing.md, "L2"'
+ENGINES = 'docs/npu-timing.md, "Engines"'
+CLOCK = 'docs/npu-timing.md, "Clock"'
+SCALE_SIM = "SCALE-Sim v3; its paper, arXiv 1811.02883"
 UNLIMITED = "none: no limit"
 
 
@@ -30,12 +39,12 @@ class QueueConfig:
     """The submission queues. A ring in memory of `size` entries feeds `command_size` in the device (loose);
     in tight mode the device itself holds `size` commands."""
 
-    size: int = _key(1024, "ring entries (loose), device queue entries (tight)", "commands", PLAN, min=2, max=65536,
+    size: int = _key(1024, "ring entries (loose), device queue entries (tight)", "commands", MACHINE, min=2, max=65536,
                      power_of_two=True)  # fmt: skip
-    command_size: int = _key(16, "device queue behind the ring (loose)", "commands", SPEC_20, min=1, max=65536)
-    full_policy: str = _key("retry", "reset value of CTRL[5:4]", source=SPEC_20,
+    command_size: int = _key(16, "device queue behind the ring (loose)", "commands", min=1, max=65536)
+    full_policy: str = _key("retry", "reset value of CTRL[5:4]", source=REGISTERS,
                             choices=("retry", "stall", "trap", "drop"))  # fmt: skip
-    history: int = _key(65536, "completed tickets whose state is kept", "tickets", SPEC_20, min=1)
+    history: int = _key(65536, "completed tickets whose state is kept", "tickets", TICKETS, min=1)
 
 
 @dataclass(frozen=True)
@@ -49,36 +58,36 @@ class FrontEndConfig:
 
 @dataclass(frozen=True)
 class TeConfig:
-    count: int = _key(2, "tensor engines of a cluster", "engines", PLAN, min=1, max=4)
-    kind: str = _key("roofline", "timing rule of the engine", source=SPEC_40,
+    count: int = _key(2, "tensor engines of a cluster", "engines", MACHINE, min=1, max=4)
+    kind: str = _key("roofline", "timing rule of the engine", source=ENGINES,
                      choices=("roofline", "systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe"))  # fmt: skip
     form: str = _key("v3", "closed form of the systolic kinds: SCALE-Sim v3's, or its paper's",
-                     source="specification 45, F1-F3", choices=("v3", "paper"))  # fmt: skip
+                     source=SCALE_SIM, choices=("v3", "paper"))  # fmt: skip
     rows: int = _key(64, "rows of the array", "processing elements", min=1)
     columns: int = _key(64, "columns of the array", "processing elements", min=1)
     fill: int = _key(0, "fill and drain cycles of one command (roofline)", "NPU cycles", min=0)
     speed: str = _key("by_bits", "whether narrow elements run faster (roofline): f_w and f_a, or all as 8 bits",
-                      source="specification 55, R9", choices=("by_bits", "flat"))  # fmt: skip
+                      source="docs/bit-widths.md, R9", choices=("by_bits", "flat"))  # fmt: skip
     conv_lowering: str = _key("im2col", "how CONV2D_T becomes matrix products: one, or one per kernel position",
-                              source=SPEC_40, choices=("im2col", "kernel_position"))  # fmt: skip
+                              source=ENGINES, choices=("im2col", "kernel_position"))  # fmt: skip
     acc_bytes: int = _key(131072, "accumulator of one engine", "bytes", min=0)
     ideal: bool = _key(False, "computation takes no time, for studies of transfers")
 
 
 @dataclass(frozen=True)
 class VeConfig:
-    count: int = _key(4, "vector engines of a cluster", "engines", PLAN, min=1, max=4)
+    count: int = _key(4, "vector engines of a cluster", "engines", MACHINE, min=1, max=4)
     lanes: int = _key(64, "elements of 8 bits per cycle", "lanes", min=1)
     latency: int = _key(16, "start-up of one command", "NPU cycles", min=0)
     speed: str = _key("by_bits", "whether wide elements run slower: f_a, or all as 8 bits",
-                      source="specification 55, R9", choices=("by_bits", "flat"))  # fmt: skip
+                      source="docs/bit-widths.md, R9", choices=("by_bits", "flat"))  # fmt: skip
     ideal: bool = _key(False, "computation takes no time, for studies of transfers")
 
 
 @dataclass(frozen=True)
 class SpmConfig:
-    size: int = _key(2 << 20, "scratchpad of a cluster", "bytes", PLAN, min=4096, max=64 << 20)
-    banks: int = _key(8, "banks of a cluster", "banks", PLAN, min=1, max=64)
+    size: int = _key(2 << 20, "scratchpad of a cluster", "bytes", MACHINE, min=4096, max=64 << 20)
+    banks: int = _key(8, "banks of a cluster", "banks", MACHINE, min=1, max=64)
     port: int | None = _key(64, f"what a port of a bank moves; {UNLIMITED}", "bytes per core cycle", min=1)
     ports: str = _key("1rw", "ports of a bank: one for both, or one to read and one to write", choices=("1rw", "1r1w"))
     interleave: str = _key("block", "consecutive addresses: a bank at a time, or the next bank every 64 bytes",
@@ -87,81 +96,81 @@ class SpmConfig:
 
 @dataclass(frozen=True)
 class DmaConfig:
-    channels: int = _key(2, "channels of a cluster", "channels", PLAN, min=1, max=4)
+    channels: int = _key(2, "channels of a cluster", "channels", MACHINE, min=1, max=4)
     bytes_per_cycle: int | None = _key(128, f"rate of one channel; {UNLIMITED}", "bytes per NPU cycle", min=1)
     bus_width_bytes: int = _key(128, "one burst", "bytes", min=1, power_of_two=True)
-    alignment: int = _key(64, "DRAM accesses are widened to this", "bytes", "specification 55, R5", min=1,
+    alignment: int = _key(64, "DRAM accesses are widened to this", "bytes", "docs/bit-widths.md, R5", min=1,
                           power_of_two=True)  # fmt: skip
     partial_write: str = _key("masked", "a write to a part of an aligned line: masked, or the line is read first",
-                              source="specification 55, R21", choices=("masked", "rmw"))  # fmt: skip
+                              source="docs/bit-widths.md, R21", choices=("masked", "rmw"))  # fmt: skip
     buffering: str = _key("full", "buffers of a macro command: two for operands and results, one for operands, none",
-                          source=SPEC_40, choices=("full", "out", "none"))  # fmt: skip
-    order: str = _key("fifo", "which transfer a channel takes next", source=SPEC_40, choices=("fifo",))
+                          source=LEVELS, choices=("full", "out", "none"))  # fmt: skip
+    order: str = _key("fifo", "which transfer a channel takes next", source=TRANSFERS, choices=("fifo",))
     direction: str = _key("shared", "transfers of macro commands: any channel, or channel 0 reads and 1 writes",
                           choices=("shared", "split"))  # fmt: skip
 
 
 @dataclass(frozen=True)
 class DramConfig:
-    size: int = _key(128 << 20, "DRAM", "bytes", SPEC_20, min=4096)
+    size: int = _key(128 << 20, "DRAM", "bytes", MEMORY_MAP, min=4096)
     latency: int = _key(120, "of one transfer", "NPU cycles", min=0)
-    bytes_per_second: int | None = _key(102_400_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", PLAN, min=1)
-    channels: int = _key(1, "channels, each with its part of the bandwidth", "channels", SPEC_40, min=1, max=16,
+    bytes_per_second: int | None = _key(102_400_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", MACHINE, min=1)
+    channels: int = _key(1, "channels, each with its part of the bandwidth", "channels", min=1, max=16,
                          power_of_two=True)  # fmt: skip
-    interleave: int = _key(4096, "consecutive bytes on a channel before the next one follows", "bytes", SPEC_40,
+    interleave: int = _key(4096, "consecutive bytes on a channel before the next one follows", "bytes",
                            min=64, max=1 << 20, power_of_two=True)  # fmt: skip
     core_traffic: str = _key("none", "which data accesses of the core to DRAM take bandwidth from transfers",
-                             source=SPEC_40, choices=("none", "accesses"))  # fmt: skip
+                             source=TRANSFERS, choices=("none", "accesses"))  # fmt: skip
     core_bytes: int = _key(64, "that an access of the core moves", "bytes", min=1)
-    row_model: str = _key("none", "whether opening a row costs time", source=SPEC_40, choices=("none", "open"))
-    row_bytes: int = _key(2048, "row of a DRAM bank", "bytes", SPEC_40, min=64, power_of_two=True)
-    row_banks: int = _key(16, "banks of a DRAM channel, rows in turn", "banks", SPEC_40, min=1, max=64)
-    row_cycles: int = _key(36, "of a transfer whose first row is closed", "NPU cycles", SPEC_40, min=0)
+    row_model: str = _key("none", "whether opening a row costs time", source=TRANSFERS, choices=("none", "open"))
+    row_bytes: int = _key(2048, "row of a DRAM bank", "bytes", min=64, power_of_two=True)
+    row_banks: int = _key(16, "banks of a DRAM channel, rows in turn", "banks", min=1, max=64)
+    row_cycles: int = _key(36, "of a transfer whose first row is closed", "NPU cycles", min=0)
 
 
 @dataclass(frozen=True)
 class L2Config:
     """A cache between NoC and DRAM, for all clusters."""
 
-    enabled: bool = _key(False, "whether there is an L2 between NoC and DRAM", source=SPEC_40)
-    bytes: int = _key(1 << 20, "L2", "bytes", SPEC_40, min=64, max=1 << 26)
-    ways: int = _key(16, "lines of a set", "lines", SPEC_40, min=1, max=64)
-    line: int = _key(64, "line of the L2", "bytes", SPEC_40, min=16, max=4096, power_of_two=True)
-    hit: int = _key(20, "of looking into the L2, before the first byte", "NPU cycles", SPEC_40, min=0)
-    write_back: bool = _key(True, "whether writes stay in the L2 until their line leaves; else they go past it",
-                            source=SPEC_40)  # fmt: skip
-    bypass_bytes: int = _key(65536, "transfers of at least so many go past the L2", "bytes", SPEC_40, min=0)
-    coherence: str = _key("io_coherent", "whether core and NPU see what the other has written: firmware must flush, or "
-                          "always", source=SPEC_40, choices=("none", "io_coherent"))  # fmt: skip
+    enabled: bool = _key(False, "whether there is an L2 between NoC and DRAM", source=L2)
+    bytes: int = _key(1 << 20, "L2", "bytes", min=64, max=1 << 26)
+    ways: int = _key(16, "lines of a set", "lines", min=1, max=64)
+    line: int = _key(64, "line of the L2", "bytes", min=16, max=4096, power_of_two=True)
+    hit: int = _key(20, "of looking into the L2, before the first byte", "NPU cycles", min=0)
+    write_back: bool = _key(True, "whether writes stay in the L2 until their line is evicted; else they bypass it",
+                            source=L2)  # fmt: skip
+    bypass_bytes: int = _key(65536, "transfers of at least so many bypass the L2", "bytes", min=0)
+    coherence: str = _key("io_coherent", "whether core and NPU see what the other has written: after a flush, or "
+                          "always", source=L2, choices=("none", "io_coherent"))  # fmt: skip
     snoop: int = _key(10, "that io_coherent adds to each transfer", "NPU cycles", min=0)
 
 
 @dataclass(frozen=True)
 class NocConfig:
     latency: int = _key(8, "of one transfer", "NPU cycles", min=0)
-    bytes_per_second: int | None = _key(256_000_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", PLAN, min=1)
+    bytes_per_second: int | None = _key(256_000_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", MACHINE, min=1)
 
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    policy: str = _key("cp", "who goes first among the ready commands", source="specification 40",
+    policy: str = _key("cp", "which ready command starts first", source=SCHEDULER,
                        choices=("fifo", "prio", "cp"))  # fmt: skip
-    window: int = _key(16, "oldest commands that are looked at", "commands", "specification 40", min=1)
+    window: int = _key(16, "oldest commands that are looked at", "commands", min=1)
 
 
 @dataclass(frozen=True)
 class SubmitConfig:
-    cost: int = _key(0, "between two commands of a list that is run without a core", "core cycles", SPEC_40, min=0)
+    cost: int = _key(0, "between two commands of a list that is run without a core", "core cycles", LEVELS, min=0)
 
 
 @dataclass(frozen=True)
 class NpuConfig:
     """The whole device. `mode` settles which queue the size belongs to."""
 
-    mode: str = _key("tight", "how firmware submits", source=SPEC_20, choices=("loose", "tight"))
-    clusters: int = _key(1, "clusters", "clusters", PLAN, min=1, max=4)
-    clock_hz: int = _key(1_200_000_000, "core clock, for bandwidths and reports", "Hz", PLAN, min=1)
-    clock_ratio: tuple[int, int] = _key((1, 1), "core cycles : NPU cycles", "ratio", "specification 35", min=1)
+    mode: str = _key("tight", "how firmware submits", source=INTERFACE, choices=("loose", "tight"))
+    clusters: int = _key(1, "clusters", "clusters", MACHINE, min=1, max=4)
+    clock_hz: int = _key(1_200_000_000, "core clock, for bandwidths and reports", "Hz", MACHINE, min=1)
+    clock_ratio: tuple[int, int] = _key((1, 1), "core cycles : NPU cycles", "ratio", CLOCK, min=1)
     queue: QueueConfig = field(default_factory=QueueConfig)
     frontend: FrontEndConfig = field(default_factory=FrontEndConfig)
     submit: SubmitConfig = field(default_factory=SubmitConfig)
@@ -232,7 +241,7 @@ def _broken(item: "Field[Any]", value: Any) -> Iterator[str]:
 PATH = "docs/npu-parameters.md"
 _HEAD = """# Parameters of the NPU
 
-Every key below `npu.` of the configuration: default, unit, rule, meaning, and who says so. Made by `scripts/generate`
+Every key below `npu.` of the configuration: default, unit, rule, meaning and source. Made by `scripts/generate`
 from `npu_device/config.py`. What the model does with them is in [npu-timing.md](npu-timing.md).
 
 | key | default | unit | rule | meaning | source |

@@ -1,4 +1,4 @@
-"""The interface between firmware and NPU, declared once (specification 20).
+"""The interface between firmware and NPU, declared once (docs/interface.md).
 
 The C header, the pages in docs/ and the debugger's view are generated from these tables; importing the package
 checks them.

@@ -1,4 +1,4 @@
-"""The command list as JSON, schema 1 (specification 50, "CMDQ"): its fields, their rules, and every fault of a list.
+"""The command list as JSON, schema 1 (docs/model-flow.md, "CMDQ"): its fields, their rules, and every fault of a list.
 
 A list is `{"schema": 1, "commands": [...]}`. A command is one of
 
@@ -166,7 +166,7 @@ def _tile_of_cache(field: str, value: Any) -> Iterator[Fault]:
 
 
 def _elements(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
-    """Specification 55, R20: a store moves D elements, a load c x D with 1 <= c <= T; rows end at a byte (R15)."""
+    """docs/bit-widths.md, R20: a store moves D elements, a load c x D with 1 <= c <= T; rows end at a byte (R15)."""
     count, dim, tokens, qbits = (command.get(name) for name in ("num_elements", "head_dim", "tokens", "qbits"))
     if not all(isinstance(one, int) and one > 0 for one in (count, dim, qbits)):
         return

@@ -1,4 +1,4 @@
-"""The 64-byte kernel descriptor and its 128-byte extension (specification 20, "Descriptor")."""
+"""The 64-byte kernel descriptor and its 128-byte extension (docs/interface.md, "Descriptor")."""
 
 import struct
 from typing import NamedTuple, Self

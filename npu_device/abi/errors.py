@@ -13,7 +13,7 @@ class AbiError(NpuDeviceError):
 
 @unique
 class ReturnCode(IntEnum):
-    """Returned negated in rd by the custom instructions (specification 20). Not libc's errno."""
+    """Returned negated in rd by the custom instructions (docs/interface.md). Not libc's errno."""
 
     ENOENT = 2
     EBUSY = 16

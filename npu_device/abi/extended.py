@@ -1,5 +1,5 @@
 """The extended block of the macro form as values: shared words, and what each operation keeps in bytes 88..127
-(specification 20, "Extended block"; the layouts that it leaves to the operation are settled here).
+(docs/descriptor.md, "Extended block"; the layouts that it leaves to the operation are settled here).
 """
 
 import struct

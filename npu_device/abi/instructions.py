@@ -1,4 +1,4 @@
-"""The four custom instructions and the CSR window (specification 20, "Custom instructions")."""
+"""The four custom instructions and the CSR window (docs/interface.md, "Custom instructions")."""
 
 from itertools import combinations
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Where things are (specification 20, "Memory map"): defaults of the configuration, and the boot information."""
+"""Where things are (docs/interface.md, "Memory map"): defaults of the configuration, and the boot information."""
 
 import struct
 from itertools import pairwise

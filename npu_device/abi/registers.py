@@ -1,4 +1,4 @@
-"""The NPU's registers: one table gives device, C header, documentation and debugger view (specification 20)."""
+"""The NPU's registers: one table gives device, C header, documentation and debugger view (docs/interface.md)."""
 
 from enum import Enum
 from itertools import pairwise

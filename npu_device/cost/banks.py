@@ -1,4 +1,4 @@
-"""Which banks of a scratchpad an access uses, and for how many port cycles (specification 40, "SPM").
+"""Which banks of a scratchpad an access uses, and for how many port cycles (docs/npu-timing.md, "Banks").
 
 How consecutive addresses go round banks or channels: a block of bytes on each in turn.
 """

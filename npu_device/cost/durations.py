@@ -1,4 +1,4 @@
-"""How long things take: the analytic rules of specification 40, as pure functions of shapes and configuration.
+"""How long things take: the analytic rules of docs/npu-timing.md, as pure functions of shapes and configuration.
 
 All results are integers. Durations are NPU cycles; `Timing` turns them into core cycles.
 """
@@ -37,7 +37,7 @@ REMEMBERED = 4096
 
 
 def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, int]:
-    """(aligned bytes, bursts) of moving a region row by row (specification 55, R5 and R8).
+    """(aligned bytes, bursts) of moving a region row by row (docs/bit-widths.md, R5 and R8).
 
     How rows lie on the alignment repeats after so many of them.
     """
@@ -66,12 +66,12 @@ def dma_cycles(aligned: int, bursts: int, rate: Fraction, latency: int) -> int:
 
 
 def vector_rate(lanes: int, activation_bits: int) -> Fraction:
-    """Operations per cycle of a vector engine (specification 55, R9)."""
+    """Operations per cycle of a vector engine (docs/bit-widths.md, R9)."""
     return lanes * SPEED[activation_bits]
 
 
 def compute_cycles(operations: int, rate: Fraction, start_up: int) -> int:
-    """Roofline of one command: start-up (or fill) + operations at `rate` (specification 40, "Defaults")."""
+    """Roofline of one command: start-up (or fill) + operations at `rate` (docs/npu-timing.md, "Duration of a step")."""
     return start_up + ceil_div(operations * rate.denominator, rate.numerator)
 
 

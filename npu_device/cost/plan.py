@@ -1,4 +1,4 @@
-"""A plan: what a command does, as steps that a model of time can lay out (specification 40, "Levels").
+"""A plan: what a command does, as steps that a model of time can lay out (docs/npu-timing.md, "Levels").
 
 A tile command is a plan of one step. A macro command is a loop nest: its sequencer gives thousands of steps over a few
 *pieces*, where a piece holds all that equal steps share. Steps stand in columns, so that plans are made with numpy and
@@ -42,7 +42,7 @@ class Transfer(NamedTuple):
     payload: int
     """Bytes of data."""
     aligned: int
-    """Bytes that cross NoC and DRAM pins (specification 55, R5; `timing.transfer_size`)."""
+    """Bytes that cross NoC and DRAM pins (docs/bit-widths.md, R5; `timing.transfer_size`)."""
     bursts: int
     spm: Region
     dram: Region
@@ -112,7 +112,7 @@ class Buffers(NamedTuple):
 
 
 def buffers(buffering: str, prefetch_dist: int) -> Buffers:
-    """Buffers of `dma.buffering` for a descriptor with this prefetch distance (specification 40, "L1 per tile")."""
+    """Buffers of `dma.buffering` for a prefetch distance (docs/npu-timing.md, "Tiles at IA_TIMING")."""
     if buffering == "none" or not prefetch_dist:
         return Buffers(1, 1, serial=True)
     if buffering == "out":

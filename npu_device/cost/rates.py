@@ -1,4 +1,4 @@
-"""Bandwidths of DMA channels, DRAM and NoC in whole credits (specification 40, "Rates")."""
+"""Bandwidths of DMA channels, DRAM and NoC in whole credits (docs/npu-timing.md, "Transfers")."""
 
 from fractions import Fraction
 from math import lcm

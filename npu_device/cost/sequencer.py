@@ -1,4 +1,4 @@
-"""The sequencer: from the loop nest of a macro command to a plan (specification 20, "Macro form").
+"""The sequencer: from the loop nest of a macro command to a plan (docs/interface.md, "Macro form").
 
 A nest is a row of hardware tiles. At a tile, operands are read into their buffers in the workspace, an engine computes,
 a vector step may follow, and a result may be written out. Everything is a column over tiles, so that a nest of a
@@ -25,7 +25,7 @@ class Bus(NamedTuple):
 
     def size(self, region: Region, write: bool) -> tuple[int, int]:
         """(aligned bytes, bursts) of moving a region of DRAM. A line that is read before a part of it is written
-        crosses the bus twice (specification 55, R21)."""
+        crosses the bus twice (docs/bit-widths.md, R21)."""
         aligned, bursts = transfer_size(region, self.alignment, self.bus_width)
         if write and self.read_modify_write:
             lines = partial_lines(region, self.alignment)

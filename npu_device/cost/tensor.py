@@ -1,4 +1,4 @@
-"""How long tensor engines of each kind take: closed forms (specification 45, F1-F3, and ONNXim's rule of 40)."""
+"""How long tensor engines of each kind take: closed forms (docs/npu-timing.md, "Engines")."""
 
 from fractions import Fraction
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from npu_device.config import TeConfig
 
 SPEED = {2: Fraction(4), 4: Fraction(2), 8: Fraction(1), 16: Fraction(1, 2), 32: Fraction(1, 4)}
-"""f_w and f_a: operations per cycle by the bits of an element, relative to 8 bits (specification 40, "Defaults")."""
+"""f_w and f_a: operations per cycle by the bits of an element, relative to 8 bits (docs/npu-timing.md)."""
 
 SYSTOLIC = ("systolic_os", "systolic_ws", "systolic_is")
 MIN_ROWS = 4
@@ -31,7 +31,7 @@ class Product(NamedTuple):
 
 
 def gemm_rate(macs_per_cycle: int, weight_bits: int, activation_bits: int) -> Fraction:
-    """MACs per cycle of a tensor engine that does `macs_per_cycle` at 8 bits (specification 55, R9)."""
+    """MACs per cycle of a tensor engine that does `macs_per_cycle` at 8 bits (docs/bit-widths.md, R9)."""
     return macs_per_cycle * SPEED[weight_bits] * SPEED[activation_bits]
 
 

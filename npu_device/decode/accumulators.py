@@ -1,4 +1,4 @@
-"""Sums that tensor engines hold between commands (specification 20, "Accumulators").
+"""Sums that tensor engines hold between commands (docs/interface.md, "Accumulators").
 
 Places are given in the order of acceptance, so that which command overflows depends on no timing. The bytes of each
 accumulator are a memory of their own: the hazards between commands order its reuse.

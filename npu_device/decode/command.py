@@ -1,4 +1,4 @@
-"""A sum that a tensor engine holds between commands (specification 20, "Accumulators").
+"""A sum that a tensor engine holds between commands (docs/interface.md, "Accumulators").
 
 A command: what a valid descriptor asks for, and how far the device is with it.
 """

@@ -1,6 +1,6 @@
 """Descriptors as they arrive: equal ones are unpacked and checked once.
 
-From a descriptor to a command, or to the reason why not (specification 20, "Descriptor" and "Errors").
+From a descriptor to a command, or to the reason why not (docs/interface.md, "Descriptor" and "Errors").
 """
 
 from typing import Any

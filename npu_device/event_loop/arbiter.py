@@ -1,4 +1,4 @@
-"""The arbiter of the scratchpad's banks: who waits when phases need more than a port gives (specification 40, "SPM").
+"""The arbiter of the scratchpad's banks: which phase waits when a port is too narrow (docs/npu-timing.md, "Banks").
 
 A part of the event loop, in the subset of `native`.
 """

@@ -1,4 +1,4 @@
-"""The L2 between NoC and DRAM: which lines it holds, and what a transfer moves past it (specification 40, "L2").
+"""The L2 between NoC and DRAM: which lines it holds, and what a transfer moves past it (docs/npu-timing.md, "L2").
 
 Sets of ways, the line that was used longest ago leaves first. A line that DRAM does not have goes there before any
 transfer moves on, and the transfer that made it leave does not end before. A part of the event loop, in the subset of

@@ -1,4 +1,4 @@
-"""What the L2 holds and DRAM does not: the bytes behind `cache`, and how the core meets them (specification 40).
+"""What the L2 holds and DRAM does not: the bytes behind `cache`, and what the core sees (docs/npu-timing.md, "L2").
 
 With `l2.coherence: none` the core reads and writes DRAM past the L2. What the NPU has written stays out of its sight
 until the lines go to DRAM, and what it writes stays out of the NPU's sight while the L2 has the lines: whoever reads

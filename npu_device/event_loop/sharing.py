@@ -1,4 +1,4 @@
-"""DRAM channels and NoC between the transfers that move data: credits, and rates that are fair (specification 40).
+"""DRAM channels and NoC shared by transfers: credits, and max-min fair rates (docs/npu-timing.md, "Transfers").
 
 A transfer moves its bytes at one rate, in the order of their addresses: of its rate each DRAM channel carries the part
 that its bytes have there. A part of the event loop, in the subset of `native`.

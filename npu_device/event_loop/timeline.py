@@ -12,7 +12,7 @@ NEVER = 1 << 62
 
 
 class Phase(IntEnum):
-    """The order of events at equal cycles (specification 40, "Events"). The core acts after all of them."""
+    """The order of events at equal cycles (docs/npu-timing.md, "Events"). The core acts after all of them."""
 
     END = 0
     RELEASE = 1

@@ -1,4 +1,4 @@
-"""A transfer on its DMA channel: latency, opening of DRAM rows, data, tail (specification 40, "DMA").
+"""A transfer on its DMA channel: latency, opening of DRAM rows, data, tail (docs/npu-timing.md, "Transfers").
 
 A part of the event loop, in the subset of `native`.
 """

@@ -1,4 +1,4 @@
-"""The command port: what the four custom instructions do, without a word about RISC-V (specification 20).
+"""The command port: what the four custom instructions do, without a word about RISC-V (docs/interface.md).
 
 `now` is the cycle in which the core acts: all events stamped `now` or earlier have happened, what a call changes is
 stamped `now + 1`.

@@ -1,6 +1,6 @@
-"""The register file: the tables of `abi.registers` before the device's state (specification 20, "NPU registers").
+"""The register file: the tables of `abi.registers` before the device's state (docs/interface.md, "NPU registers").
 
-The custom CSRs: mirrors of what a driver touches (specification 20).
+The custom CSRs: mirrors of what a driver touches (docs/interface.md).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The descriptor ring in memory (specification 20, "NPU registers"). Indices run modulo 2^32."""
+"""The descriptor ring in memory (docs/interface.md, "NPU registers"). Indices run modulo 2^32."""
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
 

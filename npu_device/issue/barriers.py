@@ -1,4 +1,4 @@
-"""Barriers by epoch: TBAR and BARRIER (specification 20).
+"""Barriers by epoch: TBAR and BARRIER (docs/interface.md, "Order and visibility").
 
 A domain is a stream, a cluster, or the whole device. A barrier ends the domain's epoch; commands of an epoch may start
 once those of all earlier epochs have completed.

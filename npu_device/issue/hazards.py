@@ -1,4 +1,4 @@
-"""RAW, WAR and WAW between commands in flight, by byte range (specification 20, "Order and visibility").
+"""RAW, WAR and WAW between commands in flight, by byte range (docs/interface.md, "Order and visibility").
 
 Memory is a line of intervals, each with the command that wrote it last and those that have read it since. A command
 meets these at the intervals of its own regions and replaces them where it writes: whoever comes later and meets the

@@ -1,6 +1,6 @@
-"""Ticket numbers and what became of them (specification 20, "Order and visibility").
+"""Ticket numbers and what became of them (docs/interface.md, "Order and visibility").
 
-How a command's end becomes visible (specification 20, "Order and visibility").
+How a command's end becomes visible (docs/interface.md, "Order and visibility").
 """
 
 from collections import OrderedDict, deque

@@ -1,6 +1,6 @@
 """The device queue: commands that were accepted and have not started, and room reserved for those on their way.
 
-Who starts next, and where (specification 40, "Scheduler").
+Who starts next, and where (docs/npu-timing.md, "Scheduler").
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""IA_TIMING: a list of commands laid out by recurrences, without an event loop (specification 40, "L1 per tile").
+"""IA_TIMING: a list of commands laid out by recurrences (docs/npu-timing.md, "Tiles at IA_TIMING").
 
 One pass in the order of acceptance. Every unit serves in that order: one channel reads and one writes per cluster (one
 does both where there is only one), a computation takes the engine that is free first. A step starts when its unit is

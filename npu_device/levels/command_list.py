@@ -1,4 +1,4 @@
-"""From a command list (`abi.cmdq`) to descriptors, and its run (specification 50, "CMDQ")."""
+"""From a command list (`abi.cmdq`) to descriptors, and its run (docs/model-flow.md, "CMDQ")."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -166,7 +166,7 @@ def _spm(config: NpuConfig, cluster: int, bank: int, offset: int) -> int:
 
 
 def _places(field: str, command: Mapping[str, Any], config: NpuConfig) -> list[Fault]:
-    """Banks that the device has, and offsets inside of them at which a tile may begin (specification 55, R7)."""
+    """Banks that the device has, and offsets inside of them at which a tile may begin (docs/bit-widths.md, R7)."""
     found = []
     size = config.spm.size // config.spm.banks
     named = [(field, command), (f"{field}.k", command.get("k")), (f"{field}.v", command.get("v"))]

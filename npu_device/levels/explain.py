@@ -1,8 +1,8 @@
 """Why a run took as long as it did: lower bounds, and for every cycle of the makespan the one cause that blocked there.
 
 The walk begins at the last completion and goes back along the predecessor that ended last and so let the next step
-begin. What it passes covers the makespan without gap or overlap: the causes add up to it exactly (specification 40,
-invariant 8). Everything is read from the event stream.
+begin. What it passes covers the makespan without gap or overlap: the causes add up to it exactly (docs/npu-timing.md,
+"Explanation"). Everything is read from the event stream.
 """
 
 from bisect import bisect_left

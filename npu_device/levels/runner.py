@@ -1,4 +1,4 @@
-"""Commands without a core: a list of descriptors goes to a device at given cycles (specification 40, "Levels")."""
+"""Commands without a core: a list of descriptors goes to a device at given cycles (docs/npu-timing.md, "Levels")."""
 
 import gc
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Bits, bytes, packing and alignment of tensors (specification 55, R1 to R10): pure functions in whole numbers.
+"""Bits, bytes, packing and alignment of tensors (docs/bit-widths.md, R1 to R10): pure functions in whole numbers.
 
 Errors name code, field and value (R25), so that a compiler can report them as they are.
 """
@@ -18,7 +18,7 @@ SPM_ALIGNMENT = 32
 """R6, R7: bytes."""
 
 ROLE_BITS = {"weight": (2, 4, 8, 16, 32), "activation": (4, 8, 16, 32), "kv": (2, 4, 8, 16, 32)}
-"""R10: widths that a role may have; 32 is the full-precision default of specification 50."""
+"""R10: widths that a role may have; 32 is full precision."""
 
 
 class BitWidthError(NpuDeviceError):

@@ -1,4 +1,4 @@
-"""Where keys and values lie in DRAM: caches of [B, H, T_max, D] (specification 55, R11, R15, R16, R18 to R22).
+"""Where keys and values lie in DRAM: caches of [B, H, T_max, D] (docs/bit-widths.md, R11, R15, R16, R18 to R22).
 
 Pure functions of shapes; the device, the toolchain and reports use the same ones.
 """

@@ -31,7 +31,7 @@ def make_region(address: int, rows: int, row_bytes: int, stride: int = 0) -> Reg
 
 def conflict(a: Region, b: Region) -> bool:
     """Whether the device keeps two accesses in order: by column interval when the strides are equal, else by
-    bounding box (specification 20, "Order and visibility"). Never False when the two share a byte."""
+    bounding box (docs/interface.md, "Order and visibility"). Never False when the two share a byte."""
     if a.address >= b.end or b.address >= a.end:
         return False
     if a.rows == 1 or b.rows == 1 or a.stride != b.stride:

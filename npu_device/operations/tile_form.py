@@ -1,4 +1,4 @@
-"""What each opcode takes in tile form: its unit, its operands and their types (specification 20, "Tile form").
+"""What each opcode takes in tile form: its unit, its operands and their types (docs/interface.md, "Tile form").
 
 | op | in0 | in1 | out | param0, param1 |
 |---|---|---|---|---|

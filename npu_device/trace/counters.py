@@ -1,4 +1,4 @@
-"""The device's counters: a fold over the event stream and nothing else (specification 40, "Events")."""
+"""The device's counters: a fold over the event stream and nothing else (docs/npu-timing.md, "Events")."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -125,7 +125,7 @@ class Counters:
         return self._busy[unit] + (max(0, cycle - running[1]) if running is not None else 0)
 
     def to_json(self) -> dict[str, Any]:
-        """The `npu` object of specification 70, as of the latest event."""
+        """The `npu` object of docs/results.md, as of the latest event."""
         return {
             "submitted": self.submitted,
             "accepted": self.accepted,

@@ -1,4 +1,4 @@
-"""The event stream: the only source of counters, metrics and traces (specification 40, "Events").
+"""The event stream: the only source of counters, metrics and traces (docs/npu-timing.md, "Events").
 
 | what | unit | ticket | bytes | aux |
 |---|---|---|---|---|

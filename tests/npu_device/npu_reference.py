@@ -1,6 +1,6 @@
 """What a list of descriptors means: plain numpy, one command after the other in the order of acceptance.
 
-Written from the specification, without a line of the device's kernels, hazards or accumulators.
+Written from docs/interface.md, without a line of the device's kernels, hazards or accumulators.
 """
 
 from typing import Any

@@ -93,14 +93,14 @@ def test_memory_map_refuses_overlap_and_duplicate() -> None:
         check_map(tuple(e._replace(name="NPU") if e is spm else e for e in MEMORY_MAP))
 
 
-def test_codes_follow_the_specification() -> None:
+def test_codes_are_those_of_the_abi() -> None:
     assert {c.name: c.value for c in ReturnCode} == {"ENOENT": 2, "EBUSY": 16, "EINVAL": 22, "ETIMEDOUT": 110}
     assert [e.value for e in TicketError] == list(range(256, 256 + len(TicketError)))
     assert max(TicketError) < 512
     assert [op.value for op in opcodes.Opcode] == list(range(18))
 
 
-def test_encodings_follow_the_specification() -> None:
+def test_encodings_are_those_of_the_abi() -> None:
     words = {row.name: instructions.match_mask(row)[0] for row in CUSTOM_INSTRUCTIONS}
     assert words == {"ENQCMD_T": 0x5C00_000B, "TWAIT": 0x0000_100B, "TBAR": 0x0000_200B, "TSTAT": 0x0000_300B}
 
@@ -124,7 +124,7 @@ def test_a_value_that_does_not_fit_is_refused(part: Part) -> None:
         Descriptor().with_(**{part.name: 1 << part.width}).pack()
 
 
-def test_registers_follow_the_specification() -> None:
+def test_registers_are_those_of_the_abi() -> None:
     offsets = {row.name: row.offset for row in registers.CONTROL}
     assert offsets == {
         "QUEUE_BASE_LO": 0x00, "QUEUE_BASE_HI": 0x04, "QUEUE_SIZE": 0x08, "CTRL": 0x0C, "QUEUE_HEAD": 0x10,

@@ -1,4 +1,4 @@
-"""Sizes, packing, alignment and KV addresses: the numbers of specification 55, R1 to R22."""
+"""Sizes, packing, alignment and KV addresses: the numbers of docs/bit-widths.md, R1 to R22."""
 
 import pytest
 from hypothesis import given

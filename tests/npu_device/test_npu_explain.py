@@ -1,4 +1,4 @@
-"""Invariant 8 of specification 40: every cycle of the makespan has one cause, and no bound lies above it."""
+"""Invariant 8 of docs/npu-timing.md: every cycle of the makespan has one cause, and no bound lies above it."""
 
 from hypothesis import given, settings
 from npu_graphs import configs, graphs, listed

@@ -1,4 +1,4 @@
-"""The invariants of specification 40 over random command graphs and configurations."""
+"""The invariants of docs/npu-timing.md over random command graphs and configurations."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""What commands compute: specification 40, "Numerics", judged by numpy, ml_dtypes and exact rationals."""
+"""What commands compute: docs/numerics.md, checked with numpy, ml_dtypes and exact rationals."""
 
 import math
 from fractions import Fraction

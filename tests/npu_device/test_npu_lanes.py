@@ -148,7 +148,7 @@ def test_vector_engines_share_the_blocks() -> None:
 def test_l1_equals_l2_on_several_engines(
     shapes: list[tuple[int, int, int, int]], engines: int, kind: str, buffering: str
 ) -> None:
-    """Under the conditions of specification 40; commands that follow each other through what they write."""
+    """Under the conditions of docs/npu-timing.md, "Levels"; commands that follow each other through what they write."""
     made = replace(
         config(engines, None), te=TeConfig(count=engines, kind=kind, rows=16, columns=16), spm=FREE,
         dma=DmaConfig(channels=2, direction="split", bytes_per_cycle=32, buffering=buffering),

@@ -1,4 +1,4 @@
-"""Closed forms (specification 45, F1-F8), and the analytic level against the event-driven one."""
+"""Closed forms (docs/npu-timing.md, F1 to F8), and the analytic level against the event-driven one."""
 
 from fractions import Fraction
 from typing import Any
@@ -160,7 +160,7 @@ def test_f8_one_shared_channel_stays_below_its_bound(n: int, load: int, work: in
 
 
 @given(st.integers(1, 12), times, times, times, st.integers(1, 3), st.integers(1, 3))
-def test_the_recurrence_of_specification_40_is_what_the_event_loop_does(
+def test_the_recurrence_of_a_tile_is_what_the_event_loop_does(
     n: int, load: int, work: int, store: int, prefetch: int, _: int
 ) -> None:
     kept = buffers("full", prefetch)
@@ -210,7 +210,7 @@ def steps(events: np.ndarray[Any, Any]) -> list[tuple[int, ...]]:
 def test_l1_equals_l2_where_nothing_is_shared(
     shapes: list[tuple[int, ...]], kind: str, buffering: str, latency: int, rate: int, channels: int, side: int
 ) -> None:
-    """The conditions of specification 40: all accepted at 0, a channel per direction, rates that suffice (each channel
+    """The conditions for equality: all accepted at 0, a channel per direction, rates that suffice (each channel
     of the DRAM for both), no banks. One engine, so that the commands follow each other."""
     config = NpuConfig(
         te=TeConfig(count=1, kind=kind, rows=side, columns=side), spm=FREE,

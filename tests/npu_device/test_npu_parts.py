@@ -89,7 +89,7 @@ def test_events_happen_by_cycle_phase_and_sequence(plan: list[tuple[int, Phase]]
     assert timeline.next_event() is None
 
 
-def test_the_order_of_phases_is_that_of_specification_40() -> None:
+def test_the_order_of_phases_is_the_documented_one() -> None:
     assert [phase.name for phase in sorted(Phase)] == ["END", "RELEASE", "RATE", "ACCEPT", "FETCH", "START", "IRQ"]
 
 
@@ -111,7 +111,7 @@ def test_an_agenda_runs_once_per_cycle_and_not_later_than_asked() -> None:
 
 
 class ModelTickets:
-    """Specification 20 in the plainest words."""
+    """The order of docs/interface.md by an exhaustive search."""
 
     def __init__(self, history: int) -> None:
         self.count = 0

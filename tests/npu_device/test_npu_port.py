@@ -1,4 +1,4 @@
-"""ENQCMD_T, TWAIT, TBAR and TSTAT (specification 20, "Custom instructions")."""
+"""ENQCMD_T, TWAIT, TBAR and TSTAT (docs/interface.md, "Custom instructions")."""
 
 from itertools import pairwise
 

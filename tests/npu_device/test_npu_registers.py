@@ -1,4 +1,4 @@
-"""The register file against its table and specification 20."""
+"""The register file against its table and docs/interface.md."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Requirements R of specification 55 that the device and its command lists keep, one test each, with its numbers.
+"""The rules of docs/bit-widths.md that the device and its command lists keep, one test each, with its numbers.
 
 R1, R3, R5, R6, R8, R15, R16, R18, R20 and R21 as pure rules: test_bitwidth.py. QConfig (R14), capacity (R26) and the
 metrics of runs (R24): the tests of the toolchain and of reports.
@@ -30,7 +30,7 @@ FP16, INT4, INT8 = DataType.FP16, DataType.INT4, DataType.INT8
 
 
 def move(store: bool = False, **more: Any) -> dict[str, Any]:
-    """The examples of seed 000, section 9: load 4096 elements at 120000, store 64 at 131072; 4 bits."""
+    """The examples of R19: load 4096 elements at 120000, store 64 at 131072; 4 bits."""
     base = {"opcode": "DMA_STORE_TILE" if store else "DMA_LOAD_TILE", "tensor_role": "kv", "qbits": 4,
             "dram_addr": 131072 if store else 120000, "num_elements": 64 if store else 4096, "spm_bank": 0,
             "spm_offset": 8000}  # fmt: skip

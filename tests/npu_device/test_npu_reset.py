@@ -1,4 +1,4 @@
-"""Soft reset: work in flight vanishes, what is configuration and what is counted stays (specification 20)."""
+"""Soft reset: work in flight vanishes, what is configuration and what is counted stays (docs/interface.md)."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The ring: doorbell rule, fetch pipeline, back-pressure (specification 20)."""
+"""The ring: doorbell rule, fetch pipeline, back-pressure (docs/interface.md, "NPU registers")."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""How long things take: the closed forms of specification 40, with numbers worked out by hand."""
+"""How long things take: the closed forms of docs/npu-timing.md, with numbers worked out by hand."""
 
 import math
 from dataclasses import replace
@@ -38,7 +38,7 @@ def duration(descriptor: Descriptor, config: NpuConfig | None = None) -> int:
         (0, 2097152, 32, 2097152), (7, 0, 64, 0),
     ],
 )  # fmt: skip
-def test_alignment_of_specification_55_r5(address: int, size: int, alignment: int, aligned: int) -> None:
+def test_alignment_r5(address: int, size: int, alignment: int, aligned: int) -> None:
     assert timing.aligned_bytes(address, size, alignment) == aligned
 
 
@@ -180,7 +180,7 @@ def test_nop_and_barrier_take_no_time() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 5, 9])
 @pytest.mark.parametrize(("side", "slowest"), [(4, "compute"), (16, "store"), (64, "load")])
-def test_double_buffering_is_the_closed_form_of_specification_45_f8(n: int, side: int, slowest: str) -> None:
+def test_double_buffering_is_the_closed_form_f8(n: int, side: int, slowest: str) -> None:
     """Equal tiles, two input and two output buffers, a channel per direction, one stream:
     L + (n-1) * max(L, P, W) + P + W."""
     dram = DramConfig(bytes_per_second=2 * 128 * 1_200_000_000)  # as much as both channels take

@@ -1,4 +1,4 @@
-"""ATTN_T and ROPE (specification 40, "Numerics"; operands: `npu_device.operations.macro`)."""
+"""ATTN_T and ROPE (docs/numerics.md; operands: `npu_device.operations.macro`)."""
 
 import numpy as np
 

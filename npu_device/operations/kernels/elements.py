@@ -1,4 +1,4 @@
-"""Elements in memory to numpy and back (specification 40, "Numerics").
+"""Elements in memory to numpy and back (docs/numerics.md).
 
 Elements below 8 bits are two's complement or unsigned, element 2i in the low bits; each row starts at a byte.
 

@@ -1,4 +1,4 @@
-"""What happens to a sum on its way out (specification 20, "Extended block", and 40, "Numerics").
+"""What happens to a sum on its way out (docs/descriptor.md, "Extended block"; docs/numerics.md).
 
 | sum | steps |
 |---|---|

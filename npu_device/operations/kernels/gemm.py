@@ -1,4 +1,4 @@
-"""GEMM_T: one k tile (specification 40, "Numerics")."""
+"""GEMM_T: one k tile (docs/numerics.md)."""
 
 import numpy as np
 

@@ -123,7 +123,7 @@ def strided(name: str, address: int, rows: int, columns: int, kind: DataType, di
 
 
 def require_dram(site: Site, name: str, matrix: Matrix) -> None:
-    """A cache or table that is moved by DMA lies there (specification 55, R12)."""
+    """A cache or table that is moved by DMA lies there (docs/bit-widths.md, R12)."""
     if site.in_spm(matrix.region):
         raise DescriptorError(TicketError.ADDRESS, f"{name} {matrix.region.address:#x} must be in DRAM")
 

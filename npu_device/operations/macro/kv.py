@@ -1,6 +1,6 @@
 """Keys and values in macro form: where they are, and how their elements become numbers.
 
-KV_APPEND and KV_READ: rows of tokens into a cache [heads, t_max, D] and out of it (specification 55, R15, R18).
+KV_APPEND and KV_READ: rows of tokens into a cache [heads, t_max, D] and out of it (docs/bit-widths.md, R15, R18).
 
 The tensor has a row per token with all KV heads beside each other. Appending begins at the position t that is read at
 the start, or at 0 without `pos_addr`; reading takes the first `kv_len` tokens. Elements are converted on the way.
@@ -47,7 +47,7 @@ from npu_device.operations.tile_form import SMALL_INTEGERS
 class Cache:
     """K or V: per head rows of `head_dim` elements, token after token.
 
-    A cache [heads, t_max, D] (specification 55, R15), or with t_max 0 a tensor of `tokens` rows with all heads beside
+    A cache [heads, t_max, D] (docs/bit-widths.md, R15), or with t_max 0 a tensor of `tokens` rows with all heads beside
     each other, `stride` bytes apart.
     """
 

@@ -1,4 +1,4 @@
-"""Tiles as a pipelined array takes them: fold by fold (`systolic_ws_pipe`, specification 40).
+"""Tiles as a pipelined array takes them: fold by fold (`systolic_ws_pipe`; docs/npu-timing.md, "Engines").
 
 A fold is what the array holds of the weights at once, R x C of them. It needs the R columns of in0 that meet it, and
 the last fold of C columns completes them: each part of an operand is moved by itself, a fold starts when its own parts

@@ -1,8 +1,8 @@
 """CONV2D_T: NHWC activations, weights kh, kw, Cin / groups, Cout (or Cout first, with in1_nk).
 
 The result is that of one matrix product per group, M = batch x P x Q pixels, K = kh x kw x Cin / groups in this order,
-N = Cout / groups (specification 45, F9), whose k tiles are tile_k long. `te.conv_lowering` only decides in which steps
-the array gets there.
+N = Cout / groups (docs/npu-timing.md, F9), whose k tiles are tile_k long. `te.conv_lowering` only decides in which
+steps the array gets there.
 
 POOL in macro form: NHWC images, windows of the words that CONV2D_T has, per channel.
 
