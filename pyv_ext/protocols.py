@@ -2,7 +2,7 @@
 
 Time in these protocols is a cycle number. `now` names the cycle *in* which something happens: everything that
 was due at the start of cycle `now` or earlier has happened before the call, and what the call changes can be
-seen, and is stamped, from the start of cycle `now + 1` (specification 30, "Cycle contract").
+seen, and is stamped, from the start of cycle `now + 1` (docs/core-timing.md, "Cycle contract").
 """
 
 from collections.abc import Callable

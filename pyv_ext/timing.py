@@ -1,4 +1,4 @@
-"""How many cycles things cost on the core's side of the bus (specification 35, "Timing presets").
+"""How many cycles things cost on the core's side of the bus (docs/latency.md, "Timing presets").
 
 One instance is one preset's core half; the table of presets lives in `pyv_npu`.
 """
@@ -14,7 +14,7 @@ def _cycles(meaning: str, default: int, least: int = 1) -> int:
 
 @dataclass(frozen=True)
 class CoreTiming:
-    """Costs in core cycles. The defaults are the cycle contract of preset `pyv` (specification 30)."""
+    """Costs in core cycles. The defaults are the cycle contract of preset `pyv` (docs/core-timing.md)."""
 
     alu: int = _cycles("register and immediate arithmetic, lui, auipc", 1)
     mul: int = _cycles("mul, mulh, mulhsu, mulhu, clmul, clmulh, clmulr", 1)

@@ -1,6 +1,6 @@
 """The firmware of this package: which programs there are and which sources make them.
 
-Builds firmware with riscv64-unknown-elf-gcc and picolibc (specification 30, "Build on Debian 12").
+Builds firmware with riscv64-unknown-elf-gcc and picolibc (docs/firmware.md, "Building").
 """
 
 import hashlib

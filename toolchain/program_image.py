@@ -1,4 +1,4 @@
-"""image.elf: the submitting firmware and a model in one program (specification 50, "Image").
+"""image.elf: the submitting firmware and a model in one program (docs/model-flow.md, "Image").
 
 The model's bytes become further PT_LOAD segments behind the firmware; the firmware's own notes get their values: how
 many commands there are and where, and how much DRAM the program needs.

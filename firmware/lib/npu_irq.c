@@ -1,4 +1,4 @@
-/* Interrupts of the NPU, in the order of specification 20: acknowledge, read back, scan tickets, return.
+/* Interrupts of the NPU, in the order of docs/interface.md: acknowledge, read back, scan tickets, return.
 
    Acknowledging before the scan loses nothing: a command that completes during the scan raises its bit again. */
 #include "npu_driver.h"

@@ -3,7 +3,8 @@
 A device declares registers that keep their values (`pyv_ext.protocols.Stable`). As long as nothing attached to the
 clock has changed, which `Clock.changes` tells, another read of such a register has no effect and shows the same.
 
-A device on the bus, as the hart accesses it: what an access costs, when it acts, who sees it (specification 35).
+A device on the bus, as the hart accesses it: what an access costs, when it acts, and which observers see it
+(docs/core-timing.md, "Cost of an access").
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""What all engines share: running to a budget, waiting, interrupts, traps, hooks and traces (specification 30).
+"""What all engines share: running to a budget, waiting, interrupts, traps, hooks and traces (docs/core-timing.md).
 
 An engine adds its burst: how it executes instructions between two events. All that a burst leaves, and everything
 while a tracer looks, is executed here, one instruction at a time.
@@ -81,7 +81,7 @@ class Engine:
         self.misaligned = misaligned
         self.tracer: Tracer | None = None
         self.fetches_ahead = hart.timing == CoreTiming()
-        """The cycle contract of specification 30: a store is not seen by the instruction right after it."""
+        """The cycle contract (docs/core-timing.md): a store is not seen by the instruction right after it."""
         self.code = Code(self)
         self.peek = load_port(hart, bus)
         self._evaluators: dict[str, Callable[[int, int, int, int], int]] = {}

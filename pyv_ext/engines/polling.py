@@ -1,4 +1,4 @@
-"""Loops that wait for a device: time jumps over the turns that change nothing (specification 30, "Engines").
+"""Loops that wait for a device: time jumps over the turns that change nothing (docs/core-timing.md, "Engines").
 
 A turn that has come back to where it began, with the same registers, and that has only computed, jumped and loaded
 from memory and stable registers, goes the same way until the next event. So it is counted, not executed.

@@ -2,8 +2,8 @@
 
 Control and status registers: one table of what exists, and the rules of each.
 
-Source: specification 30; RISC-V privileged manual, version 1.12. A register is plain (reset value, writable bits),
-or has functions of its own. Times: an access happens in an instruction that starts at the hart's `cycle`; a read
+Source: RISC-V privileged manual, version 1.12; docs/core-timing.md, "Hart". A register is plain (reset value, writable
+bits), or has functions of its own. Times: an access happens in an instruction that starts at the hart's `cycle`; a read
 samples that cycle, a write takes effect at the end of the instruction's last cycle.
 """
 

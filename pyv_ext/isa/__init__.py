@@ -1,4 +1,4 @@
-"""The instruction table (specification 30, "One instruction table, four users").
+"""The instruction table (docs/core-timing.md, "Engines").
 
 One file per extension holds its rows; `Isa` makes decoder, encoder and disassembler from the chosen ones.
 """

@@ -1,4 +1,4 @@
-"""The core under its clock: a cycle is an evaluation, and the edge that ends it (specification 30, "Cycle contract").
+"""The core under its clock: an evaluation and the edge that ends it (docs/core-timing.md, "Cycle contract").
 
 Devices are ticked between an edge and the next evaluation; to the core that is a part of the edge.
 """

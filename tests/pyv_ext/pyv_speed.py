@@ -17,7 +17,7 @@ from pyv_ext.timing import CoreTiming
 
 STOCK = "stock Py-V"
 WANTED = {"pyv-change-driven": 10_000 / 7_700, "pyv": 30_000 / 7_700}
-"""The ratios to stock Py-V that specification 30 and its issue ask for."""
+"""The ratios to stock Py-V that we hold."""
 
 PROGRAM = """
 addi x10,x0,0x400

@@ -1,4 +1,4 @@
-"""The cycle contract of specification 30, sentence by sentence, for every engine: cycles are written out by hand."""
+"""The cycle contract (docs/core-timing.md), sentence by sentence, for every engine: cycles are written out by hand."""
 
 from collections.abc import Callable
 from functools import partial

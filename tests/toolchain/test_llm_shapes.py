@@ -1,4 +1,4 @@
-"""Built-in decoder models against the table of specification 55, section 2.1, and its capacity figures."""
+"""Built-in decoder models against the table of docs/llm.md, and its capacity figures."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ FIT = {"llama2-7b": (225, 61), "llama2-13b": (137, 32), "llama2-70b": (175, 0), 
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_a_shape_is_that_of_the_specification(name: str) -> None:
+def test_a_shape_is_the_published_one(name: str) -> None:
     shape = MODELS[name]
     layers, width, heads, kv_heads, dim, ffn, matrices, vocab, parameters, weights, kv = TABLE[name]
     assert (shape.layers, shape.width, shape.heads, shape.kv_heads) == (layers, width, heads, kv_heads)
@@ -47,7 +47,7 @@ def test_parameters_are_those_of_the_checkpoint(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FIT)
-def test_as_many_requests_fit_as_the_specification_says(name: str) -> None:
+def test_as_many_requests_fit_as_the_capacity_allows(name: str) -> None:
     shape = MODELS[name]
     for dram, requests in zip((256e9, 80e9), FIT[name], strict=True):
         assert max(0, (int(dram) - shape.weight_bytes()) // shape.kv_bytes(2048)) == requests

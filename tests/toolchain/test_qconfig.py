@@ -1,4 +1,4 @@
-"""QConfig: precedence of overrides, what a key may be, and what the pass makes of it (specification 55, R3 to R14)."""
+"""QConfig: precedence of overrides, legal keys, and the effect of the pass (docs/bit-widths.md, R3 to R14)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""cmdq.json: the commands of a model as a list that runs without a core (specification 50, "CMDQ")."""
+"""cmdq.json: the commands of a model as a list that runs without a core (docs/model-flow.md, "CMDQ")."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -14,7 +14,7 @@ from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS, windows_of
 
 OPERATIONS = {"GELU": 8, "SOFTMAX": 6, "LAYERNORM": 6}
-"""Of the vector engine per element (specification 40, "Defaults"); 1 for others."""
+"""Of the vector engine per element (docs/npu-timing.md, "Duration of a step"); 1 for others."""
 
 SHARES = 2
 """Layers that have a part of the scratchpad at the same time."""
@@ -95,7 +95,7 @@ def _depth(layer: LayerIR, target: Target, k: int, depth: int) -> tuple[int, int
 
 
 def _step(graph: Graph, layer: LayerIR, target: Target, tile: Tile) -> int:
-    """One tile on one engine: folds of an array (specification 45, F5), or the roofline."""
+    """One tile on one engine: folds of an array (docs/npu-timing.md, "Engines"), or the roofline."""
     m, n, k = tile
     rows, columns = target.array
     if target.systolic:

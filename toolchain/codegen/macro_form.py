@@ -2,7 +2,7 @@
 
 Products as macro commands: GEMM_T and CONV2D_T with their epilogues.
 
-Layers as macro commands: one descriptor each, which the device's sequencer expands (specification 20).
+Layers as macro commands: one descriptor each, which the device's sequencer expands (docs/interface.md, "Macro form").
 """
 
 import itertools

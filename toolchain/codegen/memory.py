@@ -1,4 +1,4 @@
-"""Where every tensor is in DRAM (specification 55, R5, R6, R25, R26).
+"""Where every tensor is in DRAM (docs/bit-widths.md, R5, R6, R25, R26).
 
 Weights have places of their own. A tensor that the run writes has its place from the first layer that writes it to the
 last that reads it; others use the place before and after.

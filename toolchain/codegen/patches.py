@@ -1,8 +1,8 @@
 """What has no tile form, in terms of what has one: a convolution as the product of patches, a reduction over the middle
 of three dimensions as one over rows.
 
-The patches of a group are rows of pixels, kernel positions and channels (specification 45, F9). A convolution with zero
-points or scales stays as it is.
+The patches of a group are rows of pixels, kernel positions and channels (docs/npu-timing.md, F9). A convolution with
+zero points or scales stays as it is.
 """
 
 from collections.abc import Mapping

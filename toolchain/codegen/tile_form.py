@@ -1,4 +1,4 @@
-"""Layers as tile commands: LOAD, one operation on the scratchpad, STORE (specification 20, "Tile form").
+"""Layers as tile commands: LOAD, one operation on the scratchpad, STORE (docs/interface.md, "Tile form").
 
 Consecutive tiles use the sets of buffers in turn; the device keeps each command behind those whose bytes it needs.
 """

@@ -15,7 +15,7 @@ from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS, keys_of, matrix_of, windows_of
 
 GEMM_TILE = (128, 128, 64)
-"""Default of the plan, section 9."""
+"""Of the default machine (docs/npu-timing.md)."""
 ATTENTION_KEYS = 512
 """Of one tile of attention."""
 SUM_BYTES = 4

@@ -1,4 +1,4 @@
-"""NPU-IR: tensors and layers between the model and the commands (specification 50, "NPU-IR")."""
+"""NPU-IR: tensors and layers between the model and the commands (docs/model-flow.md, "NPU-IR")."""
 
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
 

@@ -46,7 +46,7 @@ INTEGERS = frozenset((DataType.INT32, DataType.INT8, DataType.UINT8))
 
 def stored(values: NDArray[Any], kind: DataType) -> bytes:
     """The bytes in DRAM of values held as `NUMPY` says: row-major, below 8 bits element 2i in the low bits and every
-    row at a byte (specification 40, "Numerics")."""
+    row at a byte (docs/numerics.md)."""
     bits = BITS[kind]
     if bits >= 8:
         return np.ascontiguousarray(values).tobytes()

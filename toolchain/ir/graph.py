@@ -15,7 +15,7 @@ Values = NDArray[Any]
 
 
 class Role(StrEnum):
-    """What a tensor is for: it decides alignment and how traffic is counted (specification 55, R6)."""
+    """What a tensor is for: it decides alignment and how traffic is counted (docs/bit-widths.md, R6)."""
 
     ACTIVATION = "activation"
     WEIGHT = "weight"
@@ -23,7 +23,7 @@ class Role(StrEnum):
 
 
 ALIGNMENT = {Role.ACTIVATION: 32, Role.WEIGHT: 64, Role.KV: 64}
-"""Bytes (specification 55, R6 and R10)."""
+"""Bytes (docs/bit-widths.md, R6 and R10)."""
 
 
 def steps(shape: Sequence[int]) -> tuple[int, ...]:
@@ -56,7 +56,7 @@ class TensorIR:
 
     @property
     def size(self) -> int:
-        """Bytes (specification 55, R1); below 8 bits each row begins at a byte (R3)."""
+        """Bytes (docs/bit-widths.md, R1); below 8 bits each row begins at a byte (R3)."""
         if not self.shape or self.qbits >= 8:
             return self.elements * self.qbits // 8
         return math.prod(self.shape[:-1]) * -(-self.shape[-1] * self.qbits // 8)

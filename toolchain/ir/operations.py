@@ -90,7 +90,7 @@ def keys_of(layer: LayerIR) -> int:
 
 
 def matrix_of(layer: LayerIR) -> tuple[int, int, int]:
-    """(M, N, K) of a product, of one of the list or one of the groups (specification 45, F9)."""
+    """(M, N, K) of a product, of one of the list or one of the groups (docs/npu-timing.md, "Closed forms", F9)."""
     if layer.op_type == "GEMM_T":
         return layer.integer("m"), layer.integer("n"), layer.integer("k")
     shape, groups = windows_of(layer), layer.integer("groups")

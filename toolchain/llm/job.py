@@ -13,7 +13,7 @@ from toolchain.llm.shapes import Shape
 BY_BITS = {16: DataType.FP16, 8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
 """Bits of weights, or of keys and values -> the type that they are stored in."""
 KV_BITS = 4
-"""Of built-in shapes, unless said otherwise (specification 50)."""
+"""Of built-in shapes, unless said otherwise (docs/llm.md)."""
 
 
 class HeadGroup(NamedTuple):
@@ -34,7 +34,7 @@ class Job:
     requests: int = 1
     weight_bits: int = 16
     kv_bits: Callable[[int, int], int] = lambda layer, head: KV_BITS
-    """(layer, KV head) -> bits (specification 55, R14)."""
+    """(layer, KV head) -> bits (docs/bit-widths.md, R14)."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "t_max", "requests"):
@@ -61,7 +61,7 @@ class Job:
         return found
 
     def cache(self, layer: int, base: int) -> KvCache:
-        """K or V of a layer, of all requests (specification 55, R15)."""
+        """K or V of a layer, of all requests (docs/bit-widths.md, R15)."""
         shape = self.shape
         return KvCache(base, self.requests, shape.kv_heads, self.t_max, shape.head_dim, self.head_bits(layer))
 
@@ -79,7 +79,7 @@ class Job:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of all caches (specification 55, R15: `kv_bytes_alloc`)."""
+        """Bytes of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`)."""
         return 2 * sum(self.cache(layer, 0).bytes_alloc for layer in range(self.layers))
 
     def kv_bytes_read(self, layer: int, keys: int) -> int:
@@ -87,7 +87,7 @@ class Job:
         return self.cache(layer, 0).bytes_alloc // self.t_max * keys
 
     def check_capacity(self, dram_bytes: int) -> None:
-        """Weights and the caches of T_max tokens fit (specification 55, R25 and R26). ModelError, one line."""
+        """Weights and the caches of T_max tokens fit (docs/bit-widths.md, R25 and R26). ModelError, one line."""
         need = self.weight_bytes + self.kv_bytes
         if need > dram_bytes:
             raise ModelError(

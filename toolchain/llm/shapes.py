@@ -1,4 +1,4 @@
-"""Shapes of published decoder models, and the sizes that follow from them (specification 55, section 2.1).
+"""Shapes of published decoder models, and the sizes that follow from them (docs/llm.md, "Built-in models").
 
 Sources: the configuration files that the models were published with (OPT: Zhang et al., arXiv 2205.01068; Llama 2:
 arXiv 2307.09288; Llama 3: arXiv 2407.21783; Mistral 7B: arXiv 2310.06825; Mixtral: arXiv 2401.04088).
@@ -81,7 +81,7 @@ class Shape:
         return -(-self.parameters * bits // 8)
 
     def kv_bytes(self, tokens: int, requests: int = 1, bits: int = 16) -> int:
-        """Bytes of K and V of all layers (specification 45, F10, without scales)."""
+        """Bytes of K and V of all layers (docs/npu-timing.md, "Closed forms", F10)."""
         return 2 * self.layers * self.kv_width * tokens * requests * bits // 8
 
 
@@ -99,7 +99,7 @@ MODELS = {
         Shape("mixtral-8x7b", 32, 4096, 32, 8, 128, 14336, 32000, experts=8, active=2, window=4096),
     )
 }
-"""Name -> shape: what `pyv-npu run NAME --phase decode` knows. The window of Mixtral is that of specification 55."""
+"""Name -> shape: what `pyv-npu run NAME --phase decode` knows. Mixtral has the window of Mistral."""
 
 
 def shape_of(name: str) -> Shape:

@@ -1,4 +1,4 @@
-"""ONNX models to NPU-IR (specification 50, "ONNX")."""
+"""ONNX models to NPU-IR (docs/model-flow.md, "ONNX")."""
 
 from toolchain.onnx_frontend.importer import import_model
 from toolchain.onnx_model.model import OnnxModel, load_model

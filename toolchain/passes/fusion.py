@@ -1,4 +1,4 @@
-"""Bias, residual and activation become the epilogue of the product before them (specification 20, "Extended block")."""
+"""Bias, residual and activation become the epilogue of the product before them (docs/descriptor.md)."""
 
 from collections.abc import Iterator
 from dataclasses import replace

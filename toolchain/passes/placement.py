@@ -1,7 +1,8 @@
 """Operands lie in banks of their own, so that loads, operand reads and stores do not meet at one bank.
 
-The workspace of a macro command begins at a bank, where the device's sequencer spreads its buffers (specification 40,
-"Scheduler"); the buffers of tile commands are spread by `codegen.scratchpad`. Without the pass both begin anywhere.
+The workspace of a macro command begins at a bank, where the device's sequencer spreads its buffers (docs/npu-timing.md,
+"Several engines"); the buffers of tile commands are spread by `codegen.scratchpad`. Without the pass both begin
+anywhere.
 """
 
 from dataclasses import replace

@@ -1,5 +1,6 @@
-"""The sequencer of a macro command loads tiles ahead, as far as the buffers of its layer reach (specification 40,
-"DMA"): the latency of the memory is hidden behind the computation of more than one tile."""
+"""The sequencer of a macro command loads tiles ahead, as far as the buffers of its layer reach
+(docs/npu-timing.md, "Commands, steps, pieces"): the computation of more than one tile hides the latency of the memory.
+"""
 
 from dataclasses import replace
 

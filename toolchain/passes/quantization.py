@@ -1,7 +1,7 @@
 """Constant weights get the width that the QConfig names.
 
 Weights of floats become codes around 0 with one scale per output channel; activations stay floats, the product of
-floats and codes is scaled on its way out (specification 20, "Extended block"). Weights that are codes already, of a
+floats and codes is scaled on its way out (docs/descriptor.md, "Extended block"). Weights that are codes already, of a
 product of integers, keep their values in the narrower type: `toolchain.quantize.post_training` makes such.
 """
 

@@ -1,5 +1,5 @@
-"""Layers are submitted in the order of how long the path is that waits for them, and carry its length (specification
-40, "Scheduler").
+"""Layers are submitted by the length of the path that depends on them, longest first, and carry it as their rank
+(docs/npu-timing.md, "Scheduler").
 
 The length of a layer is the larger of its arithmetic and its traffic, at the rates below: a bound that orders layers,
 no prediction of their time.

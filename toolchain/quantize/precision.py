@@ -19,7 +19,7 @@ FLOAT_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF
 INT8 = "int8"
 PRECISIONS = (*FLOAT_TYPES, INT8)
 TOLERANCE = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}
-"""Against onnx.reference of the original model, relative to its largest value (specification 40, "Numerics")."""
+"""Against onnx.reference of the original model, relative to its largest value (docs/numerics.md)."""
 
 
 def cast(graph: Graph, precision: str) -> Graph:

@@ -1,4 +1,4 @@
-"""QConfig: how wide weights and keys and values are (specification 55, R3, R6, R9, R10, R14).
+"""QConfig: how wide weights and keys and values are (docs/bit-widths.md, R3, R6, R9, R10, R14).
 
 One object says it: the pass `quantization` gives weights their type, and bytes, traffic and the rates of the engines
 follow from the type.
