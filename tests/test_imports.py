@@ -210,8 +210,8 @@ ROOMS: dict[str, str] = {
     "pyv_jit": "ir code_cache compiler aot",
     "npu_device": """abi config trace memory cost operations operations.kernels operations.macro decode event_loop
                      issue host device levels""",
-    "pyv_ext": """errors protocols timing isa hart bus elf_file elf devices engines engines.fast engines.python
-                  pyv_adapter tracing gdb""",
+    "pyv_ext": """errors protocols timing isa hart bus elf_file elf devices engines engines.fast
+                  pyv_adapter cores tracing gdb""",
     "toolchain": """errors gnu ir onnx_model onnx_operators onnx_frontend quantize codegen passes compiler program_image
                     llm examples""",
 }
@@ -219,7 +219,7 @@ ROOMS: dict[str, str] = {
 before it."""
 
 
-PENDING = {"cost -> event_loop", "engines -> engines.fast", "engines -> engines.python", "engines -> pyv_adapter"}
+PENDING = {"cost -> event_loop"}
 """Edges that are being cut."""
 
 

@@ -137,15 +137,15 @@ def test_device_accesses_that_ignore_events_are_found(monkeypatch, native):
 
 
 def test_wrong_cycles_of_other_memories_are_found(monkeypatch, native):
-    from pyv_ext.engines.fast import far
+    from pyv_ext.engines.fast import access
 
-    original = far.FarMemories._fill
+    original = access.OtherMemories._fill
 
     def fill(self):
         original(self)
-        self._table[far.LOAD_CYCLES] += 1
+        self._table[access.LOAD_CYCLES] += 1
 
-    monkeypatch.setattr(far.FarMemories, "_fill", fill)
+    monkeypatch.setattr(access.OtherMemories, "_fill", fill)
     assert found("fast")
 
 

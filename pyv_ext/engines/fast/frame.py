@@ -1,19 +1,26 @@
-"""The memory through which Python and native code share a hart: one 64-bit word for each name."""
+"""The memory through which Python and native code share a hart: one 64-bit word for each name.
+
+Native code answers reads of the counters of cycles and retired instructions from it.
+"""
 
 import ctypes
+from typing import NamedTuple
 
 from pyv_ext.bus.bus import Bus
+from pyv_ext.hart.csr import WRAP, Csrs
 from pyv_ext.hart.hart import Hart
+from pyv_ext.isa import Instruction, Isa, Kind
+from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_jit.ir import Ir
 
 PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRED, RETIRED_ON = range(12)
 """Words of the frame: where the hart is; the addresses of its registers, of memory and its maps (see `Ram.code` and
 `Bus.load_ok`), of the table of entries and of the regions' functions; what the counters of cycles and of retired
-instructions show at 0 of them, and whether they count (see `counters`)."""
+instructions show at 0 of them, and whether they count (see `show_counters`)."""
 
-FAR, FAR_COUNT, SHADOW, CHANGES, LOG, LOG_END = range(12, 18)
-"""More words: the table of other memories and its length, the table of device registers that need not be read again
-and what `Clock.changes` must be for that (see `far`); where the log of stores goes on and ends (see `log`)."""
+MEMORIES, MEMORY_COUNT, READ_CACHE, CHANGES, LOG, LOG_END = range(12, 18)
+"""More words: the table of other memories and its length, the MMIO read cache and what `Clock.changes` must be for its
+entries to hold (see `access`); where the log of stores goes on and ends (see `log`)."""
 
 LEFT, DONE = 18, 19
 """Signed words: the cycles that Python gives, and what is left of them, below 0 when the last instruction took longer;
@@ -54,3 +61,52 @@ def make_frame(hart: Hart, bus: Bus, table: object, functions: object) -> memory
         frame[word] = address_of(buffer)
     frame[TABLE], frame[FUNCTIONS] = address_of(table), address_of(functions)
     return frame
+
+
+# -- counters --------------------------------------------------------------------------------------------------
+
+
+class Reading(NamedTuple):
+    """Which counter, and which half of it."""
+
+    retired: bool
+    high: bool
+
+
+READINGS = tuple(Reading(retired, high) for retired in (False, True) for high in (False, True))
+
+_NAMES = {
+    Reading(retired, high): tuple(prefix + name + ("h" if high else "") for prefix in ("", "m"))
+    for retired, high in READINGS
+    for name in ("instret" if retired else "cycle",)
+}
+_READ_BY = {ADDRESSES[name]: reading for reading, names in _NAMES.items() for name in names}
+
+
+def reading_of(instruction: Instruction, isa: Isa) -> Reading | None:
+    """What the instruction reads, if all it does is to read a counter that every mode of the hart may read."""
+    writes = instruction.word >> 15 & 31
+    if instruction.row.kind is not Kind.CSR_UPDATE or writes or isa.user_mode:
+        return None
+    return _READ_BY.get(instruction.csr)
+
+
+def read_counter(ir: Ir, reading: Reading, progress: str, cycles: int = 0, instructions: int = 0) -> str:
+    """The register value, `cycles` and `instructions` after `progress`. The frame is the function's argument."""
+    base, on = (RETIRED, RETIRED_ON) if reading.retired else (CYCLES, CYCLES_ON)
+    mask, start = ir.load("i64", "%frame", 8 * on), ir.load("i64", "%frame", 8 * base)
+    if reading.retired:
+        done = ir.value(f"add i64 {ir.value(f'lshr i64 {progress}, 32')}, {instructions}")
+        counted = ir.value(f"add i64 {done}, {ir.load('i64', '%frame', 8 * INSTRET)}")
+    else:
+        counted = ir.value(f"add i64 {cycle_of(ir, progress)}, {cycles}")
+    now = ir.value(f"add i64 {start}, {ir.value(f'and i64 {counted}, {mask}')}")
+    half = ir.value(f"lshr i64 {now}, 32") if reading.high else now
+    return ir.value(f"trunc i64 {half} to i32")
+
+
+def show_counters(csrs: Csrs, frame: memoryview) -> None:
+    """Let native code see them as they are now."""
+    frame[CYCLES], frame[RETIRED] = csrs.mcycle.value(0), csrs.minstret.value(0)
+    frame[CYCLES_ON] = 0 if csrs.mcycle.inhibited else WRAP
+    frame[RETIRED_ON] = 0 if csrs.minstret.inhibited else WRAP

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-from pyv_ext.engines.fast import entries, far, frame, log, upcalls
-from pyv_ext.engines.fast.access import Access
-from pyv_ext.engines.fast.counters import READINGS, Reading, read
-from pyv_ext.engines.fast.frame import BIAS, advance
+from pyv_ext.engines.fast import access, entries, frame, log, upcalls
+from pyv_ext.engines.fast.access import RamAccess
+from pyv_ext.engines.fast.frame import BIAS, READINGS, Reading, advance, read_counter
 from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.noted import FENCE
@@ -52,7 +51,7 @@ class Left(IntEnum):
 class Interpreter:
     """Makes the interpreter's IR."""
 
-    def __init__(self, isa: Isa, timing: CoreTiming, access: Access, answers: Upcalls, rows: Sequence[Row]) -> None:
+    def __init__(self, isa: Isa, timing: CoreTiming, access: RamAccess, answers: Upcalls, rows: Sequence[Row]) -> None:
         """`rows`: the rows of native operations, in the order of their numbers from `entries.FIRST`.
 
         After them come the numbers of `READINGS`, and that of a fence that waits for nothing.
@@ -81,7 +80,7 @@ class Interpreter:
             self._reading(number, reading)
         self._fence(entries.FIRST + len(self._rows) + len(READINGS))
         self._exits()
-        others = far.functions() + log.function() + self._answers.functions()
+        others = access.functions() + log.function() + self._answers.functions()
         return declarations(self._isa.xlen) + others + ir.text("i64 @interpret(ptr %frame)")
 
     # -- the loop ----------------------------------------------------------------------------------------------
@@ -219,7 +218,7 @@ class Interpreter:
         ir.block(elsewhere)
         left = self._left(self._progress)
         wide = ir.value(f"zext i32 {address} to i64")
-        answer = ir.value(f"call i64 @{far.LOAD}(ptr %frame, i64 {wide}, i64 {row.size}, i64 {left})")
+        answer = ir.value(f"call i64 @{access.LOAD}(ptr %frame, i64 {wide}, i64 {row.size}, i64 {left})")
         cycles = ir.value(f"lshr i64 {answer}, 32")
         loaded, device = ir.fresh(), ir.fresh()
         later = self._later(cycles)
@@ -243,7 +242,7 @@ class Interpreter:
         self._note(log.what_of(ir, address), str(getattr(self._timing, row.timing)), next_pc, after, row.length)
         ir.block(elsewhere)
         wide = ir.value(f"zext i32 {address} to i64")
-        cycles = ir.value(f"call i64 @{far.STORE}(ptr %frame, i64 {wide}, i64 {row.size}, i32 {value})")
+        cycles = ir.value(f"call i64 @{access.STORE}(ptr %frame, i64 {wide}, i64 {row.size}, i32 {value})")
         device = ir.fresh()
         ir.unless(ir.value(f"icmp ne i64 {cycles}, 0"), (device, ()))
         self._note(log.what_of(ir, address), cycles, next_pc, self._later(cycles), row.length)
@@ -310,7 +309,7 @@ class Interpreter:
 
     def _reading(self, number: int, reading: Reading) -> None:
         self._ir.block(f"op{number}")
-        self._write(read(self._ir, reading, self._progress))
+        self._write(read_counter(self._ir, reading, self._progress))
         after = self._ir.value(f"add i64 {self._progress}, {advance(self._timing.csr)}")
         self._next(self._ir.value(f"add i32 {self._pc}, 4"), after, 4)
 

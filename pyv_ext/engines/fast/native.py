@@ -6,12 +6,21 @@ from typing import NamedTuple
 
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import entries
-from pyv_ext.engines.fast.access import Access
+from pyv_ext.engines.fast.access import OtherMemories, RamAccess
 from pyv_ext.engines.fast.blocks import TRANSLATED, Block, find_blocks, translatable
-from pyv_ext.engines.fast.counters import READINGS, reading_of
 from pyv_ext.engines.fast.entries import Entries
-from pyv_ext.engines.fast.far import FarMemories
-from pyv_ext.engines.fast.frame import BIAS, DONE, INSTRET, LEFT, PC, PROGRESS, address_of, make_frame
+from pyv_ext.engines.fast.frame import (
+    BIAS,
+    DONE,
+    INSTRET,
+    LEFT,
+    PC,
+    PROGRESS,
+    READINGS,
+    address_of,
+    make_frame,
+    reading_of,
+)
 from pyv_ext.engines.fast.interpreter import Exit, Interpreter
 from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.fast.upcalls import Upcalls
@@ -61,14 +70,14 @@ class Native:
         self._functions = memoryview(bytearray(8 * REGIONS)).cast("Q")
         self._frame = make_frame(core.hart, core.bus, self._entries.table, self._functions)
         self._words = self._frame.cast("B").cast("q")
-        self._far = FarMemories(core.bus, self._frame)
+        self._memories = OtherMemories(core.bus, self._frame)
         self._regions: dict[int, _Region] = {}
         rows = [row for row in isa.rows if row.kind in TRANSLATED]
         self._numbers = {row.name: number for number, row in enumerate(rows, entries.FIRST)}
         first = entries.FIRST + len(rows)
         self._readings = {reading: number for number, reading in enumerate(READINGS, first)}
         self._fence = first + len(READINGS)
-        access = Access(core.hart, core.bus)
+        access = RamAccess(core.hart, core.bus)
         self._translator = RegionTranslator(isa, timing, access)
         self._upcalls = Upcalls(core, self._frame, self._words, slow)
         self._compiler = make_compiler()
@@ -79,7 +88,7 @@ class Native:
 
     def close(self) -> None:
         """Something else takes over."""
-        self._far.close()
+        self._memories.close()
 
     def run(self, until: int) -> None:
         """Execute up to cycle `until`, or to something other than an event that comes before an instruction."""

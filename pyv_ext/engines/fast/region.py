@@ -6,10 +6,9 @@ once. Within a block, registers are kept in values; at its end, and wherever it 
 
 from collections.abc import Sequence
 
-from pyv_ext.engines.fast.access import Access, Pointers
+from pyv_ext.engines.fast.access import Pointers, RamAccess
 from pyv_ext.engines.fast.blocks import CONTROL, Block, target_of
-from pyv_ext.engines.fast.counters import read, reading_of
-from pyv_ext.engines.fast.frame import BIAS, advance
+from pyv_ext.engines.fast.frame import BIAS, advance, read_counter, reading_of
 from pyv_ext.engines.fast.interpreter import WORD, Left
 from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_ext.isa import Instruction, Isa, Kind
@@ -45,7 +44,7 @@ class _Registers:
 class RegionTranslator:
     """Makes the IR of regions."""
 
-    def __init__(self, isa: Isa, timing: CoreTiming, access: Access) -> None:
+    def __init__(self, isa: Isa, timing: CoreTiming, access: RamAccess) -> None:
         self._isa = isa
         self._timing = timing
         self._access = access
@@ -56,7 +55,7 @@ class RegionTranslator:
 
 
 class _Region:
-    def __init__(self, isa: Isa, timing: CoreTiming, access: Access, blocks: Sequence[Block]) -> None:
+    def __init__(self, isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[Block]) -> None:
         self._isa = isa
         self._timing = timing
         self._access = access
@@ -122,7 +121,7 @@ class _Region:
         ir, x, row = self._ir, self._x, instruction.row
         reading = reading_of(instruction, self._isa)
         if reading is not None:
-            x[instruction.rd] = read(ir, reading, self._progress, self._done, count)
+            x[instruction.rd] = read_counter(ir, reading, self._progress, self._done, count)
             return
         if row.kind is Kind.FENCE:
             return

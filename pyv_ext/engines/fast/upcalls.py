@@ -1,14 +1,20 @@
-"""What native code asks Python for (`callback`), without being left: devices, events, what goes the slow way."""
+"""What native code asks Python for without being left: devices, events, instructions of the slow path.
 
-from collections.abc import Callable
+It calls Python functions by CPython's own interface, through pointers that are set for each process. The interpreter is
+entered with the GIL held (`ctypes.PYFUNCTYPE`), which also raises what a called function has raised.
+"""
+
+import ctypes
+from collections.abc import Callable, Mapping
 
 from pyv_ext.bus.window import Load, Store
-from pyv_ext.engines.fast import callback, counters
-from pyv_ext.engines.fast.frame import BIAS, CHANGES, INSTRET, LIMIT, PC
+from pyv_ext.engines.fast.frame import BIAS, CHANGES, INSTRET, LIMIT, PC, show_counters
 from pyv_ext.engines.fast.log import Log
 from pyv_ext.engines.noted import Ran
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.traps import Cause
+from pyv_jit.compiler import variable
+from pyv_jit.ir import Ir
 
 LOAD, STORE, DUE, SLOW = "ask_load", "ask_store", "ask_due", "ask_slow"
 """`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(..., value) -> answer`: cycles left after the
@@ -22,6 +28,11 @@ LEAVE, FAULT = -1, -2
 
 SPAN = 50_000_000
 """Cycles that native code goes on for at most, so that Ctrl-C is noticed."""
+
+RAISED = -(1 << 62)
+"""Returned where the function has raised an exception; it must not return this itself."""
+
+_API = ("PyLong_FromLongLong", "PyLong_AsLongLong", "PyObject_Vectorcall", "Py_DecRef")
 
 _WORD = (1 << 32) - 1
 
@@ -67,11 +78,11 @@ class Upcalls:
     def functions(self) -> str:
         """The IR of what native code calls."""
         arguments = {LOAD: 2, STORE: 3, DUE: 1, SLOW: 2}
-        return callback.interface() + "".join(callback.function(name, arguments[name]) for name in self._called)
+        return _interface() + "".join(_function(name, arguments[name]) for name in self._called)
 
     def pointers(self) -> dict[str, int]:
         """What the variables of that IR point to."""
-        return callback.pointers(self._called)
+        return _pointers(self._called)
 
     # -- around native code ------------------------------------------------------------------------------------
 
@@ -117,7 +128,7 @@ class Upcalls:
     def _show_counters(self) -> None:
         csrs = self._csrs
         self._counted = csrs.mcycle.changes + csrs.minstret.changes
-        counters.show(csrs, self._frame)
+        show_counters(csrs, self._frame)
 
     def _follow_tracer(self) -> None:
         """With a tracer, stores are logged, and every access of a device goes the slow way."""
@@ -206,3 +217,43 @@ class Upcalls:
             return None
         store = self._stores[place] = window.store(address, size)
         return store
+
+
+# -- IR that calls Python --------------------------------------------------------------------------------------
+
+
+def _interface() -> str:
+    """What the functions of a module need besides."""
+    return "".join(map(variable, _API))
+
+
+def _pointers(called: Mapping[str, Callable[..., int]]) -> dict[str, int]:
+    """What the variables of a module point to: `called` by the names of its functions, which the caller keeps alive."""
+    api = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _API}
+    return api | {_called(name): id(function) for name, function in called.items()}
+
+
+def _function(name: str, arguments: int) -> str:
+    """A module's function `name(i64, ...) -> i64` that calls what `pointers` gives it."""
+    ir = Ir()
+    ir.block("entry")
+    vector = ir.value(f"alloca [{arguments} x ptr]")
+    for number in range(arguments):
+        made = ir.value(f"call ptr {ir.load('ptr', '@PyLong_FromLongLong')}(i64 %a{number})")
+        ir.store("ptr", made, vector, 8 * number)
+    target, call = ir.load("ptr", f"@{_called(name)}"), ir.load("ptr", "@PyObject_Vectorcall")
+    answer = ir.value(f"call ptr {call}(ptr {target}, ptr {vector}, i64 {arguments}, ptr null)")
+    for number in range(arguments):
+        ir.do(f"call void {ir.load('ptr', '@Py_DecRef')}(ptr {ir.load('ptr', vector, 8 * number)})")
+    ir.unless(ir.value(f"icmp ne ptr {answer}, null"), ("raised", ()))
+    value = ir.value(f"call i64 {ir.load('ptr', '@PyLong_AsLongLong')}(ptr {answer})")
+    ir.do(f"call void {ir.load('ptr', '@Py_DecRef')}(ptr {answer})")
+    ir.do(f"ret i64 {value}")
+    ir.block("raised")
+    ir.do(f"ret i64 {RAISED}")
+    signature = ", ".join(f"i64 %a{number}" for number in range(arguments))
+    return variable(_called(name)) + ir.text(f"i64 @{name}({signature})")
+
+
+def _called(name: str) -> str:
+    return f"{name}.called"
