@@ -1,11 +1,7 @@
-"""Every parameter of the NPU, with its default, unit, rule and provenance: docs/npu-parameters.md is made of it.
+"""Every parameter of the NPU: default, unit, rule and source; the rules between keys; the page that lists them.
 
 Each leaf's metadata holds `meaning`, `unit`, `source` (who says so) and its rule: `min`, `max`, `choices` or
-`power_of_two`.
-
-Configurations that cannot be: every key's own rule, and those between keys.
-
-docs/npu-parameters.md: every parameter of the NPU, made from `config`.
+`power_of_two`. `check` refuses a configuration that breaks a rule, `page` writes docs/npu-parameters.md.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,7 @@
-"""Finds firmware: by a path, or by the name of a program that ships with the package.
+"""Programs: where they are found, what they ask of the platform, and what it tells them (docs/interface.md).
 
-What a program asks of the platform, and what the platform tells it (specification 20, "Memory map").
-
-Files that a program reads besides itself: weights of an ONNX model, or of a compiled image.
+A program is a path, or the name of one that ships with the package. It may read files besides itself: weights of an
+ONNX model, or of a compiled image.
 """
 
 import struct

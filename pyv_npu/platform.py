@@ -18,7 +18,7 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER, Clock
 from pyv_ext.bus.memory import INFO_OFFSET, Ram, boot_rom
 from pyv_ext.cores import make_engine
-from pyv_ext.devices import program_exit as semihosting
+from pyv_ext.devices import program_exit
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.devices.plic import Plic
@@ -190,7 +190,7 @@ class Platform:
             fromhost = program.symbols.get("fromhost")
             tohost = program.symbols["tohost"].address
             Htif(self.bus, tohost, fromhost.address if fromhost else None, self.console, self._exit)
-        semihosting.attach(program, self.engine, self.bus, self._exit)
+        program_exit.attach(program, self.engine, self.bus, self._exit)
         self.latency = LatencyProbe(self, program, arrivals.install(self.config, program, self.bus))
         self._machine = Machine(self)
 

@@ -1,6 +1,6 @@
-"""The firmware of this package: which programs there are and which sources make them.
+"""Builds firmware with riscv64-unknown-elf-gcc and picolibc, as Debian ships them (docs/firmware.md).
 
-Builds firmware with riscv64-unknown-elf-gcc and picolibc (docs/firmware.md, "Building").
+`APPLICATIONS` lists the programs of this package and the sources that make them.
 """
 
 import hashlib

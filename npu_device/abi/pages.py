@@ -1,6 +1,6 @@
 """The reference pages of the ABI, made from the tables: `docs/registers.md` and `docs/descriptor.md`.
 
-Which files of the repository are made from the ABI's tables.
+`GENERATED` lists all files of the repository that are made from the tables.
 """
 
 from collections.abc import Callable, Iterable, Sequence

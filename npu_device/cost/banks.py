@@ -1,6 +1,6 @@
-"""Which banks of a scratchpad an access uses, and for how many port cycles (docs/npu-timing.md, "Banks").
+"""Scratchpad banks: which of them an access uses, and for how many port cycles (docs/npu-timing.md, "Scratchpad").
 
-How consecutive addresses go round banks or channels: a block of bytes on each in turn.
+Interleaving puts consecutive blocks of bytes on banks or DRAM channels in turn.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""A sum that a tensor engine holds between commands (docs/interface.md, "Accumulators").
+"""A command: what a valid descriptor asks for, and how far the device is with it.
 
-A command: what a valid descriptor asks for, and how far the device is with it.
+A `HeldSum` is a sum that a tensor engine's accumulator keeps between commands (docs/interface.md, "Accumulators").
 """
 
 from typing import Any, NamedTuple

@@ -1,6 +1,6 @@
-"""Descriptors as they arrive: equal ones are unpacked and checked once.
+"""From a descriptor to a command, or to the reason why not (docs/interface.md, "Descriptor" and "Errors").
 
-From a descriptor to a command, or to the reason why not (docs/interface.md, "Descriptor" and "Errors").
+Equal descriptors are unpacked and checked once.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""The register file: the tables of `abi.registers` before the device's state (docs/interface.md, "NPU registers").
+"""The register file: the tables of `abi.registers` in front of the device's state (docs/interface.md, "NPU registers").
 
-The custom CSRs: mirrors of what a driver touches (docs/interface.md).
+The custom CSRs mirror the registers that a driver touches.
 """
 
 from collections.abc import Callable

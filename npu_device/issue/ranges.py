@@ -1,7 +1,4 @@
-"""A line of disjoint intervals, each with a content.
-
-Accesses in flight, by address alone: who of them meets a range.
-"""
+"""Ranges of addresses: a line of disjoint intervals, and the in-flight ranges that overlap a given one."""
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right

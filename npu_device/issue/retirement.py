@@ -1,7 +1,4 @@
-"""Ticket numbers and what became of them (docs/interface.md, "Order and visibility").
-
-How a command's end becomes visible (docs/interface.md, "Order and visibility").
-"""
+"""Tickets, and how the end of a command becomes visible (docs/interface.md, "Order and visibility" and "Tickets")."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable

@@ -1,6 +1,7 @@
-"""The device queue: commands that were accepted and have not started, and room reserved for those on their way.
+"""The device queue and the scheduler (docs/npu-timing.md, "Scheduler").
 
-Who starts next, and where (docs/npu-timing.md, "Scheduler").
+The queue holds accepted commands that have not started, and reserves entries for those on their way. The scheduler
+chooses the next to start, and its unit.
 """
 
 from collections import deque

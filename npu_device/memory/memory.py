@@ -1,7 +1,4 @@
-"""The memory that device and core share, by 64-bit NPU address.
-
-What a command leaves behind.
-"""
+"""The memory that device and core share, by 64-bit NPU address, and the write set of a command."""
 
 import mmap
 from collections.abc import Callable, Iterable

@@ -1,6 +1,6 @@
-"""Why a descriptor cannot become a command: travels from where it is found to the ticket.
+"""Checks of a descriptor that several operations share.
 
-Checks that the operands of many operations share. Each ends in a DescriptorError that names value and rule.
+Each ends in a `DescriptorError`, which names value and rule and travels from where it is found to the ticket.
 """
 
 from collections.abc import Collection

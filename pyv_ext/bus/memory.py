@@ -1,6 +1,6 @@
-"""Byte-addressed memory that hart, devices and native code share.
+"""Byte-addressed memory that hart, devices and native code share; the boot ROM is one.
 
-The boot ROM: a jump to the program, and the information block that the platform hands to firmware.
+The boot ROM holds a jump to the program, and the information block that the platform hands to firmware.
 """
 
 import mmap

@@ -1,10 +1,8 @@
-"""What device registers showed when they were last read, for engines that need not ask the device again.
+"""A device on the bus, as the hart accesses it: what an access costs, and when it acts (docs/core-timing.md).
 
-A device declares registers that keep their values (`pyv_ext.protocols.Stable`). As long as nothing attached to the
-clock has changed, which `Clock.changes` tells, another read of such a register has no effect and shows the same.
-
-A device on the bus, as the hart accesses it: what an access costs, when it acts, and which observers see it
-(docs/core-timing.md, "Cost of an access").
+The MMIO read cache keeps what stable registers (`pyv_ext.protocols.Stable`) showed when they were last read. As long
+as nothing attached to the clock has changed, which `Clock.changes` tells, another read has no effect and shows the
+same.
 """
 
 from collections import deque

@@ -1,11 +1,10 @@
-"""The test finisher of QEMU `virt` (SiFive test device): one store ends the run or asks for a reset.
+"""How a program ends the run: test finisher, host-target interface, semihosting.
 
-Host-target interface: the words `tohost` and `fromhost` in RAM, as riscv-tests and Spike's front end use them.
-
-The end of a program by semihosting (RISC-V Semihosting 0.4; Arm semihosting, SYS_EXIT and SYS_EXIT_EXTENDED).
-
-A call is three instructions that do nothing else: slli zero,zero,31; ebreak; srai zero,zero,7, with the operation in
-a0 and its parameter in a1. Operations other than the end of the program find no host: their ebreak traps.
+- The finisher of QEMU `virt` (SiFive test device): one store ends the run or asks for a reset.
+- HTIF: the words `tohost` and `fromhost` in RAM, as riscv-tests and Spike's front end use them.
+- Semihosting (RISC-V Semihosting 0.4; Arm semihosting, SYS_EXIT and SYS_EXIT_EXTENDED): a call is three instructions
+  that do nothing else: slli zero,zero,31; ebreak; srai zero,zero,7, with the operation in a0 and its parameter in a1.
+  Other operations find no host: their ebreak traps.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,7 @@
-"""Where a guest's characters go: captured always, shown live when somebody listens.
+"""UART 16550A with byte registers, and the console that its characters go to.
 
-UART 16550A with byte registers. The line takes no time: what is sent is gone at once, what is fed is there.
+The line takes no time: what is sent is gone at once, what is fed is there. The console captures characters always and
+shows them live on request.
 """
 
 from collections import deque

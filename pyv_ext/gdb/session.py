@@ -1,6 +1,6 @@
 """One connection: the commands of the remote serial protocol (GDB manual, appendix "GDB Remote Serial Protocol").
 
-The port where a debugger connects. Only this computer can: whoever connects controls the machine.
+The server listens on this computer only, because a connected debugger controls the machine.
 """
 
 import select

@@ -1,10 +1,9 @@
-"""Counters of the hart: 64-bit, writable, with an inhibit bit (privileged manual, "Hardware Performance Monitor").
+"""Control and status registers: one table of what exists, and the rules of each.
 
-Control and status registers: one table of what exists, and the rules of each.
-
-Source: RISC-V privileged manual, version 1.12; docs/core-timing.md, "Hart". A register is plain (reset value, writable
-bits), or has functions of its own. Times: an access happens in an instruction that starts at the hart's `cycle`; a read
-samples that cycle, a write takes effect at the end of the instruction's last cycle.
+Source: RISC-V privileged manual, version 1.12. A register is plain (reset value, writable bits), or has functions of
+its own. Times: an access happens in an instruction that starts at the hart's `cycle`; a read samples that cycle, a
+write takes effect at the end of the instruction's last cycle. Counters have 64 bits, are writable, and each has an
+inhibit bit.
 """
 
 from __future__ import annotations

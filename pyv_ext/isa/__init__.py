@@ -1,6 +1,6 @@
-"""The instruction table (docs/core-timing.md, "Engines").
+"""The instruction table. Decoder, disassembler, assembler and engines are made from it.
 
-One file per extension holds its rows; `Isa` makes decoder, encoder and disassembler from the chosen ones.
+`Isa` holds the rows of the chosen extensions.
 """
 
 from pyv_ext.isa.instruction_set import EXTENSIONS, Isa

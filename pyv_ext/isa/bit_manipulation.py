@@ -1,10 +1,6 @@
-"""Zba: address generation (RISC-V bit-manipulation extensions, version 1.0).
+"""Bit manipulation (RISC-V bit-manipulation extensions, version 1.0).
 
-Zbb: basic bit manipulation (RISC-V bit-manipulation extensions, version 1.0).
-
-Zbc: carry-less multiplication (RISC-V bit-manipulation extensions, version 1.0).
-
-Zbs: single-bit instructions (RISC-V bit-manipulation extensions, version 1.0).
+Zba generates addresses, Zbb has the basic operations, Zbc multiplies without carries, Zbs works on single bits.
 """
 
 from pyv_ext.isa.formats import SHIFT, UNARY, R

@@ -4,7 +4,6 @@ Each is an instruction of the base set under a shorter encoding; its meaning is 
 them, execute as the no-operation that they spell.
 """
 
-from pyv_ext.isa import integer as rv32i
 from pyv_ext.isa.formats import (
     CA,
     CB,
@@ -28,9 +27,10 @@ from pyv_ext.isa.formats import (
     CSS,
     NONE,
 )
+from pyv_ext.isa.integer import RV32I
 from pyv_ext.isa.row import short
 
-_BASE = {row.name: row for row in rv32i.RV32I}
+_BASE = {row.name: row for row in RV32I}
 
 ROWS = (
     short("c.addi4spn", _BASE["addi"], CIW, "000 -------- --- 00", "imm"),

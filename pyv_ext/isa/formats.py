@@ -1,9 +1,8 @@
-"""Integers scattered over an instruction word: the operand fields of the RISC-V formats.
+"""Instruction formats: where operands stand in the word, and how they are written.
 
-Instruction formats: where operands stand in the word, and how they are written.
-
-Source: RISC-V unprivileged manual, "Base Instruction Formats" and "Compressed Instruction Formats". Operand text
-is that of GNU objdump with `-M no-aliases`; the words in it are those of `pyv_ext.isa.text`.
+Operand fields are integers scattered over the word. Source: RISC-V unprivileged manual, "Base Instruction Formats" and
+"Compressed Instruction Formats". Operand text is that of GNU objdump with `-M no-aliases`; the words in it are those
+of `pyv_ext.isa.text`.
 """
 
 from dataclasses import dataclass, replace

@@ -6,35 +6,23 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from pyv_ext.errors import PyvExtError
-from pyv_ext.isa import atomics as a
-from pyv_ext.isa import bit_manipulation as zba
-from pyv_ext.isa import bit_manipulation as zbb
-from pyv_ext.isa import bit_manipulation as zbc
-from pyv_ext.isa import bit_manipulation as zbs
-from pyv_ext.isa import compressed as c
-from pyv_ext.isa import formats, text
-from pyv_ext.isa import integer as m
-from pyv_ext.isa import integer as privileged
-from pyv_ext.isa import integer as rv32i
-from pyv_ext.isa import integer as zicbom
-from pyv_ext.isa import integer as zicsr
-from pyv_ext.isa import integer as zifencei
+from pyv_ext.isa import atomics, bit_manipulation, compressed, formats, integer, text
 from pyv_ext.isa.row import Instruction, Kind, Row
 from pyv_ext.protocols import CustomInstruction
 
 EXTENSIONS: dict[str, tuple[Row, ...]] = {
-    "i": rv32i.RV32I,
-    "m": m.M,
-    "a": a.ROWS,
-    "c": c.ROWS,
+    "i": integer.RV32I,
+    "m": integer.M,
+    "a": atomics.ROWS,
+    "c": compressed.ROWS,
     "u": (),
-    "zicsr": zicsr.ZICSR,
-    "zifencei": zifencei.ZIFENCEI,
-    "zba": zba.ZBA,
-    "zbb": zbb.ZBB,
-    "zbc": zbc.ZBC,
-    "zbs": zbs.ZBS,
-    "zicbom": zicbom.ZICBOM,
+    "zicsr": integer.ZICSR,
+    "zifencei": integer.ZIFENCEI,
+    "zba": bit_manipulation.ZBA,
+    "zbb": bit_manipulation.ZBB,
+    "zbc": bit_manipulation.ZBC,
+    "zbs": bit_manipulation.ZBS,
+    "zicbom": integer.ZICBOM,
 }
 """The rows of each extension; "u" is user mode, which adds none."""
 
@@ -57,7 +45,7 @@ class Isa:
         """The largest value of a register."""
         self.custom = tuple(custom)
         self.rows: tuple[Row, ...] = (
-            *privileged.PRIVILEGED,
+            *integer.PRIVILEGED,
             *(row for extension in self.extensions for row in EXTENSIONS[extension]),
             *_custom_rows(self.custom),
         )

@@ -1,14 +1,7 @@
-"""RV32I base integer instruction set (RISC-V unprivileged manual, version 2.1 of the base).
+"""The instructions of every hart: RV32I, M, Zicsr, Zifencei, Zicbom and machine mode.
 
-M: integer multiplication and division (RISC-V unprivileged manual, version 2.0).
-
-Machine-mode instructions, present in every hart (RISC-V privileged manual, version 1.12).
-
-Zicsr: control and status register instructions (RISC-V unprivileged manual, version 2.0).
-
-Zifencei: instruction-fetch fence (RISC-V unprivileged manual, version 2.0).
-
-Zicbom: cache-block management (RISC-V base cache management operations, version 1.0).
+Sources: RISC-V unprivileged manual, version 2.1 of the base, 2.0 of M, Zicsr and Zifencei; base cache management
+operations, version 1.0; privileged manual, version 1.12.
 """
 
 from pyv_ext.isa.formats import CBO, CSR, CSR_I, FENCE, JALR, LOAD, NONE, SHIFT, B, I, J, R, S, U

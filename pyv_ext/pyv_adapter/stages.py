@@ -10,8 +10,8 @@ from pyv.stages import LOAD, BranchUnit, EXStage, IDStage, MEMStage, WBStage
 
 from pyv_ext.hart.traps import INTERRUPT, Cause
 from pyv_ext.isa import Isa
-from pyv_ext.isa import integer as m
 from pyv_ext.isa.expressions import evaluator
+from pyv_ext.isa.integer import M as MULDIV
 from pyv_ext.pyv_adapter.signals import NO_TRAP, SystemResult, TrapRequest
 
 MASK = 0xFFFF_FFFF
@@ -38,7 +38,7 @@ class Execute(EXStage):
 
     def __init__(self, isa: Isa) -> None:
         super().__init__()
-        self._muldiv = {row.match >> 12 & 7: evaluator(row.expr, isa.xlen) for row in m.M}
+        self._muldiv = {row.match >> 12 & 7: evaluator(row.expr, isa.xlen) for row in MULDIV}
         self._slt = evaluator(isa.by_name["slt"].expr, isa.xlen)
         self._misaligned = isa.alignment - 1
         self.trap_o = Output(TrapRequest)

@@ -1,13 +1,14 @@
-"""The commit log in the format of Spike: one line for each instruction that retires.
+"""What other simulators are compared by: the commit log of Spike, and the signature of RISCOF.
 
-Source: Spike (riscv-isa-sim 1.1.1-dev), `--log-commits`, as it prints for a hart without triggers. A line is
+The log has one line for each instruction that retires. Source: Spike (riscv-isa-sim 1.1.1-dev), `--log-commits`, as it
+prints for a hart without triggers. A line is
 
     core   0: 3 0x80000050 (0x00a1232f) x6  0xfffffffd mem 0x80001000 mem 0x80001000 0x00000002
 
 hart id, privilege, pc, instruction word; then, each only where there is one, the register written, the CSRs written
 by ascending address, the address of the load, address and value of the store. What traps is not printed.
 
-Signatures of architectural tests: what a program left between two symbols, as RISCOF compares it.
+A signature is the memory that a program left between two symbols.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""Configurations that ship with the package: whole devices of others, to compare with.
-
-Timing presets: YAML files in which every number has a source (specification 35).
+"""Timing presets, and configurations of whole devices, that ship with the package. Every number has a source.
 
 `name`, `basis` (one line: what the preset rests on), `extends` (a preset to start from), `values` (keys of the
 configuration), `source` (who says so, of every value without an own one) and `sources` (by key).

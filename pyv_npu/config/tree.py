@@ -1,9 +1,7 @@
-"""The configuration of a run: one tree of frozen dataclasses.
+"""The configuration of a run: one tree of frozen dataclasses, and the rules between its keys.
 
 Each leaf's metadata holds `meaning`, `unit` (`address` prints in hexadecimal), `source` and its rule: `min`, `max`,
 `choices`, `aliases`, `power_of_two`, `multiple_of`.
-
-Rules between keys; the rule of a single key stands in its metadata.
 """
 
 from collections.abc import Mapping

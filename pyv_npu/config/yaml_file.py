@@ -1,6 +1,6 @@
-"""Reading YAML with the line of every key, refusing what YAML itself would let pass silently.
+"""YAML files with the line of every key, refusing what YAML itself would let pass silently.
 
-The YAML file of a QConfig (specification 55, R10 and R14; keys: `toolchain.quantize.qconfig`).
+A QConfig is one such file (docs/quantization.md; keys: `toolchain.quantize.qconfig`).
 """
 
 import re

@@ -1,14 +1,13 @@
-"""The core beside the NPU's L2: its accesses where those matter, and Zicbom (specification 40, "Coherence").
+"""The core's accesses beside the NPU's memory: coherence with the L2, traffic on the DRAM, what the NPU wrote.
 
 An L2 that is not coherent sees loads and stores of pages that NPU commands have used, one by one and in all engines
 alike: these pages are watched on the bus. All others stay on the engines' fast path.
 
-The core's data accesses as traffic of the DRAM (specification 40, "Rates"; `npu.dram.core_traffic: accesses`).
+With `npu.dram.core_traffic: accesses` the core's data accesses are traffic of the DRAM (docs/npu-timing.md). Every
+access is reported at its own cycle, by all engines alike: all pages of the DRAM are watched, so loads and stores take
+the way over the bus, at the cost of speed. Without the key nothing is watched, and nothing is slower.
 
-Every access is reported at its own cycle, by all engines alike: all pages of the DRAM are watched, so loads and stores
-take the way over the bus, at the cost of speed. Without the key nothing is watched, and nothing is slower.
-
-What the NPU left behind: a digest that does not depend on how commands were submitted or how long they took.
+The digest of what the NPU left behind does not depend on how commands were submitted or how long they took.
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""A profile as text for people.
-
-What can be learnt of a run besides its results: a commit log, a profile, the signature of a test.
-"""
+"""What can be learnt of a run besides its results: a commit log, a profile and its text, the signature of a test."""
 
 from collections import Counter
 from collections.abc import Iterator

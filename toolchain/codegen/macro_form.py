@@ -1,8 +1,6 @@
-"""What the macro commands of all layers share: addresses, tile, share of the scratchpad.
+"""Layers as macro commands: one descriptor each, which the device expands (docs/interface.md, "Macro form").
 
-Products as macro commands: GEMM_T and CONV2D_T with their epilogues.
-
-Layers as macro commands: one descriptor each, which the device's sequencer expands (docs/interface.md, "Macro form").
+All share addresses, tile and share of the scratchpad; products (GEMM_T, CONV2D_T) have an epilogue.
 """
 
 import itertools

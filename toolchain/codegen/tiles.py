@@ -1,7 +1,4 @@
-"""What one tile of a layer needs in the scratchpad, and tiles that fit.
-
-Buffers in the scratchpad.
-"""
+"""Tiles that fit: what one tile of a layer needs in the scratchpad, and where its buffers lie."""
 
 from collections.abc import Iterator
 from typing import NoReturn

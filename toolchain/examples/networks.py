@@ -1,7 +1,4 @@
-"""Fully connected models.
-
-Convolutional models.
-"""
+"""Fully connected and convolutional models."""
 
 from itertools import pairwise
 from typing import Any

@@ -1,6 +1,7 @@
-"""Operators that ONNX itself defines by others: their definition is what is compiled.
+"""A model to a graph, node by node through the operator table.
 
-A model to a graph: node by node through the operator table; what is known at compile time never becomes a layer.
+What is known at compile time never becomes a layer. Of an operator that ONNX itself defines by others, the definition
+is compiled.
 """
 
 import math

@@ -1,9 +1,8 @@
 """The quantized tensors of a model: what QuantizeLinear makes and DequantizeLinear reads, with scale and zero point.
 
-Attention whose keys and values are kept as integers: past, present and the new tokens are codes of one scale.
-
-DequantizeLinear of the past and of the new keys, Attention, QuantizeLinear of the present -> one node of
-`toolchain.onnx_frontend.qdq.DOMAIN` on the codes. What is appended to the cache then is what the queries see.
+Attention may keep keys and values as codes: DequantizeLinear of the past and of the new keys, Attention, QuantizeLinear
+of the present become one node of `toolchain.onnx_frontend.qdq.DOMAIN` on the codes. Past, present and new tokens have
+one scale, so that what is appended to the cache is what the queries see.
 """
 
 from collections import Counter

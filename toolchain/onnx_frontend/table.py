@@ -1,6 +1,6 @@
 """The operator table: which ONNX operators there are, with which attributes and types, and what each becomes.
 
-docs/onnx-coverage.md, from the operator table.
+docs/onnx-coverage.md is made from it.
 """
 
 from collections.abc import Iterable

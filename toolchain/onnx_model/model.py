@@ -1,7 +1,4 @@
-"""A checked ONNX model whose tensors all have a known type and shape.
-
-Scales of quantized tensors that are numbers to compute with.
-"""
+"""A checked ONNX model: all tensors have a known type and shape, scales of quantized tensors are usable numbers."""
 
 from collections.abc import Container, Mapping
 from pathlib import Path

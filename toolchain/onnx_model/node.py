@@ -1,6 +1,6 @@
-"""One ONNX node while it is lowered: what it is given, what it makes, how it refuses.
+"""One ONNX node while it is lowered: its inputs, its outputs, its refusals.
 
-One node by ONNX's own definition: what the compiler knows of it.
+What the compiler knows of a node it evaluates by ONNX's own definition.
 """
 
 import math

@@ -1,14 +1,12 @@
-"""Attention of whole tensors as one ATTN_T per batch: scores, softmax and weights never leave the scratchpad.
+"""Attention: products, a mask and a softmax; scores and their softmax are in fp32 for every type of Q, K and V.
 
-Keys and values have a row per token with all heads beside each other, as ONNX's of three dimensions, or rows of each
-head, as its past and those of four dimensions. The queries are the last of the keys where an order of them matters.
+Attention of whole tensors is one ATTN_T per batch: scores, softmax and weights never leave the scratchpad. Keys and
+values have a row per token with all heads beside each other, as ONNX's of three dimensions, or rows of each head, as
+its past and those of four dimensions. The queries are the last of the keys where an order of them matters.
 
-Attention whose past keys and values are caches [B, H, T_max, D] of the device (docs/bit-widths.md, R11 to R15).
-
-The cache takes the place of the past, and of the present too: new keys and values are appended at the position, and the
-queries see everything up to it. Codes (`toolchain.onnx_frontend.qdq_graph`) are appended as they are.
-
-Attention: products, a mask and a softmax; scores and their softmax are in fp32 for every type of Q, K and V.
+The past may be a cache [B, H, T_max, D] of the device (docs/bit-widths.md, "KV cache"), which takes the place of the
+present too: new keys and values are appended at the position, and the queries see everything up to it. Codes
+(`toolchain.onnx_frontend.qdq_graph`) are appended as they are.
 """
 
 import math

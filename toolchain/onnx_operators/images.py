@@ -1,6 +1,4 @@
-"""Windows that slide over an image: of Conv and of pooling.
-
-Convolution and pooling of one- and two-dimensional images, which the device holds with channels last (NHWC).
+"""Convolution and pooling of one- and two-dimensional images, which the device holds with channels last (NHWC).
 
 Each operator brings its image there and back; the pass `layout` removes what neighbours undo. Images of three
 dimensions, and windows that the device does not have, become products or reductions of patches.

@@ -1,10 +1,9 @@
-"""Batch normalization of an ONNX model, in the weights of the convolution before it.
-
-Post-training quantization: a float model to one with QuantizeLinear and DequantizeLinear around its products.
+"""Post-training quantization: a float model to one with QuantizeLinear and DequantizeLinear around its products.
 
 Activations have one scale from the range that samples show: UINT8 where nothing is negative, else INT8 around 0.
 Weights are INT8 around 0, of as many bits as the QConfig says, with a scale per output channel, biases INT32 in steps
-of the sum. What is added to a convolution has the type of the sum. All else stays float.
+of the sum. What is added to a convolution has the type of the sum. All else stays float. Batch normalization is folded
+into the weights of the convolution before it.
 """
 
 import math

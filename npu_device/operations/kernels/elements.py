@@ -1,8 +1,7 @@
 """Elements in memory to numpy and back (docs/numerics.md).
 
-Elements below 8 bits are two's complement or unsigned, element 2i in the low bits; each row starts at a byte.
-
-Numbers in the parameter words of a descriptor.
+Elements below 8 bits are two's complement or unsigned, element 2i in the low bits; each row starts at a byte. The
+parameter words of a descriptor hold numbers in the same way.
 """
 
 import struct

@@ -1,6 +1,6 @@
-"""What the macro forms of all operations share: what they say about themselves, and how operands are read.
+"""What the macro forms of all operations share: how they describe themselves, and how operands are read.
 
-The token position that a command reads when it starts.
+Among the operands is the token position, which a command reads when it starts.
 """
 
 from abc import ABC, abstractmethod

@@ -1,6 +1,4 @@
-"""Keys and values in macro form: where they are, and how their elements become numbers.
-
-KV_APPEND and KV_READ: rows of tokens into a cache [heads, t_max, D] and out of it (docs/bit-widths.md, R15, R18).
+"""KV_APPEND and KV_READ: rows of tokens into a cache [heads, t_max, D] and out of it (docs/bit-widths.md, "KV cache").
 
 The tensor has a row per token with all KV heads beside each other. Appending begins at the position t that is read at
 the start, or at 0 without `pos_addr`; reading takes the first `kv_len` tokens. Elements are converted on the way.

@@ -1,7 +1,8 @@
-"""COPY in macro form: elements of four dimensions M, N, K, dim3 at any strides, which is transpose, concat, split,
-slice and expand (stride 0 in the source). Dimensions of 0 are 1. Elements are moved as they are.
+"""COPY and GATHER in macro form.
 
-GATHER: out[i] = in0[in1[i]] for M indices (INT32) into a table of K rows of N elements; -1 is the last row.
+COPY moves elements of four dimensions M, N, K, dim3 at any strides, which is transpose, concat, split, slice and expand
+(stride 0 in the source). Dimensions of 0 are 1. Elements are moved as they are. GATHER: out[i] = in0[in1[i]] for M
+indices (INT32) into a table of K rows of N elements; -1 is the last row.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,9 @@
-"""Tiles as a pipelined array takes them: fold by fold (`systolic_ws_pipe`; docs/npu-timing.md, "Engines").
+"""Matrix products in macro form: types, tiles and steps that GEMM_T and CONV2D_T share.
 
-A fold is what the array holds of the weights at once, R x C of them. It needs the R columns of in0 that meet it, and
-the last fold of C columns completes them: each part of an operand is moved by itself, a fold starts when its own parts
-have arrived, and finished columns are written while the folds of others go on.
-
-Matrix products in macro form: types, tiles and steps that GEMM_T and CONV2D_T share.
+A pipelined array (`systolic_ws_pipe`, docs/npu-timing.md) takes tiles fold by fold. A fold is what the array holds of
+the weights at once, R x C of them. It needs the R columns of in0 that meet it, and the last fold of C columns completes
+them: each part of an operand is moved by itself, a fold starts when its own parts have arrived, and finished columns
+are written while the folds of others go on.
 """
 
 from collections.abc import Callable, Collection, Mapping

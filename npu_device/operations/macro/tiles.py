@@ -1,6 +1,6 @@
-"""How the tiles of a nest see one operand: as a move into a buffer, or in place.
+"""The tiles of a loop nest: how each sees its operands, and nests over the blocks of a matrix.
 
-Nests over the blocks of a matrix that vector engines make one by one, in any order.
+A tile sees an operand as a move into a buffer, or in place. Vector engines take blocks in any order.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,13 +1,11 @@
-"""CONV2D_T: NHWC activations, weights kh, kw, Cin / groups, Cout (or Cout first, with in1_nk).
+"""CONV2D_T and POOL in macro form: windows that slide over NHWC images.
 
-The result is that of one matrix product per group, M = batch x P x Q pixels, K = kh x kw x Cin / groups in this order,
-N = Cout / groups (docs/npu-timing.md, F9), whose k tiles are tile_k long. `te.conv_lowering` only decides in which
-steps the array gets there.
+CONV2D_T takes weights kh, kw, Cin / groups, Cout (or Cout first, with in1_nk). The result is that of one matrix product
+per group, M = batch x P x Q pixels, K = kh x kw x Cin / groups in this order, N = Cout / groups, whose k tiles are
+tile_k long. `te.conv_lowering` only decides in which steps the array gets there.
 
-POOL in macro form: NHWC images, windows of the words that CONV2D_T has, per channel.
-
-MAX ignores pads. AVG divides by the elements of the window that lie in the image, or with `count_pads` in the padded
-image.
+POOL has the same words, per channel. MAX ignores pads. AVG divides by the elements of the window that lie in the image,
+or with `count_pads` in the padded image.
 """
 
 from dataclasses import dataclass

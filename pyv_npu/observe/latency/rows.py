@@ -1,8 +1,7 @@
-"""One submission: its time stamps and where its cycles went (specification 35).
+"""Submissions: time stamps, and where the cycles of each went (docs/latency.md).
 
-Submissions as rows of integers: hundreds of thousands of them cost little to write, to keep and to add up.
-
-A row is `WIDTH` 64-bit integers, one for each of `COLUMNS`. A stamp that was not seen is `NONE`.
+They are kept as rows of integers: hundreds of thousands of them cost little to write, to keep and to add up. A row is
+`WIDTH` 64-bit integers, one for each of `COLUMNS`. A stamp that was not seen is `NONE`.
 """
 
 from array import array

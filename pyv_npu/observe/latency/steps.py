@@ -1,10 +1,8 @@
-"""What the core did while a submission was on its way, and the reason of each cycle.
-
-The submit functions of the firmware as they run: where each submission begins, leaves the core, and ends.
+"""What the core did while a submission was on its way, and the reason of each cycle (docs/latency.md, "Reasons").
 
 Functions named `npu_submit*` are windows: t0 is the start of their first instruction, t1 the first instruction at
 their return address. Without such symbols t0 is the first store into the 64 bytes and t1 the cycle after the doorbell
-or ENQCMD_T retires (specification 35, "Time stamps").
+or ENQCMD_T retires.
 """
 
 from bisect import bisect_left
