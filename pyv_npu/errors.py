@@ -1,4 +1,4 @@
-"""Errors of this package: what a user did wrong, each with the exit code of the command line (specification 70)."""
+"""Errors of this package: what a user did wrong, each with the exit code of the command line (docs/results.md)."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""The only place that puts core, bus and NPU together (specification 10)."""
+"""The only place that puts core, bus and NPU together (docs/architecture.md)."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

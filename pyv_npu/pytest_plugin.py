@@ -1,4 +1,4 @@
-"""Firmware under test: fixtures `platform`, `npu`, `uart` and `baseline` for pytest (specification 70).
+"""Firmware under test: fixtures `platform`, `npu`, `uart` and `baseline` for pytest (docs/testing.md).
 
     def test_a_submission_is_quick(platform, npu, uart):
         run = platform.run("submit_latency", preset="rocket", args={"n": 100})

@@ -1,4 +1,4 @@
-"""Runs a program and says what came of it: the JSON objects of specification 70."""
+"""Runs a program and says what came of it: the JSON objects of docs/results.md, "JSON"."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ Console = Callable[[bytes], None]
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run. `json` has the keys of specification 70."""
+    """One run. `json` has the keys of docs/results.md, "JSON"."""
 
     config: Config
     stop: Stop

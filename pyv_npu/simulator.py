@@ -1,4 +1,4 @@
-"""The Python interface for models (specification 70): a thin face of `pyv_npu.workloads`.
+"""The Python interface for models (docs/python.md): a thin face of `pyv_npu.workloads`.
 
 from pyv_npu import Simulator
 

@@ -1,4 +1,4 @@
-"""Results as text for people, made from the JSON objects of specification 70. Cycles are core cycles."""
+"""Results as text for people, made from the JSON objects of docs/results.md, "JSON". Cycles are core cycles."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ Run = Mapping[str, Any]
 
 COMPARED = ("t_submit", "t_submit_prebuilt", "core_busy", "queue_wait", "execute", "notify")
 OPEN_LOOP = ("response", "arrival_wait")
-"""Lead the table where work arrived by itself (specification 35)."""
+"""Lead the table where work arrived by itself (docs/latency.md)."""
 MEANING = {
     "response": "arrival to accepted",
     "arrival_wait": "arrival to start",

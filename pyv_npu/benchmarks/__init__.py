@@ -1,1 +1,1 @@
-"""Workloads of published simulators, run on the NPU model without a core (specification 45)."""
+"""Workloads of published simulators, run on the NPU model without a core (docs/benchmarks.md, "Other simulators")."""

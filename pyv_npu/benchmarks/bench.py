@@ -67,7 +67,7 @@ def table(config: str, names: list[str]) -> Iterator[str]:
     scale = calibrate() / CALIBRATION
     latency = load([config]).config.npu.dram.latency
     yield f"configuration {config}; npu.dram.latency {latency} is calibrated, all else is given"
-    yield f"peers: figures of {RECORDED} (specification 45), CPU seconds scaled by {scale:.2f} to this host"
+    yield f"peers: figures of {RECORDED}, CPU seconds scaled by {scale:.2f} to this host"
     yield ""
     yield f"{'tool':<24}{'workload':<21}{'cycles':>12}{'CPU s':>9}{'MB':>7}{'events':>10}"
     ours: dict[str, dict[str, Any]] = {}

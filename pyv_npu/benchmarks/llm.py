@@ -60,7 +60,7 @@ def run_one(name: str) -> dict[str, Any]:
 def table(names: list[str]) -> Iterator[str]:
     """The lines of the report."""
     scale = calibrate() / CALIBRATION
-    yield f"{ONNXIM}: figures of {RECORDED} (specification 45), CPU seconds scaled by {scale:.2f} to this host"
+    yield f"{ONNXIM}: figures of {RECORDED}, CPU seconds scaled by {scale:.2f} to this host"
     yield ""
     yield f"{'tool':<11}{'case':<24}{'cycles':>15}{'of bound':>10}{'CPU s':>8}{'MB':>6}{'events':>11}  wanted"
     for name in names:

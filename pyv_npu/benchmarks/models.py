@@ -1,7 +1,7 @@
 """ResNet-18 as an ONNX model: compiled, timed without numbers, and run with real numbers through firmware.
 
 Each measurement has a process of its own and stands beside its limit; peers are set beside with the figures that
-specification 45 records.
+`peers` records.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def table(config: str) -> Iterator[str]:
             yield _row(f"  against {peer.tool}, {peer.cycles:,}", f"{percent:+.2f} %", f"{CYCLES_LIMIT:.0f} %")
     yield _row("cycles, defaults, fp32, with the core", f"{real['cycles']:,}", "")
     yield ""
-    yield f"peers: figures of {RECORDED} (specification 45), CPU seconds scaled by {scale:.2f} to this host"
+    yield f"peers: figures of {RECORDED}, CPU seconds scaled by {scale:.2f} to this host"
     for peer in PEERS:
         if peer.workload == WORKLOAD and peer.cpu_s is not None:
             yield f"  {peer.tool:<24}{peer.cpu_s * scale:>9.2f} CPU s{peer.memory_mb or 0:>8} MB"

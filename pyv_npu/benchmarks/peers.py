@@ -1,4 +1,4 @@
-"""Figures of other simulators, as specification 45 records them; nothing here is measured by us."""
+"""Figures of other simulators, with their dates (docs/benchmarks.md, "Other simulators")."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,6 @@
 """What a command in tile form costs the host: a matrix product as LOAD, GEMM_T and STORE, timing only.
 
-Specification 50, "Granularity": below 50 microseconds each for 65,536 of them.
+The limit: below 50 microseconds each for 65,536 of them.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The command line `pyv-npu` (specification 70): one file per command, imports as late as possible."""
+"""The command line `pyv-npu`: one file per command, imports as late as possible."""
 
 from pyv_npu.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Exit codes of the command line (specification 70)."""
+"""Exit codes of the command line (docs/results.md, "On the terminal")."""
 
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.errors import PyvNpuError

@@ -68,7 +68,7 @@ class _Version(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is that of specification 70."""
+    """Run one command; the exit code is one of `exit_codes`."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     args = None
     atexit.unregister(gc.freeze)

@@ -1,6 +1,6 @@
 """From layers to one effective configuration that knows where each value came from.
 
-A layer is a list of settings. Later settings win; within a layer its preset comes first (specification 35). So
+A layer is a list of settings. Later settings win; within a layer its preset comes first (docs/configuration.md). So
 `--preset` on the command line replaces the timing of a file, and a file's own keys replace its preset's.
 """
 

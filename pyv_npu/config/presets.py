@@ -15,7 +15,7 @@ from pyv_npu.config.tree import Config
 from pyv_npu.config.yaml_file import Entry, read_entries
 from pyv_npu.errors import BadInputError
 
-CONFIGS = {"onnxim-c1": "ONNXim's configuration C1: one 128 x 128 array at 1 GHz, fp16, HBM2 (specification 45)"}
+CONFIGS = {"onnxim-c1": "ONNXim's configuration C1: one 128 x 128 array at 1 GHz, fp16, HBM2"}
 """Name -> what it is. `--config NAME` means the shipped file; any other name is a path."""
 
 _CONFIG_FOLDER = Path(__file__).resolve().parent.parent / "configs"

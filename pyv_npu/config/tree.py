@@ -13,12 +13,15 @@ from pyv_ext.cores import DEFAULT_ENGINE, ENGINES
 from pyv_ext.timing import CoreTiming
 from pyv_npu.errors import BadInputError
 
-SPEC_20, SPEC_30, SPEC_70 = "specification 20", "specification 30", "specification 70"
+HART, ENGINE = 'docs/core-timing.md, "Hart"', 'docs/core-timing.md, "Engines"'
+MEMORY_MAP = 'docs/interface.md, "Memory map"'
+INSTRUCTIONS = 'docs/interface.md, "Custom instructions"'
+FIRMWARE, RESULTS = "docs/firmware.md", "docs/results.md"
 CHOSEN = "chosen by us"
 
 CUSTOM_INSTRUCTIONS = ("enqcmd", "twait", "tbar", "tstat")
 SIM_LEVELS = {"L0": "IA", "L1": "IA_TIMING", "L2": "CA_HYBRID", "L3": "CA_FULL"}
-"""The plan's short names of the simulation levels, and the levels."""
+"""Short names of the simulation levels, and the levels."""
 NOT_CONNECTED = "needs a compute engine simulated by another tool, and none is connected"
 """Why nothing runs at CA_FULL."""
 
@@ -35,39 +38,47 @@ class CoreConfig:
     engine: str = _key(
         DEFAULT_ENGINE,
         "engine that executes the instructions",
-        source=SPEC_30,
+        source=ENGINE,
         choices=tuple(ENGINES),
     )
-    isa: str = _key("rv32im_zicsr_zifencei", "instruction set: misa, decoding and CSR masks follow it", source=SPEC_30)
-    misaligned: bool = _key(False, "misaligned accesses to RAM are allowed instead of trapping", source=SPEC_30)
-    reset_pc: int | None = _key(None, "first pc; none: the entry of the ELF", "address", SPEC_20, min=0,
+    isa: str = _key("rv32im_zicsr_zifencei", "instruction set: misa, decoding and CSR masks follow it", source=HART)
+    misaligned: bool = _key(False, "misaligned accesses to RAM are allowed instead of trapping", source=HART)
+    reset_pc: int | None = _key(None, "first pc; none: the entry of the ELF", "address", MEMORY_MAP, min=0,
                                 max=0xFFFF_FFFE, multiple_of=2)  # fmt: skip
     custom_slot: int = _key(
-        0, "opcode slot of the NPU's instructions: custom-0..custom-3", "slot", SPEC_20, min=0, max=3
+        0, "opcode slot of the NPU's instructions: custom-0..custom-3", "slot", INSTRUCTIONS, min=0, max=3
     )
-    custom: tuple[str, ...] = _key(CUSTOM_INSTRUCTIONS, "custom instructions present in tight mode", source=SPEC_20,
-                                   choices=CUSTOM_INSTRUCTIONS)  # fmt: skip
-    tight_off: str = _key("trap", "what an absent custom instruction does", source=SPEC_20, choices=("trap", "nop"))
-    fast_irq: bool = _key(False, "interrupts take timing.irq_fast instead of timing.irq", source="specification 35")
+    custom: tuple[str, ...] = _key(CUSTOM_INSTRUCTIONS, "custom instructions present in tight mode",
+                                   source=INSTRUCTIONS, choices=CUSTOM_INSTRUCTIONS)  # fmt: skip
+    tight_off: str = _key(
+        "trap", "what an absent custom instruction does", source=INSTRUCTIONS, choices=("trap", "nop")
+    )
+    fast_irq: bool = _key(
+        False,
+        "interrupts take timing.irq_fast instead of timing.irq",
+        source='docs/core-timing.md, "Cost of an access"',
+    )
     timing: CoreTiming = field(default_factory=CoreTiming)
 
 
 @dataclass(frozen=True)
 class ClintConfig:
-    divider: int = _key(120, "one tick of mtime", "core cycles", SPEC_20, min=1)
+    divider: int = _key(120, "one tick of mtime", "core cycles", min=1)
 
 
 @dataclass(frozen=True)
 class PlatformConfig:
     irq: str = _key("direct", "route of the NPU's interrupt: MEIP = line or PLIC output, or the PLIC's source 11 only",
-                    source=SPEC_20, choices=("direct", "plic"))  # fmt: skip
-    mmio_base: int = _key(0x4000_0000, "NPU registers, a window of 64 KiB", "address", SPEC_20, min=0, max=0xFFFF_0000,
-                          multiple_of=0x1_0000)  # fmt: skip
+                    source=MEMORY_MAP, choices=("direct", "plic"))  # fmt: skip
+    mmio_base: int = _key(0x4000_0000, "NPU registers, a window of 64 KiB", "address", MEMORY_MAP, min=0,
+                          max=0xFFFF_0000, multiple_of=0x1_0000)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class DriverConfig:
-    tail_write: bool = _key(False, "the driver also writes QUEUE_TAIL before the doorbell", source="plan, section 13A")
+    tail_write: bool = _key(
+        False, "the driver also writes QUEUE_TAIL before the doorbell", source='docs/interface.md, "NPU registers"'
+    )
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ class LoadConfig:
     """Open-loop load, for programs that serve `npu_arrivals`; its random numbers come from run.seed."""
 
     arrivals: str = _key("none", "when work arrives: never, every interval, or by a Poisson process",
-                         source="specification 35", choices=("none", "periodic", "poisson"))  # fmt: skip
+                         source='docs/latency.md, "Load"', choices=("none", "periodic", "poisson"))  # fmt: skip
     interval: int = _key(1000, "from one arrival to the next, the mean for poisson", "core cycles", min=1)
     group: int = _key(1, "how many arrive together", "submissions", min=1)
     count: int = _key(1000, "how many arrive", "submissions", min=1)
@@ -83,18 +94,18 @@ class LoadConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    program: str = _key("", "firmware by name, or the path of an ELF", source=SPEC_70)
+    program: str = _key("", "firmware by name, or the path of an ELF", source=FIRMWARE)
     sim_level: str = _key(
         "CA_HYBRID",
         "simulation level",
-        source="specification 40",
+        source='docs/npu-timing.md, "Levels"',
         choices=tuple(SIM_LEVELS.values()),
         aliases=SIM_LEVELS,
     )
-    max_cycles: int | None = _key(None, "stop after this many", "core cycles", SPEC_70, min=1)
-    timeout: int | None = _key(None, "stop after this much time of the host", "seconds", SPEC_70, min=1)
-    seed: int = _key(1, "of every random table", "", SPEC_70, min=0, max=0xFFFF_FFFF)
-    args: Mapping[str, int] = _key({}, "values that the firmware finds in npu_bootinfo", "32-bit words", SPEC_20,
+    max_cycles: int | None = _key(None, "stop after this many", "core cycles", RESULTS, min=1)
+    timeout: int | None = _key(None, "stop after this much time of the host", "seconds", RESULTS, min=1)
+    seed: int = _key(1, "of every random table", min=0, max=0xFFFF_FFFF)
+    args: Mapping[str, int] = _key({}, "values that the firmware finds in npu_bootinfo", "32-bit words", FIRMWARE,
                                    min=-(1 << 31), max=0xFFFF_FFFF)  # fmt: skip
 
 
@@ -102,7 +113,7 @@ class RunConfig:
 class Config:
     """Everything that decides what a run does. `Config()` alone is preset `pyv`; `load` starts from `soc-axi`."""
 
-    preset: str = _key("pyv", "timing preset that the values started from", source="specification 35")
+    preset: str = _key("pyv", "timing preset that the values started from", source='docs/latency.md, "Timing presets"')
     core: CoreConfig = field(default_factory=CoreConfig)
     clint: ClintConfig = field(default_factory=ClintConfig)
     platform: PlatformConfig = field(default_factory=PlatformConfig)

@@ -1,4 +1,4 @@
-"""The glue between the core's custom instructions and the NPU's command port (specification 20).
+"""The glue between the core's custom instructions and the NPU's command port (docs/interface.md).
 
 The core knows encodings and outcomes, the device knows submissions: neither knows the other.
 """

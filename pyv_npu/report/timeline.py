@@ -1,4 +1,4 @@
-"""timeline.csv: what each unit did from when to when, made from the event stream as the run goes (specification 40).
+"""timeline.csv: what each unit did from when to when, made from the event stream during the run (docs/results.md).
 
 | what | unit | start, end |
 |---|---|---|

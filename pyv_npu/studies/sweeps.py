@@ -45,7 +45,7 @@ AUTOMATIC = {
         Sweep("core.timing.custom_response", ("0", "4", "60"), _PACED),
     ),
 }
-"""Program -> the sweeps of its report (plan, section 13E: tile size and prefetch distance)."""
+"""Program -> the sweeps of its report: tile size and prefetch distance."""
 
 
 _OF_COMPARE = ("npu.mode", "run.program", "run.sim_level")

@@ -1,4 +1,4 @@
-"""How the outputs of a model compare with the ONNX reference (specification 40, "Numerics")."""
+"""How the outputs of a model compare with the ONNX reference (docs/numerics.md)."""
 
 import math
 from collections.abc import Iterable, Mapping

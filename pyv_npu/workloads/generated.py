@@ -91,7 +91,7 @@ def _compared(
 
 def step_cycles(made: CompiledDecoder, wish: Wish, latency: Latency) -> list[int]:
     """Core cycles of the prompt and of each token behind it, from t0 of the first command until the firmware knows that
-    all are done, t7 (specification 35); [] where some were not seen, as in a run that began from a snapshot."""
+    all are done, t7 (docs/latency.md); [] where some were not seen, as in a run that began from a snapshot."""
     first, step = made.prompt_commands, made.step_commands
     bounds = [0, *range(first, first + wish.new * step, step)]
     seen = [(one.t0, one.t7) for one in latency.accepted if one.t0 is not None and one.t7 is not None]

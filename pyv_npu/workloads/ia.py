@@ -1,4 +1,4 @@
-"""IA: the commands of a model computed one after the other, without a core and without time (specification 40).
+"""IA: the commands of a model computed in order, without a core and without time (docs/npu-timing.md, "Levels").
 
 The same decoder and kernels as at the other levels: outputs are equal bit for bit.
 """

@@ -1,4 +1,4 @@
-"""Built-in decoder models without numbers: cycles, bytes and bounds of a prefill or of one token (specification 50)."""
+"""Built-in decoder models without numbers: cycles, bytes and bounds of a prefill or of one token (docs/llm.md)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyv_npu.results import Console, RunResult
 
 DRAM_BYTES = 256_000_000_000
-"""Of a built-in model, unless `npu.dram.size` is set (specification 50)."""
+"""Of a built-in model, unless `npu.dram.size` is set (docs/llm.md)."""
 
 
 class Phase(StrEnum):
@@ -61,7 +61,7 @@ class Request(NamedTuple):
     """One width, or that of each (layer, KV head)."""
 
     def quantized(self, config: QConfig) -> "Request":
-        """The widths of a QConfig (specification 55, R14). ModelError where the model has no such layer or head."""
+        """The widths of a QConfig (docs/bit-widths.md, R14). ModelError where the model has no such layer or head."""
         shape = shape_of(self.name)
         for name in config.override:
             layer, *head, role = name.removeprefix("layer_").replace("head_", "").split(".")

@@ -79,8 +79,8 @@ def kv_traffic(made: Sequence[Command], moved: Any) -> tuple[int, int, list[int]
 
 
 def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str, int]:
-    """Core cycles that no schedule can beat (specification 45, F6 and F10): matrices and the keys and values that are
-    seen, once, at the bandwidth of DRAM; products at the rate of all tensor engines."""
+    """Core cycles that no schedule can beat (docs/npu-timing.md, F6 and F10): matrices and the keys and
+    values that are seen, once, at the bandwidth of DRAM; products at the rate of all tensor engines."""
     shape = job.shape
     rows = job.requests * tokens
     experts = min(shape.experts, shape.active * rows)
@@ -103,7 +103,7 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
 
 
 def _sweep(config: NpuConfig, cycles: int, counters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a sweep over bit widths compares (specification 55, R24)."""
+    """What a sweep over bit widths compares (docs/bit-widths.md, R24)."""
     if counters is None:
         return {"dma_cycles": None, "total_latency": cycles, "bw_usage": None}
     moved = counters["dram_bytes_read"] + counters["dram_bytes_written"]

@@ -17,7 +17,7 @@ from pyv_npu.report.timeline import timeline_csv
 from pyv_npu.workloads.llm import Ran
 
 TABLES = ("kv_tokens", "kv_layers")
-"""Lists of the `llm` object that are files, too (specification 55, R24)."""
+"""Lists of the `llm` object that are files, too (docs/bit-widths.md, R24)."""
 
 
 def write_llm_report(folder: RunFolder, ran: Ran, text: str, records: Records | None = None) -> None:

@@ -33,7 +33,7 @@ def render_llm(result: Mapping[str, Any], clock_hz: int) -> str:
 
 
 def render_sweep(results: Sequence[Mapping[str, Any]]) -> str:
-    """A row for each width of keys and values (specification 55, R24)."""
+    """A row for each width of keys and values (docs/bit-widths.md, R24)."""
     heads = ["qbits_kv", "KV bytes moved", "dma_cycles", "total_latency", "bw_usage", "tokens/s"]
     rows = []
     for result in results:

@@ -1,7 +1,7 @@
 """Commands timed without a core and without numbers: nothing is computed, and DRAM is what is written of it.
 
-What a command takes never depends on values (specification 40), so cycles and events are those of a run with numbers
-whose commands are all accepted at once, each `submit.cost` after the one before.
+What a command takes never depends on values (docs/numerics.md, "Without values"), so cycles and
+events are those of a run with numbers whose commands are all accepted at once, each `submit.cost` after the one before.
 """
 
 from collections.abc import Callable, Mapping, Sequence

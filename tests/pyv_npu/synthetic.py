@@ -1,4 +1,4 @@
-"""Made-up result objects with every key of specification 70, for tests of what is built upon them."""
+"""Made-up result objects with every key of docs/results.md, for tests of what is built upon them."""
 
 from copy import deepcopy
 from random import Random

@@ -80,7 +80,7 @@ def test_one_width_decides_bytes_and_rates(tmp_path: Path) -> None:
     assert busy[8] == pytest.approx(2 * busy[4], rel=0.02) and busy[4] == pytest.approx(2 * busy[2], rel=0.02)
 
 
-def test_the_file_of_the_specification_is_read(tmp_path: Path) -> None:
+def test_the_documented_file_is_read(tmp_path: Path) -> None:
     config = load_qconfig(
         write(
             tmp_path,

@@ -1,4 +1,4 @@
-"""The command lines and the Python of the plan (seed 001, sections 8 and 13F) work as they are written there."""
+"""Command lines and Python with the long option names (`--sim_level`, `te_mode`) work."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""The timing presets against the table of specification 35."""
+"""The timing presets against the table of docs/latency.md, "Timing presets"."""
 
 from pathlib import Path
 

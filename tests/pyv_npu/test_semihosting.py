@@ -26,7 +26,7 @@ CASES = [
 
 def build(folder: Path, operation: str, block: str, handler: str = "j .") -> Path:
     source = folder / "end.S"
-    # The linker relaxes nothing and the call stays within a page, as the specification demands.
+    # The linker relaxes nothing and the call stays within a page, as semihosting demands.
     source.write_text(
         f".option norvc\n.option norelax\n.globl _start\n_start:\n la t0, handler\n csrw mtvec, t0\n {operation}"
         f" .balign 16\n {CALL} j .\n .balign 16\nhandler: {handler}\n .balign 64\nblock: {block}\n"

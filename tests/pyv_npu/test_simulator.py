@@ -1,4 +1,4 @@
-"""The Python interface: the examples of the specification, and arguments that are wrong."""
+"""The Python interface: the documented examples, and arguments that are wrong."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def test_the_examples_of_the_specification(model: str) -> None:
+def test_the_documented_examples(model: str) -> None:
     loose = Simulator(model=model, level="L2", mode="loose", mmio_base=0x4000_0000, queue_size=1024).run()
     sim = Simulator(model=model, sim_level="CA_HYBRID", mode="tight", te_isa=["enqcmd", "twait", "tbar", "tstat"])
     tight = sim.run()

@@ -1,4 +1,4 @@
-"""The device's side of the probe: stamps of any run against the rules of specification 35, one submission at a time."""
+"""The device's side of the probe: stamps of any run against the rules of docs/latency.md, one submission at a time."""
 
 import copy
 from typing import Any

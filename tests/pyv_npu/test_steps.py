@@ -1,4 +1,4 @@
-"""Attribution: every cycle gets exactly one reason, in the order of specification 35."""
+"""Attribution: every cycle gets exactly one reason, in the order of docs/latency.md, "Reasons"."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -47,7 +47,7 @@ def explained(log: StepLog, asked: Question) -> dict[Reason, int]:
 
 
 def cycle_by_cycle(taken: list[Step], asked: Question) -> dict[Reason, int]:
-    """The rules of the specification, literally."""
+    """The rules of docs/latency.md, literally."""
     total: Counter[Reason] = Counter()
     for cycle in range(asked.t0, asked.leave):
         step = next((step for step in taken if step.start <= cycle < step.end), None)

@@ -1,4 +1,4 @@
-"""Open-loop load: when work arrives, whatever the system does (specification 35, "Open loop").
+"""Open-loop load: when work arrives, whatever the system does (docs/latency.md, "Load").
 
 A program that serves arrivals has a symbol `npu_arrivals`: 32-bit words, first `epoch` (the low half of mcycle, written
 by the program when it is ready), then the count, then for each arrival its distance from the epoch in core cycles. The

@@ -1,4 +1,4 @@
-"""Order statistics of integer cycles (specification 35, "Percentiles")."""
+"""Order statistics of integer cycles (docs/latency.md, "Percentiles")."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 
 class Reason(StrEnum):
-    """Why a cycle between t0 and t2 passed. The first match, in the order of the specification."""
+    """Why a cycle between t0 and t2 passed. The first match, in the order of docs/latency.md, "Reasons"."""
 
     INTERRUPTED = "interrupted"
     RETRY = "retry"

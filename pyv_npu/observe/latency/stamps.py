@@ -1,4 +1,4 @@
-"""The device's side of the latency probe: matches events and completions to submissions (specification 35)."""
+"""The device's side of the latency probe: matches events and completions to submissions (docs/latency.md)."""
 
 from collections import deque
 from typing import Any

@@ -1,4 +1,4 @@
-"""Stages, reasons and counts of a run's submissions: the `latency` object of the JSON schema (specification 70)."""
+"""Stages, reasons and counts of a run's submissions: the `latency` object of the JSON schema (docs/results.md)."""
 
 from typing import Any, NamedTuple
 

@@ -1,7 +1,7 @@
 """Windows of instructions between a write and a read of mcycle, run on a platform with a user's own parts.
 
-A write of mcycle takes effect at the end of its instruction's last cycle, a read samples its first (specification
-35): so the difference is exactly the cycles of the instructions between them.
+A write of mcycle takes effect at the end of its instruction's last cycle, a read samples its first
+(docs/core-timing.md, "Clock"): so the difference is exactly the cycles of the instructions between them.
 """
 
 from collections.abc import Mapping, Sequence
