@@ -25,3 +25,35 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
         waiting += [(page.parent / link).resolve() for link in links]
     assert set(PAGES) <= seen
+
+
+def headings(page: Path) -> set[str]:
+    return set(re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+CITED = re.compile(r'(docs/[a-z-]+\.md)(?:,\s+"([^"]+)")?')
+"""How code, presets and pages cite a page and one of its headings."""
+
+
+def test_what_the_code_cites_is_there() -> None:
+    packages = ("firmware", "npu_device", "pyv_ext", "pyv_jit", "pyv_npu", "scripts", "tests", "toolchain")
+    kinds = {".c", ".h", ".py", ".yaml", ""}
+    files = [path for top in packages for path in (ROOT / top).rglob("*") if path.is_file() and path.suffix in kinds]
+    wrong = []
+    for path in (file for file in files if file != Path(__file__) and "__pycache__" not in file.parts):
+        for page, heading in CITED.findall(path.read_text(encoding="utf-8", errors="ignore")):
+            cited = ROOT / page
+            if not cited.exists() or (heading and heading not in headings(cited)):
+                wrong.append(f"{path.relative_to(ROOT)}: {page} {heading}")
+    assert wrong == []
+
+
+def test_anchors_of_pages_are_headings() -> None:
+    wrong = []
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            there = (page.parent / target).resolve() if target else page
+            slugs = {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings(there)}
+            if anchor not in slugs:
+                wrong.append(f"{page.name}: {target}#{anchor}")
+    assert wrong == []
