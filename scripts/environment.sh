@@ -1,6 +1,9 @@
 # Sourced by demo and test: installs what is missing and makes .venv. Works as root or with sudo on Debian and Ubuntu.
 # shellcheck shell=bash
 
+APT_TIMEOUT=${APT_TIMEOUT:-900} # seconds that a lock of apt is waited for
+APT_INTERVAL=${APT_INTERVAL:-5}
+
 say() { printf '== %s\n' "$*" >&2; }
 fail() {
     say "$*"
@@ -8,6 +11,20 @@ fail() {
 }
 
 installed() { [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]; }
+
+# apt ARGUMENT...: apt-get, with the caller's `as_root`; waits while another process holds apt's locks.
+apt() {
+    local output waited=0
+    until output=$("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get "$@" 2>&1); do
+        if [[ $output != *"Could not get lock"* ]] || ((waited >= APT_TIMEOUT)); then
+            printf '%s\n' "$output" >&2
+            return 1
+        fi
+        ((waited)) || say "another process holds apt's lock: waiting up to $APT_TIMEOUT s"
+        sleep "$APT_INTERVAL"
+        ((waited += APT_INTERVAL))
+    done
+}
 
 # debian_packages PACKAGE...: install those that are missing; false, and a line that says so, when that is impossible.
 debian_packages() {
@@ -28,8 +45,7 @@ debian_packages() {
         as_root=(sudo)
     fi
     say "installing ${missing[*]}"
-    if ! { "${as_root[@]}" apt-get update -qq &&
-        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >&2; then
+    if ! { apt update -qq && apt install -y -qq --no-install-recommends "${missing[@]}"; }; then
         say "apt-get could not install ${missing[*]}"
         return 1
     fi

@@ -76,7 +76,8 @@ COMPILER = "riscv64-unknown-elf-gcc"
 PACKAGES = "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
 """Debian's names."""
 
-LIBRARY_FLAGS = ("--specs=picolibc.specs",)
+SPECS = "picolibc.specs"
+LIBRARY_FLAGS = (f"--specs={SPECS}",)
 COMPILE_FLAGS = (
     "-march=rv32im_zicsr_zifencei", "-mabi=ilp32", "-std=c99", "-O2", "-ffreestanding", *LIBRARY_FLAGS,
     "-Wall", "-Wextra", "-Werror", "-fno-common", "-ffunction-sections", "-fdata-sections",
@@ -103,6 +104,8 @@ def find_compiler() -> Compiler:
     path = shutil.which(COMPILER)
     if path is None:
         raise ToolchainError(f"{COMPILER} is not on the PATH: it builds firmware; apt-get install {PACKAGES}")
+    if _run([path, f"-print-file-name={SPECS}"]).strip() == SPECS:
+        raise ToolchainError(f"{COMPILER} finds no {SPECS}: picolibc is missing; apt-get install {PACKAGES}")
     lines = [_run([path, "--version"]).splitlines()[0], _run([path, "-Wl,--version"]).splitlines()[0]]
     return Compiler(path, "; ".join(lines))
 

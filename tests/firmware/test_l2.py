@@ -1,22 +1,22 @@
 """Firmware beside an L2: without coherence it must flush, in every engine; with it, or without an L2, it need not."""
 
-import shutil
 from pathlib import Path
 
 import pytest
+from external_tools import GCC, PICOLIBC, needs
 
 from npu_device.trace.events import What
 from pyv_ext.cores import DEFAULT_ENGINE
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
 from pyv_npu.report.spans import all_records
-from toolchain.gnu import COMPILER, PACKAGES, build_program
+from toolchain.gnu import build_program
 
 NOTHING, REGISTER, LINES = 0, 1, 2
 ISA = "rv32imac_zicsr_zifencei_zba_zbb_zbs_zicbom"
 ENGINES = ("reference", "fast")
 
-pytestmark = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"needs {COMPILER}: apt-get install {PACKAGES}")
+pytestmark = needs(GCC, PICOLIBC)
 
 
 @pytest.fixture(scope="module")

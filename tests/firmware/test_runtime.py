@@ -1,22 +1,21 @@
 """Start-up, console, traps, exit and arguments of the firmware's runtime, on QEMU and on our own platform."""
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from external_tools import GCC, PICOLIBC, QEMU, need, needs
 
 from pyv_ext.elf import read_elf
 from pyv_npu import boot
 from pyv_npu.config import load
 from pyv_npu.results import run_program
-from toolchain.gnu import COMPILER, PACKAGES, build_program
+from toolchain.gnu import build_program
 
 HERE = Path(__file__).parent
-QEMU = "qemu-system-riscv32"
 
-pytestmark = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"needs {COMPILER}: apt-get install {PACKAGES}")
+pytestmark = needs(GCC, PICOLIBC)
 
 PRINTED = """\
 [-2147483648] [4294967295] [deadbeef] [z] [text] [%]
@@ -31,8 +30,7 @@ argument {answer}, data 7
 
 def on_qemu(elf: Path) -> tuple[int, str]:
     """Exit code and console of QEMU `virt`."""
-    if shutil.which(QEMU) is None:
-        pytest.skip(f"needs {QEMU}: apt-get install qemu-system-misc")
+    need(QEMU)
     command = [QEMU, "-M", "virt", "-nographic", "-bios", "none", "-monitor", "none", "-kernel", str(elf)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
     return done.returncode, done.stdout.decode()

@@ -5,15 +5,14 @@ built into a temporary folder.
 """
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from external_tools import GCC, missing
 
-GCC = "riscv64-unknown-elf-gcc"
 FLAGS = (
     "-static",
     "-mcmodel=medany",
@@ -40,8 +39,8 @@ class Suite(NamedTuple):
     @property
     def missing(self) -> str:
         """Why tests that need the suite cannot run, or ""."""
-        if shutil.which(GCC) is None:
-            return f"{GCC} is missing: apt-get install gcc-riscv64-unknown-elf"
+        if reason := missing(GCC):
+            return reason
         if self.folder is None:
             return f"{self.variable} names no checkout: git clone --recurse-submodules {self.url}, set {self.variable}"
         return ""

@@ -5,7 +5,6 @@ to the test finisher: a reset, which stops QEMU with its memory as it is (an exi
 """
 
 import json
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -13,15 +12,14 @@ from threading import Timer
 from types import TracebackType
 from typing import IO, Any
 
-import pytest
+from external_tools import QEMU, needs
 
-QEMU = "qemu-system-riscv32"
 FINISHER, RESET = 0x10_0000, 0x7777
 """The store that ends a program."""
 PATIENCE = 120
 """Seconds after which a machine that has not finished is ended."""
 
-needs_qemu = pytest.mark.skipif(shutil.which(QEMU) is None, reason=f"needs {QEMU}: apt-get install qemu-system-misc")
+needs_qemu = needs(QEMU)
 
 
 class Qemu:

@@ -17,7 +17,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("debugging", "python", "tutorial")}
 """Those with sessions."""
-GDB = "gdb-multiarch"
 _BLOCK = re.compile(r"(?<=^```)(console|gdb|python)\n(.*?)(?=^```)", re.MULTILINE | re.DOTALL)
 _PROMPT = {"console": "$ ", "gdb": "(gdb) "}
 _PORT = re.compile(r"--gdb (\d+)")
@@ -94,7 +93,7 @@ class _Player:
             quoted = command.replace("\\", "\\\\").replace('"', '\\"')
             given += [f"echo {_PROMPT['gdb']}{quoted}\\n", re.sub(rf":{shown}\b", f":{used}", command)]
         done = subprocess.run(
-            [GDB, "-nx", "-batch", *(part for command in given for part in ("-ex", command))],
+            ["gdb-multiarch", "-nx", "-batch", *(part for command in given for part in ("-ex", command))],
             cwd=self._folder, env=self._environment | {"LC_ALL": "C", "COLUMNS": "118"}, timeout=120, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip

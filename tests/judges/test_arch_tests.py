@@ -1,13 +1,12 @@
 """riscv-arch-test: the signature of every program of I, M, A, C, B, Zifencei and privilege that our harts must pass."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 from arch_tests import QEMU_MTVAL, ArchTest, arch_tests, qemu_signature
 from bare_machine import ENGINES, BareMachine
 from checkouts import RISCV_ARCH_TEST
-from qemu import QEMU
+from external_tools import QEMU, need
 from spike import SPIKE, spike_signature
 
 from pyv_ext.elf import Program, read_elf
@@ -40,8 +39,7 @@ def expected_signature(test: ArchTest, executable: Path, program: Program) -> li
         return test.reference.read_text().split()
     if SPIKE is not None:
         return spike_signature(executable, test.setup.isa, misaligned=test.setup.misaligned)
-    if shutil.which(QEMU) is None:
-        pytest.skip(f"the suite has no reference: install Spike, or {QEMU} by apt-get install qemu-system-misc")
+    need(QEMU)
     if test.traps_misaligned:
         pytest.skip("QEMU performs misaligned accesses: Spike or a checkout of old-framework-2.x judges the trap")
     return qemu_signature(executable, program, test.setup)

@@ -1,11 +1,11 @@
 """The commit log against Spike's: a golden log that Spike printed, and Spike itself where one is installed."""
 
-import shutil
 from itertools import islice
 from pathlib import Path
 
 import pytest
-from checkouts import GCC, RISCV_TESTS, build
+from checkouts import RISCV_TESTS, build
+from external_tools import GCC, need
 from judge_facts import SPIKE
 from random_programs import CODE, DATA, random_program
 from riscv_tests import Executables, programs
@@ -27,8 +27,7 @@ DIFFERENT_HARTS = {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which(GCC) is None:
-        pytest.skip(f"{GCC} is missing: apt-get install gcc-riscv64-unknown-elf")
+    need(GCC)
     march = "rv32imac_zicsr_zifencei_zicbom"
     target = tmp_path_factory.mktemp("commits") / "commit_log.elf"
     return build(HERE / "commit_log.S", target, march, (), HERE / "spike.ld", "-Wl,-n")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from external_tools import GCC, needs
 
 pytest.importorskip("riscof", reason="needs RISCOF, in an environment of its own: pip install riscof pytest")
 
@@ -49,7 +50,7 @@ def test_riscof_accepts_the_specification(tmp_path: Path) -> None:
     assert "ISACheck: No errors for Hart:0" in done.stdout + done.stderr
 
 
-@pytest.mark.skipif(shutil.which("riscv64-unknown-elf-gcc") is None, reason="apt-get install gcc-riscv64-unknown-elf")
+@needs(GCC)
 @pytest.mark.skipif(shutil.which("pyv-npu") is None, reason="needs pyv-npu on the path: pip install -e .")
 def test_it_leaves_the_signature_of_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(HERE))

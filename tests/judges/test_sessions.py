@@ -1,13 +1,12 @@
 """What the pages with sessions show is what happens."""
 
-import shutil
 from pathlib import Path
 
-import pytest
-from sessions import GDB, PAGES, played
+from external_tools import GDB, needs
+from sessions import PAGES, played
 
 
-@pytest.mark.skipif(shutil.which(GDB) is None, reason=f"needs {GDB}: apt-get install {GDB}")
+@needs(GDB)
 def test_every_command_of_the_page_on_debugging_prints_what_the_page_shows() -> None:
     page = PAGES["debugging"].read_text(encoding="utf-8")
     assert page.count("\n(gdb) ") > 20

@@ -2,12 +2,12 @@
 
 import io
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
+from external_tools import GCC, need
 
 from npu_device.abi import descriptor, extended, memory_map, opcodes, registers
 from npu_device.abi.errors import AbiError, TicketError
@@ -16,7 +16,6 @@ from npu_device.abi.instructions import CSRS, CUSTOM_INSTRUCTIONS, match_mask
 from npu_device.abi.pages import GENERATED
 
 ROOT = Path(__file__).parents[2]
-COMPILER = "riscv64-unknown-elf-gcc"
 FLAGS = "-march=rv32im_zicsr_zifencei -mabi=ilp32 -std=c99 -pedantic -ffreestanding -Wall -Wextra -Werror"
 
 
@@ -27,15 +26,14 @@ def test_generated_file_is_current(path: str) -> None:
 
 def evaluate(expressions: list[str], folder: Path) -> list[int]:
     """What a C99 compiler makes of constant expressions over the header."""
-    if shutil.which(COMPILER) is None:
-        pytest.skip(f"{COMPILER} is missing: apt-get install gcc-riscv64-unknown-elf")
+    need(GCC)
     source = folder / "judge.c"
     rows = ",\n".join(f"    (long long)({expression})" for expression in expressions)
     source.write_text(
         f'#include "npu_abi.h"\nextern const long long judge[];\nconst long long judge[] = {{\n{rows}\n}};\n'
     )
     made = folder / "judge.o"
-    command = [COMPILER, *FLAGS.split(), "-I", str(ROOT / "firmware/include"), "-c", str(source), "-o", str(made)]
+    command = [GCC, *FLAGS.split(), "-I", str(ROOT / "firmware/include"), "-c", str(source), "-o", str(made)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     section = next(s for s in ELFFile(io.BytesIO(made.read_bytes())).iter_sections() if s.name.startswith(".rodata"))

@@ -1,10 +1,9 @@
 """GNU tools and QEMU as judges; tests skip visibly where one is missing."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from external_tools import QEMU, need
 
 PREFIX = "riscv64-unknown-elf-"
 GCC_FLAGS = (
@@ -17,18 +16,11 @@ GCC_FLAGS = (
     "-Wall",
     "-Werror",
 )
-GNU_PACKAGES = "gcc-riscv64-unknown-elf binutils-riscv64-unknown-elf"
-QEMU = "qemu-system-riscv32"
-
-
-def need(tool: str, package: str) -> None:
-    if shutil.which(tool) is None:
-        pytest.skip(f"{tool} is missing: apt-get install {package}")
 
 
 def gnu(tool: str, *arguments: str | Path) -> str:
     """The output of a tool of the RISC-V GNU toolchain."""
-    need(PREFIX + tool, GNU_PACKAGES)
+    need(PREFIX + tool)
     command = [PREFIX + tool, *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
@@ -43,7 +35,7 @@ def build(folder: Path, source: str, *flags: str, suffix: str = ".S") -> Path:
 
 def qemu(elf: Path, *flags: str) -> tuple[str, int]:
     """What the program prints on QEMU's `virt` machine, and its exit code."""
-    need(QEMU, "qemu-system-misc")
+    need(QEMU)
     command = [QEMU, "-M", "virt", "-bios", "none", "-display", "none", "-monitor", "none", "-serial", "stdio"]
     done = subprocess.run(
         [*command, *flags, "-kernel", str(elf)], capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL

@@ -1,20 +1,17 @@
 """GNU assembler and disassembler as judges of the instruction table."""
 
 import re
-import shutil
 import struct
 import subprocess
 from pathlib import Path
 
-import pytest
+from external_tools import needs
 
 MARCH = "rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"
 ORIGIN = 0x10_0000
 PREFIX = "riscv64-unknown-elf-"
 
-needs_gnu = pytest.mark.skipif(
-    shutil.which(PREFIX + "objdump") is None, reason="needs GNU binutils: apt-get install binutils-riscv64-unknown-elf"
-)
+needs_gnu = needs(PREFIX + "objdump")
 
 
 def _tool(name: str, *arguments: str | Path) -> str:

@@ -1,16 +1,15 @@
 """Random programs of every instruction, traps included: registers and memory at their end against QEMU."""
 
 import random
-import shutil
 import subprocess
 
 import pytest
+from external_tools import QEMU, needs
 from hart_rig import RAM, Rig, assemble
 
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.isa import Isa, Kind, Row
 
-QEMU = "qemu-system-riscv32"
 NAME = "rv32imac_zicsr_zifencei_zba_zbb_zbs"
 ISA = Isa(NAME)
 ITEMS = 4000
@@ -160,7 +159,7 @@ def by_us(code: bytes) -> tuple[bytes, Rig]:
     return rig.bus.peek(DATA, DUMPED), rig
 
 
-@pytest.mark.skipif(shutil.which(QEMU) is None, reason=f"needs {QEMU}: apt-get install qemu-system-misc")
+@needs(QEMU)
 @pytest.mark.parametrize("seed", range(5))
 def test_registers_and_memory_are_those_of_qemu(seed, tmp_path):
     code = program(seed)

@@ -8,6 +8,7 @@ from typing import Any
 import device_judges as judges
 import pytest
 from device_rig import PLIC, RAM, Rig
+from external_tools import GCC, need
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ def names() -> dict[str, Any]:
 
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judges.need(judges.PREFIX + "gcc", judges.GNU_PACKAGES)
+    need(GCC)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for language, file, text in BLOCKS:

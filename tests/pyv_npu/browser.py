@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from external_tools import need
 
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
@@ -18,15 +19,13 @@ OPTIONS = (
 def chromium(profile: Path) -> Iterator[Any]:
     """A selenium driver; `profile` is a new empty folder."""
     selenium = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
-    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or driver is None:
-        pytest.skip("no browser: apt-get install chromium chromium-driver")
+    need("chromium", "chromedriver")
     options = selenium.ChromeOptions()
-    options.binary_location = browser
+    options.binary_location = shutil.which("chromium")
     for option in (*OPTIONS, f"--user-data-dir={profile}"):
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    page = selenium.Chrome(options=options, service=selenium.ChromeService(driver))
+    page = selenium.Chrome(options=options, service=selenium.ChromeService(shutil.which("chromedriver")))
     try:
         yield page
     finally:

@@ -1,20 +1,17 @@
 """scripts/bench-core does what docs/benchmarks.md says; what it measures is its own affair."""
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from external_tools import GCC, PICOLIBC, QEMU, needs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NEEDED = ("riscv64-unknown-elf-gcc", "qemu-system-riscv32")
 PAGE = ROOT / "docs" / "benchmarks.md"
 
-pytestmark = pytest.mark.skipif(
-    any(shutil.which(name) is None for name in NEEDED), reason=f"needs {' and '.join(NEEDED)}"
-)
+pytestmark = needs(GCC, PICOLIBC, QEMU)
 
 
 def tables(text: str) -> list[list[str]]:

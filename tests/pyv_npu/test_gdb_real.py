@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from external_tools import GDB, needs
 
 from pyv_npu.boot import find_program
 from toolchain import gnu
 from toolchain.errors import ToolchainError
 
-GDB = "gdb-multiarch"
 PROGRAM = "submit_latency"
-pytestmark = pytest.mark.skipif(shutil.which(GDB) is None, reason=f"{GDB} is not here: apt-get install {GDB}")
+pytestmark = needs(GDB)
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """The files of a report: complete or absent, and right."""
 
 import csv
-import shutil
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import synthetic
+from external_tools import need
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
@@ -193,14 +193,12 @@ def test_scale_keeps_values_inside_and_labels_round_numbers(least: int, most: in
 
 
 def test_cdf_renders_in_a_browser(tmp_path: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no browser: apt-get install chromium")
+    need("chromium")
     path = tmp_path / "cdf.svg"
     write_latency_cdf(path, {"loose": synthetic.latency(200, False), "tight": synthetic.latency(200, True)}, "x")
     picture = tmp_path / "cdf.png"
     subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--screenshot={picture}", path.as_uri()],
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--screenshot={picture}", path.as_uri()],
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
     assert picture.stat().st_size > 5000

@@ -1,19 +1,16 @@
 """Programs that end by semihosting, on our platform and, as the judge, on QEMU."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from external_tools import GCC, QEMU, needs
 
 from pyv_ext import elf
 from pyv_ext.cores import DEFAULT_ENGINE
 from pyv_ext.engines.stop import StopReason
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
-
-GCC, QEMU = "riscv64-unknown-elf-gcc", "qemu-system-riscv32"
-needs_gcc = pytest.mark.skipif(shutil.which(GCC) is None, reason=f"{GCC}: apt-get install gcc-riscv64-unknown-elf")
 
 CALL = "slli zero, zero, 31\n ebreak\n srai zero, zero, 7\n"
 CASES = [
@@ -37,7 +34,7 @@ def build(folder: Path, operation: str, block: str, handler: str = "j .") -> Pat
     return out
 
 
-@needs_gcc
+@needs(GCC)
 @pytest.mark.parametrize("core", ["reference", DEFAULT_ENGINE])
 @pytest.mark.parametrize(("operation", "block", "code"), CASES)
 def test_the_program_ends(tmp_path: Path, core: str, operation: str, block: str, code: int) -> None:
@@ -47,8 +44,7 @@ def test_the_program_ends(tmp_path: Path, core: str, operation: str, block: str,
     assert (stop.reason, stop.code) == (StopReason.EXIT, code)
 
 
-@needs_gcc
-@pytest.mark.skipif(shutil.which(QEMU) is None, reason=f"{QEMU}: apt-get install qemu-system-misc")
+@needs(GCC, QEMU)
 @pytest.mark.parametrize(("operation", "block", "code"), CASES)
 def test_qemu_ends_alike(tmp_path: Path, operation: str, block: str, code: int) -> None:
     image = build(tmp_path, operation, block)
@@ -56,7 +52,7 @@ def test_qemu_ends_alike(tmp_path: Path, operation: str, block: str, code: int) 
     assert subprocess.run(command, timeout=30, stdin=subprocess.DEVNULL, check=False).returncode == code
 
 
-@needs_gcc
+@needs(GCC)
 def test_another_operation_finds_no_host_and_traps(tmp_path: Path) -> None:
     finish = "li t1, 0x100000\n csrr t2, mcause\n slli t2, t2, 16\n li t3, 0x3333\n or t2, t2, t3\n sw t2, 0(t1)\n"
     image = build(tmp_path, "li a0, 0x04\n la a1, block\n", '.asciz "text"', finish)

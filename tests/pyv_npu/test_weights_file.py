@@ -1,12 +1,12 @@
 """weights.bin: constants beside the image, because somebody asked or because the core does not see where they lie."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import onnx
 import pytest
+from external_tools import needs
 
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from pyv_npu.cli import main
@@ -71,7 +71,7 @@ def test_the_command_line_writes_the_file_when_asked(tmp_path: Path, capsys: pyt
     assert results["apart"]["npu"]["errors"] == 0
 
 
-@pytest.mark.skipif(shutil.which("readelf") is None, reason="needs binutils")
+@needs("readelf")
 def test_readelf_reads_the_note(tmp_path: Path) -> None:
     write_files(compiled(), tmp_path, 3, Target(), apart=True)
     done = subprocess.run(["readelf", "-n", tmp_path / "image.elf"], capture_output=True, text=True, check=True)

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from external_tools import GCC, PICOLIBC, need, needs
 
 from npu_device.abi import memory_map as mm
 from pyv_ext.elf import read_elf
@@ -17,8 +18,6 @@ from toolchain.errors import ToolchainError
 from toolchain.gnu import (
     APPLICATIONS,
     BOTH,
-    COMPILER,
-    PACKAGES,
     RUNTIME_SOURCES,
     build,
     build_program,
@@ -40,9 +39,7 @@ STAGED = "npu_submit_staged"
 """Only in programs that submit batches."""
 PAGE = 4096
 
-needs_compiler = pytest.mark.skipif(
-    shutil.which(COMPILER) is None, reason=f"needs {COMPILER}: apt-get install {PACKAGES}"
-)
+needs_compiler = needs(GCC, PICOLIBC)
 
 
 def sha256(path: Path) -> str:
@@ -118,8 +115,7 @@ def test_only_complete_submissions_are_called_npu_submit(name: str) -> None:
 def disassemble(function: str) -> list[tuple[str, str]]:
     """(mnemonic, operands) of a function of submit_latency."""
     objdump = "riscv64-unknown-elf-objdump"
-    if shutil.which(objdump) is None:
-        pytest.skip(f"needs {objdump}: apt-get install binutils-riscv64-unknown-elf")
+    need(objdump)
     command = [objdump, "-d", "-M", "no-aliases", f"--disassemble={function}", str(PREBUILT / "submit_latency.elf")]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return re.findall(r"^[0-9a-f]+:\t[0-9a-f ]+\t(\S+)(?:\t(.*))?$", text, re.MULTILINE)
@@ -217,6 +213,19 @@ def test_a_missing_compiler_is_named_with_its_package(tmp_path: Path, monkeypatc
         build(tmp_path)
     assert str(caught.value) == (
         "riscv64-unknown-elf-gcc is not on the PATH: it builds firmware; "
+        "apt-get install gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
+    )
+
+
+def test_a_missing_library_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / GCC
+    compiler.write_text("#!/bin/sh\necho picolibc.specs\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(ToolchainError) as caught:
+        find_compiler()
+    assert str(caught.value) == (
+        "riscv64-unknown-elf-gcc finds no picolibc.specs: picolibc is missing; "
         "apt-get install gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
     )
 

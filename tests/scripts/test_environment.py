@@ -1,0 +1,53 @@
+"""scripts/environment.sh: packages are installed once apt is free, and what goes wrong is said in a line."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "environment.sh"
+APT = """#!/bin/bash
+echo "$1" >> {folder}/calls
+left=$(cat {folder}/locked)
+if ((left)); then
+    echo $((left - 1)) > {folder}/locked
+    echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)"
+    exit 100
+fi
+[[ $1 == update || {succeeds} == true ]] || {{ echo "E: Unable to locate package"; exit 100; }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("locked", "timeout", "succeeds", "calls", "ends"),
+    [
+        (0, 9, "true", ["update", "install"], 0),
+        (3, 9, "true", ["update"] * 4 + ["install"], 0),
+        (99, 2, "true", ["update"] * 3, 1),
+        (0, 9, "false", ["update", "install"], 1),
+    ],
+)
+def test_a_lock_of_apt_is_waited_for(
+    tmp_path: Path, locked: int, timeout: int, succeeds: str, calls: list[str], ends: int
+) -> None:
+    programs = {
+        "apt-get": APT.format(folder=tmp_path, succeeds=succeeds),
+        "dpkg-query": "#!/bin/sh\n",
+        "sudo": '#!/bin/sh\nexec "$@"\n',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "locked").write_text(str(locked))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"source {SCRIPT}; debian_packages some-package || exit 1"],
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "APT_TIMEOUT": str(timeout), "APT_INTERVAL": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == ends, done.stderr
+    assert (tmp_path / "calls").read_text().split() == calls
+    assert ("waiting up to" in done.stderr) == bool(locked)
+    assert ("apt-get could not install some-package" in done.stderr) == bool(ends)
