@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.closures import After, Closures, Step, leave
-from pyv_ext.engines.prepared import prepare
-from pyv_ext.engines.slow import Core
+from pyv_ext.engines.slow import Core, slow_path
 from pyv_ext.engines.stop import Stop
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
@@ -106,7 +105,7 @@ class Code:
         if instruction is None:
             illegal = word if word & 3 == 3 else word & 0xFFFF
             return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, illegal))
-        return Decoded(instruction, self._closures.make(instruction, pc), prepare(core, pc, instruction))
+        return Decoded(instruction, self._closures.make(instruction, pc), slow_path(core, pc, instruction))
 
     # -- changes -----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ An engine adds its burst: how it executes instructions between two events. All t
 while a tracer looks, is executed here, one instruction at a time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pyv_ext.bus.bus import Bus
@@ -18,7 +18,6 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart, Wait
 from pyv_ext.hart.traps import cause_name
 from pyv_ext.isa import Instruction, Kind
-from pyv_ext.isa.expressions import evaluator
 from pyv_ext.timing import CoreTiming
 
 _WORD = 4
@@ -84,7 +83,6 @@ class Engine:
         """The cycle contract (docs/core-timing.md): a store is not seen by the instruction right after it."""
         self.code = Code(self)
         self.peek = load_port(hart, bus)
-        self._evaluators: dict[str, Callable[[int, int, int, int], int]] = {}
         self.stopping: Stop | None = None
         """What ends the run before the next instruction."""
         self._ahead: Ahead | None = None
@@ -368,15 +366,6 @@ class Engine:
     def flush(self) -> None:
         """FENCE.I: execute what memory holds now."""
         self.code.refresh()
-
-    def evaluate(self, instruction: Instruction, old: int = 0) -> int:
-        """The value of the row's expression, with the registers as they are; `old` as the row's kind says."""
-        row, hart = instruction.row, self.hart
-        function = self._evaluators.get(row.name)
-        if function is None:
-            function = self._evaluators[row.name] = evaluator(row.expr, self.isa.xlen)
-        b = hart.x[instruction.rs2] if row.format.rs2 else instruction.imm & self.isa.mask
-        return function(hart.x[instruction.rs1], b, hart.pc, old)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 

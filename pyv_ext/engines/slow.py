@@ -1,24 +1,29 @@
-"""What the closures leave: devices, traps, CSRs, atomics, waiting and custom instructions.
+"""The slow path: what the closures and native code leave, which is devices, traps, CSRs, atomics and waiting.
 
-One function per kind of row. Each executes the instruction at the hart's pc, which starts in the hart's cycle, and
+One function per kind of row. It executes the instruction at the hart's pc, which starts in the hart's cycle, and
 returns (next pc, cycles) when it retires; None when it trapped or waits, which the engine has then done already.
+Loads, stores, CSR and custom instructions have an inline cache: their functions make a step for one address, which
+keeps what it has looked up.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
-from pyv_ext.engines.closures import After
-from pyv_ext.hart.csr import CBCFE, CBIE, TW
+from pyv_ext.bus.window import Load, Store
+from pyv_ext.engines.closures import After, Step, leave
+from pyv_ext.hart.csr import CBCFE, CBIE, REGISTERS, TW, Csr
 from pyv_ext.hart.hart import SINK, Hart, Wait
 from pyv_ext.hart.traps import MACHINE, Cause
 from pyv_ext.isa import Instruction, Isa, Kind
-from pyv_ext.protocols import Operands, Outcome, Retry, Stall, Trap, Value
+from pyv_ext.isa.expressions import evaluator
+from pyv_ext.protocols import CsrWindow, Operands, Outcome, Retry, Stall, Trap, Value
 
 
 class Core(Protocol):
-    """What the slow way needs of an engine."""
+    """What the slow path needs of an engine."""
 
     isa: Isa
     hart: Hart
@@ -35,7 +40,7 @@ class Core(Protocol):
 
     @property
     def tracer(self) -> object | None:
-        """Who looks at every instruction."""
+        """What is told of instructions and traps."""
 
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
         """Take a synchronous trap that is found `delay` cycles after the hart's. None: nothing retired."""
@@ -46,8 +51,21 @@ class Core(Protocol):
     def flush(self) -> None:
         """Drop all decoded instructions."""
 
-    def evaluate(self, instruction: Instruction, old: int = 0) -> int:
-        """The value of the row's expression."""
+
+def slow_path(core: Core, pc: int, instruction: Instruction) -> Step:
+    """The slow path of the instruction at `pc`; instructions that only compute have none."""
+    kind = instruction.row.kind
+    cached, execute = _CACHED.get(kind), _UNCACHED.get(kind)
+    if cached is not None:
+        return cached(core, pc, instruction)
+    return leave if execute is None else partial(execute, core, instruction)
+
+
+def _value(core: Core, instruction: Instruction, old: int = 0) -> int:
+    """The value of the row's expression, with the registers as they are; `old` as the row's kind says."""
+    row, hart = instruction.row, core.hart
+    b = hart.x[instruction.rs2] if row.format.rs2 else instruction.imm & core.isa.mask
+    return evaluator(row.expr, core.isa.xlen)(hart.x[instruction.rs1], b, hart.pc, old)
 
 
 def _next(core: Core, instruction: Instruction, cycles: int) -> After:
@@ -60,12 +78,12 @@ def _illegal(core: Core, instruction: Instruction) -> After | None:
 
 def _control(core: Core, instruction: Instruction) -> After | None:
     """A branch or jump to a misaligned target: nothing else of these comes here."""
-    if instruction.row.kind is Kind.BRANCH and not core.evaluate(instruction):
+    if instruction.row.kind is Kind.BRANCH and not _value(core, instruction):
         return _next(core, instruction, core.hart.timing.branch)
     if instruction.row.kind is Kind.BRANCH:
         target = core.hart.pc + instruction.imm & core.isa.mask
     else:
-        target = core.evaluate(instruction)
+        target = _value(core, instruction)
     return core.trap(Cause.MISALIGNED_FETCH, target)
 
 
@@ -77,34 +95,66 @@ def _misaligned(core: Core, address: int, size: int) -> bool:
     return bool(address & size - 1) and not (core.misaligned and core.bus.ram_at(address, size))
 
 
-def _extended(core: Core, instruction: Instruction, value: int) -> int:
-    row = instruction.row
-    sign = 1 << 8 * row.size - 1 if row.signed else 0
-    return (value ^ sign) - sign & core.isa.mask
+def register_load(bus: Bus, address: int, size: int) -> Load | None:
+    """The loads of a device register; None where the access is misaligned, or none of a device."""
+    window = None if address & size - 1 else bus.window_at(address, size)
+    return None if window is None else window.load(address, size)
 
 
-def _load(core: Core, instruction: Instruction) -> After | None:
-    hart, size = core.hart, instruction.row.size
-    address = hart.x[instruction.rs1] + instruction.imm & core.isa.mask
-    if _misaligned(core, address, size):
-        return core.trap(Cause.MISALIGNED_LOAD, address)
-    answer = core.bus.load(address, size, hart.cycle)
-    if answer is None:
-        return core.trap(Cause.LOAD_FAULT, address)
-    value, cycles = answer
-    hart.x[instruction.rd or SINK] = _extended(core, instruction, value)
-    return _next(core, instruction, cycles)
+def register_store(bus: Bus, address: int, size: int) -> Store | None:
+    """The stores to a device register, likewise."""
+    window = None if address & size - 1 else bus.window_at(address, size)
+    return None if window is None else window.store(address, size)
 
 
-def _store(core: Core, instruction: Instruction) -> After | None:
-    hart, size = core.hart, instruction.row.size
-    address = hart.x[instruction.rs1] + instruction.imm & core.isa.mask
-    if _misaligned(core, address, size):
-        return core.trap(Cause.MISALIGNED_STORE, address)
-    cycles = core.bus.store(address, size, hart.x[instruction.rs2] & (1 << 8 * size) - 1, hart.cycle)
-    if cycles is None:
-        return core.trap(Cause.STORE_FAULT, address)
-    return _next(core, instruction, cycles)
+def _load(core: Core, pc: int, instruction: Instruction) -> Step:
+    """Cached: how the bus loads from the address, as long as it stays the same."""
+    hart, bus, row, mask = core.hart, core.bus, instruction.row, core.isa.mask
+    x, rs1, rd, imm, size = hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm, row.size
+    sign = 1 << 8 * size - 1 if row.signed else 0
+    next_pc = pc + instruction.length & mask
+    cached = -1
+    load: Load
+
+    def step() -> After | None:
+        nonlocal cached, load
+        address = x[rs1] + imm & mask
+        if address != cached:
+            if _misaligned(core, address, size):
+                return core.trap(Cause.MISALIGNED_LOAD, address)
+            cached, load = address, register_load(bus, address, size) or partial(bus.load, address, size)
+        answer = bus.load(address, size, hart.cycle) if bus.guards else load(hart.cycle)
+        if answer is None:
+            return core.trap(Cause.LOAD_FAULT, address)
+        x[rd] = (answer[0] ^ sign) - sign & mask
+        return next_pc, answer[1]
+
+    return step
+
+
+def _store(core: Core, pc: int, instruction: Instruction) -> Step:
+    """Cached: how the bus stores to the address, as long as it stays the same."""
+    hart, bus, mask = core.hart, core.bus, core.isa.mask
+    x, rs1, rs2, imm, size = hart.x, instruction.rs1, instruction.rs2, instruction.imm, instruction.row.size
+    narrow = (1 << 8 * size) - 1
+    next_pc = pc + instruction.length & mask
+    cached = -1
+    store: Store
+
+    def step() -> After | None:
+        nonlocal cached, store
+        address = x[rs1] + imm & mask
+        if address != cached:
+            if _misaligned(core, address, size):
+                return core.trap(Cause.MISALIGNED_STORE, address)
+            cached, store = address, register_store(bus, address, size) or partial(bus.store, address, size)
+        value, start = x[rs2] & narrow, hart.cycle
+        cycles = bus.store(address, size, value, start) if bus.guards else store(value, start)
+        if cycles is None:
+            return core.trap(Cause.STORE_FAULT, address)
+        return next_pc, cycles
+
+    return step
 
 
 def _atomic(core: Core, instruction: Instruction) -> After | None:
@@ -131,8 +181,9 @@ def _atomic(core: Core, instruction: Instruction) -> After | None:
     if reads_only:
         hart.reservation = address, old
     else:
-        bus.store(address, row.size, core.evaluate(instruction, old), hart.cycle)
-    hart.x[instruction.rd or SINK] = _extended(core, instruction, old)
+        bus.store(address, row.size, _value(core, instruction, old), hart.cycle)
+    sign = 1 << 8 * row.size - 1 if row.signed else 0
+    hart.x[instruction.rd or SINK] = (old ^ sign) - sign & core.isa.mask
     return _next(core, instruction, cycles)
 
 
@@ -178,28 +229,67 @@ def _fence_i(core: Core, instruction: Instruction) -> After:
 # -- system ----------------------------------------------------------------------------------------------------
 
 
-def _csr(core: Core, instruction: Instruction) -> After | None:
-    hart, csrs, address = core.hart, core.hart.csrs, instruction.csr
-    always = instruction.row.kind is Kind.CSR_WRITE
-    write = always or bool(instruction.word >> 15 & 31)
-    if not csrs.accessible(address, write):
-        return _illegal(core, instruction)
-    window = csrs.windows.get(address)
-    if window is None:
-        old = csrs.read(address)
-        if write:
-            csrs.write(address, core.evaluate(instruction, old))
-    else:
-        now = csrs.csr_end() - 1
-        core.bus.clock.advance(now)
-        old = window.read(address, now) if instruction.rd or not always else 0
-        if write:
-            value = core.evaluate(instruction, old)
-            operand = hart.x[instruction.rs1] if instruction.row.format.rs1 else instruction.imm
-            window.write(address, value, now, operand & value)
-        core.bus.clock.acted(getattr(window, "device", None), now + 1)
-    hart.x[instruction.rd or SINK] = old
-    return _next(core, instruction, hart.timing.csr)
+def _csr(core: Core, pc: int, instruction: Instruction) -> Step:
+    """Cached: which register it is."""
+    csrs, address = core.hart.csrs, instruction.csr
+    writes = instruction.row.kind is Kind.CSR_WRITE or bool(instruction.word >> 15 & 31)
+    if writes and address >> 10 == 3:
+        return partial(_illegal, core, instruction)
+    register, window = REGISTERS.get(address), csrs.windows.get(address)
+    if register is not None:
+        return _table_csr(core, pc, instruction, register, writes)
+    if window is not None:
+        return _window_csr(core, pc, instruction, window, writes)
+
+    def missing() -> After | None:
+        """Illegal until a window is added that has the register."""
+        return _csr(core, pc, instruction)() if address in csrs.windows else _illegal(core, instruction)
+
+    return missing
+
+
+def _table_csr(core: Core, pc: int, instruction: Instruction, register: Csr, writes: bool) -> Step:
+    read, write = register.read, register.write if writes else None
+    hart, address = core.hart, instruction.csr
+    csrs, x, rs1, rd, imm = hart.csrs, hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
+    value = evaluator(instruction.row.expr, core.isa.xlen)
+    after = pc + instruction.length & core.isa.mask, hart.timing.csr
+
+    def step() -> After | None:
+        if hart.priv != MACHINE and not csrs.accessible(address, writes):
+            return _illegal(core, instruction)
+        old = read(csrs)
+        if write is not None:
+            write(csrs, value(x[rs1], imm, pc, old))
+        x[rd] = old
+        return after
+
+    return step
+
+
+def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow, writes: bool) -> Step:
+    """It acts in the last cycle of the instruction."""
+    hart, row, clock, address = core.hart, instruction.row, core.bus.clock, instruction.csr
+    csrs, x, rs1, rd, imm = hart.csrs, hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
+    acted = clock.follow(getattr(window, "device", None))
+    reads, by_register = row.kind is not Kind.CSR_WRITE or bool(instruction.rd), row.format.rs1
+    cost, value = hart.timing.csr, evaluator(row.expr, core.isa.xlen)
+    after = pc + instruction.length & core.isa.mask, cost
+
+    def step() -> After | None:
+        if hart.priv != MACHINE and not csrs.accessible(address, writes):
+            return _illegal(core, instruction)
+        now = hart.cycle + cost - 1
+        clock.advance(now)
+        old = window.read(address, now) if reads else 0
+        if writes:
+            new = value(x[rs1], imm, pc, old)
+            window.write(address, new, now, (x[rs1] if by_register else imm) & new)
+        acted(now + 1)
+        x[rd] = old
+        return after
+
+    return step
 
 
 def _ecall(core: Core, instruction: Instruction) -> After | None:
@@ -226,60 +316,71 @@ def _wfi(core: Core, instruction: Instruction) -> After | None:
     return core.wait(Wait(start, hart.cycle + 1, NEVER), hart.cycle + 1)
 
 
-def _custom(core: Core, instruction: Instruction) -> After | None:
-    """A custom instruction acts in the last cycle of its issue, or, after it has waited, when it is asked again."""
-    hart, clock, custom = core.hart, core.bus.clock, instruction.row.custom
+def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
+    """It acts in the last cycle of its issue, or, after it has waited, when it is asked again.
+
+    Cached: what it needs of its row, and how its device is told.
+    """
+    hart, clock, peek, custom, word = core.hart, core.bus.clock, core.peek, instruction.row.custom, instruction.word
     assert custom is not None  # rows of this kind have one
-    start, acts, resumed = hart.cycle, hart.cycle, hart.waiting is not None
-    if hart.waiting is not None:
-        start = hart.waiting.start
-    else:
-        issue = hart.timing.custom if custom.issue is None else custom.issue
-        acts += max(issue, 1) - 1
-    clock.advance(acts)
-    word = instruction.word
-    rs1, rs2 = hart.x[word >> 15 & 31], hart.x[word >> 20 & 31]
-    operands = Operands(hart.pc, word, rs1, rs2, acts, core.peek, resumed)
-    outcome: Outcome = Stall()
-    if custom.ready is None or custom.ready(operands):
-        outcome = custom.handler(operands)
-        clock.acted(custom.device, acts + 1)
-    return answered(core, instruction, outcome, start, acts)
+    x, rs1, rs2, rd, mask = hart.x, word >> 15 & 31, word >> 20 & 31, instruction.rd or SINK, core.isa.mask
+    acts_after = max(hart.timing.custom if custom.issue is None else custom.issue, 1) - 1
+    ready, handler, acted = custom.ready, custom.handler, clock.follow(custom.device)
+    next_pc = pc + instruction.length & mask
+
+    def step() -> After | None:
+        waiting = hart.waiting
+        acts = hart.cycle + acts_after if waiting is None else hart.cycle
+        clock.advance(acts)
+        operands = Operands(pc, word, x[rs1], x[rs2], acts, peek, waiting is not None)
+        outcome: Outcome = Stall()
+        if ready is None or ready(operands):
+            outcome = handler(operands)
+            acted(acts + 1)
+        if isinstance(outcome, Value):
+            value, cycles = outcome
+        elif isinstance(outcome, Trap | Stall | Retry):
+            return _unfinished(core, outcome, hart.cycle if waiting is None else waiting.start, acts)
+        else:
+            value, cycles = outcome, 0
+        x[rd] = value & mask
+        return next_pc, acts + 1 + cycles - hart.cycle
+
+    return step
 
 
-def answered(core: Core, instruction: Instruction, outcome: Outcome, start: int, acts: int) -> After | None:
-    """What the outcome of a custom instruction means that began in cycle `start` and was asked in cycle `acts`."""
-    hart = core.hart
+def _unfinished(core: Core, outcome: Trap | Stall | Retry, start: int, acts: int) -> After | None:
+    """Trap, or wait: a custom instruction that began in cycle `start` was asked in cycle `acts` and does not retire."""
     if isinstance(outcome, Trap):
-        return core.trap(outcome.cause, outcome.value, acts - hart.cycle)
+        return core.trap(outcome.cause, outcome.value, acts - core.hart.cycle)
     if isinstance(outcome, Stall):
         until = NEVER if outcome.until is None else max(outcome.until, acts + 1)
         return core.wait(Wait(start, acts + 1, until), acts + 1)
-    if isinstance(outcome, Retry):
-        again = acts + max(outcome.cycles, 1)
-        return core.wait(Wait(start, again, again), acts + 1)
-    value, cycles = outcome if isinstance(outcome, Value) else (outcome, 0)
-    hart.x[instruction.rd or SINK] = value & core.isa.mask
-    return _next(core, instruction, acts + 1 + cycles - hart.cycle)
+    again = acts + max(outcome.cycles, 1)
+    return core.wait(Wait(start, again, again), acts + 1)
 
 
-SLOW: dict[Kind, Callable[[Core, Instruction], After | None]] = {
-    Kind.BRANCH: _control,
-    Kind.JUMP: _control,
+_CACHED: dict[Kind, Callable[[Core, int, Instruction], Step]] = {
     Kind.LOAD: _load,
     Kind.STORE: _store,
+    Kind.CSR_WRITE: _csr,
+    Kind.CSR_UPDATE: _csr,
+    Kind.CUSTOM: _custom,
+}
+"""Kinds whose steps have an inline cache."""
+
+_UNCACHED: dict[Kind, Callable[[Core, Instruction], After | None]] = {
+    Kind.BRANCH: _control,
+    Kind.JUMP: _control,
     Kind.LR: _atomic,
     Kind.SC: _atomic,
     Kind.AMO: _atomic,
     Kind.CBO: _cbo,
     Kind.FENCE: _fence,
     Kind.FENCE_I: _fence_i,
-    Kind.CSR_WRITE: _csr,
-    Kind.CSR_UPDATE: _csr,
     Kind.ECALL: _ecall,
     Kind.EBREAK: _ebreak,
     Kind.MRET: _mret,
     Kind.WFI: _wfi,
-    Kind.CUSTOM: _custom,
 }
-"""The slow way of each kind; OP has none."""
+"""Rarer kinds."""

@@ -14,6 +14,7 @@ Functions: `S(v)` the signed view of a register value; `QUOT(x, y)` x / y rounde
 
 import ast
 from collections.abc import Callable
+from functools import cache
 
 OPERANDS = ("a", "b", "pc", "old")
 
@@ -81,6 +82,7 @@ def python_source(expr: str, xlen: int, names: dict[str, str]) -> str:
     return ast.unparse(_ToPython(xlen, names).visit(parse(expr)))
 
 
+@cache
 def evaluator(expr: str, xlen: int) -> Callable[[int, int, int, int], int]:
     """A function of (a, b, pc, old) that computes an expression."""
     source = f"lambda {', '.join(OPERANDS)}: {python_source(expr, xlen, {})}"

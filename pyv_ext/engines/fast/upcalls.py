@@ -11,7 +11,7 @@ from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.fast.frame import BIAS, CHANGES, INSTRET, LIMIT, PC, show_counters
 from pyv_ext.engines.fast.log import Log
 from pyv_ext.engines.noted import Ran
-from pyv_ext.engines.slow import Core
+from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.hart.traps import Cause
 from pyv_jit.compiler import variable
 from pyv_jit.ir import Ir
@@ -156,8 +156,13 @@ class Upcalls:
         return self._left(self.limit - left)
 
     def _load(self, place: int, left: int) -> int:
-        load = self._loads.get(place) or self._find_load(place)
-        if load is None or self._bus.guards:
+        load = self._loads.get(place)
+        if load is None:
+            load = register_load(self._bus, place & _WORD, place >> 32)
+            if load is None:
+                return LEAVE
+            self._loads[place] = load
+        if self._bus.guards:
             return LEAVE
         start = self.limit - left
         answer = load(start)
@@ -167,8 +172,13 @@ class Upcalls:
         return self._left(start + answer[1]) << 32 | answer[0] & _WORD
 
     def _store(self, place: int, left: int, value: int) -> int:
-        store = self._stores.get(place) or self._find_store(place)
-        if store is None or self._bus.guards:
+        store = self._stores.get(place)
+        if store is None:
+            store = register_store(self._bus, place & _WORD, place >> 32)
+            if store is None:
+                return LEAVE
+            self._stores[place] = store
+        if self._bus.guards:
             return LEAVE
         start = self.limit - left
         cycles = store(value, start)
@@ -201,22 +211,6 @@ class Upcalls:
         if clock.changes != self._changes and self._shadowed:
             self._changes = self._words[CHANGES] = clock.changes
         return limit - end
-
-    def _find_load(self, place: int) -> Load | None:
-        address, size = place & _WORD, place >> 32
-        window = None if address & size - 1 else self._bus.window_at(address, size)
-        if window is None:
-            return None
-        load = self._loads[place] = window.load(address, size)
-        return load
-
-    def _find_store(self, place: int) -> Store | None:
-        address, size = place & _WORD, place >> 32
-        window = None if address & size - 1 else self._bus.window_at(address, size)
-        if window is None:
-            return None
-        store = self._stores[place] = window.store(address, size)
-        return store
 
 
 # -- IR that calls Python --------------------------------------------------------------------------------------
