@@ -17,7 +17,7 @@ JIT = {"pyv_jit"}
 ALLOWED: dict[str, set[str]] = {
     "npu_device.abi": set(),
     "npu_device": {"npu_device.abi", *NUMERIC, *JIT},
-    "pyv_ext": {"pyv_ext.pyv_adapter", *NUMERIC, *JIT},
+    "pyv_ext": {"pyv_ext.pyv_adapter", "elftools", *NUMERIC, *JIT},
     "pyv_ext.pyv_adapter": {"pyv_ext", "pyv", *NUMERIC},
     "toolchain": {
         "npu_device.abi",
@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
         "npu_device.memory.kv",
         "npu_device.operations.windows",
         "pyv_ext.isa",
+        "elftools",
         "onnx",
         "xdsl",
         "riscv_assembler",
@@ -210,7 +211,7 @@ ROOMS: dict[str, str] = {
     "pyv_jit": "ir code_cache compiler aot",
     "npu_device": """abi config trace memory cost operations operations.kernels operations.macro decode event_loop
                      issue host device levels""",
-    "pyv_ext": """errors protocols timing isa hart bus elf_file elf devices engines engines.fast
+    "pyv_ext": """errors protocols timing isa hart bus source_lines elf devices engines engines.fast
                   pyv_adapter cores tracing gdb""",
     "toolchain": """errors gnu ir onnx_model onnx_operators onnx_frontend quantize codegen passes compiler program_image
                     llm examples""",

@@ -1,0 +1,164 @@
+"""Source lines of addresses, from the DWARF line tables of a program (versions 2 to 5), read by pyelftools.
+
+Nothing is read before the first question.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, cached_property, partial
+from io import SEEK_CUR, SEEK_END, BytesIO
+from operator import itemgetter
+from posixpath import join
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from elftools.dwarf.compileunit import CompileUnit
+    from elftools.dwarf.dwarfinfo import DWARFInfo
+    from elftools.dwarf.lineprogram import LineProgram, LineState
+    from elftools.dwarf.structs import DWARFStructs
+
+_NEEDED = {".debug_info", ".debug_abbrev", ".debug_line"}
+SECTIONS = (*sorted(_NEEDED), ".debug_line_str", ".debug_str", ".debug_str_offsets")
+_UNUSED = (
+    "debug_frame_sec", "eh_frame_sec", "debug_loc_sec", "debug_ranges_sec", "debug_aranges_sec", "debug_pubtypes_sec",
+    "debug_pubnames_sec", "debug_addr_sec", "debug_loclists_sec", "debug_rnglists_sec", "debug_sup_sec",
+    "gnu_debugaltlink_sec", "debug_types_sec",
+)  # fmt: skip
+MAX_SECTION = 1 << 24
+MAX_UNIT = 1 << 18
+MAX_UNITS = 1 << 20
+"""Bytes of a section, of a unit's line program, and of all that are read. A megabyte takes about four seconds."""
+
+T = TypeVar("T")
+
+
+class Line(NamedTuple):
+    """A line of a source file, named as the compiler was told."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class _Row(NamedTuple):
+    """The instructions in [start, end) come from one line."""
+
+    start: int
+    end: int
+    line: Line
+
+
+class SourceLines:
+    """The lines of one program. Where debug information is missing, damaged or too large, there is none."""
+
+    def __init__(self, sections: Mapping[str, bytes] | None = None) -> None:
+        """`sections`: content by name, those of `SECTIONS` that the program has."""
+        self._sections = sections or {}
+        self._left = MAX_UNITS
+
+    def at(self, address: int) -> Line | None:
+        """The line of the instruction that holds `address`."""
+        index = bisect_right(self._rows, address, key=itemgetter(0)) - 1
+        if index < 0 or address >= self._rows[index].end:
+            return None
+        return self._rows[index].line if self._rows[index].line.line else None
+
+    @cached_property
+    def _rows(self) -> list[_Row]:
+        """By address."""
+        large = any(len(section) > MAX_SECTION for section in self._sections.values())
+        if large or not self._sections.keys() >= _NEEDED:
+            return []
+        units: list[CompileUnit] = _undamaged(lambda: [*self._dwarf.iter_CUs()], [])
+        rows: list[_Row] = []
+        for unit in units:
+            rows += _undamaged(partial(self._read, unit), ())
+        return sorted(rows)
+
+    @cached_property
+    def _dwarf(self) -> "DWARFInfo":
+        from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
+
+        used = {}
+        for name in SECTIONS:
+            data = self._sections.get(name)
+            used[name[1:] + "_sec"] = data and DebugSectionDescriptor(BytesIO(data), name, 0, len(data), 0)
+        config = DwarfConfig(little_endian=True, machine_arch="RISC-V", default_address_size=4)
+        return DWARFInfo(config, **used, **dict.fromkeys(_UNUSED))
+
+    def _read(self, unit: "CompileUnit") -> Iterable[_Row]:
+        top = unit.get_top_DIE().attributes
+        _check_header(self._dwarf.debug_line_sec.stream, top["DW_AT_stmt_list"].value, unit.structs)
+        program = self._dwarf.line_program_for_CU(unit)
+        size = program.program_end_offset - program.program_start_offset
+        if size > min(MAX_UNIT, self._left):
+            return []
+        self._left -= size
+        folder = top["DW_AT_comp_dir"].value if "DW_AT_comp_dir" in top else b""
+        return list(_rows(program, _files(program, folder)))
+
+
+def _undamaged(read: Callable[[], T], otherwise: T) -> T:
+    """What `read` gives. In damaged sections the readers of pyelftools fail with any kind of exception."""
+    try:
+        return read()
+    except Exception:
+        return otherwise
+
+
+def _check_header(stream: IO[bytes], offset: int, structs: "DWARFStructs") -> None:
+    """ValueError where a table of files has more entries than the section bytes: pyelftools would make them all.
+
+    DWARF 5, section 6.2.4: each table is preceded by the forms of its columns, which may take no bytes.
+    """
+    from elftools.dwarf.enums import ENUM_DW_FORM
+
+    names = {code: name for name, code in ENUM_DW_FORM.items()}
+    word = structs.dwarf_format // 8
+    size = stream.seek(0, SEEK_END)
+    stream.seek(offset + structs.initial_length_field_size())
+    if structs.Dwarf_uint16("version").parse_stream(stream) < 5:
+        return
+    stream.seek(2 + word + 5, SEEK_CUR)
+    opcodes = structs.the_Dwarf_uint8.parse_stream(stream)
+    stream.seek(opcodes - 1, SEEK_CUR)
+    for _ in ("directories", "files"):
+        columns = []
+        for _ in range(structs.the_Dwarf_uint8.parse_stream(stream)):
+            structs.the_Dwarf_uleb128.parse_stream(stream)
+            columns.append(structs.Dwarf_dw_form[names[structs.the_Dwarf_uleb128.parse_stream(stream)]])
+        count = structs.the_Dwarf_uleb128.parse_stream(stream)
+        if count > size - stream.tell():
+            raise ValueError(f"{count} entries in {size} bytes")
+        for _ in range(count):
+            for column in columns:
+                column.parse_stream(stream)
+
+
+def _files(program: "LineProgram", folder: bytes) -> Callable[[int], str]:
+    """The path of a file by its number, as the compiler was told it, from `folder` on."""
+    header, version = program.header, program.header.version
+    # before DWARF 5, numbers begin with 1, and folder 0 is that of the unit
+    folders = [*header.include_directory] if version >= 5 else [folder, *header.include_directory]
+    entries = [*header.file_entry] if version >= 5 else [None, *header.file_entry]
+
+    @cache
+    def path(number: int) -> str:
+        entry = entries[number]
+        return join(folder, folders[entry.dir_index], entry.name).decode("utf-8", "backslashreplace")
+
+    return path
+
+
+def _rows(program: "LineProgram", file: Callable[[int], str]) -> Iterator[_Row]:
+    """What each row of the line table holds for. The last one of an address counts, as in GNU addr2line."""
+    before: LineState | None = None
+    for entry in program.get_entries():
+        state = entry.state
+        if state is None:
+            continue
+        if before is not None and before.address < state.address:
+            yield _Row(before.address, state.address, Line(file(before.file), before.line))
+        before = None if state.end_sequence else state
