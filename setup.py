@@ -72,7 +72,7 @@ def source(name: str) -> Path | None:
 
 def sources(modules: Iterable[str]) -> Iterator[Path]:
     """The sources of modules and of all that they import of this project: mypyc looks at their types and constants."""
-    todo, done = list(modules), {*modules, aot.__name__}  # which is no part of what it judges
+    todo, done = list(modules), {*modules, aot.__name__}  # which is no part of what it checks
     while todo:
         path = source(todo.pop())
         if path is None:

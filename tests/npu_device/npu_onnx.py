@@ -1,4 +1,4 @@
-"""onnx.reference as a judge: one node, evaluated."""
+"""onnx.reference as an oracle: one node, evaluated."""
 
 from typing import Any
 

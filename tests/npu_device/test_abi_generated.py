@@ -27,12 +27,12 @@ def test_generated_file_is_current(path: str) -> None:
 def evaluate(expressions: list[str], folder: Path) -> list[int]:
     """What a C99 compiler makes of constant expressions over the header."""
     need(GCC)
-    source = folder / "judge.c"
+    source = folder / "values.c"
     rows = ",\n".join(f"    (long long)({expression})" for expression in expressions)
     source.write_text(
-        f'#include "npu_abi.h"\nextern const long long judge[];\nconst long long judge[] = {{\n{rows}\n}};\n'
+        f'#include "npu_abi.h"\nextern const long long expected[];\nconst long long expected[] = {{\n{rows}\n}};\n'
     )
-    made = folder / "judge.o"
+    made = folder / "values.o"
     command = [GCC, *FLAGS.split(), "-I", str(ROOT / "firmware/include"), "-c", str(source), "-o", str(made)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

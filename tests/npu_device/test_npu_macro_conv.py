@@ -1,4 +1,4 @@
-"""CONV2D_T and POOL in macro form, judged by onnx.reference."""
+"""CONV2D_T and POOL in macro form, against onnx.reference."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def nchw(images: Array) -> Array:
     return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
 
 
-def judge(x: Array, w: Array, s: dict[str, int], groups: int) -> Array:
+def conv(x: Array, w: Array, s: dict[str, int], groups: int) -> Array:
     """fp64 Conv of NHWC images and weights (kh, kw, Cin / groups, Cout), as rows of pixels."""
     y = reference("Conv", nchw(x), np.ascontiguousarray(w.transpose(3, 2, 0, 1)), group=groups, **attributes(s))
     return y.transpose(0, 2, 3, 1).reshape(-1, w.shape[3])
@@ -81,7 +81,7 @@ def test_convolution(
     got = rig.get(d.out_addr, s["batch"] * p * q, cout, out_kind)
     images = (x.astype(np.float64) - zeros[0]).reshape(s["batch"], s["h"], s["w"], cin)
     kernel = (w.astype(np.float64) - zeros[1]).reshape(s["kh"], s["kw"], cin // groups, cout)
-    expected = judge(images, kernel, s, groups)
+    expected = conv(images, kernel, s, groups)
     if integer:
         assert np.array_equal(got, expected)
     else:
@@ -106,7 +106,7 @@ def residual_block() -> tuple[MacroRig, Descriptor, Extended, Array]:
         scale=rig.put(np.array([[scale, 0.5]], np.float32), T.FP32),
         epilogue=Epilogue.BIAS | Epilogue.RESIDUAL | Epilogue.REQUANTIZE | Activation.RELU,
     )  # fmt: skip
-    total = judge(x.reshape(1, 7, 9, 16).astype(float) - 128, w.reshape(3, 3, 16, 8).astype(float), s, 1) + bias
+    total = conv(x.reshape(1, 7, 9, 16).astype(float) - 128, w.reshape(3, 3, 16, 8).astype(float), s, 1) + bias
     value = np.maximum(total * np.float64(scale) + (residual.astype(float) - 10) * 0.5, 0)
     return rig, d, made, np.clip(np.rint(value + 5), 0, 255)
 

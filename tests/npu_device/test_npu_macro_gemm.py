@@ -1,4 +1,4 @@
-"""GEMM_T in macro form: judged by numpy, and by its own tiles executed one by one in tile form."""
+"""GEMM_T in macro form: against numpy, and against its own tiles executed one by one in tile form."""
 
 from typing import Any
 

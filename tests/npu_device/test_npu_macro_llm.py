@@ -1,4 +1,4 @@
-"""ATTN_T, KV_APPEND, KV_READ and ROPE in macro form, judged by numpy in fp64 and by onnx.reference."""
+"""ATTN_T, KV_APPEND, KV_READ and ROPE in macro form, against numpy in fp64 and onnx.reference."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def scale_bits(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
 
 
-def judge(q: Array, k: Array, v: Array, scale: float, causal: bool, window: int) -> Array:
+def attention(q: Array, k: Array, v: Array, scale: float, causal: bool, window: int) -> Array:
     """fp64 attention of (heads, queries, D) over (heads, keys, D), masks by the positions themselves."""
     scores = np.einsum("hqd,hkd->hqk", q, k) * scale
     for i in range(q.shape[1]):
@@ -84,7 +84,7 @@ def test_attention(
     rig.execute(d, made)
     got = heads_first(rig.get(d.out_addr, queries, h * dim, kind), h)
     repeated = [np.repeat(heads_first(one, kv), h // kv, axis=0) for one in (k, v)]
-    expected = judge(heads_first(q, h), *repeated, float(np.float32(dim**-0.5)), causal, window)
+    expected = attention(heads_first(q, h), *repeated, float(np.float32(dim**-0.5)), causal, window)
     assert np.abs(got - expected).max() <= TOLERANCE[kind] * np.abs(expected).max()
 
 

@@ -1,4 +1,4 @@
-"""Macro forms of the vector engine and of GATHER, judged by numpy and onnx.reference."""
+"""Macro forms of the vector engine and of GATHER, against numpy and onnx.reference."""
 
 from typing import Any
 

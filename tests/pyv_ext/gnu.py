@@ -1,4 +1,4 @@
-"""GNU assembler and disassembler as judges of the instruction table."""
+"""GNU assembler and disassembler as oracles of the instruction table."""
 
 import re
 import struct

@@ -1,7 +1,7 @@
 import re
 from pathlib import Path
 
-import device_judges as judges
+import device_oracles as oracles
 import pytest
 from device_rig import RAM, Rig
 from hypothesis import given, settings
@@ -35,8 +35,8 @@ def test_its_code_equals_what_the_gnu_assembler_makes(entry: int, tmp_path: Path
     upper = (entry + 0x800) >> 12 & 0xFFFFF
     lower = (entry & 0xFFF) - (entry << 1 & 0x1000)
     source = f"auipc a1, 0\naddi a1, a1, {INFO_OFFSET}\ncsrr a0, mhartid\nlui t0, {upper:#x}\njr {lower}(t0)\n"
-    elf = judges.build(tmp_path, f".globl _start\n_start:\n{source}")
-    listing = judges.gnu("objdump", "--disassemble", elf)
+    elf = oracles.build(tmp_path, f".globl _start\n_start:\n{source}")
+    listing = oracles.gnu("objdump", "--disassemble", elf)
     theirs = [int(word, 16) for word in re.findall(r"^8\w{7}:\s+(\w{8})\s", listing, re.MULTILINE)]
     assert boot_rom(ROM, entry, b"").u32[:5].tolist() == theirs
 

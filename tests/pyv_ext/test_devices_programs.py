@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import device_judges as judges
+import device_oracles as oracles
 import pytest
 from device_rig import RAM, Machine
 
@@ -124,7 +124,7 @@ int main(void)
 
 
 def linked(folder: Path, program: str) -> Path:
-    return judges.build(
+    return oracles.build(
         folder, RUNTIME + program, "-Wl,--section-start=.start=0x80000000,-Ttext=0x80000100", suffix=".c"
     )
 
@@ -135,7 +135,7 @@ def linked(folder: Path, program: str) -> Path:
 @pytest.mark.parametrize("program", [INTERRUPTS, FAULTS], ids=["interrupts", "faults"])
 def test_prints_and_ends_as_on_qemu(program: str, timing: CoreTiming, tmp_path: Path) -> None:
     elf = linked(tmp_path, program)
-    text, code = judges.qemu(elf)
+    text, code = oracles.qemu(elf)
     machine = Machine(elf, timing)
     stop = machine.run()
     assert machine.uart.text == text
@@ -179,7 +179,7 @@ text: .ascii "hello"
     "stores", [("sw a0, 0(t0)", "sw zero, 4(t0)"), ("sw zero, 4(t0)", "sw a0, 0(t0)"), ("sw a0, 0(t0)", "")]
 )
 def test_htif_from_a_program(stores: tuple[str, str], tmp_path: Path) -> None:
-    elf = judges.build(tmp_path, HTIF.format(first=stores[0], second=stores[1]))
+    elf = oracles.build(tmp_path, HTIF.format(first=stores[0], second=stores[1]))
     machine = Machine(elf)
     symbols = read_elf(elf).symbols
     Htif(machine.bus, symbols["tohost"].address, symbols["fromhost"].address, machine.uart.console, machine._exit)

@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-import device_judges as judges
+import device_oracles as oracles
 import pytest
 from device_rig import CLINT, FINISHER, PLIC, UART, UART_SOURCE, Rig
 
@@ -74,7 +74,7 @@ def on_qemu(script: list[Op], folder: Path) -> tuple[str, list[int]]:
         if not op.mnemonic.startswith("s"):
             lines += ["sw t1, 0(s1)", "addi s1, s1, 4"]
     lines.append(PRINT_RESULTS)
-    printed, code = judges.qemu(judges.build(folder, "\n".join(lines)))
+    printed, code = oracles.qemu(oracles.build(folder, "\n".join(lines)))
     assert code == 0
     text, _, results = printed.rpartition(MARK)
     return text, [int(word, 16) for word in results.split()]
@@ -221,4 +221,4 @@ def test_finisher_exit_codes(value: int, size: str, tmp_path: Path) -> None:
     source = f".globl _start\n_start: li t0, {FINISHER:#x}\nli t1, {value:#x}\ns{size} t1, 0(t0)\nj .\n"
     rig = Rig()
     assert rig.store(FINISHER, value, {"w": 4, "h": 2}[size])
-    assert rig.exits == [judges.qemu(judges.build(tmp_path, source))[1]]
+    assert rig.exits == [oracles.qemu(oracles.build(tmp_path, source))[1]]

@@ -3,7 +3,7 @@ import re
 import struct
 from pathlib import Path
 
-import device_judges as judges
+import device_oracles as oracles
 import pytest
 from device_rig import RAM, Rig
 from hypothesis import given, settings
@@ -52,7 +52,7 @@ space: .space 4096
 
 @pytest.fixture(scope="module")
 def executable(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return judges.build(tmp_path_factory.mktemp("elf"), PROGRAM)
+    return oracles.build(tmp_path_factory.mktemp("elf"), PROGRAM)
 
 
 def little(**changes: int | bytes) -> bytes:
@@ -173,7 +173,7 @@ def test_a_segment_outside_memory_is_refused(address: int) -> None:
 def test_symbols_equal_nm(executable: Path) -> None:
     program = read_elf(executable)
     theirs = {}
-    for line in judges.gnu("nm", "--print-size", "--defined-only", executable).splitlines():
+    for line in oracles.gnu("nm", "--print-size", "--defined-only", executable).splitlines():
         found = re.fullmatch(r"(\w+) (?:(\w+) )?\w (\S+)", line)
         assert found
         address, size, name = found.groups()
@@ -184,7 +184,7 @@ def test_symbols_equal_nm(executable: Path) -> None:
 
 def test_segments_and_entry_equal_readelf(executable: Path) -> None:
     program = read_elf(executable)
-    listing = judges.gnu("readelf", "--wide", "--segments", executable)
+    listing = oracles.gnu("readelf", "--wide", "--segments", executable)
     rows = re.findall(r"LOAD\s+0x\w+ 0x\w+ (0x\w+) (0x\w+) (0x\w+) (.{3})", listing)
     theirs = [(int(address, 16), int(data, 16), int(size, 16), "E" in flags) for address, data, size, flags in rows]
     assert [(s.address, len(s.data), s.size, s.executable) for s in program.segments] == theirs
@@ -199,7 +199,7 @@ def test_a_segment_with_code_is_executable_whatever_its_flags(tmp_path: Path) ->
         "PHDRS { text PT_LOAD FLAGS(0); data PT_LOAD FLAGS(6); }\n"
         "SECTIONS { . = 0x80000000; .text : { *(.text) } :text . = 0x80001000; .data : { *(.data) } :data }\n"
     )
-    program = read_elf(judges.build(tmp_path, ".globl _start\n_start: j .\n.data\n.word 1\n", f"-Wl,-T{script}"))
+    program = read_elf(oracles.build(tmp_path, ".globl _start\n_start: j .\n.data\n.word 1\n", f"-Wl,-T{script}"))
     assert [segment.executable for segment in program.segments] == [True, False]
 
 
@@ -209,7 +209,7 @@ def test_notes_equal_readelf(executable: Path) -> None:
         Note("PyVNPU", 1, bytes.fromhex("4433221188776655")),
         Note("abc", 0x8000_0001, b"\x09\x08"),
     )
-    listing = judges.gnu("readelf", "--wide", "--notes", executable)
+    listing = oracles.gnu("readelf", "--wide", "--notes", executable)
     theirs = re.findall(r"^\s+(PyVNPU|abc)\s+0x(\w+)", listing, re.MULTILINE)
     assert [(note.owner, len(note.desc)) for note in notes] == [(owner, int(size, 16)) for owner, size in theirs]
 
@@ -234,7 +234,7 @@ def test_a_static_symbol_gives_way_to_a_global_of_its_name(tmp_path: Path) -> No
     first = ".globl _start, twice\n_start: nop\ntwice: nop\n"
     second = tmp_path / "second.S"
     second.write_text(".globl other\nother: nop\ntwice: nop\n")
-    program = read_elf(judges.build(tmp_path, first, str(second)))
+    program = read_elf(oracles.build(tmp_path, first, str(second)))
     assert program.symbols["twice"].address == program.symbols["_start"].address + 4
 
 

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-import device_judges as judges
+import device_oracles as oracles
 import pytest
 
 from pyv_ext.elf import read_elf
@@ -18,7 +18,7 @@ from pyv_ext.elf import read_elf
     ],
 )
 def test_the_extensions_are_those_of_march(tmp_path: Path, march: str, named: set[str]) -> None:
-    extensions = read_elf(judges.build(tmp_path, ".globl _start\n_start: nop\n", f"-march={march}")).extensions
+    extensions = read_elf(oracles.build(tmp_path, ".globl _start\n_start: nop\n", f"-march={march}")).extensions
     assert extensions[0] == "i"
     assert named <= set(extensions)
     assert not {"m", "a", "c", "zba"} & set(extensions) - named
@@ -26,6 +26,6 @@ def test_the_extensions_are_those_of_march(tmp_path: Path, march: str, named: se
 
 @pytest.mark.parametrize(("march", "left"), [("rv32imac", ("i", "c")), ("rv32ima", ())])
 def test_without_attributes_compressed_code_is_still_known(tmp_path: Path, march: str, left: tuple[str, ...]) -> None:
-    elf = judges.build(tmp_path, ".globl _start\n_start: nop\n", f"-march={march}")
-    subprocess.run([judges.PREFIX + "objcopy", "-R", ".riscv.attributes", elf], check=True)
+    elf = oracles.build(tmp_path, ".globl _start\n_start: nop\n", f"-march={march}")
+    subprocess.run([oracles.PREFIX + "objcopy", "-R", ".riscv.attributes", elf], check=True)
     assert read_elf(elf).extensions == left

@@ -136,13 +136,13 @@ def test_polling_equals_the_reference(data):
     lines = [(at, pick(st.sampled_from((0, MTI, MEI)))) for at in pick(st.lists(cycles, max_size=4, unique=True))]
     timing = pick(st.sampled_from(TIMINGS))
     rig = machine(program, schedule, lines, timing)
-    judge = machine(program, schedule, lines, timing, engine="reference")
+    reference = machine(program, schedule, lines, timing, engine="reference")
     until = 0
     chance = random.Random(pick(st.integers(0, 99)))
     while until < 5000:
         until += chance.choice((1, 2, 3, 17, 400, 1500))
-        assert rig.engine.run(until) is judge.engine.run(until) is None
-        assert seen(rig) == seen(judge)
+        assert rig.engine.run(until) is reference.engine.run(until) is None
+        assert seen(rig) == seen(reference)
 
 
 def test_a_long_wait_is_jumped_over(request):

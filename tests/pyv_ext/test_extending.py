@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import device_judges as judges
+import device_oracles as oracles
 import pytest
 from device_rig import PLIC, RAM, Rig
 from external_tools import GCC, need
@@ -77,14 +77,14 @@ def test_fxmul_takes_two_cycles_beyond_its_issue(names: dict[str, Any], issue: i
 
 def test_the_assembler_finds_the_same_word(names: dict[str, Any], tmp_path: Path) -> None:
     isa = Isa("rv32i", [names["FXMUL"]])
-    elf = judges.build(tmp_path, ".globl _start\n_start: .insn r CUSTOM_1, 0, 0, a2, a0, a1\n")
+    elf = oracles.build(tmp_path, ".globl _start\n_start: .insn r CUSTOM_1, 0, 0, a2, a0, a1\n")
     word = int.from_bytes(elf_code(elf), "little")
     assert word == isa.encode("fxmul", rd=12, rs1=10, rs2=11)
     assert isa.disassemble(word, RAM).split() == ["fxmul", "a2,a0,a1"]
 
 
 def elf_code(elf: Path) -> bytes:
-    judges.gnu("objcopy", "-O", "binary", "--only-section=.text", elf, elf.with_suffix(".bin"))
+    oracles.gnu("objcopy", "-O", "binary", "--only-section=.text", elf, elf.with_suffix(".bin"))
     return elf.with_suffix(".bin").read_bytes()
 
 

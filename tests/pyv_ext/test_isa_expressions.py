@@ -147,7 +147,7 @@ WITH_OLD = {
 
 
 def meaning(name):
-    """The judge of a row as a function of (a, b, pc, old)."""
+    """The reference of a row as a function of (a, b, pc, old)."""
     for order in (".aqrl", ".aq", ".rl"):
         name = name.removesuffix(order)
     if name in WITH_PC:
@@ -164,7 +164,7 @@ def meaning(name):
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.length == 4], ids=lambda row: row.name)
 def test_each_row_means_what_the_manual_says(row):
-    ours, judge = evaluator(row.expr, 32), meaning(row.name)
+    ours, reference = evaluator(row.expr, 32), meaning(row.name)
 
     @settings(max_examples=60, deadline=None, database=None, derandomize=True)
     @given(registers, registers, registers, registers)
@@ -172,7 +172,7 @@ def test_each_row_means_what_the_manual_says(row):
     @example(0x80000000, 0, 0xFFFFFFFC, 0x80000000)
     @example(0xFFFFFFFF, 0xFFFFFFFF, 0, 0xFFFFFFFF)
     def agree(a, b, pc, old):
-        assert ours(a, b, pc, old) == judge(a, b, pc, old)
+        assert ours(a, b, pc, old) == reference(a, b, pc, old)
 
     agree()
 

@@ -1,6 +1,6 @@
 """Physical memory protection: the rules against a literal reading of the manual, and what engines make of them.
 
-QEMU and Spike judge the same on random programs (tests/judges: the item `protect`).
+QEMU and Spike check the same on random programs (tests/oracles: the item `protect`).
 """
 
 from typing import Any

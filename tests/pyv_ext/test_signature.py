@@ -1,6 +1,6 @@
 from pathlib import Path
 
-import device_judges as judges
+import device_oracles as oracles
 import pytest
 from device_rig import RAM, Rig
 
@@ -24,7 +24,7 @@ def program(**symbols: int) -> Program:
 
 
 def test_words_between_the_symbols(tmp_path: Path) -> None:
-    rig, executable = Rig(), read_elf(judges.build(tmp_path, SOURCE))
+    rig, executable = Rig(), read_elf(oracles.build(tmp_path, SOURCE))
     load(executable, rig.bus)
     assert signature(executable, rig.bus) == "deadbeef\n00000000\n0000000a\n"
 

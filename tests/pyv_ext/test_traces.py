@@ -1,9 +1,9 @@
-"""Commit log and profile on small programs. tests/judges compares the commit log with Spike's."""
+"""Commit log and profile on small programs. tests/oracles compares the commit log with Spike's."""
 
 from collections import Counter
 from pathlib import Path
 
-import device_judges as judges
+import device_oracles as oracles
 import pytest
 from device_rig import RAM
 from hart_rig import HANDLER, PORT, Rig
@@ -136,7 +136,7 @@ def test_mapping_symbols_are_no_functions(tmp_path: Path) -> None:
     nop
     .Llocal: j .
     """
-    executable = read_elf(judges.build(tmp_path, source))
+    executable = read_elf(oracles.build(tmp_path, source))
     rig = Rig()
     load(executable, rig.bus)
     profile = profiled(rig, 6)

@@ -74,7 +74,7 @@ def test_every_token_is_that_of_the_reference_at_every_level(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", INT8)
-def test_the_codes_of_every_step_are_judged(name: str) -> None:
+def test_the_codes_of_every_step_are_checked(name: str) -> None:
     made = at_ia(name).json["generate"]
     tensors = sum(node.op_type == "QuantizeLinear" for node in decoder(name).proto.graph.node)
     tensors -= 4 * name.endswith("cache")  # the present is the cache

@@ -1,4 +1,4 @@
-"""The judge of models that round numbers to codes on the way: it follows the codes of the run."""
+"""The check of models that round to codes on the way: the reference continues with the codes of the run."""
 
 from typing import Any
 

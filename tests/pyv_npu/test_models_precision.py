@@ -1,4 +1,4 @@
-"""--precision: explicit conversion, judged by the reference of the original model."""
+"""--precision: explicit conversion, against the reference of the original model."""
 
 import json
 from pathlib import Path

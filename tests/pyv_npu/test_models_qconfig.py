@@ -1,4 +1,4 @@
-"""--qconfig: weights of 8, 4 and 2 bits, judged by onnx.reference with what their codes stand for."""
+"""--qconfig: weights of 8, 4 and 2 bits, against onnx.reference with what their codes stand for."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Products of INT8 activations and narrower weights: `--precision int8` with `--qconfig`, judged by onnx.reference."""
+"""Products of INT8 activations and narrower weights: `--precision int8` with `--qconfig`, against onnx.reference."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Programs that end by semihosting, on our platform and, as the judge, on QEMU."""
+"""Programs that end by semihosting, on our platform and, as the reference, on QEMU."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Attention without a cache of the device: one ATTN_T where it can be, judged by onnx.reference."""
+"""Attention without a cache of the device: one ATTN_T where it can be, against onnx.reference."""
 
 from typing import Any
 

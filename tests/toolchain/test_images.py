@@ -1,4 +1,4 @@
-"""Convolutions and pools of all shapes: CONV2D_T and POOL commands whose numbers ONNX's reference judges."""
+"""Convolutions and pools of all shapes: CONV2D_T and POOL commands checked against onnx.reference."""
 
 from typing import Any
 
@@ -110,12 +110,12 @@ def test_pools_of_all_shapes(
     more = {"count_include_pad": int(counted)} if operator == "AveragePool" else {}
     net.add(operator, "x", kernel_shape=kernel, strides=strides, pads=[pad] * 2 * rank, ceil_mode=int(ceil), **more)
     model = net.compiled(granularity=granularity)
-    assume(judged(model))
+    assume(has_reference(model))
     assert_correct(model)
 
 
-def judged(model: Compiled) -> bool:
-    """Whether onnx 1.23's reference can judge: it fails, or makes another shape than its own inference, for some
+def has_reference(model: Compiled) -> bool:
+    """Whether onnx 1.23's reference can be used: it fails, or makes another shape than its own inference, for some
     windows that begin behind the image."""
     try:
         wanted = reference(model.model, random_inputs(model, 1))

@@ -1,4 +1,4 @@
-"""Test suites of RISC-V International that judge the hart, from checkouts that environment variables name.
+"""Test suites of RISC-V International for the hart, from checkouts that environment variables name.
 
 Nothing of theirs is in this repository: tests skip visibly where a checkout or the compiler is missing. Programs are
 built into a temporary folder.

@@ -68,23 +68,23 @@ def lockstep(program: Program, engine: str = "reference") -> Result:
             image = Path(folder) / f"{address:x}"
             image.write_bytes(data)
             flags += ["-device", f"loader,file={image},addr={address:#x},force-raw=on"]
-        with Qemu(*flags, compressed="c" in program.isa.extensions) as judge:
-            judge.start()
-            compared = _compare(program, ours, judge)
-            judge.finish()
+        with Qemu(*flags, compressed="c" in program.isa.extensions) as oracle:
+            oracle.start()
+            compared = _compare(program, ours, oracle)
+            oracle.finish()
             for address, data in images:
-                if judge.memory(address, len(data)) != ours.machine.bus.peek(address, len(data)):
+                if oracle.memory(address, len(data)) != ours.machine.bus.peek(address, len(data)):
                     raise DifferenceError(f"memory at {address:#x} differs after the program")
     return Result(compared, ours.rows, ours.causes)
 
 
-def _compare(program: Program, ours: "_Ours", judge: Qemu) -> int:
+def _compare(program: Program, ours: "_Ours", oracle: Qemu) -> int:
     hart = ours.machine.hart
     while hart.pc != program.start:
         ours.step()
     record = b""
     while b" pc       %08x" % program.start not in record:
-        record = judge.log.read(_SIZE)
+        record = oracle.log.read(_SIZE)
     compared = 0
     trail: deque[int] = deque(maxlen=8)
     while True:
@@ -96,9 +96,9 @@ def _compare(program: Program, ours: "_Ours", judge: Qemu) -> int:
             return compared
         trail.append(hart.pc)
         ours.step()
-        before, record = record, judge.log.read(_SIZE)
+        before, record = record, oracle.log.read(_SIZE)
         if record == before != _state(hart):
-            record = judge.log.read(_SIZE)  # the block was left before its instruction and entered again
+            record = oracle.log.read(_SIZE)  # the block was left before its instruction and entered again
 
 
 class _Ours:

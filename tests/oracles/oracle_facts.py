@@ -1,4 +1,4 @@
-"""What the judges of random programs do otherwise than we, as facts that keep programs to what all do alike."""
+"""Where the oracles of random programs differ from us: random programs keep to what all have in common."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,9 +18,9 @@ _WRITABLE = {
     "mip": 0x888,
     "mstatush": 0,
 }
-"""CSRs that programs write, and the bits that they write: those that judges and we have, or that all lack.
+"""CSRs that programs write, and the bits that they write: those that oracles and we have, or that all lack.
 
-Left out are mtvec and the counters, which have items of their own; WARL fields of features that a judge has and we do
+Left out are mtvec and the counters, which have items of their own; WARL fields of features that an oracle has and we do
 not (mstatus of S mode, S-mode bits of mie, floating point), or resolves otherwise (MPP = 1 or 2, which has two bits
 that are always written together; mtvec modes 2 and 3; mepc[1:0]). PMP has an item of its own, too.
 """
@@ -30,8 +30,8 @@ _ABSENT = (0x000, 0x100, 0x180, 0x280, 0x604, 0x5C0, 0x7C0, 0x800, 0xBC0, 0xCC0,
 """Addresses of CSRs that neither machine has."""
 
 
-class Judge(NamedTuple):
-    """What programs may do so that a judge does the same."""
+class Oracle(NamedTuple):
+    """What programs may do so that an oracle does the same."""
 
     writable: Mapping[str, int]
     readable: Sequence[str]
@@ -43,7 +43,7 @@ class Judge(NamedTuple):
     """Items, and variants of them, that are left out."""
 
 
-QEMU = Judge(
+QEMU = Oracle(
     writable={**_WRITABLE, "misa": 0xFFFFFFFF},
     readable=(*_READABLE, "marchid"),
     absent=(*_ABSENT, 0x3EF),
@@ -52,7 +52,7 @@ QEMU = Judge(
 )
 """QEMU 7.2: misa is constant, marchid can be set; it has no Zicbom."""
 
-SPIKE = Judge(
+SPIKE = Oracle(
     writable=_WRITABLE,
     readable=_READABLE,
     absent=_ABSENT,

@@ -1,4 +1,4 @@
-"""`qemu-system-riscv32 -M virt` as a judge: a hart without floating point, supervisor mode and hypervisor.
+"""`qemu-system-riscv32 -M virt` as an oracle: a hart without floating point, supervisor mode and hypervisor.
 
 The machine is driven through QMP, so the end of a program is an event and not a time-out. Programs end by a store
 to the test finisher: a reset, which stops QEMU with its memory as it is (an exit code would end the process).

@@ -1,4 +1,4 @@
-"""Spike, where one is installed, as a judge of the commit log: the same lines, byte for byte.
+"""Spike, where one is installed, as an oracle of the commit log: the same lines, byte for byte.
 
 Spike is found as the environment variable SPIKE or on the path. Its first instructions are those of its boot ROM.
 """

@@ -1,4 +1,4 @@
-"""A hart with memory, CLINT and HTIF and nothing else: what the programs of outside judges run on."""
+"""A hart with memory, CLINT and HTIF and nothing else: what the programs of outside test suites run on."""
 
 from pyv_ext import elf
 from pyv_ext.bus.bus import Bus

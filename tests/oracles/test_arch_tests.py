@@ -34,14 +34,14 @@ def test_signature(test: ArchTest, tmp_path: Path) -> None:
 
 
 def expected_signature(test: ArchTest, executable: Path, program: Program) -> list[str]:
-    """By the best judge that there is: the suite's reference, Spike, QEMU."""
+    """By the best reference available: the suite's reference, Spike, QEMU."""
     if test.reference is not None:
         return test.reference.read_text().split()
     if SPIKE is not None:
         return spike_signature(executable, test.setup.isa, misaligned=test.setup.misaligned)
     need(QEMU)
     if test.traps_misaligned:
-        pytest.skip("QEMU performs misaligned accesses: Spike or a checkout of old-framework-2.x judges the trap")
+        pytest.skip("QEMU performs misaligned accesses: Spike or a checkout of old-framework-2.x covers the trap")
     return qemu_signature(executable, program, test.setup)
 
 

@@ -2,7 +2,7 @@
 
 Releases up to 2.x carry signatures made by the reference models. Later ones leave these to the user, so QEMU runs
 the same executable; it performs misaligned accesses, hence the variant of a program that wants them to trap has a
-judge in a 2.x checkout only (branch old-framework-2.x).
+decide in a 2.x checkout only (branch old-framework-2.x).
 """
 
 import re

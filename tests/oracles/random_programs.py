@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from judge_facts import MIE, MPP, MPRV, QEMU, Judge
+from oracle_facts import MIE, MPP, MPRV, QEMU, Oracle
 from qemu import FINISHER, RESET
 from random_code import Coder
 
@@ -45,15 +45,15 @@ class Program(NamedTuple):
     end: int
 
 
-def random_program(isa: Isa, seed: int, items: int, judge: Judge = QEMU) -> Program:
+def random_program(isa: Isa, seed: int, items: int, oracle: Oracle = QEMU) -> Program:
     """A program of `items` items. The same arguments give the same program."""
-    return _Generator(isa, random.Random(seed), judge).program(items)
+    return _Generator(isa, random.Random(seed), oracle).program(items)
 
 
 class _Generator(Coder):
-    def __init__(self, isa: Isa, chance: random.Random, judge: Judge) -> None:
+    def __init__(self, isa: Isa, chance: random.Random, oracle: Oracle) -> None:
         super().__init__(isa, chance)
-        self.judge = judge
+        self.oracle = oracle
         self.locked = {15}
         """Regions of PMP that are not to be written: locked ones, and the last."""
         self.ranges: set[int] = set()
@@ -71,7 +71,7 @@ class _Generator(Coder):
         self.trap_rows = self.deck(Kind.ECALL, Kind.EBREAK)
 
     def has(self, item: str) -> bool:
-        return item not in self.judge.without
+        return item not in self.oracle.without
 
     def plain(self) -> bytes:
         return self.random_one(self.plain_rows.draw())
@@ -85,7 +85,7 @@ class _Generator(Coder):
 
     def memory(self) -> bytes:
         row = self.memory_rows.draw()
-        step = 1 if self.judge.misaligned and self.chance.random() < 0.2 else row.size
+        step = 1 if self.oracle.misaligned and self.chance.random() < 0.2 else row.size
         word = self.random_word(row)
         instruction = self.isa.decode(word)
         assert instruction is not None
@@ -171,8 +171,8 @@ class _Generator(Coder):
 
     def csr(self) -> bytes:
         """Write and read one CSR that is not special."""
-        writable = self.judge.writable
-        name = self.chance.choice([*writable, *self.judge.readable])
+        writable = self.oracle.writable
+        name = self.chance.choice([*writable, *self.oracle.readable])
         row = self.csr_rows.draw()
         bits = self.value() & writable.get(name, 0)
         if name == "mstatus" and bits & MPP != MPP:
@@ -185,7 +185,7 @@ class _Generator(Coder):
         return self.li(source, bits) + self.one(row.name, rd=self.target(), rs1=source, csr=ADDRESSES[name])
 
     def counter(self) -> bytes:
-        """Read a counter; the comparison takes over what the judge read."""
+        """Read a counter; the comparison takes over what the oracle read."""
         return self.one("csrrs", rd=self.target(), csr=ADDRESSES[self.chance.choice(COUNTERS)])
 
     def vector(self) -> bytes:
@@ -201,7 +201,7 @@ class _Generator(Coder):
     def trap(self) -> bytes:
         """ecall, ebreak, an illegal word, a CSR that is absent or read-only."""
         illegal = self.illegal()
-        absent = self.chance.choice([*self.judge.absent, ADDRESSES["mhartid"], ADDRESSES["cycle"]])
+        absent = self.chance.choice([*self.oracle.absent, ADDRESSES["mhartid"], ADDRESSES["cycle"]])
         choices = [
             self.random_one(self.trap_rows.draw()),
             illegal.to_bytes(4 if illegal & 3 == 3 else 2, "little"),
@@ -231,7 +231,7 @@ class _Generator(Coder):
         row = self.memory_rows.draw()
         if row.length == 2:
             return self.fault()
-        if not self.judge.misaligned and self.chance.random() < 0.5:
+        if not self.oracle.misaligned and self.chance.random() < 0.5:
             code = self.pointer(at, 4) + self.one("addi", rd=at, rs1=at, imm=self.chance.randint(1, 3))
         return self.risky(code + self.one(row.name, rd=self.target(), rs1=at, rs2=self.register()))
 
@@ -286,7 +286,7 @@ class _Generator(Coder):
 
     def privileged(self) -> bytes:
         """What user mode may not do, or may if mcounteren says so."""
-        csr = ADDRESSES[self.chance.choice(list(self.judge.writable))]
+        csr = ADDRESSES[self.chance.choice(list(self.oracle.writable))]
         choices = [self.one("mret"), self.one("csrrs", rd=self.target(), csr=csr)]
         if self.has("counter"):
             choices.append(self.counter())
@@ -327,7 +327,7 @@ class _Generator(Coder):
         return code + self.access(start, size)
 
     def access(self, start: int, size: int) -> bytes:
-        """A load or store in or near a region, aligned: judges take those across its end for one access."""
+        """A load or store in or near a region, aligned: oracles treat those across its end as one access."""
         row = self.memory_rows.draw()
         if row.length == 2:
             return self.access(start, size)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from checkouts import RISCV_TESTS, build
 from external_tools import GCC, need
-from judge_facts import SPIKE
+from oracle_facts import SPIKE
 from random_programs import CODE, DATA, random_program
 from riscv_tests import Executables, programs
 from spike import differences, elf_file, needs_spike, our_log, spike_log

@@ -1,4 +1,4 @@
-"""GNU tools and QEMU as judges; tests skip visibly where one is missing."""
+"""GNU tools and QEMU as oracles; tests skip visibly where one is missing."""
 
 import subprocess
 from pathlib import Path
