@@ -242,7 +242,7 @@ def test_a_static_symbol_gives_way_to_a_global_of_its_name(tmp_path: Path) -> No
 def test_shipped_files_equal_readelf(path: Path) -> None:
     program = read_elf(path)
     symbols, code = {}, {}
-    for line in judges.gnu("readelf", "--wide", "--symbols", path).splitlines():
+    for line in oracles.gnu("readelf", "--wide", "--symbols", path).splitlines():
         found = re.fullmatch(r"\s+\d+: (\w{8})\s+(\w+) (\w+)\s+(\w+)\s+\w+\s+(\w+) (\S+)", line)
         if found and found[5] != "UND" and found[3] not in ("FILE", "SECTION") and not found[6].startswith((".L", "$")):
             address, size = int(found[1], 16), int(found[2], 0)
@@ -252,11 +252,11 @@ def test_shipped_files_equal_readelf(path: Path) -> None:
                 code[address] = size
     assert {name: (symbol.address, symbol.size) for name, symbol in program.symbols.items()} == symbols
     assert {f.address: f.size for f in program.functions if f.address in code} == code
-    attributes = judges.gnu("readelf", "--arch-specific", path)
+    attributes = oracles.gnu("readelf", "--arch-specific", path)
     architecture = re.search(r'Tag_RISCV_arch: "(\w+)"', attributes)
     assert architecture
     assert "_".join(program.extensions) == re.sub(r"\d+p\d+(?=_|$)", "", architecture[1].removeprefix("rv32"))
-    notes = judges.gnu("readelf", "--wide", "--notes", path)
+    notes = oracles.gnu("readelf", "--wide", "--notes", path)
     assert [len(note.desc) for note in program.notes] == [
         int(size, 16) for size in re.findall(r"^  \S+\s+0x(\w{8})\t", notes, re.MULTILINE)
     ]
