@@ -1,10 +1,9 @@
 """The device's counters: a fold over the event stream and nothing else (docs/npu-timing.md, "Events")."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npu_device.config import NpuConfig
 from npu_device.trace.events import (
@@ -20,23 +19,17 @@ from npu_device.trace.events import (
     unit_code,
     unit_counts,
 )
+from npu_device.trace.spans import BEGINS, ENDS, Record, Running, among, first_begins, steps
 
-_BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
-_ENDS = (What.DMA_END, What.TE_END, What.VE_END)
-_COUNTED = (
-    What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES, What.L2_HIT,
-    What.L2_MISS, What.L2_WRITE_BACK, What.STALE, *_BEGINS, *_ENDS,
+_COUNTED = among(
+    (
+        What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES, What.L2_HIT,
+        What.L2_MISS, What.L2_WRITE_BACK, What.STALE,
+    )
 )  # fmt: skip
+"""By kind of event, whether it counts by itself."""
 FEW = 64
 """Events that are counted one by one sooner than as an array."""
-
-
-def _among(kinds: Collection[What]) -> NDArray[np.bool_]:
-    """By kind of event, whether it is one of these."""
-    return np.isin(np.arange(max(What) + 1), list(kinds))
-
-
-_IS_BEGIN, _IS_STEP, _IS_COUNTED = _among(_BEGINS), _among((*_BEGINS, *_ENDS)), _among(_COUNTED)
 
 
 class Counters:
@@ -76,9 +69,8 @@ class Counters:
         self._conflicts = dict.fromkeys(self._units[Kind.BANK], 0)
         self._waiting: set[int] = set()
         """Tickets of commands that were accepted and have not started."""
-        self._running: dict[int, tuple[int, int, int]] = {}
-        """Unit -> (ticket, cycle of its start, aux)."""
-        self._counts: dict[int, Callable[[int, int, int, int, int], None]] = {
+        self._running: Running = {}
+        self._of_batch: dict[int, Callable[[Record], None]] = {
             What.ACCEPT: self._accept,
             What.REJECT: self._reject,
             What.STALL: self._stall,
@@ -90,8 +82,14 @@ class Counters:
             What.L2_MISS: self._l2_miss,
             What.L2_WRITE_BACK: self._l2_write_back,
             What.STALE: self._stale,
-            **dict.fromkeys(_BEGINS, self._begin),
-            **dict.fromkeys(_ENDS, self._end),
+            **dict.fromkeys(BEGINS, self._started),
+        }
+        """What is counted record by record where `steps` pairs begins and ends."""
+        self._of_single = {
+            **self._of_batch,
+            What.ERROR: self._stop,
+            **dict.fromkeys(BEGINS, self._begin),
+            **dict.fromkeys(ENDS, self._end),
         }
 
     def up_to_date(self) -> "Counters":
@@ -122,7 +120,7 @@ class Counters:
     def busy(self, unit: int, cycle: int) -> int:
         """Busy cycles of a unit until the start of `cycle`; what it runs is counted so far."""
         running = self._running.get(unit)
-        return self._busy[unit] + (max(0, cycle - running[1]) if running is not None else 0)
+        return self._busy[unit] + (max(0, cycle - running[1][0]) if running is not None else 0)
 
     def to_json(self) -> dict[str, Any]:
         """The `npu` object of docs/results.md, as of the latest event."""
@@ -154,120 +152,113 @@ class Counters:
     def _handed_over(self, records: Batch) -> None:
         """A subscriber of the EventStream."""
         records = records[len(records) - (self._events.count - self._seen) :]
-        what = records["what"]
-        if len(records) < FEW or (what == What.ERROR).any():  # an error may stop a step
+        if len(records) < FEW:
             self._count_single(records.tolist())
         else:
-            self._count_many(records, what)
+            self._count_many(records)
             self.cycle = int(records["cycle"][-1])
         self._seen += len(records)
 
-    def _count_single(self, records: Iterable[tuple[int, ...]]) -> None:
+    def _count_single(self, records: Iterable[Record]) -> None:
         """One after the other."""
-        for cycle, unit, kind, ticket, _, size, aux in records:
-            count = self._counts.get(kind)
+        for record in records:
+            count = self._of_single.get(record[2])
             if count is not None:
-                count(cycle, unit, ticket, size, aux)
-            self.cycle = cycle
+                count(record)
+            self.cycle = record[0]
 
-    def _count_many(self, records: Batch, what: NDArray[np.uint16]) -> None:
+    def _count_many(self, records: Batch) -> None:
         """As `_count_single`."""
-        steps, begins = _IS_STEP[what], _IS_BEGIN[what]
-        tickets = records["ticket"][begins]
-        single = _IS_COUNTED[what] & ~steps
-        single[np.flatnonzero(begins)[np.flatnonzero(np.diff(tickets, prepend=0))]] = True
-        for cycle, unit, kind, ticket, _, size, aux in records[single].tolist():
-            if kind in _BEGINS:
-                self._waiting.discard(ticket)
-            else:
-                self._counts[kind](cycle, unit, ticket, size, aux)
-        records = records[steps]
-        for unit in np.unique(records["unit"]).tolist():
-            self._steps_of(unit, records[records["unit"] == unit])
+        ended = steps(records, self._running, self._seen)
+        for record in records[_COUNTED[records["what"]] | first_begins(records)].tolist():
+            self._of_batch[record[2]](record)
+        busy = np.bincount(ended["unit"], ended["end"] - ended["start"])
+        for unit in np.flatnonzero(busy).tolist():
+            self._busy[unit] += int(busy[unit])
+        flags = ended["aux"] & (WRITES | CACHED)
+        for began in (0, WRITES, CACHED, WRITES | CACHED):
+            self._moved(began, int(ended["moved"][flags == began].sum()))
 
-    def _steps_of(self, unit: int, mine: Batch) -> None:
-        """Steps of one unit: a begin, an end, a begin, ..."""
-        if mine["what"][0] in _ENDS:
-            self._end(*(int(mine[name][0]) for name in ("cycle", "unit", "ticket", "bytes", "aux")))
-            mine = mine[1:]
-        begins, ends = mine[0::2], mine[1::2]
-        whole = begins[: len(ends)]
-        self._busy[unit] += int(ends["cycle"].sum()) - int(whole["cycle"].sum())
-        written, cached = whole["aux"] & WRITES != 0, whole["aux"] & CACHED != 0
-        self.noc_bytes += int(ends["aux"].sum())
-        self.dram_bytes_written += int(ends["aux"][written & ~cached].sum())
-        self.dram_bytes_read += int(ends["aux"][~written & ~cached].sum())
-        if len(begins) > len(ends):
-            last = begins[-1]
-            self._running[unit] = (int(last["ticket"]), int(last["cycle"]), int(last["aux"]))
+    def _moved(self, began: int, size: int) -> None:
+        """Transfers of a kind, `aux` of their begin, have moved aligned bytes."""
+        self.noc_bytes += size
+        if began & CACHED:
+            return
+        if began & WRITES:
+            self.dram_bytes_written += size
+        else:
+            self.dram_bytes_read += size
 
-    # -- one method per kind of event: (cycle, unit, ticket, bytes, aux) ----------------------------------------
+    # -- one method per kind of record -------------------------------------------------------------------------
 
-    def _accept(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
+    def _accept(self, record: Record) -> None:
         self.accepted += 1
-        self._waiting.add(ticket)
+        self._waiting.add(record[3])
         if len(self._waiting) > self.depth_max:
             self.depth_max = len(self._waiting)
 
-    def _reject(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        if aux in SUBMISSION_REFUSALS:
+    def _reject(self, record: Record) -> None:
+        if record[6] in SUBMISSION_REFUSALS:
             self.rejected += 1
         else:
             self.bad_accesses += 1
 
-    def _stall(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        if aux == Cause.BARRIER:
-            self.barrier_wait += size
-        elif aux == Cause.BANK_CONFLICT:
-            self._conflicts[unit] += size
+    def _stall(self, record: Record) -> None:
+        _, unit, _, _, _, cycles, cause = record
+        if cause == Cause.BARRIER:
+            self.barrier_wait += cycles
+        elif cause == Cause.BANK_CONFLICT:
+            self._conflicts[unit] += cycles
 
-    def _begin(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        self._waiting.discard(ticket)
-        self._running[unit] = (ticket, cycle, aux)
+    def _started(self, record: Record) -> None:
+        self._waiting.discard(record[3])
 
-    def _end(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        _, start, began = self._running.pop(unit)
-        self._busy[unit] += cycle - start
-        self.noc_bytes += aux
-        if began & CACHED:
-            return
-        if began & WRITES:
-            self.dram_bytes_written += aux
-        else:
-            self.dram_bytes_read += aux
+    def _begin(self, record: Record) -> None:
+        self._waiting.discard(record[3])
+        self._running[record[1]] = self._seen, record
 
-    def _bank_busy(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        self._busy[unit] += size
+    def _end(self, record: Record) -> None:
+        cycle, unit, _, _, _, _, moved = record
+        _, begin = self._running.pop(unit)
+        self._busy[unit] += cycle - begin[0]
+        self._moved(begin[6], moved)
 
-    def _channel_bytes(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        self.channel_bytes[unit & 0xFF] += size
+    def _complete(self, record: Record) -> None:
+        self.completed += 1
+        self._waiting.discard(record[3])  # it may have run on no unit
 
-    def _l2_hit(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        self._l2("hits", aux)
+    def _error(self, record: Record) -> None:
+        self.errors += 1
+        self._complete(record)
 
-    def _l2_miss(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        self._l2("misses", aux)
-        self.dram_bytes_read += size
+    def _stop(self, record: Record) -> None:
+        """A reset has stopped the steps of a command that ends with an error."""
+        self._error(record)
+        for unit, (_, begin) in list(self._running.items()):
+            if begin[3] == record[3]:
+                del self._running[unit]
+                self._busy[unit] += record[0] - begin[0]
 
-    def _l2_write_back(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        self._l2("write_backs", aux)
-        self.dram_bytes_written += size
+    def _bank_busy(self, record: Record) -> None:
+        self._busy[record[1]] += record[5]
 
-    def _stale(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        self._l2("stale", aux if unit >> 8 == Kind.L2 else 1)
+    def _channel_bytes(self, record: Record) -> None:
+        self.channel_bytes[record[1] & 0xFF] += record[5]
+
+    def _l2_hit(self, record: Record) -> None:
+        self._l2("hits", record[6])
+
+    def _l2_miss(self, record: Record) -> None:
+        self._l2("misses", record[6])
+        self.dram_bytes_read += record[5]
+
+    def _l2_write_back(self, record: Record) -> None:
+        self._l2("write_backs", record[6])
+        self.dram_bytes_written += record[5]
+
+    def _stale(self, record: Record) -> None:
+        self._l2("stale", record[6] if record[1] >> 8 == Kind.L2 else 1)
 
     def _l2(self, name: str, lines: int) -> None:
         if self.l2 is not None:
             self.l2[name] += lines
-
-    def _error(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        self.errors += 1
-        self._complete(cycle, unit, ticket, size, aux)
-        for other, running in list(self._running.items()):
-            if running[0] == ticket:  # a reset has stopped it
-                del self._running[other]
-                self._busy[other] += cycle - running[1]
-
-    def _complete(self, cycle: int, unit: int, ticket: int, size: int, aux: int) -> None:
-        self.completed += 1
-        self._waiting.discard(ticket)  # it may have run on no unit

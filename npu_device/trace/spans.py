@@ -1,0 +1,406 @@
+"""The table of spans: what each unit did from when to when, paired from the records of the event stream.
+
+| what | start, end | aux |
+|---|---|---|
+| DMA_BEGIN, TE_BEGIN, VE_BEGIN | begin and end of a step of an engine | of the begin: opcode and flags |
+| ACCEPT | start of the fetch, acceptance | ring index |
+| STALL of the front end | what held back an accepted command | `Cause` |
+| STALL of a bank | start of the step that it lengthens, as long as it does | `Cause` |
+| BARRIER_OPEN | opened, closed | scope and index |
+| any other | the cycle of the event, twice | of the event |
+
+Rows stand in the order of the records that end them. A soft reset ends the steps of the commands that it stops.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.trace.events import FRONTEND, RECORD, Batch, Cause, Kind, What
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Table = NDArray[Any]
+"""Rows of SPAN."""
+Record = tuple[int, ...]
+"""The fields of a RECORD."""
+Running = dict[int, tuple[int, Record]]
+"""Unit -> number and record of the begin of the step that it works on."""
+
+UNITS = (Kind.TE, Kind.VE, Kind.DMA)
+"""The engines."""
+BEGINS = frozenset((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN))
+ENDS = frozenset((What.DMA_END, What.TE_END, What.VE_END))
+OPCODE = 0xFF
+"""In `aux` of a step."""
+UNFINISHED = np.iinfo(np.int64).max
+"""`end` of what lasts longer than the run."""
+NONE = -1
+"""`number` and `stream` where there is none, or none yet; `tile` has no such value."""
+
+SPAN = np.dtype(
+    [
+        ("unit", "<u2"),
+        ("what", "<u2"),
+        ("ticket", "<u4"),
+        ("tile", "<u4"),
+        ("start", "<i8"),
+        ("end", "<i8"),
+        ("bytes", "<u8"),  # of a step: payload
+        ("aux", "<u4"),
+        ("moved", "<u4"),  # of a transfer: aligned bytes in DRAM
+        ("number", "<i8"),  # of the command, in the order of acceptance
+        ("stream", "<i4"),
+        ("first", "<i8"),  # number of the record that begins it
+        ("last", "<i8"),  # number of the record that ends it
+    ]
+)
+"""One row."""
+
+
+def among(kinds: Collection[What]) -> Flags:
+    """By kind of event, whether it is one of these."""
+    return np.isin(np.arange(max(What) + 1), list(kinds))
+
+
+IS_BEGIN, _IS_END, _IS_STEP = among(BEGINS), among(ENDS), among((*BEGINS, *ENDS))
+_PAIRED = among((*BEGINS, *ENDS, What.BARRIER_OPEN, What.BARRIER_CLOSE))
+"""Records whose rows take two of them."""
+
+
+def first_begins(records: Batch) -> Flags:
+    """Which records begin a step of a command; of several in a row of one command only the first."""
+    begins = np.flatnonzero(IS_BEGIN[records["what"]])
+    tickets = records["ticket"][begins]
+    chosen = np.zeros(len(records), dtype=np.bool_)
+    chosen[begins[np.diff(tickets, prepend=0) != 0]] = True
+    return chosen
+
+
+# -- steps ---------------------------------------------------------------------------------------------------------
+
+
+def steps(records: Batch, running: Running, number: int = 0) -> Table:
+    """The steps that end in `records`, the first of which has this number; `running` is brought up to date.
+
+    A unit works on one step at a time: an end belongs to the begin before it. A command that ends with an error ends
+    its steps: a reset has stopped them.
+    """
+    where = np.flatnonzero(_IS_STEP[records["what"]])
+    where = where[np.argsort(records["unit"][where], kind="stable")]
+    mine = records[where]
+    ends, unit = _IS_END[mine["what"]], mine["unit"]
+    paired = np.zeros(len(mine), dtype=np.bool_)
+    paired[1:] = ends[1:] & ~ends[:-1] & (unit[1:] == unit[:-1])
+    last = np.flatnonzero(paired)
+    alone = ~paired
+    alone[last - 1] = False
+    errors = _errors(records, number)
+    singles: list[tuple[int, Record, int, Record]] = []
+
+    def stop(code: int) -> None:
+        """End the step of a unit if its command ended with an error since."""
+        first, begin = running[code]
+        for index, error in errors.get(begin[3], ()):
+            if index > first:
+                singles.append((first, begin, index, (*error[:5], 0, 0)))
+                del running[code]
+                return
+
+    for at in np.flatnonzero(alone).tolist():
+        index, record = number + int(where[at]), mine[at].item()
+        code = record[1]
+        if ends[at]:
+            singles.append((*running.pop(code, (index, record)), index, record))
+        else:
+            if code in running:
+                stop(code)
+            running[code] = index, record
+    for code in list(running) if errors else ():
+        stop(code)
+    rows = _rows(mine[last - 1], where[last - 1] + number, where[last] + number)
+    _close(rows, mine[last])
+    if singles:
+        first, begin, final, end = zip(*singles, strict=True)
+        few = _rows(np.array(list(begin), RECORD), np.array(first), np.array(final))
+        _close(few, np.array(list(end), RECORD))
+        rows = np.concatenate([rows, few])
+    return rows[np.argsort(rows["last"])]
+
+
+def _errors(records: Batch, number: int) -> dict[int, list[tuple[int, Record]]]:
+    """By ticket, numbers and records of errors."""
+    found: dict[int, list[tuple[int, Record]]] = {}
+    for index in np.flatnonzero(records["what"] == What.ERROR).tolist():
+        record = records[index].item()
+        found.setdefault(record[3], []).append((number + index, record))
+    return found
+
+
+def _rows(begins: Batch, first: Integers, last: Integers) -> Table:
+    """A row for each record, without length and without a command."""
+    rows = np.zeros(len(begins), SPAN)
+    for name in ("unit", "what", "ticket", "tile", "bytes", "aux"):
+        rows[name] = begins[name]
+    rows["start"] = rows["end"] = begins["cycle"]
+    rows["number"] = rows["stream"] = NONE
+    rows["first"], rows["last"] = first, last
+    return rows
+
+
+def _close(rows: Table, ends: Batch) -> None:
+    """Fill in what the records say that end steps."""
+    rows["end"], rows["bytes"], rows["moved"] = ends["cycle"], ends["bytes"], ends["aux"]
+
+
+# -- the table -----------------------------------------------------------------------------------------------------
+
+
+class SpanBuilder:
+    """Makes rows as records come in; holds only what is under way."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._running: Running = {}
+        self._barriers: dict[tuple[int, int], deque[tuple[int, Record]]] = {}
+        """By ticket and scope, the oldest first."""
+        self._rest = np.empty(0, RECORD)
+        """Stalls whose command is not ready yet."""
+        self._accepted = 0
+        self._commands = np.empty(0, _IN_FLIGHT)
+        """By ticket."""
+
+    def take(self, records: Batch) -> Table:
+        """The rows that end in these records."""
+        records = np.concatenate([self._rest, records]) if len(self._rest) else records
+        split = len(records)
+        while split and records["what"][split - 1] == What.STALL and records["unit"][split - 1] == FRONTEND:
+            split -= 1
+        records, self._rest = records[:split], records[split:]
+        numbers = self._seen + np.arange(split)
+        others = np.flatnonzero(~_PAIRED[records["what"]])
+        events = _rows(records[others], numbers[others], numbers[others])
+        _stretch(events)
+        rows = np.concatenate([events, steps(records, self._running, self._seen), self._closed_barriers(records)])
+        rows = rows[np.argsort(rows["last"], kind="stable")]
+        self._name(rows, records)
+        self._seen += split
+        return rows
+
+    def finish(self) -> Table:
+        """The rows of what is unfinished when the run is over."""
+        left = sorted([*self._running.values(), *(one for queue in self._barriers.values() for one in queue)])
+        first = np.array([number for number, _ in left], np.int64)
+        rows = _rows(np.array([record for _, record in left], RECORD), first, np.full(len(left), UNFINISHED))
+        rows["end"], rows["bytes"] = UNFINISHED, 0
+        self._name(rows, np.empty(0, RECORD))
+        return rows
+
+    @property
+    def held(self) -> int:
+        """How many things are under way."""
+        return len(self._running) + len(self._barriers) + len(self._rest) + len(self._commands)
+
+    def _closed_barriers(self, records: Batch) -> Table:
+        found = []
+        chosen = (records["what"] == What.BARRIER_OPEN) | (records["what"] == What.BARRIER_CLOSE)
+        for index in np.flatnonzero(chosen).tolist():
+            number, record = self._seen + index, records[index].item()
+            key = record[3], record[6]
+            if record[2] == What.BARRIER_OPEN:
+                self._barriers.setdefault(key, deque()).append((number, record))
+                continue
+            queue = self._barriers.get(key)
+            found.append((*(queue.popleft() if queue else (number, record)), number, record[0]))
+            if not queue:
+                self._barriers.pop(key, None)
+        if not found:
+            return np.empty(0, SPAN)
+        first, opened, last, end = zip(*found, strict=True)
+        rows = _rows(np.array(list(opened), RECORD), np.array(first), np.array(last))
+        rows["what"], rows["end"] = What.BARRIER_OPEN, end
+        return rows
+
+    def _name(self, rows: Table, records: Batch) -> None:
+        """Fill in number and stream of the command of each row, from its acceptance or READY to its end."""
+        self._note(records)
+        at, met = self._find(rows["ticket"], rows["last"])
+        if not met.any():
+            return
+        mine, last = self._commands[at], rows["last"]
+        met &= last <= mine["done"]
+        rows["number"][met] = mine["number"][met]
+        before_ready = (rows["what"] == What.STALL) & (rows["unit"] == FRONTEND)
+        met &= (mine["ready"] <= last) | before_ready
+        rows["stream"][met] = mine["stream"][met]
+        self._commands = self._commands[self._commands["done"] == UNFINISHED]
+
+    def _note(self, records: Batch) -> None:
+        """Bring the commands up to date; those that end here leave when the rows have their names."""
+        what, tickets = records["what"], records["ticket"]
+        accepted = np.flatnonzero(what == What.ACCEPT)
+        fresh = np.zeros(len(accepted), _IN_FLIGHT)
+        fresh["ticket"], fresh["accept"] = tickets[accepted], accepted + self._seen
+        fresh["number"] = self._accepted + np.arange(len(accepted))
+        fresh["stream"], fresh["ready"], fresh["done"] = NONE, UNFINISHED, UNFINISHED
+        self._accepted += len(accepted)
+        known = np.concatenate([self._commands, fresh])
+        self._commands = known[np.lexsort((known["accept"], known["ticket"]))]
+        for column, chosen in (("ready", what == What.READY), ("done", (what == What.DONE) | (what == What.ERROR))):
+            where = np.flatnonzero(chosen)
+            at, met = self._find(tickets[where], where + self._seen)
+            self._commands[column][at[met]] = where[met] + self._seen
+            if column == "ready":
+                self._commands["stream"][at[met]] = records["aux"][where[met]]
+
+    def _find(self, tickets: NDArray[np.uint32], numbers: Integers) -> tuple[Integers, Flags]:
+        """The last command with each ticket that was accepted by then, and whether there is one."""
+        known = self._commands
+        if not len(known):
+            return np.zeros(len(tickets), np.int64), np.zeros(len(tickets), np.bool_)
+
+        def key(ticket: NDArray[np.uint32], number: Integers) -> Integers:
+            return ticket.astype(np.int64) << 31 | np.clip(number - self._seen + 1, 0, (1 << 31) - 1)
+
+        at = np.searchsorted(key(known["ticket"], known["accept"]), key(tickets, numbers), side="right") - 1
+        at = np.maximum(at, 0)
+        return at, (known["ticket"][at] == tickets) & (known["accept"][at] <= numbers)
+
+
+_IN_FLIGHT = np.dtype(
+    [("ticket", "<u4"), ("number", "<i8"), ("stream", "<i4"), ("accept", "<i8"), ("ready", "<i8"), ("done", "<i8")]
+)
+"""A command between acceptance and end; the last three are numbers of records."""
+
+
+def _stretch(rows: Table) -> None:
+    """Give their length to events that say it."""
+    accepted = rows["what"] == What.ACCEPT
+    rows["start"][accepted] = rows["bytes"][accepted]
+    stalls = np.flatnonzero(rows["what"] == What.STALL)
+    bank = rows["unit"][stalls] >> 8 == Kind.BANK
+    length = rows["bytes"][stalls].astype(np.int64)
+    rows["end"][stalls[bank]] += length[bank]
+    front, length = stalls[~bank], length[~bank]
+    if len(front):  # the stalls of a command follow each other up to READY: the last one ends there
+        later = np.zeros(len(front), np.int64)
+        same = rows["ticket"][front][1:] == rows["ticket"][front][:-1]
+        later[:-1] = np.where(same, length[1:], 0)
+        rows["end"][front] -= later
+        rows["start"][front] = rows["end"][front] - length
+
+
+COMMAND = np.dtype(
+    [
+        ("ticket", "<u4"),
+        ("stream", "<i4"),
+        ("fetch", "<i8"),
+        ("accepted", "<i8"),
+        ("ready", "<i8"),
+        ("started", "<i8"),  # the first step of an engine
+        ("done", "<i8"),  # errors too
+        ("barrier", "<i8"),  # cycles for which only a barrier held it back
+    ]
+)
+"""One accepted command: cycles, UNFINISHED where the run did not come to it."""
+
+
+class Spans:
+    """The rows of a whole run; what is unfinished at its end lasts to `end`."""
+
+    def __init__(self, rows: Table, end: int) -> None:
+        self.rows = rows
+        self.end = end
+        rows["end"] = np.minimum(rows["end"], np.maximum(end, rows["start"]))
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch], end: int) -> "Spans":
+        """From all records of a run."""
+        builder = SpanBuilder()
+        return cls(np.concatenate([*map(builder.take, batches), builder.finish()]), end)
+
+    def select(self, *kinds: What) -> Table:
+        """The rows of these kinds."""
+        return self.rows[np.isin(self.rows["what"], kinds)]
+
+    @cached_property
+    def work(self) -> Table:
+        """The steps of all engines, in the order in which they end."""
+        return self.rows[IS_BEGIN[self.rows["what"]]]
+
+    def units(self, kind: Kind) -> dict[int, Table]:
+        """Code of each engine of a kind that worked -> its steps, as they began."""
+        return by_unit(self.work[self.work["unit"] >> 8 == kind])
+
+    @cached_property
+    def commands(self) -> Table:
+        """Rows of COMMAND, in the order of acceptance."""
+        accepted = self.select(What.ACCEPT)
+        found = np.zeros(len(accepted), COMMAND)
+        found["ticket"], found["fetch"], found["accepted"] = accepted["ticket"], accepted["start"], accepted["end"]
+        found["ready"] = found["started"] = found["done"] = UNFINISHED
+        found["stream"] = NONE
+        rows = self.rows[self.rows["number"] != NONE]
+        what, number = rows["what"], rows["number"]
+        np.minimum.at(found["started"], number[IS_BEGIN[what]], rows["start"][IS_BEGIN[what]])
+        for column, chosen in (("ready", what == What.READY), ("done", (what == What.DONE) | (what == What.ERROR))):
+            found[column][number[chosen]] = rows["end"][chosen]
+        ready = what == What.READY
+        found["stream"][number[ready]] = rows["stream"][ready]
+        waited = (what == What.STALL) & (rows["unit"] == FRONTEND) & (rows["aux"] == Cause.BARRIER)
+        np.add.at(found["barrier"], number[waited], (rows["end"] - rows["start"])[waited])
+        return found
+
+    @cached_property
+    def queue(self) -> Table:
+        """Each command between acceptance and its first work, or its end when it needs no engine."""
+        commands = self.commands
+        until = np.minimum(commands["started"], commands["done"])
+        return made(commands["accepted"], np.minimum(until, self.end), commands["ticket"])
+
+    @property
+    def barriers(self) -> Table:
+        """Accepted commands that only a barrier held back."""
+        stalls = self.select(What.STALL)
+        return stalls[(stalls["unit"] == FRONTEND) & (stalls["aux"] == Cause.BARRIER)]
+
+    @property
+    def conflicts(self) -> dict[int, Table]:
+        """Code of each scratchpad bank -> what its accesses lengthened steps by, from the begin of each step."""
+        stalls = self.select(What.STALL)
+        return by_unit(stalls[stalls["unit"] >> 8 == Kind.BANK])
+
+    @cached_property
+    def banks(self) -> dict[int, Table]:
+        """Code of each scratchpad bank -> its port cycles (`bytes`), and when the steps that took them ran.
+
+        A bank reports its port cycles when a command ends. They are of the steps that ran since the last report: the
+        rows last from there to the end of the last of these steps.
+        """
+        reports = self.select(What.BANK_BUSY)
+        cycles = reports["end"]
+        moments = np.unique(np.concatenate([np.zeros(1, np.int64), cycles]))
+        reports["start"] = moments[np.maximum(np.searchsorted(moments, cycles) - 1, 0)]
+        work = self.work[np.argsort(self.work["start"], kind="stable")]
+        reach = np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(work["end"])])
+        reports["end"] = np.maximum(cycles, reach[np.searchsorted(work["start"], cycles)])
+        return by_unit(reports)
+
+
+def by_unit(rows: Table) -> dict[int, Table]:
+    """Rows of each unit, by the records that begin them."""
+    rows = rows[np.lexsort((rows["first"], rows["unit"]))]
+    edges = np.flatnonzero(np.diff(rows["unit"], prepend=-1, append=-1)).tolist()
+    return {int(rows["unit"][first]): rows[first:last] for first, last in pairwise(edges)}
+
+
+def made(start: Integers, end: Integers, ticket: Integers | int = 0, size: Integers | int = 0) -> Table:
+    """Rows of something that no record tells of, by start; `size`: their `bytes`."""
+    rows = np.zeros(len(start), SPAN)
+    rows["start"], rows["end"], rows["ticket"], rows["bytes"] = start, end, ticket, size
+    return rows[np.argsort(rows["start"], kind="stable")]
