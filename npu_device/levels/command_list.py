@@ -18,6 +18,7 @@ from npu_device.levels.runner import Listed, Runner, list_config
 from npu_device.memory.bitwidth import SPM_ALIGNMENT
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import Batch, EventStream, records
+from npu_device.trace.spans import Spans
 
 LEVELS = ("IA_TIMING", "CA_HYBRID")
 
@@ -77,7 +78,7 @@ def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID",
     else:
         counters = runner.run(commands).device.counters.to_json()
     seen = collected()
-    explanation = explain(seen, config, path.cycles)
+    explanation = explain(Spans([seen]), config, path.cycles)
     return ListRun(explanation.makespan, events, seen, counters, explanation)
 
 

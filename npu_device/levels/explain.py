@@ -6,15 +6,17 @@ begin. What it passes covers the makespan without gap or overlap: the causes add
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.tensor import ceil_div, product
 from npu_device.trace.events import CACHED, Cause, Kind, What
-from npu_device.trace.events import Batch as Records
+from npu_device.trace.spans import SPAN, UNFINISHED, Spans
 
 
 class Blocker(StrEnum):
@@ -104,77 +106,38 @@ class _Step(NamedTuple):
     way: Way = Way.DRAM
 
 
-def explain(records: Records, config: NpuConfig, critical_path: int = 0) -> Explanation:
-    """`records`: all events of a run; `critical_path`: of its commands, see `Analytic(unlimited=True)`."""
-    return _Walk(records, config).explanation(critical_path)
-
-
-_BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
-_ENDS = (What.DMA_END, What.TE_END, What.VE_END)
+def explain(spans: Spans, config: NpuConfig, critical_path: int = 0) -> Explanation:
+    """`critical_path`: of the run's commands, see `Analytic(unlimited=True)`."""
+    return _Walk(spans, config).explanation(critical_path)
 
 
 class _Walk:
-    def __init__(self, records: Records, config: NpuConfig) -> None:
+    def __init__(self, spans: Spans, config: NpuConfig) -> None:
         self._config = config
         self._timing = Timing(config)
         self._product = product(config.te, 1, 1, 1, 8, 8)
         """Of any size: how a pipeline fills and drains."""
         self._chain: dict[tuple[int, Blocker], int] = {}
-        self._accepted: dict[int, int] = {}
-        self._ready: dict[int, int] = {}
-        self._barrier: dict[int, int] = {}
-        self._done: dict[int, int] = {}
+        commands = spans.commands
+        tickets = commands["ticket"].tolist()
+        self._accepted, self._ready, self._barrier = (
+            dict(zip(tickets, commands[name].tolist(), strict=True)) for name in ("accepted", "ready", "barrier")
+        )
         self._done_at: dict[int, list[int]] = {}
+        for row in spans.select(What.DONE, What.ERROR).tolist():
+            self._done_at.setdefault(row[_END], []).append(row[_TICKET])
         self._ending: dict[int, list[_Step]] = {}
-        self._ends: list[int] = []
         self._last_of: dict[int, _Step] = {}
         self._busy: dict[int, int] = {}
-        self._ports: dict[int, int] = {}
-        self._moved = 0
-        self._channels: dict[int, int] = {}
-        """Bytes of each DRAM channel, where there are several."""
-        self._read(records)
-
-    # -- the events --------------------------------------------------------------------------------------------
-
-    def _read(self, records: Records) -> None:
-        begun: dict[int, tuple[int, int, int]] = {}
-        ended: dict[int, int] = {}
-        stalls: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-        ways: dict[int, Way] = {}
-        latest = 0
-        for cycle, unit, what, ticket, tile, size, aux in records.tolist():
-            if what in _BEGINS:
-                begun[unit] = (cycle, ticket, tile)
-                latest, ways[unit] = unit, Way.L2 if what == What.DMA_BEGIN and aux & CACHED else Way.DRAM
-            elif what == What.L2_MISS and size:  # of the transfer that began last
-                ways[latest] = Way.FILL
-            elif what in _ENDS:
-                begin, _, _ = begun.pop(unit)
-                own = stalls.get((ticket, tile), ())
-                lost = tuple((cause, cycles) for at, cause, cycles in own if begin <= at <= cycle)
-                step = _Step(unit, ticket, begin, cycle, aux, ended.get(unit) == begin, lost, ways[unit])
-                ended[unit] = cycle
-                self._ending.setdefault(cycle, []).append(step)
-                self._last_of[ticket] = step
-                self._busy[unit] = self._busy.get(unit, 0) + self._at_least(step)
-                self._moved += aux if unit >> 8 == Kind.DMA else 0
-            elif what == What.STALL and unit >> 8 == Kind.BANK:
-                stalls.setdefault((ticket, tile), []).append((cycle, aux, size))
-            elif what == What.STALL and aux == Cause.BARRIER:
-                self._barrier[ticket] = size
-            elif what == What.ACCEPT:
-                self._accepted[ticket] = cycle
-            elif what == What.READY:
-                self._ready[ticket] = cycle
-            elif what in (What.DONE, What.ERROR):
-                self._done[ticket] = cycle
-                self._done_at.setdefault(cycle, []).append(ticket)
-            elif what == What.BANK_BUSY:
-                self._ports[unit] = self._ports.get(unit, 0) + size
-            elif what == What.CHANNEL_BYTES:
-                self._channels[unit] = self._channels.get(unit, 0) + size
+        for step in _steps(spans):
+            self._ending.setdefault(step.end, []).append(step)
+            self._last_of[step.ticket] = step
+            self._busy[step.unit] = self._busy.get(step.unit, 0) + self._at_least(step)
         self._ends = sorted(self._ending)
+        self._moved = int(spans.work["moved"][spans.work["unit"] >> 8 == Kind.DMA].sum())
+        self._ports = _by_unit(spans, What.BANK_BUSY)
+        self._channels = _by_unit(spans, What.CHANNEL_BYTES)
+        """Bytes of each DRAM channel, where there are several."""
 
     def _at_least(self, step: _Step) -> int:
         """Cycles of the step's unit under the best of circumstances."""
@@ -184,7 +147,7 @@ class _Walk:
     # -- bounds ------------------------------------------------------------------------------------------------
 
     def explanation(self, critical_path: int) -> Explanation:
-        makespan = max(self._done.values(), default=0)
+        makespan = max(self._done_at, default=0)
         if makespan:
             self._walk(makespan)
         causes = dict.fromkeys(Blocker, 0)
@@ -305,3 +268,35 @@ class _Walk:
         taken = max(0, min(cycles, left))
         self._charge(step.ticket, blocker, taken)
         return taken
+
+
+_TICKET, _END = (SPAN.names.index(name) for name in ("ticket", "end"))
+
+
+def _steps(spans: Spans) -> Iterator[_Step]:
+    """The steps of engines, in the order in which they ended."""
+    work = spans.work[spans.work["last"] != UNFINISHED]
+    stalls: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    for row in spans.select(What.STALL):
+        if row["unit"] >> 8 == Kind.BANK:
+            key, cause = (int(row["ticket"]), int(row["tile"])), int(row["aux"])
+            stalls.setdefault(key, []).append((int(row["start"]), cause, int(row["bytes"])))
+    missed = spans.select(What.L2_MISS)
+    begun = np.sort(work["first"][work["what"] == What.DMA_BEGIN])
+    filled = set(begun[np.searchsorted(begun, missed["first"][missed["bytes"] > 0]) - 1].tolist())
+    ended: dict[int, int] = {}
+    names = ("unit", "ticket", "tile", "start", "end", "moved", "aux", "first")
+    for unit, ticket, tile, begin, end, moved, aux, first in zip(*(work[name].tolist() for name in names), strict=True):
+        own = stalls.get((ticket, tile), ())
+        lost = tuple((cause, cycles) for at, cause, cycles in own if begin <= at <= end)
+        cached = unit >> 8 == Kind.DMA and aux & CACHED
+        way = Way.FILL if first in filled else Way.L2 if cached else Way.DRAM
+        yield _Step(unit, ticket, begin, end, moved, ended.get(unit) == begin, lost, way)
+        ended[unit] = end
+
+
+def _by_unit(spans: Spans, what: What) -> dict[int, int]:
+    """Sum of the bytes of a kind of row, by unit."""
+    rows = spans.select(what)
+    sums = np.bincount(rows["unit"], rows["bytes"])
+    return {unit: int(sums[unit]) for unit in np.flatnonzero(sums).tolist()}

@@ -85,7 +85,7 @@ class Counters:
             **dict.fromkeys(BEGINS, self._started),
         }
         """What is counted record by record where `steps` pairs begins and ends."""
-        self._of_single = {
+        self._of_single: dict[int, Callable[[Record], None]] = {
             **self._of_batch,
             What.ERROR: self._stop,
             **dict.fromkeys(BEGINS, self._begin),

@@ -313,16 +313,15 @@ COMMAND = np.dtype(
 class Spans:
     """The rows of a whole run; what is unfinished at its end lasts to `end`."""
 
-    def __init__(self, rows: Table, end: int) -> None:
+    def __init__(self, batches: Iterable[Batch], end: int | None = None) -> None:
+        """From all records; `end`: None is the cycle of the last one."""
+        builder = SpanBuilder()
+        rows = np.concatenate([*map(builder.take, batches), builder.finish()])
+        if end is None:
+            end = int(rows["end"][rows["end"] != UNFINISHED].max(initial=0))
+        rows["end"] = np.minimum(rows["end"], np.maximum(end, rows["start"]))
         self.rows = rows
         self.end = end
-        rows["end"] = np.minimum(rows["end"], np.maximum(end, rows["start"]))
-
-    @classmethod
-    def of(cls, batches: Iterable[Batch], end: int) -> "Spans":
-        """From all records of a run."""
-        builder = SpanBuilder()
-        return cls(np.concatenate([*map(builder.take, batches), builder.finish()]), end)
 
     def select(self, *kinds: What) -> Table:
         """The rows of these kinds."""

@@ -12,6 +12,7 @@ from npu_device.levels.analytic import Analytic
 from npu_device.levels.explain import Explanation, explain
 from npu_device.levels.runner import Listed, Run, Runner, list_config
 from npu_device.trace.events import Batch, EventStream, What, records
+from npu_device.trace.spans import Spans
 from pyv_npu.config import Config
 from pyv_npu.errors import PyvNpuError, UsageError
 from toolchain.codegen import Command
@@ -86,7 +87,7 @@ def run_commands(
     digest = events.hexdigest()
     explanation = None
     if kept is not None:
-        explanation = explain(kept(), runner.config, _critical_path(listed, runner))
+        explanation = explain(Spans([kept()]), runner.config, _critical_path(listed, runner))
     return TimingRun(
         level, max(done, default=0), _finished(commands, done), counters, events.count, digest, explanation
     )

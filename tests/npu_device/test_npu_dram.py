@@ -22,6 +22,7 @@ from npu_device.event_loop.machine import Machine
 from npu_device.levels.explain import explain
 from npu_device.levels.runner import Listed
 from npu_device.trace.events import EventStream, Kind, What
+from npu_device.trace.spans import Spans
 
 INT8 = DataType.INT8
 GHZ = 1_200_000_000
@@ -63,7 +64,7 @@ def test_a_lone_transfer_on_one_channel_takes_as_many_times_longer(channels: int
     (cycle,) = done([one], config(channels))
     assert cycle == 10 + channels * 4 * 1024 // 64
     seen = listed([one], config(channels))
-    assert explain(seen.events, config(channels)).bounds["dram"] == cycle - 10
+    assert explain(Spans([seen.events]), config(channels)).bounds["dram"] == cycle - 10
 
 
 def test_the_fullest_channel_decides() -> None:

@@ -8,8 +8,9 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig
 from npu_device.levels.analytic import Analytic
-from npu_device.levels.explain import Blocker, explain
+from npu_device.levels.explain import Blocker, Explanation, explain
 from npu_device.levels.runner import Listed, Runner
+from npu_device.trace.spans import Spans
 
 INT8, INT32 = DataType.INT8, DataType.INT32
 
@@ -20,7 +21,7 @@ def test_8_causes_add_up_to_the_makespan_and_bounds_stay_below(commands: list[Li
     seen = listed(commands, config)
     runner = Runner(config, values=False)
     path = Analytic(config, runner.memory, unlimited=True).run(runner.place(commands), [0] * len(commands))
-    made = explain(seen.events, config, path.cycles)
+    made = explain(Spans([seen.events]), config, path.cycles)
     assert made.makespan == seen.makespan
     assert sum(made.causes.values()) == made.makespan
     assert all(cycles > 0 for cycles in made.causes.values())
@@ -32,6 +33,10 @@ def load(at: int = 0, size: int = 6400, out: int = SPM) -> Listed:
     return Listed(Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=size, type_in0=INT8, in0_addr=DRAM, out_addr=out), at)
 
 
+def explained(commands: list[Listed], config: NpuConfig) -> Explanation:
+    return explain(Spans([listed(commands, config).events]), config)
+
+
 def test_each_cause_has_its_cycles() -> None:
     free = SpmConfig(port=None)
     config = NpuConfig(spm=free, dram=DramConfig(latency=50, bytes_per_second=64 * 1_200_000_000),
@@ -39,25 +44,20 @@ def test_each_cause_has_its_cycles() -> None:
     gemm = Descriptor(opcode=Opcode.GEMM_T, tile_m=64, tile_n=64, tile_k=64, type_in0=INT8, type_in1=INT8,
                       type_out=INT32, in0_addr=SPM, in1_addr=SPM, out_addr=SPM + 65536)  # fmt: skip
     barrier = Descriptor(opcode=Opcode.BARRIER, function=2)
-    first = explain(listed([load(at=30), Listed(gemm, 30)], config).events, config)
+    first = explained([load(at=30), Listed(gemm, 30)], config)
     assert first.causes == {
         Blocker.SUBMISSION: 30, Blocker.DRAM_LATENCY: 50, Blocker.NOC: 8, Blocker.DRAM: 100, Blocker.COMPUTE: 64,
     }  # fmt: skip
-    held = explain(listed([load(), load(out=SPM + 8192)], config).events, config)
+    held = explained([load(), load(out=SPM + 8192)], config)
     assert held.causes == {Blocker.CHANNEL_BUSY: 58, Blocker.DRAM_LATENCY: 50, Blocker.NOC: 8, Blocker.DRAM: 200}
-    gated = explain(
-        listed(
-            [load(), Listed(barrier), Listed(gemm.with_(in0_addr=SPM + 16384, in1_addr=SPM + 16384))], config
-        ).events,
-        config,
-    )
+    gated = explained([load(), Listed(barrier), Listed(gemm.with_(in0_addr=SPM + 16384, in1_addr=SPM + 16384))], config)
     assert gated.causes == {Blocker.BARRIER: 158, Blocker.COMPUTE: 64}
-    assert explain(listed([load()], config).events, config).bounds["dram"] == 100
+    assert explained([load()], config).bounds["dram"] == 100
 
 
 def test_banks_are_named() -> None:
     config = NpuConfig(spm=SpmConfig(port=8), dma=DmaConfig(channels=1), dram=DramConfig(latency=0))
-    bound = explain(listed([load()], config).events, config)
+    bound = explained([load()], config)
     assert bound.causes[Blocker.PORT_BOUND] == 800 - 75
     assert bound.bounds["spm"] == 800
     table = bound.text()

@@ -17,6 +17,7 @@ from npu_device.event_loop import cache
 from npu_device.levels.explain import Blocker, explain
 from npu_device.levels.runner import Listed
 from npu_device.trace.events import CACHED, WRITES, Kind, What
+from npu_device.trace.spans import Spans
 
 INT8 = DataType.INT8
 GHZ = 1_200_000_000
@@ -65,7 +66,7 @@ def test_a_line_is_fetched_once() -> None:
     assert counted(seen) == (64, 64, 0)
     assert seen.run.device.counters.dram_bytes_read == 4096
     assert seen.run.device.counters.noc_bytes == 8192
-    causes = explain(seen.events, config()).causes
+    causes = explain(Spans([seen.events]), config()).causes
     assert causes[Blocker.DRAM] == 4096 // 32
     assert causes[Blocker.NOC] == 8 + 4096 // NOC
     assert sum(causes.values()) == seen.makespan

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from npu_device.abi.descriptor import WORDS
 from npu_device.trace.events import TIGHT, What
+from npu_device.trace.spans import among, first_begins
 from pyv_npu.observe.latency.rows import COLUMN, NONE, WIDTH, Integers, Reason, Rows, Submissions, Table
 
 STATUS_WORD = next(word.offset for word in WORDS if word.name == "status")
 _ACCEPT, _DONE = int(What.ACCEPT), int(What.DONE)
-_WANTED = np.zeros(max(What) + 1, dtype=np.bool_)
-_WANTED[[What.ACCEPT, What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN, What.DONE, What.ERROR]] = True
+_WANTED = among((What.ACCEPT, What.DONE, What.ERROR))
 _T2, _T3, _T4, _T7 = (COLUMN[name] for name in ("t2", "t3", "t4", "t7"))
 _DESCRIPTOR, _STREAM, _NUMBER, _TICKET, _ERROR, _FETCH_START = (
     COLUMN[name] for name in ("descriptor", "stream", "number", "ticket", "error", "fetch_start")
@@ -98,7 +98,7 @@ class StampBook:
 
     def events(self, batch: NDArray[Any]) -> None:
         """A batch of event records."""
-        chosen = batch[_WANTED[batch["what"]]]
+        chosen = batch[_WANTED[batch["what"]] | first_begins(batch)]
         data, live = self._rows.data, self._live
         columns = (chosen[name].tolist() for name in ("what", "cycle", "ticket", "bytes", "aux"))
         for what, cycle, ticket, fetch_start, aux in zip(*columns, strict=True):
