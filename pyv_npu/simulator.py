@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from npu_device.trace.spans import Spans
 from pyv_npu.config import Effective, load
 from pyv_npu.config.effective import check_isa
 from pyv_npu.errors import UsageError
-from pyv_npu.observe.analysis.units import utilization
+from pyv_npu.observe.analysis.metrics import utilization
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report.folder import open_folder, write_bytes
 from pyv_npu.report.run_folder import RunFolder
@@ -150,7 +151,7 @@ class Simulation:
     @cached_property
     def utilization(self) -> Mapping[str, float]:
         """Engine ("te0", "ve3", "dma1") -> the share of the cycles in which it worked, 0..1. UsageError at IA."""
-        return utilization(self._result.records, self._result.config.npu, self.cycles)
+        return utilization(Spans([self._result.records], self.cycles), self._result.config.npu)
 
     @cached_property
     def timeline(self) -> list[Row]:

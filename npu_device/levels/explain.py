@@ -134,7 +134,7 @@ class _Walk:
             self._last_of[step.ticket] = step
             self._busy[step.unit] = self._busy.get(step.unit, 0) + self._at_least(step)
         self._ends = sorted(self._ending)
-        self._moved = int(spans.work["moved"][spans.work["unit"] >> 8 == Kind.DMA].sum())
+        self._moved = int(spans.steps["moved"][spans.steps["unit"] >> 8 == Kind.DMA].sum())
         self._ports = _by_unit(spans, What.BANK_BUSY)
         self._channels = _by_unit(spans, What.CHANNEL_BYTES)
         """Bytes of each DRAM channel, where there are several."""
@@ -270,25 +270,27 @@ class _Walk:
         return taken
 
 
-_TICKET, _END = (SPAN.names.index(name) for name in ("ticket", "end"))
+_TICKET, _END = (list(SPAN.fields or ()).index(name) for name in ("ticket", "end"))
 
 
 def _steps(spans: Spans) -> Iterator[_Step]:
     """The steps of engines, in the order in which they ended."""
-    work = spans.work[spans.work["last"] != UNFINISHED]
+    work = spans.steps[spans.steps["last"] != UNFINISHED]
     stalls: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for row in spans.select(What.STALL):
         if row["unit"] >> 8 == Kind.BANK:
             key, cause = (int(row["ticket"]), int(row["tile"])), int(row["aux"])
-            stalls.setdefault(key, []).append((int(row["start"]), cause, int(row["bytes"])))
+            stalls.setdefault(key, []).append((int(row["first"]), cause, int(row["bytes"])))
     missed = spans.select(What.L2_MISS)
     begun = np.sort(work["first"][work["what"] == What.DMA_BEGIN])
     filled = set(begun[np.searchsorted(begun, missed["first"][missed["bytes"] > 0]) - 1].tolist())
     ended: dict[int, int] = {}
-    names = ("unit", "ticket", "tile", "start", "end", "moved", "aux", "first")
-    for unit, ticket, tile, begin, end, moved, aux, first in zip(*(work[name].tolist() for name in names), strict=True):
+    names = ("unit", "ticket", "tile", "start", "end", "moved", "aux", "first", "last")
+    for unit, ticket, tile, begin, end, moved, aux, first, last in zip(
+        *(work[name].tolist() for name in names), strict=True
+    ):
         own = stalls.get((ticket, tile), ())
-        lost = tuple((cause, cycles) for at, cause, cycles in own if begin <= at <= end)
+        lost = tuple((cause, cycles) for number, cause, cycles in own if first < number < last)
         cached = unit >> 8 == Kind.DMA and aux & CACHED
         way = Way.FILL if first in filled else Way.L2 if cached else Way.DRAM
         yield _Step(unit, ticket, begin, end, moved, ended.get(unit) == begin, lost, way)

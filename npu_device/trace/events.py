@@ -277,6 +277,12 @@ def unpack(packed: bytes) -> bytes:
     return columns.T.tobytes()
 
 
+def all_records(stream: EventStream) -> Batch:
+    """The records of a stream that keeps them, as one array."""
+    batches = list(stream.kept())
+    return np.concatenate(batches) if batches else np.empty(0, dtype=RECORD)
+
+
 def records(stream: EventStream) -> Callable[[], NDArray[Any]]:
     """Keep every later event of `stream`: call the result to get them as one array of RECORD."""
     batches: list[Batch] = []

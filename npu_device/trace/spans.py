@@ -328,13 +328,13 @@ class Spans:
         return self.rows[np.isin(self.rows["what"], kinds)]
 
     @cached_property
-    def work(self) -> Table:
+    def steps(self) -> Table:
         """The steps of all engines, in the order in which they end."""
         return self.rows[IS_BEGIN[self.rows["what"]]]
 
     def units(self, kind: Kind) -> dict[int, Table]:
         """Code of each engine of a kind that worked -> its steps, as they began."""
-        return by_unit(self.work[self.work["unit"] >> 8 == kind])
+        return by_unit(self.steps[self.steps["unit"] >> 8 == kind])
 
     @cached_property
     def commands(self) -> Table:
@@ -385,7 +385,7 @@ class Spans:
         cycles = reports["end"]
         moments = np.unique(np.concatenate([np.zeros(1, np.int64), cycles]))
         reports["start"] = moments[np.maximum(np.searchsorted(moments, cycles) - 1, 0)]
-        work = self.work[np.argsort(self.work["start"], kind="stable")]
+        work = self.steps[np.argsort(self.steps["start"], kind="stable")]
         reach = np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(work["end"])])
         reports["end"] = np.maximum(cycles, reach[np.searchsorted(work["start"], cycles)])
         return by_unit(reports)

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
 
         names = [str(command.get("layer", command["opcode"])) for command in document["commands"]]
         commands = [Command(name, one.descriptor, one.block) for name, one in zip(names, listed, strict=True)]
-        write_list_report(report, Shown.of(result, config, made.records, commands), text)
+        write_list_report(report, Shown.of(result, config, [made.records], commands), text)
     output.show(args, result, text, report)
     return exit_codes.OK
 

@@ -11,8 +11,8 @@ from pyv_npu.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from npu_device.trace.events import Batch
     from pyv_npu.config import Effective
-    from pyv_npu.report.spans import Records
     from pyv_npu.workloads.llm import Request
 
 _DRAM = "npu.dram.size"
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
         return _through_firmware(args, effective, requests)
     report = output.open_report(args, effective, "run", model.files(args))
     results: list[dict[str, Any]] = []
-    kept: list[Callable[[], Records]] = []
+    kept: list[Callable[[], Batch]] = []
     watch = None if report is None or len(requests) > 1 else lambda events: kept.append(records(events))
     for request in requests:
         args.progress.say(f"{request.name}, {request.phase.value}, {len(results) + 1} of {len(requests)}")

@@ -10,8 +10,8 @@ from pyv_npu.cli import exit_codes, model, output
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
+    from npu_device.trace.events import Batch
     from pyv_npu.config import Effective
-    from pyv_npu.report.spans import Records
 
 OPTION = "--timing-only"
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     compiled = compile_for(config, Path(config.run.program), model.choices(args))
     ready = time.process_time()
     args.progress.say(f"{len(compiled.commands):,} commands")
-    kept: list[Callable[[], Records]] = []
+    kept: list[Callable[[], Batch]] = []
     watch = None if report is None else lambda events: kept.append(records(events))
     made = timing_only.run_model(config, compiled, watch=watch)
     made["host"] = {"compile_cpu_s": ready - began, "cpu_s": time.process_time() - ready}
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
         from pyv_npu.workloads.report import write_list_report
 
         args.progress.say(f"writing {report.folder}")
-        shown = Shown.of(made, config, kept[0](), compiled.commands)
+        shown = Shown.of(made, config, [kept[0]()], compiled.commands)
         assert shown.analysis is not None, "models have commands"
         made["explanation"] = shown.analysis.explanation.to_json()
         text = render_timing(made)

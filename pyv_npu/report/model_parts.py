@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from npu_device.levels.explain import Blocker
 from pyv_npu.config import Config
 from pyv_npu.observe.analysis.layers import Layer
+from pyv_npu.observe.analysis.metrics import roofline
 from pyv_npu.observe.analysis.model import Analysis
-from pyv_npu.observe.analysis.roofline import roofline
 from pyv_npu.report import roofline as roofline_picture
 from pyv_npu.report.charts import stacked
 from pyv_npu.report.html import Cell, number, paragraph, table

@@ -4,12 +4,13 @@ import base64
 
 import numpy as np
 
-from pyv_npu.report.spans import Integers
+from npu_device.trace.spans import Integers
 
 
 def packed(values: Integers) -> str:
     """Seven bits a byte, low bits first, the top bit set in all but the last; small differences take one byte."""
-    steps = np.diff(values, prepend=0).astype(np.int64)
+    values = np.concatenate([np.zeros(1, np.int64), values.astype(np.int64)])
+    steps = values[1:] - values[:-1]
     rest = ((steps << 1) ^ (steps >> 63)).astype(np.uint64)
     columns = []
     while True:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from npu_device.abi.opcodes import Opcode
-from npu_device.trace.events import What
-from pyv_npu.observe.latency.rows import Submission, Submissions
-from pyv_npu.report.gantt import lanes
-from pyv_npu.report.spans import UNITS, Integers, Records, Spans, all_records, queue_spans, unit_spans
+from npu_device.trace.spans import OPCODE, UNITS, Spans, Table
+from pyv_npu.observe.latency.rows import Submission
+from pyv_npu.report.timeline import unit_name
 
 if TYPE_CHECKING:
     from pyv_npu.results import RunResult
@@ -130,19 +129,18 @@ class Tracks:
             yield _track(self[name], name, unit)
 
 
-def write_perfetto(path: Path, records: Records, submissions: Sequence[Submission], end: int) -> None:
-    """`submissions` of a run that ended at cycle `end`, and all its records."""
+def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) -> None:
+    """The trace of a run and of its submissions."""
     tracks = Tracks()
     events = [
         *_submissions(tracks, submissions),
-        *_engines(tracks, records, submissions, end),
-        *_counter(tracks.counter("queue depth", "commands"), queue_spans(records, end)),
+        *_engines(tracks, spans, submissions),
+        *_counter(tracks.counter("queue depth", "commands"), spans.queue),
     ]
     for kind in UNITS:
-        spans = list(unit_spans(records, kind, end).values())
-        if spans:
-            together = Spans.sorted(*(np.concatenate(columns) for columns in zip(*spans, strict=True)))
-            events += _counter(tracks.counter(f"{kind.name} busy", "engines"), together)
+        rows = spans.steps[spans.steps["unit"] >> 8 == kind]
+        if len(rows):
+            events += _counter(tracks.counter(f"{kind.name} busy", "engines"), rows)
     events.sort(key=lambda event: event[:2])
     with path.open("wb") as file:
         file.write(_process())
@@ -152,8 +150,8 @@ def write_perfetto(path: Path, records: Records, submissions: Sequence[Submissio
 
 def write_trace(folder: Path, result: "RunResult") -> None:
     """trace.perfetto-trace in a report."""
-    records, cycles = all_records(result.events), result.json["cycles"]
-    write_perfetto(folder / "trace.perfetto-trace", records, result.latency.submissions, cycles)
+    spans = Spans(result.events.kept(), result.json["cycles"])
+    write_perfetto(folder / "trace.perfetto-trace", spans, result.latency.submissions)
 
 
 def _slice(track: int, start: int, end: int, name: str, flow: int = 0, last: bool = False) -> Iterator[Event]:
@@ -200,32 +198,26 @@ def _notices(track: int, submissions: Sequence[Submission]) -> Iterator[Event]:
             yield Event(s.t7, 1, track, Type.INSTANT, f"knows {s.ticket}", flow, True)
 
 
-def _engines(tracks: Tracks, records: Records, submissions: Sequence[Submission], end: int) -> Iterator[Event]:
+def _engines(tracks: Tracks, spans: Spans, submissions: Sequence[Submission]) -> Iterator[Event]:
     flows = {s.ticket: flow for flow, s in enumerate(submissions, 1)}
-    names = _opcodes(records)
-    for name, spans in lanes(records, Submissions.of(()), end).items():
-        if name in ("core", "queue"):
-            continue
-        reach: list[int] = []  # of each row: work that overlaps goes into another row of the engine
-        for start, stop, ticket in zip(*(column.tolist() for column in spans), strict=True):
-            row = next((row for row, end_of in enumerate(reach) if end_of <= start), len(reach))
-            reach[row : row + 1] = [stop]
-            track = tracks[name if row == 0 else f"{name}, row {row + 1}"]
-            yield from _slice(track, start, stop, f"{names.get(ticket, '?')} {ticket}", flows.get(ticket, 0))
+    for kind in UNITS:
+        for unit, rows in spans.units(kind).items():
+            reach: list[int] = []  # of each row: work that overlaps goes into another row of the engine
+            columns = (rows[name].tolist() for name in ("start", "end", "ticket", "aux"))
+            for start, end, ticket, aux in zip(*columns, strict=True):
+                row = next((row for row, end_of in enumerate(reach) if end_of <= start), len(reach))
+                reach[row : row + 1] = [end]
+                track = tracks[unit_name(unit) if row == 0 else f"{unit_name(unit)}, row {row + 1}"]
+                name = f"{Opcode(aux & OPCODE).name} {ticket}"
+                yield from _slice(track, start, end, name, flows.get(ticket, 0))
 
 
-def _opcodes(records: Records) -> dict[int, str]:
-    begins = records[np.isin(records["what"], (What.TE_BEGIN, What.VE_BEGIN, What.DMA_BEGIN))]
-    codes = zip(begins["ticket"].tolist(), (begins["aux"] & 0xFF).tolist(), strict=True)
-    return {ticket: Opcode(code).name for ticket, code in codes}
-
-
-def _counter(track: int, spans: Spans) -> Iterable[Event]:
-    """How many spans are open, at each change."""
-    real = spans.end > spans.start
-    cycles: Integers = np.concatenate([spans.start[real], spans.end[real]])
-    steps: Integers = np.concatenate([np.ones(real.sum(), np.int64), -np.ones(real.sum(), np.int64)])
+def _counter(track: int, rows: Table) -> Iterable[Event]:
+    """How many rows are open, at each change."""
+    rows = rows[rows["end"] > rows["start"]]
+    cycles = np.concatenate([rows["start"], rows["end"]])
+    steps = np.repeat([1, -1], len(rows))
     places, where = np.unique(cycles, return_inverse=True)
     depth = np.cumsum(np.bincount(where, weights=steps, minlength=len(places))).astype(np.int64)
-    rows = zip(places.tolist(), depth.tolist(), strict=True)
-    return [Event(cycle, 1, track, Type.COUNTER, value=value) for cycle, value in rows]
+    changes = zip(places.tolist(), depth.tolist(), strict=True)
+    return [Event(cycle, 1, track, Type.COUNTER, value=value) for cycle, value in changes]

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from npu_device.trace.spans import Table
 from pyv_npu.config import Effective
-from pyv_npu.observe.analysis.layers import accepted_tickets
 from pyv_npu.observe.analysis.metrics import Metric, metrics
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.observe.latency.table import Latency
@@ -18,7 +18,6 @@ from pyv_npu.report.page import Sweep, page
 from pyv_npu.report.pictures import Runs, all_pictures
 from pyv_npu.report.series import Series, series, write_series_csv
 from pyv_npu.report.shown import Shown
-from pyv_npu.report.spans import Spans
 from pyv_npu.studies.sweep_figures import UNITS
 
 
@@ -61,16 +60,16 @@ def write_report(
 
 def _series(run: Shown) -> Series:
     held = None if run.analysis is None else run.analysis.scratchpad
-    return series(run.records, run.engines, run.cycles, held)
+    return series(run.spans, run.engines, held)
 
 
-def _lanes(run: Shown) -> dict[str, Spans]:
-    return lanes(run.records, Submissions.of(()) if run.latency is None else run.latency.submissions, run.cycles)
+def _lanes(run: Shown) -> dict[str, Table]:
+    return lanes(run.spans, Submissions.of(()) if run.latency is None else run.latency.submissions)
 
 
-def _gantt(run: Shown, shown: Mapping[str, Spans]) -> dict[str, Any]:
+def _gantt(run: Shown, shown: Mapping[str, Table]) -> dict[str, Any]:
     names = () if run.analysis is None else run.analysis.names
-    return chart(shown, run.cycles, accepted_tickets(run.records), names)
+    return chart(shown, run.cycles, run.spans.commands["ticket"], names)
 
 
 def _write(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -121,6 +120,6 @@ def _write_metrics(path: Path, results: Sequence[Shown]) -> None:
         (run.name, *metric)
         for run in results
         if run.analysis is not None
-        for metric in metrics(run.analysis, run.json, run.config, run.records)
+        for metric in metrics(run.analysis, run.json, run.config, run.spans)
     ]
     _write(path, ("run", *Metric._fields), rows)

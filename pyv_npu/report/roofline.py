@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pyv_npu.observe.analysis.layers import Layer
-from pyv_npu.observe.analysis.roofline import Roofline
+from pyv_npu.observe.analysis.metrics import Roofline
 from pyv_npu.report.charts import AXIS, GRID, MUTED, RIGHT, RUN_COLOURS, WIDTH
 from pyv_npu.report.scale import Scale
 from pyv_npu.report.svg import Svg

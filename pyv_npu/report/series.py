@@ -4,22 +4,14 @@ import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.trace.events import Kind
+from npu_device.trace.spans import Integers, Spans, Table
 from pyv_npu.report.folder import replacing
-from pyv_npu.report.spans import (
-    Integers,
-    Records,
-    Spans,
-    bank_spans,
-    barrier_spans,
-    conflict_spans,
-    queue_spans,
-    unit_spans,
-)
 
 BINS = 300
 
@@ -60,53 +52,73 @@ class Series:
         return table if self.scratchpad is None else {**table, "scratchpad_bytes": self.scratchpad}
 
 
-def series(
-    records: Records, engines: Mapping[str, int], end: int, held: tuple[Spans, Integers] | None = None
-) -> Series:
-    """Bin a run that ended at cycle `end`; `engines`: how many of each kind ("te", "ve", "dma") there are; `held`: what
-    the scratchpads held, spans and bytes."""
-    edges = np.unique(np.linspace(0, max(end, 1), BINS + 1).astype(np.int64))
+def series(spans: Spans, engines: Mapping[str, int], held: Table | None = None) -> Series:
+    """Bin a run; `engines`: how many of each kind ("te", "ve", "dma") there are; `held`: what the scratchpads held."""
+    edges = np.unique(np.linspace(0, max(spans.end, 1), BINS + 1).astype(np.int64))
     width = np.diff(edges)
-    waiting = queue_spans(records, end)
     busy = {
-        name: sum((_covered(spans, edges) for spans in unit_spans(records, Kind[name.upper()], end).values()),
+        name: sum((_covered(rows, edges) for rows in spans.units(Kind[name.upper()]).values()),
                   np.zeros(len(width), dtype=np.int64)) / (width * max(count, 1))
         for name, count in engines.items()
     }  # fmt: skip
-    banks = {f"bank{unit & 0xFF}": _covered(spans, edges) / width for unit, spans in bank_spans(records).items()}
-    lost = {f"bank{unit & 0xFF}": _covered(spans, edges) / width for unit, spans in conflict_spans(records).items()}
+    works = _Works(spans.steps)
+    banks = {f"bank{unit & 0xFF}": works.spread(rows, edges) / width for unit, rows in spans.banks.items()}
+    lost = {f"bank{unit & 0xFF}": _covered(rows, edges) / width for unit, rows in spans.conflicts.items()}
     return Series(
         edges,
-        _covered(waiting, edges) / width,
-        _deepest(waiting, edges),
+        _covered(spans.queue, edges) / width,
+        _deepest(spans.queue, edges),
         busy,
-        _covered(barrier_spans(records), edges) / width,
+        _covered(spans.barriers, edges) / width,
         banks,
         lost,
-        None if held is None else _covered(held[0], edges, held[1]) / width,
+        None if held is None else _covered(held, edges, held["bytes"].astype(np.int64)) / width,
     )
 
 
-def _covered(spans: Spans, edges: Integers, weight: Integers | None = None) -> Integers:
-    """Cycles of all spans within each bin, times their weights, exactly: differences of the sum that has passed at each
+def _covered(rows: Table, edges: Integers, weight: Integers | None = None) -> Integers:
+    """Cycles of all rows within each bin, times their weights, exactly: differences of the sum that has passed at each
     edge."""
-    weight = np.ones(len(spans.start), dtype=np.int64) if weight is None else weight
-    order = np.argsort(spans.end, kind="stable")
-    return np.diff(_passed(spans.start, weight, edges) - _passed(spans.end[order], weight[order], edges))
+    weight = np.ones(len(rows), dtype=np.int64) if weight is None else weight
+    return np.diff(_passed(rows["start"], weight, edges) - _passed(rows["end"], weight, edges))
 
 
-def _passed(moments: Integers, weight: Integers, edges: Integers) -> Integers:
-    """Sum of weight * max(0, edge - moment) over ascending moments, for each edge."""
+class _Works:
+    """The time in which at least one engine works."""
+
+    def __init__(self, work: Table) -> None:
+        order = np.argsort(work["start"], kind="stable")
+        start, reach = work["start"][order], np.maximum.accumulate(work["end"][order])
+        opens = np.ones(len(start), np.bool_)
+        opens[1:] = start[1:] > reach[:-1]
+        self._start = start[opens]
+        self._end = reach[np.append(opens[1:], True)[: len(reach)]]
+
+    def before(self, moments: Integers) -> Integers:
+        """How much of it has passed at each moment."""
+        one = np.ones(len(self._start), dtype=np.int64)
+        return _passed(self._start, one, moments) - _passed(self._end, one, moments)
+
+    def spread(self, rows: Table, edges: Integers) -> Floats:
+        """The bytes of rows in each bin, spread evenly over the time of each row in which an engine works."""
+        start, end, edges = (self.before(moments) for moments in (rows["start"], rows["end"], edges))
+        weight = rows["bytes"] / np.maximum(end - start, 1)
+        return np.diff(_passed(start, weight, edges) - _passed(end, weight, edges))
+
+
+def _passed(moments: Integers, weight: NDArray[Any], edges: Integers) -> NDArray[Any]:
+    """Sum of weight * max(0, edge - moment) over moments, for each edge."""
+    order = np.argsort(moments, kind="stable")
+    moments, weight = moments[order], weight[order]
     count = np.searchsorted(moments, edges)
-    zero = np.zeros(1, dtype=np.int64)
-    total, weights = (np.concatenate([zero, np.cumsum(each)]) for each in (moments * weight, weight))
-    return np.asarray(weights[count] * edges - total[count], dtype=np.int64)
+    total, weights = (np.concatenate([[0], np.cumsum(each)]) for each in (moments * weight, weight))
+    return weights[count] * edges - total[count]
 
 
-def _deepest(spans: Spans, edges: Integers) -> Integers:
-    """The most spans that are open at once in each bin. What ends in a cycle is gone before what begins in it."""
-    real = spans.end > spans.start
-    start, end = spans.start[real], np.sort(spans.end[real])
+def _deepest(rows: Table, edges: Integers) -> Integers:
+    """The most rows that are open at once in each bin. What ends in a cycle is gone before what begins in it."""
+    rows = rows[rows["end"] > rows["start"]]
+    start, end = np.sort(rows["start"]), np.sort(rows["end"])
     depth = np.arange(1, len(start) + 1) - np.searchsorted(end, start, side="right")
     begin = np.searchsorted(start, edges, side="left")
     before = begin - np.searchsorted(end, edges, side="right")

@@ -1,14 +1,14 @@
 """A run as a report shows it, with or without a core."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from npu_device.trace.events import unit_counts
+from npu_device.trace.events import Batch, unit_counts
+from npu_device.trace.spans import UNITS, Spans
 from pyv_npu.config import Config
 from pyv_npu.observe.analysis.model import Analysis, analyse
 from pyv_npu.observe.latency.table import Latency
-from pyv_npu.report.spans import UNITS, Records, all_records
 
 if TYPE_CHECKING:
     from pyv_npu.results import RunResult
@@ -22,19 +22,20 @@ class Shown:
     json: Mapping[str, Any]
     """The run object of the JSON schema; `latency` and `npu` may be None."""
     config: Config
-    records: Records
+    spans: Spans
     latency: Latency | None = None
     analysis: Analysis | None = None
     """None where it is not known what the commands are."""
 
     @classmethod
     def of(
-        cls, json: Mapping[str, Any], config: Config, records: Records, commands: "Sequence[Command]",
+        cls, json: Mapping[str, Any], config: Config, batches: Iterable[Batch], commands: "Sequence[Command]",
         latency: Latency | None = None,
     ) -> "Shown":  # fmt: skip
         """A run of the commands of a model, analysed; without commands it is any run."""
-        analysis = analyse(commands, records, config.npu, int(json["cycles"])) if commands else None
-        return cls(json, config, records, latency, analysis)
+        spans = Spans(batches, int(json["cycles"]))
+        analysis = analyse(commands, spans, config.npu) if commands else None
+        return cls(json, config, spans, latency, analysis)
 
     @property
     def name(self) -> str:
@@ -54,4 +55,4 @@ class Shown:
 
 def shown(result: "RunResult", commands: "Sequence[Command]" = ()) -> Shown:
     """A run on the core; `commands`: of the model that it ran."""
-    return Shown.of(result.json, result.config, all_records(result.events), commands, result.latency)
+    return Shown.of(result.json, result.config, result.events.kept(), commands, result.latency)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.trace.events import Batch, Cause, Kind, Refusal, What
-from npu_device.trace.spans import BEGINS, ENDS, NONE, OPCODE, UNFINISHED, Flags, SpanBuilder, Table, among
+from npu_device.trace.spans import BEGINS, ENDS, NONE, OPCODE, UNFINISHED, Flags, SpanBuilder, Spans, Table, among
 from pyv_npu.report.folder import replacing
 
 _NAMES = np.full(max(What) + 1, "", object)
@@ -59,6 +59,39 @@ class Row(NamedTuple):
     """Of the model; empty for other programs."""
 
 
+def named(table: Table, layers: Sequence[str]) -> Iterable[Row]:
+    """The table with names in place of codes; `layers`: of each command, in the order of acceptance."""
+    layer_names = np.array([*layers, ""], object)
+    what, aux, number = table["what"], table["aux"], table["number"]
+    is_step, ended = among(BEGINS)[what], table["last"] != UNFINISHED
+    names = _NAMES[what]
+    names[is_step] = _OPCODES[aux[is_step] & OPCODE]
+    causes = np.full(len(table), "", object)
+    for kind, codes in _CAUSES.items():
+        chosen = np.flatnonzero(what == kind)
+        causes[chosen] = [codes(code).name.lower() for code in aux[chosen].tolist()]
+    columns = (
+        [unit_name(unit) for unit in table["unit"].tolist()],
+        names.tolist(),
+        table["ticket"].tolist(),
+        table["tile"].tolist(),
+        _where(table["stream"] != NONE, table["stream"]),
+        table["start"].tolist(),
+        _where(ended, table["end"]),
+        _where(ended & among((*BEGINS, *ENDS))[what], table["bytes"]),
+        causes.tolist(),
+        layer_names[np.where(number < len(layers), number, NONE)].tolist(),
+    )
+    return map(Row._make, zip(*columns, strict=True))
+
+
+def _where(chosen: Flags, values: NDArray[Any]) -> list[int | None]:
+    """The values that are chosen, None in place of the others."""
+    found = values.astype(object)
+    found[~chosen] = None
+    return found.tolist()
+
+
 class Timeline:
     """Makes rows while events come in; holds only what is under way.
 
@@ -68,7 +101,7 @@ class Timeline:
     def __init__(self, put: Callable[[Iterable[Row]], object], layers: Sequence[str] = ()) -> None:
         """`put` is given the rows; `layers`: the layer of each command, in the order of acceptance."""
         self._put = put
-        self._layers = np.array([*layers, ""], object)
+        self._layers = layers
         self._spans = SpanBuilder()
 
     @property
@@ -78,42 +111,11 @@ class Timeline:
 
     def events(self, batch: Batch) -> None:
         """Take note of a batch of event records."""
-        self._put(self._rows(self._spans.take(batch)))
+        self._put(named(self._spans.take(batch), self._layers))
 
     def finish(self) -> None:
         """The run is over: rows for what is unfinished."""
-        self._put(self._rows(self._spans.finish()))
-
-    def _rows(self, table: Table) -> Iterable[Row]:
-        what, aux, number = table["what"], table["aux"], table["number"]
-        is_step, ended = among(BEGINS)[what], table["last"] != UNFINISHED
-        names = _NAMES[what]
-        names[is_step] = _OPCODES[aux[is_step] & OPCODE]
-        causes = np.full(len(table), "", object)
-        for kind, codes in _CAUSES.items():
-            chosen = np.flatnonzero(what == kind)
-            causes[chosen] = [codes(code).name.lower() for code in aux[chosen].tolist()]
-        layers = self._layers[np.where(number < len(self._layers), number, NONE)]
-        columns = (
-            [unit_name(unit) for unit in table["unit"].tolist()],
-            names.tolist(),
-            table["ticket"].tolist(),
-            table["tile"].tolist(),
-            _where(table["stream"] != NONE, table["stream"]),
-            table["start"].tolist(),
-            _where(ended, table["end"]),
-            _where(ended & among((*BEGINS, *ENDS))[what], table["bytes"]),
-            causes.tolist(),
-            layers.tolist(),
-        )
-        return map(Row._make, zip(*columns, strict=True))
-
-
-def _where(chosen: Flags, values: NDArray[Any]) -> list[int | None]:
-    """The values that are chosen, None in place of the others."""
-    found = values.astype(object)
-    found[~chosen] = None
-    return found.tolist()
+        self._put(named(self._spans.finish(), self._layers))
 
 
 def rows(batches: Iterable[Batch], layers: Sequence[str] = ()) -> list[Row]:
@@ -124,6 +126,14 @@ def rows(batches: Iterable[Batch], layers: Sequence[str] = ()) -> list[Row]:
         timeline.events(batch)
     timeline.finish()
     return found
+
+
+def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = ()) -> None:
+    """timeline.csv of a whole run."""
+    with replacing(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Row._fields)
+        writer.writerows(named(spans.rows, layers))
 
 
 @contextmanager

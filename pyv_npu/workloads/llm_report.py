@@ -4,23 +4,22 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from npu_device.trace.events import Batch
 from pyv_npu.observe.analysis.model import analyse
 from pyv_npu.report.folder import write_text
 from pyv_npu.report.report import write_report
 from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.shown import Shown, shown
-from pyv_npu.report.spans import Records
-from pyv_npu.report.timeline import timeline_csv
+from pyv_npu.report.timeline import write_timeline
 from pyv_npu.workloads.llm import Ran
 
 TABLES = ("kv_tokens", "kv_layers")
 """Lists of the `llm` object that are files, too (docs/bit-widths.md, R24)."""
 
 
-def write_llm_report(folder: RunFolder, ran: Ran, text: str, records: Records | None = None) -> None:
+def write_llm_report(folder: RunFolder, ran: Ran, text: str, records: Batch | None = None) -> None:
     """Everything that a report of the run holds. `records`: the events of a run without a core."""
     effective = folder.effective
     folder.finish(ran.json, text, effective)
@@ -30,15 +29,11 @@ def write_llm_report(folder: RunFolder, ran: Ran, text: str, records: Records | 
         run = shown(ran.run)
     else:
         assert records is not None
-        _write_timeline(folder.folder, ran, records)
-        run = Shown(ran.json, effective.config, records)
-    found = analyse(ran.commands, run.records, effective.config.npu, run.cycles, ran.memory)
+        run = Shown.of(ran.json, effective.config, [records], ())
+        layers = [command.layer for command in ran.commands]
+        write_timeline(folder.folder / "timeline.csv", run.spans, layers)
+    found = analyse(ran.commands, run.spans, effective.config.npu, ran.memory)
     write_report(folder.folder, [replace(run, analysis=found)], effective)
-
-
-def _write_timeline(folder: Path, ran: Ran, records: Records) -> None:
-    with timeline_csv(folder / "timeline.csv", [command.layer for command in ran.commands]) as timeline:
-        timeline.events(records)
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

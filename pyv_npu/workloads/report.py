@@ -8,7 +8,7 @@ import numpy as np
 from pyv_npu.report.folder import write_bytes
 from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.shown import Shown, shown
-from pyv_npu.report.timeline import timeline_csv
+from pyv_npu.report.timeline import write_timeline
 from pyv_npu.tables import render_run
 from pyv_npu.workloads.data import Tensors
 from pyv_npu.workloads.files import write_listing
@@ -38,7 +38,7 @@ def write_model_report(folder: RunFolder, result: ModelResult, text: str) -> Non
 
         write_report(folder.folder, [shown(result.run, result.compiled.commands)], used)
     elif result.listed is not None:
-        _write_list(folder, Shown.of(result.json, result.config, result.records, result.compiled.commands))
+        _write_list(folder, Shown.of(result.json, result.config, [result.records], result.compiled.commands))
 
 
 def write_list_report(folder: RunFolder, run: Shown, text: str, compiled: Compiled | None = None) -> None:
@@ -53,8 +53,7 @@ def _write_list(folder: RunFolder, run: Shown) -> None:
     from pyv_npu.report.report import write_report
 
     names = () if run.analysis is None else run.analysis.names
-    with timeline_csv(folder.folder / "timeline.csv", names) as timeline:
-        timeline.events(run.records)
+    write_timeline(folder.folder / "timeline.csv", run.spans, names)
     write_report(folder.folder, [run], folder.effective)
 
 

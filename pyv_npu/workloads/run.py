@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from npu_device.levels import command_list
 from npu_device.levels.command_list import ListRun
 from npu_device.levels.runner import Listed
+from npu_device.trace.events import Batch, all_records
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.boot import find_program
@@ -17,7 +18,6 @@ from pyv_npu.config.tree import NOT_CONNECTED
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import UsageError
 from pyv_npu.platform import Platform
-from pyv_npu.report.spans import Records, all_records
 from pyv_npu.results import run_program
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.calibration import samples
@@ -79,7 +79,7 @@ class ModelResult:
     """What the list of commands left at IA_TIMING."""
 
     @property
-    def records(self) -> Records:
+    def records(self) -> Batch:
         """The events of the run. UsageError at IA, where there is no time."""
         if self.listed is not None:
             return self.listed.records

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from external_tools import GCC, PICOLIBC, needs
 
-from npu_device.trace.events import What
+from npu_device.trace.events import What, all_records
 from pyv_ext.cores import DEFAULT_ENGINE
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
-from pyv_npu.report.spans import all_records
 from toolchain.gnu import build_program
 
 NOTHING, REGISTER, LINES = 0, 1, 2

@@ -8,11 +8,10 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS, match_mask
 from npu_device.abi.memory_map import NPU_BASE, SPM_BASE
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.trace.events import What
+from npu_device.trace.events import What, all_records
 from pyv_ext.elf import Program, Segment
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
-from pyv_npu.report.spans import all_records
 
 DESCRIPTOR, DATA = RAM + 0x1000, RAM + 0x2000
 SIZE = 65536

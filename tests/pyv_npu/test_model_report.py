@@ -16,15 +16,13 @@ from hypothesis import strategies as st
 
 from npu_device.abi.memory_map import SPM_BASE
 from npu_device.trace.events import FRONTEND, RECORD, Kind, What
+from npu_device.trace.spans import Spans, Table, made
 from pyv_npu import Simulator
 from pyv_npu.cli import main
-from pyv_npu.observe.analysis.layers import _union
+from pyv_npu.observe.analysis.metrics import roofline
 from pyv_npu.observe.analysis.model import Analysis, analyse
-from pyv_npu.observe.analysis.roofline import roofline
-from pyv_npu.observe.analysis.scratchpad import occupied
-from pyv_npu.observe.analysis.work import Work
+from pyv_npu.observe.analysis.work import Work, occupied
 from pyv_npu.report.gantt import _columns
-from pyv_npu.report.spans import Spans
 from toolchain.examples import EXAMPLES
 
 FILES = {
@@ -96,7 +94,7 @@ def test_operations_are_those_of_the_model(report: Path) -> None:
 def analysed(model: str, **arguments: Any) -> tuple[Simulator, Analysis]:
     sim = Simulator(model, **arguments)
     result = sim.run()
-    return sim, analyse(sim.compiled.commands, result._result.records, sim.config.npu, result.cycles)
+    return sim, analyse(sim.compiled.commands, Spans([result._result.records], result.cycles), sim.config.npu)
 
 
 @pytest.mark.parametrize("level", ["L1", "L2"])
@@ -123,13 +121,18 @@ def test_union_agrees_with_counting(spans: list[tuple[int, int]]) -> None:
     start = np.array([a for a, _ in spans], np.int64)
     end = np.array([a + length for a, length in spans], np.int64)
     covered = {cycle for a, length in spans for cycle in range(a, a + length)}
-    assert _union(start, end) == len(covered)
+    assert covered(start, end) == len(covered)
+
+
+def lasting(spans: list[tuple[int, int]]) -> Table:
+    start, length = np.array(spans, np.int64).reshape(-1, 2).T
+    return made(start, start + length)
 
 
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30)), max_size=8), st.integers(1, 40))
 def test_the_gantt_picture_has_every_column_in_which_something_is(spans: list[tuple[int, int]], count: int) -> None:
     end = 120
-    lane = Spans.of((a, a + length, 1) for a, length in spans)
+    lane = lasting(spans)
     shown = {column for first, last in _columns(lane, end, count) for column in range(first, last)}
     assert shown == {
         column
@@ -154,10 +157,9 @@ def test_a_range_is_occupied_until_its_last_reader_has_ended() -> None:
         (10, dma, What.DMA_BEGIN, 5), (20, dma, What.DONE, 5), (25, te, What.TE_BEGIN, 6), (40, te, What.DONE, 6),
         (50, dma, What.DMA_BEGIN, 7), (70, dma, What.DONE, 7),
     )  # fmt: skip
-    spans, size = occupied(seen, [work(((low, high),)), work((), ((low, high),)), work(((low + 50, high),))], 90)
-    assert list(zip(spans.start.tolist(), spans.end.tolist(), size.tolist(), strict=True)) == [
-        (10, 40, 100), (50, 70, 50),
-    ]  # fmt: skip
+    done = [work(((low, high),)), work((), ((low, high),)), work(((low + 50, high),))]
+    held = occupied(Spans([seen], 90), done)
+    assert held[["start", "end", "bytes"]].tolist() == [(10, 40, 100), (50, 70, 50)]
 
 
 # -- the page --------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from browser import chromium
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_device.trace.spans import made
 from pyv_npu.cli import main
 from pyv_npu.config.presets import NAMES
 from pyv_npu.report.gantt import chart
@@ -22,7 +23,6 @@ from pyv_npu.report.html import data, document
 from pyv_npu.report.packed import packed
 from pyv_npu.report.page import _gantt
 from pyv_npu.report.series import _covered, _deepest
-from pyv_npu.report.spans import Spans
 from pyv_npu.studies.sweeps import AUTOMATIC
 
 FEW = ["--arg", "n=120", "--arg", "tile=16"]
@@ -171,8 +171,8 @@ def test_the_pictures_and_tables_are_files_too(report: Path) -> None:
 def test_the_chart_stays_fluid_at_100_000_spans(tmp_path: Path, browser: Any) -> None:
     count = 100_000
     start = np.arange(count, dtype=np.int64) * 50
-    lane = Spans(start, start + 37, np.arange(1, count + 1, dtype=np.int64))
-    drawn = chart({"te0": lane, "queue": Spans(start, start + 400, lane.ticket)}, count * 50)
+    tickets = np.arange(1, count + 1, dtype=np.int64)
+    drawn = chart({"te0": made(start, start + 37, tickets), "queue": made(start, start + 400, tickets)}, count * 50)
     (tmp_path / "x.html").write_text(document("x", _gantt("tight", drawn)))
     browser.get((tmp_path / "x.html").as_uri())
     milliseconds = browser.execute_script(
@@ -226,7 +226,8 @@ def test_packed_numbers_are_read_back(values: list[int]) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30)), max_size=25))
 def test_bins_agree_with_counting_cycle_by_cycle(rows: list[tuple[int, int]]) -> None:
-    spans = Spans.of((start, start + length, 1) for start, length in rows)
+    starts, lengths = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+    spans = made(starts, starts + lengths)
     edges = np.array([0, 7, 20, 21, 60, 130], dtype=np.int64)
     open_at = [sum(start <= cycle < start + length for start, length in rows) for cycle in range(130)]
     bins = list(pairwise(edges))

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npu_device.levels.explain import Blocker
 from npu_device.trace.events import CACHED, WRITES, Kind, What
+from npu_device.trace.spans import UNITS, Integers, Spans, Table
 from pyv_npu.observe.analysis.work import Work
-from pyv_npu.report.spans import UNITS, Integers, Records, Spans, unit_spans
 
 ENGINES = tuple(kind.name.lower() for kind in UNITS)
 
@@ -63,37 +62,48 @@ class Layer:
 
 
 def layers(
-    records: Records, names: Sequence[str], works: Sequence[Work], end: int, chain: Mapping[tuple[int, Blocker], int]
+    spans: Spans, names: Sequence[str], works: Sequence[Work], chain: Mapping[tuple[int, Blocker], int]
 ) -> list[Layer]:
-    """Layers in the order of their first commands. `names`, `works`: of each command in the order of acceptance; `end`:
-    the last cycle of the run; `chain`: of the run's explanation."""
-    made = {name: Layer(name, ()) for name in dict.fromkeys(names)}
+    """Layers in the order of their first commands. `names`, `works`: of each command in the order of acceptance;
+    `chain`: of the run's explanation."""
+    by_name = {name: Layer(name, ()) for name in dict.fromkeys(names)}
     for name, work in zip(names, works, strict=True):
-        _add(made[name], work)
-    order = {name: index for index, name in enumerate(made)}
-    tickets = accepted_tickets(records)[: len(names)]
-    layer_of = np.array([order[name] for name in names[: len(tickets)]], dtype=np.int64)
-    found = list(made.values())
-    spans = {kind: list(unit_spans(records, kind, end).values()) for kind in UNITS}
-    for kind, lanes in spans.items():
-        for lane in lanes:
-            index, known = _index(lane.ticket, tickets, layer_of)
-            sums = np.bincount(index, (lane.end - lane.start)[known], len(found))
-            for layer, busy in zip(found, sums.astype(np.int64).tolist(), strict=True):
-                layer.busy[kind.name.lower()] += busy
-    _extents(found, [lane for lanes in spans.values() for lane in lanes], tickets, layer_of)
-    _traffic(found, records, tickets, layer_of)
-    for (ticket, cause), spent in chain.items():
-        at = int(np.searchsorted(tickets, ticket))
-        if at < len(tickets) and tickets[at] == ticket:
-            layer = found[int(layer_of[at])]
-            layer.chain[cause] = layer.chain.get(cause, 0) + spent
+        _add(by_name[name], work)
+    found = list(by_name.values())
+    order = {name: index for index, name in enumerate(by_name)}
+    layer_of = np.array([order[name] for name in names], dtype=np.int64)
+
+    def known(rows: Table) -> tuple[Table, Integers]:
+        """The rows that are of a command with a layer, and the index of it."""
+        rows = rows[(rows["number"] >= 0) & (rows["number"] < len(layer_of))]
+        return rows, layer_of[rows["number"]]
+
+    def sums(index: Integers, values: Integers) -> list[int]:
+        return np.bincount(index, values, len(found)).astype(np.int64).tolist()
+
+    steps, index = known(spans.steps)
+    length, kinds = steps["end"] - steps["start"], steps["unit"] >> 8
+    for kind in UNITS:
+        chosen = kinds == kind
+        for layer, busy in zip(found, sums(index[chosen], length[chosen]), strict=True):
+            layer.busy[kind.name.lower()] = busy
+    _extents(found, steps, index)
+    lines, line_index = known(spans.select(What.L2_MISS, What.L2_WRITE_BACK))
+    size = lines["bytes"].astype(np.int64)
+    past = (kinds == Kind.DMA) & (steps["aux"] & CACHED == 0)
+    for name, writes, what in (("read", 0, What.L2_MISS), ("written", WRITES, What.L2_WRITE_BACK)):
+        chosen, through = past & (steps["aux"] & WRITES == writes), lines["what"] == what
+        direct = sums(index[chosen], steps["moved"][chosen])
+        cached = sums(line_index[through], size[through])
+        for layer, one, other in zip(found, direct, cached, strict=True):
+            setattr(layer, name, one + other)
+    number_of = {ticket: number for number, ticket in enumerate(spans.commands["ticket"].tolist())}
+    for (ticket, cause), cycles in chain.items():
+        number = number_of.get(ticket, len(layer_of))
+        if number < len(layer_of):
+            layer = found[int(layer_of[number])]
+            layer.chain[cause] = layer.chain.get(cause, 0) + cycles
     return found
-
-
-def accepted_tickets(records: Records) -> Integers:
-    """Tickets in the order of acceptance, ascending."""
-    return np.asarray(records["ticket"][records["what"] == What.ACCEPT], dtype=np.int64)
 
 
 def _add(layer: Layer, work: Work) -> None:
@@ -107,53 +117,18 @@ def _add(layer: Layer, work: Work) -> None:
         layer.bits.add(work.bits)
 
 
-def _index(wanted: Integers, tickets: Integers, layer_of: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-    """(layer of each wanted ticket that is known, which are known)."""
-    at = np.minimum(np.searchsorted(tickets, wanted), max(len(tickets) - 1, 0))
-    known = tickets[at] == wanted if len(tickets) else np.zeros(len(wanted), bool)
-    return layer_of[at[known]] if len(tickets) else np.zeros(0, np.int64), known
-
-
-def _extents(found: Sequence[Layer], lanes: Sequence[Spans], tickets: Integers, layer_of: Integers) -> None:
-    if not lanes:
-        return
-    start, end, ticket = (np.concatenate([lane[column] for lane in lanes]) for column in range(3))
-    index, known = _index(ticket, tickets, layer_of)
-    start, end = start[known], end[known]
-    order = np.lexsort((start, index))
-    index, start, end = index[order], start[order], end[order]
+def _extents(found: Sequence[Layer], work: Table, index: Integers) -> None:
+    order = np.lexsort((work["start"], index))
+    index, start, end = index[order], work["start"][order], work["end"][order]
     for number, layer in enumerate(found):
         first, last = np.searchsorted(index, [number, number + 1])
         if first < last:
             layer.start, layer.end = int(start[first]), int(end[first:last].max())
-            layer.active = _union(start[first:last], end[first:last])
+            layer.active = covered(start[first:last], end[first:last])
 
 
-def _union(start: Integers, end: Integers) -> int:
+def covered(start: Integers, end: Integers) -> int:
     """Cycles covered by spans that are sorted by start."""
     reach = np.maximum.accumulate(end)
     before = np.concatenate([start[:1], reach[:-1]])
     return int(np.maximum(end - np.maximum(start, before), 0).sum())
-
-
-def _traffic(found: Sequence[Layer], records: Records, tickets: Integers, layer_of: Integers) -> None:
-    """Aligned bytes of DRAM transfers: the end of a transfer has the bytes, its begin the direction. Of transfers
-    through the L2 these are the lines that it fetches and writes back."""
-
-    def add(name: str, ticket: Integers, size: Integers) -> None:
-        index, known = _index(ticket.astype(np.int64), tickets, layer_of)
-        moved = np.bincount(index, size.astype(np.int64)[known], len(found)).astype(np.int64)
-        for layer, value in zip(found, moved.tolist(), strict=True):
-            setattr(layer, name, getattr(layer, name) + value)
-
-    mine = records[records["unit"] >> 8 == Kind.DMA]
-    for unit in np.unique(mine["unit"]):
-        rows = mine[mine["unit"] == unit]
-        begins, ends = (rows[rows["what"] == what] for what in (What.DMA_BEGIN, What.DMA_END))
-        begins = begins[: len(ends)]  # a channel moves one thing at a time: the n-th end belongs to the n-th begin
-        writes, past = (begins["aux"] & WRITES) != 0, (begins["aux"] & CACHED) == 0
-        for chosen, name in ((~writes & past, "read"), (writes & past, "written")):
-            add(name, ends["ticket"][chosen], ends["aux"][chosen])
-    for what, name in ((What.L2_MISS, "read"), (What.L2_WRITE_BACK, "written")):
-        lines = records[records["what"] == what]
-        add(name, lines["ticket"], lines["bytes"])

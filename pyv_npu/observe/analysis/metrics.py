@@ -1,16 +1,74 @@
-"""metrics.csv: every figure of a model's run, one a line."""
+"""Figures of a run: how busy its engines were, what the device can reach at most, and every line of metrics.csv."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple
 
+from npu_device.config import NpuConfig
+from npu_device.cost.durations import vector_rate
+from npu_device.cost.tensor import gemm_rate
+from npu_device.trace.events import unit_counts
+from npu_device.trace.spans import UNITS, Spans
 from pyv_npu.config import Config
 from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.model import Analysis
-from pyv_npu.observe.analysis.roofline import roofline
-from pyv_npu.observe.analysis.units import utilization
-from pyv_npu.report.spans import Records
 
 CYCLES, SHARE, BYTES = "core cycles", "0..1", "bytes"
+
+
+def utilization(spans: Spans, config: NpuConfig) -> dict[str, float]:
+    """Engine ("te0", "ve3", "dma1") -> the share of the cycles of the run in which it worked, 0..1; idle ones too."""
+    counts = unit_counts(config)
+    shares = {f"{kind.name.lower()}{index}": 0.0 for kind in UNITS for index in range(counts[kind] * config.clusters)}
+    for kind in UNITS:
+        for unit, rows in spans.units(kind).items():
+            busy = int((rows["end"] - rows["start"]).sum())
+            shares[f"{kind.name.lower()}{unit & 0xFF}"] = busy / max(spans.end, 1)
+    return shares
+
+
+# -- rooflines --------------------------------------------------------------------------------------------------------
+
+
+class Roof(NamedTuple):
+    """A ceiling that does not depend on the intensity."""
+
+    name: str
+    rate: float
+    """Operations per core cycle."""
+
+
+class Roofline(NamedTuple):
+    """What bounds a layer of some intensity: the lower of the slope and the roofs."""
+
+    slope: float | None
+    """Bytes of DRAM traffic per core cycle; None: no limit."""
+    roofs: tuple[Roof, ...]
+
+
+def roofline(config: NpuConfig, layers: Iterable[Layer]) -> Roofline:
+    """For the element widths that the products of `layers` have; a multiply-accumulate step is two operations."""
+    ratio = Fraction(config.clock_ratio[1], config.clock_ratio[0])
+    roofs = []
+    widths = sorted({bits for layer in layers for bits in layer.bits})
+    if not config.te.ideal:
+        engines = config.te.count * config.clusters
+        cells = config.te.rows * config.te.columns
+        by_bits = config.te.kind == "roofline" and config.te.speed == "by_bits"
+        for a, w in widths if by_bits else widths[:1]:
+            rate = gemm_rate(cells, w, a) if by_bits else Fraction(cells)
+            kind = f", {a} x {w} bits" if by_bits else ""
+            roofs.append(Roof(f"{engines} tensor engines{kind}", float(2 * engines * rate * ratio)))
+    if not config.ve.ideal:
+        engines = config.ve.count * config.clusters
+        bits = max((a for a, _ in widths), default=8) if config.ve.speed == "by_bits" else 8
+        rate = vector_rate(config.ve.lanes, bits)
+        roofs.append(Roof(f"{engines} vector engines, {bits} bits", float(engines * rate * ratio)))
+    limits = [rate for rate in (config.dram.bytes_per_second, config.noc.bytes_per_second) if rate is not None]
+    return Roofline(min(limits) / config.clock_hz if limits else None, tuple(roofs))
+
+
+# -- metrics.csv ------------------------------------------------------------------------------------------------------
 
 
 class Metric(NamedTuple):
@@ -25,7 +83,7 @@ class Metric(NamedTuple):
     unit: str
 
 
-def metrics(analysis: Analysis, json: Mapping[str, Any], config: Config, records: Records) -> Iterator[Metric]:
+def metrics(analysis: Analysis, json: Mapping[str, Any], config: Config, spans: Spans) -> Iterator[Metric]:
     """Those of one run; `json`: its object of the JSON schema."""
     npu, cycles, found = config.npu, int(json["cycles"]), analysis.layers
     seconds = cycles / npu.clock_hz
@@ -42,7 +100,7 @@ def metrics(analysis: Analysis, json: Mapping[str, Any], config: Config, records
     yield Metric("run", "", "dram_written", sum(layer.written for layer in found), BYTES)
     yield Metric("run", "", "spm_peak", analysis.peak_scratchpad, BYTES)
     yield Metric("run", "", "npu_makespan", analysis.explanation.makespan, CYCLES)
-    for engine, share in utilization(records, npu, cycles).items():
+    for engine, share in utilization(spans, npu).items():
         yield Metric("engine", engine, "utilization", share, SHARE)
     for name, metric in (("bank_busy", "busy"), ("bank_conflict_stall", "conflict_stall")):
         for index, value in enumerate((json["npu"] or {}).get(name, ())):

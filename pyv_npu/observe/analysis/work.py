@@ -1,6 +1,6 @@
 """What the commands of a list do, whenever they do it: operations, and the scratchpad that they use.
 
-Everything is read from the plans that the device itself makes (`npu_device.cost.plan`).
+Work is read from the plans that the device itself makes (`npu_device.cost.plan`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ from npu_device.levels.runner import Listed, Runner
 from npu_device.memory.region import Region
 from npu_device.operations.macro.base import setting_of
 from npu_device.trace.events import Kind
+from npu_device.trace.spans import Spans, Table, made
 
 Ranges = tuple[tuple[int, int], ...]
 """Disjoint [start, end) addresses, ascending."""
@@ -108,3 +109,39 @@ def _ranges(regions: Sequence[Region]) -> Ranges:
         else:
             found.append((region.address, region.end))
     return tuple(found)
+
+
+# -- the scratchpad ---------------------------------------------------------------------------------------------------
+
+
+class _Held:
+    """A range of the scratchpad and since when, until when it is needed."""
+
+    __slots__ = ("begin", "end", "high", "low")
+
+    def __init__(self, low: int, high: int, begin: int, end: int) -> None:
+        self.low, self.high, self.begin, self.end = low, high, begin, end
+
+
+def occupied(spans: Spans, works: Sequence[Work]) -> Table:
+    """When how many bytes of the scratchpads held something.
+
+    A range is occupied from the moment at which a command begins that writes it until the last command that reads it
+    has ended; buffers of a macro command as long as the command runs. Rewritten, it begins anew.
+    """
+    held: list[_Held] = []
+    over: list[_Held] = []
+    commands = spans.commands
+    begins, ends = (np.minimum(commands[name], spans.end).tolist() for name in ("started", "done"))
+    for work, begin, until in zip(works, begins, ends, strict=False):
+        for low, high in work.uses:
+            for one in held:
+                if one.low < high and low < one.high:
+                    one.end = max(one.end, until)
+        for low, high in work.fills:
+            over += [one for one in held if one.low < high and low < one.high]
+            held = [one for one in held if one.low >= high or low >= one.high]
+            held.append(_Held(low, high, begin, until))
+    found = sorted((one.begin, one.end, one.high - one.low) for one in (*over, *held) if one.begin < spans.end)
+    start, end, size = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    return made(start, end, size=size)
