@@ -19,6 +19,7 @@ from npu_device.trace.events import FRONTEND, RECORD, Kind, What
 from npu_device.trace.spans import Spans, Table, made
 from pyv_npu import Simulator
 from pyv_npu.cli import main
+from pyv_npu.observe.analysis.layers import covered
 from pyv_npu.observe.analysis.metrics import roofline
 from pyv_npu.observe.analysis.model import Analysis, analyse
 from pyv_npu.observe.analysis.work import Work, occupied
@@ -80,6 +81,18 @@ def test_layers_add_up_to_the_counters(report: Path) -> None:
     assert causes == layers["chain"]
 
 
+def test_banks_are_busy_while_their_steps_run(report: Path) -> None:
+    lines = list(csv.DictReader((report / "series.csv").open()))
+    npu = json.loads((report / "result.json").read_text())["npu"]
+    for index, busy in enumerate(npu["bank_busy"]):
+        bank = f"bank{index}"
+        shares = [float(row.get(bank) or 0) for row in lines]
+        width = [int(row["end"]) - int(row["start"]) for row in lines]
+        assert np.dot(shares, width) == pytest.approx(busy, rel=1e-4)
+        assert max(shares) < 0.9  # no bank of this model is busy all of the time
+        assert all(share for share, row in zip(shares, lines, strict=True) if float(row.get(f"{bank}_conflict") or 0))
+
+
 def test_timeline_names_layers(report: Path) -> None:
     names = {row["name"] for row in rows(report) if row["scope"] == "layer"}
     worked = [row for row in csv.DictReader((report / "timeline.csv").open()) if row["unit"].startswith("te")]
@@ -120,8 +133,8 @@ def test_union_agrees_with_counting(spans: list[tuple[int, int]]) -> None:
     spans.sort()
     start = np.array([a for a, _ in spans], np.int64)
     end = np.array([a + length for a, length in spans], np.int64)
-    covered = {cycle for a, length in spans for cycle in range(a, a + length)}
-    assert covered(start, end) == len(covered)
+    cycles = {cycle for a, length in spans for cycle in range(a, a + length)}
+    assert covered(start, end) == len(cycles)
 
 
 def lasting(spans: list[tuple[int, int]]) -> Table:
@@ -154,8 +167,9 @@ def test_a_range_is_occupied_until_its_last_reader_has_ended() -> None:
     low, high = SPM_BASE, SPM_BASE + 100
     seen = records(
         (0, FRONTEND, What.ACCEPT, 5), (0, FRONTEND, What.ACCEPT, 6), (0, FRONTEND, What.ACCEPT, 7),
-        (10, dma, What.DMA_BEGIN, 5), (20, dma, What.DONE, 5), (25, te, What.TE_BEGIN, 6), (40, te, What.DONE, 6),
-        (50, dma, What.DMA_BEGIN, 7), (70, dma, What.DONE, 7),
+        (10, dma, What.DMA_BEGIN, 5), (20, dma, What.DMA_END, 5), (20, dma, What.DONE, 5), (25, te, What.TE_BEGIN, 6),
+        (40, te, What.TE_END, 6), (40, te, What.DONE, 6), (50, dma, What.DMA_BEGIN, 7), (70, dma, What.DMA_END, 7),
+        (70, dma, What.DONE, 7),
     )  # fmt: skip
     done = [work(((low, high),)), work((), ((low, high),)), work(((low + 50, high),))]
     held = occupied(Spans([seen], 90), done)

@@ -5,11 +5,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
+from pyv_npu import Simulator
 from pyv_npu.config import load
 from pyv_npu.report.perfetto import write_trace
 from pyv_npu.results import RunResult, run_program
+from toolchain.examples import EXAMPLES
 
 schema = pytest.importorskip(
     "perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="pip install perfetto"
@@ -100,3 +103,20 @@ def test_equal_runs_give_equal_bytes(run: RunResult, tmp_path: Path) -> None:
         write_trace(tmp_path / name, run)
     first, second = ((tmp_path / name / "trace.perfetto-trace").read_bytes() for name in ("a", "b"))
     assert first == second
+
+
+def test_slices_of_a_model_are_called_by_what_the_engine_does(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(EXAMPLES["cnn"](), path)
+    run = Simulator(path, mode="tight").run()._result.run
+    assert run is not None
+    write_trace(tmp_path, run)
+    read = schema.Trace()
+    read.ParseFromString((tmp_path / "trace.perfetto-trace").read_bytes())
+    named = tracks(read)
+    slices: dict[str, set[str]] = defaultdict(set)
+    for _, event in events(read):
+        if event.type == Kind.TYPE_SLICE_BEGIN:
+            slices[named[event.track_uuid][:2]].add(event.name.split()[0])
+    assert slices["te"] == {"CONV2D_T", "GEMM_T"}
+    assert slices["dm"] == {"LOAD", "STORE"}
