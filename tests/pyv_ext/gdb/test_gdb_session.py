@@ -10,7 +10,7 @@ import pytest
 from hart_rig import DATA, PORT, RAM, Rig
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from rsp import Client, Served, packet, session
+from rsp_client import Client, Served, packet, session
 
 from pyv_ext.devices.program_exit import Finisher
 from pyv_ext.engines.stop import Stop, StopReason

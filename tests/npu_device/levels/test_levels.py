@@ -1,30 +1,27 @@
 """Closed forms (docs/npu-timing.md, F1 to F8), and the analytic level against the event-driven one."""
 
 from fractions import Fraction
-from typing import Any
 
-import numpy as np
 import pytest
+from analytic_rig import FREE, analysed, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from npu_graphs import BEGINS, ENDS, listed
+from npu_graphs import listed
 from npu_rig import DRAM, SPM
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig
+from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, TeConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Compute, Plan, Role, Transfer, buffers, columns
 from npu_device.cost.tensor import product
 from npu_device.event_loop.machine import Machine
-from npu_device.levels.analytic import Analytic
-from npu_device.levels.runner import Listed, Runner
+from npu_device.levels.runner import Listed
 from npu_device.memory.region import Region
-from npu_device.trace.events import EventStream, Kind, What, records, unit_code
+from npu_device.trace.events import EventStream, Kind, records, unit_code
 
 INT8, INT32, FP16 = DataType.INT8, DataType.INT32, DataType.FP16
-FREE = SpmConfig(size=32 << 20, port=None)
 FAST = {"dram": DramConfig(bytes_per_second=None), "noc": NocConfig(bytes_per_second=None)}
 
 
@@ -184,20 +181,6 @@ def test_a_plan_without_steps_is_over_at_once() -> None:
 
 
 # -- L1 and L2 ---------------------------------------------------------------------------------------------------------
-
-
-def analysed(commands: list[Listed], config: NpuConfig) -> tuple[int, np.ndarray[Any, Any]]:
-    events = EventStream()
-    seen = records(events)
-    runner = Runner(config, values=False)
-    made = Analytic(config, runner.memory, events).run(runner.place(commands), [one.at for one in commands])
-    return made.cycles, seen()
-
-
-def steps(events: np.ndarray[Any, Any]) -> list[tuple[int, ...]]:
-    chosen = events[np.isin(events["what"], [*BEGINS, *ENDS, What.DONE])]
-    return sorted(tuple(int(one[name]) for name in ("ticket", "tile", "what", "unit", "cycle", "bytes", "aux"))
-                  for one in chosen)  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_macro import POSITION, MacroRig, block, random
-from npu_onnx import reference
+from onnx_reference import reference
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from image_cases import attributes, nchw, out_size, shapes
 from npu_macro import MacroRig, block, random
-from npu_onnx import reference
-from test_npu_macro_conv import attributes, nchw, out_size, shapes
+from onnx_reference import reference
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError

@@ -1,13 +1,12 @@
 """CONV2D_T and POOL in macro form, against onnx.reference."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from image_cases import Array, attributes, nchw, out_size, shapes
 from npu_macro import MacroRig, block, random
-from npu_onnx import reference
+from onnx_reference import reference
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Epilogue, Extended
@@ -18,33 +17,6 @@ from npu_device.operations.macro.base import Setting
 from npu_device.operations.macro.windows import ConvMacro
 
 T = DataType
-Array = np.ndarray[Any, Any]
-
-shapes = st.fixed_dictionaries(
-    {
-        "batch": st.integers(1, 2), "h": st.integers(1, 9), "w": st.integers(1, 9), "kh": st.integers(1, 3),
-        "kw": st.integers(1, 3), "sh": st.integers(1, 3), "sw": st.integers(1, 3), "dh": st.integers(1, 2),
-        "dw": st.integers(1, 2), "pt": st.integers(0, 2), "pl": st.integers(0, 2), "pb": st.integers(0, 2),
-        "pr": st.integers(0, 2),
-    }
-)  # fmt: skip
-
-
-def out_size(s: dict[str, int]) -> tuple[int, int]:
-    p = (s["h"] + s["pt"] + s["pb"] - s["dh"] * (s["kh"] - 1) - 1) // s["sh"] + 1
-    q = (s["w"] + s["pl"] + s["pr"] - s["dw"] * (s["kw"] - 1) - 1) // s["sw"] + 1
-    return p, q
-
-
-def attributes(s: dict[str, int]) -> dict[str, Any]:
-    return {
-        "kernel_shape": [s["kh"], s["kw"]], "strides": [s["sh"], s["sw"]], "dilations": [s["dh"], s["dw"]],
-        "pads": [s["pt"], s["pl"], s["pb"], s["pr"]],
-    }  # fmt: skip
-
-
-def nchw(images: Array) -> Array:
-    return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
 
 
 def conv(x: Array, w: Array, s: dict[str, int], groups: int) -> Array:

@@ -92,7 +92,7 @@ def test_a_wrong_job_is_refused(change: dict[str, object], message: str) -> None
 
 
 def test_the_documented_table_is_the_code() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "llm.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "llm.md").read_text(encoding="utf-8")
     for shape in MODELS.values():
         ffn = f"{shape.ffn} ({shape.matrices})" + (f" x {shape.experts}" if shape.experts > 1 else "")
         cells = (

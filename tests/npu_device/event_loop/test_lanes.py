@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from analytic_rig import FREE, analysed, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_graphs import listed
 from npu_macro import MacroRig, block, random
 from npu_rig import DRAM, SPM
-from test_npu_levels import FREE, analysed, steps
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rsp import packet
+from rsp_client import packet
 
 from pyv_ext.gdb.packets import LIMIT, Decoder, Kind, Received, frame, unescape
 

@@ -20,7 +20,7 @@ from pyv_ext.isa import Isa
 from pyv_ext.pyv_adapter import loader
 from pyv_ext.tracing.lockstep import Side
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 REMEDY = "clone github.com/kyaso/py-v and set PYV_HOME to its folder"
 needs_pyv = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_rig import DRAM, SPM, Rig
-from test_npu_order import ACC_BYTES, Barrier, configs, eltwises, fill, gemms, moves, spm, tbars, ways
+from random_commands import ACC_BYTES, Barrier, configs, eltwises, fill, gemms, moves, spm, tbars, ways
 
 from npu_device.abi.descriptor import PARTS, Descriptor
 from npu_device.abi.errors import TicketError

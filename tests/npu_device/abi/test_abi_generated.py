@@ -15,7 +15,7 @@ from npu_device.abi.header import header
 from npu_device.abi.instructions import CSRS, CUSTOM_INSTRUCTIONS, match_mask
 from npu_device.abi.pages import GENERATED
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FLAGS = "-march=rv32im_zicsr_zifencei -mabi=ilp32 -std=c99 -pedantic -ffreestanding -Wall -Wextra -Werror"
 
 
