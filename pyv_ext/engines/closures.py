@@ -49,7 +49,7 @@ _STATEMENTS = {
 
 
 def leave() -> None:
-    """The closure of everything that always goes the slow way."""
+    """The closure of everything that always takes the slow path."""
 
 
 class Closures:

@@ -48,7 +48,7 @@ class Code:
         self.plain: dict[int, Step] = {}
         """The closures of instructions that change registers alone."""
         self.slow: dict[int, Decoded] = {}
-        """What may be executed the slow way in the midst of a burst: nothing hooked, and no store that may be about to
+        """What may be executed the slow path in the midst of a burst: nothing hooked, and no store that may be about to
         overwrite the next instruction."""
         self.hooks: dict[int, list[Hook]] = {}
         self.on_drop: list[Callable[[Iterable[int]], None]] = []

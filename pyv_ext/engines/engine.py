@@ -1,19 +1,20 @@
 """What all engines share: running to a budget, waiting, interrupts, traps, hooks and traces (docs/core-timing.md).
 
-An engine adds its burst: how it executes instructions between two events. All that a burst leaves, and everything
-while a tracer looks, is executed here, one instruction at a time.
+A burst executes instructions between two events: here by closures, which defines what a program does and when, so this
+class is the engine `reference`. An engine may execute bursts in another way. All that a burst leaves is executed here,
+one instruction at a time.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After, Step
 from pyv_ext.engines.code import Code, Decoded, Hook
-from pyv_ext.engines.noted import Noted
 from pyv_ext.engines.protection import fault_of, load_port
 from pyv_ext.engines.stop import Held, Stop, StopReason
+from pyv_ext.engines.tracer import Tracer, batches_of
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart, Wait
 from pyv_ext.hart.traps import cause_name
@@ -24,16 +25,6 @@ _WORD = 4
 """Bytes that an instruction has at most."""
 
 
-class Tracer(Protocol):
-    """Sees every instruction and trap while it is an engine's `tracer`. Cycles are starts."""
-
-    def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
-        """An instruction has retired; the next one starts in cycle `end`."""
-
-    def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
-        """The instruction at `pc` has trapped or was squashed; the handler starts in cycle `end`."""
-
-
 class Ahead(NamedTuple):
     """An instruction that was fetched before a store overwrote it."""
 
@@ -41,17 +32,6 @@ class Ahead(NamedTuple):
     word: int
     overwritten: bytes | None
     """What the store left at pc; if that changes once more, the instruction is fetched again."""
-
-
-class PatientTracer(Tracer, Protocol):
-    """A tracer that need not see every instruction that only loads from memory, computes or jumps, nor each store to
-    memory by itself."""
-
-    def passed(self, start: int, end: int) -> None:
-        """Instructions that load, compute or jump have retired one after the other; the next starts in cycle `end`."""
-
-    def ran(self, start: int, end: int, noted: Sequence[Noted]) -> None:
-        """The same, with stores to memory and fences that wait for nothing among them, in their order."""
 
 
 class _Trapped(NamedTuple):
@@ -130,16 +110,16 @@ class Engine:
     def _burst(self, until: int) -> None:
         """Execute at least one instruction, and go on to cycle `until` as long as only instructions change anything.
 
-        To be overridden; what it executes and when must be the same as here, to the cycle.
+        May be overridden; what it executes and when must be the same as here, to the cycle.
         """
         hart, clock = self.hart, self.bus.clock
         while self.tracer is None:
             self._closures(min(until, clock.next), self.code.steps)
-            if hart.cycle >= until or hart.cycle >= clock.next or not self._slowly():
+            if hart.cycle >= until or hart.cycle >= clock.next or not self._execute_slow():
                 return
 
     def _closures(self, limit: int, steps: Mapping[int, Step]) -> None:
-        """Execute `steps` by pc up to cycle `limit`, to an address that has none, or to one that goes the slow way."""
+        """Execute `steps` by pc up to cycle `limit`, to an address that has none, or to one of the slow path."""
         hart = self.hart
         pc, cycle, instret = hart.pc, hart.cycle, hart.instret
         try:
@@ -155,11 +135,11 @@ class Engine:
         finally:
             hart.pc, hart.cycle, hart.instret = pc, cycle, instret
 
-    def _slowly(self, tried: bool = False) -> bool:
+    def _execute_slow(self, tried: bool = False) -> bool:
         """Execute the instruction that a burst has come to; whether the burst may go on after it, once the events that
         are due have happened.
 
-        `tried`: its closure need not be asked, it goes the slow way.
+        `tried`: its closure has been asked, it takes the slow path.
         """
         hart = self.hart
         pc, start = hart.pc, hart.cycle
@@ -191,22 +171,22 @@ class Engine:
         return not csrs.mip & csrs.mie or hart.interrupt() is None
 
     def _traced(self, until: int) -> None:
-        """A burst while a tracer looks."""
+        """A burst while there is a tracer."""
         hart, clock, code, tracer = self.hart, self.bus.clock, self.code, self.tracer
-        passed = getattr(tracer, "passed", None)
+        on_block = batches_of(tracer)
         limit = min(until, clock.next)
         while hart.cycle < limit and self.tracer is tracer is not None:
-            if passed is not None:
+            if on_block is not None:
                 start = hart.cycle
                 self._closures(limit, code.plain)
                 if hart.cycle > start:
-                    passed(start, hart.cycle)
+                    on_block(start, hart.cycle, ())
                     continue
             pc, start = hart.pc, hart.cycle
             step = code.steps.get(pc)
             after = None if step is None else step()
             if after is None:
-                self._slowly()
+                self._execute_slow()
                 return
             hart.pc, cycles = after
             end = hart.cycle = start + cycles
@@ -264,6 +244,11 @@ class Engine:
         """The instruction at `pc`, as it was when it was fetched."""
         word = self._fetched_ahead(pc)
         return self.code.at(pc) if word is None else self.code.executable(pc, word)
+
+    @property
+    def has_fetched_ahead(self) -> bool:
+        """Whether the next instruction was fetched before a store overwrote it."""
+        return self._ahead is not None
 
     def _fetched_ahead(self, pc: int) -> int | None:
         """The instruction at `pc`, if it was fetched before the store that has overwritten it."""
@@ -361,7 +346,7 @@ class Engine:
         self._trapped = trapped
         return False
 
-    # -- what the slow way asks for ----------------------------------------------------------------------------
+    # -- what the slow path asks for ---------------------------------------------------------------------------
 
     def flush(self) -> None:
         """FENCE.I: execute what memory holds now."""

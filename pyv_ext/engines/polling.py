@@ -8,16 +8,34 @@ from pyv_ext.engines.code import PLAIN, Code
 from pyv_ext.engines.slow import Core
 from pyv_ext.isa import Kind
 
-LONGEST = 32
-"""Instructions of a turn at most."""
+MAX_INSTRUCTIONS = 32
+"""Of a loop that is recognized."""
+
+MIN_INTERVAL, MAX_INTERVAL = 1 << 11, 1 << 22
+"""Cycles between two checks whether the program polls; one costs some microseconds."""
 
 
-class Polling:
-    """Finds such loops of one hart, where it is."""
+class PollingDetection:
+    """Finds such a loop where the hart is. Checks back off: each that finds none doubles the interval."""
 
     def __init__(self, core: Core, code: Code) -> None:
         self._core = core
         self._code = code
+        self._interval = MIN_INTERVAL
+        self.due = MIN_INTERVAL
+        """Cycles until the next check."""
+
+    def executed(self, cycles: int, until: int) -> None:
+        """Instructions have taken so many cycles: check, if it is due, and jump over turns before cycle `until`."""
+        self.due -= cycles
+        if self.due > 0:
+            return
+        core, hart = self._core, self._core.hart
+        limit = min(until, core.bus.clock.next)
+        disturbed = hart.waiting is not None or core.stopping is not None or hart.csrs.mip & hart.csrs.mie
+        if hart.cycle < limit and not disturbed and core.tracer is None and not core.has_fetched_ahead:
+            self._interval = MIN_INTERVAL if self.skip(limit) else min(2 * self._interval, MAX_INTERVAL)
+        self.due = self._interval
 
     def skip(self, limit: int) -> bool:
         """Execute one turn, and jump over as many as fit before cycle `limit`, no event being due up to there.
@@ -28,7 +46,7 @@ class Polling:
         pc, cycle, instret, registers = hart.pc, hart.cycle, hart.instret, hart.x.tobytes()
         if core.bus.guards:
             return False
-        for _ in range(LONGEST):
+        for _ in range(MAX_INSTRUCTIONS):
             if hart.cycle >= limit or not self._step():
                 return False
             if hart.pc == pc:

@@ -14,6 +14,7 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.closures import After, Step, leave
+from pyv_ext.engines.tracer import Tracer
 from pyv_ext.hart.csr import CBCFE, CBIE, REGISTERS, TW, Csr
 from pyv_ext.hart.hart import SINK, Hart, Wait
 from pyv_ext.hart.traps import MACHINE, Cause
@@ -35,11 +36,15 @@ class Core(Protocol):
     """The load port of custom instructions."""
 
     @property
+    def has_fetched_ahead(self) -> bool:
+        """Whether the next instruction was fetched before a store overwrote it."""
+
+    @property
     def stopping(self) -> object | None:
         """What ends the run before the next instruction."""
 
     @property
-    def tracer(self) -> object | None:
+    def tracer(self) -> Tracer | None:
         """What is told of instructions and traps."""
 
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyv_ext.engines.noted import FENCE, Noted
+from pyv_ext.engines.tracer import FENCE, Record
 from pyv_npu.observe.latency import steps
 from pyv_npu.observe.latency.rows import Reason
 from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, Question, StepLog
@@ -151,7 +151,7 @@ def test_reasons_are_those_of_every_cycle(taken: list[tuple[int, int, int, int, 
 
 @given(rows, st.integers(0, 400), st.integers(0, 400))
 def test_reasons_add_up_whatever_is_asked(taken: list[tuple[int, int, int, int, int]], t0: int, cycles: int) -> None:
-    notes: list[Noted] = []
+    notes: list[Record] = []
     log, at = StepLog(), 0
     for gap, length, what, depth, window in taken:
         log.add(at + gap, at + gap + length, depth, window, notes if what == OTHER else ((at + gap, what, length),))

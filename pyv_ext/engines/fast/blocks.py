@@ -8,7 +8,7 @@ from pyv_ext.isa import Instruction, Kind
 
 CONTROL = (Kind.BRANCH, Kind.JUMP)
 TRANSLATED = (Kind.OP, Kind.LOAD, Kind.STORE, *CONTROL)
-"""The kinds of instruction that translators take; all others go the slow way."""
+"""The kinds of instruction that translators take; all others take the slow path."""
 
 
 class Block(NamedTuple):
@@ -22,7 +22,7 @@ class Block(NamedTuple):
 
 
 def translatable(pc: int, instruction: Instruction, mask: int, alignment: int) -> bool:
-    """Whether a translator takes the instruction: one of a direct jump that must trap goes the slow way."""
+    """Whether a translator takes the instruction: one of a direct jump that must trap takes the slow path."""
     kind = instruction.row.kind
     target = target_of(pc, instruction, mask)
     return kind in TRANSLATED and (target is None or target % alignment == 0)

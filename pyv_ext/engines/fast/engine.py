@@ -1,7 +1,7 @@
 """The engine `fast`: native code by LLVM, from an interpreter made from the table and translations of what runs often.
 
 Closures execute the start of a program, so that a short one does not wait for LLVM; which of the three executes an
-instruction changes nothing but the speed.
+instruction changes nothing but the speed. Time jumps over loops that poll (`PollingDetection`).
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.polling import Polling
+from pyv_ext.engines.polling import PollingDetection
+from pyv_ext.engines.tracer import batches_of
 from pyv_ext.hart.hart import Hart
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
 WARM_UP = 1 << 15
 """Instructions that closures execute before native code is made: about what making it costs."""
-
-SOON, LATE = 1 << 11, 1 << 22
-"""Cycles after which it is asked whether the program polls; looking costs some microseconds."""
 
 
 class FastEngine(Engine):
@@ -30,37 +28,25 @@ class FastEngine(Engine):
         self._native: Native | None = None
         self._watching = False
         self._warm_up = WARM_UP
-        self._polling = Polling(self, self.code)
-        self._seldom = self._patience = SOON
+        self._polling = PollingDetection(self, self.code)
         self.code.on_drop.append(self._drop)
 
     def _burst(self, until: int) -> None:
-        native = self._prepared(until)
+        native = self._native_code(until)
         if native is None:
             return
         start = self.hart.cycle
-        native.run(min(until, start + self._patience))
-        self._patience -= self.hart.cycle - start
-        if self._patience <= 0:
-            self._look_for_polling(until)
-
-    def _look_for_polling(self, until: int) -> None:
-        """Now and then: more seldom where nothing is found."""
-        hart, limit = self.hart, min(until, self.bus.clock.next)
-        disturbed = hart.waiting is not None or self.stopping is not None or hart.csrs.mip & hart.csrs.mie
-        disturbed = disturbed or self.tracer is not None
-        if hart.cycle < limit and not disturbed and self._ahead is None:
-            self._seldom = SOON if self._polling.skip(limit) else min(2 * self._seldom, LATE)
-        self._patience = self._seldom
+        native.run(min(until, start + self._polling.due))
+        self._polling.executed(self.hart.cycle - start, until)
 
     def _traced(self, until: int) -> None:
-        if hasattr(self.tracer, "ran"):
+        if batches_of(self.tracer) is not None:
             self._burst(until)
         else:
             super()._traced(until)
 
-    def _prepared(self, until: int) -> "Native | None":
-        """What executes native code; None while the program is young, which closures have executed a part of then."""
+    def _native_code(self, until: int) -> "Native | None":
+        """What executes native code; None while the program is young: then closures have executed a part of it."""
         if self._warm_up > 0:
             before = self.hart.instret
             young = min(until, self.hart.cycle + self._warm_up)
@@ -76,7 +62,7 @@ class FastEngine(Engine):
             if self._native is not None:
                 self._native.close()
             self._watching = self.bus.watching
-            self._native = Native(self, self.code, self._slowly)
+            self._native = Native(self, self.code, self._execute_slow)
         return self._native
 
     def flush(self) -> None:

@@ -16,7 +16,7 @@ from pyv_ext.engines.fast.access import RamAccess
 from pyv_ext.engines.fast.frame import BIAS, READINGS, Reading, advance, read_counter
 from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_ext.engines.fast.upcalls import Upcalls
-from pyv_ext.engines.noted import FENCE
+from pyv_ext.engines.tracer import FENCE
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir
@@ -154,7 +154,7 @@ class Interpreter:
         self._go_on(left, pc, progress)
 
     def _slow(self) -> None:
-        """The next instruction goes the slow way."""
+        """The next instruction takes the slow path."""
         ir = self._ir
         pc, progress = ir.block("leave", WORD, "i64")
         place = ir.value(f"zext i32 {pc} to i64")
@@ -291,7 +291,7 @@ class Interpreter:
         ir.unless(ir.value(f"icmp ne i64 {place}, {end}"), self._leave)
 
     def _note(self, what: str, cycles: str, next_pc: str, after: str, length: int) -> None:
-        """The instruction has retired: log it if somebody wants it, and go on."""
+        """The instruction has retired: log it for the tracer, if there is one, and go on."""
         ir, quiet = self._ir, self._ir.fresh()
         noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
         ir.unless(noting, (quiet, ()))

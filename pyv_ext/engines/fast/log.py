@@ -1,4 +1,4 @@
-"""A log of stores and fences that the interpreter keeps for a tracer, so that it need not stop at each of them.
+"""A log of stores and fences that the interpreter keeps for a batch tracer, so that it need not stop at each of them.
 
 A record stands for instructions in a row that store to the same 64-byte line, whatever else retires between them.
 """
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.fast.frame import LOG, LOG_END, address_of, cycle_of
-from pyv_ext.engines.noted import FENCE, Noted
+from pyv_ext.engines.tracer import FENCE, Record
 from pyv_jit.ir import Ir
 
 NOTE = "note"
@@ -15,7 +15,7 @@ NOTE = "note"
 address of the line that it stored to, or `FENCE`."""
 
 START, WHAT, CYCLES = range(3)
-"""Words of a record: as `Noted`."""
+"""Words of a `Record`."""
 WORDS = 3
 RECORDS = 4096
 _OFF, _NEVER = 0, (1 << 64) - 1
@@ -36,7 +36,7 @@ class Log:
         """Begin an empty log, or keep none."""
         self._frame[LOG] = self._first if on else _OFF
 
-    def take(self) -> Sequence[Noted]:
+    def take(self) -> Sequence[Record]:
         """What was logged; the log is empty then."""
         length = self._frame[LOG] - self._first
         if not length:

@@ -57,7 +57,7 @@ class _Region(NamedTuple):
 
 
 class Native:
-    """Executes the instructions of a core that need no slow way."""
+    """Executes the instructions of a core that need no slow path."""
 
     def __init__(self, core: Core, code: Code, slow: Callable[[bool], bool]) -> None:
         """`slow`: see `Upcalls`."""
@@ -105,7 +105,7 @@ class Native:
             if reason == _HOT:
                 self._translate(hart.pc)
             elif reason == _DECODE:
-                if not self._decode(hart.pc) and not upcalls.slowly():
+                if not self._decode(hart.pc) and not upcalls.execute_slow():
                     return
             else:
                 if reason == _FAULT:

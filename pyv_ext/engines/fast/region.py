@@ -112,7 +112,7 @@ class _Region:
         return (label, (progress,)) if label else ("jump", (str(pc), progress))
 
     def _leave(self, pc: int, count: int) -> Target:
-        """Where an instruction that goes the slow way leaves: out of the way of those that do not."""
+        """Where an instruction that takes the slow path leaves: out of the way of those that do not."""
         label = self._ir.fresh()
         self._exits_of_block.append((label, pc, count, self._done, dict(self._x.unsaved)))
         return label, ()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.fast.frame import BIAS, CHANGES, INSTRET, LIMIT, PC, show_counters
 from pyv_ext.engines.fast.log import Log
-from pyv_ext.engines.noted import Ran
 from pyv_ext.engines.slow import Core, register_load, register_store
+from pyv_ext.engines.tracer import OnBlock, Tracer, batches_of
 from pyv_ext.hart.traps import Cause
 from pyv_jit.compiler import variable
 from pyv_jit.ir import Ir
@@ -24,7 +24,7 @@ access << 32 | value loaded, or one of the numbers below 0.
 cycles left: something else comes before the next instruction."""
 
 LEAVE, FAULT = -1, -2
-"""Nothing was done, the instruction goes the slow way; `Upcalls.fault` tells what the instruction has run into."""
+"""Nothing was done, the instruction takes the slow path; `Upcalls.fault` tells what the instruction has run into."""
 
 SPAN = 50_000_000
 """Cycles that native code goes on for at most, so that Ctrl-C is noticed."""
@@ -50,7 +50,7 @@ class Upcalls:
         self._csrs = core.hart.csrs
         self._frame = frame
         self._words = words
-        self._slow_way = slow
+        self._execute_slow = slow
         self._log = Log(frame)
         self._loads: dict[int, Load] = {}
         self._stores: dict[int, Store] = {}
@@ -62,14 +62,14 @@ class Upcalls:
         """Cause and address."""
         self._counted = -1
         """How often the counters had been written or inhibited when native code was shown them."""
-        self._tracer: object | None = None
-        self._ran: Ran | None = None
-        """What wants to know what has retired since cycle `_told`."""
+        self._tracer: Tracer | None = None
+        self._on_block: OnBlock | None = None
+        """The tracer's, which knows of what has retired before cycle `_told`."""
         self._told = 0
         self._instret = 0
         """Instructions that had retired when native code began."""
-        self._shadowed = False
-        """Whether registers that keep their values need not be read again."""
+        self._caching = False
+        """Whether the MMIO read cache is used."""
         self._changes = 0
         self._called: dict[str, Callable[..., int]] = {
             LOAD: self._load, STORE: self._store, DUE: self._due, SLOW: self._slow
@@ -101,21 +101,21 @@ class Upcalls:
         return limit - cycle
 
     def end(self) -> None:
-        """Native code has been left: the tracer hears what it does not know yet."""
-        ran, cycle = self._ran, self._hart.cycle
-        if ran is not None and cycle > self._told:
-            ran(self._told, cycle, self._log.take())
+        """Native code has been left: the tracer is told of what has retired."""
+        on_block, cycle = self._on_block, self._hart.cycle
+        if on_block is not None and cycle > self._told:
+            on_block(self._told, cycle, self._log.take())
             self._told = cycle
 
-    def slowly(self) -> bool:
-        """Let the instruction at the hart's pc go the slow way; whether native code may go on."""
-        if self._ran is not None:
+    def execute_slow(self) -> bool:
+        """Execute the instruction at the hart's pc by the slow path; whether native code may go on."""
+        if self._on_block is not None:
             self.end()
-        going = self._slow_way(True)
+        going = self._execute_slow(True)
         self._told = self._hart.cycle
         if self._core.tracer is not self._tracer:
             self._follow_tracer()
-            going = going and (self._tracer is None or self._ran is not None)
+            going = going and (self._tracer is None or self._on_block is not None)
         csrs = self._csrs
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
             self._show_counters()
@@ -131,12 +131,12 @@ class Upcalls:
         show_counters(csrs, self._frame)
 
     def _follow_tracer(self) -> None:
-        """With a tracer, stores are logged, and every access of a device goes the slow way."""
+        """With a tracer, stores are logged, and every access of a device takes the slow path."""
         tracer = self._tracer = self._core.tracer
-        self._ran = getattr(tracer, "ran", None)
-        self._log.switch(self._ran is not None)
-        self._shadowed = tracer is None and not self._bus.guards
-        self._changes = self._words[CHANGES] = self._clock.changes if self._shadowed else 0
+        self._on_block = batches_of(tracer)
+        self._log.switch(self._on_block is not None)
+        self._caching = tracer is None and not self._bus.guards
+        self._changes = self._words[CHANGES] = self._clock.changes if self._caching else 0
 
     # -- what it asks ------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Upcalls:
         hart.pc = pc
         hart.cycle = self.limit + BIAS - (progress & _WORD)
         hart.instret = retired = self._instret + (progress >> 32)
-        going = self.slowly()
+        going = self.execute_slow()
         self._words[PC] = hart.pc
         if going:
             return self._left(hart.cycle) << 1 | hart.instret - retired
@@ -208,7 +208,7 @@ class Upcalls:
             limit = end
         if limit != self.limit:
             self.limit = self._words[LIMIT] = limit
-        if clock.changes != self._changes and self._shadowed:
+        if clock.changes != self._changes and self._caching:
             self._changes = self._words[CHANGES] = clock.changes
         return limit - end
 

@@ -11,8 +11,7 @@ from typing import Protocol
 from npu_device.abi.descriptor import PARTS, WORDS
 from npu_device.abi.errors import ReturnCode
 from pyv_ext.bus.bus import Access, Bus
-from pyv_ext.engines.engine import Tracer
-from pyv_ext.engines.noted import FENCE, Noted
+from pyv_ext.engines.tracer import FENCE, Record, Tracer
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.protocols import Operands, Outcome, Stall, Value
@@ -196,29 +195,25 @@ class Recorder:
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         kind = instruction.row.kind
-        noted: tuple[Noted, ...] = ()
+        records: tuple[Record, ...] = ()
         if self._mmio:
-            noted, self._mmio = ((start, DEVICE, end - start),), False
+            records, self._mmio = ((start, DEVICE, end - start),), False
         elif kind is Kind.STORE:
             line = (int(self._hart.x[instruction.rs1]) + instruction.imm & MASK) & -LINE
-            noted = ((start, line, end - start),)
+            records = ((start, line, end - start),)
         elif kind is Kind.FENCE:
-            noted = ((start, FENCE, end - start),)
-        self.ran(start, end, noted)
+            records = ((start, FENCE, end - start),)
+        self.on_block(start, end, records)
         if kind is Kind.MRET and self._depth:
             self._depth -= 1
 
-    def passed(self, start: int, end: int) -> None:
-        """Instructions have retired that neither store nor do anything of interest."""
-        self.ran(start, end, ())
-
-    def ran(self, start: int, end: int, noted: Sequence[Noted]) -> None:
-        """The same with stores and fences among them. No submission begins or leaves the core in the midst of equal
-        ones: it begins where a function is entered or with the first store to a line."""
+    def on_block(self, start: int, end: int, records: Sequence[Record]) -> None:
+        """No submission begins or leaves the core in the midst of a record: it begins where a function is entered or
+        with the first store to a line."""
         window = self._stack[-1] if self._stack else None
-        self._log.add(start, end, self._depth, 0 if window is None else window.serial, noted)
-        if window is not None and noted:
-            window.noted(noted)
+        self._log.add(start, end, self._depth, 0 if window is None else window.serial, records)
+        if window is not None and records:
+            window.noted(records)
         if self._after:
             self._explain_after(end)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pyv_ext.engines.noted import FENCE, Noted
+from pyv_ext.engines.tracer import FENCE, Record
 from pyv_npu.observe.latency.rows import Reason
 
 LIMIT = 1 << 16
@@ -56,7 +56,7 @@ class Run:
     """How many traps were being handled."""
     window: int
     """Serial number of the innermost submit function, 0 outside of all."""
-    notes: list[Noted]
+    notes: list[Record]
     """Stores, fences and accesses of devices, in their order."""
 
 
@@ -67,7 +67,7 @@ class StepLog:
         self._runs: list[Run] = []
         self._size = 0
 
-    def add(self, start: int, end: int, depth: int, window: int, notes: Sequence[Noted] = ()) -> None:
+    def add(self, start: int, end: int, depth: int, window: int, notes: Sequence[Record] = ()) -> None:
         """Instructions of cycles [start, end) have been executed."""
         runs = self._runs
         if runs:
@@ -167,7 +167,7 @@ class Window:
     commits: list[int] = field(default_factory=list)
     """Rows of the submissions that left the core in it."""
 
-    def noted(self, notes: Sequence[Noted]) -> None:
+    def noted(self, notes: Sequence[Record]) -> None:
         """Keep the first store to each line."""
         lines = self.lines
         for start, what, _ in notes:

@@ -1,11 +1,11 @@
-"""A tracer that need not see every instruction learns the same as one that does, and native code is not left for it."""
+"""A batch tracer learns the same as one that sees every instruction, and native code is not left for it."""
 
 import pytest
 from hart_rig import DATA, LINES, PORT, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyv_ext.engines.noted import FENCE
+from pyv_ext.engines.tracer import FENCE
 from pyv_ext.isa import Kind
 from pyv_ext.timing import CoreTiming
 
@@ -42,8 +42,8 @@ HANDLER = "sw x0,0(x12); sw x1,192(x10); csrrsi x0,mscratch,3; mret"
 AGAIN, CLOSED = 0x8000_0028, 0x8000_0064
 
 
-class Eager:
-    """Puts together itself what a patient tracer is told."""
+class Single:
+    """Sees every instruction, and puts together what a batch tracer is told."""
 
     def __init__(self, rig):
         self._rig = rig
@@ -72,13 +72,10 @@ class Eager:
         self.told.append(("trap", pc, start, end))
 
 
-class Patient(Eager):
-    def passed(self, start, end):
+class Batch(Single):
+    def on_block(self, start, end, records):
         self._follows(start, end)
-
-    def ran(self, start, end, noted):
-        self._follows(start, end)
-        for first, what, cycles in noted:
+        for first, what, cycles in records:
             assert start <= first < end
             self._note(what, first, cycles)
 
@@ -108,26 +105,26 @@ def rig(lines, tracer, always):
     st.booleans(),
 )
 def test_both_are_told_the_same(lines, strides, always):
-    (one, eager), (other, patient) = rig(lines, Eager, always), rig(lines, Patient, always)
+    (one, single), (other, batch) = rig(lines, Single, always), rig(lines, Batch, always)
     for stride in (*strides, 900):
         for machine in (one, other):
             assert machine.engine.run(machine.hart.cycle + stride) is None
         assert one.state() == other.state()
-    assert eager.told == patient.told
-    assert len(eager.told) > 10
+    assert single.told == batch.told
+    assert len(single.told) > 10
 
 
 def test_native_code_is_entered_once(request):
     """Events, devices, CSRs and hooks do not leave it: translating does, and the end."""
     if "fast" not in request.node.callspec.id:
         pytest.skip("about the engine fast")
-    machine, _ = rig([(cycle, 0) for cycle in range(100, 40_000, 100)], Patient, always=False)
+    machine, _ = rig([(cycle, 0) for cycle in range(100, 40_000, 100)], Batch, always=False)
     machine.engine.run(20_000)
     native = machine.engine._native
     call, entered = native._call, []
     native._call = lambda: entered.append(machine.hart.cycle) or call()
     instret, events = machine.hart.instret, len(machine.lines.log)
-    machine.engine._patience = 1 << 30
+    machine.engine._polling.due = 1 << 30
     machine.engine.run(40_000)
     assert len(machine.lines.log) - events == 200
     assert machine.hart.instret - instret > 4000
@@ -136,7 +133,7 @@ def test_native_code_is_entered_once(request):
 
 def test_a_run_goes_on_after_an_exception():
     """What a device raises comes out of `run`."""
-    machine, _ = rig([], Patient, always=True)
+    machine, _ = rig([], Batch, always=True)
 
     def fail(value):
         raise ZeroDivisionError

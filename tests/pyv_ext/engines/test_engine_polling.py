@@ -1,4 +1,4 @@
-"""Polling: time jumps over turns that change nothing, and nobody can tell; registers that keep their values."""
+"""Polling: time jumps over turns that change nothing, and nothing else differs; registers that keep their values."""
 
 import random
 
@@ -12,7 +12,7 @@ from pyv_ext.bus.memory import Ram
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.uart import Uart
-from pyv_ext.engines.fast import engine as fast_engine
+from pyv_ext.engines import polling
 from pyv_ext.timing import CoreTiming
 
 pytestmark = pytest.mark.usefixtures("each_engine")
@@ -115,9 +115,9 @@ def machine(program, schedule, lines, timing, device=Status, engine=None):
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    monkeypatch.setattr(fast_engine, "SOON", 16)
-    monkeypatch.setattr(fast_engine, "LATE", 64)
+def frequent_checks(monkeypatch):
+    monkeypatch.setattr(polling, "MIN_INTERVAL", 16)
+    monkeypatch.setattr(polling, "MAX_INTERVAL", 64)
 
 
 def seen(rig):
@@ -232,14 +232,12 @@ def test_engines_differ_where_a_skip_is_wrong(monkeypatch):
     """Jumping one turn too far is found."""
     if engine_choice.NAME == "reference":
         pytest.skip("the reference executes every turn")
-    from pyv_ext.engines.polling import Polling
-
-    original = Polling.skip
+    original = polling.PollingDetection.skip
 
     def far(self, limit):
         return original(self, limit + 100)
 
-    monkeypatch.setattr(Polling, "skip", far)
+    monkeypatch.setattr(polling.PollingDetection, "skip", far)
     rigs = []
     for engine in (engine_choice.NAME, "reference"):
         rig = machine(PROGRAM.format(pointer="x12", filler=""), [997, 2111], [(1503, MTI)], TIMINGS[1], engine=engine)

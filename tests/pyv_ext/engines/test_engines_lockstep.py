@@ -115,7 +115,7 @@ def test_regions_that_lose_something_are_found(owner, method, wrong, monkeypatch
     assert found("fast")
 
 
-def test_shadows_that_outlive_an_event_are_found(monkeypatch, native):
+def test_cached_reads_that_outlive_an_event_are_found(monkeypatch, native):
     monkeypatch.setattr(
         engine_world.Clock, "changes", property(lambda self: 1, lambda self, value: None), raising=False
     )
