@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import LINE_BITS, PAGE, PAGE_BITS, Ram
-from pyv_ext.bus.window import Access, Observer, Posted, Shadow, Window
+from pyv_ext.bus.window import Access, MmioReadCache, Observer, Posted, Window
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
@@ -51,7 +51,7 @@ class Bus:
         """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
         self.on_map: list[Callable[[], None]] = []
         """`f()` after memory was added, or loads of memory other than `rams[0]` are watched or not any more."""
-        self.shadow = Shadow()
+        self.read_cache = MmioReadCache()
         self.on_cbo: list[Callable[[str, int, int], None]] = []
         """`f(name, address, start)` at each cache-block operation of the hart."""
         self._windows: list[Window] = []
@@ -78,7 +78,7 @@ class Bus:
         connect = getattr(device, "connect", None)
         if connect is not None:
             connect(self)
-        window = Window(base, device, near, self.clock, self.timing, self.posted, self.shadow, self.observers)
+        window = Window(base, device, near, self.clock, self.timing, self.posted, self.read_cache, self.observers)
         self._windows.append(window)
 
     def observe(self, device: Device, observer: Observer) -> None:
@@ -265,7 +265,7 @@ class Bus:
     def load_state(self, state: tuple[list[int], int, dict[int, int]]) -> None:
         """Take on a state of a bus with the same map."""
         arrivals, self.posted.drained, watched = state
-        self.shadow.clear()
+        self.read_cache.clear()
         self.posted.arrivals = deque(arrivals)
         for page in tuple(self._watched):
             while page in self._watched:

@@ -25,8 +25,8 @@ def slot_of(address: int) -> int:
     return (address ^ address >> 6) % SLOTS
 
 
-class Shadow:
-    """The values; native code reads `table`, whose items are 64-bit words."""
+class MmioReadCache:
+    """What device registers held when they were last read. Native code reads `table`, whose items are 64-bit words."""
 
     def __init__(self) -> None:
         self.table = memoryview(bytearray(8 * WORDS * SLOTS)).cast("Q")
@@ -98,7 +98,7 @@ class Window:
         clock: Clock,
         timing: CoreTiming,
         posted: Posted,
-        shadow: Shadow,
+        read_cache: MmioReadCache,
         observers: Sequence[Observer],
     ) -> None:
         """`near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
@@ -107,7 +107,7 @@ class Window:
         self.device = device
         self._clock = clock
         self._posted = posted
-        self._shadow = shadow
+        self._read_cache = read_cache
         self._observers = observers
         self.observers: list[Observer] = []
         """Of this device alone."""
@@ -147,7 +147,7 @@ class Window:
     def _loader(self, address: int, size: int) -> Load:
         device, offset, clock, number = self.device, address - self.base, self._clock, self._number
         read, acts_after, cycles = device.read, self._load_acts, self._load_cycles
-        observers, own, shadow = self._observers, self.observers, self._shadow
+        observers, own, read_cache = self._observers, self.observers, self._read_cache
         declared = getattr(device, "stable", None)
         stable = declared is not None and declared(offset, size)
         seen = 0
@@ -170,7 +170,7 @@ class Window:
             elif not stable:
                 clock.touched(number, acts + 1)
             elif seen == clock.changes:
-                shadow.keep(address, size, seen, reply, cycles, acts_after)
+                read_cache.keep(address, size, seen, reply, cycles, acts_after)
             else:
                 seen = clock.changes
             if observers or own:

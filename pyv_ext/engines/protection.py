@@ -1,6 +1,6 @@
 """What PMP says about the instruction at the hart's pc, before it is executed (RISC-V privileged manual, version 1.12).
 
-Fetches are looked at by halfwords. To be asked while the hart is `guarded`: else everything is permitted.
+Fetches are checked by halfwords. To be called while the hart is `guarded`: else everything is permitted.
 """
 
 from collections.abc import Callable

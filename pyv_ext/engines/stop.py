@@ -14,7 +14,7 @@ class StopReason(StrEnum):
     BREAKPOINT = "breakpoint"
 
 
-class Held(Exception):  # noqa: N818 - nothing is wrong: a debugger wants to look
+class Held(Exception):  # noqa: N818 - no error: a debugger stops the run
     """Raised by a guard of the bus: the run stops before the instruction that would make the access."""
 
     def __init__(self, stop: "Stop") -> None:

@@ -100,7 +100,7 @@ class OtherMemories:
         self._frame = frame
         self._table = memoryview(bytearray(8 * WORDS * MOST_MEMORIES)).cast("Q")
         frame[MEMORIES] = address_of(self._table)
-        frame[READ_CACHE] = address_of(bus.shadow.table)
+        frame[READ_CACHE] = address_of(bus.read_cache.table)
         bus.on_map.append(self._fill)
         self._fill()
 

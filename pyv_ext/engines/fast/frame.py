@@ -49,7 +49,7 @@ def cycle_of(ir: Ir, progress: str) -> str:
 
 
 def address_of(buffer: object) -> int:
-    """Where a writable buffer lies; whoever uses the number keeps the buffer alive."""
+    """Where a writable buffer lies; the caller keeps the buffer alive."""
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer))  # type: ignore[arg-type]
 
 
