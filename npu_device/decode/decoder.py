@@ -19,7 +19,6 @@ from npu_device.memory.memory import Memory
 from npu_device.memory.operands import INTEGERS
 from npu_device.operations.checks import DescriptorError, NoRoomError
 from npu_device.operations.macro.base import setting_of
-from npu_device.operations.macro.table import MACROS
 from npu_device.operations.tile_form import OPERATIONS, Operation, holds
 from npu_device.trace.events import Kind, unit_counts
 
@@ -183,6 +182,8 @@ class Decoder:
     def _macro_form(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Order:
         block = self._block(d, opcode, operation)
         workspace = self._places.workspace(d, block.workspace, block.workspace_bytes)
+        from npu_device.operations.macro.table import MACROS  # eleven modules that tile commands do without
+
         macro = MACROS[opcode](d, block, self._places.site(d.cluster))
         for operand in macro.operands:
             self._places.macro_operand(d, operand, workspace)

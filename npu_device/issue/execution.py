@@ -9,7 +9,6 @@ from npu_device.decode.command import Command, HeldSum
 from npu_device.event_loop.l2 import L2
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.barriers import STREAMS, Barriers
-from npu_device.issue.compute import compute
 from npu_device.issue.engines import Engines
 from npu_device.issue.hazards import Hazards
 from npu_device.issue.results import Results
@@ -160,6 +159,8 @@ class Execution:
             if command.macro is not None:
                 command.macro = command.macro.start(self._results.read)
             if self._values:
+                from npu_device.issue.compute import compute  # the kernels, which no run needs before its first command
+
                 command.result = compute(command, self._results.read)
         except DescriptorError as failure:
             command.failure = failure
