@@ -90,6 +90,11 @@ class Program:
         function = self.functions[index]
         return function if not function.size or address < function.address + function.size else None
 
+    def place(self, address: int) -> str:
+        """Function and source line of an address, as far as they are known: `main, firmware/apps/hello.c:12`."""
+        function, line = self.function_at(address), self.line_of(address)
+        return ", ".join([*([] if function is None else [function.name]), *([] if line is None else [str(line)])])
+
     def line_of(self, address: int) -> Line | None:
         """The source line of the instruction that holds `address`; None without debug information for it."""
         return self.lines.at(address)

@@ -1,11 +1,13 @@
 """Runs a program and says what came of it: the JSON objects of docs/results.md, "JSON"."""
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
 from npu_device.trace.events import EventStream
 from pyv_ext import elf
 from pyv_ext.elf import Program
@@ -13,12 +15,15 @@ from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu import boot
 from pyv_npu.boot import find_program
 from pyv_npu.config import Config, with_values
+from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.platform import Platform, sized_for
 from pyv_npu.report.latency_csv import write_latency_csv
 from pyv_npu.report.timeline import timeline_csv
 
 SCHEMA = 1
+SHOWN_ERRORS = 10
+"""Tickets in error that a result lists; `latency.n_errors` counts all."""
 Console = Callable[[bytes], None]
 
 
@@ -74,16 +79,26 @@ def run_program(
     wall, cpu = time.perf_counter(), time.process_time()
     platform = make(config, console=console, values=values)
     platform.load(loaded, args)
-    stop = run(platform)
+    stop = _located(run(platform), loaded)
     latency = platform.result()
     if report is not None:
         report.mkdir(parents=True, exist_ok=True)
         with timeline_csv(report / "timeline.csv", layers) as timeline:
             for batch in platform.events.kept():
                 timeline.events(batch)
-        write_latency_csv(report / "latency.csv", latency.submissions)
+        write_latency_csv(report / "latency.csv", latency.submissions, loaded)
     host = {"wall_s": round(time.perf_counter() - wall, 3), "cpu_s": round(time.process_time() - cpu, 3)}
     return _result(config, loaded, platform, stop, latency, host)
+
+
+def _located(stop: Stop, program: Program) -> Stop:
+    """The stop with function and source line behind each address of the program in its text."""
+
+    def located(found: re.Match[str]) -> str:
+        place = program.place(int(found[1], 16))
+        return f"{found[0]} ({place})" if place else found[0]
+
+    return replace(stop, text=re.sub(r"\bpc (0x[0-9a-f]{8})", located, stop.text))
 
 
 def _loaded(program: str | Path | Program) -> Program:
@@ -113,12 +128,26 @@ def _result(
         "instret": hart.instret,
         "uart": platform.console.text,
         "latency": latency.to_json(),
+        "ticket_errors": ticket_errors(latency.accepted, program),
         "npu": platform.npu.counters.to_json(),
         "outputs_sha256": outputs,
         "events_sha256": platform.events.hexdigest(),
         "host": {**host, "mips": round(hart.instret / cpu / 1e6, 3) if cpu else None},
     }
     return RunResult(config, stop, stop.code, latency, json, platform.completion_order(), outputs, platform.events)
+
+
+def ticket_errors(accepted: Submissions, program: Program) -> list[dict[str, Any]]:
+    """The first tickets that ended in an error, with where the program submitted them."""
+    return [
+        {
+            "ticket": each.ticket,
+            "code": each.error,
+            "text": TICKET_ERROR_TEXT[TicketError(each.error)],
+            "submitted_at": program.place(each.call_site) or None,
+        }
+        for each in accepted.where(accepted.column("error") != 0)[:SHOWN_ERRORS]
+    ]
 
 
 class Interrupted(KeyboardInterrupt):

@@ -95,10 +95,19 @@ def _summary(run: Run, config: Config) -> str:
              f"{npu['barrier_wait']:,} cycles"),
         ("", f"DRAM {npu['dram_bytes_read']:,} bytes read, {npu['dram_bytes_written']:,} bytes written"),
         *_l2(npu),
+        *_ticket_errors(run),
         ("busy", ", ".join(_busy(npu, name, run["cycles"]) for name in ("te", "ve", "dma"))),
         ("host", f"{host['cpu_s']:.2f} CPU seconds, {host['mips'] or 0:.2f} million instructions per CPU second"),
     ]  # fmt: skip
     return lines_of(_head(run, run["mode"], config), rows)
+
+
+def _ticket_errors(run: Run) -> list[tuple[str, str]]:
+    return [
+        ("error", f"ticket {each['ticket']}: {each['code']}, {each['text']}; "
+                  f"submitted at {each['submitted_at'] or 'an unknown place'}")
+        for each in run.get("ticket_errors", ())
+    ]  # fmt: skip
 
 
 def _l2(npu: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -88,6 +88,9 @@ LINK_FLAGS = (
 )  # fmt: skip
 """The march without its suffixes: with them, gcc 12 links the wrong multilib."""
 
+DEBUG_FLAGS = ("-g",)
+LINE_FLAGS = ("-g1", "-gno-column-info")
+
 MANIFEST = "manifest.json"
 
 
@@ -127,15 +130,16 @@ def build(
 ) -> list[Path]:
     """Compile the named programs of the package (default: all) into `out`/NAME.elf, with a manifest; return the paths.
 
-    `slot` is the opcode slot of the custom instructions, `debug` keeps line information. Without it equal compilers
-    give equal bytes anywhere. Raises ToolchainError: no compiler, unknown name, or the compiler's own message.
+    `slot` is the opcode slot of the custom instructions. With `debug` there is all that a debugger asks for, else only
+    source lines. Equal compilers give equal bytes anywhere. Raises ToolchainError: no compiler, unknown name, or the
+    compiler's own message.
     """
     rows = APPLICATIONS if names is None else [_known(name) for name in dict.fromkeys(names)]
     compiler, folder = find_compiler(), firmware_folder()
     out.mkdir(parents=True, exist_ok=True)
     elfs = []
     with tempfile.TemporaryDirectory() as scratch:
-        job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug), debug)
+        job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug))
         runtime = [job.compile(source) for source in RUNTIME_SOURCES]
         for row in rows:
             elfs.append(out / f"{row.name}.elf")
@@ -152,7 +156,7 @@ def build_program(out: Path, sources: Iterable[Path], *, slot: int = DEFAULT_SLO
     """
     compiler, folder = find_compiler(), firmware_folder()
     with tempfile.TemporaryDirectory() as scratch:
-        job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug), debug)
+        job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug))
         inputs = [*RUNTIME_SOURCES, *(str(source.resolve()) for source in sources)]
         job.link([job.compile(source) for source in inputs], out)
     return out
@@ -165,7 +169,6 @@ class _Job(NamedTuple):
     folder: Path
     scratch: Path
     options: Sequence[str]
-    debug: bool
 
     def compile(self, source: str) -> Path:
         made = self.scratch / (source.replace("/", "_") + ".o")
@@ -174,14 +177,14 @@ class _Job(NamedTuple):
         return made
 
     def link(self, objects: Iterable[Path], out: Path) -> None:
-        strip = [] if self.debug else ["-Wl,--strip-debug"]
-        _run([self.compiler.path, *LINK_FLAGS, *strip, *map(str, objects), "-o", str(out.resolve())], self.folder)
+        _run([self.compiler.path, *LINK_FLAGS, *map(str, objects), "-o", str(out.resolve())], self.folder)
 
 
 def _options(folder: Path, slot: int, debug: bool) -> list[str]:
     if not 0 <= slot < len(CUSTOM_OPCODES):
         raise ToolchainError(f"opcode slot {slot}: must be 0..{len(CUSTOM_OPCODES) - 1}")
-    return [f"-DNPU_CUSTOM_SLOT={slot}", f"-ffile-prefix-map={folder}=firmware", *(["-g"] if debug else [])]
+    paths = [f"-f{kind}-prefix-map={folder}=firmware" for kind in ("file", "debug")]  # gcc passes only debug on to as
+    return [f"-DNPU_CUSTOM_SLOT={slot}", *paths, *(DEBUG_FLAGS if debug else LINE_FLAGS)]
 
 
 def _known(name: str) -> Application:

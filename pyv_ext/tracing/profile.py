@@ -33,6 +33,8 @@ class Share(NamedTuple):
     instructions: int
     cycles: int
     stalls: Counter[str]
+    hottest: int
+    """Address of the instruction that took most cycles, the lowest of equal ones."""
 
     @property
     def executing(self) -> int:
@@ -88,7 +90,12 @@ class Profile:
             cycles[name] += self.cycles[pc]
         for (pc, stall), count in self.stalls.items():
             stalls[names[pc]][stall] += count
-        shares = (Share(name, instructions[name], cycles[name], stalls[name]) for name in cycles)
+        hottest: dict[str, int] = {}
+        for pc in sorted(self.cycles):
+            name = names[pc]
+            if name not in hottest or self.cycles[pc] > self.cycles[hottest[name]]:
+                hottest[name] = pc
+        shares = (Share(name, instructions[name], cycles[name], stalls[name], hottest[name]) for name in cycles)
         return sorted(shares, key=lambda share: (-share.cycles, share.function))
 
     def folded(self, program: Program) -> str:

@@ -4,17 +4,19 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pyv_ext.elf import Program
+from pyv_ext.source_lines import Line
 from pyv_ext.tracing.commits import CommitLog, signature
 from pyv_ext.tracing.profile import STALLS, Profile
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
 from pyv_npu.errors import UsageError
 from pyv_npu.platform import Platform
-from pyv_npu.text import columns, wrapped
+from pyv_npu.text import MISSING, columns, wrapped
 
-HEADS = ("function", "cycles", "share", "executing", *(f"{stall} stall" for stall in STALLS), "instructions")
+STALL_HEADS = tuple(f"{stall} stall" for stall in STALLS)
+HEADS = ("function", "cycles", "share", "executing", *STALL_HEADS, "instructions", "hottest line")
 
 
 def render_profile(profile: Profile, program: Program) -> str:
@@ -28,6 +30,7 @@ def render_profile(profile: Profile, program: Program) -> str:
             f"{share.executing:,}",
             *(f"{share.stalls[stall]:,}" for stall in STALLS),
             f"{share.instructions:,}",
+            _short(program.line_of(share.hottest)),
         )
         for share in profile.functions(program)
     ]
@@ -35,6 +38,11 @@ def render_profile(profile: Profile, program: Program) -> str:
     head += f", {profile.traps:,} traps, {profile.interrupts:,} interrupts"
     counts = "retired: " + ", ".join(f"{name} {count:,}" for name, count in _ranked(profile.mnemonics))
     return "\n".join((head, "", columns(HEADS, rows), "", *wrapped(counts))) + "\n"
+
+
+def _short(line: Line | None) -> str:
+    """The line without the folders of its file: the function is in the row."""
+    return MISSING if line is None else f"{PurePosixPath(line.file).name}:{line.line}"
 
 
 def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:

@@ -313,7 +313,8 @@ class Recorder:
         word = int.from_bytes(flags, "little") if flags is not None else 0
         prebuilt = window is not None and window.prebuilt
         stream = word >> _STREAM & 0xF or operand >> _STREAM & 0xF
-        row = self._rows.add(descriptor, prebuilt, leave, arrival, index is None, stream)
+        call_site = window.return_pc - 1 if window is not None and window.serial else int(self._hart.pc)
+        row = self._rows.add(descriptor, prebuilt, leave, arrival, index is None, stream, call_site)
         if window is not None:
             self._began(window, row, descriptor, leave, index is None)
         self._committed(row, index, word & _IRQ != 0, word & _WRITE_STATUS != 0)

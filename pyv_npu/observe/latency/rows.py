@@ -45,6 +45,9 @@ class Submission:
     """The device has it."""
     tight: bool
     stream: int = 0
+    call_site: int = 0
+    """An address in the instruction that called the submit function; without such functions, that of the doorbell or
+    ENQCMD_T."""
     number: int = 0
     """Acceptance number within the stream."""
     t_arr: int | None = None
@@ -70,7 +73,7 @@ Integers = NDArray[np.int64]
 
 NONE = -1
 STAMPS = ("t_arr", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7")
-_GIVEN = ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream")
+_GIVEN = ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream", "call_site")
 _FACTS = (*_GIVEN, "number", "ticket", "error")
 """Of each submission, as in `Submission`; the first ones are known when it leaves the core."""
 COLUMNS = (*_FACTS, "fetch_start", *STAMPS, *(reason.value for reason in Reason))
@@ -92,11 +95,13 @@ class Rows:
         self.data = array("q")
         """Row after row."""
 
-    def add(self, descriptor: int, prebuilt: bool, leave: int, arrival: int, tight: bool, stream: int) -> int:
+    def add(
+        self, descriptor: int, prebuilt: bool, leave: int, arrival: int, tight: bool, stream: int, call_site: int = 0
+    ) -> int:
         """Begin a row; the index in `data` of its first column."""
         data = self.data
         at = len(data)
-        data.extend((descriptor, prebuilt, leave, arrival, tight, stream))
+        data.extend((descriptor, prebuilt, leave, arrival, tight, stream, call_site))
         data.frombytes(_BLANK)
         return at
 
