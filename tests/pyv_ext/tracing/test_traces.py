@@ -107,9 +107,9 @@ def test_functions_have_what_happens_in_them() -> None:
     assert (profile.traps, profile.interrupts) == (1, 0)
     found = profile.functions(program(main=(RAM, 8), loop=(RAM + 8, 8), other=(RAM + 0x100, 4)))
     assert found == [
-        Share("main", 1, 26, Counter({DEVICE: 18})),
-        Share("loop", 4, 4, Counter()),
-        Share(UNKNOWN, 2, 2, Counter()),
+        Share("main", 1, 26, Counter({DEVICE: 18}), RAM),
+        Share("loop", 4, 4, Counter(), RAM + 8),
+        Share(UNKNOWN, 2, 2, Counter(), HANDLER),
     ]
     assert found[0].executing == 8
     assert sum(share.instructions for share in found) == rig.hart.instret

@@ -1,0 +1,99 @@
+"""Function and source line beside whatever names an address of the program: submissions, profile, errors, stops."""
+
+import csv
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pyv_ext.elf import Program, read_elf
+from pyv_ext.source_lines import SourceLines
+from pyv_npu.boot import find_program
+from pyv_npu.config import Config, load
+from pyv_npu.observe.instruments import Instruments
+from pyv_npu.platform import Platform
+from pyv_npu.results import RunResult, run_program
+from pyv_npu.tables import render_run
+from toolchain.gnu import firmware_folder
+
+NAME = "fault_descriptor"
+
+
+def source_text(place: str) -> str:
+    """What stands in the source of the package at `firmware/...:line`."""
+    path, _, line = place.rpartition(":")
+    return (firmware_folder().parent / path).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+
+
+def config(**values: object) -> Config:
+    return load([], None, {f"run.{name}": value for name, value in values.items()}).config
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path) -> RunResult:
+    return run_program(config(), NAME, {}, report=folder)
+
+
+def test_latency_csv_says_where_each_submission_was_made(result: RunResult, folder: Path) -> None:
+    rows = list(csv.DictReader((folder / "latency.csv").open()))
+    assert len(rows) == len(result.latency.submissions) > 0
+    functions = {row["function"] for row in rows}
+    assert functions <= {"expect_good", "expect_row"}
+    assert all("npu_submit_prebuilt(" in source_text(row["source"]) for row in rows)
+
+
+def test_ticket_errors_say_where_they_were_submitted(result: RunResult) -> None:
+    errors = result.json["ticket_errors"]
+    assert len(errors) == 10 < result.json["latency"]["n_errors"]
+    first = dict(errors[0])
+    function, _, source = first.pop("submitted_at").partition(", ")
+    assert first == {"ticket": 2, "code": 258, "text": "unknown opcode"}
+    assert function == "expect_row"
+    assert "npu_submit_prebuilt(" in source_text(source)
+    text = render_run(result.json, result.config)
+    assert f"error    ticket 2: 258, unknown opcode; submitted at expect_row, {source}\n" in text
+
+
+def test_without_submit_symbols_it_is_where_the_doorbell_or_enqcmd_is() -> None:
+    program = read_elf(find_program(NAME))
+    functions = tuple(f for f in program.functions if not f.name.startswith("npu_submit"))
+    for mode in ("loose", "tight"):
+        chosen = load([], None, {"npu.mode": mode}).config
+        ran = run_program(chosen, replace(program, functions=functions), {})
+        words = {source_text(str(program.line_of(each.call_site))) for each in ran.latency.accepted}
+        assert len(words) == 1
+        assert {"loose": "(npu.base + reg) = value;", "tight": ".insn"}[mode] in words.pop()
+
+
+def test_a_profile_row_has_its_hottest_line() -> None:
+    instruments = Instruments(profile=True)
+
+    def observed(platform: Platform) -> object:
+        with instruments.on(platform):
+            return platform.run()
+
+    run_program(config(), "hello", {}, run=observed)
+    rows = {line.split()[0]: line.split()[-1] for line in instruments.table.splitlines() if line.strip()}
+    assert rows["function"] == "line"
+    assert re.fullmatch(r"console\.c:\d+", rows["put"])
+    assert rows["_start"].startswith("crt0.S:")
+
+
+def test_a_stop_names_function_and_line() -> None:
+    stop = run_program(config(max_cycles=5000), "hello", {}).stop
+    found = re.fullmatch(r"cycle limit 5000 reached at pc 0x[0-9a-f]{8} \((\w+), (firmware/\S+:\d+)\)", stop.text)
+    assert found
+    assert source_text(found[2])
+
+
+def test_a_stop_without_debug_information_names_the_function() -> None:
+
+    program: Program = replace(read_elf(find_program("hello")), lines=SourceLines())
+    stop = run_program(config(max_cycles=5000), program, {}).stop
+    assert re.fullmatch(r"cycle limit 5000 reached at pc 0x[0-9a-f]{8} \(\w+\)", stop.text)
