@@ -43,9 +43,8 @@ def result(folder: Path) -> RunResult:
 def test_latency_csv_says_where_each_submission_was_made(result: RunResult, folder: Path) -> None:
     rows = list(csv.DictReader((folder / "latency.csv").open()))
     assert len(rows) == len(result.latency.submissions) > 0
-    functions = {row["function"] for row in rows}
-    assert functions <= {"expect_good", "expect_row"}
-    assert all("npu_submit_prebuilt(" in source_text(row["source"]) for row in rows)
+    assert {"expect_good", "busy_count", "main"} <= {row["function"] for row in rows}
+    assert all("npu_submit" in source_text(row["source"]) for row in rows)
 
 
 def test_ticket_errors_say_where_they_were_submitted(result: RunResult) -> None:
