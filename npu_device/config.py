@@ -1,6 +1,6 @@
 """Every parameter of the NPU: default, unit, rule and source; the rules between keys; the page that lists them.
 
-Each leaf's metadata holds `meaning`, `unit`, `source` (who says so) and its rule: `min`, `max`, `choices` or
+Each leaf's metadata holds `meaning`, `unit`, `source` and its rule: `min`, `max`, `choices` or
 `power_of_two`. `check` refuses a configuration that breaks a rule, `page` writes docs/npu-parameters.md.
 """
 
@@ -45,7 +45,7 @@ class QueueConfig:
 
 @dataclass(frozen=True)
 class FrontEndConfig:
-    """What a submission meets inside the device; the values come from the timing preset."""
+    """Delays of a submission inside the device; the values come from the timing preset."""
 
     fetch_loose: int = _key(0, "fetch of the 64 bytes from the ring", "core cycles", min=0)
     fetch_tight: int = _key(0, "fetch of the 64 bytes that ENQCMD_T names", "core cycles", min=0)

@@ -96,7 +96,7 @@ class NpuDevice:
 
     @property
     def l2(self) -> L2 | None:
-        """The L2 as the core meets it; None where there is none."""
+        """The L2 as the core sees it; None where there is none."""
         return self._execution.l2
 
     # -- the device protocol -----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ static void publish(uint32_t count)
 
 int main(void)
 {
-    if (npu_open(NPU_MODE_LOOSE) != 0) { /* ring and doorbell work beside the custom instructions, too */
+    if (npu_open(NPU_MODE_LOOSE) != 0) { /* ring and doorbell also work with the custom instructions */
         print("no NPU\n");
         return 1;
     }

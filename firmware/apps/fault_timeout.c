@@ -9,7 +9,7 @@ NPU_NEEDS_SPM(BUSY_SPM);
 
 enum {
     UNIT = NPU_TWAIT_TIMEOUT_UNIT,
-    UNKNOWN = 0x7ffffff0, /* a ticket that nobody has */
+    UNKNOWN = 0x7ffffff0, /* an unknown ticket */
     CLINT_MTIMECMP = 0x4000,
     CLINT_MTIME = 0xbff8,
 };

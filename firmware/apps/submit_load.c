@@ -1,5 +1,5 @@
 /* A queue under load: commands that arrive by themselves (npu_arrivals, written by the host), or as fast as a number of
-   them in flight allows; in several streams and priorities, beside transfers that take bandwidth, with an interrupt for
+   them in flight allows; in several streams and priorities, with background transfers that take bandwidth, with an interrupt for
    each completion, and with a back-off when the queue is full. The policy of a full queue is the platform's
    (npu.queue.full_policy). */
 #include "expect.h"
@@ -138,7 +138,7 @@ int main(void)
     npu_drain();
     interrupts_off();
     uint32_t transfers = npu_completed() - completed - accepted;
-    print("%s: %u of %u accepted, %u transfers beside them, %u traps, %u interrupts\n", open ? "open loop" : "closed loop",
+    print("%s: %u of %u accepted, %u background transfers, %u traps, %u interrupts\n", open ? "open loop" : "closed loop",
           (unsigned)accepted, (unsigned)(open ? npu_arrivals.count : arg_n()), (unsigned)transfers, (unsigned)traps,
           (unsigned)interrupts);
     expect_equal("errors", npu_counter(ERRORS) - errors, 0);

@@ -4,7 +4,7 @@
 
 #include "runtime.h"
 
-/* `full` rounds are those that the checksum is known for; whoever compiles a shorter run defines ROUNDS. */
+/* `full` is the number of rounds of the checksum; define ROUNDS for a shorter run. */
 #ifndef ROUNDS
 #define ROUNDS FULL_ROUNDS
 #endif

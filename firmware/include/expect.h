@@ -9,7 +9,7 @@ bool expect_equal(const char *what, uint32_t seen, uint32_t wanted);
 bool expect_range(const char *what, uint32_t seen, uint32_t low, uint32_t high);
 bool expect_true(const char *what, bool seen);
 
-/* Print the verdict and return the exit code for main: 0, or 1 when anything failed. */
+/* Print the result and return the exit code for main: 0, or 1 when anything failed. */
 int expect_result(const char *program);
 
 #endif

@@ -366,7 +366,7 @@
 #define NPU_DESC_TYPE_KV_SHIFT 24u
 #define NPU_DESC_TYPE_KV_MASK 0xff000000u
 
-/* A part of a descriptor word at its place: NPU_DESC(OPCODE, NPU_OPCODE_NOP) | NPU_DESC(RANK, 3). */
+/* A part of a descriptor word at its position: NPU_DESC(OPCODE, NPU_OPCODE_NOP) | NPU_DESC(RANK, 3). */
 #define NPU_DESC(part, value) ((uint32_t)(value) << NPU_DESC_##part##_SHIFT)
 
 struct npu_bootinfo {

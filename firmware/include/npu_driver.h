@@ -144,7 +144,7 @@ NPU_INLINE void npu_write(uint32_t reg, uint32_t value)
 /* Low half of a counter: PERF_ACCEPTED, ... Differences are exact up to 2^32. */
 #define npu_counter(name) npu_read(NPU_REG_PERF_##name##_LO)
 
-/* Choose what ENQCMD_T meets when the queue is full: NPU_FULL_*. */
+/* Choose the answer to ENQCMD_T when the queue is full: NPU_FULL_*. */
 void npu_full_policy(uint32_t policy);
 
 #endif

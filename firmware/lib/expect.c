@@ -5,7 +5,7 @@
 
 static uint32_t checks, failures;
 
-static bool judge(bool good)
+static bool check(bool good)
 {
     checks++;
     failures += !good;
@@ -14,7 +14,7 @@ static bool judge(bool good)
 
 bool expect_equal(const char *what, uint32_t seen, uint32_t wanted)
 {
-    bool good = judge(seen == wanted);
+    bool good = check(seen == wanted);
     if (good) {
         print("ok   %s: 0x%x\n", what, (unsigned)seen);
     } else {
@@ -25,14 +25,14 @@ bool expect_equal(const char *what, uint32_t seen, uint32_t wanted)
 
 bool expect_range(const char *what, uint32_t seen, uint32_t low, uint32_t high)
 {
-    bool good = judge(seen >= low && seen <= high);
+    bool good = check(seen >= low && seen <= high);
     print("%s %s: %u, expected %u..%u\n", good ? "ok  " : "FAIL", what, (unsigned)seen, (unsigned)low, (unsigned)high);
     return good;
 }
 
 bool expect_true(const char *what, bool seen)
 {
-    bool good = judge(seen);
+    bool good = check(seen);
     print("%s %s\n", good ? "ok  " : "FAIL", what);
     return good;
 }

@@ -64,7 +64,7 @@ void npu_full_policy(uint32_t policy)
 
 /* -- completion --------------------------------------------------------------------------------------------------- */
 
-/* Whether a ticket that the device does not know is one of ours on its way through the ring. */
+/* Whether a ticket that the device does not know is one of the driver's that is still in the ring. */
 static bool on_its_way(int32_t ticket)
 {
     uint32_t age = npu.tail - (uint32_t)ticket;

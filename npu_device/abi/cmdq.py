@@ -130,8 +130,8 @@ def _table(rules: Mapping[str, Check], required: tuple[str, ...] = ()) -> Check:
 def _operand(field: str, value: Any) -> Iterator[Fault]:
     yield from _table(_OPERAND)(field, value)
     if isinstance(value, dict):
-        places = ({"bank", "offset"}, {"dram"})
-        if (value.keys() & {"bank", "offset", "dram"}) not in places:
+        forms = ({"bank", "offset"}, {"dram"})
+        if (value.keys() & {"bank", "offset", "dram"}) not in forms:
             yield Fault(Code.MISSING, field, value, "must be in the scratchpad by bank and offset, or in DRAM by dram")
 
 
@@ -147,12 +147,12 @@ _DMA: Mapping[str, Check] = {
 _ROWS: Mapping[str, Check] = {
     "rows": _integer(1, MAX_32), "dram_stride": _integer(0, MAX_32), "spm_stride": _integer(0, MAX_32),
 }  # fmt: skip
-"""What moves of other roles may have beside `_DMA`."""
+"""What moves of other roles may have in addition to `_DMA`."""
 _KV: Mapping[str, Check] = {
     "head_dim": _integer(1, MAX_32), "tokens": _integer(1, MAX_32), "src_qbits": _one_of(*MOVED_AS),
     "params": _list(_integer(0, MAX_32), 2, 2),
 }  # fmt: skip
-"""What moves of role kv may have beside `_DMA`."""
+"""What moves of role kv may have in addition to `_DMA`."""
 _PLACE = tuple(name for name in _DMA if name.startswith(("dram_", "spm_")))
 _COMPUTE: Mapping[str, Check] = {
     "in": _list(_operand, 0, 2), "out": _operand, "tile": _list(_integer(0, MAX_32), 3, 3), "flags": _table(_FLAGS),

@@ -62,7 +62,7 @@ PARTS = (
     Part("prefetch_dist", "flags", 16, 4, "tiles to load ahead"),
     Part("irq", "flags", 20, 1, "set IRQ_STATUS.DONE on completion"),
     Part("write_status", "flags", 21, 1, "write the status word back"),
-    Part("accumulate", "flags", 22, 1, "add to the sum held for out_addr"),
+    Part("accumulate", "flags", 22, 1, "add to the sum in the accumulator for out_addr"),
     Part("in1_nk", "flags", 23, 1, "in1 is N x K"),
     Part("function", "flags", 24, 8, "function of the operation"),
     Part("type_in0", "quant", 0, 8, "element type of in0"),

@@ -56,7 +56,7 @@ _HEAD = """\
 """
 
 _FIELD_MACRO = """\
-/* A part of a descriptor word at its place: NPU_DESC(OPCODE, NPU_OPCODE_NOP) | NPU_DESC(RANK, 3). */
+/* A part of a descriptor word at its position: NPU_DESC(OPCODE, NPU_OPCODE_NOP) | NPU_DESC(RANK, 3). */
 #define NPU_DESC(part, value) ((uint32_t)(value) << NPU_DESC_##part##_SHIFT)
 """
 

@@ -55,7 +55,7 @@ NOTE_REQUIREMENTS = 1
 NOTE_ARGUMENT = 2
 """desc: u32 index into npu_bootinfo.args, u32 default, then the name, zero terminated."""
 NOTE_FILE = 3
-"""desc: u64 offset from the base of DRAM, u64 bytes, then the name of the file beside the program that belongs there,
+"""desc: u64 offset from the base of DRAM, u64 bytes, then the name of the sidecar file that belongs there,
 zero terminated."""
 
 

@@ -181,7 +181,7 @@ class StatusWord(IntEnum):
 
 @unique
 class FullPolicy(IntEnum):
-    """CTRL[5:4]: what ENQCMD_T meets when the device queue is full."""
+    """CTRL[5:4]: the answer to ENQCMD_T when the device queue is full."""
 
     RETRY = 0
     STALL = 1

@@ -54,7 +54,7 @@ def registers_page() -> str:
                 ((f"0x{row.offset:03X}", row.name, row.text) for row in registers.IDENTIFICATION),
             ),
             "## CSRs\n",
-            "Each mirrors the register beside it.\n",
+            "Each mirrors a register.\n",
             _table(
                 ("address", "CSR", "register"), ((f"{c.address:#x}", c.name, c.register) for c in instructions.CSRS)
             ),

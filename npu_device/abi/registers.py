@@ -54,7 +54,7 @@ RW, RO, WO, W1C = Mode.RW, Mode.RO, Mode.WO, Mode.W1C
 IRQ_BITS = (
     Bits("DONE", 0, 1, "a command with its irq flag completed well"),
     Bits("ERROR", 1, 1, "a command completed with an error"),
-    Bits("SPACE", 2, 1, "the queue left full after someone was refused or waited"),
+    Bits("SPACE", 2, 1, "the queue left full after a submission was refused or waited"),
     Bits("RING_OVERFLOW", 3, 1, "a doorbell beyond the ring was ignored"),
     Bits("DROPPED", 4, 1, "a full queue dropped a submission (policy drop)"),
 )
@@ -73,7 +73,7 @@ CONTROL = (
             Bits("ENABLE", 0, 1, "0: nothing is fetched or started, ENQCMD_T returns -NPU_EBUSY"),
             Bits("RESET", 1, 1, "write 1: soft reset; reads 0"),
             Bits("FLUSH_L2", 2, 1, "write 1: flush the L2; reads 0"),
-            Bits("FULL_POLICY", 4, 2, "full queue meets ENQCMD_T: 0 retry, 1 stall, 2 trap, 3 drop"),
+            Bits("FULL_POLICY", 4, 2, "full queue and ENQCMD_T: 0 retry, 1 stall, 2 trap, 3 drop"),
         ),
     ),
     Register("QUEUE_HEAD", 0x10, RO, "free-running count of descriptors fetched"),

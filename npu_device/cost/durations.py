@@ -45,9 +45,9 @@ def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, 
     aligned = bursts = 0
     for index in range(min(period, region.rows)):
         size = aligned_bytes(region.address + index * region.stride, region.row_bytes, alignment)
-        alike = ceil_div(region.rows - index, period)
-        aligned += alike * size
-        bursts += alike * ceil_div(size, bus_width)
+        repeated = ceil_div(region.rows - index, period)
+        aligned += repeated * size
+        bursts += repeated * ceil_div(size, bus_width)
     return aligned, bursts
 
 
@@ -83,7 +83,7 @@ class Cost(NamedTuple):
     cycles: int
     """On the engine; of a transfer: at least, from the first byte to the last (bursts, ports of banks)."""
     alone: int
-    """From start to end with nothing beside it and a warm pipeline."""
+    """From start to end without contention and with a warm pipeline."""
     drain: int
     """From there until its result is complete."""
     cold: int
@@ -110,12 +110,12 @@ class Timing:
         self._ratio = config.clock_ratio
         self.rates = Rates(config)
         snoop = config.l2.snoop if config.l2.enabled and config.l2.coherence == "io_coherent" else 0
-        beside = config.noc.latency + snoop
-        self.latency = self.core_cycles(config.dram.latency + beside)
+        network = config.noc.latency + snoop
+        self.latency = self.core_cycles(config.dram.latency + network)
         """Core cycles of a transfer before its first byte."""
-        self.hit_latency = self.core_cycles(config.l2.hit + beside)
+        self.hit_latency = self.core_cycles(config.l2.hit + network)
         """The same when the L2 holds all of it."""
-        self.miss_latency = self.core_cycles(config.l2.hit + config.dram.latency + beside)
+        self.miss_latency = self.core_cycles(config.l2.hit + config.dram.latency + network)
         """The same when the L2 lacks some of it."""
         self.turn = 1 if config.dram.channels == 1 else config.dram.channels * config.dram.interleave
         """Bytes of DRAM after which its channels come round again."""

@@ -37,7 +37,7 @@ class Rates:
         self.channel = self._credits(channel)
         """One DMA channel."""
         self.first = self._credits(lowest)
-        """What crosses one DRAM channel and the NoC before anybody else."""
+        """What priority accesses move over one DRAM channel and the NoC."""
         self.total = self.first if self.alike else 0
         """DRAM and NoC together, where transfers are alike."""
         self.dram = self.first if self.alike else self._credits(one)

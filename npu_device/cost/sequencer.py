@@ -133,10 +133,10 @@ def interleaved(chain: Column, lanes: int) -> tuple[Column, Column]:
     """
     first = np.flatnonzero(np.diff(chain, prepend=-1))
     length = np.diff(first, append=len(chain))
-    place = np.arange(len(chain)) - np.repeat(first, length)
+    position = np.arange(len(chain)) - np.repeat(first, length)
     index = np.repeat(np.arange(len(first)), length)
     lane = index % lanes
-    order = np.lexsort((lane, place, index // lanes))
+    order = np.lexsort((lane, position, index // lanes))
     return order, lane[order]
 
 
@@ -148,7 +148,7 @@ class _After:
         self._used = np.zeros(steps, np.int64)
 
     def add(self, steps: Column, earlier: Column) -> None:
-        """Each of `steps` waits for the one of `earlier` beside it, unless that is NONE."""
+        """Each of `steps` waits for the one of `earlier` at the same index, unless that is NONE."""
         there = (steps != NONE) & (earlier != NONE)
         steps, earlier = steps[there], earlier[there]
         self.rows[steps, self._used[steps]] = earlier

@@ -1,11 +1,11 @@
 """Sums that tensor engines hold between commands (docs/interface.md, "Accumulators").
 
-Places are given in the order of acceptance, so that which command overflows depends on no timing. The bytes of each
+Space is assigned in the order of acceptance, so that no timing decides which command overflows. The bytes of each
 accumulator are a memory of their own: the hazards between commands order its reuse.
 """
 
 from npu_device.abi.errors import TicketError
-from npu_device.decode.command import HELD_SUMS, Command, HeldSum, Sum
+from npu_device.decode.command import ACCUMULATORS_BASE, AccumulatorSum, Command, Sum
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError
 
@@ -14,24 +14,24 @@ class Accumulators:
     """Which sums the engines of one cluster hold after the commands accepted so far."""
 
     def __init__(self, cluster: int, engines: int, size: int) -> None:
-        self._base = HELD_SUMS + cluster * engines * size
+        self._base = ACCUMULATORS_BASE + cluster * engines * size
         self._size = size
         self._free: list[list[tuple[int, int]]] = [[(0, size)] if size else [] for _ in range(engines)]
-        self._held: dict[int, HeldSum] = {}
+        self._sums: dict[int, AccumulatorSum] = {}
 
     def check(self, command: Command, total: Sum) -> None:
         """DescriptorError when the sum that a command adds to is not there; NoRoomError for one that it begins."""
         address = command.descriptor.out_addr
-        held = self._held.get(address)
+        current = self._sums.get(address)
         if command.descriptor.accumulate:
-            if held is None or held.shape != total.shape or held.integer != total.integer:
-                raise DescriptorError(TicketError.NO_ACCUMULATOR, f"{address:#x} {_what(held)}")
-            if command.affinity not in (0, held.engine + 1):
+            if current is None or current.shape != total.shape or current.integer != total.integer:
+                raise DescriptorError(TicketError.NO_ACCUMULATOR, f"{address:#x} {_what(current)}")
+            if command.affinity not in (0, current.engine + 1):
                 raise DescriptorError(
-                    TicketError.AFFINITY, f"engine {command.affinity - 1}, but engine {held.engine} holds the sum"
+                    TicketError.AFFINITY, f"engine {command.affinity - 1}, but engine {current.engine} holds the sum"
                 )
         elif total.hold:
-            room = self._room(held)
+            room = self._room(current)
             engine = self._engine(command, room)
             if room[engine] < total.size:
                 raise NoRoomError(
@@ -44,18 +44,18 @@ class Accumulators:
         """Bind a GEMM_T that passed `check` to the sum that it adds to or begins."""
         address = command.descriptor.out_addr
         if command.descriptor.accumulate:
-            held = self._held[address]
+            current = self._sums[address]
             if not total.hold:
-                self._let_go(address)
+                self._release(address)
         else:
-            self._let_go(address)
-            held = self._held[address] = self._place(command, total)
-        command.held = held
-        command.affinity = held.engine + 1
-        base = self._base + held.engine * self._size
-        command.held_regions = tuple(Region(base + offset, 1, size, size) for offset, size in held.spans)
+            self._release(address)
+            current = self._sums[address] = self._assign(command, total)
+        command.accumulator = current
+        command.affinity = current.engine + 1
+        base = self._base + current.engine * self._size
+        command.accumulator_regions = tuple(Region(base + offset, 1, size, size) for offset, size in current.spans)
 
-    def _room(self, gone: HeldSum | None) -> list[int]:
+    def _room(self, gone: AccumulatorSum | None) -> list[int]:
         """Free bytes of each engine once `gone` is."""
         room = [sum(size for _, size in free) for free in self._free]
         if gone is not None:
@@ -67,7 +67,7 @@ class Accumulators:
         engines = [command.affinity - 1] if command.affinity else range(len(room))
         return max(engines, key=lambda index: (room[index], -index))
 
-    def _place(self, command: Command, total: Sum) -> HeldSum:
+    def _assign(self, command: Command, total: Sum) -> AccumulatorSum:
         engine = self._engine(command, self._room(None))
         spans = []
         free = self._free[engine]
@@ -79,13 +79,13 @@ class Accumulators:
             if used < size:
                 free.insert(0, (offset + used, size - used))
             need -= used
-        return HeldSum(engine, total.shape, total.integer, spans)
+        return AccumulatorSum(engine, total.shape, total.integer, spans)
 
-    def _let_go(self, address: int) -> None:
-        held = self._held.pop(address, None)
-        if held is not None:
-            free = self._free[held.engine]
-            free.extend(held.spans)
+    def _release(self, address: int) -> None:
+        current = self._sums.pop(address, None)
+        if current is not None:
+            free = self._free[current.engine]
+            free.extend(current.spans)
             free.sort()
             free[:] = _joined(free)
 
@@ -100,7 +100,7 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _what(held: HeldSum | None) -> str:
-    if held is None:
+def _what(current: AccumulatorSum | None) -> str:
+    if current is None:
         return "has no sum"
-    return f"holds {held.shape[0]} x {held.shape[1]} of {'int32' if held.integer else 'fp32'}"
+    return f"holds {current.shape[0]} x {current.shape[1]} of {'int32' if current.integer else 'fp32'}"

@@ -1,6 +1,6 @@
 """A command: what a valid descriptor asks for, and how far the device is with it.
 
-A `HeldSum` is a sum that a tensor engine's accumulator keeps between commands (docs/interface.md, "Accumulators").
+An `AccumulatorSum` is a sum that a tensor engine keeps between commands (docs/interface.md, "Accumulators").
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import Macro
 from npu_device.trace.events import FRONTEND, Kind
 
-HELD_SUMS = 1 << 64
+ACCUMULATORS_BASE = 1 << 64
 """Accumulators are a memory of their own beyond the 64-bit addresses: the ranges of sums start here."""
 
 
@@ -40,7 +40,7 @@ class Sum(NamedTuple):
         return self.shape[0] * self.shape[1] * SUM_BYTES
 
 
-class HeldSum:
+class AccumulatorSum:
     """The sum for one output address."""
 
     def __init__(self, engine: int, shape: tuple[int, int], integer: bool, spans: list[tuple[int, int]]) -> None:
@@ -54,7 +54,7 @@ class HeldSum:
         """int32 or fp32; None before the first command of the chain has ended."""
 
 
-Place = tuple[Kind, int, int]
+UnitClass = tuple[Kind, int, int]
 """(kind, cluster, index + 1 within the cluster or 0 for any)."""
 
 
@@ -100,9 +100,9 @@ class Command:
     """Where the status word goes, if it is written back."""
     affinity: int = 0
     """Index of the unit + 1 within its cluster; 0: any."""
-    held: HeldSum | None = None
+    accumulator: AccumulatorSum | None = None
     """The sum that it adds to or keeps."""
-    held_regions: tuple[Region, ...] = ()
+    accumulator_regions: tuple[Region, ...] = ()
 
     accepted: int = 0
     """Cycle of acceptance (t2)."""
@@ -115,7 +115,7 @@ class Command:
     gates_clear: int = 0
     oldest: bool = False
     """Nothing older of its stream is in flight: it may retire."""
-    place: Place | None = None
+    unit_class: UnitClass | None = None
     """Which units may execute it."""
     unit: int = FRONTEND
     """Code of the unit that executes it."""
@@ -140,20 +140,20 @@ class Command:
         return not self.hazards and not self.gates
 
     def reads(self) -> tuple[Region, ...]:
-        """Memory, and held sums, that it looks at when it starts. What it also writes it need not name here: a writer
-        waits for everyone."""
+        """Memory, and sums in accumulators, that it reads when it starts. What it also writes need not be
+        here: a writer waits for readers and writers."""
         if self.macro is None:
             regions = self.order.reads
         else:
             regions = tuple(one.region for one in self.macro.operands if not one.written)
-        return regions + self.held_regions if self.descriptor.accumulate else regions
+        return regions + self.accumulator_regions if self.descriptor.accumulate else regions
 
     def writes(self) -> tuple[Region, ...]:
-        """Memory, and held sums, that it changes."""
+        """Memory, and sums in accumulators, that it changes."""
         order = self.order
         if self.macro is None:
-            return self.held_regions if order.holds else order.writes
+            return self.accumulator_regions if order.holds else order.writes
         used = () if order.workspace is None else (order.workspace,)
         if order.holds:
-            return self.held_regions + used
+            return self.accumulator_regions + used
         return tuple(one.region for one in self.macro.operands if one.written) + used

@@ -13,7 +13,7 @@ from npu_device.config import NpuConfig
 from npu_device.decode.accumulators import Accumulators
 from npu_device.decode.command import Command, Order, Sum
 from npu_device.decode.legal_tile import nearest_tile
-from npu_device.decode.operand_regions import Places
+from npu_device.decode.operand_regions import OperandRegions
 from npu_device.decode.tile_plan import tile_step
 from npu_device.memory.memory import Memory
 from npu_device.memory.operands import INTEGERS
@@ -70,12 +70,12 @@ _LAST_TYPE = max(DataType)
 
 
 class Decoder:
-    """Validates descriptors against one device. Called in the order of acceptance: it also gives held sums a place."""
+    """Validates descriptors against one device. Called in the order of acceptance: it also assigns accumulators."""
 
     def __init__(self, config: NpuConfig, memory: Memory) -> None:
         """NpuDeviceError when the memory lacks a scratchpad of the configuration."""
         self._memory = memory
-        self._places = Places(config, memory)
+        self._regions = OperandRegions(config, memory)
         self._clusters = config.clusters
         self._units = unit_counts(config)
         self._te = config.te
@@ -84,7 +84,7 @@ class Decoder:
         self.reset()
 
     def reset(self) -> None:
-        """The device was reset: no sum is held."""
+        """The device was reset: the accumulators are empty."""
         self._accumulators = [
             Accumulators(cluster, self._te.count, self._te.acc_bytes) for cluster in range(self._clusters)
         ]
@@ -96,7 +96,7 @@ class Decoder:
     def command(self, request: Request, prio: int, stream: int) -> Command:
         """The command, without ticket and number. `prio` and `stream` hold where the descriptor's own are 0.
 
-        Raises DescriptorError; where something does not fit, it names the nearest legal tile.
+        Raises DescriptorError; where something does not fit, it suggests a legal tile.
         """
         d = request.descriptor
         order = request.order
@@ -115,7 +115,7 @@ class Decoder:
         return made
 
     def _command(self, order: Order, prio: int = 0, stream: int = 0) -> Command:
-        """A command whose sum there is a place for; nothing has changed."""
+        """A command whose sum fits the accumulators; nothing has changed."""
         d = order.descriptor
         command = Command(order, d.stream or stream, d.prio or prio)
         if d.affinity:
@@ -148,7 +148,7 @@ class Decoder:
             kind = "no unit" if operation.kind is None else f"{units} of {operation.kind.name}"
             raise DescriptorError(TicketError.AFFINITY, f"engine {d.affinity - 1}, {opcode.name} has {kind}")
         if d.bank_mask:
-            self._places.banks.check_mask(d.bank_mask)
+            self._regions.banks.check_mask(d.bank_mask)
         last = max(d.type_in0, d.type_in1, d.type_out, d.type_kv)
         if last > _LAST_TYPE:
             raise DescriptorError(TicketError.DATA_TYPE, f"type {last} does not exist")
@@ -161,10 +161,10 @@ class Decoder:
         inputs, output = operation.operands(d)
         in_dram = operation.in_dram
         for index, matrix in enumerate(inputs):
-            self._places.tile_operand(d, _INPUTS[index], matrix, in_dram == _INPUTS[index])
+            self._regions.tile_operand(d, _INPUTS[index], matrix, in_dram == _INPUTS[index])
         if output is None:
             return Order(d, opcode, operation.kind)
-        self._places.tile_operand(d, "out", output, in_dram == "out")
+        self._regions.tile_operand(d, "out", output, in_dram == "out")
         total = None
         if opcode is Opcode.GEMM_T and (d.accumulate or d.function):
             total = Sum((d.tile_m, d.tile_n), inputs[0].kind in INTEGERS, holds(d))
@@ -181,22 +181,22 @@ class Decoder:
 
     def _macro_form(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Order:
         block = self._block(d, opcode, operation)
-        workspace = self._places.workspace(d, block.workspace, block.workspace_bytes)
+        workspace = self._regions.workspace(d, block.workspace, block.workspace_bytes)
         from npu_device.operations.macro.table import MACROS  # eleven modules that tile commands do without
 
-        macro = MACROS[opcode](d, block, self._places.site(d.cluster))
+        macro = MACROS[opcode](d, block, self._regions.site(d.cluster))
         for operand in macro.operands:
-            self._places.macro_operand(d, operand, workspace)
+            self._regions.macro_operand(d, operand, workspace)
         total = None
-        if macro.held_shape is not None and (d.accumulate or d.function):
-            total = Sum(macro.held_shape, d.type_in0 in INTEGERS, holds(d))
+        if macro.accumulator_shape is not None and (d.accumulate or d.function):
+            total = Sum(macro.accumulator_shape, d.type_in0 in INTEGERS, holds(d))
         kept = total is not None and total.hold
         return Order(d, opcode, operation.kind, macro=macro, workspace=workspace, holds=kept, total=total)
 
     def _block(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Extended:
         if not operation.macro:
             raise DescriptorError(TicketError.RESERVED, f"{opcode.name} has no macro form")
-        if d.param1 % DESCRIPTOR_SIZE or self._places.in_spm(d.param1, EXTENDED_SIZE):
+        if d.param1 % DESCRIPTOR_SIZE or self._regions.in_spm(d.param1, EXTENDED_SIZE):
             raise DescriptorError(
                 TicketError.EXTENDED_BLOCK, f"{d.param1:#x} must be a multiple of {DESCRIPTOR_SIZE} in DRAM"
             )

@@ -1,4 +1,4 @@
-"""The nearest legal tile to one that does not fit: what an error message offers (`descriptor_error.NoRoomError`)."""
+"""Legal tile suggestion: what an error message offers for a tile that does not fit (`checks.NoRoomError`)."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ Check = Callable[[Descriptor], object]
 def nearest_tile(d: Descriptor, check: Check) -> str:
     """In words: the tile that is legal when the dimension that saves most is made smaller again and again.
 
-    `check` is the judge, so the tile is legal in every respect, not only in the one that failed first.
+    `check` decides, so the tile is legal in every respect, not only in the one that failed first.
     """
     named = [name for name in DIMENSIONS if getattr(d, name)]
     while True:
@@ -27,7 +27,7 @@ def nearest_tile(d: Descriptor, check: Check) -> str:
         over, name, smaller = min(rated, key=lambda one: one[0])
         if not over:
             found = _grown(smaller, name, getattr(d, name), check)
-            return "nearest legal tile: " + ", ".join(f"{one} {getattr(found, one)}" for one in named)
+            return "legal tile: " + ", ".join(f"{one} {getattr(found, one)}" for one in named)
         d = smaller
 
 

@@ -59,7 +59,7 @@ class Banks:
         raise NoRoomError(TicketError.OPERAND_OUTSIDE_BANKS, name, level, end - start, at - start, remedy)
 
 
-class Places:
+class OperandRegions:
     """Checks operands of one device. Every check raises DescriptorError."""
 
     def __init__(self, config: NpuConfig, memory: Memory) -> None:
@@ -141,13 +141,13 @@ class Places:
         base = self._bases[d.cluster]
         top = base + self._size
         if base <= address < top:
-            place = "put it into DRAM, its size is not the tile's"
+            remedy = "put it into DRAM, its size is not the tile's"
             if end > top:
                 raise NoRoomError(
-                    TicketError.ADDRESS, name, f"scratchpad from {address:#x}", end - address, top - address, place
+                    TicketError.ADDRESS, name, f"scratchpad from {address:#x}", end - address, top - address, remedy
                 )
             if d.bank_mask:
-                self.banks.check(d.bank_mask, name, address - base, end - base, place)
+                self.banks.check(d.bank_mask, name, address - base, end - base, remedy)
             if workspace is not None and address < workspace.end and workspace.address < end:
                 raise DescriptorError(TicketError.WORKSPACE, f"{name} {address:#x}..{end:#x} lies in the workspace")
             return

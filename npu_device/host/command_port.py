@@ -182,7 +182,7 @@ class CommandPort:
     # -- the device --------------------------------------------------------------------------------------------
 
     def completed(self, ticket: int) -> None:
-        """A ticket ended: nobody's deadline for it counts any more."""
+        """A ticket ended: its deadlines are dropped."""
         if self._deadlines:
             for key in [key for key in self._deadlines if key[1] == ticket]:
                 del self._deadlines[key]

@@ -1,7 +1,7 @@
 """The front end: fetch and validation of descriptors, from the ring and from ENQCMD_T, in one pipeline.
 
-One descriptor is in the fetch stage and one in the validate stage at a time; both ways in share them and nobody
-overtakes. A place in the device queue is reserved when a fetch begins, so the ring waits for room in memory.
+One descriptor is in the fetch stage and one in the validate stage at a time; both ways in share them in
+order. An entry of the device queue is reserved when a fetch begins, so the ring waits for room in memory.
 """
 
 from typing import NamedTuple

@@ -105,7 +105,7 @@ class RegisterFile:
         return offset - WORD not in self._counts and offset not in self._running
 
     def peek(self, offset: int, now: int) -> int:
-        """What is in a register in cycle `now`, seen by nobody: nothing is latched or noted."""
+        """What is in a register in cycle `now`, without side effects: nothing is latched or recorded."""
         if offset in self._counts:
             return self._counts[offset](now) & MASK32
         if offset - WORD in self._counts:

@@ -51,7 +51,7 @@ class Ring:
         return index
 
     def fetched(self) -> bool:
-        """The 64 bytes of the oldest descriptor taken have been read; True when someone wants to know of the room."""
+        """The 64 bytes of the oldest descriptor taken have been read; True when SPACE is to be signalled."""
         self.head = (self.head + 1) & INDEX_MASK
         wanted, self.wanted = self.wanted, False
         return wanted

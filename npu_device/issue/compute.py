@@ -32,7 +32,7 @@ def compute(command: Command, read: Read) -> Effect:
     """
     if command.macro is not None:
         return command.macro.compute(
-            read, command.held.value if command.held and command.descriptor.accumulate else None
+            read, command.accumulator.value if command.accumulator and command.descriptor.accumulate else None
         )
     order = command.order
     output = order.output
@@ -57,10 +57,10 @@ def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> 
     in0, in1 = operands
     total = gemm.product(in0, in1.T if d.in1_nk else in1)
     if d.accumulate:
-        assert command.held is not None and command.held.value is not None
-        total = gemm.add(command.held.value, total)
+        assert command.accumulator is not None and command.accumulator.value is not None
+        total = gemm.add(command.accumulator.value, total)
     if command.order.holds:
-        return Effect(held=total)
+        return Effect(accumulator=total)
     if output.kind in REQUANTIZED:
         total = gemm.requantize(total, as_float(d.param0), as_signed(d.param1), output.kind)
     elif total.dtype.kind == "f":

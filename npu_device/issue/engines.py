@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
-from npu_device.decode.command import Command, Place
+from npu_device.decode.command import Command, UnitClass
 from npu_device.event_loop.machine import Machine
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
-from npu_device.issue.scheduler import unit_places
+from npu_device.issue.scheduler import units_by_class
 from npu_device.operations.macro.base import setting_of
 from npu_device.trace.events import EventStream
 
@@ -33,39 +33,39 @@ class Engines:
         self._timeline = timeline
         self._ended = ended
         self._request_start = request_start
-        self._units = unit_places(config)
+        self._units = units_by_class(config)
         self._setting = setting_of(config)
         self._running: dict[int, Command] = {}
         """By slot of the machine."""
-        self._wanted: list[Place] = []
+        self._wanted: list[UnitClass] = []
         self._ended_steps = False
-        """Steps ended in this cycle; others may start in their place."""
+        """Steps ended in this cycle; others may start instead."""
         self._step = Agenda(timeline, Phase.END, self._advance)
 
-    def find(self, place: Place) -> int | None:
-        """The lowest free unit of those that `place` names: its code, or None."""
-        for code in self._units[place]:
+    def find(self, unit_class: UnitClass) -> int | None:
+        """The lowest free unit of those that `unit_class` names: its code, or None."""
+        for code in self._units[unit_class]:
             if self.machine.free(code):
                 return code
         return None
 
-    def want(self, places: list[Place]) -> None:
-        """For these places commands wait that are ready."""
-        if places != self._wanted:
-            self._wanted = places
-            self.machine.want([place[:2] for place in places])
+    def want(self, classes: list[UnitClass]) -> None:
+        """Classes of units for which ready commands wait."""
+        if classes != self._wanted:
+            self._wanted = classes
+            self.machine.want([unit_class[:2] for unit_class in classes])
 
     def begin(self, cycle: int, command: Command) -> None:
         """Start `command` on the free unit `command.unit`; in macro form on as many free ones as it can use.
 
         Steps that can start now do. `schedule` is to follow in this cycle.
         """
-        machine, macro, place = self.machine, command.macro, command.place
-        if place is None or macro is None:
+        machine, macro, unit_class = self.machine, command.macro, command.unit_class
+        if unit_class is None or macro is None:
             assert command.order.step is not None, "what runs on a unit has a step"
             slot = machine.begin_one(*command.order.step, command.number, command.ticket, command.unit, cycle)
         else:
-            units = [code for code in self._units[place] if machine.free(code)]
+            units = [code for code in self._units[unit_class] if machine.free(code)]
             units = units[: macro.lanes(len(units))]
             plan = macro.plan(self._setting, len(units))
             slot = machine.add(plan, command.number, command.ticket, units, command.descriptor.cluster, cycle)

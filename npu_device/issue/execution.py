@@ -5,7 +5,7 @@ from collections import deque
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
-from npu_device.decode.command import Command, HeldSum
+from npu_device.decode.command import AccumulatorSum, Command
 from npu_device.event_loop.l2 import L2
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.barriers import STREAMS, Barriers
@@ -52,10 +52,10 @@ class Execution:
         self._start = Agenda(timeline, Phase.START, self._start_ready)
 
     def accept(self, cycle: int, command: Command) -> None:
-        """A valid command, with ticket and number, takes its reserved place in the queue."""
+        """A valid command, with ticket and number, takes its reserved entry of the queue."""
         command.accepted = command.hazards_clear = command.gates_clear = cycle
         if command.kind is not None:
-            command.place = (command.kind, command.descriptor.cluster, command.affinity)
+            command.unit_class = (command.kind, command.descriptor.cluster, command.affinity)
         self._queue.enter(command)
         stream = self._streams[command.stream]
         command.oldest = not stream
@@ -175,8 +175,8 @@ class Execution:
         result = command.result
         if result is not None:
             self._results.park(command.number, result.writes)
-            if result.held is not None:
-                _held(command).value = result.held
+            if result.accumulator is not None:
+                _accumulator(command).value = result.accumulator
         command.result = None
         if freed := self._hazards.ended(command):
             self._free_hazards(cycle, freed)
@@ -201,6 +201,6 @@ class Execution:
             self._free_gates(cycle, freed)
 
 
-def _held(command: Command) -> HeldSum:
-    assert command.held is not None
-    return command.held
+def _accumulator(command: Command) -> AccumulatorSum:
+    assert command.accumulator is not None
+    return command.accumulator

@@ -1,34 +1,34 @@
 """RAW, WAR and WAW between commands in flight, by byte range (docs/interface.md, "Order and visibility").
 
 Memory is a line of intervals, each with the command that wrote it last and those that have read it since. A command
-meets these at the intervals of its own regions and replaces them where it writes: whoever comes later and meets the
+waits for these in the intervals of its own regions and replaces them where it writes: a later command that uses the
 same bytes waits for the newer writer, which has waited for all before it. So the cost of a command grows with its
 neighbours, not with the commands in flight.
 
 Rows with gaps between them lie in a plane, one for each distance of rows. Its columns are intervals modulo that
-distance, and each column is a line of addresses: there two accesses meet where they share a column and their addresses
-overlap, the rule for equal distances. All others meet where their addresses overlap, and there may be thousands of
-them: a command watches the youngest, and looks again when that one is over.
+distance, and each column is a line of addresses: there two accesses conflict when they share a column and their
+addresses overlap, the rule for equal distances. All others conflict when their addresses overlap, and there may be
+thousands of them: a command watches the youngest, and checks again when that one is over.
 """
 
 from typing import NamedTuple
 
 from npu_device.abi.memory_map import DRAM_BASE
-from npu_device.decode.command import HELD_SUMS, Command
-from npu_device.issue.ranges import Crowd, Intervals
+from npu_device.decode.command import ACCUMULATORS_BASE, Command
+from npu_device.issue.ranges import InFlightRanges, Intervals
 from npu_device.memory.region import Region
 
-_NOBODY = -1
+NO_WRITER = -1
 _FEW_READERS = 16
 _FEW_USES = 256
-"""Up to these numbers nobody looks for uses that are over."""
+"""Up to these numbers uses that are over are not pruned."""
 
 
 class _Watch(NamedTuple):
-    """A command waits for all older accesses of a crowd that overlap a range."""
+    """A command waits for all older accesses of a ranges that overlap a range."""
 
     command: Command
-    crowd: Crowd
+    ranges: InFlightRanges
     low: int
     end: int
     retirement: bool
@@ -36,7 +36,7 @@ class _Watch(NamedTuple):
 
 
 class _Access:
-    """One command looks for those that it has to wait for."""
+    """One command collects those that it has to wait for."""
 
     __slots__ = ("command", "ends", "number", "retirements", "unended", "unretired", "watches")
 
@@ -52,12 +52,12 @@ class _Access:
 
 
 class _Use:
-    """Who uses an interval, by acceptance number; some may be over."""
+    """The commands that use an interval, by acceptance number; some may be over."""
 
     __slots__ = ("limit", "readers", "writer")
 
     def __init__(self) -> None:
-        self.writer = _NOBODY
+        self.writer = NO_WRITER
         self.readers: list[int] = []
         """Since it was written."""
         self.limit = _FEW_READERS
@@ -68,7 +68,7 @@ class _Use:
         made.writer, made.readers = self.writer, self.readers.copy()
         return made
 
-    def meet(self, access: _Access, writers: set[int] | None) -> None:
+    def collect(self, access: _Access, writers: set[int] | None) -> None:
         """A reader waits for the writer to end: its result is forwarded. A writer also for the readers; it puts the
         writer before it into `writers`."""
         if writers is None:
@@ -77,13 +77,13 @@ class _Use:
             access.ends.update(self.readers)
             writers.add(self.writer)
 
-    def settle(self, access: _Access) -> bool:
-        """Drop who is over: whether anybody is left."""
+    def prune(self, access: _Access) -> bool:
+        """Drop the commands that are over: whether any is left."""
         if self.writer not in access.unretired:
-            self.writer = _NOBODY
+            self.writer = NO_WRITER
         self.readers = [reader for reader in self.readers if reader in access.unended]
         self.limit = max(_FEW_READERS, 2 * len(self.readers))
-        return self.writer != _NOBODY or bool(self.readers)
+        return self.writer != NO_WRITER or bool(self.readers)
 
 
 class _Line(Intervals[_Use]):
@@ -100,16 +100,16 @@ class _Line(Intervals[_Use]):
         return _Use()
 
     def use(self, low: int, end: int, access: _Access, writers: set[int] | None) -> None:
-        """Meet all who use `low`..`end` - 1, and note the access."""
+        """Collect the users of `low`..`end` - 1, and record the access."""
         if len(self.starts) > self.limit:
-            self.keep([index for index, use in enumerate(self.contents) if use.settle(access)])
+            self.keep([index for index, use in enumerate(self.contents) if use.prune(access)])
             self.limit = max(_FEW_USES, 2 * len(self.starts))
         first, last = self.cut(low, end)
         for use in self.contents[first:last]:
-            use.meet(access, writers)
+            use.collect(access, writers)
             if writers is None:
                 if len(use.readers) >= use.limit or last - first > 1:
-                    use.settle(access)
+                    use.prune(access)
                 use.readers.append(access.number)
             else:
                 use.writer = access.number
@@ -128,34 +128,34 @@ class _Plane(Intervals[_Line]):
     def __init__(self, key: tuple[bool, int]) -> None:
         super().__init__()
         self.key = key
-        self.reads = Crowd()
+        self.reads = InFlightRanges()
         """Until they end."""
-        self.writes = Crowd()
+        self.writes = InFlightRanges()
         """Until they end."""
-        self.results = Crowd()
+        self.results = InFlightRanges()
         """Writes until they retire."""
-        self.low, self.high = HELD_SUMS, 0
+        self.low, self.high = ACCUMULATORS_BASE, 0
         """All its addresses lie between these."""
 
     def empty(self) -> _Line:
         return _Line()
 
-    def meet(self, low: int, end: int, access: _Access, writers: set[int] | None) -> None:
-        """Watch those who use these addresses, in whatever column."""
+    def watch(self, low: int, end: int, access: _Access, writers: set[int] | None) -> None:
+        """Watch the users of these addresses, in any column."""
         if writers is None:
-            waits: tuple[tuple[Crowd, bool], ...] = ((self.writes, False),)
+            waits: tuple[tuple[InFlightRanges, bool], ...] = ((self.writes, False),)
         else:
             waits = ((self.reads, False), (self.results, True))
-        for crowd, retirement in waits:
-            if crowd.near(low, end):
-                access.watches.append(_Watch(access.command, crowd, low, end, retirement))
+        for ranges, retirement in waits:
+            if ranges.near(low, end):
+                access.watches.append(_Watch(access.command, ranges, low, end, retirement))
 
     def use(self, region: Region, access: _Access, writers: set[int] | None) -> None:
-        """Meet all who use a region, and note the access."""
+        """Collect the users of a region, and record the access."""
         low, end = region.address, region.end
         self.low, self.high = min(self.low, low), max(self.high, end)
-        for crowd in (self.reads,) if writers is None else (self.writes, self.results):
-            crowd.add(access.number, low, end)
+        for ranges in (self.reads,) if writers is None else (self.writes, self.results):
+            ranges.add(access.number, low, end)
         column, beyond = low % region.stride, low % region.stride + region.row_bytes - region.stride
         if region.row_bytes >= region.stride:
             parts = [(0, region.stride)]
@@ -181,7 +181,7 @@ class Hazards:
         """Acceptance numbers of the commands that have not ended."""
         self._unretired: set[int] = set()
         self._after_end: dict[int, list[Command | _Watch]] = {}
-        """Who waits, by the number of the command that it waits for."""
+        """Waiting commands, by the number of the command that they wait for."""
         self._after_retire: dict[int, list[Command | _Watch]] = {}
         self._line = _Line()
         """What is one row."""
@@ -205,9 +205,9 @@ class Hazards:
         """Count in `command.hazards` what `command` waits for, and have the older commands release it.
 
         A reader waits for the writer to end (its result is forwarded), a writer for readers to end and for the writer
-        before it to retire, so that results reach memory in order; writers of held sums for the writer's end.
+        before it to retire, so that results reach memory in order; writers of accumulators for the writer's end.
         """
-        access = self._meet(command)
+        access = self._collect(command)
         number = command.number
         waits = 0
         for older in access.ends:
@@ -224,21 +224,21 @@ class Hazards:
 
     def before(self, command: Command) -> tuple[set[int], set[int]]:
         """Instead of `add`, where none retires: numbers of those whose end, and whose retirement, it waits for."""
-        access = self._meet(command)
-        for _, crowd, low, end, retirement in access.watches:
+        access = self._collect(command)
+        for _, ranges, low, end, retirement in access.watches:
             numbers = access.retirements if retirement else access.ends
-            numbers.update(crowd.meeting(low, end, command.number))
-        nobody = {_NOBODY, command.number}
-        return access.ends - nobody, access.retirements - nobody
+            numbers.update(ranges.overlapping(low, end, command.number))
+        ignored = {NO_WRITER, command.number}
+        return access.ends - ignored, access.retirements - ignored
 
-    def _meet(self, command: Command) -> _Access:
+    def _collect(self, command: Command) -> _Access:
         number = command.number
         self._unended.add(number)
         self._unretired.add(number)
         access = _Access(command, self._unended, self._unretired)
         uses: list[tuple[Region, set[int] | None]] = [(region, None) for region in command.reads()]
         for region in command.writes():
-            uses.append((region, access.ends if region.address >= HELD_SUMS else access.retirements))
+            uses.append((region, access.ends if region.address >= ACCUMULATORS_BASE else access.retirements))
         for region, writers in uses:
             low, rows, row_bytes, stride = region
             if rows == 1:
@@ -246,8 +246,8 @@ class Hazards:
                 self._line.use(low, end, access, writers)
             else:
                 own, end = self._plane(low >= DRAM_BASE, stride), region.end
-                for use in self._line.meeting(low, end):
-                    use.meet(access, writers)
+                for use in self._line.overlapping(low, end):
+                    use.collect(access, writers)
                 own.use(region, access, writers)
                 planes = self._planes_of.setdefault(number, [])
                 if own not in planes:
@@ -255,7 +255,7 @@ class Hazards:
             if self._planes:
                 for plane in self._planes.values():
                     if plane is not own and low < plane.high and end > plane.low:
-                        plane.meet(low, end, access, writers)
+                        plane.watch(low, end, access, writers)
         return access
 
     def _plane(self, in_dram: bool, stride: int) -> _Plane:
@@ -267,7 +267,7 @@ class Hazards:
 
     def _watch(self, watch: _Watch) -> bool:
         """Have the youngest release it; False: there is none left."""
-        number = watch.crowd.youngest(watch.low, watch.end, watch.command.number)
+        number = watch.ranges.youngest(watch.low, watch.end, watch.command.number)
         if number is None:
             return False
         (self._after_retire if watch.retirement else self._after_end).setdefault(number, []).append(watch)

@@ -31,7 +31,7 @@ class Intervals(ABC, Generic[T]):
     def empty(self) -> T:
         """The content of what was a gap."""
 
-    def meeting(self, low: int, end: int) -> list[T]:
+    def overlapping(self, low: int, end: int) -> list[T]:
         """Contents of the intervals that overlap `low`..`end` - 1."""
         first = bisect_right(self.ends, low)
         return self.contents[first : bisect_left(self.starts, end, first)]
@@ -87,8 +87,8 @@ _OVER = 1 << 62
 _ROOM = 64
 
 
-class Crowd:
-    """Ranges of addresses in the order of acceptance. A look at thousands of them costs no more than a few do."""
+class InFlightRanges:
+    """Ranges of addresses in the order of acceptance. A query over thousands costs no more than one over a few."""
 
     __slots__ = ("_end", "_low", "_rows", "_used", "alive")
 
@@ -128,17 +128,17 @@ class Crowd:
         """Whether one of them may overlap `low`..`end` - 1."""
         return low < self._end and end > self._low
 
-    def meeting(self, low: int, end: int, before: int) -> list[int]:
+    def overlapping(self, low: int, end: int, before: int) -> list[int]:
         """Numbers below `before` of the accesses that overlap `low`..`end` - 1, oldest first."""
-        found: list[int] = self._rows[0, self._places(low, end, before)].tolist()
+        found: list[int] = self._rows[0, self._indices(low, end, before)].tolist()
         return found
 
     def youngest(self, low: int, end: int, before: int) -> int | None:
         """The largest of these."""
-        places = self._places(low, end, before)
-        return int(self._rows[0, places[-1]]) if len(places) else None
+        indices = self._indices(low, end, before)
+        return int(self._rows[0, indices[-1]]) if len(indices) else None
 
-    def _places(self, low: int, end: int, before: int) -> NDArray[np.intp]:
+    def _indices(self, low: int, end: int, before: int) -> NDArray[np.intp]:
         numbers, lows, ends = self._rows[:, : self._used if self.near(low, end) else 0]
-        places: NDArray[np.intp] = ((lows < end) & (ends > low) & (numbers < before)).nonzero()[0]
-        return places
+        indices: NDArray[np.intp] = ((lows < end) & (ends > low) & (numbers < before)).nonzero()[0]
+        return indices

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Protocol
 
 from npu_device.config import NpuConfig
-from npu_device.decode.command import Command, Place
+from npu_device.decode.command import Command, UnitClass
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.trace.events import unit_code, unit_counts
 
@@ -32,20 +32,20 @@ class CommandQueue:
         return len(self.waiting) + self._reserved < self.capacity
 
     def want(self) -> None:
-        """Someone was refused or waits: IRQ_STATUS.SPACE when the queue next leaves full."""
+        """A submission was refused or waits: IRQ_STATUS.SPACE when the queue next leaves full."""
         self._wanted = True
 
     def reserve(self) -> None:
-        """Keep a place for a descriptor whose fetch begins."""
+        """Reserve an entry for a descriptor whose fetch begins."""
         self._reserved += 1
 
     def enter(self, command: Command) -> None:
-        """The command takes its reserved place."""
+        """The command takes its reserved entry."""
         self._reserved -= 1
         self.waiting.append(command)
 
     def give_back(self, cycle: int) -> None:
-        """The reserved place is not needed: the descriptor was in error."""
+        """The reserved entry is not needed: the descriptor was in error."""
         self._reserved -= 1
         self._left(cycle, cycle)
 
@@ -77,25 +77,25 @@ POLICIES: dict[str, Key] = {
     "prio": lambda command: (-command.prio, command.number),
     "cp": lambda command: (-command.descriptor.rank, -command.prio, command.number),
 }
-"""The smallest goes first. Age is the acceptance number."""
+"""The smallest starts first. Age is the acceptance number."""
 
 
-def unit_places(config: NpuConfig) -> dict[Place, tuple[int, ...]]:
-    """The codes of the units that each place names, lowest first."""
-    places: dict[Place, tuple[int, ...]] = {}
+def units_by_class(config: NpuConfig) -> dict[UnitClass, tuple[int, ...]]:
+    """The codes of the units that each class has, lowest first."""
+    classes: dict[UnitClass, tuple[int, ...]] = {}
     for kind, count in unit_counts(config).items():
         for cluster in range(config.clusters):
             codes = tuple(unit_code(kind, cluster * count + index) for index in range(count))
-            places[kind, cluster, 0] = codes
-            places |= {(kind, cluster, index + 1): (code,) for index, code in enumerate(codes)}
-    return places
+            classes[kind, cluster, 0] = codes
+            classes |= {(kind, cluster, index + 1): (code,) for index, code in enumerate(codes)}
+    return classes
 
 
 class Units(Protocol):
     """The engines of all clusters, as far as commands are given to them."""
 
-    def find(self, place: Place) -> int | None:
-        """The lowest free unit of those that `place` names: its code, or None."""
+    def find(self, unit_class: UnitClass) -> int | None:
+        """The lowest free unit of those that `unit_class` names: its code, or None."""
 
 
 class Scheduler:
@@ -108,12 +108,12 @@ class Scheduler:
         self.reset()
 
     def reset(self) -> None:
-        self._ready: dict[Place | None, int] = {}
-        """How many commands for each place are ready and wait, in the window or beyond."""
+        self._ready: dict[UnitClass | None, int] = {}
+        """How many commands for each class of units are ready and wait, in the window or beyond."""
 
     def ready(self, command: Command) -> None:
         """A waiting command has become ready."""
-        self._ready[command.place] = self._ready.get(command.place, 0) + 1
+        self._ready[command.unit_class] = self._ready.get(command.unit_class, 0) + 1
 
     def choose(self, waiting: Collection[Command]) -> tuple[int, int | None] | None:
         """(index in `waiting`, unit code) of the command to start now; unit None for one that needs none.
@@ -122,10 +122,10 @@ class Scheduler:
         """
         if not waiting:
             return None
-        free: dict[Place, int] = {}
-        for place, count in self._ready.items():
-            if count and place is not None and (unit := self._units.find(place)) is not None:
-                free[place] = unit
+        free: dict[UnitClass, int] = {}
+        for unit_class, count in self._ready.items():
+            if count and unit_class is not None and (unit := self._units.find(unit_class)) is not None:
+                free[unit_class] = unit
         if not free and not self._ready.get(None):
             return None
         best: Command | None = None
@@ -133,18 +133,18 @@ class Scheduler:
         for index, command in enumerate(islice(waiting, self._window)):
             if command.hazards or command.gates:
                 continue
-            place = command.place
-            if place is None:
+            unit_class = command.unit_class
+            if unit_class is None:
                 if command.oldest:
                     return index, None
-            elif place in free and (best is None or self._key(command) < self._key(best)):
+            elif unit_class in free and (best is None or self._key(command) < self._key(best)):
                 best, best_index = command, index
-        return None if best is None or best.place is None else (best_index, free[best.place])
+        return None if best is None or best.unit_class is None else (best_index, free[best.unit_class])
 
     def start(self, command: Command) -> None:
         """The choice is followed."""
-        self._ready[command.place] -= 1
+        self._ready[command.unit_class] -= 1
 
-    def wanted(self) -> list[Place]:
-        """Places that ready commands wait for."""
-        return [place for place, count in self._ready.items() if count and place is not None]
+    def wanted(self) -> list[UnitClass]:
+        """Classes of units that ready commands wait for."""
+        return [unit_class for unit_class, count in self._ready.items() if count and unit_class is not None]

@@ -8,7 +8,7 @@ free and everything it depends on is over:
     comp[i]  = max(comp[i-1], load[i], store[i-B_out]) + P
     store[i] = max(store[i-1], comp[i]) + W
 
-Durations are those of CA_HYBRID for a step with nothing beside it. Nothing is shared and nothing conflicts.
+Durations are those of CA_HYBRID without contention. Nothing is shared and nothing conflicts.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from npu_device.event_loop.encoding import locate
 from npu_device.issue.barriers import STREAMS
 from npu_device.issue.hazards import Hazards
 from npu_device.issue.results import Results
-from npu_device.issue.scheduler import unit_places
+from npu_device.issue.scheduler import units_by_class
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import setting_of
@@ -75,7 +75,7 @@ class Analytic:
         self._results = Results(memory)
         self._events = events or EventStream()
         self._unlimited = unlimited
-        self._units = unit_places(config)
+        self._units = units_by_class(config)
         self._free: dict[int, int] = {}
         self._once = once_per_command(config.te)
         self._log: list[Event] = []

@@ -37,7 +37,7 @@ class Blocker(StrEnum):
     CHANNEL = "channel"
     """Bytes at the rate of the DMA channel."""
     CHANNEL_BUSY = "channel_busy"
-    """The channel was held by the latency of a transfer before."""
+    """The channel was busy with the latency of an earlier transfer."""
     BANK_CONFLICT = "bank_conflict"
     PORT_BOUND = "port_bound"
     DEPENDENCY = "dependency"
@@ -196,8 +196,8 @@ class _Walk:
                 at = low
                 step = self._ending[at][-1] if at else None
                 continue
-            held = after is not None and after.unit == step.unit
-            self._spend(step, held)
+            unit_busy = after is not None and after.unit == step.unit
+            self._spend(step, unit_busy)
             at, ticket, after = step.begin, step.ticket, step
             waited = min(self._barrier.get(ticket, 0), at) if self._ready.get(ticket) == at else 0
             self._charge(ticket, Blocker.BARRIER, waited)
@@ -227,24 +227,24 @@ class _Walk:
 
     # -- what a step spends ------------------------------------------------------------------------------------
 
-    def _spend(self, step: _Step, held: bool) -> None:
-        """Divide a step's cycles among their causes; `held`: what came after it waited for its unit."""
+    def _spend(self, step: _Step, unit_busy: bool) -> None:
+        """Divide a step's cycles among their causes; `unit_busy`: what came after it waited for its unit."""
         left = step.end - step.begin
         for cause, cycles in step.stalls:
             blocker = Blocker.BANK_CONFLICT if cause == Cause.BANK_CONFLICT else Blocker.PORT_BOUND
             left -= self._take(step, blocker, cycles, left)
         kind = step.unit >> 8
         if kind == Kind.DMA:
-            self._spend_transfer(step, left, held)
+            self._spend_transfer(step, left, unit_busy)
             return
         if kind == Kind.TE and not step.warm:
             left -= self._take(step, Blocker.FILL_DRAIN, self._product.cold, left)
         self._charge(step.ticket, Blocker.COMPUTE if kind == Kind.TE else Blocker.VECTOR, left)
 
-    def _spend_transfer(self, step: _Step, left: int, held: bool) -> None:
+    def _spend_transfer(self, step: _Step, left: int, unit_busy: bool) -> None:
         rates = self._timing.rates
         for blocker, cycles in self._latencies(step.way):
-            left -= self._take(step, Blocker.CHANNEL_BUSY if held else blocker, cycles, left)
+            left -= self._take(step, Blocker.CHANNEL_BUSY if unit_busy else blocker, cycles, left)
         if rates.channel:
             own = ceil_div(step.aligned * rates.per_byte, rates.channel)
             lowest = not rates.total or rates.channel < rates.total if rates.alike else left <= own

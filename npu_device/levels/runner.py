@@ -53,7 +53,7 @@ def list_config(config: NpuConfig, commands: int) -> NpuConfig:
 
 
 class Runner:
-    """A device with memory of its own and nothing beside it."""
+    """A device with memory of its own, without a core."""
 
     def __init__(self, config: NpuConfig, events: EventStream | None = None, *, values: bool = True) -> None:
         """`values`: whether results are computed. DRAM takes host memory only where it is written."""

@@ -88,5 +88,5 @@ class Effect(NamedTuple):
 
     writes: tuple[tuple[Region, Bytes], ...] = ()
     """Bytes of its outputs."""
-    held: NDArray[Any] | None = None
+    accumulator: NDArray[Any] | None = None
     """The sum that stays in the accumulator."""

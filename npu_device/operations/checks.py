@@ -21,9 +21,9 @@ class DescriptorError(NpuDeviceError):
 
 
 class NoRoomError(DescriptorError):
-    """Something is larger than its place: names the tensor, the level of memory, the bytes over and what would fit.
+    """Something does not fit: names the tensor, the level of memory, the bytes over and what would fit.
 
-    Without a `remedy` the decoder looks for the nearest legal tile (`nearest`) and raises it again with that.
+    Without a `remedy` the decoder looks for a legal tile (`legal_tile`) and raises it again with that.
     """
 
     def __init__(self, code: TicketError, tensor: str, level: str, need: int, room: int, remedy: str = "") -> None:

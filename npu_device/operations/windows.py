@@ -42,7 +42,7 @@ class Windows(NamedTuple):
 
     @property
     def pointwise(self) -> bool:
-        """Whether each pixel of the result sees the pixel of the image at the same place."""
+        """Whether each pixel of the result sees the pixel of the image at the same position."""
         return (self.kh, self.kw, self.sh, self.sw) == (1, 1, 1, 1) and not any((self.pt, self.pl, self.pb, self.pr))
 
 

@@ -35,7 +35,7 @@ FEW = 64
 class Counters:
     """Totals since the device was made; a soft reset does not touch them.
 
-    Events are counted when somebody asks, or when the stream hands them over.
+    Events are counted on demand, or when the stream hands them over.
     """
 
     def __init__(self, config: NpuConfig, events: EventStream) -> None:

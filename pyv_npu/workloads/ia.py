@@ -50,9 +50,9 @@ class Machine:
                 raise PyvNpuError(text) from error
             for region, data in effect.writes:
                 self.memory.write(region, data)
-            if effect.held is not None:
-                assert decoded.held is not None
-                decoded.held.value = effect.held
+            if effect.accumulator is not None:
+                assert decoded.accumulator is not None
+                decoded.accumulator.value = effect.accumulator
             if done is not None and last[command.layer] == number:
                 done(command.layer)
 

@@ -1,4 +1,4 @@
-"""Firmware beside an L2: without coherence it must flush, in every engine; with it, or without an L2, it need not."""
+"""Firmware with an L2: without coherence it must flush, in every engine; with it, or without an L2, it need not."""
 
 from pathlib import Path
 

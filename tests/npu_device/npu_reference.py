@@ -14,11 +14,11 @@ NUMPY = {DataType.INT8: np.int8, DataType.UINT8: np.uint8, DataType.INT32: np.in
 
 
 class Sequential:
-    """Memories by base address; sums that are held; which of the commands were errors."""
+    """Memories by base address; sums in accumulators; which of the commands were errors."""
 
     def __init__(self, memories: dict[int, np.ndarray[Any, Any]], engines: int = 2, acc_bytes: int = 131072) -> None:
         self.memories = {base: data.copy() for base, data in memories.items()}
-        self.held: dict[int, tuple[int, np.ndarray[Any, Any]]] = {}
+        self.sums: dict[int, tuple[int, np.ndarray[Any, Any]]] = {}
         self.used = [0] * engines
         self.acc_bytes = acc_bytes
 
@@ -44,27 +44,27 @@ class Sequential:
         total = np.einsum("mk,nk->mn" if d.in1_nk else "mk,kn->mn", a, b)
         engine = None
         if d.accumulate:
-            if d.out_addr not in self.held or self.held[d.out_addr][1].shape != total.shape:
+            if d.out_addr not in self.sums or self.sums[d.out_addr][1].shape != total.shape:
                 return False
-            engine, held = self.held[d.out_addr]
-            total = total + held
+            engine, current = self.sums[d.out_addr]
+            total = total + current
         if d.function:
             if engine is None and (engine := self._place(d, total.size * 4)) is None:
                 return False
-            self.held[d.out_addr] = (engine, total)
+            self.sums[d.out_addr] = (engine, total)
             return True
         if engine is not None:
             self.used[engine] -= total.size * 4
-            del self.held[d.out_addr]
+            del self.sums[d.out_addr]
         self._write(d.out_addr, (total & 0xFFFF_FFFF).astype("<u4").tobytes())
         return True
 
     def _place(self, d: Descriptor, size: int) -> int | None:
         """The engine with the most room, once the sum that this one replaces is gone."""
         used = list(self.used)
-        if d.out_addr in self.held:
-            old, held = self.held[d.out_addr]
-            used[old] -= held.size * 4
+        if d.out_addr in self.sums:
+            old, current = self.sums[d.out_addr]
+            used[old] -= current.size * 4
         engine = min(range(len(used)), key=lambda index: (used[index], index))
         if used[engine] + size > self.acc_bytes:
             return None

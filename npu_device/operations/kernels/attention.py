@@ -6,7 +6,7 @@ from npu_device.operations.kernels.elements import Values
 from npu_device.operations.kernels.gemm import product, tiled
 
 SCORES = 1 << 22
-"""Scores that are held at a time."""
+"""Scores in memory at a time."""
 
 
 def attention(

@@ -29,7 +29,7 @@ DTYPE: dict[DataType, np.dtype[Any]] = {
     DataType.UINT4: np.dtype("u1"),
     DataType.INT2: np.dtype("i1"),
 }
-"""How one element is held in an array; elements below 8 bits take a byte there."""
+"""The array type of an element; elements below 8 bits take a byte there."""
 
 SIGNED = frozenset((DataType.INT32, DataType.INT8, DataType.INT4, DataType.INT2))
 

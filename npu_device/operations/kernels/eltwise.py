@@ -145,7 +145,7 @@ def apply(function: Eltwise, operands: list[Values], p: Parameters, kind: DataTy
 
 
 def eltwise(d: Descriptor, operands: list[Values], kind: DataType, previous: Values | None) -> Values:
-    """Tile form: `previous` is what the output held (WHERE)."""
+    """Tile form: `previous` is the old content of the output (WHERE)."""
     if previous is not None:
         operands = [*operands, previous]
     if d.function == Eltwise.CLIP:

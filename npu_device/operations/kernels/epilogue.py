@@ -31,7 +31,7 @@ def gelu(x: Values) -> Values:
 
 
 def gelu_tanh(x: Values) -> Values:
-    """GELU with tanh in the place of erf, of fp64."""
+    """GELU with tanh instead of erf, of fp64."""
     return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + _TANH_CUBIC * x**3)))
 
 

@@ -24,10 +24,10 @@ def product(in0: Values, in1: Values) -> Values:
     return to_float(total, DataType.FP32)
 
 
-def add(held: Values, tile: Values) -> Values:
+def add(total: Values, tile: Values) -> Values:
     """Tile sums in k order: wrapping int32, or fp32."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return held + tile
+        return total + tile
 
 
 def requantize(total: Values, multiplier: Values | np.float32, zero_point: int, kind: DataType) -> Values:
@@ -36,8 +36,8 @@ def requantize(total: Values, multiplier: Values | np.float32, zero_point: int, 
         return saturate(np.rint(total.astype(np.float64) * multiplier.astype(np.float64) + zero_point), kind)
 
 
-def tiled(in0: Values, in1: Values, tile_k: int, held: Values | None = None) -> Values:
-    """A product whose depth is cut into tiles: their sums are added in k order to `held`, or to nothing.
+def tiled(in0: Values, in1: Values, tile_k: int, total: Values | None = None) -> Values:
+    """A product whose depth is cut into tiles: their sums are added in k order to `total`, or to nothing.
 
     The last two axes are M x K and K x N; axes before them are independent products. Integers need no tiles, their sum
     is exact and wraps.
@@ -47,9 +47,9 @@ def tiled(in0: Values, in1: Values, tile_k: int, held: Values | None = None) -> 
         tile_k = depth
     for start in range(0, depth, tile_k):
         tile = product(in0[..., start : start + tile_k], in1[..., start : start + tile_k, :])
-        held = tile if held is None else add(held, tile)
-    assert held is not None
-    return held
+        total = tile if total is None else add(total, tile)
+    assert total is not None
+    return total
 
 
 def shifted(values: Values, zero_point: int) -> Values:

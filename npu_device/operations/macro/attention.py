@@ -1,6 +1,6 @@
 """ATTN_T: out = softmax(Q K^T scale) V for heads that share K and V in groups (MHA, GQA).
 
-Q and out have a row per query with all heads beside each other; K is in1, V is in2, of `type_kv`. The queries are the
+Q and out have a row per query with all heads next to each other; K is in1, V is in2, of `type_kv`. The queries are the
 last positions of the keys: with `pos_addr` the first query is at t, and t + q_len keys are seen.
 """
 
@@ -81,7 +81,7 @@ class AttentionMacro(Macro):
         position = read_position(read, self.pos_addr, self.queries, self.k.t_max)
         return replace(self, keys=position + self.queries)
 
-    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
         heads, dim = self.k.heads, self.k.head_dim
         scale = (None, None) if self.scale is None else tuple(values(read, self.scale)[0].reshape(2, -1))
         k = dequantized(self.k.read(read, self.keys), per_head(scale[0]), self.zeros[0])

@@ -73,7 +73,7 @@ class Macro(ABC):
         """All memory it touches, without the workspace; for a cache the whole of it."""
 
     @abstractmethod
-    def compute(self, read: Read, held: Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: Values | None) -> Effect:
         """Sample the operands and compute. DescriptorError where data do not allow it."""
 
     @abstractmethod
@@ -94,7 +94,7 @@ class Macro(ABC):
         return self
 
     @property
-    def held_shape(self) -> tuple[int, int] | None:
+    def accumulator_shape(self) -> tuple[int, int] | None:
         """Shape of the sum, for an operation that can hold one."""
         return None
 

@@ -24,15 +24,15 @@ class GemmMacro(ProductMacro):
     """M x K times K x N."""
 
     @property
-    def held_shape(self) -> tuple[int, int] | None:
+    def accumulator_shape(self) -> tuple[int, int] | None:
         return self.block.m, self.block.n
 
-    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
         in0 = gemm.shifted(values(read, self.in0), self.zeros[0])
         in1 = gemm.shifted(values(read, self.in1), self.zeros[1])
-        total = gemm.tiled(in0, in1.T if self.d.in1_nk else in1, self.tile[2], held)
+        total = gemm.tiled(in0, in1.T if self.d.in1_nk else in1, self.tile[2], accumulated)
         if self.d.function & Gemm.HOLD:
-            return Effect(held=total)
+            return Effect(accumulator=total)
         return Effect((whole(self.out, self.finish.apply(total, read)),))
 
     @property

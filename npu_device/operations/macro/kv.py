@@ -1,6 +1,6 @@
 """KV_APPEND and KV_READ: rows of tokens into a cache [heads, t_max, D] and out of it (docs/bit-widths.md, "KV cache").
 
-The tensor has a row per token with all KV heads beside each other. Appending begins at the position t that is read at
+The tensor has a row per token with all KV adjacent heads. Appending begins at the position t that is read at
 the start, or at 0 without `pos_addr`; reading takes the first `kv_len` tokens. Elements are converted on the way.
 """
 
@@ -45,8 +45,8 @@ from npu_device.operations.tile_form import SMALL_INTEGERS
 class Cache:
     """K or V: per head rows of `head_dim` elements, token after token.
 
-    A cache [heads, t_max, D] (docs/bit-widths.md, R15), or with t_max 0 a tensor of `tokens` rows with all heads beside
-    each other, `stride` bytes apart.
+    A cache [heads, t_max, D] (docs/bit-widths.md, R15), or with t_max 0 a tensor of `tokens` rows of adjacent heads,
+    `stride` bytes apart.
     """
 
     address: int
@@ -79,7 +79,7 @@ class Cache:
 
 
 def check_cache(kind: DataType, head_dim: int, heads: int, t_max: int) -> None:
-    """Rows end at a byte: heads beside each other cannot share one."""
+    """Rows end at a byte: adjacent heads cannot share one."""
     if not t_max and heads > 1 and row_bytes(head_dim, kind) * 8 != head_dim * row_bytes(8, kind):
         raise DescriptorError(TicketError.SHAPE, f"head_dim {head_dim}: heads of {kind.name} must end at a byte")
 
@@ -136,7 +136,7 @@ class KvMacro(Macro):
             return self
         return replace(self, position=read_position(read, self.pos_addr, self.tokens, self.cache.t_max))
 
-    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
         cache, tensor = self.cache, self.tensor
         scale = per_head(None if self.scale is None else values(read, self.scale)[0])
         if self.append:

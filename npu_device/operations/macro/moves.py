@@ -89,7 +89,7 @@ class CopyMacro(Macro):
         size = self.out.size
         return Operand("in0", self.source.region, size), Operand("out", self.out.region, size, written=True)
 
-    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
         taken = self.source.view(np.ascontiguousarray(read(self.source.region)).reshape(-1)).copy()
         return Effect(tuple(self._writes(taken)))
 
@@ -203,7 +203,7 @@ class GatherMacro(Macro):
             operand("in0", self.table), operand("in1", self.indices), operand("out", self.out, written=True),
         )  # fmt: skip
 
-    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
         rows = self.table.rows
         index = row_numbers(values(read, self.indices)[0], rows)
         taken = read(self.table.region).reshape(rows, -1)[index]

@@ -60,7 +60,7 @@ class RopeMacro(Macro):
             return self
         return replace(self, position=read_position(read, self.pos_addr, self.x.rows, self.cos.rows))
 
-    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
         rows = slice(self.position, self.position + self.x.rows)
         cos, sin = values(read, self.cos)[rows], values(read, self.sin)[rows]
         x = values(read, self.x).reshape(self.x.rows, self.heads, -1)

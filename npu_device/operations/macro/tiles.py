@@ -88,7 +88,7 @@ class Tiles:
             moved[own] = np.maximum.accumulate(moved[own])
         return moved
 
-    def places(self, only: NDArray[np.bool_] | None = None) -> tuple[Column, Column, Column]:
+    def regions(self, only: NDArray[np.bool_] | None = None) -> tuple[Column, Column, Column]:
         """(address, rows, bytes of a row) in the scratchpad at each tile; NOWHERE where `only` is False."""
         if self.slots is None:
             where = (self._address(), self.rows, self._row_bytes())
@@ -105,7 +105,7 @@ class Tiles:
         return address, rows, size
 
     def region(self, address: int, rows: int, row_bytes: int) -> tuple[Region, ...]:
-        """The region of a place."""
+        """The region of one class."""
         if address == NOWHERE:
             return ()
         return (make_region(address, rows, row_bytes, 0 if self.slots else self._stride),)
@@ -148,9 +148,9 @@ def work(
 
     `only`: tiles that compute; None: all. A result appears where the second of a pair in `writes` is True.
     """
-    places = [tiles.places() for tiles in reads] + [tiles.places(mask) for tiles, mask in writes]
+    located = [tiles.regions() for tiles in reads] + [tiles.regions(mask) for tiles, mask in writes]
     operands = [*reads, *(tiles for tiles, _ in writes)]
-    distinct, index = classes(*shape, *(column for place in places for column in place))
+    distinct, index = classes(*shape, *(column for columns in located for column in columns))
     pieces = []
     for row in distinct.tolist():
         at = len(shape)

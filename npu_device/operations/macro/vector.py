@@ -76,7 +76,7 @@ class VectorMacro(Macro):
             *(operand(one.name, one.matrix) for one in self.sources), operand("out", self.out, written=True),
         )  # fmt: skip
 
-    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
         return Effect((whole(self.out, self.evaluate([values(read, one.matrix) for one in self.sources])),))
 
     @property

@@ -39,7 +39,7 @@ class ConvMacro(ProductMacro):
     shape: Windows
     groups: int
 
-    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
         s, groups = self.shape, self.groups
         pixels = gemm.shifted(values(read, self.in0), self.zeros[0])
         patches = windows(pixels.reshape(s.batch, s.h, s.w, -1), s, 0)
@@ -166,7 +166,7 @@ class PoolMacro(Macro):
     def operands(self) -> tuple[Operand, ...]:
         return operand("in0", self.source), operand("out", self.out, written=True)
 
-    def compute(self, read: Read, held: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
         s = self.shape
         images = values(read, self.source).reshape(s.batch, s.h, s.w, -1)
         result = pool(images, s, Pool(self.d.function), self.count_pads, self.out.kind)

@@ -35,7 +35,7 @@ class Site(NamedTuple):
 
 
 class Placed(Protocol):
-    """An operand, as far as it has a place."""
+    """An operand, as far as it has an address."""
 
     @property
     def region(self) -> Region: ...
@@ -61,7 +61,7 @@ class Buffers:
         self._add(name, operand, size, self._writes)
 
     def own(self, name: str, size: int) -> None:
-        """A place of its own for something that does not move; none for 0 bytes."""
+        """Space for something that does not move; none for 0 bytes."""
         if size:
             self.wanted[name] = (size, 1)
 
@@ -94,9 +94,9 @@ class Reserved:
         share = self.room // lanes
         banks = share - share % self.site.bank_bytes
         share = banks if banks >= _total(self.wanted) else share - share % SLOT_ALIGNMENT
-        places = iter(self._over_banks(share // self.site.bank_bytes) or self._packed())
+        addresses = iter(self._over_banks(share // self.site.bank_bytes) or self._packed())
         return {
-            name: Slots(tuple(next(places) for _ in range(copies)), share)
+            name: Slots(tuple(next(addresses) for _ in range(copies)), share)
             for name, (_, copies) in self.wanted.items()
         }  # fmt: skip
 
@@ -110,12 +110,12 @@ class Reserved:
         if banks < 2 or (self.address - self.site.spm_base) % size_of_bank:
             return None
         used = [0] * banks
-        places = []
+        addresses = []
         for index, size in enumerate(self._sizes()):
             bank = index % banks
-            places.append(self.address + bank * size_of_bank + used[bank])
+            addresses.append(self.address + bank * size_of_bank + used[bank])
             used[bank] += size
-        return places if max(used, default=0) <= size_of_bank else None
+        return addresses if max(used, default=0) <= size_of_bank else None
 
     def _packed(self) -> list[int]:
         """One buffer after the other."""

@@ -1,4 +1,4 @@
-"""A command that does not fit names the tensor, the level, the bytes over and the nearest legal tile."""
+"""A command that does not fit names the tensor, the level, the bytes over and the legal tile."""
 
 from typing import Any
 
@@ -38,27 +38,27 @@ TILE_FORM = [
     (
         LOAD.with_(tile_m=2000),
         "a dimension is zero or too large: out: 128000 bytes of scratchpad from 0x50000000, there are 65536: "
-        "62464 over; nearest legal tile: tile_m 1024, tile_k 64",
+        "62464 over; legal tile: tile_m 1024, tile_k 64",
     ),
     (
         LOAD.with_(out_addr=SPM + SPM_SIZE - 200),
         "an address range is outside memory: out: 256 bytes of scratchpad from 0x5000ff38, there are 200: 56 over; "
-        "nearest legal tile: tile_m 3, tile_k 64",
+        "legal tile: tile_m 3, tile_k 64",
     ),
     (
         LOAD.with_(tile_m=1, tile_k=70000, type_in0=INT4, out_addr=SPM + 32768),
         "an address range is outside memory: out: 35000 bytes of scratchpad from 0x50008000, there are 32768: "
-        "2232 over; nearest legal tile: tile_m 1, tile_k 65536",
+        "2232 over; legal tile: tile_m 1, tile_k 65536",
     ),
     (
         LOAD.with_(bank_mask=0b0010, out_addr=SPM + 16384 - 64),
         "an operand lies outside the bank mask: out: 256 bytes of banks 0..0 of mask 0x02, there are 64: 192 over; "
-        "nearest legal tile: tile_m 1, tile_k 64",
+        "legal tile: tile_m 1, tile_k 64",
     ),
     (
         LOAD.with_(bank_mask=0b1010, tile_m=600),
         "an operand lies outside the bank mask: out: 38400 bytes of banks 0..1 of mask 0x0a, there are 32768: "
-        "5632 over; nearest legal tile: tile_m 512, tile_k 64",
+        "5632 over; legal tile: tile_m 512, tile_k 64",
     ),
     (
         LOAD.with_(bank_mask=0b1000),
@@ -67,8 +67,8 @@ TILE_FORM = [
     (LOAD.with_(bank_mask=0b0101), "the bank mask names no bank: mask 0x05 of spm.banks 4: bits that do are 0xaa"),
     (
         GEMM.with_(tile_m=128, tile_n=64, function=Gemm.HOLD, in1_addr=SPM + 4096, out_addr=SPM + 8192),
-        "the held sums do not fit the accumulator: the sum of 128 x 64 for out: 32768 bytes of accumulator of engine 0 "
-        "(te.acc_bytes 16384), there are 16384: 16384 over; nearest legal tile: tile_m 64, tile_n 64, tile_k 8",
+        "the sums do not fit the accumulator: the sum of 128 x 64 for out: 32768 bytes of accumulator of engine 0 "
+        "(te.acc_bytes 16384), there are 16384: 16384 over; legal tile: tile_m 64, tile_n 64, tile_k 8",
     ),
 ]  # fmt: skip
 
@@ -84,14 +84,14 @@ def test_what_other_sums_hold_counts() -> None:
     wanted = half.with_(tile_m=64, out_addr=SPM + 32768)
     assert reason(wanted, before=both).endswith(
         "16384 bytes of accumulator of engine 0 (te.acc_bytes 16384), there are 8192: 8192 over; "
-        "nearest legal tile: tile_m 32, tile_n 64, tile_k 8"
+        "legal tile: tile_m 32, tile_n 64, tile_k 8"
     )
     assert not reason(wanted.with_(tile_m=32), before=both)
 
 
 def test_nothing_fits_where_no_byte_is_left() -> None:
     tail = GEMM.with_(out_addr=SPM + SPM_SIZE - 4, type_in0=INT8)
-    assert reason(tail).endswith("252 over; nearest legal tile: tile_m 1, tile_n 1, tile_k 8")
+    assert reason(tail).endswith("252 over; legal tile: tile_m 1, tile_n 1, tile_k 8")
     full = GEMM.with_(function=Gemm.HOLD)
     none = NpuConfig(spm=FOUR_BANKS, te=TeConfig(acc_bytes=0))
     assert reason(full, none).endswith("there are 0: 256 over; no tile fits there")
@@ -110,14 +110,14 @@ BIG = NpuConfig(spm=SpmConfig(size=1 << 19), te=TeConfig(acc_bytes=16384))
     [
         (
             {}, {"workspace": SPM, "workspace_bytes": 0x8000},
-            "the held sums do not fit the accumulator: the sum of a tile of 128 x 128 of out: 65536 bytes of "
-            "accumulator (te.acc_bytes), there are 16384: 49152 over; nearest legal tile: "
+            "the sums do not fit the accumulator: the sum of a tile of 128 x 128 of out: 65536 bytes of "
+            "accumulator (te.acc_bytes), there are 16384: 49152 over; legal tile: "
             "tile_m 32, tile_n 64, tile_k 64",
         ),
         (
             {"tile_m": 64, "tile_n": 64}, {"workspace": SPM, "workspace_bytes": 0x4000},
             "the workspace is too small for the tiles: in0 2 x 4096, in1 2 x 4096, out 2 x 16384: 49152 bytes of "
-            "scratchpad in the workspace, there are 16384: 32768 over; nearest legal tile: "
+            "scratchpad in the workspace, there are 16384: 32768 over; legal tile: "
             "tile_m 32, tile_n 32, tile_k 64",
         ),
         (
@@ -132,7 +132,7 @@ BIG = NpuConfig(spm=SpmConfig(size=1 << 19), te=TeConfig(acc_bytes=16384))
         ),
         (
             {"function": int(Gemm.HOLD), "tile_m": 8, "tile_n": 8}, {"workspace": SPM, "workspace_bytes": 0x8000},
-            "the held sums do not fit the accumulator: the sum of 256 x 256 for out: 262144 bytes of accumulator of "
+            "the sums do not fit the accumulator: the sum of 256 x 256 for out: 262144 bytes of accumulator of "
             "engine 0 (te.acc_bytes 16384), there are 16384: 245760 over; split the command in M or N",
         ),
     ],
@@ -152,7 +152,7 @@ def test_a_command_list_says_the_same() -> None:
         load({"schema": 1, "commands": [command]}, NpuConfig())
     assert str(caught.value) == (
         "COMMAND: commands[0] = 'DMA_LOAD_TILE': SHAPE: a dimension is zero or too large: out: 2097153 bytes of "
-        "scratchpad from 0x50000000, there are 2097152: 1 over; nearest legal tile: tile_m 1, tile_k 2097152"
+        "scratchpad from 0x50000000, there are 2097152: 1 over; legal tile: tile_m 1, tile_k 2097152"
     )
 
 

@@ -110,17 +110,17 @@ def test_a_workspace_for_one_engine_uses_one() -> None:
 
 def test_engines_that_others_hold_are_not_waited_for() -> None:
     """One engine is taken by a long command of its own: the other does all tiles, and both end."""
-    held = gemm(512, 512, 512, (64, 64, 64), affinity=1)
+    first = gemm(512, 512, 512, (64, 64, 64), affinity=1)
     other = Listed(gemm(256, 256, 256, (64, 64, 64), stream=1).descriptor.with_(
         in0_addr=DRAM + (40 << 20), in1_addr=DRAM + (44 << 20), out_addr=DRAM + (48 << 20)), 1,
         Extended(m=256, n=256, k=256, workspace=SPM + (1 << 20), workspace_bytes=1 << 20))  # fmt: skip
-    seen = listed([held, other], config(2))
+    seen = listed([first, other], config(2))
     mine = seen.events[(seen.events["ticket"] == 2) & (seen.events["what"] == What.TE_BEGIN)]
     assert set(mine["unit"].tolist()) == {unit_code(Kind.TE, 1)}
     assert len(seen.events[seen.events["what"] == What.DONE]) == 2
 
 
-def test_a_chain_of_held_sums_stays_on_one_engine() -> None:
+def test_a_chain_of_sums_stays_on_one_engine() -> None:
     hold = gemm(128, 128, 128, (64, 64, 64), room=1 << 19, function=int(Gemm.HOLD))
     end = Listed(gemm(128, 128, 128, (64, 64, 64), accumulate=1).descriptor, 0,
                  Extended(m=128, n=128, k=128, workspace=SPM + (1 << 19), workspace_bytes=1 << 19))  # fmt: skip

@@ -202,22 +202,22 @@ def test_accumulators_never_overlap_and_refuse_only_what_does_not_fit(
     """Against a model that only counts bytes: whatever the order, a sum that fits by count finds a place."""
     size = 160
     accumulators = Accumulators(0, 2, size)
-    held: dict[int, tuple[tuple[int, int], int, tuple[object, ...]]] = {}
+    sums: dict[int, tuple[tuple[int, int], int, tuple[object, ...]]] = {}
     for address, accumulate, hold, shape, affinity in plan:
         command = gemm(address, accumulate, affinity)
-        free = [size - sum(4 * s[0] * s[1] for s, engine, _ in held.values() if engine == index) for index in (0, 1)]
+        free = [size - sum(4 * s[0] * s[1] for s, engine, _ in sums.values() if engine == index) for index in (0, 1)]
         expected: TicketError | None = None
         engine = None
         if accumulate:
-            if address not in held or held[address][0] != shape:
+            if address not in sums or sums[address][0] != shape:
                 expected = TicketError.NO_ACCUMULATOR
-            elif affinity not in (0, held[address][1] + 1):
+            elif affinity not in (0, sums[address][1] + 1):
                 expected = TicketError.AFFINITY
             else:
-                engine = held[address][1]
+                engine = sums[address][1]
         elif hold:
-            if address in held:
-                old, where, _ = held[address]
+            if address in sums:
+                old, where, _ = sums[address]
                 free[where] += 4 * old[0] * old[1]
             engine = affinity - 1 if affinity else free.index(max(free))
             if free[engine] < 4 * shape[0] * shape[1]:
@@ -231,16 +231,16 @@ def test_accumulators_never_overlap_and_refuse_only_what_does_not_fit(
             continue
         accumulators.check(command, Sum(shape, True, hold))
         accumulators.bind(command, Sum(shape, True, hold))
-        assert command.held is not None
+        assert command.accumulator is not None
         assert command.affinity == engine + 1
-        assert sum(region.row_bytes for region in command.held_regions) == 4 * shape[0] * shape[1]
+        assert sum(region.row_bytes for region in command.accumulator_regions) == 4 * shape[0] * shape[1]
         if accumulate:
-            assert command.held_regions == held[address][2]
+            assert command.accumulator_regions == sums[address][2]
         if hold:
-            held[address] = (shape, engine, command.held_regions)
+            sums[address] = (shape, engine, command.accumulator_regions)
         else:
-            del held[address]
-        used = sorted((r.address, r.end) for _, _, regions in held.values() for r in regions)
+            del sums[address]
+        used = sorted((r.address, r.end) for _, _, regions in sums.values() for r in regions)
         assert all(a[1] <= b[0] for a, b in pairwise(used))
 
 

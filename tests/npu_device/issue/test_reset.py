@@ -23,7 +23,7 @@ RESET = 4 | TicketError.RESET << 8
 
 
 def busy() -> tuple[Rig, list[int]]:
-    """Running, ended but held back by its stream, waiting for a hazard, behind a barrier, in the ring."""
+    """Running, ended but not retired in its stream, waiting for a hazard, behind a barrier, in the ring."""
     rig = Rig(NpuConfig(spm=SMALL_SPM, queue=QueueConfig(size=8), frontend=FrontEndConfig(20, 0, 4)))
     rig.dram[:4096] = 1
     rig.spm[0][8192:8320] = 1
@@ -83,7 +83,7 @@ def test_the_device_works_as_new_and_counts_on() -> None:
     rig.idle()
     assert not rig.spm[0][20480:20736].any()
     rig.submit(GEMM.with_(in0_addr=SPM + 8192, in1_addr=SPM + 8256, out_addr=SPM + 12288))
-    gone = rig.submit(GEMM.with_(accumulate=1))  # the sum of before is not held any more
+    gone = rig.submit(GEMM.with_(accumulate=1))  # the accumulators are empty
     rig.ring(Descriptor(ticket=1000))
     rig.idle()
     assert rig.status(again) == rig.status(1000) == 3

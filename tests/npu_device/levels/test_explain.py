@@ -48,8 +48,8 @@ def test_each_cause_has_its_cycles() -> None:
     assert first.causes == {
         Blocker.SUBMISSION: 30, Blocker.DRAM_LATENCY: 50, Blocker.NOC: 8, Blocker.DRAM: 100, Blocker.COMPUTE: 64,
     }  # fmt: skip
-    held = explained([load(), load(out=SPM + 8192)], config)
-    assert held.causes == {Blocker.CHANNEL_BUSY: 58, Blocker.DRAM_LATENCY: 50, Blocker.NOC: 8, Blocker.DRAM: 200}
+    busy = explained([load(), load(out=SPM + 8192)], config)
+    assert busy.causes == {Blocker.CHANNEL_BUSY: 58, Blocker.DRAM_LATENCY: 50, Blocker.NOC: 8, Blocker.DRAM: 200}
     gated = explained([load(), Listed(barrier), Listed(gemm.with_(in0_addr=SPM + 16384, in1_addr=SPM + 16384))], config)
     assert gated.causes == {Blocker.BARRIER: 158, Blocker.COMPUTE: 64}
     assert explained([load()], config).bounds["dram"] == 100

@@ -159,7 +159,7 @@ def test_tile_sums_are_added_in_fp32_in_k_order() -> None:
         )
         if index == 2:
             rig.idle()
-            assert rig.bytes_at(OUT, 4) == bytes(4)  # held: nothing is written
+            assert rig.bytes_at(OUT, 4) == bytes(4)  # in the accumulator: nothing is written
     rig.idle()
     assert rig.bytes_at(OUT, 4) == total.tobytes()
     assert total == 0.0 != 2.0**-23  # fp32 has lost what fp64 would have kept

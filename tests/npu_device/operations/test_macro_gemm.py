@@ -127,7 +127,7 @@ def test_float_epilogue_and_integer_weights() -> None:
     assert np.abs(got - expected).max() <= 2e-3 * np.abs(expected).max()
 
 
-def test_a_sum_is_held_between_macros_and_tiles() -> None:
+def test_a_sum_stays_in_the_accumulator_between_macros_and_tiles() -> None:
     in0, in1 = random(T.INT8, 8, 64, 1), random(T.INT8, 64, 8, 2)
     rig = MacroRig()
     a, b, c = rig.put(in0, T.INT8), rig.put(in1, T.INT8), rig.place(256)

@@ -288,7 +288,7 @@ def test_a_workspace_that_is_too_small_names_the_excess_and_a_tile_that_fits() -
     assert rig.status(ticket) == 4 | TicketError.WORKSPACE << 8
     assert rig.device.error_log[0].reason == (
         "the workspace is too small for the tiles: in0 2 x 8192, in1 2 x 8192, out 2 x 65536: 163840 bytes of "
-        "scratchpad in the workspace, there are 32768: 131072 over; nearest legal tile: tile_m 32, tile_n 64, tile_k 64"
+        "scratchpad in the workspace, there are 32768: 131072 over; legal tile: tile_m 32, tile_n 64, tile_k 64"
     )
     made = made._replace(workspace=SPM + 0xF000)
     rig.memory.write_bytes(BLOCKS, made.pack())
