@@ -5,11 +5,18 @@ from math import lcm
 
 from npu_device.config import NpuConfig
 from npu_device.cost.tensor import ceil_div
-from npu_device.event_loop.layout import MAX_DRAM_CHANNELS
-from npu_device.event_loop.sharing import WHOLE, part
 
+MAX_DRAM_CHANNELS = 16
+FRACTION_BITS = 16
+WHOLE = 1 << FRACTION_BITS
+"""Parts of a transfer's bytes are in 1/WHOLE."""
 MIN_CREDITS = 64
 """Credits per cycle below which shares of a slow memory would round to nothing."""
+
+
+def part(size: int, whole: int) -> int:
+    """`size` of `whole` bytes in 1/WHOLE, rounded up."""
+    return ((size << FRACTION_BITS) + whole - 1) // whole if size else 0
 
 
 class Rates:

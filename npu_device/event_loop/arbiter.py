@@ -1,169 +1,128 @@
-"""The arbiter of the scratchpad's banks: which phase waits for a busy port (docs/npu-timing.md, "Scratchpad").
+"""The arbiter of the scratchpad's banks: which step waits when a port is too narrow (docs/npu-timing.md, "Scratchpad").
 
 A part of the event loop, in the subset of `native`.
 """
 
-from npu_device.event_loop import layout as w
 from npu_device.event_loop.sharing import moved_at
+from npu_device.event_loop.state import DMA, DRAINING, MOVING, Bank, BankAccess, EventLoop, Piece, Unit
+from npu_device.trace.events import Cause, What
 
-Ints = list[int]
-
-STALL = 12
-"""`What.STALL`."""
-CONFLICT = 2
-"""`Cause.BANK_CONFLICT`."""
-BANK_CODE = 4 << 8
-LOW = (1 << 32) - 1
-FINE = 16
-"""Bits of a port cycle's fraction while demands are added up."""
+FRACTION_BITS = 16
+"""Of a port cycle, while demands are added up."""
+WHOLE = 1 << FRACTION_BITS
+LOW_HALF = (1 << 32) - 1
 
 
-def emit(m: Ints, e: Ints, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> int:
-    """One record, laid out as `events.RECORD` is."""
-    at = m[w.OUT] * w.EVENT_WORDS
-    e[at] = cycle
-    e[at + 1] = unit | what << 16 | ticket << 32
-    e[at + 2] = tile | (size & LOW) << 32
-    e[at + 3] = size >> 32 | aux << 32
-    m[w.OUT] += 1
-    return 0
+def emit(loop: EventLoop, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+    """One event, laid out as `events.RECORD` is."""
+    loop.events.extend(
+        (cycle, unit | what << 16 | ticket << 32, tile | (size & LOW_HALF) << 32, size >> 32 | aux << 32)
+    )
 
 
-def until(m: Ints, u: int) -> int:
-    """Cycle at which a unit is expected to leave its banks; 0: it uses none now."""
-    if m[u + w.U_RUN] < 0:
-        return 0
-    if m[u + w.U_CLASS] != w.DMA:
-        return m[u + w.U_END]
-    if m[u + w.U_STATE] == w.FLOWING:
-        return max(moved_at(m, u), m[u + w.U_MIN_END]) + m[u + w.U_STALL]
-    return m[u + w.U_END] if m[u + w.U_STATE] == w.TAIL else 0
+def use_banks(loop: EventLoop, unit: Unit, t: int) -> None:
+    """The bank accesses of a unit's step begin, all at once."""
+    piece = unit.step.piece
+    for own in piece.own_stalls:
+        emit(loop, t, loop.banks[own.bank].code, What.STALL, unit.run.ticket, unit.step.tile, own.cycles, own.cause)
+    for access in piece.accesses:
+        bank = loop.banks[access.bank]
+        bank.busy += access.cycles
+        if unit.length:
+            resolve_conflict(loop, unit, access, t)
+            serve(loop, unit, bank, access, t)
 
 
-def need_of(p: Ints, piece: int, bank: int, port: int) -> int:
-    """Port cycles of a piece on one bank."""
-    at = piece + w.P_LIST
-    end = at + p[piece + w.P_PHASES] * w.PHASE_WORDS
-    while at < end:
-        if p[at + w.Q_BANK] == bank and p[at + w.Q_PORT] == port:
-            return p[at + w.Q_NEED]
-        at += w.PHASE_WORDS
-    return 0
+def resolve_conflict(loop: EventLoop, unit: Unit, access: BankAccess, t: int) -> None:
+    """Bandwidth of a port: the unit of lowest priority is stalled by what all accesses on it need too much.
 
-
-def lower(m: Ints, u: int, v: int) -> int:
-    """Which of two units the arbiter lets wait: DMA before VE before TE, then the younger command's."""
-    if m[u + w.U_CLASS] != m[v + w.U_CLASS]:
-        return u if m[u + w.U_CLASS] > m[v + w.U_CLASS] else v
-    return u if m[u + w.U_NUMBER] > m[v + w.U_NUMBER] else v
-
-
-def meet(m: Ints, p: Ints, e: Ints, u: int, t: int, phase: int) -> int:
-    """One bank phase of unit `u` begins: lengthen the lowest of those on the bank by what they need too much.
-
-    The window is cut where one of the others leaves; in each part the demands of all are added up.
+    The time of the new access is cut where one of the others ends; in each part the demands of all are added up.
     """
-    bank = p[phase + w.Q_BANK]
-    port = p[phase + w.Q_PORT]
-    length = m[u + w.U_LENGTH]
-    mine = p[phase + w.Q_NEED]
+    length = unit.length
     deficit = 0
-    loser = u
-    passed = 0
-    while passed < length:
-        # the next to leave after `passed`, and the demand per cycle of those that stay until then
-        part = length - passed
+    lowest = unit
+    elapsed = 0
+    while elapsed < length:
+        # the next to leave after `elapsed`, and the demand per cycle of those that stay until then
+        part = length - elapsed
         others = 0
-        i = 0
-        while i < m[w.UNITS_USED]:
-            v = m[w.UNIT_LIST + i]
-            i += 1
+        for other in loop.units:
             if (
-                v != u
-                and m[v + w.U_RUN] >= 0
-                and m[v + w.U_LENGTH] > 0
-                and p[m[v + w.U_PIECE] + w.P_MASK] >> bank % 32 & 1
+                other is not unit
+                and other.busy
+                and other.length > 0
+                and other.step.piece.bank_mask >> access.bank % 32 & 1
             ):
-                left = until(m, v) - t - passed
+                left = expected_end(loop, other) - t - elapsed
                 if left > 0:
-                    need = need_of(p, m[v + w.U_PIECE], bank, port)
-                    if need:
-                        others += (need << FINE) // m[v + w.U_LENGTH]
+                    cycles = port_cycles(other.step.piece, access)
+                    if cycles:
+                        others += (cycles << FRACTION_BITS) // other.length
                         part = min(part, left)
-                        loser = lower(m, loser, v)
+                        lowest = lower_priority(lowest, other)
         if not others:
-            passed = length
-        else:
-            own = (mine << FINE) // max(1, length)
-            full = 1 << FINE
-            deficit += part * (max(0, others + own - full) - max(0, others - full))
-            passed += part
-    lost = (deficit + (1 << FINE) - 1) >> FINE
+            break
+        own = (access.cycles << FRACTION_BITS) // max(1, length)
+        deficit += part * (max(0, others + own - WHOLE) - max(0, others - WHOLE))
+        elapsed += part
+    lost = (deficit + WHOLE - 1) >> FRACTION_BITS
     if lost:
-        stall(m, p, e, loser, t, bank, lost)
-    book(m, p, e, u, t, phase)
-    return 0
+        stall(loop, lowest, loop.banks[access.bank], t, lost)
 
 
-def book(m: Ints, p: Ints, e: Ints, u: int, t: int, phase: int) -> int:
-    """A port serves one access at a time: when it cannot be through with all by the end of all, the lowest waits."""
-    bank = p[phase + w.Q_BANK]
-    port = p[phase + w.Q_PORT]
-    at = w.BOOKED + 2 * bank + port
-    m[at] = max(m[at], t) + p[phase + w.Q_NEED]
-    loser = u
-    latest = no_earlier(m, u)
-    i = 0
-    while i < m[w.UNITS_USED] and latest < m[at]:
-        v = m[w.UNIT_LIST + i]
-        i += 1
-        if v != u and until(m, v) > t and need_of(p, m[v + w.U_PIECE], bank, port):
-            latest = max(latest, no_earlier(m, v))
-            loser = lower(m, loser, v)
-    if latest < m[at]:
-        stall(m, p, e, loser, t, bank, m[at] - no_earlier(m, loser))
-    return 0
+def serve(loop: EventLoop, unit: Unit, bank: Bank, access: BankAccess, t: int) -> None:
+    """A port serves one access at a time: the unit of lowest priority is stalled if not all are served by the end of
+    all."""
+    served = max(bank.port_free[access.port], t) + access.cycles
+    bank.port_free[access.port] = served
+    lowest = unit
+    latest = earliest_end(unit)
+    for other in loop.units:
+        if latest >= served:
+            return
+        if other is not unit and expected_end(loop, other) > t and port_cycles(other.step.piece, access):
+            latest = max(latest, earliest_end(other))
+            lowest = lower_priority(lowest, other)
+    if latest < served:
+        stall(loop, lowest, bank, t, served - earliest_end(lowest))
 
 
-def no_earlier(m: Ints, u: int) -> int:
-    """Cycle before which a unit does not leave its banks, however fast its data moves."""
-    if m[u + w.U_STATE] == w.FLOWING:
-        return m[u + w.U_MIN_END] + m[u + w.U_STALL]
-    return m[u + w.U_END]
-
-
-def stall(m: Ints, p: Ints, e: Ints, u: int, t: int, bank: int, cycles: int) -> int:
-    """A bank lengthens a unit's step."""
-    emit(m, e, t, BANK_CODE + bank, STALL, ticket_of(m, u), p[m[u + w.U_STEP] + w.S_TILE], cycles, CONFLICT)
-    m[u + w.U_LENGTH] += cycles
-    if m[u + w.U_STATE] == w.FLOWING:
-        m[u + w.U_STALL] += cycles
+def stall(loop: EventLoop, unit: Unit, bank: Bank, t: int, cycles: int) -> None:
+    """A bank conflict lengthens a unit's step."""
+    emit(loop, t, bank.code, What.STALL, unit.run.ticket, unit.step.tile, cycles, Cause.BANK_CONFLICT)
+    unit.length += cycles
+    if unit.phase == MOVING:
+        unit.stalled += cycles
     else:
-        m[u + w.U_END] += cycles
+        unit.end += cycles
+
+
+def lower_priority(unit: Unit, other: Unit) -> Unit:
+    """Which of two units the arbiter stalls: DMA before VE before TE, then the younger command's."""
+    if unit.kind != other.kind:
+        return unit if unit.kind > other.kind else other
+    return unit if unit.run.number > other.run.number else other
+
+
+def port_cycles(piece: Piece, access: BankAccess) -> int:
+    """Cycles that a piece needs of the bank and port of an access."""
+    for own in piece.accesses:
+        if own.bank == access.bank and own.port == access.port:
+            return own.cycles
     return 0
 
 
-def ticket_of(m: Ints, u: int) -> int:
-    """Ticket of the command that a unit works for."""
-    return m[w.RUNS + m[u + w.U_RUN] * w.RUN_WORDS + w.R_TICKET]
+def expected_end(loop: EventLoop, unit: Unit) -> int:
+    """Cycle at which a unit is expected to leave its banks; 0: it uses none now."""
+    if not unit.busy:
+        return 0
+    if unit.kind != DMA:
+        return unit.end
+    if unit.phase == MOVING:
+        return max(moved_at(loop, unit), unit.earliest_end) + unit.stalled
+    return unit.end if unit.phase == DRAINING else 0
 
 
-def use_banks(m: Ints, p: Ints, e: Ints, u: int, t: int) -> int:
-    """A step's bank phases begin, all at once."""
-    piece = m[u + w.U_PIECE]
-    phases = p[piece + w.P_PHASES]
-    at = piece + w.P_LIST + phases * w.PHASE_WORDS
-    i = 0
-    while i < p[piece + w.P_STALLS]:  # what it loses on its own, whatever runs beside it
-        emit(m, e, t, BANK_CODE + p[at], STALL, ticket_of(m, u), p[m[u + w.U_STEP] + w.S_TILE], p[at + 2], p[at + 1])
-        at += w.PHASE_WORDS
-        i += 1
-    at = piece + w.P_LIST
-    i = 0
-    while i < phases:
-        m[w.BUSY + p[at + w.Q_BANK]] += p[at + w.Q_NEED]
-        if m[u + w.U_LENGTH]:
-            meet(m, p, e, u, t, at)
-        at += w.PHASE_WORDS
-        i += 1
-    return 0
+def earliest_end(unit: Unit) -> int:
+    """Cycle before which a unit does not leave its banks, however fast its data moves."""
+    return unit.earliest_end + unit.stalled if unit.phase == MOVING else unit.end

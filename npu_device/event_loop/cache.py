@@ -1,223 +1,228 @@
 """The L2 between NoC and DRAM: which lines it holds, and what a transfer moves past it (docs/npu-timing.md, "L2").
 
-Sets of ways, the line that was used longest ago leaves first. A line that DRAM does not have goes there before any
-transfer moves on, and the transfer that made it leave does not end before. A part of the event loop, in the subset of
-`native`.
+A set-associative cache with LRU replacement. A dirty line is written back before any transfer moves on, and the
+transfer that evicted it does not end before. A part of the event loop, in the subset of `native`.
 """
 
-from npu_device.event_loop import layout as w
-from npu_device.event_loop.arbiter import emit, ticket_of
-from npu_device.event_loop.sharing import go_first, part
+from npu_device.cost.rates import part
+from npu_device.event_loop.arbiter import emit
+from npu_device.event_loop.sharing import priority_access
+from npu_device.event_loop.state import WRITE, Cache, EventLoop, Unit
+from npu_device.trace.events import What
 
-Ints = list[int]
+DIRTY = 1
+WATCHED = 2
+"""Reported once the line no longer differs from DRAM."""
+STALE = 4
+"""DRAM has been changed since."""
+FLAGS = 3
+"""Bits of flags in a tag."""
+NO_WAY = -1
 
-L2_CODE = 7 << 8
-STALE, L2_HIT, L2_MISS, L2_WRITE_BACK = 19, 22, 23, 24
-"""`What`."""
+CLEAN, FLUSH, INVALIDATE = range(3)
+"""Maintenance operations: write back; write back and evict; evict without writing back."""
 
 
-def cached(m: Ints, p: Ints, e: Ints, u: int, t: int, rows: int) -> int:
-    """A transfer goes through the L2: its parts of the DRAM channels; whether anything of it is missing there.
+# -- transfers ---------------------------------------------------------------------------------------------------------
 
-    `rows`: where its rows are in `p`.
-    """
-    step = m[u + w.U_STEP]
-    piece = m[u + w.U_PIECE]
-    write = p[piece + w.P_CLASS] == w.WRITE
-    line = m[w.L2_LINE]
+
+def access(loop: EventLoop, unit: Unit, t: int) -> int:
+    """A transfer goes through the L2: its parts of the DRAM channels; whether it misses."""
+    l2 = loop.l2
+    step = unit.step
+    piece = step.piece
+    write = piece.step_class == WRITE
+    line = l2.line
     hits = 0
-    missed = 0
-    c = 0
-    while c < m[w.DRAM_CHANNELS]:
-        m[w.FILLED + c] = 0
-        c += 1
-    forget(m)
-    row = 0
-    while row < p[rows + w.ROW_COUNT]:
-        start = p[step + w.S_DRAM] + row * p[rows + w.ROW_STRIDE]
-        end = start + p[rows + w.ROW_SIZE]
-        number = start // line
-        while number * line < end:
+    misses = 0
+    for channel in loop.channels:
+        channel.filled = 0
+    begin_report(l2)
+    for row in range(piece.row_count):
+        start = step.dram + row * piece.row_stride
+        end = start + piece.row_bytes
+        for number in range(start // line, (end + line - 1) // line):
             whole = write and start <= number * line and (number + 1) * line <= end
-            at = find(m, number)
-            word = number << w.FLAGS
-            if at:
+            way = find(l2, number)
+            tag = number << FLAGS
+            if way != NO_WAY:
                 hits += 1
-                word = m[at]
-                if word & w.STALE and whole:
-                    word -= w.STALE
+                tag = l2.tags[way]
+                if tag & STALE and whole:
+                    tag -= STALE
                 elif not write:
-                    read_old(m, word)
+                    note_stale_read(l2, tag)
             else:
-                missed += 1
-                at = room(m, t, number)
-                m[w.L2_HELD] += 1
+                misses += 1
+                way = allocate(loop, t, number)
+                l2.valid += 1
                 if not whole:
-                    m[w.FILLED + channel_of(m, number)] += line
-            if write and not word & w.DIRTY:
-                word += w.DIRTY
-                m[w.L2_DIRTY] += 1
-            to_front(m, number, at, word)
-            number += 1
-        row += 1
+                    loop.channels[channel_of(loop, number)].filled += line
+            if write and not tag & DIRTY:
+                tag += DIRTY
+                l2.dirty += 1
+            make_most_recent(l2, number, way, tag)
     filled = 0
-    c = 0
-    while c < m[w.DRAM_CHANNELS]:
-        m[u + w.U_SHARE + c] = part(m[w.FILLED + c], p[piece + w.P_ALIGNED])
-        m[w.MOVED + c] += m[w.FILLED + c]
-        filled += m[w.FILLED + c]
-        c += 1
-    ticket = ticket_of(m, u)
-    tile = p[step + w.S_TILE]
+    for channel in loop.channels:
+        unit.share[channel.index] = part(channel.filled, piece.aligned)
+        channel.moved += channel.filled
+        filled += channel.filled
+    ticket = unit.run.ticket
     if hits:
-        emit(m, e, t, L2_CODE, L2_HIT, ticket, tile, hits * line, hits)
-    if missed:
-        emit(m, e, t, L2_CODE, L2_MISS, ticket, tile, filled, missed)
-    report(m, e, t, ticket, tile)
+        emit(loop, t, l2.code, What.L2_HIT, ticket, step.tile, hits * line, hits)
+    if misses:
+        emit(loop, t, l2.code, What.L2_MISS, ticket, step.tile, filled, misses)
+    report(loop, t, ticket, step.tile)
     return filled > 0
 
 
-def passed(m: Ints, p: Ints, e: Ints, u: int, t: int, rows: int) -> int:
-    """A transfer goes past the L2. Its lines leave before a write; before a read they go to DRAM if that does not have
-    them, and what DRAM has changed meanwhile is not seen."""
-    step = m[u + w.U_STEP]
-    write = p[m[u + w.U_PIECE] + w.P_CLASS] == w.WRITE
-    line = m[w.L2_LINE]
-    forget(m)
-    row = 0
-    while row < p[rows + w.ROW_COUNT] and m[w.L2_HELD]:
-        start = p[step + w.S_DRAM] + row * p[rows + w.ROW_STRIDE]
-        end = start + p[rows + w.ROW_SIZE]
-        number = start // line
-        while number * line < end:
-            at = find(m, number)
-            if at:
-                if write:
-                    leave(m, t, at)
+def bypass(loop: EventLoop, unit: Unit, t: int) -> None:
+    """A transfer goes past the L2. A write evicts its lines; before a read, dirty ones are written back, and what DRAM
+    has changed meanwhile is not seen."""
+    l2 = loop.l2
+    step = unit.step
+    piece = step.piece
+    line = l2.line
+    begin_report(l2)
+    for row in range(piece.row_count):
+        if not l2.valid:
+            break
+        start = step.dram + row * piece.row_stride
+        for number in range(start // line, (start + piece.row_bytes + line - 1) // line):
+            way = find(l2, number)
+            if way != NO_WAY:
+                if piece.step_class == WRITE:
+                    evict(loop, t, way)
                 else:
-                    read_old(m, m[at])
-                    clean(m, t, at)
-            number += 1
-        row += 1
-    return report(m, e, t, ticket_of(m, u), p[step + w.S_TILE])
+                    note_stale_read(l2, l2.tags[way])
+                    write_back(loop, t, way)
+    report(loop, t, unit.run.ticket, step.tile)
 
 
-def forget(m: Ints) -> int:
-    """A transfer or a flush begins."""
-    m[w.L2_BACK] = 0
-    m[w.L2_OLD] = 0
-    return 0
+def maintain(loop: EventLoop, t: int, number: int, operation: int) -> None:
+    """CLEAN, FLUSH or INVALIDATE a line; number 0: all lines."""
+    l2 = loop.l2
+    begin_report(l2)
+    first = find(l2, number) if number else 0
+    last = first + 1 if number else len(l2.tags)
+    if first != NO_WAY:
+        for way in range(first, last):
+            if l2.tags[way]:
+                if operation == INVALIDATE and l2.tags[way] & DIRTY:
+                    l2.tags[way] -= DIRTY
+                    l2.dirty -= 1
+                if operation == CLEAN:
+                    write_back(loop, t, way)
+                else:
+                    evict(loop, t, way)
+    report(loop, t, 0, 0)
 
 
-def read_old(m: Ints, word: int) -> int:
-    """A line is read, which DRAM may have newer."""
-    if word & w.STALE:
-        if not m[w.L2_OLD]:
-            m[w.L2_OLD_AT] = (word >> w.FLAGS) * m[w.L2_LINE]
-        m[w.L2_OLD] += 1
-    return 0
+# -- lines -------------------------------------------------------------------------------------------------------------
 
 
-def report(m: Ints, e: Ints, t: int, ticket: int, tile: int) -> int:
-    """What was read old and what was written back, as events."""
-    if m[w.L2_OLD]:
-        emit(m, e, t, L2_CODE, STALE, ticket, tile, m[w.L2_OLD_AT], m[w.L2_OLD])
-    if m[w.L2_BACK]:
-        emit(m, e, t, L2_CODE, L2_WRITE_BACK, ticket, tile, m[w.L2_BACK] * m[w.L2_LINE], m[w.L2_BACK])
-    return 0
+def find(l2: Cache, number: int) -> int:
+    """The way that holds a line, counted through all sets, or NO_WAY."""
+    first = first_way(l2, number)
+    for way in range(first, first + l2.ways):
+        if l2.tags[way] >> FLAGS == number:
+            return way
+    return NO_WAY
 
 
-def channel_of(m: Ints, number: int) -> int:
-    """The DRAM channel of a line."""
-    return number * m[w.L2_LINE] // m[w.INTERLEAVE] % m[w.DRAM_CHANNELS]
+def first_way(l2: Cache, number: int) -> int:
+    """The first way of a line's set."""
+    return number % l2.sets * l2.ways
 
 
-def find(m: Ints, number: int) -> int:
-    """Where a line is; 0: nowhere."""
-    at = w.L2_TAGS + number % m[w.L2_SETS] * m[w.L2_WAYS]
-    end = at + m[w.L2_WAYS]
-    while at < end:
-        if m[at] >> w.FLAGS == number:
-            return at
-        at += 1
-    return 0
-
-
-def room(m: Ints, t: int, number: int) -> int:
-    """An empty place in the line's set; if there is none, the line that was used longest ago leaves."""
-    first = w.L2_TAGS + number % m[w.L2_SETS] * m[w.L2_WAYS]
-    last = first + m[w.L2_WAYS] - 1
-    at = last
-    while at >= first:
-        if not m[at]:
-            return at
-        at -= 1
-    leave(m, t, last)
+def allocate(loop: EventLoop, t: int, number: int) -> int:
+    """An empty way in a line's set; if there is none, the LRU line is evicted."""
+    l2 = loop.l2
+    first = first_way(l2, number)
+    last = first + l2.ways - 1
+    way = last
+    while way >= first:
+        if not l2.tags[way]:
+            return way
+        way -= 1
+    evict(loop, t, last)
     return last
 
 
-def to_front(m: Ints, number: int, at: int, word: int) -> int:
-    """The line at a place was used last."""
-    first = w.L2_TAGS + number % m[w.L2_SETS] * m[w.L2_WAYS]
-    while at > first:
-        m[at] = m[at - 1]
-        at -= 1
-    m[first] = word
-    return 0
+def make_most_recent(l2: Cache, number: int, way: int, tag: int) -> None:
+    """A line, found or allocated in a way, becomes its set's most recently used one."""
+    first = first_way(l2, number)
+    while way > first:
+        l2.tags[way] = l2.tags[way - 1]
+        way -= 1
+    l2.tags[first] = tag
 
 
-def leave(m: Ints, t: int, at: int) -> int:
-    """The line at a place leaves."""
-    clean(m, t, at)
-    report_gone(m, at)
-    m[at] = 0
-    m[w.L2_HELD] -= 1
-    return 0
+def evict(loop: EventLoop, t: int, way: int) -> None:
+    """Write a line back and make its way empty."""
+    l2 = loop.l2
+    write_back(loop, t, way)
+    drop_watch(l2, way)
+    l2.tags[way] = 0
+    l2.valid -= 1
 
 
-def clean(m: Ints, t: int, at: int) -> int:
-    """The line at a place goes to DRAM if that does not have it."""
-    if m[at] & w.DIRTY:
-        c = channel_of(m, m[at] >> w.FLAGS)
-        report_gone(m, at)
-        m[at] = m[at] >> w.FLAGS << w.FLAGS
-        m[w.L2_DIRTY] -= 1
-        m[w.L2_BACK] += 1
-        m[w.MOVED + c] += m[w.L2_LINE]
-        go_first(m, t, c, m[w.L2_CREDITS])
-    return 0
+def write_back(loop: EventLoop, t: int, way: int) -> None:
+    """Write a line to DRAM if it is dirty."""
+    l2 = loop.l2
+    tag = l2.tags[way]
+    if tag & DIRTY:
+        channel = channel_of(loop, tag >> FLAGS)
+        drop_watch(l2, way)
+        l2.tags[way] = tag >> FLAGS << FLAGS
+        l2.dirty -= 1
+        l2.written_back += 1
+        loop.channels[channel].moved += l2.line
+        priority_access(loop, t, channel, l2.line_credits)
 
 
-def report_gone(m: Ints, at: int) -> int:
-    """What is known of the line at a place beside DRAM's bytes is so no longer."""
-    if m[at] & w.WATCHED:
-        m[left_at(m) + m[w.L2_GONE]] = m[at]
-        m[w.L2_GONE] += 1
-    return 0
+def drop_watch(l2: Cache, way: int) -> None:
+    """A line no longer differs from DRAM: report it if it is watched."""
+    if l2.tags[way] & WATCHED:
+        l2.dropped.append(l2.tags[way])
 
 
-def left_at(m: Ints) -> int:
-    """Where lines that were watched and have left are listed."""
-    return w.L2_TAGS + m[w.L2_SETS] * m[w.L2_WAYS]
+def mark(loop: EventLoop, number: int, flags: int) -> int:
+    """Set flags of a line: its tag, or 0 if the L2 does not hold it."""
+    l2 = loop.l2
+    way = find(l2, number)
+    if way == NO_WAY:
+        return 0
+    l2.tags[way] = l2.tags[way] | flags
+    return l2.tags[way]
 
 
-CLEAN, FLUSH, INVALIDATE = 0, 1, 2
-"""What `act` does with a line: to DRAM if that does not have it; and out; out without that."""
+def channel_of(loop: EventLoop, number: int) -> int:
+    """The DRAM channel of a line."""
+    return number * loop.l2.line // loop.interleave % len(loop.channels)
 
 
-def act(m: Ints, e: Ints, t: int, number: int, action: int) -> int:
-    """Clean, flush or invalidate a line; of number 0: all lines."""
-    forget(m)
-    at = find(m, number) if number else w.L2_TAGS
-    end = at + 1 if number else left_at(m)
-    while at and at < end:
-        if m[at]:
-            if action == INVALIDATE and m[at] & w.DIRTY:
-                m[at] -= w.DIRTY
-                m[w.L2_DIRTY] -= 1
-            if action == CLEAN:
-                clean(m, t, at)
-            else:
-                leave(m, t, at)
-        at += 1
-    return report(m, e, t, 0, 0)
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def begin_report(l2: Cache) -> None:
+    """A transfer or a maintenance operation begins."""
+    l2.written_back = 0
+    l2.stale = 0
+
+
+def note_stale_read(l2: Cache, tag: int) -> None:
+    """A line is read; DRAM may have a newer one."""
+    if tag & STALE:
+        if not l2.stale:
+            l2.stale_address = (tag >> FLAGS) * l2.line
+        l2.stale += 1
+
+
+def report(loop: EventLoop, t: int, ticket: int, tile: int) -> None:
+    """Stale reads and write-backs, as events."""
+    l2 = loop.l2
+    if l2.stale:
+        emit(loop, t, l2.code, What.STALE, ticket, tile, l2.stale_address, l2.stale)
+    if l2.written_back:
+        emit(loop, t, l2.code, What.L2_WRITE_BACK, ticket, tile, l2.written_back * l2.line, l2.written_back)

@@ -1,112 +1,148 @@
-"""Plans as words of the event loop's array `p` (`layout`)."""
+"""Plans as records of the event loop: objects for Python, words for compiled code."""
 
-from typing import Any, NamedTuple
+from array import array
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from npu_device.cost.durations import REMEMBERED, Cost, Timing
-from npu_device.cost.plan import NONE, Column, Piece, Plan, Transfer
-from npu_device.event_loop import layout as w
+from npu_device.cost.plan import NONE, Column, Plan, Transfer
+from npu_device.cost.plan import Piece as Work
+from npu_device.event_loop.records import Writer, layout
+from npu_device.event_loop.state import (
+    CLASSES,
+    READ,
+    TENSOR,
+    VECTOR,
+    WRITE,
+    BankAccess,
+    OwnStall,
+    Piece,
+    Step,
+)
 from npu_device.trace.events import Kind
-
-
-class Words(NamedTuple):
-    """A plan as it stands in `p`, with S_PIECE relative to the first word."""
-
-    words: Column
-    steps: int
-    heads: list[int]
-    """The first step of each class: READ, WRITE, TENSOR, VECTOR; NONE: none."""
-
-    def moved(self, base: int) -> Column:
-        """The words for a plan that begins at `base`."""
-        self.words[: self.steps * w.STEP_WORDS : w.STEP_WORDS] += base
-        return self.words
 
 
 def step_class(cost: Cost) -> int:
     """Class of the steps of a piece."""
     if cost.kind is Kind.DMA:
-        return w.WRITE if cost.write else w.READ
-    return w.TENSOR if cost.kind is Kind.TE else w.VECTOR
+        return WRITE if cost.write else READ
+    return TENSOR if cost.kind is Kind.TE else VECTOR
 
 
-class Single(NamedTuple):
-    """The one step of a plan and its piece, as `stepper.begin_one` takes them."""
+def make_piece(cost: Cost, per_byte: int) -> Piece:
+    """What the event loop knows of work with these costs."""
+    mask = 0
+    for demand in cost.demands:
+        mask |= 1 << demand.bank % 32
+    row_count, row_bytes, row_stride = cost.rows or (0, 0, 0)
+    return Piece(
+        step_class(cost), cost.cycles, cost.drain, cost.cold, cost.payload, cost.aligned, cost.aligned * per_byte,
+        cost.aux, mask, row_count, row_bytes, row_stride,
+        [BankAccess(demand.bank, demand.port, demand.cycles) for demand in cost.demands],
+        [OwnStall(bank, int(cause), cycles) for bank, cause, cycles in cost.stalls],
+        list(cost.channels),
+    )  # fmt: skip
 
-    words: Any
-    """A list, or the address of an array; S_PIECE is relative to the first word."""
-    size: int
-    step_class: int
-    kept: Any
-    """What is at the address."""
+
+class Single:
+    """The piece of a plan of one step."""
+
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+
+    @cached_property
+    def words(self) -> "array[int]":
+        """Its words, wherever they stand."""
+        writer = Writer()
+        writer.add(self.piece)
+        return array("q", writer.words)
 
 
 class Singles:
-    """Plans of one step: tile commands. Those that differ in their addresses only are encoded once."""
+    """Plans of one step: tile commands. Those that differ in their addresses only are one."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
-        self._made: dict[Piece, Single] = {}
-        self._native = False
+        self._made: dict[Work, Single] = {}
 
-    def go_native(self) -> None:
-        """Words are for compiled code from now on."""
-        self._native = True
-        self._made.clear()
-
-    def __call__(self, piece: Piece, dram: int) -> Single:
-        """The step of a piece that moves to or from a DRAM address."""
-        piece = self._timing.located(piece, dram)
-        made = self._made.get(piece)
+    def __call__(self, work: Work, dram: int) -> Single:
+        """The piece of work that moves to or from a DRAM address."""
+        work = self._timing.located(work, dram)
+        made = self._made.get(work)
         if made is None:
             if len(self._made) >= REMEMBERED:
                 self._made.clear()
-            made = self._made[piece] = self._make(piece)
+            cost = self._timing.first(self._timing.cost(work))
+            made = self._made[work] = Single(make_piece(cost, self._timing.rates.per_byte))
         return made
 
-    def _make(self, piece: Piece) -> Single:
-        cost = self._timing.first(self._timing.cost(piece))
-        words = [w.STEP_WORDS, 0, 0, *[NONE] * (w.S_LANE - w.S_AFTER), 0]
-        words += _piece_words(cost, self._timing.rates.per_byte)
-        if not self._native:
-            return Single(words, len(words), step_class(cost), None)
-        kept = np.array(words, np.int64)
-        return Single(kept.ctypes.data, len(words), step_class(cost), kept)
 
-
-def plan_words(plan: Plan, timing: Timing) -> Words:
+class Encoded(NamedTuple):
     """A plan of many steps."""
-    pieces, index = locate(plan, timing)
-    costs = [timing.cost(piece) for piece in pieces]
-    classes = np.array([step_class(cost) for cost in costs], np.int64)[index]
-    tensor = np.flatnonzero(classes == w.TENSOR)
+
+    plan: Plan
+    pieces: list[Piece]
+    piece: Column
+    """Of each step, an index into `pieces`."""
+
+    def steps(self) -> tuple[list[Step], list[Step | None]]:
+        """(the steps as objects, the first of each class)."""
+        plan = self.plan
+        columns = zip(self.piece.tolist(), plan.tile.tolist(), plan.dram.tolist(), plan.lane.tolist(), strict=True)
+        steps = [Step(self.pieces[piece], tile, dram, lane=lane) for piece, tile, dram, lane in columns]
+        heads: list[Step | None] = [None] * CLASSES
+        for step, after in zip(reversed(steps), reversed(plan.after.tolist()), strict=True):
+            step.after = [steps[index] for index in after if index != NONE]
+            step.next = heads[step.piece.step_class]
+            heads[step.piece.step_class] = step
+        return steps, heads
+
+    def words(self, place: Callable[[int], int]) -> tuple[int, Column, list[int]]:
+        """(the first word, the words of steps and pieces, the first step of each class or 0).
+
+        `place`: gives the first of so many words.
+        """
+        fields, size = layout(Step)
+        count = len(self.plan)
+        writer = Writer()
+        places = np.array([writer.add(piece) for piece in self.pieces], np.int64)
+        base = place(count * size + len(writer.words))
+        words = np.zeros((count, size), np.int64)
+        words[:, fields["piece"].offset] = base + count * size + places[self.piece]
+        words[:, fields["tile"].offset] = self.plan.tile
+        words[:, fields["dram"].offset] = self.plan.dram
+        words[:, fields["lane"].offset] = self.plan.lane
+        words[:, [fields["released"].offset, fields["done"].offset]] = NONE
+        after, given = fields["after"].offset, self.plan.after != NONE
+        words[:, after] = given.sum(axis=1)
+        words[:, after + 1 : after + 1 + given.shape[1]] = np.where(given, base + self.plan.after * size, 0)
+        classes = np.array([piece.step_class for piece in self.pieces], np.int64)[self.piece]
+        heads = []
+        for one in range(CLASSES):
+            members = np.flatnonzero(classes == one)
+            heads.append(base + int(members[0]) * size if len(members) else 0)
+            words[members[:-1], fields["next"].offset] = base + members[1:] * size
+        return base, np.concatenate([words.reshape(-1), np.array(writer.words, np.int64)]), heads
+
+
+def encode(plan: Plan, timing: Timing) -> Encoded:
+    """A plan of many steps, with what its steps take."""
+    works, index = locate(plan, timing)
+    costs = [timing.cost(work) for work in works]
+    tensor = np.flatnonzero(np.array([cost.kind is Kind.TE for cost in costs], bool)[index])
     if len(tensor):
         first = timing.first(costs[index[tensor[0]]])
         if first is not costs[index[tensor[0]]]:
             costs.append(first)
             index = index.copy()
             index[tensor[0]] = len(costs) - 1
-    count = len(plan)
-    encoded = [_piece_words(cost, timing.rates.per_byte) for cost in costs]
-    starts = np.cumsum([count * w.STEP_WORDS, *(len(one) for one in encoded[:-1])])
-    steps = np.empty((count, w.STEP_WORDS), np.int64)
-    steps[:, w.S_PIECE] = starts[index]
-    steps[:, w.S_TILE] = plan.tile
-    steps[:, w.S_DRAM] = plan.dram
-    steps[:, w.S_AFTER : w.S_AFTER + w.MAX_AFTER] = plan.after
-    steps[:, [w.S_RELEASED, w.S_DONE, w.S_NEXT]] = NONE
-    steps[:, w.S_LANE] = plan.lane
-    heads = []
-    for one in (w.READ, w.WRITE, w.TENSOR, w.VECTOR):
-        members = np.flatnonzero(classes == one)
-        heads.append(int(members[0]) if len(members) else NONE)
-        steps[members[:-1], w.S_NEXT] = members[1:]
-    tail = np.array([word for one in encoded for word in one], np.int64)
-    return Words(np.concatenate([steps.reshape(-1), tail]), count, heads)
+    return Encoded(plan, [make_piece(cost, timing.rates.per_byte) for cost in costs], index)
 
 
-def locate(plan: Plan, timing: Timing) -> tuple[list[Piece], Column]:
+def locate(plan: Plan, timing: Timing) -> tuple[list[Work], Column]:
     """(pieces, which of them each step is), where a transfer's piece says how its bytes lie on the DRAM's channels."""
     if timing.turn == 1 or not len(plan):
         return list(plan.pieces), plan.piece
@@ -115,16 +151,3 @@ def locate(plan: Plan, timing: Timing) -> tuple[list[Piece], Column]:
     distinct, index = np.unique(keys, return_inverse=True)
     pieces = [timing.located(plan.pieces[key // timing.turn], key % timing.turn) for key in distinct.tolist()]
     return pieces, index.astype(np.int64)
-
-
-def _piece_words(cost: Cost, per_byte: int) -> list[int]:
-    mask = 0
-    for demand in cost.demands:
-        mask |= 1 << demand.bank % 32
-    words = [step_class(cost), cost.cycles, cost.drain, cost.cold, cost.payload, cost.aligned,
-             cost.aligned * per_byte, cost.aux, mask, len(cost.demands), len(cost.stalls)]  # fmt: skip
-    for demand in cost.demands:
-        words += [demand.bank, demand.port, demand.cycles]
-    for stall in cost.stalls:
-        words += [int(word) for word in stall]
-    return [*words, *cost.channels, *cost.rows]

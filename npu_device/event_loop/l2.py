@@ -15,7 +15,6 @@ import numpy as np
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import NpuConfig
 from npu_device.event_loop import cache
-from npu_device.event_loop import layout as w
 from npu_device.event_loop.machine import Machine
 from npu_device.memory.memory import Bytes, Memory
 from npu_device.memory.region import Region
@@ -38,7 +37,7 @@ class L2:
         self.on_use: Callable[[Iterable[Region]], None] | None = None
         """Told of the regions that a command uses when it starts: the L2 may have lines of them from then on."""
         if self.incoherent:
-            machine.on_gone = self._gone
+            machine.on_dropped = self._dropped
 
     # -- memory, as `Results` asks for it ----------------------------------------------------------------------
 
@@ -61,8 +60,7 @@ class L2:
 
     def write(self, region: Region, data: Bytes) -> None:
         """Bytes of lines that are dirty in the L2 stay there; all others go to DRAM."""
-        m = self._machine.m
-        if region.address < DRAM_BASE or not (self._lines or m[w.L2_DIRTY]):
+        if region.address < DRAM_BASE or not (self._lines or self._machine.dirty_lines):
             self._memory.write(region, data)
             return
         for index, row in enumerate(data.reshape(region.rows, region.row_bytes)):
@@ -89,18 +87,16 @@ class L2:
     def core_writes(self, address: int, size: int) -> None:
         """A store of the core is about to change DRAM: what the L2 has of it is old from then on."""
         for number in self._numbers(address, size):
-            at = cache.find(self._machine.m, number)
-            if at:
+            if self._machine.mark(number, cache.STALE):
                 self._keep(number)
-                self._machine.m[at] |= w.STALE
 
     def act(self, cycle: int, address: int, action: int) -> None:
         """Zicbom: clean, flush or invalidate (`cache`) the line of an address; DRAM traffic goes before transfers."""
-        self._machine.act(cycle, address // self._line, action)
+        self._machine.maintain(cycle, address // self._line, action)
 
     def flush(self, cycle: int) -> None:
         """CTRL.FLUSH_L2: every line leaves, what DRAM does not have goes there."""
-        self._machine.act(cycle, 0, cache.FLUSH)
+        self._machine.maintain(cycle, 0, cache.FLUSH)
 
     # -- lines -------------------------------------------------------------------------------------------------
 
@@ -108,17 +104,16 @@ class L2:
         return range(address // self._line, (address + size - 1) // self._line + 1)
 
     def _is_dirty(self, number: int) -> bool:
-        at = cache.find(self._machine.m, number)
-        return bool(at and self._machine.m[at] & w.DIRTY)
+        return bool(self._machine.mark(number, 0) & cache.DIRTY)
 
     def _keep(self, number: int) -> None:
         """Remember what the L2 has of a line, which is what DRAM has now."""
         if number not in self._lines:
             self._lines[number] = bytearray(self._memory.read(number * self._line, self._line) or bytes(self._line))
-            self._machine.m[cache.find(self._machine.m, number)] |= w.WATCHED
+            self._machine.mark(number, cache.WATCHED)
 
-    def _gone(self, words: list[int]) -> None:
-        for word in words:
-            data = self._lines.pop(word >> w.FLAGS)
-            if word & w.DIRTY:
-                self._memory.write_bytes((word >> w.FLAGS) * self._line, bytes(data))
+    def _dropped(self, tags: Iterable[int]) -> None:
+        for tag in tags:
+            data = self._lines.pop(tag >> cache.FLAGS)
+            if tag & cache.DIRTY:
+                self._memory.write_bytes((tag >> cache.FLAGS) * self._line, bytes(data))

@@ -1,83 +1,63 @@
 """Native code from functions of a small subset of Python, so that one text is both the model and its fast form.
 
-The subset: module-level functions whose parameters are `int` or `Ints` (a list of integers, or an int64 array in native
-form), that return an `int` or nothing; assignment to names and elements, `if`, `while`, `return`, arithmetic and
-comparison of integers, `and`/`or`/`not`, conditional expressions, `min` and `max` of two, calls of each other, and
-integers of the module by name. Values are 64-bit; `//` and `%` are for operands that are not negative.
+The subset: module-level functions whose parameters are `int`, records or `list[int]`, and that return one of these or
+nothing; assignment to names, fields and items; `if`, `while`, `for` over `range` or a list, `break`, `continue`,
+`return`; arithmetic and comparison of integers, `is` and `is not`, `and`/`or`/`not`, conditional expressions, `min` and
+`max` of two; `len`, `append`, `extend` with a tuple, `clear` and `del items[length:]` of lists; calls of each other;
+integers and members of integer enumerations by name. Values are 64-bit; `//` and `%` are for operands that are not
+negative, and so are indices.
 """
 
 import ast
 import ctypes
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from enum import IntEnum
 from types import ModuleType
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import get_type_hints
 
 from npu_device.event_loop.lowering import Function, Lowering
+from npu_device.event_loop.records import shape_of
 from pyv_jit.compiler import make_compiler
-
-Array = NDArray[np.int64]
-ARRAYS = 8
-"""How many arrays' addresses are remembered; they are kept alive."""
 
 
 class NativeModule:
-    """The functions of Python modules, compiled. `function(name)` takes arrays and integers as the original does."""
+    """The functions of Python modules, compiled."""
 
     def __init__(
-        self, *modules: ModuleType, only: Collection[str] | None = None, known: Mapping[str, int] | None = None
+        self,
+        *modules: ModuleType,
+        root: type | None = None,
+        only: Collection[str] | None = None,
+        known: Mapping[str, int] | None = None,
     ) -> None:
         """Names of functions are unique over all modules. NpuDeviceError, with module and line, where a source leaves
         the subset.
 
-        `only`: the functions that will be asked for; None: all. `known`: elements, as the source names them, that
-        always have a value: what they rule out costs nothing.
+        `root`: the record that all words begin with. `only`: the functions that will be asked for; None: all. `known`:
+        fields, as Record.field, that always have a value: what they rule out costs nothing.
         """
         functions: dict[str, Function] = {}
         for module in modules:
-            constants = _constants(module) | dict(known or {})
+            constants = _constants(module)
             for node in ast.parse(inspect.getsource(module)).body:
                 if isinstance(node, ast.FunctionDef):
-                    arrays = tuple(map(_is_array, node.args.args))
-                    functions[node.name] = Function(module.__name__, node, constants, arrays)
+                    shapes = {name: shape_of(hint) for name, hint in get_type_hints(getattr(module, node.name)).items()}
+                    result = shapes.pop("return")
+                    functions[node.name] = Function(
+                        module.__name__, node, constants, dict(known or {}), root, shapes, result
+                    )
         called = [name for name in functions if only is None or name in only]
         self._code = make_compiler().load(_text(functions, called), *called)
         self._functions = functions
-        self._places: dict[int, tuple[Array, int]] = {}
-        """Address of each array that was given lately, by its id."""
 
     def entry(self, name: str) -> Callable[..., int]:
-        """The compiled function, called with addresses of int64 arrays and integers."""
-        kinds = [ctypes.c_void_p if array else ctypes.c_int64 for array in self._functions[name].arrays]
+        """The compiled function: called with the address of the words, in place of the root record, and with integers;
+        a record or a list is the index of its first word."""
+        kinds = [ctypes.c_void_p, *[ctypes.c_int64] * len(self._functions[name].passed())]
         native = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(self._code.address(name))
         native.code = self._code  # type: ignore[attr-defined] # it lives as long as its functions
         return native
-
-    def function(self, name: str) -> Callable[..., int]:
-        """The compiled function, called with int64 arrays and integers."""
-        native, places = self.entry(name), self._places
-
-        def call(*arguments: Array | int) -> int:
-            values = []
-            for one in arguments:
-                if isinstance(one, int):
-                    values.append(one)
-                    continue
-                place = places.get(id(one))
-                values.append(self._place(one) if place is None or place[0] is not one else place[1])
-            return native(*values)
-
-        return call
-
-    def _place(self, array: Array) -> int:
-        """The address of an array, which takes numpy a microsecond to tell."""
-        if len(self._places) >= ARRAYS:
-            self._places.clear()
-        address: int = array.ctypes.data
-        self._places[id(array)] = array, address
-        return address
 
 
 def _text(functions: Mapping[str, Function], called: Collection[str]) -> str:
@@ -93,14 +73,12 @@ def _text(functions: Mapping[str, Function], called: Collection[str]) -> str:
     return "".join(texts.values())
 
 
-def _is_array(parameter: ast.arg) -> bool:
-    return isinstance(parameter.annotation, ast.Name) and parameter.annotation.id == "Ints"
-
-
 def _constants(module: ModuleType) -> dict[str, int]:
-    """Integers that the functions may name: the module's own, and those of modules that it imports as `name.X`."""
-    found = {name: value for name, value in vars(module).items() if isinstance(value, int)}
-    for alias, other in vars(module).items():
-        if isinstance(other, ModuleType):
-            found |= {f"{alias}.{name}": value for name, value in vars(other).items() if isinstance(value, int)}
+    """Integers that the functions may name: the module's own, and members of enumerations as `name.MEMBER`."""
+    found: dict[str, int] = {}
+    for name, value in vars(module).items():
+        if isinstance(value, int):
+            found[name] = int(value)
+        elif isinstance(value, type) and issubclass(value, IntEnum):
+            found |= {f"{name}.{member.name}": int(member) for member in value}
     return found

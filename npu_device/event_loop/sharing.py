@@ -1,221 +1,167 @@
-"""DRAM channels and NoC shared by transfers: credits, and max-min fair rates (docs/npu-timing.md, "Transfers").
+"""DRAM channels and NoC shared by transfers: credits, max-min fair rates, priority accesses (docs/npu-timing.md).
 
 A transfer moves its bytes at one rate, in the order of their addresses: of its rate each DRAM channel carries the part
 that its bytes have there. A part of the event loop, in the subset of `native`.
 """
 
-from npu_device.event_loop import layout as w
+from npu_device.cost.rates import FRACTION_BITS, WHOLE
+from npu_device.event_loop.state import FOREVER, MOVING, DramChannel, EventLoop, Unit
 
-Ints = list[int]
-
-FINE = 16
-WHOLE = 1 << FINE
-"""A part of 1."""
-OPEN = -1
-"""In U_RATE, while rates are shared: not settled yet."""
+NO_RATE = -1
+"""In `Unit.rate`, while rates are shared."""
+NO_LINK = -1
 
 
-def part(size: int, whole: int) -> int:
-    """`size` of `whole` bytes in 1/WHOLE, rounded up."""
-    return ((size << FINE) + whole - 1) // whole if size else 0
+def credits_flow_from(loop: EventLoop, unit: Unit) -> int:
+    """Cycle from which a transfer moves credits at its present rate: priority accesses on its channels are over."""
+    start = loop.rates_since
+    if loop.uniform:
+        return max(start, loop.channels[0].paused_until)
+    for channel in loop.channels:
+        if unit.share[channel.index]:
+            start = max(start, channel.paused_until)
+    return start
 
 
-def flowing(m: Ints, u: int) -> int:
-    """Whether a unit moves data."""
-    return m[u + w.U_CLASS] == w.DMA and m[u + w.U_STATE] == w.FLOWING
+def moved_at(loop: EventLoop, unit: Unit) -> int:
+    """Cycle at which the last byte of a transfer has moved, at the present rates."""
+    start = credits_flow_from(loop, unit)
+    if not unit.left or not unit.rate:
+        return start
+    return start + (unit.left + unit.rate - 1) // unit.rate
 
 
-def goes_on(m: Ints, u: int) -> int:
-    """Cycle from which a transfer moves credits at its present rate: whoever goes first on its channels is through."""
-    base = m[w.FLOW_BASE]
-    if m[w.ALIKE]:
-        return max(base, m[w.PAUSED])
-    c = 0
-    while c < m[w.DRAM_CHANNELS]:
-        if m[u + w.U_SHARE + c]:
-            base = max(base, m[w.PAUSED + c])
-        c += 1
-    return base
-
-
-def settle(m: Ints, t: int) -> int:
+def move_credits(loop: EventLoop, t: int) -> None:
     """Move credits at the present rates up to cycle `t`."""
-    if t > m[w.FLOW_BASE]:
-        i = 0
-        while i < m[w.UNITS_USED]:
-            u = m[w.UNIT_LIST + i]
-            if flowing(m, u):
-                elapsed = t - goes_on(m, u)
+    if t > loop.rates_since:
+        for unit in loop.units:
+            if unit.phase == MOVING:
+                elapsed = t - credits_flow_from(loop, unit)
                 if elapsed > 0:
-                    m[u + w.U_LEFT] = max(0, m[u + w.U_LEFT] - m[u + w.U_RATE] * elapsed)
-            i += 1
-        m[w.FLOW_BASE] = t
-    return 0
+                    unit.left = max(0, unit.left - unit.rate * elapsed)
+        loop.rates_since = t
 
 
-def share(m: Ints, t: int) -> int:
+def share_rates(loop: EventLoop, t: int) -> None:
     """Max-min fair rates for all transfers that move data."""
-    settle(m, t)
+    move_credits(loop, t)
     count = 0
-    i = 0
-    while i < m[w.UNITS_USED]:
-        count += flowing(m, m[w.UNIT_LIST + i])
-        i += 1
-    if m[w.ALIKE]:
-        fill(m, t, 0, count)
+    for unit in loop.units:
+        count += unit.phase == MOVING
+    if loop.uniform:
+        fill_bucket(loop, loop.channels[0], t, count)
         if count:
-            share_equally(m, count)
-        return 0
-    c = 0
-    while c < m[w.DRAM_CHANNELS]:
-        fill(m, t, c, demand(m, c, 0))
-        c += 1
+            share_equally(loop, count)
+        return
+    for channel in loop.channels:
+        fill_bucket(loop, channel, t, demand(loop, channel.index, 0))
     if count:
-        share_by_channel(m, count)
-    return 0
+        fill_progressively(loop, count)
 
 
-def fill(m: Ints, t: int, c: int, busy: int) -> int:
-    """The bucket of a DRAM channel fills while no transfer uses it."""
-    if not busy:
-        if m[w.BUCKET_AT + c] == w.FOREVER:
-            m[w.BUCKET_AT + c] = t
-        return 0
-    if t > m[w.BUCKET_AT + c]:
-        m[w.BUCKET + c] = min(m[w.BURST], m[w.BUCKET + c] + (t - m[w.BUCKET_AT + c]) * m[w.FIRST_RATE])
-    m[w.BUCKET_AT + c] = w.FOREVER
-    return 0
+def share_equally(loop: EventLoop, count: int) -> None:
+    """Rates of `count` uniform transfers. The remainder of the division goes to the lowest channel."""
+    limit = loop.dma_rate
+    rate = limit
+    remainder = 0
+    if loop.total_rate and (not limit or loop.total_rate // count < limit):
+        rate = loop.total_rate // count
+        remainder = loop.total_rate % count
+    for unit in loop.units:
+        if unit.phase == MOVING:
+            unit.rate = min(rate + remainder, limit) if limit else rate + remainder
+            remainder = 0
 
 
-def share_equally(m: Ints, count: int) -> int:
-    """Rates of transfers that all use the same. What does not divide goes to the lowest channel."""
-    channel = m[w.CHANNEL]
-    rate = channel
-    over = 0
-    if m[w.TOTAL] and (not channel or m[w.TOTAL] // count < channel):
-        rate = m[w.TOTAL] // count
-        over = m[w.TOTAL] % count
-    i = 0
-    while i < m[w.UNITS_USED]:
-        u = m[w.UNIT_LIST + i]
-        if flowing(m, u):
-            m[u + w.U_RATE] = min(rate + over, channel) if channel else rate + over
-            over = 0
-        i += 1
-    return 0
-
-
-def share_by_channel(m: Ints, count: int) -> int:
-    """Rates by progressive filling: all rise together until a DRAM channel or the NoC is full; those that use it stay.
-
-    What does not divide goes to the lowest of them.
-    """
-    noc = m[w.DRAM_CHANNELS]
-    c = 0
-    while c <= noc:
-        m[w.SPARE + c] = m[w.NOC_RATE] if c == noc else m[w.DRAM_RATE]
-        c += 1
-    i = 0
-    while i < m[w.UNITS_USED]:
-        u = m[w.UNIT_LIST + i]
-        if flowing(m, u):
-            m[u + w.U_RATE] = OPEN
-        i += 1
+def fill_progressively(loop: EventLoop, count: int) -> None:
+    """Rates of `count` transfers by progressive filling: all rise together until a link is full, and the rates of its
+    transfers stay. What is left there by rounding goes to the lowest of them."""
+    for link in loop.links:
+        link.spare = link.rate
+    for unit in loop.units:
+        if unit.phase == MOVING:
+            unit.rate = NO_RATE
     while count:
-        level = m[w.CHANNEL]
-        full = OPEN
-        c = 0
-        while c <= noc:
-            if m[w.NOC_RATE] if c == noc else m[w.DRAM_RATE]:
-                asked = demand(m, c, 1)
-                if asked:
-                    fair = max(1, (m[w.SPARE + c] << FINE) // asked)
+        level = loop.dma_rate
+        bottleneck = NO_LINK
+        for i in range(len(loop.links)):
+            link = loop.links[i]
+            if link.rate:
+                weight = demand(loop, i, 1)
+                if weight:
+                    fair = max(1, (link.spare << FRACTION_BITS) // weight)
                     if not level or fair < level:
                         level = fair
-                        full = c
-            c += 1
-        over = 1
-        i = 0
-        while i < m[w.UNITS_USED]:
-            u = m[w.UNIT_LIST + i]
-            i += 1
-            if flowing(m, u) and m[u + w.U_RATE] == OPEN and (full == OPEN or uses(m, u, full)):
-                m[u + w.U_RATE] = level
+                        bottleneck = i
+        for unit in loop.units:
+            if unit.phase == MOVING and unit.rate == NO_RATE and (bottleneck == NO_LINK or unit.share[bottleneck]):
+                unit.rate = level
                 count -= 1
-                give(m, u, level)
-        i = 0
-        while full != OPEN and over and i < m[w.UNITS_USED]:
-            u = m[w.UNIT_LIST + i]
-            i += 1
-            if flowing(m, u) and m[u + w.U_RATE] == level and uses(m, u, full):
-                more = over_for(m, u)
-                m[u + w.U_RATE] += more
-                give(m, u, more)
-                over = 0
-    return 0
+                take_credits(loop, unit, level)
+        if bottleneck != NO_LINK:
+            for unit in loop.units:
+                if unit.phase == MOVING and unit.rate == level and unit.share[bottleneck]:
+                    more = headroom(loop, unit)
+                    unit.rate += more
+                    take_credits(loop, unit, more)
+                    break
 
 
-def uses(m: Ints, u: int, c: int) -> int:
-    """The part of a transfer's bytes that crosses a DRAM channel or, after those, the NoC."""
-    return WHOLE if c == m[w.DRAM_CHANNELS] else m[u + w.U_SHARE + c]
-
-
-def demand(m: Ints, c: int, unsettled: int) -> int:
-    """The parts of all transfers that move data on a DRAM channel or the NoC; `unsettled`: of those with open rates."""
+def demand(loop: EventLoop, link: int, unassigned: int) -> int:
+    """The parts of all moving transfers on a link; `unassigned`: of those without a rate."""
     total = 0
-    i = 0
-    while i < m[w.UNITS_USED]:
-        u = m[w.UNIT_LIST + i]
-        i += 1
-        if flowing(m, u) and (not unsettled or m[u + w.U_RATE] == OPEN):
-            total += uses(m, u, c)
+    for unit in loop.units:
+        if unit.phase == MOVING and (not unassigned or unit.rate == NO_RATE):
+            total += unit.share[link]
     return total
 
 
-def give(m: Ints, u: int, rate: int) -> int:
-    """A transfer is given credits per cycle of all that it uses."""
-    c = 0
-    while c <= m[w.DRAM_CHANNELS]:
-        m[w.SPARE + c] = max(0, m[w.SPARE + c] - ((rate * uses(m, u, c) + WHOLE - 1) >> FINE))
-        c += 1
-    return 0
+def take_credits(loop: EventLoop, unit: Unit, rate: int) -> None:
+    """A transfer's rate takes credits per cycle of all links that it uses."""
+    for i in range(len(loop.links)):
+        link = loop.links[i]
+        link.spare = max(0, link.spare - ((rate * unit.share[i] + WHOLE - 1) >> FRACTION_BITS))
 
 
-def over_for(m: Ints, u: int) -> int:
-    """What a transfer can be given of what does not divide."""
-    more = m[w.CHANNEL] - m[u + w.U_RATE] if m[w.CHANNEL] else w.FOREVER
-    c = 0
-    while c <= m[w.DRAM_CHANNELS]:
-        limited = m[w.NOC_RATE] if c == m[w.DRAM_CHANNELS] else m[w.DRAM_RATE]
-        if limited and uses(m, u, c):
-            more = min(more, (m[w.SPARE + c] << FINE) // uses(m, u, c))
-        c += 1
+def headroom(loop: EventLoop, unit: Unit) -> int:
+    """By how much the links would let a transfer's rate rise."""
+    more = loop.dma_rate - unit.rate if loop.dma_rate else FOREVER
+    for i in range(len(loop.links)):
+        link = loop.links[i]
+        if link.rate and unit.share[i]:
+            more = min(more, (link.spare << FRACTION_BITS) // unit.share[i])
     return more
 
 
-def moved_at(m: Ints, u: int) -> int:
-    """Cycle at which the last byte of a flowing transfer has moved, at the present rates."""
-    left = m[u + w.U_LEFT]
-    rate = m[u + w.U_RATE]
-    if not left or not rate:
-        return goes_on(m, u)
-    return goes_on(m, u) + (left + rate - 1) // rate
+# -- priority accesses -------------------------------------------------------------------------------------------------
 
 
-def go_first(m: Ints, t: int, c: int, size: int) -> int:
-    """Someone moves `size` credits over a DRAM channel before any transfer does: cycles until they are there.
+def fill_bucket(loop: EventLoop, channel: DramChannel, t: int, demand: int) -> None:
+    """The token bucket of a DRAM channel fills while no transfer uses the channel."""
+    if not demand:
+        if channel.tokens_at == FOREVER:
+            channel.tokens_at = t
+        return
+    if t > channel.tokens_at:
+        channel.tokens = min(loop.burst, channel.tokens + (t - channel.tokens_at) * loop.priority_rate)
+    channel.tokens_at = FOREVER
 
-    It uses what the bucket holds; for the rest the channel's transfers pause, in whole cycles, and the bucket keeps
-    the change.
+
+def priority_access(loop: EventLoop, t: int, index: int, size: int) -> int:
+    """`size` credits cross a DRAM channel before those of any transfer: cycles until they have.
+
+    They take what the token bucket holds; for the rest the channel's transfers pause, in whole cycles, and the bucket
+    keeps the change.
     """
-    rate = m[w.FIRST_RATE]
+    rate = loop.priority_rate
     if not rate:
         return 0
-    settle(m, t)
-    debt = size - min(m[w.BURST], m[w.BUCKET + c] + max(0, t - m[w.BUCKET_AT + c]) * rate)
+    move_credits(loop, t)
+    channel = loop.channels[index]
+    debt = size - min(loop.burst, channel.tokens + max(0, t - channel.tokens_at) * rate)
     pause = (debt + rate - 1) // rate if debt > 0 else 0
-    m[w.BUCKET + c] = pause * rate - debt
-    m[w.PAUSED + c] = max(m[w.PAUSED + c], t) + pause
-    if m[w.BUCKET_AT + c] != w.FOREVER:
-        m[w.BUCKET_AT + c] = max(m[w.BUCKET_AT + c], t) + pause
+    channel.tokens = pause * rate - debt
+    channel.paused_until = max(channel.paused_until, t) + pause
+    if channel.tokens_at != FOREVER:
+        channel.tokens_at = max(channel.tokens_at, t) + pause
     return pause

@@ -1,333 +1,275 @@
 """The event loop of CA_HYBRID: engines and DMA channels, step by step through plans.
 
-Written in the subset of `native`: Python runs it as it stands, and long plans run it compiled. State is words of three
-arrays, see `layout`. In a cycle: what ends, ends; then steps start; then rates are shared anew. All choices are by
-acceptance number and index, so they depend on nothing else.
+Written in the subset of `native`: Python runs it as it stands, and long plans run it compiled. In a cycle, steps end
+first, then steps start, then rates are shared anew. All choices are by acceptance number and index, so they depend on
+nothing else.
 """
 
-from npu_device.event_loop import layout as w
-from npu_device.event_loop.arbiter import BANK_CODE, emit, use_banks
-from npu_device.event_loop.sharing import moved_at, share
-from npu_device.event_loop.transfers import begin_transfer, go_on, join, report_moved
+from npu_device.event_loop.arbiter import emit, use_banks
+from npu_device.event_loop.sharing import moved_at, share_rates
+from npu_device.event_loop.state import (
+    CLASSES,
+    DMA,
+    DRAINING,
+    EVENT_WORDS,
+    EVENTS_PER_CYCLE,
+    FOREVER,
+    LATENCY,
+    MAX_EVENTS,
+    NOT_YET,
+    READ,
+    TE,
+    TENSOR,
+    VE,
+    VECTOR,
+    EventLoop,
+    Run,
+    Step,
+    Unit,
+)
+from npu_device.event_loop.transfers import begin_bank_accesses, begin_transfer, progress, report_moved
+from npu_device.trace.events import What
 
-Ints = list[int]
-
-TE_BEGIN, VE_BEGIN, DMA_BEGIN = 8, 10, 6
-"""`What`; the END of each is one more."""
-BANK_BUSY = 20
-IDLE, COMPLETE, UNIT_FREE, FULL = 0, 1, 2, 3
+IDLE, COMPLETE, UNIT_FREE, FULL = range(4)
 """Answers of `advance`."""
 
 
 # -- ends --------------------------------------------------------------------------------------------------------------
 
 
-def end_step(m: Ints, p: Ints, e: Ints, u: int, t: int) -> int:
-    """The step of a unit is over."""
-    step = m[u + w.U_STEP]
-    piece = m[u + w.U_PIECE]
-    run = w.RUNS + m[u + w.U_RUN] * w.RUN_WORDS
-    kind = m[u + w.U_CLASS]
-    what = TE_BEGIN if kind == w.TE else VE_BEGIN if kind == w.VE else DMA_BEGIN
-    emit(m, e, t, m[u + w.U_CODE], what + 1, m[run + w.R_TICKET], p[step + w.S_TILE], p[piece + w.P_BYTES],
-         p[piece + w.P_ALIGNED])  # fmt: skip
-    done = t + p[piece + w.P_DRAIN]
-    p[step + w.S_RELEASED] = t
-    p[step + w.S_DONE] = done
-    m[u + w.U_RUN] = -1
-    m[u + w.U_LAST] = t
-    m[u + w.U_STATE] = 0
-    m[run + w.R_FINISH] = max(m[run + w.R_FINISH], done)
-    m[run + w.R_LEFT] -= 1
-    if not m[run + w.R_LEFT]:
-        m[w.FINISHING] += 1
-        let_go(m, run)
-    return 0
+def end_steps(loop: EventLoop, t: int) -> None:
+    """Everything that ends in cycle `t`: steps on engines, transfers, commands."""
+    loop.time = t
+    for unit in loop.units:
+        if unit.busy:
+            if unit.kind == DMA:
+                progress(loop, unit, t)
+                if unit.phase == DRAINING and unit.end <= t:
+                    end_step(loop, unit, t)
+            elif unit.end <= t:
+                end_step(loop, unit, t)
+    if loop.finishing:
+        complete_runs(loop, t)
 
 
-def let_go(m: Ints, run: int) -> int:
-    """The units of a run are free for others."""
-    i = 0
-    while i < w.MAX_LANES:
-        u = m[run + w.R_UNIT + i]
-        if u >= 0:
-            m[u + w.U_HOLDER] = 0
-        i += 1
-    return 0
+def end_step(loop: EventLoop, unit: Unit, t: int) -> None:
+    """The step of a unit ends: its operands are free, its result follows after the drain."""
+    run = unit.run
+    step = unit.step
+    piece = step.piece
+    emit(loop, t, unit.code, unit.end_event, run.ticket, step.tile, piece.payload, piece.aligned)
+    step.released = t
+    step.done = t + piece.drain
+    unit.busy = 0
+    unit.phase = 0
+    unit.last_end = t
+    run.finish = max(run.finish, step.done)
+    run.left -= 1
+    if not run.left:
+        loop.finishing += 1
+        for own in run.units:
+            own.holder = None
 
 
-def ends(m: Ints, p: Ints, e: Ints, t: int) -> int:
-    """Everything that ends in cycle `t`: engines, transfers, commands."""
-    m[w.TIME] = t
-    i = 0
-    while i < m[w.UNITS_USED]:
-        u = m[w.UNIT_LIST + i]
-        i += 1
-        if m[u + w.U_RUN] >= 0:
-            if m[u + w.U_CLASS] == w.DMA:
-                go_on(m, u, t)
-            if (m[u + w.U_CLASS] != w.DMA or m[u + w.U_STATE] == w.TAIL) and m[u + w.U_END] <= t:
-                end_step(m, p, e, u, t)
-    if m[w.FINISHING]:
-        finish(m, e, t)
-    return 0
-
-
-def finish(m: Ints, e: Ints, t: int) -> int:
+def complete_runs(loop: EventLoop, t: int) -> None:
     """Commands whose last result is there complete, by acceptance number."""
-    i = 0
     kept = 0
-    while i < m[w.ORDERED]:
-        slot = m[w.ORDER + i]
-        run = w.RUNS + slot * w.RUN_WORDS
-        if not m[run + w.R_LEFT] and m[run + w.R_FINISH] <= t:
-            m[w.COMPLETE + m[w.COMPLETED]] = slot
-            m[w.COMPLETED] += 1
-            m[w.FINISHING] -= 1
-            bank = 0
-            while bank < m[w.BANKS]:
-                if m[w.BUSY + bank]:
-                    emit(m, e, t, BANK_CODE + bank, BANK_BUSY, m[run + w.R_TICKET], 0, m[w.BUSY + bank], 0)
-                    m[w.BUSY + bank] = 0
-                bank += 1
-            report_moved(m, e, t, m[run + w.R_TICKET])
+    for run in loop.active:
+        if not run.left and run.finish <= t:
+            loop.completed.append(run.slot)
+            loop.finishing -= 1
+            for bank in loop.banks:
+                if bank.busy:
+                    emit(loop, t, bank.code, What.BANK_BUSY, run.ticket, 0, bank.busy, 0)
+                    bank.busy = 0
+            report_moved(loop, t, run.ticket)
         else:
-            m[w.ORDER + kept] = slot
+            loop.active[kept] = run
             kept += 1
-        i += 1
-    m[w.ORDERED] = kept
-    return 0
+    del loop.active[kept:]
 
 
 # -- starts ------------------------------------------------------------------------------------------------------------
 
 
-def ready_at(p: Ints, steps: int, step: int, column: int) -> int:
-    """Since when the steps before `step` are over; FOREVER while one has no end yet."""
+def ready_at(step: Step, step_class: int) -> int:
+    """Cycle from which the steps before `step` are over; FOREVER while one has no end yet."""
     ready = 0
-    i = 0
-    while i < w.MAX_AFTER:
-        before = p[step + w.S_AFTER + i]
-        if before < 0:
-            return ready
-        over = p[steps + before * w.STEP_WORDS + column]
-        if over < 0:
-            return w.FOREVER
+    for before in step.after:
+        over = before.released if step_class == READ else before.done
+        if over == NOT_YET:
+            return FOREVER
         ready = max(ready, over)
-        i += 1
     return ready
 
 
-def usable(m: Ints, u: int, slot: int) -> int:
+def usable(unit: Unit, run: Run) -> int:
     """Whether a run may start a step on a unit now."""
-    return m[u + w.U_RUN] < 0 and (not m[u + w.U_HOLDER] or m[u + w.U_HOLDER] == slot + 1)
+    return not unit.busy and (unit.holder is None or unit.holder is run)
 
 
-def unit_for(m: Ints, slot: int, kind: int, step_class: int, lane: int) -> int:
-    """The lowest free unit for a step: the one of its lane where its command's are of that kind. -1: none."""
-    run = w.RUNS + slot * w.RUN_WORDS
-    if m[m[run + w.R_UNIT] + w.U_CLASS] == kind:
-        held = m[run + w.R_UNIT + lane]
-        return held if usable(m, held, slot) else -1
-    i = 0
-    seen = 0
-    while i < m[w.UNITS_USED]:
-        u = m[w.UNIT_LIST + i]
-        i += 1
-        if m[u + w.U_CLASS] == kind and m[u + w.U_CLUSTER] == m[run + w.R_CLUSTER]:
-            allowed = kind != w.DMA or not m[w.SPLIT] or seen == step_class
-            seen += 1
-            if allowed and usable(m, u, slot):
-                return u
-    return -1
+def unit_for(loop: EventLoop, run: Run, step_class: int, lane: int) -> Unit | None:
+    """The lowest free unit for a step: the one of its lane where its command's are of the same kind."""
+    kind = TE if step_class == TENSOR else VE if step_class == VECTOR else DMA
+    if run.units[0].kind == kind:
+        own = run.units[lane]
+        return own if usable(own, run) else None
+    index = 0
+    for unit in loop.units:
+        if unit.kind == kind and unit.cluster == run.cluster:
+            if (kind != DMA or not loop.split or index == step_class) and usable(unit, run):
+                return unit
+            index += 1
+    return None
 
 
-def start(m: Ints, p: Ints, e: Ints, t: int) -> int:
+def start_steps(loop: EventLoop, t: int) -> None:
     """Start every step that can start in cycle `t`, then share DRAM and NoC anew."""
-    m[w.WAKE] = w.FOREVER
-    found = 1
-    while found:
-        # the transfer or vector step that was ready first; then the older command's, then reads before writes
-        found = 0
-        best = w.FOREVER
-        best_slot = 0
-        best_unit = 0
-        best_class = 0
-        i = 0
-        while i < m[w.ORDERED]:
-            slot = m[w.ORDER + i]
-            i += 1
-            run = w.RUNS + slot * w.RUN_WORDS
-            steps = m[run + w.R_STEPS]
-            c = 0
-            while c < 4:
-                head = m[run + w.R_HEAD + c]
-                if head >= 0:
-                    step = steps + head * w.STEP_WORDS
-                    ready = ready_at(p, steps, step, w.S_RELEASED if c == w.READ else w.S_DONE)
-                    if ready <= t:
-                        if ready < best:
-                            kind = w.TE if c == w.TENSOR else w.VE if c == w.VECTOR else w.DMA
-                            u = unit_for(m, slot, kind, c, p[step + w.S_LANE])
-                            if u >= 0:
-                                found = 1
-                                best = ready
-                                best_slot = slot
-                                best_unit = u
-                                best_class = c
-                    elif ready < w.FOREVER:
-                        m[w.WAKE] = min(m[w.WAKE], ready)
-                c += 1
-        if found:
-            begin_step(m, p, e, t, best_slot, best_class, best_unit)
-    if m[w.SHARE_DUE]:
-        m[w.SHARE_DUE] = 0
-        share(m, t)
-        join(m, p, e, t)
-    return 0
+    loop.wake = FOREVER
+    searching = 1
+    while searching:
+        # the step that was ready first; then the older command's, then reads before writes
+        searching = 0
+        earliest = FOREVER
+        chosen = None
+        chosen_run = None
+        chosen_unit = None
+        for run in loop.active:
+            for step_class in range(CLASSES):
+                step = run.heads[step_class]
+                if step is not None:
+                    ready = ready_at(step, step_class)
+                    if ready > t:
+                        loop.wake = min(loop.wake, ready)
+                    elif ready < earliest:
+                        unit = unit_for(loop, run, step_class, step.lane)
+                        if unit is not None:
+                            earliest = ready
+                            chosen = step
+                            chosen_run = run
+                            chosen_unit = unit
+        if chosen is not None and chosen_run is not None and chosen_unit is not None:
+            begin_step(loop, chosen_run, chosen, chosen_unit, t)
+            searching = 1
+    if loop.rates_due:
+        loop.rates_due = 0
+        share_rates(loop, t)
+        begin_bank_accesses(loop, t)
 
 
-def go(m: Ints, p: Ints, e: Ints, t: int) -> int:
-    """As `start`; the next cycle in which something happens."""
-    start(m, p, e, t)
-    return next_cycle(m)
-
-
-def begin_step(m: Ints, p: Ints, e: Ints, t: int, slot: int, step_class: int, u: int) -> int:
-    """The next step of a class of a run begins on unit `u`."""
-    run = w.RUNS + slot * w.RUN_WORDS
-    step = m[run + w.R_STEPS] + m[run + w.R_HEAD + step_class] * w.STEP_WORDS
-    piece = p[step + w.S_PIECE]
-    m[run + w.R_HEAD + step_class] = p[step + w.S_NEXT]
-    kind = m[u + w.U_CLASS]
-    m[u + w.U_RUN] = slot
-    m[u + w.U_STEP] = step
-    m[u + w.U_PIECE] = piece
-    m[u + w.U_NUMBER] = m[run + w.R_NUMBER]
-    what = TE_BEGIN if kind == w.TE else VE_BEGIN if kind == w.VE else DMA_BEGIN
-    emit(m, e, t, m[u + w.U_CODE], what, m[run + w.R_TICKET], p[step + w.S_TILE], p[piece + w.P_BYTES],
-         p[piece + w.P_AUX])  # fmt: skip
-    if kind == w.DMA:
-        begin_transfer(m, p, e, u, t)
+def begin_step(loop: EventLoop, run: Run, step: Step, unit: Unit, t: int) -> None:
+    """The next step of its class begins on a unit."""
+    piece = step.piece
+    run.heads[piece.step_class] = step.next
+    unit.busy = 1
+    unit.run = run
+    unit.step = step
+    emit(loop, t, unit.code, unit.begin_event, run.ticket, step.tile, piece.payload, piece.aux)
+    if unit.kind == DMA:
+        begin_transfer(loop, unit, t)
     else:
-        cycles = p[piece + w.P_CYCLES]
-        m[u + w.U_FROM] = t
-        if m[u + w.U_LAST] != t:
-            cycles += p[piece + w.P_COLD]
-        m[u + w.U_LENGTH] = cycles
-        m[u + w.U_END] = t + cycles
-        use_banks(m, p, e, u, t)
-    return 0
+        cycles = piece.cycles
+        if unit.last_end != t:
+            cycles += piece.cold
+        unit.start = t
+        unit.length = cycles
+        unit.end = t + cycles
+        use_banks(loop, unit, t)
+
+
+def start(loop: EventLoop, t: int) -> int:
+    """As `start_steps`; the next cycle in which something happens."""
+    start_steps(loop, t)
+    return next_cycle(loop)
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def enter(m: Ints, slot: int, number: int, steps: int, ticket: int, cluster: int, count: int) -> int:
-    """A run of `count` steps, the first at `steps`, takes a slot: its index. It has no units and no heads yet."""
-    run = w.RUNS + slot * w.RUN_WORDS
-    m[run + w.R_NUMBER] = number
-    m[run + w.R_STEPS] = steps
-    m[run + w.R_TICKET] = ticket
-    m[run + w.R_CLUSTER] = cluster
-    m[run + w.R_LEFT] = count
-    m[run + w.R_FINISH] = 0
-    i = 0
-    while i < 4:
-        m[run + w.R_UNIT + i] = -1
-        m[run + w.R_HEAD + i] = -1
-        i += 1
-    at = w.ORDER + m[w.ORDERED]
-    while at > w.ORDER and m[w.RUNS + m[at - 1] * w.RUN_WORDS] > number:
-        m[at] = m[at - 1]
+def admit(loop: EventLoop, run: Run, number: int, ticket: int, cluster: int, count: int, t: int) -> None:
+    """A run of `count` steps takes a slot in cycle `t`. It has no units and no heads yet. Without steps, it is over."""
+    run.number = number
+    run.ticket = ticket
+    run.cluster = cluster
+    run.left = count
+    run.finish = t
+    run.units.clear()
+    for step_class in range(CLASSES):
+        run.heads[step_class] = None
+    if not count:
+        loop.finishing += 1
+    at = len(loop.active)
+    loop.active.append(run)
+    while at and loop.active[at - 1].number > number:
+        loop.active[at] = loop.active[at - 1]
         at -= 1
-    m[at] = slot
-    m[w.ORDERED] += 1
-    return run
+    loop.active[at] = run
 
 
-def hold(m: Ints, slot: int, lane: int, u: int) -> int:
-    """A unit is a run's own."""
-    m[w.RUNS + slot * w.RUN_WORDS + w.R_UNIT + lane] = u
-    m[u + w.U_HOLDER] = slot + 1
-    return 0
+def hold(loop: EventLoop, run: Run, unit: Unit) -> None:
+    """A run has a unit to itself, for the next lane."""
+    run.units.append(unit)
+    unit.holder = run
 
 
-def begin_one(m: Ints, p: Ints, e: Ints, form: Ints, size: int, base: int, slot: int, step_class: int, dram: int,
-              number: int, ticket: int, u: int, t: int) -> int:  # fmt: skip
-    """A run of one step, of `size` words as in `form`, on unit `u` from cycle `t` on: the next cycle."""
-    i = 0
-    while i < size:
-        p[base + i] = form[i]
-        i += 1
-    p[base + w.S_PIECE] += base
-    p[base + w.S_DRAM] = dram
-    run = enter(m, slot, number, base, ticket, m[u + w.U_CLUSTER], 1)
-    m[run + w.R_HEAD + step_class] = 0
-    hold(m, slot, 0, u)
-    return go(m, p, e, t)
+def begin_single(loop: EventLoop, run: Run, step: Step, dram: int, number: int, ticket: int, unit: Unit, t: int) -> int:
+    """A run of one step begins on a unit: the next cycle in which something happens."""
+    step.dram = dram
+    step.released = NOT_YET
+    step.done = NOT_YET
+    admit(loop, run, number, ticket, unit.cluster, 1, t)
+    run.heads[step.piece.step_class] = step
+    hold(loop, run, unit)
+    return start(loop, t)
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
-def next_cycle(m: Ints) -> int:
+def next_cycle(loop: EventLoop) -> int:
     """The next cycle in which something happens here; FOREVER: none."""
-    soon = m[w.WAKE]
-    i = 0
-    while i < m[w.UNITS_USED]:
-        u = m[w.UNIT_LIST + i]
-        i += 1
-        if m[u + w.U_RUN] >= 0:
-            if m[u + w.U_CLASS] != w.DMA or m[u + w.U_STATE] == w.TAIL:
-                soon = min(soon, m[u + w.U_END])
-            elif m[u + w.U_STATE] == w.LATE:
-                soon = min(soon, m[u + w.U_FROM])
+    soonest = loop.wake
+    for unit in loop.units:
+        if unit.busy:
+            if unit.kind != DMA or unit.phase == DRAINING:
+                soonest = min(soonest, unit.end)
+            elif unit.phase == LATENCY:
+                soonest = min(soonest, unit.start)
             else:
-                soon = min(soon, moved_at(m, u))
-    if m[w.FINISHING]:
-        i = 0
-        while i < m[w.ORDERED]:
-            run = w.RUNS + m[w.ORDER + i] * w.RUN_WORDS
-            i += 1
-            if not m[run + w.R_LEFT]:
-                soon = min(soon, m[run + w.R_FINISH])
-    return max(soon, m[w.TIME])
+                soonest = min(soonest, moved_at(loop, unit))
+    if loop.finishing:
+        for run in loop.active:
+            if not run.left:
+                soonest = min(soonest, run.finish)
+    return max(soonest, loop.time)
 
 
-def unit_wanted(m: Ints) -> int:
+def requested_unit_free(loop: EventLoop) -> int:
     """Whether a unit is free that a waiting command could start on."""
-    if not m[w.WANTED]:
-        return 0
-    i = 0
-    while i < m[w.UNITS_USED]:
-        u = m[w.UNIT_LIST + i]
-        i += 1
-        free = m[u + w.U_RUN] < 0 and not m[u + w.U_HOLDER]
-        if free and m[w.WANTED] >> 4 * m[u + w.U_CLASS] + m[u + w.U_CLUSTER] & 1:
-            return 1
+    if loop.requested:
+        for unit in loop.units:
+            if not unit.busy and unit.holder is None and loop.requested >> 4 * unit.kind + unit.cluster & 1:
+                return 1
     return 0
 
 
-def advance(m: Ints, p: Ints, e: Ints, limit: int) -> int:
+def advance(loop: EventLoop, limit: int) -> int:
     """Step through cycles below `limit` until one concerns the rest of the device.
 
-    IDLE: nothing happens below `limit`. COMPLETE: commands completed in cycle TIME, whose starts are still to come:
-    they find anew what is to WAKE for.
-    UNIT_FREE: the starts of cycle TIME left a unit that a command waits for. FULL: `e` must be emptied.
+    IDLE: nothing happens below `limit`. COMPLETE: commands completed in cycle `time`, whose starts are still to come
+    and set `wake` anew. UNIT_FREE: the starts of cycle `time` left a unit that a command waits for. FULL: the events
+    must be taken first.
     """
-    going = 1
-    while going:
-        t = next_cycle(m)
+    while True:
+        t = next_cycle(loop)
         if t >= limit:
             return IDLE
-        if m[w.OUT] > w.EVENTS - w.EVENTS_PER_CYCLE:
+        if len(loop.events) > (MAX_EVENTS - EVENTS_PER_CYCLE) * EVENT_WORDS:
             return FULL
-        ends(m, p, e, t)
-        if m[w.COMPLETED]:
-            m[w.WAKE] = w.FOREVER
+        end_steps(loop, t)
+        if loop.completed:
+            loop.wake = FOREVER
             return COMPLETE
-        start(m, p, e, t)
-        if unit_wanted(m):
+        start_steps(loop, t)
+        if requested_unit_free(loop):
             return UNIT_FREE
-    return IDLE

@@ -86,7 +86,7 @@ class Engines:
 
     def go_first(self, cycle: int, address: int, size: int) -> int:
         """A descriptor is fetched from DRAM, before transfers move on: cycles until it is there."""
-        wait = self.machine.go_first(cycle, address, size)
+        wait = self.machine.priority_access(cycle, address, size)
         if not self.machine.idle:
             self.schedule()
         return wait

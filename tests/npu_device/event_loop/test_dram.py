@@ -15,10 +15,10 @@ from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, DramConfig, L2Config, NocConfig, NpuConfig, SpmConfig
 from npu_device.cost.banks import spread
 from npu_device.cost.durations import Timing
-from npu_device.cost.rates import Rates
-from npu_device.event_loop import layout as w
+from npu_device.cost.rates import WHOLE, Rates, part
 from npu_device.event_loop import sharing
 from npu_device.event_loop.machine import Machine
+from npu_device.event_loop.state import DMA, MOVING, Unit
 from npu_device.levels.explain import explain
 from npu_device.levels.runner import Listed
 from npu_device.trace.events import EventStream, Kind, What
@@ -160,14 +160,12 @@ def test_bytes_are_conserved_by_channel(commands: list[Listed], base: NpuConfig,
                 assert inside * rates.per_byte <= max(0, high - low) * rates.dram
 
 
-def flows(machine: Machine, parts: list[list[int]]) -> list[int]:
-    """Units that move data, with these parts of their bytes on the channels."""
-    m = machine.m
-    units = [m[w.UNIT_LIST + i] for i in range(m[w.UNITS_USED]) if m[m[w.UNIT_LIST + i] + w.U_CLASS] == w.DMA]
-    for u, own in zip(units, parts, strict=False):
-        m[u + w.U_STATE], m[u + w.U_LEFT] = w.FLOWING, 1 << 40
-        m[u + w.U_SHARE : u + w.U_SHARE + len(own)] = own
-    return units[: len(parts)]
+def flows(machine: Machine, parts: list[list[int]]) -> list[Unit]:
+    """Units that move data, with these parts of their bytes on the DRAM channels."""
+    units = [unit for unit in machine.storage.loop.units if unit.kind == DMA][: len(parts)]
+    for unit, own in zip(units, parts, strict=True):
+        unit.phase, unit.left, unit.share = MOVING, 1 << 40, [*own, WHOLE]
+    return units
 
 
 rates_of = st.sampled_from((None, 1_000_000_007, 7 * GHZ, 100 * GHZ))
@@ -182,10 +180,10 @@ def test_filling_gives_equal_rates_where_all_are_alike(
         of = NpuConfig(clusters=4, dma=DmaConfig(channels=4, bytes_per_cycle=channel),
                        dram=DramConfig(bytes_per_second=dram), noc=NocConfig(bytes_per_second=noc))  # fmt: skip
         machine = Machine(of, Timing(of), EventStream())
-        units = flows(machine, [[sharing.WHOLE]] * count)
-        machine.m[w.ALIKE] = alike
-        sharing.share(machine.m, 0)
-        made.append([machine.m[u + w.U_RATE] for u in units])
+        units = flows(machine, [[WHOLE]] * count)
+        machine.storage.loop.uniform = alike
+        sharing.share_rates(machine.storage.loop, 0)
+        made.append([unit.rate for unit in units])
     assert made[0] == made[1]
 
 
@@ -199,21 +197,21 @@ def test_rates_are_max_min_fair(sizes: list[list[int]], dram: int | None, noc: i
     of = NpuConfig(clusters=4, dma=DmaConfig(channels=4, bytes_per_cycle=channel),
                    dram=DramConfig(bytes_per_second=dram, channels=4), noc=NocConfig(bytes_per_second=noc))  # fmt: skip
     machine, rates = Machine(of, Timing(of), EventStream()), Rates(of)
-    parts = [[sharing.part(size, sum(one)) for size in one] for one in sizes]
+    parts = [[part(size, sum(one)) for size in one] for one in sizes]
     units = flows(machine, parts)
-    sharing.share(machine.m, 0)
-    given_ = [machine.m[u + w.U_RATE] for u in units]
+    sharing.share_rates(machine.storage.loop, 0)
+    given_ = [unit.rate for unit in units]
     if not (rates.dram or rates.noc or rates.channel):
         assert not any(given_)
         return
     assert min(given_) > 0
-    used = [[rate * share / sharing.WHOLE for rate, share in zip(given_, (one[c] for one in parts), strict=True)]
+    used = [[rate * share / WHOLE for rate, share in zip(given_, (one[c] for one in parts), strict=True)]
             for c in range(4)]  # fmt: skip
     limits = [(rates.dram, used[c]) for c in range(4)] + [(rates.noc, list(map(float, given_)))]
     for limit, users in limits:
         assert not limit or sum(users) <= limit
     slack = 4 * len(units)  # credits that do not divide
-    spread = max(-(-sharing.WHOLE // share) for one in parts for share in one if share)
+    spread = max(-(-WHOLE // share) for one in parts for share in one if share)
     for i, rate in enumerate(given_):
         if rates.channel and rate >= rates.channel:
             continue

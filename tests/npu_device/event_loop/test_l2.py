@@ -179,8 +179,8 @@ def test_hits_misses_and_write_backs_are_those_of_a_plain_model(
                 else:
                     model.past(number, write)
     assert counted(seen) == (model.hits, model.misses, model.backs)
-    m = seen.run.device._execution.engines.machine.m
-    lines = [word >> 3 for word in m[cache.w.L2_TAGS : cache.left_at(m)] if word]
+    tags = seen.run.device._execution.engines.machine.storage.loop.l2.tags
+    lines = [tag >> cache.FLAGS for tag in tags if tag]
     assert sorted(lines) == sorted(line for ways in model.sets for line in ways)
 
 

@@ -93,12 +93,12 @@ def fetching(bandwidth: int) -> Machine:
 def test_a_fetch_takes_what_the_bucket_holds_and_waits_for_the_rest() -> None:
     """32 bytes per cycle; the bucket holds a burst of 128 and is empty at reset."""
     machine = fetching(32)
-    assert machine.go_first(0, DRAM, 64) == 2
-    assert machine.go_first(2, DRAM, 64) == 2
-    assert machine.go_first(1000, DRAM, 64) == 0
-    assert machine.go_first(1000, DRAM, 64) == 0
-    assert machine.go_first(1000, DRAM, 65) == 3
-    assert machine.go_first(1003, DRAM, 31) == 0
+    assert machine.priority_access(0, DRAM, 64) == 2
+    assert machine.priority_access(2, DRAM, 64) == 2
+    assert machine.priority_access(1000, DRAM, 64) == 0
+    assert machine.priority_access(1000, DRAM, 64) == 0
+    assert machine.priority_access(1000, DRAM, 65) == 3
+    assert machine.priority_access(1003, DRAM, 31) == 0
 
 
 @pytest.mark.parametrize(("bandwidth", "pause"), [(64, 1), (32, 2), (16, 4)])

@@ -1,0 +1,287 @@
+"""What the event loop knows: records of units, runs, plans, banks, DRAM channels and the L2 (`records`).
+
+Cycles are core cycles. A credit is 1/den of a byte (`cost.rates`).
+"""
+
+from dataclasses import field
+
+from npu_device.cost.plan import MAX_AFTER
+from npu_device.cost.rates import MAX_DRAM_CHANNELS
+from npu_device.event_loop.records import REFERENCE, record, records, words
+from npu_device.trace.events import RECORD, Kind
+
+FOREVER = 1 << 62
+NOT_YET = -1
+"""In place of a cycle."""
+
+MAX_UNITS = 48
+MAX_RUNS = 96
+MAX_LANES = 4
+MAX_BANKS = 256
+MAX_ROW_BANKS = 64
+
+EVENT_WORDS = RECORD.itemsize // 8
+MAX_EVENTS = 8192
+"""Events that are kept until the event stream takes them."""
+EVENTS_PER_CYCLE = 4096
+"""Room for events that a cycle begins with."""
+
+TE, VE, DMA = int(Kind.TE), int(Kind.VE), int(Kind.DMA)
+READ, WRITE, TENSOR, VECTOR = range(4)
+"""Classes of steps. Those of one class start in the order of the plan."""
+CLASSES = 4
+LATENCY, MOVING, DRAINING = 1, 2, 3
+"""Phases of a transfer: before its first byte, while data moves, after its last byte. 0: none is in progress."""
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+@record
+class BankAccess:
+    """What a step needs of one port of one bank."""
+
+    bank: int = 0
+    port: int = 0
+    cycles: int = 0
+
+
+@record
+class OwnStall:
+    """What a step loses by its own accesses, whatever runs beside it."""
+
+    bank: int = 0
+    cause: int = 0
+    cycles: int = 0
+
+
+@record
+class Piece:
+    """What equal steps of a plan share."""
+
+    step_class: int = READ
+    cycles: int = 0
+    """Computation: cycles on the engine. Transfer: cycles that its data takes at least (bursts, ports)."""
+    drain: int = 0
+    """Cycles from there to the result."""
+    cold: int = 0
+    """More cycles when the engine's pipeline has run empty."""
+    payload: int = 0
+    """Bytes, for events."""
+    aligned: int = 0
+    """Bytes on NoC and DRAM."""
+    credits: int = 0
+    aux: int = 0
+    bank_mask: int = 0
+    """Banks modulo 32 of its accesses."""
+    row_count: int = 0
+    """Transfer: its rows in DRAM."""
+    row_bytes: int = 0
+    row_stride: int = 0
+    accesses: list[BankAccess] = records()
+    own_stalls: list[OwnStall] = records()
+    channel_bytes: list[int] = words()
+    """Transfer: aligned bytes on each DRAM channel."""
+
+
+@record
+class Step:
+    """A step of a plan: one tile on an engine, or one transfer."""
+
+    piece: Piece = REFERENCE
+    tile: int = 0
+    dram: int = 0
+    """First DRAM address."""
+    after: "list[Step]" = words(MAX_AFTER)
+    """Steps that must be over before this one starts."""
+    next: "Step | None" = REFERENCE
+    """The next step of its class."""
+    released: int = NOT_YET
+    """Cycle from which its operands are free."""
+    done: int = NOT_YET
+    """Cycle from which its result is there."""
+    lane: int = 0
+    """Which of its command's units it runs on, where it is of their kind."""
+
+
+@record
+class Run:
+    """A command in flight: the steps of its plan that have not started, and the units that it has to itself."""
+
+    slot: int = 0
+    number: int = 0
+    """Acceptance number of the command; 0: the slot is free."""
+    ticket: int = 0
+    cluster: int = 0
+    units: "list[Unit]" = words(MAX_LANES)
+    """One for each lane."""
+    heads: list[Step | None] = words(CLASSES)
+    """The next step of each class."""
+    left: int = 0
+    """Steps that are not over."""
+    finish: int = 0
+    """Latest result of its steps."""
+
+
+# -- hardware ----------------------------------------------------------------------------------------------------------
+
+
+@record
+class Unit:
+    """A tensor engine, a vector engine or a DMA channel, and the step on it."""
+
+    code: int = 0
+    """As in events."""
+    kind: int = TE
+    cluster: int = 0
+    begin_event: int = 0
+    """`What` of the begin and end of its steps."""
+    end_event: int = 0
+    holder: Run | None = REFERENCE
+    """The run that has the unit to itself."""
+    busy: int = 0
+    """Whether a step is in progress: `run`, `step` and all that follows belong to it."""
+    run: Run = REFERENCE
+    step: Step = REFERENCE
+    start: int = 0
+    """Cycle from which it uses banks; of a transfer, from which data moves."""
+    end: int = 0
+    """Cycle of its end; of a transfer, once all data has moved."""
+    last_end: int = NOT_YET
+    """Cycle of the end of the step before."""
+    length: int = 0
+    """Cycles over which its bank accesses are spread; negative before they begin."""
+    phase: int = 0
+    """Transfer: LATENCY, MOVING, DRAINING."""
+    left: int = 0
+    """Transfer: credits to move."""
+    rate: int = 0
+    """Transfer: credits per cycle; 0: all at once, when there is no limit."""
+    earliest_end: int = 0
+    """Transfer: cycle before which it does not end."""
+    stalled: int = 0
+    """Transfer: cycles lost to bank conflicts."""
+    share: list[int] = words(MAX_DRAM_CHANNELS + 1)
+    """Transfer: the part of its bytes on each link, in 1/WHOLE."""
+
+
+@record
+class Bank:
+    """A bank of a scratchpad."""
+
+    code: int = 0
+    busy: int = 0
+    """Port cycles since the last record of them."""
+    port_free: list[int] = words(2)
+    """Of each port: the cycle before which it cannot have served all accesses."""
+
+
+@record
+class Link:
+    """What transfers share: a DRAM channel or the NoC."""
+
+    rate: int = 0
+    """Credits per cycle; 0: no limit."""
+    spare: int = 0
+    """Credits per cycle that have no owner yet, while rates are shared."""
+
+
+@record
+class DramChannel:
+    """A DRAM channel: its open rows, and a token bucket for priority accesses."""
+
+    index: int = 0
+    code: int = 0
+    tokens: int = 0
+    """Credits saved for priority accesses, at most `EventLoop.burst`."""
+    tokens_at: int = 0
+    """Cycle up to which they were counted; FOREVER while transfers take all there is."""
+    paused_until: int = 0
+    """Cycle until which priority accesses hold up transfers."""
+    moved: int = 0
+    """Bytes since the last record of them."""
+    filled: int = 0
+    """Bytes that the transfer which begins misses in the L2."""
+    open_rows: list[int] = words(MAX_ROW_BANKS)
+    """Of each DRAM bank."""
+
+
+@record
+class Cache:
+    """The L2: sets of ways, least recently used lines are evicted first."""
+
+    code: int = 0
+    line: int = 0
+    """Bytes of a line; 0: no L2."""
+    sets: int = 0
+    ways: int = 0
+    hit_latency: int = 0
+    """Cycles before the first byte of a transfer whose lines are all there."""
+    miss_latency: int = 0
+    line_credits: int = 0
+    valid: int = 0
+    """Lines in it."""
+    dirty: int = 0
+    """Of these, lines that DRAM does not have."""
+    written_back: int = 0
+    """Lines written back since the transfer or maintenance operation began."""
+    stale: int = 0
+    """Lines that it has found changed in DRAM."""
+    stale_address: int = 0
+    """Of the first of them."""
+    tags: list[int] = words()
+    """The ways of each set, most recently used first: line number << FLAGS | flags; 0: an empty way."""
+    dropped: list[int] = words()
+    """Tags of watched lines that no longer differ from DRAM."""
+
+
+@record
+class EventLoop:
+    """The whole state of one device's event loop."""
+
+    time: int = 0
+    """The cycle that was stepped last."""
+    wake: int = FOREVER
+    """When the earliest step starts whose predecessors are over in the future."""
+    finishing: int = 0
+    """Runs whose steps are over and whose results are still on their way."""
+    requested: int = 0
+    """Units that commands wait for: bit 4 * kind + cluster."""
+    uniform: int = 0
+    """Whether all transfers use the one DRAM channel and the NoC in equal parts."""
+    rates_due: int = 0
+    """Whether a transfer began or ceased to move data: rates are to be shared anew."""
+    rates_since: int = 0
+    """Cycle from which the present rates move credits."""
+    total_rate: int = 0
+    """Credits per cycle of DRAM and NoC together, where transfers are uniform; 0: no limit."""
+    dma_rate: int = 0
+    """Credits per cycle of one DMA channel; 0: no limit."""
+    priority_rate: int = 0
+    """Credits per cycle of a priority access; 0: no limit."""
+    burst: int = 0
+    """Credits that a token bucket holds at most."""
+    latency: int = 0
+    """Cycles of DRAM and NoC before the first byte."""
+    split: int = 0
+    """Whether long plans read through DMA channel 0 of the cluster and write through channel 1."""
+    interleave: int = 0
+    """Bytes on a DRAM channel before the next one follows."""
+    row_cycles: int = 0
+    """Of opening a DRAM row; 0: no row model."""
+    row_bytes: int = 0
+    row_banks: int = 0
+    units: list[Unit] = records(MAX_UNITS)
+    """TE, VE, DMA, each kind through all clusters."""
+    runs: list[Run] = records(MAX_RUNS)
+    active: list[Run] = words(MAX_RUNS)
+    """Runs in flight, by acceptance number."""
+    completed: list[int] = words(MAX_RUNS)
+    """Slots of the runs that completed in this cycle."""
+    banks: list[Bank] = records(MAX_BANKS)
+    """Of all clusters."""
+    channels: list[DramChannel] = records(MAX_DRAM_CHANNELS)
+    links: list[Link] = records(MAX_DRAM_CHANNELS + 1)
+    """The DRAM channels, then the NoC."""
+    l2: Cache = field(default_factory=Cache)
+    events: list[int] = words()
+    """Events that the stream has not been given yet, laid out as `events.RECORD`."""
