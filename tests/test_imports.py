@@ -220,7 +220,7 @@ ROOMS: dict[str, str] = {
 before it."""
 
 
-PENDING = {"cost -> event_loop"}
+PENDING: set[str] = set()
 """Edges that are being cut."""
 
 

@@ -1,4 +1,4 @@
-"""The arbiter of the scratchpad's banks: which step waits when a port is too narrow (docs/npu-timing.md, "Scratchpad").
+"""The arbiter of the scratchpad's banks: which step waits for a busy port (docs/npu-timing.md, "Scratchpad").
 
 A part of the event loop, in the subset of `native`.
 """

@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Callable
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -52,13 +51,15 @@ class Single:
 
     def __init__(self, piece: Piece) -> None:
         self.piece = piece
+        self._words: array[int] | None = None
 
-    @cached_property
     def words(self) -> "array[int]":
         """Its words, wherever they stand."""
-        writer = Writer()
-        writer.add(self.piece)
-        return array("q", writer.words)
+        if self._words is None:
+            writer = Writer()
+            writer.add(self.piece)
+            self._words = array("q", writer.words)
+        return self._words
 
 
 class Singles:

@@ -268,7 +268,9 @@ class Lowering:
 
     def _flag(self, test: ast.expr) -> str:
         """A condition of one part, as an i1."""
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _COMPARE:
+        if isinstance(test, ast.Compare):
+            if len(test.ops) > 1 or type(test.ops[0]) not in _COMPARE:
+                raise self._fail(test)
             left, right = self._value(test.left), self._value(test.comparators[0])
             return self._ir.value(f"icmp {_COMPARE[type(test.ops[0])]} {WORD} {left}, {right}")
         value = self._value(test)

@@ -185,7 +185,8 @@ class Words:
 
     def _write(self, single: Single, slot: int, room: Room | None) -> int:
         fields, piece = layout(Step)
-        size = piece + len(single.words)
+        words = single.words()
+        size = piece + len(words)
         if room is None or room.size < size:
             if room is not None:
                 self._spans.remove((room.base, room.base + room.size))
@@ -193,7 +194,7 @@ class Words:
             self._words[room.base : room.base + piece] = memoryview(array("q", [0] * piece))
             self._words[room.base + fields["piece"].offset] = room.base + piece
         base = room.base
-        self._words[base + piece : base + size] = memoryview(single.words)
+        self._words[base + piece : base + size] = memoryview(words)
         self._rooms[slot] = room._replace(single=single)
         return base
 

@@ -14,7 +14,7 @@ from pyv_npu.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys
-from npu_device.event_loop.machine import compiled
+from npu_device.event_loop.storage import compiled
 from pyv_npu.cli import main
 for simple in (True, False):
     compiled(simple)
