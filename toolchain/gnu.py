@@ -209,8 +209,8 @@ def manifest(compiler: Compiler, folder: Path, elfs: Sequence[Path]) -> dict[str
 def source_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of every file that goes into a program, by path relative to `folder`."""
     kinds = (".c", ".h", ".S", ".ld")
-    places = (HEADERS, "lib", "apps")
-    found = sorted(path for place in places for path in (folder / place).rglob("*") if path.suffix in kinds)
+    folders = (HEADERS, "lib", "apps")
+    found = sorted(path for name in folders for path in (folder / name).rglob("*") if path.suffix in kinds)
     return {path.relative_to(folder).as_posix(): _sha256(path) for path in found}
 
 

@@ -17,7 +17,7 @@ from toolchain.ir.data_types import stored
 FIRMWARE = "run_model"
 """The program of this package that an image is made from."""
 WEIGHTS = "weights.bin"
-"""The file beside an image that holds constants which are not in it."""
+"""The sidecar file of an image: constants which are not in it."""
 
 _HEADER = struct.Struct("<16sHHIIIIIHHHHHH")
 _SEGMENT = struct.Struct("<8I")
@@ -53,7 +53,7 @@ def build_image(
     """An ELF with the firmware, the model and its inputs; `arguments` of the firmware besides where the commands are.
 
     `apart`: without the constants, which are always left out where the core does not see them; the image then names
-    the file WEIGHTS beside it and where that belongs.
+    the sidecar file WEIGHTS and its address.
     ToolchainError when the firmware is not one for models.
     """
     where = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands}

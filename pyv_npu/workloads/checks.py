@@ -25,7 +25,7 @@ SHARE = 1e-4
 
 
 class Comparison(NamedTuple):
-    """A run beside onnx.reference."""
+    """A run compared with onnx.reference."""
 
     outputs: dict[str, dict[str, Any]]
     """By name, as `check` makes them."""
@@ -47,7 +47,7 @@ def precision(compiled: Compiled) -> dict[str, Any]:
 def compare(
     compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values], codes: Mapping[str, Values]
 ) -> Comparison:
-    """Outputs beside onnx.reference: floats within their tolerance, everything else exactly.
+    """Outputs against onnx.reference: floats within their tolerance, everything else exactly.
 
     A model converted to another float type is compared with the original; one that was quantized with what it became;
     one with narrow weights with itself and the weights that their codes stand for.
@@ -57,16 +57,16 @@ def compare(
     its own are at most one step away, on at most SHARE of them. Between codes and outputs there are floats only.
     """
     converted = compiled.precision in conversion.TOLERANCE
-    judge = compiled.original if converted and compiled.original is not None else compiled.model
-    proto = judge.proto
+    source = compiled.original if converted and compiled.original is not None else compiled.model
+    proto = source.proto
     if narrow := narrow_weights(compiled):
-        proto = _with_codes(compiled, judge, narrow)
+        proto = _with_codes(compiled, source, narrow)
     least = conversion.TOLERANCE[compiled.precision] if converted else 0.0
     own = {name: name + OWN for name in codes}
-    wanted = {name: own.get(name, name) for name in judge.outputs}
+    wanted = {name: own.get(name, name) for name in source.outputs}
     names = dict.fromkeys((*wanted.values(), *own.values()))
-    made = evaluated(cut(proto, codes), names, {**judge.beside, **inputs, **codes})
-    steps = set(rounded(judge.proto))
+    made = evaluated(cut(proto, codes), names, {**source.external, **inputs, **codes})
+    steps = set(rounded(source.proto))
     found = {name: check(outputs[name], made[want], least, steps=name in steps) for name, want in wanted.items()}
     return Comparison(found, check_codes((codes[name], made[want]) for name, want in own.items()) if own else {})
 
@@ -77,7 +77,7 @@ def narrow_weights(compiled: Compiled) -> dict[str, LayerIR]:
     return {layer.id: layer for layer in found if quantization.MADE.search(layer.inputs[1])}
 
 
-def _with_codes(compiled: Compiled, judge: OnnxModel, narrow: Mapping[str, LayerIR]) -> Any:
+def _with_codes(compiled: Compiled, source: OnnxModel, narrow: Mapping[str, LayerIR]) -> Any:
     """The model with what the codes on the device stand for in the place of the weights."""
 
     def weights(node: Any, shape: tuple[int, ...]) -> Values | None:
@@ -86,7 +86,7 @@ def _with_codes(compiled: Compiled, judge: OnnxModel, narrow: Mapping[str, Layer
         return None if layer is None else _meant(compiled, layer, shape)
 
     folded = "batchnorm-folding" in compiled.passes
-    return with_weights(without_batchnorm(judge) if folded else judge.proto, weights, judge.beside)
+    return with_weights(without_batchnorm(source) if folded else source.proto, weights, source.external)
 
 
 def _meant(compiled: Compiled, layer: LayerIR, shape: tuple[int, ...]) -> Values:

@@ -171,7 +171,7 @@ def test_a_broken_file_is_one_line(tmp_path_factory: pytest.TempPathFactory, dat
         except ModelError as error:
             assert str(error).startswith(f"{path}: ")
     path.write_bytes(whole)
-    assert not read_file(path).beside
+    assert not read_file(path).external
 
 
 @pytest.mark.parametrize(

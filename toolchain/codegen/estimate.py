@@ -47,8 +47,8 @@ def engines(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ahead: int
     """Engines that can share a layer out: as many as have tiles of their own, and buffers to load `ahead` of them."""
     if layer.op_type in PRODUCTS:
         (m, n, _), (rows, columns, _) = whole(layer), tile
-        alike = layer.integer("batch" if layer.op_type == "GEMM_T" else "groups")
-        there, chains = target.engines, alike * max(ceil(m / rows), ceil(n / columns))
+        repeats = layer.integer("batch" if layer.op_type == "GEMM_T" else "groups")
+        there, chains = target.engines, repeats * max(ceil(m / rows), ceil(n / columns))
     else:
         there = target.vectors
         chains = prod(ceil(extent / size) for extent, size in zip(whole(layer), tile, strict=True))
@@ -65,22 +65,22 @@ def _operations(layer: LayerIR) -> int:
 def _product(graph: Graph, layer: LayerIR, target: Target, tile: Tile) -> int:
     m, n, k = whole(layer)
     rows, columns, depth = tile
-    alike = layer.integer("batch" if layer.op_type == "GEMM_T" else "groups")
+    repeats = layer.integer("batch" if layer.op_type == "GEMM_T" else "groups")
     down, across = ceil(m / rows), ceil(n / columns)
     steps, deep = _depth(layer, target, k, depth)
     wanted = demand(graph, layer, tile)
     ports = ceil((wanted["in0"] + wanted["in1"]) / target.port)
     one = max(ports, _step(graph, layer, target, (rows, columns, deep)))
-    outputs = alike * down * across
+    outputs = repeats * down * across
     share = engines(graph, layer, target, tile)
     kinds = [graph.tensors[name].dtype for name in layer.inputs]
     if layer.op_type == "GEMM_T":
         source, loads = bytes_of(m * k, kinds[0]) * across, outputs * steps
     else:
-        source, loads = wanted["in0"] * down, alike * down
+        source, loads = wanted["in0"] * down, repeats * down
     out = bytes_of(m * n, graph.tensors[layer.outputs[0]].dtype)
     extra = out if "residual" in layer.text("epilogue") else 0
-    moved = alike * (source + bytes_of(k * n, kinds[1]) * down + out + extra)
+    moved = repeats * (source + bytes_of(k * n, kinds[1]) * down + out + extra)
     work = Load(ceil(outputs / share) * steps * one, moved, loads + outputs * (steps + 1))
     return _overlapped(target, wanted, one, work)
 

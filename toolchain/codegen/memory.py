@@ -1,7 +1,7 @@
 """Where every tensor is in DRAM (docs/bit-widths.md, R5, R6, R25, R26).
 
-Weights have places of their own. A tensor that the run writes has its place from the first layer that writes it to the
-last that reads it; others use the place before and after.
+Weights have addresses of their own. A tensor that the run writes has its range from the first layer that writes it to
+the last that reads it; others use the range before and after.
 """
 
 from typing import NamedTuple, NoReturn
@@ -97,7 +97,7 @@ def _lives(graph: Graph) -> dict[str, tuple[int, int]]:
 
 
 def _gap(used: list[_Place], base: int, tensor: TensorIR) -> int:
-    """The lowest address where the tensor fits between places that are in use."""
+    """The lowest address where the tensor fits between ranges that are in use."""
     at = _up(base, tensor.alignment_bytes)
     for one in used:
         if at + tensor.size <= one.start:

@@ -11,7 +11,17 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import BITS, DataType, Eltwise, Gemm, Norm, Opcode, Pool, Reduce
 from toolchain.codegen.commands import BROADCAST, Command, Target, float_bits, word
 from toolchain.codegen.memory import DramMap
-from toolchain.codegen.tiles import Places, Tile, buffers, bytes_of, demand, finishes, sum_type, tile_of, whole_rows
+from toolchain.codegen.tiles import (
+    SpmAddresses,
+    Tile,
+    buffers,
+    bytes_of,
+    demand,
+    finishes,
+    sum_type,
+    tile_of,
+    whole_rows,
+)
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import windows_of
 
@@ -36,7 +46,7 @@ class Emitter:
         self._sets = buffers(self._wanted, count, target, bool(layer.integer("spread")))
         self._turns = 0
 
-    def places(self) -> Places:
+    def next_buffers(self) -> SpmAddresses:
         """The next set of buffers."""
         self._turns += 1
         return self._sets[(self._turns - 1) % len(self._sets)]
@@ -64,10 +74,10 @@ class Emitter:
         self.put(Opcode.STORE, in0_addr=source, out_addr=target, tile_m=rows, tile_k=columns, type_in0=kind,
                  type_out=kind, param0=0 if packed else distance)  # fmt: skip
 
-    def vector(self, opcode: Opcode, places: Places, rows: int, columns: int, **fields: int) -> None:
+    def vector(self, opcode: Opcode, spm: SpmAddresses, rows: int, columns: int, **fields: int) -> None:
         """An operation on rows x columns of the set."""
         self.put(opcode, tile_m=rows, tile_n=columns, type_in0=self.kinds[0], type_out=self.kind,
-                 in0_addr=places["in0"], out_addr=places["out"], **fields)  # fmt: skip
+                 in0_addr=spm["in0"], out_addr=spm["out"], **fields)  # fmt: skip
 
 
 class Block(NamedTuple):
@@ -104,15 +114,15 @@ def eltwise(e: Emitter) -> None:
     broadcast = layer.text("broadcast", "FULL")
     size, in_size = BITS[e.kind] // 8, BITS[e.kinds[0]] // 8
     for block in blocks(m, n, e.tile):
-        places = e.places()
+        spm = e.next_buffers()
         at = block.row * n + block.column
-        e.load(e.inputs[0] + at * in_size, places["in0"], block.rows, block.columns, e.kinds[0], n * in_size)
+        e.load(e.inputs[0] + at * in_size, spm["in0"], block.rows, block.columns, e.kinds[0], n * in_size)
         fields = {"function": int(Eltwise[function]), **_parameters(e, function)}
         if function not in ("QUANT", "DEQUANT") and len(layer.inputs) > 1:
-            _second(e, broadcast, block, n, places["in1"])
-            fields |= {"in1_addr": places["in1"], "type_in1": e.kinds[1], "param1": BROADCAST[broadcast]}
-        e.vector(Opcode.ELTWISE, places, block.rows, block.columns, **fields)
-        e.store(places["out"], e.out + at * size, block.rows, block.columns, e.kind, n * size)
+            _second(e, broadcast, block, n, spm["in1"])
+            fields |= {"in1_addr": spm["in1"], "type_in1": e.kinds[1], "param1": BROADCAST[broadcast]}
+        e.vector(Opcode.ELTWISE, spm, block.rows, block.columns, **fields)
+        e.store(spm["out"], e.out + at * size, block.rows, block.columns, e.kind, n * size)
 
 
 def _second(e: Emitter, broadcast: str, block: Block, n: int, target: int) -> None:
@@ -129,14 +139,14 @@ def _second(e: Emitter, broadcast: str, block: Block, n: int, target: int) -> No
 def _where(e: Emitter, m: int, n: int) -> None:
     size = BITS[e.kind] // 8
     for block in blocks(m, n, e.tile):
-        places = e.places()
+        spm = e.next_buffers()
         at, rows, columns = block.row * n + block.column, block.rows, block.columns
-        e.load(e.inputs[0] + at, places["in0"], rows, columns, e.kinds[0], n)
-        e.load(e.inputs[1] + at * size, places["in1"], rows, columns, e.kind, n * size)
-        e.load(e.inputs[2] + at * size, places["out"], rows, columns, e.kind, n * size)
-        e.vector(Opcode.ELTWISE, places, rows, columns, function=int(Eltwise.WHERE), in1_addr=places["in1"],
+        e.load(e.inputs[0] + at, spm["in0"], rows, columns, e.kinds[0], n)
+        e.load(e.inputs[1] + at * size, spm["in1"], rows, columns, e.kind, n * size)
+        e.load(e.inputs[2] + at * size, spm["out"], rows, columns, e.kind, n * size)
+        e.vector(Opcode.ELTWISE, spm, rows, columns, function=int(Eltwise.WHERE), in1_addr=spm["in1"],
                  type_in1=e.kind)  # fmt: skip
-        e.store(places["out"], e.out + at * size, rows, columns, e.kind, n * size)
+        e.store(spm["out"], e.out + at * size, rows, columns, e.kind, n * size)
 
 
 def rowwise(e: Emitter) -> None:
@@ -156,15 +166,15 @@ def rowwise(e: Emitter) -> None:
     columns = 1 if opcode is Opcode.REDUCE else n
     in_row, out_row = bytes_of(n, e.kinds[0]), bytes_of(columns, e.kind)
     for block in blocks(m, n, e.tile):
-        places = e.places()
+        spm = e.next_buffers()
         size = BITS[e.kinds[0]] // 8 * block.column
-        e.load(e.inputs[0] + block.row * in_row + size, places["in0"], block.rows, block.columns, e.kinds[0], in_row)
+        e.load(e.inputs[0] + block.row * in_row + size, spm["in0"], block.rows, block.columns, e.kinds[0], in_row)
         for index, address in enumerate(e.inputs[1:]):
-            e.load(address, places["in1"] + index * in_row, 1, n, e.kind, in_row)
-            fields["in1_addr"] = places["in1"]
-        e.vector(opcode, places, block.rows, block.columns, **fields)
+            e.load(address, spm["in1"] + index * in_row, 1, n, e.kind, in_row)
+            fields["in1_addr"] = spm["in1"]
+        e.vector(opcode, spm, block.rows, block.columns, **fields)
         width = 1 if opcode is Opcode.REDUCE else block.columns
-        e.store(places["out"], e.out + block.row * out_row + size, block.rows, width, e.kind, out_row)
+        e.store(spm["out"], e.out + block.row * out_row + size, block.rows, width, e.kind, out_row)
 
 
 def copy(e: Emitter) -> None:
@@ -185,7 +195,7 @@ def copy(e: Emitter) -> None:
         source = layer.integer("at_in") + sum(i * axis[1] for i, axis in zip(index, axes, strict=True))
         target = layer.integer("at_out") + sum(i * axis[2] for i, axis in zip(index, axes, strict=True))
         for row, column in itertools.product(range(0, rows, high), range(0, columns, wide)):
-            slot = e.places()["in0"]
+            slot = e.next_buffers()["in0"]
             shape = min(high, rows - row), min(wide, columns - column)
             at_in, at_out = source + row * take + column, target + row * put + column
             e.load(e.inputs[0] + at_in * size, slot, *shape, kind, take * size)
@@ -199,21 +209,21 @@ def pool(e: Emitter) -> None:
     rows, wide = e.tile[0] // shape.q, e.tile[1]
     slabs = itertools.product(range(shape.batch), range(0, shape.p, rows), range(0, channels, wide))
     for image, first, channel in slabs:
-        places = e.places()
+        spm = e.next_buffers()
         count, columns = min(rows, shape.p - first), min(wide, channels - channel)
         top = first * shape.sh - shape.pt
         bottom = (first + count - 1) * shape.sh - shape.pt + shape.kh
         above, below = max(0, -top), max(0, bottom - shape.h)
         high = bottom - below - top - above
         source = (image * shape.h + top + above) * shape.w * channels + channel
-        e.load(e.inputs[0] + source * size, places["in0"], high * shape.w, columns, e.kind, channels * size)
+        e.load(e.inputs[0] + source * size, spm["in0"], high * shape.w, columns, e.kind, channels * size)
         e.put(
             Opcode.POOL, function=int(Pool[layer.text("function")]), tile_m=high, tile_n=shape.w, tile_k=columns,
-            type_in0=e.kind, type_out=e.kind, in0_addr=places["in0"], out_addr=places["out"],
+            type_in0=e.kind, type_out=e.kind, in0_addr=spm["in0"], out_addr=spm["out"],
             param0=_bytes(shape.kh, shape.kw, shape.sh, shape.sw), param1=_bytes(above, shape.pl, below, shape.pr),
         )  # fmt: skip
         target = (image * shape.p + first) * shape.q * channels + channel
-        e.store(places["out"], e.out + target * size, count * shape.q, columns, e.kind, channels * size)
+        e.store(spm["out"], e.out + target * size, count * shape.q, columns, e.kind, channels * size)
 
 
 def _bytes(*values: int) -> int:
@@ -231,54 +241,54 @@ def gemm(e: Emitter) -> None:
         in1 = e.inputs[1] + index * layer.integer("step1") * sizes[1]
         out = e.out + index * m * n * (BITS[e.kind] // 8)
         for block in blocks(m, n, e.tile):
-            places = e.places()
-            result = places["out"]
+            spm = e.next_buffers()
+            result = spm["out"]
             for at in range(0, k, e.tile[2]):
                 depth = min(e.tile[2], k - at)
-                e.load(in0 + (block.row * k + at) * sizes[0], places["in0"], block.rows, depth, e.kinds[0],
+                e.load(in0 + (block.row * k + at) * sizes[0], spm["in0"], block.rows, depth, e.kinds[0],
                        k * sizes[0])  # fmt: skip
                 if nk:
-                    e.load(in1 + (block.column * k + at) * sizes[1], places["in1"], block.columns, depth,
+                    e.load(in1 + (block.column * k + at) * sizes[1], spm["in1"], block.columns, depth,
                            e.kinds[1], k * sizes[1])  # fmt: skip
                 else:
-                    e.load(in1 + (at * n + block.column) * sizes[1], places["in1"], depth, block.columns,
+                    e.load(in1 + (at * n + block.column) * sizes[1], spm["in1"], depth, block.columns,
                            e.kinds[1], n * sizes[1])  # fmt: skip
                 last = at + depth == k
-                e.put(Opcode.GEMM_T, in0_addr=places["in0"], in1_addr=places["in1"], out_addr=result,
+                e.put(Opcode.GEMM_T, in0_addr=spm["in0"], in1_addr=spm["in1"], out_addr=result,
                       tile_m=block.rows, tile_n=block.columns, tile_k=depth, type_in0=e.kinds[0],
                       type_in1=e.kinds[1], type_out=e.sum, in1_nk=nk, accumulate=int(at > 0),
                       function=int(Gemm.WRITE if last else Gemm.HOLD))  # fmt: skip
                 if not last:
-                    places = e.places()
-            places = {**places, "out": result}
-            kind, result = _finish(e, places, block, index * m * n + block.row * n + block.column)
+                    spm = e.next_buffers()
+            spm = {**spm, "out": result}
+            kind, result = _finish(e, spm, block, index * m * n + block.row * n + block.column)
             size = BITS[kind] // 8
             e.store(result, out + (block.row * n + block.column) * size, block.rows, block.columns, kind, n * size)
 
 
-def _finish(e: Emitter, places: Places, block: Block, at: int) -> tuple[DataType, int]:
+def _finish(e: Emitter, spm: SpmAddresses, block: Block, at: int) -> tuple[DataType, int]:
     """The epilogue on a tile in the scratchpad, which begins at element `at` of the output; (type, address) of the
     result."""
     layer = e.layer
     if not finishes(layer):
-        return e.kind, places["out"]
+        return e.kind, spm["out"]
 
     def step(opcode: Opcode, **fields: int) -> None:
-        e.put(opcode, **{"in0_addr": places["out"], "tile_m": block.rows, "tile_n": block.columns, "type_in0": e.sum,
-              "out_addr": places["out"], "type_out": e.sum, **fields})  # fmt: skip
+        e.put(opcode, **{"in0_addr": spm["out"], "tile_m": block.rows, "tile_n": block.columns, "type_in0": e.sum,
+              "out_addr": spm["out"], "type_out": e.sum, **fields})  # fmt: skip
 
     def add(second: str, broadcast: str) -> None:
-        step(Opcode.ELTWISE, function=int(Eltwise.ADD), in1_addr=places[second], type_in1=int(e.sum),
+        step(Opcode.ELTWISE, function=int(Eltwise.ADD), in1_addr=spm[second], type_in1=int(e.sum),
              param1=BROADCAST[broadcast])  # fmt: skip
 
     for name, source in zip(layer.text("epilogue").split("+"), e.inputs[2:], strict=False):
         if name == "residual":
-            _residual(e, places, block, source + at * BITS[e.kind] // 8, step)
+            _residual(e, spm, block, source + at * BITS[e.kind] // 8, step)
             add("residual", "FULL")
             continue
         row = name == "bias"
         first, count = (block.column, block.columns) if row else (block.row, block.rows)
-        e.load(source + 4 * first, places["bias"], 1, count, e.sum, 4 * count)
+        e.load(source + 4 * first, spm["bias"], 1, count, e.sum, 4 * count)
         add("bias", "ROW" if row else "COLUMN")
     activation = layer.text("activation")
     if activation in ("GELU", "GELU_TANH"):
@@ -286,18 +296,18 @@ def _finish(e: Emitter, places: Places, block: Block, at: int) -> tuple[DataType
     elif activation:
         step(Opcode.ELTWISE, function=int(Eltwise[activation]))
     if e.sum is e.kind:
-        return e.kind, places["out"]
-    step(Opcode.ELTWISE, function=int(Eltwise.CAST), out_addr=places["final"], type_out=int(e.kind))
-    return e.kind, places["final"]
+        return e.kind, spm["out"]
+    step(Opcode.ELTWISE, function=int(Eltwise.CAST), out_addr=spm["final"], type_out=int(e.kind))
+    return e.kind, spm["final"]
 
 
-def _residual(e: Emitter, places: Places, block: Block, source: int, step: Callable[..., None]) -> None:
+def _residual(e: Emitter, spm: SpmAddresses, block: Block, source: int, step: Callable[..., None]) -> None:
     """Its part of the tile, in the type of the sum; what is narrower arrives where the result goes later."""
-    arrives = places["residual" if e.sum is e.kind else "final"]
+    arrives = spm["residual" if e.sum is e.kind else "final"]
     e.load(source, arrives, block.rows, block.columns, e.kind, e.layer.integer("n") * BITS[e.kind] // 8)
     if e.sum is not e.kind:
         step(Opcode.ELTWISE, function=int(Eltwise.CAST), in0_addr=arrives, type_in0=int(e.kind),
-             out_addr=places["residual"])  # fmt: skip
+             out_addr=spm["residual"])  # fmt: skip
 
 
 FORMS: dict[str, Callable[[Emitter], None]] = {

@@ -193,14 +193,14 @@ def whole_rows(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers
 
 
 def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> NoReturn:
-    """What needs most, how much there is, and the nearest tile that fits."""
+    """What needs most, how much there is, and a legal tile."""
     wanted, room = demand(graph, layer, tile), target.spm_bytes // buffers
     largest = max(wanted, key=lambda name: wanted[name])
-    places = {"in0": 0, "in1": 1, "in2": 2, "bias": 2, "residual": -1}
-    tensor = layer.inputs[places[largest]] if largest in places else layer.outputs[0]
-    nearest = next((one for one in smaller(layer, tile) if fits(graph, layer, one, target, buffers)), None)
-    if nearest is not None:
-        remedy = f"the nearest tile that fits is {_shape(nearest)}"
+    positions = {"in0": 0, "in1": 1, "in2": 2, "bias": 2, "residual": -1}
+    tensor = layer.inputs[positions[largest]] if largest in positions else layer.outputs[0]
+    legal = next((one for one in smaller(layer, tile) if fits(graph, layer, one, target, buffers)), None)
+    if legal is not None:
+        remedy = f"a tile that fits is {_shape(legal)}"
     else:
         size = 1 << (total(wanted) * buffers - 1).bit_length()
         size = size if size > target.spm_bytes + SLOT else 2 * size
@@ -217,22 +217,22 @@ def _shape(tile: Tile) -> str:
     return " x ".join(map(str, tile))
 
 
-Places = dict[str, int]
+SpmAddresses = dict[str, int]
 """Operand -> address."""
 
 
-def buffers(wanted: dict[str, int], count: int, target: Target, spread: bool) -> list[Places]:
+def buffers(wanted: dict[str, int], count: int, target: Target, spread: bool) -> list[SpmAddresses]:
     """`count` sets of buffers. `spread`: every operand begins in a bank of its own while there are enough of them, so
     that the phases of a tile do not meet at one bank."""
     share = target.spm_bytes // count
     sets = []
     for index in range(count):
-        base, at, places = SPM_BASE + index * share, 0, {}
+        base, at, addresses = SPM_BASE + index * share, 0, {}
         banks = -(-share // target.bank_bytes)
         aligned = sum(-(-size // target.bank_bytes) for size in wanted.values()) <= banks
         for name, size in wanted.items():
-            places[name] = base + at
+            addresses[name] = base + at
             unit = target.bank_bytes if spread and aligned and share % target.bank_bytes == 0 else SLOT
             at += -(-size // unit) * unit
-        sets.append(places)
+        sets.append(addresses)
     return sets

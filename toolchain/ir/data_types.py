@@ -21,7 +21,7 @@ NUMPY = {
     DataType.UINT4: np.dtype(np.uint8),
     DataType.INT2: np.dtype(np.int8),
 }
-"""How values of a type are held by the host; `stored` gives their bytes in DRAM."""
+"""The array type of each type on the host; `stored` gives their bytes in DRAM."""
 
 ONNX = {
     "FLOAT": DataType.FP32,
@@ -45,7 +45,7 @@ INTEGERS = frozenset((DataType.INT32, DataType.INT8, DataType.UINT8))
 
 
 def stored(values: NDArray[Any], kind: DataType) -> bytes:
-    """The bytes in DRAM of values held as `NUMPY` says: row-major, below 8 bits element 2i in the low bits and every
+    """The bytes in DRAM of values: row-major, below 8 bits element 2i in the low bits and every
     row at a byte (docs/numerics.md)."""
     bits = BITS[kind]
     if bits >= 8:

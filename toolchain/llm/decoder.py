@@ -61,7 +61,7 @@ class Decoder:
     vocab: int
     positions: bool
     """Whether the model has position_ids."""
-    beside: Mapping[str, Values] = field(default_factory=dict)
+    external: Mapping[str, Values] = field(default_factory=dict)
     """Initializers that are not in `proto`, which has inputs of their names."""
     original: "Decoder | None" = None
     """What it was before an option quantized it."""
@@ -76,7 +76,7 @@ class Decoder:
         for cache in self.caches:
             shapes[cache.past] = (1, cache.heads, 1, cache.head_dim)
         _forget(proto)
-        return prepare(proto, self.name, shapes, self.beside)
+        return prepare(proto, self.name, shapes, self.external)
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,14 @@ class CompiledDecoder:
 
 def load_decoder(path: Path) -> Decoder:
     """The decoder in a file. ModelError: why it is none, in one line."""
-    proto, beside = read_file(path)
-    return make_decoder(proto, str(path), beside)
+    proto, external = read_file(path)
+    return make_decoder(proto, str(path), external)
 
 
-def make_decoder(proto: Any, name: str, beside: Mapping[str, Values] | None = None) -> Decoder:
-    """The decoder in a model; `beside` as in Decoder. ModelError names what a decoder has to have."""
-    beside = beside or {}
-    inputs = {value.name: value for value in proto.graph.input if value.name not in beside}
+def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = None) -> Decoder:
+    """The decoder in a model; `external` as in Decoder. ModelError names what a decoder has to have."""
+    external = external or {}
+    inputs = {value.name: value for value in proto.graph.input if value.name not in external}
     outputs = {value.name: value for value in proto.graph.output}
     for tensor, where in ((IDS, inputs), (LOGITS, outputs)):
         if tensor not in where:
@@ -150,7 +150,7 @@ def make_decoder(proto: Any, name: str, beside: Mapping[str, Values] | None = No
     vocab = outputs[LOGITS].type.tensor_type.shape.dim[-1].dim_value
     if vocab < 1:
         raise ModelError(f"{name}: output {LOGITS}: its last dimension must be the size of the vocabulary")
-    return Decoder(name, proto, tuple(caches), vocab, POSITIONS in inputs, beside)
+    return Decoder(name, proto, tuple(caches), vocab, POSITIONS in inputs, external)
 
 
 class _Links:

@@ -34,7 +34,7 @@ def in_int8(decoder: Decoder, prompts: Prompts, config: QConfig | None = None) -
 def _free(proto: Any, decoder: Decoder) -> None:
     """Inputs and outputs as in the original: the numbers of tokens stay open."""
     original = decoder.proto.graph
-    inputs = [value for value in original.input if value.name not in decoder.beside]
+    inputs = [value for value in original.input if value.name not in decoder.external]
     for field, given in ((proto.graph.input, inputs), (proto.graph.output, original.output)):
         del field[:]
         field.extend(given)
@@ -74,7 +74,7 @@ def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in made]
     del graph.node[:]
     graph.node.extend(nodes)
-    return make_decoder(proto, decoder.name, decoder.beside)
+    return make_decoder(proto, decoder.name, decoder.external)
 
 
 def _parts(node: Any) -> tuple[tuple[int, int, int], ...]:

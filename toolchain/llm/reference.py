@@ -1,4 +1,4 @@
-"""A decoder by onnx.reference: the judge of every token."""
+"""A decoder by onnx.reference: the reference of every token."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -43,8 +43,8 @@ class Reference:
         }
 
     def feeds(self, tokens: Sequence[int], past: dict[str, Values]) -> dict[str, Values]:
-        """The inputs of a step: tokens and positions behind a past, and what is beside the model."""
-        made = {**self._decoder.beside, IDS: np.array([tokens], np.int64), **past}
+        """The inputs of a step: tokens and positions behind a past, and the external data."""
+        made = {**self._decoder.external, IDS: np.array([tokens], np.int64), **past}
         if self._decoder.positions:
             seen = next(iter(past.values())).shape[2]
             made[POSITIONS] = np.arange(seen, seen + len(tokens), dtype=np.int64)[None]

@@ -35,7 +35,7 @@ class Factor(NamedTuple):
 
 
 class QdqGraph:
-    """The nodes of a model, with who makes and who reads each tensor."""
+    """The nodes of a model, with the producer and the readers of each tensor."""
 
     def __init__(self, model: OnnxModel) -> None:
         self.model = model
@@ -45,7 +45,7 @@ class QdqGraph:
         self._readers.update(model.outputs)
 
     def live(self, nodes: list[Any]) -> list[Any]:
-        """Without the DequantizeLinear nodes that nobody reads any more."""
+        """Without DequantizeLinear nodes that have no reader left."""
         wanted = {*self.model.outputs, *(name for node in nodes for name in node.input)}
         return [node for node in nodes if node.op_type != "DequantizeLinear" or wanted.intersection(node.output)]
 

@@ -166,7 +166,7 @@ _HEAD = f"""# ONNX operators
 
 Made by `scripts/onnx-coverage` from the operator table. Models have opset {MIN_OPSET} or newer. An operator, attribute
 or element type that is not here is refused by name before anything is compiled. The node tests of the onnx package
-judge every row: each passes, or what it needs is refused by name (`tests/toolchain/onnx_frontend/test_onnx_nodes.py`).
+check every row: each passes, or what it needs is refused by name (`tests/toolchain/onnx_frontend/test_onnx_nodes.py`).
 
 An operator that is not here and that ONNX defines by others (LeakyRelu, HardSwish, Elu, GroupNormalization, ...)
 becomes those. Operators whose inputs are all constant are evaluated by the compiler, any operator of ONNX among them.

@@ -1,6 +1,6 @@
-"""The files of an ONNX model: the protobuf, and those beside it that hold the values of tensors.
+"""The files of an ONNX model: the protobuf, and its external data, files with the values of tensors.
 
-A protobuf holds at most 2 GiB. Large tensors that are kept beside it therefore stay outside: they are mapped from their
+A protobuf holds at most 2 GiB. Large tensors in external data therefore stay outside: they are mapped from their
 files, and the protobuf has an input in the place of each.
 """
 
@@ -26,29 +26,29 @@ class ModelFile(NamedTuple):
 
     proto: Any
     """onnx.ModelProto."""
-    beside: dict[str, Values]
+    external: dict[str, Values]
     """Initializers that are not in it, by name; it has an input for each."""
 
 
 def read_file(path: Path) -> ModelFile:
     """The model in a file. ModelError: why there is none, in one line."""
     proto = _parsed(path)
-    beside: dict[str, Values] = {}
+    external: dict[str, Values] = {}
     try:
         for tensor in _tensors(proto):
             if uses_external_data(tensor) and _bytes(tensor) <= SMALL:
                 load_external_data_for_tensor(tensor, str(path.parent))
         large = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
         for tensor in large:
-            beside[tensor.name] = _values(tensor, path.parent)
+            external[tensor.name] = _values(tensor, path.parent)
     except Exception as error:
-        raise ModelError(f"{path}: {one_line(error)}: put the files with the weights beside the model") from None
+        raise ModelError(f"{path}: {one_line(error)}: put its external data into the folder of the model") from None
     _exchange(proto.graph, large)
-    return ModelFile(proto, beside)
+    return ModelFile(proto, external)
 
 
 def external_files(path: Path) -> list[Path]:
-    """The files beside a model that hold values, each once. ModelError as `read_file`."""
+    """The files of a model's external data, each once. ModelError as `read_file`."""
     infos = (ExternalDataInfo(tensor) for tensor in _tensors(_parsed(path)) if uses_external_data(tensor))
     return list(dict.fromkeys(path.parent / info.location for info in infos))
 

@@ -29,10 +29,10 @@ class TensorInfo(NamedTuple):
 class OnnxModel:
     """The graph of a model, with types, shapes and initializers by name."""
 
-    def __init__(self, model: Any, name: str, beside: Mapping[str, Values] | None = None) -> None:
-        """`beside`: initializers that are not in the protobuf, which has inputs of their names."""
+    def __init__(self, model: Any, name: str, external: Mapping[str, Values] | None = None) -> None:
+        """`external`: initializers that are not in the protobuf, which has inputs of their names."""
         self.proto = model
-        self.beside: Mapping[str, Values] = beside or {}
+        self.external: Mapping[str, Values] = external or {}
         self.name = name
         self.opset = _opset(model, name)
         self.graph = model.graph
@@ -47,7 +47,7 @@ class OnnxModel:
         for key, values in self.initializers.items():
             code = next(t.data_type for t in model.graph.initializer if t.name == key)
             self.info[key] = TensorInfo(type_name(code), values.shape)
-        self.initializers |= self.beside
+        self.initializers |= self.external
 
     @property
     def inputs(self) -> list[str]:
@@ -60,9 +60,9 @@ class OnnxModel:
 
     def whole(self) -> "OnnxModel":
         """The model with all initializers in its protobuf. ModelError where they are too large for one."""
-        if not self.beside:
+        if not self.external:
             return self
-        size = sum(values.nbytes for values in self.beside.values()) + self.proto.ByteSize()
+        size = sum(values.nbytes for values in self.external.values()) + self.proto.ByteSize()
         if size > MAX_PROTOBUF:
             raise ModelError(
                 f"{self.name}: a protobuf of {size} bytes: a conversion of weights takes at most {MAX_PROTOBUF}; "
@@ -70,32 +70,32 @@ class OnnxModel:
             )
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
-        kept = [value for value in proto.graph.input if value.name not in self.beside]
+        kept = [value for value in proto.graph.input if value.name not in self.external]
         del proto.graph.input[:]
         proto.graph.input.extend(kept)
-        proto.graph.initializer.extend(numpy_helper.from_array(values, name) for name, values in self.beside.items())
+        proto.graph.initializer.extend(numpy_helper.from_array(values, name) for name, values in self.external.items())
         return OnnxModel(proto, self.name)
 
 
 def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
     """Read, check and complete the model in a file. ModelError: what is wrong with it, in one line."""
-    proto, beside = read_file(path)
-    return prepare(proto, str(path), shapes, beside)
+    proto, external = read_file(path)
+    return prepare(proto, str(path), shapes, external)
 
 
 def prepare(
     model: Any,
     name: str,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    beside: Mapping[str, Values] | None = None,
+    external: Mapping[str, Values] | None = None,
 ) -> OnnxModel:
-    """A model in memory, checked, with its shapes inferred; `beside` as in OnnxModel. ModelError as `load_model`."""
+    """A model in memory, checked, with its shapes inferred; `external` as in OnnxModel. ModelError as `load_model`."""
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{name}: no ONNX model (it has no graph): export it again")
     _opset(model, name)
     if not model.graph.output:
         raise ModelError(f"{name}: the model has no output: name the tensors that are wanted as outputs of its graph")
-    fixed = {*(tensor.name for tensor in model.graph.initializer), *(beside or {})}
+    fixed = {*(tensor.name for tensor in model.graph.initializer), *(external or {})}
     _bind(model, name, shapes or {}, fixed)
     _clear(model)
     for value in model.graph.input:
@@ -111,7 +111,7 @@ def prepare(
         complete = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except Exception as error:
         raise ModelError(f"{name}: {one_line(error)}") from None
-    return OnnxModel(complete, name, beside)
+    return OnnxModel(complete, name, external)
 
 
 def _open(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The ONNX reference implementation: the judge of every model."""
+"""The ONNX reference implementation: the reference of every model."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -14,29 +14,29 @@ from toolchain.onnx_model.model import OnnxModel
 QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 """Operators that round numbers to codes."""
 OWN = ".own"
-"""Behind the name of a tensor that the reference makes itself and reads from somebody else."""
+"""Behind the name of a tensor that the reference makes itself and reads from another model."""
 
 
 def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
     """The outputs of a model by onnx.reference."""
-    return evaluated(model.proto, model.outputs, {**model.beside, **inputs})
+    return evaluated(model.proto, model.outputs, {**model.external, **inputs})
 
 
 def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Tensors of an onnx.ModelProto by name; what is beside it counts among its inputs."""
+    """Tensors of an onnx.ModelProto by name; its external data counts among its inputs."""
     results = ReferenceEvaluator(proto).run(list(names), dict(inputs))
     return {name: np.asarray(values) for name, values in zip(names, results, strict=True)}
 
 
 def with_weights(
-    proto: Any, weights: Callable[[Any, tuple[int, ...]], Values | None], beside: Mapping[str, Values]
+    proto: Any, weights: Callable[[Any, tuple[int, ...]], Values | None], external: Mapping[str, Values]
 ) -> Any:
     """The model with other weights: `weights(node, shape)` of each Conv, Gemm and MatMul with constant weights, some of
-    them `beside` it, gives them, or None to keep them."""
+    them `external` to it, gives them, or None to keep them."""
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
     shapes = {tensor.name: (tuple(tensor.dims), tensor.data_type) for tensor in changed.graph.initializer}
-    shapes |= {name: (values.shape, helper.np_dtype_to_tensor_dtype(values.dtype)) for name, values in beside.items()}
+    shapes |= {name: (values.shape, helper.np_dtype_to_tensor_dtype(values.dtype)) for name, values in external.items()}
     for node in changed.graph.node:
         if node.op_type not in ("Conv", "Gemm", "MatMul") or node.input[1] not in shapes:
             continue

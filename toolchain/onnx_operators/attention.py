@@ -1,7 +1,7 @@
 """Attention: products, a mask and a softmax; scores and their softmax are in fp32 for every type of Q, K and V.
 
 Attention of whole tensors is one ATTN_T per batch: scores, softmax and weights never leave the scratchpad. Keys and
-values have a row per token with all heads beside each other, as ONNX's of three dimensions, or rows of each head, as
+values have a row per token with all heads next to each other, as ONNX's of three dimensions, or rows of each head, as
 its past and those of four dimensions. The queries are the last of the keys where an order of them matters.
 
 The past may be a cache [B, H, T_max, D] of the device (docs/bit-widths.md, "KV cache"), which takes the place of the
@@ -100,22 +100,22 @@ def cached_attention(node: Node) -> None:
     """Two KV_APPEND and an ATTN_T. Refused: what ATTN_T cannot do."""
     for index, name in ((3, "attn_mask"), (6, "nonpad_kv_seqlen")):
         if node.has(index):
-            node.refuse(f"input {name} beside a cache of keys and values: only the causal mask is supported")
+            node.refuse(f"input {name} with a cache of keys and values: only the causal mask is supported")
     if node.attribute("softcap", 0.0) or node.attribute("right_window_size", -1) > 0:
-        node.refuse("softcap and right_window_size are not supported beside a cache of keys and values")
+        node.refuse("softcap and right_window_size are not supported with a cache of keys and values")
     if len(node.info(0).shape) != 3:
-        node.refuse("beside a cache Q, K and V must have three dimensions: batch, tokens, heads x size")
+        node.refuse("with a cache Q, K and V must have three dimensions: batch, tokens, heads x size")
     batch, tokens, width = node.info(0).shape
     if batch != 1:
         node.refuse(f"batch {batch}: a cache serves one request")
     if tokens > 1 and not node.attribute("is_causal", 0):
-        node.refuse("is_causal 0 with several tokens beside a cache: only causal attention is supported")
+        node.refuse("is_causal 0 with several tokens and a cache: only causal attention is supported")
     keys, values = (node.tensor(past) for past, _ in _PAST)
     heads, (_, kv_heads, t_max, size) = int(node.attribute("q_num_heads", 0)), keys.shape
     sizes = [node.info(index).shape[-1] for index in range(3)]
     if not heads or heads % kv_heads or sizes != [heads * size, kv_heads * size, kv_heads * size]:
         node.refuse(
-            f"Q, K and V of {sizes} elements with {heads} heads: beside a cache of {kv_heads} heads of {size} they "
+            f"Q, K and V of {sizes} elements with {heads} heads: with a cache of {kv_heads} heads of {size} they "
             f"must have q_num_heads x {size}, {kv_heads * size} and {kv_heads * size}; q_num_heads is a multiple"
         )
     if values.shape != keys.shape:

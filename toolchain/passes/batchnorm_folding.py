@@ -38,14 +38,14 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _before_bias(graph: Graph, layer: LayerIR) -> LayerIR:
-    """A factor behind an addition of constants, after it has changed places with it; else the layer as it is."""
+    """A factor behind an addition of constants, after they are swapped; else the layer as it is."""
     before = _maker(graph, layer)
     if before is None or before.op_type != "ELTWISE" or before.text("function") != "ADD":
         return layer
     names = ("m", "n", "broadcast")
-    alike = [layer.attributes.get(name) for name in names] == [before.attributes.get(name) for name in names]
+    equal = [layer.attributes.get(name) for name in names] == [before.attributes.get(name) for name in names]
     factor, bias = graph.constant(layer.inputs[1]), graph.constant(before.inputs[1])
-    if not alike or factor is None or bias is None:
+    if not equal or factor is None or bias is None:
         return layer
     old = graph.tensors[before.inputs[1]]
     name = f"{old.id}.scaled.{layer.id}"

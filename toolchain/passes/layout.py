@@ -224,7 +224,7 @@ def _joined(
 
 
 def _turned(layer: LayerIR, index: int, values: Values, swap: Swap) -> Values:
-    """A constant operand in the order of the source: batch x rows of it, or one row where all are alike."""
+    """A constant operand in the order of the source: batch x rows of it, or one row where all are equal."""
     batch, rows, columns = swap.size
     m, n = layer.integer("m"), layer.integer("n")
     how = layer.text("broadcast", "FULL") if index == 1 else "FULL"

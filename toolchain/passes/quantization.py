@@ -34,16 +34,16 @@ def run(graph: Graph, target: Target) -> Graph:
         wanted = config.alignment_of(tensor.role)
         if wanted != tensor.alignment_bytes:
             graph.tensors[name] = replace(tensor, alignment=wanted)
-    places = _places(graph)
-    if not places and (config.weight_bits(0) is not None or config.layers_of_weights):
+    numbers = _numbers(graph)
+    if not numbers and (config.weight_bits(0) is not None or config.layers_of_weights):
         raise ModelError("QConfig: the model has no product with constant weights to quantize: leave weights out")
-    for index, number in places.items():
+    for index, number in numbers.items():
         bits, layer = config.weight_bits(number), graph.layers[index]
         if bits is not None and graph.tensors[layer.inputs[1]].dtype in FLOAT:
             graph.layers[index] = _quantized(graph, layer, bits, config)
         elif bits is not None:
             graph.layers[index] = _narrowed(graph, layer, number, bits, config)
-    count = max(places.values(), default=-1) + 1
+    count = max(numbers.values(), default=-1) + 1
     for number in config.layers_of_weights:
         if number >= count:
             raise ModelError(
@@ -53,7 +53,7 @@ def run(graph: Graph, target: Target) -> Graph:
     return graph.dropped_unused()
 
 
-def _places(graph: Graph) -> dict[int, int]:
+def _numbers(graph: Graph) -> dict[int, int]:
     """Where products are whose weights may be quantized -> their number. Phases of one model have the same products."""
     found: dict[int, int] = {}
     numbers = Counter[int]()
@@ -88,14 +88,14 @@ def _quantizable(graph: Graph, layer: LayerIR) -> bool:
 def _narrowed(graph: Graph, layer: LayerIR, number: int, bits: int, config: QConfig) -> LayerIR:
     """The product of integers with its codes in a type of `bits`, which has to hold them."""
     name = layer.inputs[1]
-    codes, held = graph.constant(name), graph.tensors[name].dtype
+    codes, kind = graph.constant(name), graph.tensors[name].dtype
     assert codes is not None
     top = (1 << bits - 1) - 1
-    if BITS[held] <= bits:
+    if BITS[kind] <= bits:
         return layer
-    if held is not DataType.INT8 or codes.min() < -top or codes.max() > top:
+    if kind is not DataType.INT8 or codes.min() < -top or codes.max() > top:
         raise ModelError(
-            f"QConfig layer_{number}.weight: {bits} bits: the weights of {layer.id} are codes of {BITS[held]} bits "
+            f"QConfig layer_{number}.weight: {bits} bits: the weights of {layer.id} are codes of {BITS[kind]} bits "
             f"already: give the model before it was quantized, with --precision int8"
         )
     if config.packing == "unpacked_byte":

@@ -164,7 +164,7 @@ def test_missing_weights_are_named(tmp_path: Path) -> None:
         load_model(path)
     message = str(caught.value)
     assert message.startswith(f"{path}: ") and "m.bin" in message and "\n" not in message
-    assert message.endswith(": put the files with the weights beside the model")
+    assert message.endswith(": put its external data into the folder of the model")
 
 
 def test_functions_of_the_model_are_its_operators() -> None:

@@ -1,4 +1,4 @@
-"""Weights beside the protobuf: mapped from their files, never in it, with the results of the model in one file."""
+"""External data of a model: mapped from their files, never in it, with the results of the model in one file."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_a_model_computes_the_same(
     monkeypatch.chdir(tmp_path)
     Path("q.yaml").write_text("qbits_weight_default: 4\n")
     one, two = (ran(capsys, str(saved(tmp_path, EXAMPLES[name](), apart=apart)), *options) for apart in (False, True))
-    assert load_model(tmp_path / "apart.onnx").beside
+    assert load_model(tmp_path / "apart.onnx").external
     assert one["model"] == two["model"]
     assert all(check["ok"] for check in two["model"]["checks"].values())
 
@@ -66,7 +66,7 @@ def test_a_model_computes_the_same(
 def test_a_decoder_makes_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--prompt", "3,1,4", "--generate", "3"]
     one, two = (ran(capsys, str(saved(tmp_path, decoder_kv(**SMALL), apart=apart)), *words) for apart in (False, True))
-    assert load_decoder(tmp_path / "apart.onnx").beside
+    assert load_decoder(tmp_path / "apart.onnx").external
     assert one["generate"] == two["generate"]
 
 
@@ -92,7 +92,7 @@ def test_a_decoder_with_weights_out_of_sight_generates(tmp_path: Path) -> None:
 
 def test_a_conversion_of_weights_beside_has_a_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = load_model(saved(tmp_path, EXAMPLES["mlp"](), apart=True))
-    assert set(model.whole().initializers) == set(model.initializers) and not model.whole().beside
+    assert set(model.whole().initializers) == set(model.initializers) and not model.whole().external
     monkeypatch.setattr("toolchain.onnx_model.model.MAX_PROTOBUF", 1000)
     with pytest.raises(ModelError, match=r"apart.onnx: a protobuf of \d+ bytes: a conversion of weights takes at most"):
         model.whole()
@@ -116,15 +116,15 @@ def test_a_file_that_is_not_right_is_one_line(change: str, tmp_path: Path, capsy
     assert main(["run", str(path)]) == 65
     error = capsys.readouterr().err
     assert error.startswith(f"pyv-npu: error: {path}: ") and error.count("\n") == 1
-    assert error.endswith(": put the files with the weights beside the model\n")
+    assert error.endswith(": put its external data into the folder of the model\n")
 
 
 def test_the_values_are_those_of_onnx(tmp_path: Path) -> None:
     path = saved(tmp_path, EXAMPLES["mlp_fp16"](), apart=True)
-    whole, beside = onnx.load(path), load_model(path)
+    whole, apart = onnx.load(path), load_model(path)
     for tensor in whole.graph.initializer:
-        values = beside.initializers[tensor.name]
-        assert np.array_equal(values, onnx.numpy_helper.to_array(tensor)) and isinstance(beside, OnnxModel)
+        values = apart.initializers[tensor.name]
+        assert np.array_equal(values, onnx.numpy_helper.to_array(tensor)) and isinstance(apart, OnnxModel)
 
 
 def test_a_vocabulary_beyond_a_word_is_logged_in_parts() -> None:
