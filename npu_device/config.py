@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any
 
+from npu_device.abi import memory_map as mm
 from npu_device.abi.errors import NpuDeviceError
 
 MACHINE = 'docs/npu-timing.md, "Default machine"'
@@ -82,7 +83,7 @@ class VeConfig:
 
 @dataclass(frozen=True)
 class SpmConfig:
-    size: int = _key(2 << 20, "scratchpad of a cluster", "bytes", MACHINE, min=4096, max=64 << 20)
+    size: int = _key(mm.SPM_SIZE, "scratchpad of a cluster", "bytes", MACHINE, min=4096, max=mm.SPM_MAX_SIZE)
     banks: int = _key(8, "banks of a cluster", "banks", MACHINE, min=1, max=64)
     port: int | None = _key(64, f"what a port of a bank moves; {UNLIMITED}", "bytes per core cycle", min=1)
     ports: str = _key("1rw", "ports of a bank: one for both, or one to read and one to write", choices=("1rw", "1r1w"))
@@ -108,7 +109,7 @@ class DmaConfig:
 
 @dataclass(frozen=True)
 class DramConfig:
-    size: int = _key(128 << 20, "DRAM", "bytes", MEMORY_MAP, min=4096)
+    size: int = _key(mm.DRAM_SIZE, "DRAM", "bytes", MEMORY_MAP, min=4096)
     latency: int = _key(120, "of one transfer", "NPU cycles", min=0)
     bytes_per_second: int | None = _key(102_400_000_000, f"bandwidth; {UNLIMITED}", "bytes per second", MACHINE, min=1)
     channels: int = _key(1, "channels, each with its part of the bandwidth", "channels", min=1, max=16,
@@ -164,7 +165,7 @@ class NpuConfig:
     """The whole device. `mode` settles which queue the size belongs to."""
 
     mode: str = _key("tight", "how firmware submits", source=INTERFACE, choices=("loose", "tight"))
-    clusters: int = _key(1, "clusters", "clusters", MACHINE, min=1, max=4)
+    clusters: int = _key(1, "clusters", "clusters", MACHINE, min=1, max=mm.MAX_CLUSTERS)
     clock_hz: int = _key(1_200_000_000, "core clock, for bandwidths and reports", "Hz", MACHINE, min=1)
     clock_ratio: tuple[int, int] = _key((1, 1), "core cycles : NPU cycles", "ratio", CLOCK, min=1)
     queue: QueueConfig = field(default_factory=QueueConfig)

@@ -16,7 +16,7 @@ from npu_device.cost.banks import Access, Demand, demands, spread
 from npu_device.cost.plan import Compute, Piece, Transfer
 from npu_device.cost.rates import Rates
 from npu_device.cost.tensor import SPEED, Product, ceil_div, once_per_command, product
-from npu_device.memory.bitwidth import aligned_bytes
+from npu_device.memory.bitwidth import aligned_bytes, num_bursts
 from npu_device.memory.region import Region
 from npu_device.trace.events import CACHED, ROLE, WRITES, Cause, Kind
 
@@ -47,7 +47,7 @@ def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, 
         size = aligned_bytes(region.address + index * region.stride, region.row_bytes, alignment)
         repeated = ceil_div(region.rows - index, period)
         aligned += repeated * size
-        bursts += repeated * ceil_div(size, bus_width)
+        bursts += repeated * num_bursts(size, bus_width)
     return aligned, bursts
 
 
@@ -58,11 +58,6 @@ def partial_lines(region: Region, alignment: int) -> int:
     first, last = starts % alignment != 0, ends % alignment != 0
     one = starts // alignment == ends // alignment
     return int((first | last).sum() + (first & last & ~one).sum())
-
-
-def dma_cycles(aligned: int, bursts: int, rate: Fraction, latency: int) -> int:
-    """One transfer without contention: latency + max(bursts, bytes / rate)."""
-    return latency + max(bursts, ceil_div(aligned * rate.denominator, rate.numerator))
 
 
 def vector_rate(lanes: int, activation_bits: int) -> Fraction:
