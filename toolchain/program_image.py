@@ -6,7 +6,8 @@ many commands there are and where, and how much DRAM the program needs.
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from io import BytesIO
+from typing import TYPE_CHECKING, NamedTuple
 
 from npu_device.abi import memory_map as mm
 from toolchain.codegen.memory import FIRMWARE_BYTES
@@ -14,29 +15,14 @@ from toolchain.compiler import Compiled
 from toolchain.errors import ToolchainError
 from toolchain.ir.data_types import stored
 
+if TYPE_CHECKING:
+    from elftools.construct import Struct
+    from elftools.construct.lib.container import Container
+
 FIRMWARE = "run_model"
 """The program of this package that an image is made from."""
 WEIGHTS = "weights.bin"
 """The sidecar file of an image: constants which are not in it."""
-
-_HEADER = struct.Struct("<16sHHIIIIIHHHHHH")
-_SEGMENT = struct.Struct("<8I")
-_SECTION = struct.Struct("<10I")
-_PT_LOAD, _PT_NOTE, _SHT_NOTE = 1, 4, 7
-_READ_WRITE = 6
-
-
-class Segment(NamedTuple):
-    """A program header."""
-
-    type: int
-    offset: int
-    vaddr: int
-    paddr: int
-    filesz: int
-    memsz: int
-    flags: int
-    align: int
 
 
 class Piece(NamedTuple):
@@ -74,24 +60,28 @@ def weights_file(compiled: Compiled) -> bytes:
 
 def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: Mapping[str, int]) -> bytes:
     """The firmware with more in memory, up to the address `end`, and values for its arguments. ToolchainError."""
-    image = bytearray(firmware)
-    header = list(_HEADER.unpack_from(image))
-    segments = [Segment(*_SEGMENT.unpack_from(image, header[5] + index * header[9])) for index in range(header[10])]
-    last = max(segment.paddr + segment.memsz for segment in segments if segment.type == _PT_LOAD)
+    from elftools.construct.lib.container import Container
+    from elftools.elf.constants import P_FLAGS
+
+    image, elf = bytearray(firmware), _Elf(firmware)
+    last = max(segment.p_paddr + segment.p_memsz for segment in elf.segments if segment.p_type == "PT_LOAD")
     if last > mm.DRAM_BASE + FIRMWARE_BYTES:
         raise ToolchainError(f"firmware ends at {last:#x}, the model begins at {mm.DRAM_BASE + FIRMWARE_BYTES:#x}")
-    _patch(image, segments, end, arguments)
+    _patch(image, elf, end, arguments)
     for piece in content:
         image += bytes(-len(image) % 64)
-        size = len(piece.data)
-        segments.append(Segment(_PT_LOAD, len(image), piece.address, piece.address, size, size, _READ_WRITE, 64))
+        elf.segments.append(
+            Container(
+                p_type="PT_LOAD", p_offset=len(image), p_vaddr=piece.address, p_paddr=piece.address,
+                p_filesz=len(piece.data), p_memsz=len(piece.data), p_flags=P_FLAGS.PF_R | P_FLAGS.PF_W, p_align=64,
+            )
+        )  # fmt: skip
         image += piece.data
     image += bytes(-len(image) % 4)
-    header[5], header[10] = len(image), len(segments)
-    for segment in segments:
-        image += _SEGMENT.pack(*segment)
-    _HEADER.pack_into(image, 0, *header)
-    return bytes(image)
+    elf.header.e_phoff, elf.header.e_phnum = len(image), len(elf.segments)
+    for segment in elf.segments:
+        image += elf.structs.Elf_Phdr.build(segment)
+    return elf.with_header(image)
 
 
 def pieces(compiled: Compiled, inputs: Mapping[str, bytes], *, apart: bool = False) -> Iterator[Piece]:
@@ -110,49 +100,68 @@ def _constants(compiled: Compiled) -> Iterator[Piece]:
 
 def _naming(image: bytes, compiled: Compiled) -> bytes:
     """The image with one more section of notes, which names the file of the weights."""
+    from elftools.construct.lib.container import Container
+
     first, end = compiled.memory.weights
     name = WEIGHTS.encode() + bytes(4 - len(WEIGHTS) % 4)
     owner = mm.NOTE_OWNER.encode() + bytes(4 - len(mm.NOTE_OWNER) % 4)
     body = struct.pack("<2Q", first - mm.DRAM_BASE, end - first) + name
     note = struct.pack("<3I", len(mm.NOTE_OWNER) + 1, len(body), mm.NOTE_FILE) + owner + body
-    header = list(_HEADER.unpack_from(image))
-    table, size, count = header[6], header[11], header[12]
-    sections = [image[table + index * size : table + (index + 1) * size] for index in range(count)]
-    notes = next(one for one in sections if struct.unpack_from("<2I", one)[1] == _SHT_NOTE)
-    fields = list(_SECTION.unpack(notes))
-    fields[4], fields[5] = len(image), len(note)
+    elf = _Elf(image)
+    sections = elf.table(elf.structs.Elf_Shdr, elf.header.e_shoff, elf.header.e_shnum)
+    notes = next(section for section in sections if section.sh_type == "SHT_NOTE")
+    sections.append(Container(**{**notes, "sh_offset": len(image), "sh_size": len(note)}))
     made = bytearray(image + note)
-    header[6], header[12] = len(made), count + 1
-    made += b"".join(sections) + _SECTION.pack(*fields)
-    _HEADER.pack_into(made, 0, *header)
-    return bytes(made)
+    elf.header.e_shoff, elf.header.e_shnum = len(made), len(sections)
+    for section in sections:
+        made += elf.structs.Elf_Shdr.build(section)
+    return elf.with_header(made)
 
 
-def _patch(image: bytearray, segments: list[Segment], end: int, arguments: Mapping[str, int]) -> None:
+class _Elf:
+    """The headers of an ELF file, as records of pyelftools."""
+
+    def __init__(self, data: bytes) -> None:
+        from elftools.elf.structs import ELFStructs
+
+        self.stream, self.elfclass = BytesIO(data), 32
+        self.structs = ELFStructs(little_endian=True, elfclass=32)
+        self.structs.create_basic_structs()
+        self.structs.create_advanced_structs("ET_EXEC", "EM_RISCV", "ELFOSABI_SYSV")
+        (self.header,) = self.table(self.structs.Elf_Ehdr, 0, 1)
+        self.segments = self.table(self.structs.Elf_Phdr, self.header.e_phoff, self.header.e_phnum)
+
+    def table(self, record: "Struct", offset: int, count: int) -> list["Container"]:
+        self.stream.seek(offset)
+        return [record.parse_stream(self.stream) for _ in range(count)]
+
+    def notes(self, owner: str) -> Iterator[tuple[int, int, bytes]]:
+        """(type, offset of the description in the file, description) of the notes of an owner."""
+        from elftools.elf.enums import ENUM_NOTE_N_TYPE
+        from elftools.elf.notes import iter_notes
+
+        for segment in self.segments:
+            if segment.p_type == "PT_NOTE":
+                for note in iter_notes(self, segment.p_offset, segment.p_filesz):
+                    if note.n_name == owner:
+                        at = note.n_offset + note.n_size - -(-note.n_descsz // 4) * 4
+                        yield ENUM_NOTE_N_TYPE.get(note.n_type, note.n_type), at, note.n_descdata
+
+    def with_header(self, image: bytearray) -> bytes:
+        """The file with the header of this object."""
+        header = self.structs.Elf_Ehdr.build(self.header)
+        return header + bytes(image[len(header) :])
+
+
+def _patch(image: bytearray, elf: _Elf, end: int, arguments: Mapping[str, int]) -> None:
     """Give the firmware's notes their values."""
     values = dict(arguments)
-    for owner, kind, at, size in _notes(image, segments):
-        if owner != mm.NOTE_OWNER:
-            continue
+    for kind, at, desc in elf.notes(mm.NOTE_OWNER):
         if kind == mm.NOTE_REQUIREMENTS:
             struct.pack_into("<I", image, at + 8, end - mm.DRAM_BASE)
             continue
-        name = bytes(image[at + 8 : at + size]).split(b"\0")[0].decode("ascii", "replace")
+        name = desc[8:].split(b"\0")[0].decode("ascii", "replace")
         if name in values:
             struct.pack_into("<I", image, at + 4, values.pop(name))
     if values:
         raise ToolchainError(f"the firmware takes no argument {next(iter(values))}: use {FIRMWARE} of this package")
-
-
-def _notes(image: bytearray, segments: list[Segment]) -> Iterator[tuple[str, int, int, int]]:
-    """(owner, type, offset of the description in the file, its bytes) of every note."""
-    for segment in segments:
-        if segment.type != _PT_NOTE:
-            continue
-        at, end = segment.offset, segment.offset + segment.filesz
-        while at < end:
-            name_size, size, kind = struct.unpack_from("<3I", image, at)
-            owner = bytes(image[at + 12 : at + 12 + name_size]).rstrip(b"\0").decode("ascii", "replace")
-            at += 12 + -(-name_size // 4) * 4
-            yield owner, kind, at, size
-            at += -(-size // 4) * 4
