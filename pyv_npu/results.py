@@ -18,8 +18,7 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.platform import Platform, sized_for
-from pyv_npu.report.latency_csv import write_latency_csv
-from pyv_npu.report.timeline import timeline_csv
+from pyv_npu.report.timeline import timeline_csv, write_latency_csv
 
 SCHEMA = 1
 SHOWN_ERRORS = 10

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     result = _result(made, effective, host)
     text = f"{config.run.program} at {level}: {made.cycles:,} cycles\n\n{made.explanation.text()}"
     if report is not None:
-        from pyv_npu.report.shown import Shown
+        from pyv_npu.report.report import Shown
         from pyv_npu.workloads.report import write_list_report
         from toolchain.codegen import Command
 

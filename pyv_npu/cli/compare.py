@@ -149,8 +149,7 @@ def _write(
     args: argparse.Namespace, report: "RunFolder", runs: "dict[str, RunResult]", work: Work,
     result: dict[str, Any], text: str, swept: dict[str, str],
 ) -> None:  # fmt: skip
-    from pyv_npu.report.report import write_report
-    from pyv_npu.report.shown import shown
+    from pyv_npu.report.report import shown, write_report
 
     used = _used(report, runs["loose"])
     report.finish(result, text, used)
@@ -161,8 +160,7 @@ def _write(
 
 def _write_half(report: "RunFolder", loose: "RunResult", work: Work) -> None:
     """The report of a comparison that was interrupted in its first run."""
-    from pyv_npu.report.report import write_report
-    from pyv_npu.report.shown import shown
+    from pyv_npu.report.report import shown, write_report
     from pyv_npu.tables import render_run
 
     used = _used(report, loose)

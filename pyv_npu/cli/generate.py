@@ -124,8 +124,7 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
         args.progress.say(f"writing {report.folder}")
         report.finish(made.json, text, effective if made.run is None else effective.adopt(made.run.config, output.NOTE))
         if made.run is not None:
-            from pyv_npu.report.report import write_report
-            from pyv_npu.report.shown import shown
+            from pyv_npu.report.report import shown, write_report
 
             write_report(report.folder, [shown(made.run)], report.effective)
             instruments.write_traces(args, report, {"": made.run})

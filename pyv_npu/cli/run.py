@@ -76,8 +76,7 @@ def execute(args: argparse.Namespace) -> int:
     if watch.table:
         text += f"\n{watch.table}"
     if report is not None:
-        from pyv_npu.report.report import write_report
-        from pyv_npu.report.shown import shown
+        from pyv_npu.report.report import shown, write_report
 
         args.progress.say(f"writing {report.folder}")
         used = effective.adopt(outcome.config, output.NOTE)

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, effective: "Effective") -> int:
     if report is None:
         text = render_timing(made)
     else:
-        from pyv_npu.report.shown import Shown
+        from pyv_npu.report.report import Shown
         from pyv_npu.workloads.report import write_list_report
 
         args.progress.say(f"writing {report.folder}")

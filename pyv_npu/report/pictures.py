@@ -1,15 +1,43 @@
-"""The pictures of one report by file name, made from results: what is drawn, not how (see `charts`)."""
+"""The pictures of a report by file name: what is drawn of the results, not how (see `charts`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from npu_device.levels.explain import Blocker
+from npu_device.trace.spans import Table
+from pyv_npu.config import Config
+from pyv_npu.observe.analysis.metrics import roofline as device_roofline
+from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.latency.rows import Reason
-from pyv_npu.report.charts import RUN_COLOURS, Line, Range, heat, lines, ranges, stacked
-from pyv_npu.report.series import Series
+from pyv_npu.observe.latency.table import Latency
+from pyv_npu.report.charts import (
+    RUN_COLOURS,
+    Line,
+    Point,
+    Range,
+    distributions,
+    gantt,
+    heat,
+    lines,
+    ranges,
+    roofline,
+    stacked,
+)
+from pyv_npu.report.figures import Series, lane_colour
 from pyv_npu.tables import COMPARED, MEANING, OPEN_LOOP, headline
 
 Runs = Mapping[str, Mapping[str, Any]]
 """The run objects of the JSON schema, by mode."""
+
+Analyses = Mapping[str, Analysis]
+"""By the name of the run."""
+
+TOP = 10
+"""Layers of the picture of bottlenecks."""
+NAME_LENGTH = 17
+"""Letters of a layer's name beside a bar."""
+STAGE_DASHES = {"t_submit": "-", "core_busy": "--", "response": ":"}
+"""Stages of the distributions -> line style."""
 
 REASON_COLOURS = {
     Reason.INTERRUPTED: "#c2255c",
@@ -24,6 +52,40 @@ REASON_COLOURS = {
     Reason.FULL_WAIT: "#f08c00",
     Reason.FETCH: "#2f9e44",
     Reason.VALIDATE: "#94d82d",
+}
+
+
+CAUSE_COLOURS = {
+    Blocker.COMPUTE: "#1c7ed6",
+    Blocker.VECTOR: "#2f9e44",
+    Blocker.FILL_DRAIN: "#74c0fc",
+    Blocker.DRAM: "#7048e8",
+    Blocker.DRAM_LATENCY: "#b197fc",
+    Blocker.NOC: "#ae3ec9",
+    Blocker.L2: "#0ca678",
+    Blocker.CHANNEL: "#5f3dc4",
+    Blocker.CHANNEL_BUSY: "#d0bfff",
+    Blocker.BANK_CONFLICT: "#e03131",
+    Blocker.PORT_BOUND: "#ff8787",
+    Blocker.DEPENDENCY: "#868e96",
+    Blocker.BARRIER: "#f08c00",
+    Blocker.SUBMISSION: "#ffd43b",
+}
+CAUSES = {
+    Blocker.COMPUTE: "computing: tensor engine",
+    Blocker.VECTOR: "computing: vector engine",
+    Blocker.FILL_DRAIN: "stalled: pipeline fill and drain",
+    Blocker.DRAM: "stalled: DRAM bandwidth",
+    Blocker.DRAM_LATENCY: "stalled: DRAM latency",
+    Blocker.NOC: "stalled: NoC",
+    Blocker.L2: "stalled: L2",
+    Blocker.CHANNEL: "stalled: DMA channel bandwidth",
+    Blocker.CHANNEL_BUSY: "stalled: DMA channel busy",
+    Blocker.BANK_CONFLICT: "stalled: bank conflict",
+    Blocker.PORT_BOUND: "stalled: scratchpad port",
+    Blocker.DEPENDENCY: "stalled: dependency",
+    Blocker.BARRIER: "stalled: barrier",
+    Blocker.SUBMISSION: "stalled: submission",
 }
 
 
@@ -65,7 +127,7 @@ def queue_depth(series: Mapping[str, Series]) -> str:
     curves = []
     for mode, run in series.items():
         curves.append(Line(f"{mode}: mean", RUN_COLOURS[mode], _points(run, run.depth_mean)))
-        curves.append(Line(f"{mode}: most", RUN_COLOURS[mode], _points(run, run.depth_max), "3 3"))
+        curves.append(Line(f"{mode}: most", RUN_COLOURS[mode], _points(run, run.depth_max), ":"))
     caption = "commands accepted by the device and not started"
     return lines("Queue depth over time", caption, curves, "core cycles", "commands")
 
@@ -79,7 +141,7 @@ def te_idle(series: Mapping[str, Series]) -> str:
 
 
 def utilization(series: Mapping[str, Series]) -> str:
-    dashes = {"te": "", "ve": "6 3", "dma": "2 3"}
+    dashes = {"te": "-", "ve": "--", "dma": ":"}
     curves = [
         Line(f"{name.upper()}, {mode}", RUN_COLOURS[mode], _points(run, [100 * share for share in shares]),
              dashes[name])
@@ -123,19 +185,80 @@ def scratchpad(series: Mapping[str, Series], size: int) -> str | None:
     return lines("Scratchpad occupancy over time", caption, curves, "core cycles", "KiB") if curves else None
 
 
-def all_pictures(runs: Runs, series: Mapping[str, Series], spm_bytes: int) -> dict[str, str]:
-    """File name -> SVG text, of what there is to show; `spm_bytes`: of all scratchpads."""
+def cumulative(latencies: Mapping[str, Latency], program: str) -> str | None:
+    """Which share of the submissions took at most how many cycles; None when nothing was submitted."""
+    curves = [
+        Line(f"{stage}, {mode} (n = {steps[-1][1]})", RUN_COLOURS[mode],
+             [(cycles, 100 * rank / steps[-1][1]) for cycles, rank in steps], STAGE_DASHES[stage])
+        for mode, stage, steps in distribution_steps(latencies)
+    ]  # fmt: skip
+    return distributions("Submission latency: cumulative distribution", program, curves) if curves else None
+
+
+def distribution_steps(latencies: Mapping[str, Latency]) -> list[tuple[str, str, list[tuple[int, int]]]]:
+    """(mode, stage, (cycles, how many samples are at most that) ascending) of every stage that has samples."""
+    found = ((mode, stage, one.stage(stage).cdf()) for mode, one in latencies.items() for stage in STAGE_DASHES)
+    return [(mode, stage, steps) for mode, stage, steps in found if steps]
+
+
+def bottlenecks(analysis: Analysis, name: str) -> str:
+    """The layers that cost most, by cause."""
+    worst = sorted(analysis.layers, key=lambda layer: -sum(layer.chain.values()))[:TOP]
+    rows = {_short(layer.name): {CAUSES[cause]: layer.chain[cause] for cause in layer.chain} for layer in worst}
+    caption = "core cycles of the critical path that were spent on a layer; all layers add up to the makespan"
+    return stacked(f"Bottlenecks, {name}: the {len(rows)} layers that cost most", caption, rows,
+                   {CAUSES[cause]: colour for cause, colour in CAUSE_COLOURS.items()})  # fmt: skip
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_LENGTH else f"\u2026{name[1 - NAME_LENGTH :]}"
+
+
+def layers_under_roofs(analyses: Analyses, config: Config, program: str) -> str | None:
+    """Every layer as a point under the ceilings of the device; None when no layer both computed and moved something."""
+    layers = {name: [one for one in found.layers if one.bytes and one.ops and one.active]
+              for name, found in analyses.items()}  # fmt: skip
+    points = [
+        Point(layer.name, RUN_COLOURS[name], layer.ops / layer.bytes, layer.rate, layer.active,
+              f"{layer.name}, {name}: {layer.rate:,.1f} operations per cycle, {layer.ops / layer.bytes:,.2f} per byte, "
+              f"{layer.active:,} cycles")
+        for name, found in layers.items() for layer in found
+    ]  # fmt: skip
+    if not points:
+        return None
+    caption = f"{program}; a point is a layer, its area the active cycles; from operations, DRAM bytes and cycles"
+    device = device_roofline(config.npu, [layer for one in analyses.values() for layer in one.layers])
+    return roofline("Roofline", caption, points, device)
+
+
+def unit_lanes(lanes: Mapping[str, Table], end: int, title: str) -> str:
+    """From when to when each unit worked."""
+    caption = "from when to when each unit worked; the chart of report.html can be zoomed"
+    return gantt(title, caption, {name: (lane_colour(name), rows) for name, rows in lanes.items()}, end)
+
+
+def all_pictures(
+    runs: Runs, series: Mapping[str, Series], lanes: Mapping[str, Mapping[str, Table]], analyses: Analyses,
+    latencies: Mapping[str, Latency], config: Config,
+) -> dict[str, str]:  # fmt: skip
+    """File name -> SVG text, of what there is to show. All but `config` by the name of the run."""
+    run = next(iter(runs.values()))
     found = {
+        "roofline.svg": layers_under_roofs(analyses, config, run["program"]),
+        **{f"bottlenecks_{name}.svg": bottlenecks(one, name) for name, one in analyses.items()},
         "reasons.svg": reasons(runs),
         "stages.svg": stages(runs),
         "queue_depth.svg": queue_depth(series),
         "te_idle.svg": te_idle(series),
         "utilization.svg": utilization(series),
         "barrier_wait.svg": barrier_wait(series) if any(run.barrier.any() for run in series.values()) else None,
-        "scratchpad.svg": scratchpad(series, spm_bytes),
+        "scratchpad.svg": scratchpad(series, config.npu.spm.size * config.npu.clusters),
         **{f"banks_{mode}.svg": banks(run, mode) for mode, run in series.items()},
         **{f"conflicts_{mode}.svg": conflicts(run, mode) for mode, run in series.items()},
-    }
+        "latency_cdf.svg": cumulative(latencies, f"{run['program']}, preset {run['preset']}"),
+        **{f"gantt_{name}.svg": unit_lanes(rows, int(runs[name]["cycles"]), f"{run['program']}: {name}")
+           for name, rows in lanes.items()},
+    }  # fmt: skip
     return {name: text for name, text in found.items() if text is not None}
 
 

@@ -1,24 +1,72 @@
 """Everything that `--report` writes once the runs are over: CSV files, pictures and report.html."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from npu_device.trace.spans import Table
-from pyv_npu.config import Effective
+from npu_device.trace.events import Batch, unit_counts
+from npu_device.trace.spans import UNITS as ENGINES
+from npu_device.trace.spans import Spans, Table
+from pyv_npu.config import Config, Effective
 from pyv_npu.observe.analysis.metrics import Metric, metrics
+from pyv_npu.observe.analysis.model import Analysis, analyse
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.observe.latency.table import Latency
-from pyv_npu.report import model_parts, tokens
+from pyv_npu.report import tokens
+from pyv_npu.report.figures import Series, gantt_chart, lanes, series, write_series_csv
 from pyv_npu.report.folder import replacing, write_text
-from pyv_npu.report.gantt import chart, lanes, picture
-from pyv_npu.report.latency_cdf import curves, draw
-from pyv_npu.report.page import Sweep, page
-from pyv_npu.report.pictures import Runs, all_pictures
-from pyv_npu.report.series import Series, series, write_series_csv
-from pyv_npu.report.shown import Shown
+from pyv_npu.report.pictures import Runs, all_pictures, distribution_steps
+from pyv_npu.report.sections import Sweep, write_page
 from pyv_npu.studies.sweep_figures import UNITS
+
+if TYPE_CHECKING:
+    from pyv_npu.results import RunResult
+    from toolchain.codegen import Command
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One run."""
+
+    json: Mapping[str, Any]
+    """The run object of the JSON schema; `latency` and `npu` may be None."""
+    config: Config
+    spans: Spans
+    latency: Latency | None = None
+    analysis: Analysis | None = None
+    """None where it is not known what the commands are."""
+
+    @classmethod
+    def of(
+        cls, json: Mapping[str, Any], config: Config, batches: Iterable[Batch], commands: "Sequence[Command]",
+        latency: Latency | None = None,
+    ) -> "Shown":  # fmt: skip
+        """A run of the commands of a model, analysed; without commands it is any run."""
+        spans = Spans(batches, int(json["cycles"]))
+        analysis = analyse(commands, spans, config.npu) if commands else None
+        return cls(json, config, spans, latency, analysis)
+
+    @property
+    def name(self) -> str:
+        """The mode; without a core the level."""
+        return str(self.json["mode"] or self.json["sim_level"])
+
+    @property
+    def cycles(self) -> int:
+        return int(self.json["cycles"])
+
+    @property
+    def engines(self) -> dict[str, int]:
+        """Engines of each kind, of all clusters."""
+        npu = self.config.npu
+        return {kind.name.lower(): unit_counts(npu)[kind] * npu.clusters for kind in ENGINES}
+
+
+def shown(result: "RunResult", commands: "Sequence[Command]" = ()) -> Shown:
+    """A run on the core; `commands`: of the model that it ran."""
+    return Shown.of(result.json, result.config, result.events.kept(), commands, result.latency)
 
 
 def write_report(
@@ -29,33 +77,26 @@ def write_report(
     sweep_pictures: Mapping[str, str] | None = None,
 ) -> None:
     """One run or two; `comparison` is the result of both, its sweeps have pictures of their own."""
-    sweeps: Sequence[Sweep] = (comparison or {}).get("sweeps", ())
     runs: Runs = {result.name: result.json for result in results}
     binned = {result.name: _series(result) for result in results}
+    rows = {result.name: _lanes(result) for result in results}
     analyses = {result.name: result.analysis for result in results if result.analysis is not None}
-    npu, program = results[0].config.npu, results[0].json["program"]
-    about_model = model_parts.pictures(analyses, results[0].config, program)
-    pictures = {**about_model, **all_pictures(runs, binned, npu.spm.size * npu.clusters), **(sweep_pictures or {})}
     latencies = {result.name: result.latency for result in results if result.latency is not None}
-    if drawn := curves(latencies):
-        pictures["latency_cdf.svg"] = draw(drawn, f"{program}, preset {results[0].json['preset']}")
-    lanes_of = {result.name: _lanes(result) for result in results}
-    for result in results:
-        title = f"{program}: {result.name}"
-        pictures[f"gantt_{result.name}.svg"] = picture(lanes_of[result.name], result.cycles, title)
+    drawn = all_pictures(runs, binned, rows, analyses, latencies, results[0].config)
+    pictures = {**drawn, **(sweep_pictures or {})}
     for name, text in pictures.items():
         write_text(folder / name, text)
     _write_cdf(folder / "latency_cdf.csv", latencies)
     _write_stages(folder / "stages.csv", runs)
     _write_reasons(folder / "reasons.csv", runs)
     write_series_csv(folder / "series.csv", binned)
-    _write_sweeps(folder / "sweeps.csv", sweeps)
+    _write_sweeps(folder / "sweeps.csv", (comparison or {}).get("sweeps", ()))
     _write(folder / "tokens.csv", tokens.CSV_HEADS, tokens.csv_rows(runs))
     _write_metrics(folder / "metrics.csv", results)
     configs = {result.name: result.config for result in results}
-    gantts = {result.name: _gantt(result, lanes_of[result.name]) for result in results}
-    first = [*tokens.section(runs), *model_parts.sections(analyses, pictures)]
-    write_text(folder / "report.html", page(runs, configs, effective, pictures, gantts, comparison, sweeps, first))
+    gantts = {result.name: _gantt(result, rows[result.name]) for result in results}
+    page = write_page(runs, configs, effective, pictures, gantts, comparison, analyses)
+    write_text(folder / "report.html", page)
 
 
 def _series(run: Shown) -> Series:
@@ -69,7 +110,7 @@ def _lanes(run: Shown) -> dict[str, Table]:
 
 def _gantt(run: Shown, shown: Mapping[str, Table]) -> dict[str, Any]:
     names = () if run.analysis is None else run.analysis.names
-    return chart(shown, run.cycles, run.spans.commands["ticket"], names)
+    return gantt_chart(shown, run.cycles, run.spans.commands["ticket"], names)
 
 
 def _write(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -82,7 +123,7 @@ def _write(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -
 
 
 def _write_cdf(path: Path, latencies: Mapping[str, Latency]) -> None:
-    rows = [(curve.mode, curve.stage, *step) for curve in curves(latencies) for step in curve.steps]
+    rows = [(mode, stage, *step) for mode, stage, steps in distribution_steps(latencies) for step in steps]
     _write(path, ("mode", "stage", "cycles", "submissions_at_most"), rows)
 
 

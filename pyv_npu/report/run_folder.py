@@ -6,7 +6,6 @@ over, of its events. `pyv-npu run --replay` goes by it.
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import file_digest
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from pyv_npu.boot import files_beside, find_program
 from pyv_npu.config import Effective
 from pyv_npu.config.render import render
 from pyv_npu.errors import BadInputError
+from pyv_npu.report import page
 from pyv_npu.report.folder import open_folder, write_text
-from pyv_npu.report.html import document, paragraph
 from pyv_npu.tables import provenance
 from pyv_npu.text import as_json
 from pyv_npu.versions import versions
@@ -58,8 +57,7 @@ class RunFolder:
         result = {"schema": 1, "program": program, "exit_code": None, "stop_reason": "interrupted"}
         write_text(self.folder / "result.json", as_json(result))
         write_text(self.folder / "summary.txt", f"{program}: {text}\n")
-        body = f"<h1>{escape(program)}</h1>{paragraph(text, 'warning')}"
-        write_text(self.folder / "report.html", document(program, body))
+        write_text(self.folder / "report.html", page.render(program, [page.Note(text, "warning")]))
 
     def _describe(self) -> None:
         """run.yaml: every key with its value and origin."""

@@ -1,4 +1,4 @@
-"""timeline.csv: what each unit did from when to when, made from the event stream during the run (docs/results.md).
+"""timeline.csv and latency.csv (docs/results.md). timeline.csv is the table of spans with names, made during the run.
 
 | what | unit | start, end |
 |---|---|---|
@@ -25,6 +25,9 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.trace.events import Batch, Cause, Kind, Refusal, What
 from npu_device.trace.spans import BEGINS, ENDS, NONE, OPCODE, UNFINISHED, Flags, SpanBuilder, Spans, Table, among
+from pyv_ext.elf import Program
+from pyv_npu.observe.latency.rows import NONE as UNSEEN
+from pyv_npu.observe.latency.rows import STAMPS, Reason, Submissions
 from pyv_npu.report.folder import replacing
 
 _NAMES = np.full(max(What) + 1, "", object)
@@ -152,3 +155,40 @@ def unit_name(code: int) -> str:
     """The unit with this code: te0, bank3, frontend."""
     kind = Kind(code >> 8)
     return _ONLY.get(kind) or f"{kind.name.lower()}{code & 0xFF}"
+
+
+# -- latency.csv ---------------------------------------------------------------------------------------------------
+
+_FACTS = ("number", "mode", "prebuilt", "ticket", "error", "function", "source")
+LATENCY_COLUMNS = (*_FACTS, *STAMPS, *(reason.value for reason in Reason))
+"""Stamps are cycle numbers, reasons are cycles; an empty field is a stamp that was not seen. `function` and `source`
+say where the program submitted, as far as its file tells."""
+_MODES = ("loose", "tight")
+
+
+def write_latency_csv(path: Path, submissions: Submissions, program: Program | None = None) -> None:
+    """Submissions of a program in the order of acceptance."""
+    columns: list[list[object]] = [list(range(len(submissions)))]
+    columns.append([_MODES[tight] for tight in submissions.column("tight").tolist()])
+    places = _places(submissions, program)
+    for name in LATENCY_COLUMNS[len(columns) :]:
+        if name in places:
+            columns.append(places[name])
+            continue
+        values = submissions.column(name).tolist()
+        columns.append([None if cycle == UNSEEN else cycle for cycle in values] if name in STAMPS else values)
+    with replacing(path) as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(LATENCY_COLUMNS)
+        rows.writerows(zip(*columns, strict=True))
+
+
+def _places(submissions: Submissions, program: Program | None) -> dict[str, list[object]]:
+    """The columns `function` and `source`."""
+    sites = submissions.column("call_site").tolist()
+    functions = {site: program and program.function_at(site) for site in set(sites)}
+    lines = {site: program and program.line_of(site) for site in set(sites)}
+    return {
+        "function": [found and found.name for found in map(functions.get, sites)],
+        "source": [lines[site] and str(lines[site]) for site in sites],
+    }

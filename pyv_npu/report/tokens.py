@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pyv_npu.report.html import Cell, number, table
-
 
 class Step(NamedTuple):
     """The prompt, or one token behind it."""
@@ -53,17 +51,6 @@ def csv_rows(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[object, ...]]:
     return [
         (name, step.name, step.makes, step.cycles[index]) for index, name in enumerate(timed(runs)) for step in made
     ]
-
-
-def section(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, list[str]]]:
-    """The section of the page, where the runs generated."""
-    rows = [
-        [Cell(step.name), Cell(str(step.makes)),
-         *(Cell(number(cycles), f"{name}.step.{index}") for name, cycles in zip(timed(runs), step.cycles, strict=True)),
-         *([Cell(step.ratio)] if step.cycles[1:] else [])]
-        for index, step in enumerate(steps(runs))
-    ]  # fmt: skip
-    return [("tokens", "Tokens", [table(tuple(heads(runs)), rows)])] if rows else []
 
 
 def side_by_side(loose: Mapping[str, Any], tight: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from typing import Any
 from npu_device.trace.events import Batch
 from pyv_npu.observe.analysis.model import analyse
 from pyv_npu.report.folder import write_text
-from pyv_npu.report.report import write_report
+from pyv_npu.report.report import Shown, shown, write_report
 from pyv_npu.report.run_folder import RunFolder
-from pyv_npu.report.shown import Shown, shown
 from pyv_npu.report.timeline import write_timeline
 from pyv_npu.workloads.llm import Ran
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from pyv_npu.report.folder import write_bytes
+from pyv_npu.report.report import Shown, shown
 from pyv_npu.report.run_folder import RunFolder
-from pyv_npu.report.shown import Shown, shown
 from pyv_npu.report.timeline import write_timeline
 from pyv_npu.tables import render_run
 from pyv_npu.workloads.data import Tensors

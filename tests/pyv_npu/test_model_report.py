@@ -23,7 +23,7 @@ from pyv_npu.observe.analysis.layers import covered
 from pyv_npu.observe.analysis.metrics import roofline
 from pyv_npu.observe.analysis.model import Analysis, analyse
 from pyv_npu.observe.analysis.work import Work, occupied
-from pyv_npu.report.gantt import _columns
+from pyv_npu.report.charts import columns
 from toolchain.examples import EXAMPLES
 
 FILES = {
@@ -146,7 +146,7 @@ def lasting(spans: list[tuple[int, int]]) -> Table:
 def test_the_gantt_picture_has_every_column_in_which_something_is(spans: list[tuple[int, int]], count: int) -> None:
     end = 120
     lane = lasting(spans)
-    shown = {column for first, last in _columns(lane, end, count) for column in range(first, last)}
+    shown = {column for first, last in columns(lane, end, count) for column in range(first, last)}
     assert shown == {
         column
         for column in range(count)

@@ -14,11 +14,10 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.trace.events import FRONTEND, Cause, EventStream, Kind, Refusal, What, unit_code
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.rows import Submissions
+from pyv_npu.report.charts import RUN_COLOURS, Line, Range, distributions, ranges
 from pyv_npu.report.folder import open_folder, replacing, write_text
-from pyv_npu.report.latency_cdf import BOTTOM, TOP, Curve, curves, draw, write_latency_cdf
-from pyv_npu.report.latency_csv import COLUMNS, write_latency_csv
-from pyv_npu.report.scale import Scale, cycles_scale
-from pyv_npu.report.timeline import timeline_csv
+from pyv_npu.report.pictures import cumulative
+from pyv_npu.report.timeline import LATENCY_COLUMNS, timeline_csv, write_latency_csv
 
 # -- folder ----------------------------------------------------------------------------------------------------
 
@@ -52,8 +51,8 @@ def test_latency_csv_has_a_line_per_submission_whose_reasons_add_up(tmp_path: Pa
     write_latency_csv(tmp_path / "latency.csv", Submissions.of(made))
     rows = list(csv.DictReader((tmp_path / "latency.csv").open()))
     assert len(rows) == 25
-    assert tuple(rows[0]) == COLUMNS
-    reasons = COLUMNS[COLUMNS.index("t7") + 1 :]
+    assert tuple(rows[0]) == LATENCY_COLUMNS
+    reasons = LATENCY_COLUMNS[LATENCY_COLUMNS.index("t7") + 1 :]
     for submission, row in zip(made, rows, strict=True):
         assert sum(int(row[reason]) for reason in reasons) == int(row["t2"]) - int(row["t0"])
         assert int(row["ticket"]) == submission.ticket
@@ -147,54 +146,62 @@ def test_timeline_of_a_failed_run_is_not_left_behind(tmp_path: Path) -> None:
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_cdf_draws_both_stages_of_both_modes(tmp_path: Path) -> None:
-    path = tmp_path / "latency_cdf.svg"
+def test_cdf_draws_both_stages_of_both_modes() -> None:
     latencies = {"loose": synthetic.latency(500, False), "tight": synthetic.latency(500, True)}
-    assert write_latency_cdf(path, latencies, "submit_latency <&> preset")
-    root = ElementTree.fromstring(path.read_text())
+    drawn = cumulative(latencies, "submit_latency <&> preset")
+    assert drawn is not None and drawn == cumulative(latencies, "submit_latency <&> preset")
+    root = ElementTree.fromstring(drawn)
     texts = [element.text for element in root.iter(f"{SVG}text")]
-    assert len(list(root.iter(f"{SVG}path"))) == 4
+    for mode in ("loose", "tight"):
+        assert sum(f"stroke: {RUN_COLOURS[mode]}" in path.get("style", "") for path in root.iter(f"{SVG}path")) == 4
     assert "t_submit, loose (n = 450)" in texts
     assert "core_busy, tight (n = 450)" in texts
     assert "submit_latency <&> preset" in texts
     assert any(text and text.startswith("latency (core cycles") for text in texts)
-    assert "submissions at most that slow (%)" in texts
+    assert "cumulative submissions (%)" in texts
 
 
 def test_cdf_staircase_has_a_step_per_value_at_its_share() -> None:
-    drawn = draw([Curve("loose", "t_submit", [(100, 1), (110, 3), (130, 4)])], "x")
-    path = ElementTree.fromstring(drawn).find(f"{SVG}path")
-    assert path is not None
-    points = [tuple(map(float, part.split())) for part in path.attrib["d"].replace("M", "").split("L")]
+    drawn = distributions("x", "", [Line("t_submit", "#123456", [(100, 25), (110, 75), (130, 100)])])
+    paths = [path.attrib["d"] for path in ElementTree.fromstring(drawn).iter(f"{SVG}path")
+             if "stroke: #123456" in path.get("style", "")]  # fmt: skip
+    path = max(paths, key=len)
+    points = [tuple(map(float, part.split())) for part in path.replace("M", "").split("L")]
     xs, ys = [x for x, _ in points], [y for _, y in points]
     assert xs == sorted(xs)
     assert ys == sorted(ys, reverse=True)
-    assert len(points) == 1 + 2 * 3
-    up = Scale(0, 100, BOTTOM, TOP)
-    assert [y for _, y in points[2::2]] == pytest.approx([up(25), up(75), up(100)], abs=0.06)
+    levels = sorted({round(y, 1) for y in ys}, reverse=True)
+    assert len(levels) == 4
+    zero, quarter, most, whole = levels
+    assert (zero - quarter) / (zero - whole) == pytest.approx(0.25, abs=0.005)
+    assert (zero - most) / (zero - whole) == pytest.approx(0.75, abs=0.005)
 
 
-def test_cdf_without_submissions_is_no_file(tmp_path: Path) -> None:
-    empty = synthetic.latency(0, True)
-    assert curves({"tight": empty}) == []
-    assert not write_latency_cdf(tmp_path / "x.svg", {"tight": empty}, "x")
-    assert list(tmp_path.iterdir()) == []
+def test_cdf_without_submissions_is_no_picture() -> None:
+    assert cumulative({"tight": synthetic.latency(0, True)}, "x") is None
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 0), (5, 5), (0, 3), (7, 90), (30, 3000), (1, 10**6), (10**6, 10**9)])
-def test_scale_keeps_values_inside_and_labels_round_numbers(least: int, most: int) -> None:
-    scale = cycles_scale(least, most, 70, 800)
-    assert 70 <= scale(least) <= scale(most) <= 800
-    ticks = scale.ticks()
+def test_an_axis_of_cycles_keeps_values_inside_and_labels_round_numbers(least: int, most: int) -> None:
+    row = Range("row", "#123456", least, most, {})
+    root = ElementTree.fromstring(ranges("x", "", [row], "core cycles"))
+    texts = [element.text or "" for element in root.iter(f"{SVG}text")]
+    ticks = [int(text.replace(",", "")) for text in texts if text.replace(",", "").isdigit()]
     assert 1 <= len(ticks) <= 13
     assert ticks == sorted(set(ticks))
-    assert all(str(tick).strip("0") in ("", "1", "2", "5") or not scale.log for tick in ticks)
+    logarithmic = "core cycles, logarithmic" in texts
+    assert all(str(tick).strip("0") in ("", "1", "2", "5") or not logarithmic for tick in ticks)
+    paths = [path.attrib["d"] for path in root.iter(f"{SVG}path") if "stroke: #123456" in path.get("style", "")]
+    xs = [float(part.split()[0]) for path in paths for part in path.replace("M", "").split("L")]
+    assert xs and all(130 <= x <= 790 for x in xs)
 
 
 def test_cdf_renders_in_a_browser(tmp_path: Path) -> None:
     need("chromium")
     path = tmp_path / "cdf.svg"
-    write_latency_cdf(path, {"loose": synthetic.latency(200, False), "tight": synthetic.latency(200, True)}, "x")
+    drawn = cumulative({"loose": synthetic.latency(200, False), "tight": synthetic.latency(200, True)}, "x")
+    assert drawn is not None
+    write_text(path, drawn)
     picture = tmp_path / "cdf.png"
     subprocess.run(
         ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--screenshot={picture}", path.as_uri()],

@@ -1,7 +1,8 @@
-"""Time series of a run in equal bins: queue depth, busy engines, waiting for barriers, banks, scratchpad."""
+"""What a report shows of the table of spans: time series in equal bins, and the lanes of a Gantt chart, packed."""
 
+import base64
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.trace.events import Kind
-from npu_device.trace.spans import Integers, Spans, Table
+from npu_device.trace.spans import UNITS, Integers, Spans, Table, made
+from pyv_npu.observe.latency.rows import NONE, Submissions
 from pyv_npu.report.folder import replacing
+from pyv_npu.report.timeline import unit_name
 
 BINS = 300
 
@@ -139,3 +142,76 @@ def write_series_csv(path: Path, runs: Mapping[str, Series]) -> None:
             for index, (start, end) in enumerate(zip(run.edges[:-1], run.edges[1:], strict=True)):
                 values = (columns[name][index] if name in columns else "" for name in names)
                 rows.writerow([mode, start, end, *(f"{value:.6g}" if value != "" else "" for value in values)])
+
+
+# -- Gantt ---------------------------------------------------------------------------------------------------------
+
+LANE_COLOURS = {"core": "#495057", "queue": "#f08c00", "te": "#1c7ed6", "ve": "#2f9e44", "dma": "#7048e8"}
+
+
+def lanes(spans: Spans, submissions: Submissions) -> dict[str, Table]:
+    """Lane by name: the core in submit functions, the queue, every engine that worked."""
+    found = {"core": _core(submissions), "queue": spans.queue}
+    for kind in UNITS:
+        found |= {unit_name(unit): rows for unit, rows in spans.units(kind).items()}
+    return found
+
+
+def _core(submissions: Submissions) -> Table:
+    """The core in its submit function: t0 to t1."""
+    t0, t1, ticket = (submissions.column(name) for name in ("t0", "t1", "ticket"))
+    order = np.lexsort((ticket, t1, t0))
+    order = order[(t0[order] != NONE) & (t1[order] != NONE)]
+    return made(t0[order], t1[order], ticket[order])
+
+
+def gantt_chart(
+    shown: Mapping[str, Table], end: int, tickets: Integers | None = None, layers: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The object that page/gantt.js reads; `layers`: of the commands with `tickets`, ascending, as far as known."""
+    known = min(0 if tickets is None else len(tickets), len(layers))
+    names = list(dict.fromkeys(layers))
+    order = {name: index for index, name in enumerate(names)}
+    return {
+        "end": end,
+        "layers": names,
+        "known": known,
+        "tickets": packed(np.zeros(0, np.int64) if tickets is None else tickets[:known]),
+        "layer": packed(np.array([order[name] for name in layers[:known]], np.int64)),
+        "lanes": [
+            {
+                "name": name,
+                "colour": lane_colour(name),
+                "count": len(rows),
+                "start": packed(rows["start"]),
+                "length": packed(rows["end"] - rows["start"]),
+                "ticket": packed(rows["ticket"]),
+            }
+            for name, rows in shown.items()
+        ],
+    }
+
+
+def lane_colour(name: str) -> str:
+    return LANE_COLOURS[name.rstrip("0123456789")]
+
+
+def packed(values: Integers) -> str:
+    """Ascending integers as short text, which page/gantt.js reads: differences as base-128 varints, zigzag, in base64.
+
+    Seven bits a byte, low bits first, the top bit set in all but the last; small differences take one byte.
+    """
+    values = np.concatenate([np.zeros(1, np.int64), values.astype(np.int64)])
+    steps = values[1:] - values[:-1]
+    rest = ((steps << 1) ^ (steps >> 63)).astype(np.uint64)
+    columns = []
+    while True:
+        more = rest >> np.uint64(7)
+        columns.append((rest & np.uint64(0x7F)) | np.where(more > 0, np.uint64(0x80), np.uint64(0)))
+        if not more.any():
+            break
+        rest = more
+    table = np.stack(columns, axis=1).astype(np.uint8)
+    used = np.ones(table.shape, dtype=bool)
+    used[:, 1:] = np.logical_and.accumulate(table[:, :-1] >= 0x80, axis=1)
+    return base64.b64encode(table[used].tobytes()).decode("ascii")
