@@ -1,7 +1,7 @@
 "use strict";
 /* A chart of spans over core cycles on a canvas. Drawing costs at most one rectangle per pixel column and lane. */
 
-/* The inverse of pyv_npu/report/packed.py. */
+/* The inverse of `packed` in pyv_npu/report/figures.py. */
 function unpack(text, count) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const values = new Float64Array(count);
