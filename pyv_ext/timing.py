@@ -29,7 +29,7 @@ class CoreTiming:
     trap: int = _cycles("a synchronous trap, from the start of the trapping instruction to the first of the handler", 1)
     wfi: int = _cycles("wfi, once an interrupt is pending", 1)
     reset: int = _cycles("from reset to the first instruction", 1, least=0)
-    near_extra: int = _cycles("added to load/store for devices beside the core: CLINT and scratchpad", 0, least=0)
+    near_extra: int = _cycles("added to load/store for devices close to the core: CLINT and scratchpad", 0, least=0)
     mmio_write: int = _cycles("posted MMIO write: core busy", 1)
     mmio_one_way: int = _cycles("MMIO request, one way", 0, least=0)
     mmio_read: int = _cycles("MMIO read, round trip", 1)

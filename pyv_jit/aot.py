@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "pyv_jit.aot_modules"
 """Where the compiled modules are, below ROOT, each under its own name."""
 RECORD = "record.json"
-"""Beside them: {"suffix": of their files, "modules": [name], "sources": {path below ROOT: [bytes, mtime in ns,
+"""In the same folder: {"suffix": of their files, "modules": [name], "sources": {path below ROOT: [bytes, mtime in ns,
 SHA-256]}}, of every source that what was compiled depends on."""
 VARIABLE = "PYV_NPU_COMPILED"
 OFF = "off"

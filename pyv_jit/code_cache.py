@@ -1,6 +1,6 @@
 """A folder of compiled code that outlives the process, so that what was compiled once is loaded the next time.
 
-Whoever may write into the folder decides what runs here: a folder of somebody else, or one that everybody may write
+Write access to the folder decides what runs here: a folder of another user, or one that others may write
 into, is not used. Nothing else that goes wrong with it is an error: it only costs time.
 """
 
@@ -17,7 +17,7 @@ VARIABLE = "PYV_NPU_CACHE"
 OFF = "off"
 
 LIMIT = 64 << 20
-"""Bytes in the folder at most, about: beyond it, what was used longest ago goes, until a fourth is free."""
+"""Bytes in the folder at most, about: beyond it, the least recently used files are evicted, until a fourth is free."""
 ABANDONED = 3600
 """Seconds after which a file that was being written is given up."""
 
@@ -167,7 +167,7 @@ def refusal(folder: Path) -> str:
     if about.st_uid != os.geteuid():
         return f"{folder} belongs to another user: chown it, or set {VARIABLE}"
     if about.st_mode & 0o002:
-        return f"{folder} may be written by everybody: chmod o-w it, or set {VARIABLE}"
+        return f"{folder} is writable by others: chmod o-w it, or set {VARIABLE}"
     return ""
 
 

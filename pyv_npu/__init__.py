@@ -1,4 +1,4 @@
-"""PyV-NPU: firmware on a RISC-V core beside a model of an NPU.
+"""PyV-NPU: firmware on a RISC-V core with a model of an NPU.
 
 `Simulator` runs a model, `Platform` runs firmware. They are imported when they are first used.
 """

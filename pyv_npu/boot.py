@@ -51,7 +51,7 @@ class Argument(NamedTuple):
 
 
 class BesideFile(NamedTuple):
-    """A file beside the program, and where in DRAM it belongs."""
+    """A sidecar file of the program, and its address in DRAM."""
 
     offset: int
     size: int

@@ -12,7 +12,7 @@ def caught(stop: Callable[[], None]) -> Iterator[None]:
     """Within the context the first Ctrl-C calls `stop`; the next one raises KeyboardInterrupt at once.
 
     Python delivers signals to the main thread only, and an application may have a handler of its own: in another
-    thread, and beside such a handler, this does nothing.
+    thread, and with such a handler, this does nothing.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -140,7 +140,7 @@ def uart(platform: Bench) -> Uart:
 
 @pytest.fixture
 def baseline(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """`baseline(run)`: its figures must be those of baselines/TEST.json beside the test's file.
+    """`baseline(run)`: its figures must be those of baselines/TEST.json in the folder of the test.
 
     `baseline(run, "cycles", "latency")` compares these keys of its JSON only; each call of a test takes a list of its
     own in the file. `pytest --update-baselines` writes the files.

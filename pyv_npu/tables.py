@@ -69,7 +69,7 @@ def parameters(config: Config) -> str:
 
 
 def provenance(effective: Effective) -> str:
-    """Every key that is not at its declared default, with who says so."""
+    """Every key that is not at its declared default, with its source."""
     values, keys = flatten(effective.config), keys_of(Config)
     rows = []
     for path, origin in effective.origins.items():

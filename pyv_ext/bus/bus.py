@@ -1,7 +1,7 @@
 """The core's way to memory and devices, with the cost of each access (docs/core-timing.md, "Cost of an access").
 
 Engines keep RAM accesses on their own fast path, guarded by `load_ok` and `store_ok`; whatever these refuse comes
-here: devices, memory beside the core, watched pages, pages with code, and addresses where nothing answers.
+here: devices, memory close to the core, watched pages, pages with code, and addresses where nothing answers.
 """
 
 from collections import Counter, deque

@@ -42,7 +42,7 @@ class Clock:
         self._listeners: list[tuple[Listener, Sequence[Timed] | None]] = []
         self._alone: set[int] = set()
         self._quiet: dict[int, tuple[list[Listener], list[int]]] = {}
-        """What `_followers` said; emptied when somebody comes."""
+        """Results of `_followers`; cleared when a device or listener is added."""
 
     def attach(self, device: Timed, *, alone: bool = False, heeds: Sequence[Timed] | None = None) -> int:
         """Give a device its turn; the order of attachment settles equal cycles. The number is for `touched`.
@@ -138,7 +138,7 @@ class Clock:
                 self._find_next()
 
     def _followers(self, number: int) -> tuple[list[Listener], list[int]]:
-        """Who must hear of a change of the device of that number, and who must be looked at; `_LINE`: its line has
+        """The listeners of a change of the device of that number, and the devices to update; `_LINE`: its line has
         changed."""
 
         def heed(heeds: Sequence[Timed] | None) -> bool:

@@ -40,7 +40,7 @@ LCR_DLAB = 0x80
 MCR_LOOP = 0x10
 LSR_DR, LSR_THRE_TEMT = 0x01, 0x60
 MSR_CONNECTED = 0xB0
-"""DCD, DSR and CTS: somebody listens."""
+"""DCD, DSR and CTS: the other end is connected."""
 
 FIFO_DEPTH = 16
 TRIGGERS = (1, 4, 8, 14)

@@ -110,7 +110,7 @@ class Code:
     # -- changes -----------------------------------------------------------------------------------------------
 
     def _written(self, address: int, size: int) -> None:
-        """Memory has changed: drop the lines of which an instruction was overwritten; data beside code is none."""
+        """Memory has changed: drop the lines of which an instruction was overwritten; data next to code is ignored."""
         end = address + size
         bases: Iterable[int] = range(address & -LINE, end, LINE)
         if size // LINE > len(self._lines):

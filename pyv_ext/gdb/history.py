@@ -87,7 +87,7 @@ class History:
                 self.approach(position)
 
     def replaying(self) -> AbstractContextManager[None]:
-        """For a caller who replays by `rewind` and `approach`."""
+        """For a caller that replays by `rewind` and `approach`."""
         return self._machine.replaying()
 
     def approach(self, position: int) -> bool:

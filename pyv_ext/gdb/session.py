@@ -130,7 +130,7 @@ class Session:
     def _take(self, received: Received) -> None:
         if received.kind is Kind.PACKET:
             if self._acknowledge:
-                with suppress(ConnectionError):  # who kills the program may not wait for an answer
+                with suppress(ConnectionError):  # a client that kills the program may not wait for an answer
                     self._connection.sendall(b"+")
             reply = self._answer(received.data)
             if reply is not None:

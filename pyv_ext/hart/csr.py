@@ -28,7 +28,7 @@ WRAP = (1 << 64) - 1
 class Counter:
     """Counts with a number that only rises (cycles, retired instructions), which every call is given as `at`.
 
-    So it costs nothing while the hart runs: what it shows is computed when somebody looks.
+    So it costs nothing while the hart runs: its value is computed on a read.
     """
 
     def __init__(self) -> None:

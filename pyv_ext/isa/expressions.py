@@ -5,7 +5,7 @@ An expression is built from operands, constants, integer operators (+ - * & | ^ 
 forms whose low XLEN bits, after that mask, do not depend on the width of the machine that evaluates them, as long as
 it has 2·XLEN bits or more: so unbounded Python integers and wrapping 64-bit integers agree to the bit for XLEN = 32.
 
-Operands: `a` register rs1, `b` register rs2 or else the immediate, `pc`, `old` what memory or the CSR held before.
+Operands: `a` register rs1, `b` register rs2 or else the immediate, `pc`, `old` the previous value of memory or CSR.
 Constants: `M` = 2^XLEN - 1, `XLEN`, `SHIFT` = XLEN - 1, `BYTES` = 0x01 in every byte.
 Functions: `S(v)` the signed view of a register value; `QUOT(x, y)` x / y rounded towards zero, -1 when y = 0;
 `REM(x, y)` = x - y·QUOT(x, y), x when y = 0; of register values, `CLZ` leading zeros, `CTZ` trailing zeros

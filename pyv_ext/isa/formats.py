@@ -116,8 +116,8 @@ CBO = Format("(rs1)", rs1=RS1)
 
 def custom(syntax: str) -> Format:
     """The format of a custom instruction: `syntax` lists the operands that it has."""
-    places = {"rd": RD, "rs1": RS1, "rs2": RS2, "imm": IMM_I}
-    return Format(syntax, **{name: places[name] for name in places if name in syntax.split(",")})
+    fields = {"rd": RD, "rs1": RS1, "rs2": RS2, "imm": IMM_I}
+    return Format(syntax, **{name: fields[name] for name in fields if name in syntax.split(",")})
 
 
 # Compressed: three-bit register fields name x8..x15.

@@ -1,4 +1,4 @@
-"""The netlist: Py-V's single-cycle core with our parts in the places of its own."""
+"""The netlist: Py-V's single-cycle core with our parts instead of its own."""
 
 from types import FunctionType
 from typing import Any

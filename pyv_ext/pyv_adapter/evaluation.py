@@ -1,7 +1,7 @@
 """How the core's combinational logic is evaluated.
 
 `ChangeDriven` is Py-V's own way: a port that changes queues the methods that depend on it. `Ordered` runs every method
-once per cycle, in the order of the data through the core, so that ports need not tell anybody that they change; it
+once per cycle, in the order of the data through the core, so that ports need no notification of changes; it
 replaces the classes of this core's own ports and registers by faster ones and leaves Py-V's classes alone.
 """
 
@@ -82,7 +82,7 @@ class Ordered:
 
 
 class _Fast:
-    """A port that tells nobody that it changes. Written only where it is the root of its net, as stock ports check."""
+    """A port without notification of changes. Written only where it is the root of its net, as stock ports check."""
 
     _val: Any
     _root_driver: Any

@@ -2,7 +2,7 @@
 
 Py-V is on no package registry: it is found through PYV_HOME, or is importable. Its module `pyv.log` would truncate
 ./run.log and disable all logging of the process; a stand-in takes its place and stays there, so that a later import
-of more of Py-V does not do it either. A Py-V that somebody has imported already is used as it is.
+of more of Py-V does not do it either. A Py-V that is imported already is used as it is.
 """
 
 import os

@@ -57,7 +57,7 @@ class BusMemory(Memory):
 
     @property
     def fetch_is_stale(self) -> bool:
-        """Whether somebody else than the hart has changed the word that was fetched last."""
+        """Whether a device has changed the word that was fetched last."""
         return self._word(self.read_port1.addr_i.read()) != self.seen
 
     # -- once per cycle ----------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class Duty(Enum):
 
 
 class SystemWork(NamedTuple):
-    """From fetch to the system unit, beside the NOP that takes the instruction's place in the pipeline."""
+    """From fetch to the system unit, while a NOP replaces the instruction in the pipeline."""
 
     duty: Duty = Duty.NONE
     pc: int = 0

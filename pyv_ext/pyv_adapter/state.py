@@ -1,4 +1,4 @@
-"""The hart's state behind Py-V's register file and CSR unit: one copy of it, that everybody else sees too."""
+"""The hart's state behind Py-V's register file and CSR unit: one copy, which debuggers and reports see too."""
 
 from pyv.clocked import Clocked, MemList
 from pyv.module import Module

@@ -1,4 +1,4 @@
-"""The system unit, beside decode: waits, traps found at fetch, custom instructions and CSRs that belong to devices.
+"""The system unit, next to decode: waits, traps found at fetch, custom instructions and CSRs that belong to devices.
 
 Ports are evaluated any number of times in a cycle. What may happen once only, asking a device or a handler, happens in
 `_prepare_next_val`, when everything has settled.

@@ -14,7 +14,7 @@ _CSRS = ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval"
 
 @dataclass
 class Side:
-    """One machine. `journal` is for whoever sets it up: device accesses and custom commits, in order."""
+    """One machine. `journal` is filled by the set-up code: device accesses and custom commits, in order."""
 
     name: str
     engine: Engine

@@ -1,4 +1,4 @@
-"""Runs the workloads, each in a process of its own, and sets them beside the peers."""
+"""Runs the workloads, each in a process of its own, and compares them with the peers."""
 
 import argparse
 import json
@@ -111,7 +111,7 @@ def _difference(name: str, mine: int, theirs: int, limit: float | None) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="the NPU model beside other simulators")
+    parser = argparse.ArgumentParser(description="the NPU model and other simulators")
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(WORKLOADS))
     parser.add_argument("--config", default=C1, help="configuration of the device")
     parser.add_argument("--one", choices=WORKLOADS, help="run one workload here and print it as JSON")

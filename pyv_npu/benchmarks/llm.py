@@ -1,4 +1,4 @@
-"""Built-in decoder models: CPU seconds, memory, cycles beside the bound and beside a stored peer."""
+"""Built-in decoder models: CPU seconds, memory, cycles with the lower bound and a stored peer."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ C1 = "onnxim-c1"
 
 
 class Case(NamedTuple):
-    """One row: what is run, on which configuration, beside which stored workload."""
+    """One row: what is run, on which configuration, compared with which stored workload."""
 
     request: Request
     config: str | None = None
@@ -83,7 +83,7 @@ def table(names: list[str]) -> Iterator[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="built-in decoder models beside their bound and a peer")
+    parser = argparse.ArgumentParser(description="built-in decoder models, their bound and a peer")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--one", choices=CASES, help="run one case here and print it as JSON")
     args = parser.parse_args()

@@ -1,6 +1,6 @@
 """ResNet-18 as an ONNX model: compiled, timed without numbers, and run with real numbers through firmware.
 
-Each measurement has a process of its own and stands beside its limit; peers are set beside with the figures that
+Each measurement has a process of its own and is printed with its limit and with the peers' figures that
 `peers` records.
 """
 
@@ -110,7 +110,7 @@ def _row(what: str, measured: str, limit: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="ResNet-18 from ONNX, beside its limits and other simulators")
+    parser = argparse.ArgumentParser(description="ResNet-18 from ONNX, its limits and other simulators")
     parser.add_argument("--config", default=CONFIG, help="configuration of the device that is timed")
     parser.add_argument("--one", choices=STEPS, help="one measurement, here, as JSON")
     args = parser.parse_args()

@@ -22,7 +22,7 @@ M, N, K = 128, 128, 64
 
 
 def product(m: int, n: int, k: int) -> Iterator[Descriptor]:
-    """int8 tiles of M x K times K x N with the sum held, operands in two buffers in turn, each in a bank of its own."""
+    """int8 tiles of M x K times K x N into an accumulator, operands in two buffers in turn, each in its own bank."""
     kind = {"type_in0": DataType.INT8}
     a, b, c = DRAM_BASE, DRAM_BASE + m * k, DRAM_BASE + m * k + k * n
     banks = [SPM_BASE + bank * (2 << 20) // 8 for bank in range(6)]

@@ -35,8 +35,8 @@ class Tool(NamedTuple):
 
 TOOLS = (
     Tool("riscv64-unknown-elf-gcc", "gcc-riscv64-unknown-elf", "builds firmware"),
-    Tool("riscv64-unknown-elf-objdump", "binutils-riscv64-unknown-elf", "judges the instruction table in tests"),
-    Tool("qemu-system-riscv32", "qemu-system-misc", "judges the core in tests"),
+    Tool("riscv64-unknown-elf-objdump", "binutils-riscv64-unknown-elf", "reference of the instruction table in tests"),
+    Tool("qemu-system-riscv32", "qemu-system-misc", "reference of the core in tests"),
     Tool("gdb-multiarch", "gdb-multiarch", "debugs firmware"),
 )
 PICOLIBC = Path("/usr/lib/picolibc/riscv64-unknown-elf")

@@ -14,7 +14,7 @@ DEADLOCK = 76
 TRAP_LOOP = 77
 INTERRUPTED = 130
 BROKEN_PIPE = 141
-"""128 + SIGPIPE: whoever read our standard output has gone."""
+"""128 + SIGPIPE: the reader of standard output has gone."""
 
 _OF_STOP = {
     StopReason.LIMIT: LIMIT,

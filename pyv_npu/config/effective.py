@@ -42,7 +42,7 @@ class Effective:
     origins: Mapping[str, str]
 
     def adopt(self, config: Config, origin: str) -> "Effective":
-        """The same with the values of `config`; `origin` says who changed those that differ."""
+        """The same with the values of `config`; `origin` is the origin of those that differ."""
         old = flatten(self.config)
         changed = {path: origin for path, value in flatten(config).items() if value != old[path]}
         return Effective(config, {**self.origins, **changed})
@@ -57,7 +57,7 @@ def load(
     """The effective configuration: preset `soc-axi`, then each file, then `preset` and `overrides`.
 
     `arguments`: by key the argument of a function that an override was given as; the others are from the command line.
-    The Py-V core implies its instruction set and, unless somebody names another, its preset.
+    The Py-V core implies its instruction set and, unless another is named, its preset.
     Raises BadInputError naming file and line, or UsageError for what the caller gave.
     """
     settings: list[Setting] = []
@@ -83,7 +83,7 @@ def check_isa(effective: Effective, name: str) -> None:
 
 
 def _beneath(settings: Sequence[Setting]) -> list[Setting]:
-    """What the values given by anybody are put upon."""
+    """The values below all that are given."""
     result = preset_settings(presets.DEFAULT, Path(), "default")
     given = {setting.path: setting.value for setting in settings}
     if given.get("core.engine") == presets.PYV:

@@ -1,7 +1,7 @@
 """Timing presets, and configurations of whole devices, that ship with the package. Every number has a source.
 
 `name`, `basis` (one line: what the preset rests on), `extends` (a preset to start from), `values` (keys of the
-configuration), `source` (who says so, of every value without an own one) and `sources` (by key).
+configuration), `source` (of every value without an own one) and `sources` (by key).
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ _TOP = (*_WORDS, "values", "sources")
 
 
 class Number(NamedTuple):
-    """A value and who says so."""
+    """A value and its source."""
 
     value: Any
     source: str

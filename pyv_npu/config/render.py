@@ -1,4 +1,4 @@
-"""A configuration as YAML for people: a comment beside each key says meaning, unit and where the value came from.
+"""A configuration as YAML for people: the comment of each key says meaning, unit and where the value came from.
 
 `load` reads the text back to an equal configuration.
 """

@@ -61,7 +61,7 @@ def _observed(name: str, handler: Callable[[Operands], Outcome], observe: Observ
 
 
 class ObservedCsrs:
-    """The device's CSR window with an ear at it."""
+    """The device's CSR window with an observer."""
 
     def __init__(self, window: CsrWindow, device: Device, observe: CsrObserver) -> None:
         self.device = device

@@ -1,4 +1,4 @@
-"""The core's accesses beside the NPU's memory: coherence with the L2, traffic on the DRAM, what the NPU wrote.
+"""The core's accesses and the NPU's memory: coherence with the L2, traffic on the DRAM, what the NPU wrote.
 
 An L2 that is not coherent sees loads and stores of pages that NPU commands have used, one by one and in all engines
 alike: these pages are watched on the bus. All others stay on the engines' fast path.

@@ -44,10 +44,10 @@ def find_blocks(
     hot: Callable[[int], bool],
     limit: int,
 ) -> list[Block]:
-    """The block at `start` and all that are reached from it through hot places, of about `limit` instructions at most.
+    """The block at `start` and all reached from it through hot addresses, of about `limit` instructions at most.
 
     `at` gives what is decoded at an address, `takes` whether it is translated, `hot` whether a place that a block
-    may begin at is worth it. Calls are followed, and so are the places that they return to.
+    may begin at is worth it. Calls are followed, and so are their return addresses.
     """
     found: dict[int, Instruction] = {}
     heads: dict[int, None] = {start: None}

@@ -1,7 +1,7 @@
 """The interpreter: one native function, made from the instruction table, that executes decoded entries.
 
 It is exact at every budget: an instruction begins only while cycles are left. Where control arrives by a jump, a
-branch or from outside, it goes on in translated code if there is some, and else counts, so that the hot places get
+branch or from outside, it goes on in translated code if there is some, and else counts, so that the hot addresses get
 translated.
 
 pc and progress are in the frame between calls.
