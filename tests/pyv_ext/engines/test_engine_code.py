@@ -157,7 +157,7 @@ def test_a_hook_does_not_run_for_an_instruction_that_an_interrupt_squashes():
     seen = []
     rig.engine.add_hook(RAM + 4, lambda hart: seen.append(hart.cycle))
     rig.engine.run(10)
-    print(seen)
+    assert seen == []
 
 
 def test_a_hook_runs_once_for_an_instruction_that_waits():
