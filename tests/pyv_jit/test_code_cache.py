@@ -149,14 +149,14 @@ def test_a_full_or_read_only_disk_only_costs_time(tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.glob(f"*{UNFINISHED}"))
 
 
-def test_a_folder_that_everybody_may_write_into_is_not_used(tmp_path: Path) -> None:
+def test_a_folder_that_is_writable_by_others_is_not_used(tmp_path: Path) -> None:
     cache = CodeCache(tmp_path)
     cache.put(KEYS[0], b"code")
     tmp_path.chmod(0o777)
     cache.put(KEYS[1], b"code")
     assert cache.get(KEYS[0]) is None
     assert cache.usage().files == 1
-    assert cache.trouble() == f"{tmp_path} may be written by everybody: chmod o-w it, or set PYV_NPU_CACHE"
+    assert cache.trouble() == f"{tmp_path} is writable by others: chmod o-w it, or set PYV_NPU_CACHE"
 
 
 def test_a_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
