@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "pyv_ext.pyv_adapter": {"pyv_ext", "pyv", *NUMERIC},
     "toolchain": {
         "npu_device.abi",
+        "npu_device.cost.durations",
         "npu_device.memory.bitwidth",
         "npu_device.memory.kv",
         "npu_device.operations.windows",
@@ -224,8 +225,8 @@ ROOMS: dict[str, str] = {
                      issue host device levels""",
     "pyv_ext": """errors protocols timing isa hart bus source_lines elf devices engines engines.fast
                   pyv_adapter cores tracing gdb""",
-    "toolchain": """errors gnu ir onnx_model onnx_operators onnx_frontend quantize codegen passes compiler program_image
-                    llm examples""",
+    "toolchain": """errors gnu ir onnx_model onnx_operators onnx_frontend quantize codegen passes backend compiler
+                    program_image decoders examples""",
 }
 """Package -> its rooms from the ground up. A room is a folder, or a file beside folders; it imports itself and those
 before it."""

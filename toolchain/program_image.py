@@ -10,8 +10,8 @@ from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from npu_device.abi import memory_map as mm
+from toolchain.backend import Program
 from toolchain.codegen.memory import FIRMWARE_BYTES
-from toolchain.compiler import Compiled
 from toolchain.errors import ToolchainError
 from toolchain.ir.data_types import stored
 
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
 
 
 def build_image(
-    firmware: bytes, compiled: Compiled, inputs: Mapping[str, bytes], arguments: Mapping[str, int] | None = None,
+    firmware: bytes, compiled: Program, inputs: Mapping[str, bytes], arguments: Mapping[str, int] | None = None,
     *, apart: bool = False,
 ) -> bytes:  # fmt: skip
     """An ELF with the firmware, the model and its inputs; `arguments` of the firmware besides where the commands are.
@@ -48,7 +48,7 @@ def build_image(
     return _naming(image, compiled) if apart else image
 
 
-def weights_file(compiled: Compiled) -> bytes:
+def weights_file(compiled: Program) -> bytes:
     """The content of weights.bin: the constants as they lie in DRAM."""
     at, end = compiled.memory.weights
     parts: list[bytes] = []
@@ -84,7 +84,7 @@ def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: 
     return elf.with_header(image)
 
 
-def pieces(compiled: Compiled, inputs: Mapping[str, bytes], *, apart: bool = False) -> Iterator[Piece]:
+def pieces(compiled: Program, inputs: Mapping[str, bytes], *, apart: bool = False) -> Iterator[Piece]:
     """What of the model is in memory when the run begins; `apart`: without the constants."""
     if not apart:
         yield from _constants(compiled)
@@ -93,12 +93,12 @@ def pieces(compiled: Compiled, inputs: Mapping[str, bytes], *, apart: bool = Fal
     yield Piece(compiled.memory.commands, compiled.code())
 
 
-def _constants(compiled: Compiled) -> Iterator[Piece]:
+def _constants(compiled: Program) -> Iterator[Piece]:
     for name, values in compiled.graph.constants.items():
         yield Piece(compiled.memory.addresses[name], stored(values, compiled.graph.tensors[name].dtype))
 
 
-def _naming(image: bytes, compiled: Compiled) -> bytes:
+def _naming(image: bytes, compiled: Program) -> bytes:
     """The image with one more section of notes, which names the file of the weights."""
     from elftools.construct.lib.container import Container
 

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from npu_device.config import DramConfig, NpuConfig
-from npu_device.levels.runner import Runner, list_config
-from npu_device.trace.events import Batch, What
 from pyv_npu.benchmarks import workloads
 from pyv_npu.benchmarks.host import calibrate, peak_memory
 from pyv_npu.benchmarks.peers import CALIBRATION, LLAMA_FINISH, ONNXIM, PEERS, RECORDED
-from pyv_npu.benchmarks.workloads import Stage
 from pyv_npu.config import load
+from pyv_npu.workloads.timing_only import run_commands
+from toolchain.backend import Program
 
 C1 = "onnxim-c1"
 DEFAULT = "GEMM 4096, defaults"
-WORKLOADS: dict[str, Callable[[NpuConfig], list[Stage]]] = {
+WORKLOADS: dict[str, Callable[[NpuConfig], Program]] = {
     "GEMM 1024": lambda config: workloads.product(config, 1024),
     "GEMM 2048": lambda config: workloads.product(config, 2048),
     "GEMM 4096": lambda config: workloads.product(config, 4096),
@@ -35,30 +34,19 @@ STAGE_LIMIT = 5.0
 
 
 def run_one(name: str, config: str) -> dict[str, Any]:
-    """Cycles, CPU seconds (compiling the loop included), memory; timing only, hash on."""
+    """Cycles, CPU seconds (compiling the workload and the loop included), memory; timing only, hash on."""
     npu = load([config]).config.npu
     if name == DEFAULT:
         npu = NpuConfig(dram=DramConfig(size=1 << 30))
     began = time.process_time()
-    stages = WORKLOADS[name](npu)
-    runner = Runner(list_config(npu, len(stages)), values=False)
-    finished: dict[int, int] = {}
-
-    def note(batch: Batch) -> None:
-        done = batch[batch["what"] == What.DONE]
-        finished.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
-
-    runner.events.subscribe(note)
-    run = runner.run([stage.command for stage in stages])
-    digest = run.events.hexdigest()
+    run = run_commands(WORKLOADS[name](npu).commands, npu)
     return {
-        "cycles": max(finished.values()),
+        "cycles": run.cycles,
         "cpu_s": time.process_time() - began,
         "memory_mb": peak_memory(),
-        "events": run.events.count,
-        "events_sha256": digest,
-        "errors": [str(entry) for entry in runner.device.error_log],
-        "stages": [[stage.name, finished.get(ticket)] for stage, ticket in zip(stages, run.tickets, strict=True)],
+        "events": run.events,
+        "events_sha256": run.events_sha256,
+        "stages": [[finished.layer, finished.cycle] for finished in run.layers],
     }
 
 

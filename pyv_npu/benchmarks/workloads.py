@@ -1,144 +1,123 @@
-"""The workloads that peers were measured on, as macro commands in fp16: products, a Llama3-8B layer, ResNet-18."""
+"""The workloads that peers were measured on, as NPU-IR in fp16: products, a Llama3-8B layer, ResNet-18.
 
-from typing import Any, NamedTuple
+They are compiled as any model; only tiles and prefetch are those of the peers' schedules.
+"""
 
-from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.extended import Epilogue, Extended
-from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
-from npu_device.abi.opcodes import Activation, DataType, Eltwise, Norm, Opcode, Pool
+from npu_device.abi.opcodes import DataType
 from npu_device.config import NpuConfig
-from npu_device.levels.runner import Listed
+from npu_device.operations.windows import Windows
+from pyv_npu.workloads.target import target_of
+from toolchain.backend import Program, compile_layers
+from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
 
 FP16 = DataType.FP16
-SIZE = 2
-"""Bytes of an element."""
-
-
-class Stage(NamedTuple):
-    """A command and what it is called."""
-
-    name: str
-    command: Listed
+ROWS = (16, 4096)
+"""Tile of operations on rows."""
 
 
 class Layers:
-    """Commands that follow each other through DRAM, each with the whole scratchpad as its workspace."""
+    """A graph under construction: layers that follow each other, each with the whole scratchpad."""
 
-    def __init__(self, config: NpuConfig, tile: tuple[int, int, int] = (128, 128, 128), prefetch: int = 4) -> None:
-        self.stages: list[Stage] = []
-        self._tile = tile
-        self._prefetch = prefetch
-        self._workspace = {"workspace": SPM_BASE, "workspace_bytes": config.spm.size}
-        self._next = DRAM_BASE
+    def __init__(self, name: str, tile: tuple[int, int, int] = (128, 128, 128), prefetch: int = 4) -> None:
+        self.graph = Graph(name)
+        self._tile, self._prefetch = tile, prefetch
 
-    def tensor(self, *shape: int) -> int:
-        """Room for a tensor: its address."""
-        size = SIZE
-        for dimension in shape:
-            size *= dimension
-        address = self._next
-        self._next += -(-size // 4096) * 4096
-        return address
+    def tensor(self, name: str, *shape: int, kind: DataType = FP16, role: Role = Role.ACTIVATION) -> str:
+        self.graph.tensors[name] = TensorIR(name, role, shape, kind)
+        return name
 
-    def add(self, name: str, opcode: Opcode, fields: dict[str, int], own: dict[str, Any] | None = None,
-            **words: Any) -> None:  # fmt: skip
-        """One macro command; `fields` of its descriptor, `words` of its extended block."""
-        m, n, k = self._tile
-        shared: dict[str, int] = {
-            "tile_m": m, "tile_n": n, "tile_k": k, "type_in0": FP16, "type_in1": FP16, "type_out": FP16,
-            "prefetch_dist": self._prefetch,
-        }  # fmt: skip
-        descriptor = Descriptor(opcode=opcode, **(shared | fields))
-        self.stages.append(
-            Stage(name, Listed(descriptor, 0, Extended.make(opcode, own=own, **self._workspace, **words)))
-        )
+    def given(self, name: str, *shape: int) -> str:
+        """An input of the workload."""
+        self.graph.inputs = (*self.graph.inputs, self.tensor(name, *shape))
+        return name
 
-    def gemm(self, name: str, m: int, n: int, k: int, source: int | None = None) -> int:
-        """M x K times K x N, weights of its own: the address of the result."""
-        out = self.tensor(m, n)
-        fields = {"in0_addr": source or self.tensor(m, k), "in1_addr": self.tensor(k, n), "out_addr": out}
-        self.add(name, Opcode.GEMM_T, fields, m=m, n=n, k=k)
+    def weight(self, name: str, *shape: int, kind: DataType = FP16) -> str:
+        return self.tensor(name, *shape, kind=kind, role=Role.WEIGHT)
+
+    def view(self, base: str, name: str, *shape: int, offset: int = 0, pitch: int = 0) -> str:
+        """A part of a tensor."""
+        self.graph.tensors[name] = TensorIR(name, Role.ACTIVATION, shape, FP16, base, offset=offset, pitch=pitch)
+        return name
+
+    def add(self, name: str, op: str, inputs: tuple[str, ...], shape: tuple[int, ...], tile: tuple[int, ...] = (),
+            **attributes: Attribute) -> str:  # fmt: skip
+        """A layer: the tensor that it writes."""
+        out = self.tensor(f"{name}.out", *shape)
+        schedule: dict[str, Attribute] = {"tile": tile or self._tile, "buffers": 1, "prefetch": self._prefetch}
+        self.graph.layers.append(LayerIR(name, op, inputs, (out,), {**attributes, **schedule}))
         return out
 
-    def conv(self, name: str, size: int, cin: int, cout: int, kernel: int, stride: int, source: int,
-             residual: int = 0) -> tuple[int, int]:  # fmt: skip
-        """A square convolution with bias (of a folded batch norm), residual and ReLU: (address, size of the result)."""
+    def gemm(self, name: str, m: int, n: int, k: int, source: str) -> str:
+        """M x K times K x N, weights of its own."""
+        return self.add(name, "GEMM_T", (source, self.weight(f"{name}.weights", k, n)), (m, n), batch=1, m=m, n=n, k=k,
+                        step0=0, step1=0)  # fmt: skip
+
+    def norm(self, name: str, rows: int, columns: int, source: str) -> str:
+        return self.add(name, "LAYERNORM", (source, self.weight(f"{name}.gamma", columns)), (rows, columns), ROWS,
+                        function="RMS", m=rows, n=columns, epsilon=1e-5)  # fmt: skip
+
+    def conv(self, name: str, size: int, cin: int, cout: int, kernel: int, stride: int, source: str,
+             residual: str = "") -> tuple[str, int]:  # fmt: skip
+        """A square convolution with bias (of a folded batch norm), residual and ReLU: (result, its size)."""
         pad = kernel // 2
         result = (size + 2 * pad - kernel) // stride + 1
-        out = self.tensor(result, result, cout)
-        own = dict.fromkeys(("pt", "pl", "pb", "pr"), pad) | dict.fromkeys(("sh", "sw"), stride)
-        own |= {"batch": 1, "h": size, "w": size, "cin": cin, "cout": cout, "kh": kernel, "kw": kernel, "dh": 1,
-                "dw": 1, "groups": 1}  # fmt: skip
-        epilogue = Epilogue.BIAS | Activation.RELU | (Epilogue.RESIDUAL if residual else 0)
-        fields = {"in0_addr": source, "in1_addr": self.tensor(kernel * kernel * cin, cout), "out_addr": out}
-        self.add(name, Opcode.CONV2D_T, fields, own, in2=residual, bias=self.tensor(2 * cout), epilogue=epilogue)
+        shape = Windows(1, size, size, kernel, kernel, stride, stride, 1, 1, pad, pad, pad, pad)
+        weights = self.weight(f"{name}.weights", kernel, kernel, cin, cout)
+        inputs = (source, weights, self.weight(f"{name}.bias", cout, kind=DataType.FP32), *filter(None, [residual]))
+        out = self.add(
+            name, "CONV2D_T", inputs, (result, result, cout), **shape._asdict(), cin=cin, cout=cout, groups=1,
+            epilogue="bias+residual" if residual else "bias", activation="RELU",
+        )  # fmt: skip
         return out, result
 
+    def compiled(self, config: NpuConfig, result: str) -> Program:
+        """The commands for a device."""
+        self.graph.outputs = (result,)
+        return compile_layers(self.graph, target_of(config), traced=False)
 
-def product(
-    config: NpuConfig, size: int, tile: tuple[int, int, int] = (128, 128, 128), prefetch: int = 4
-) -> list[Stage]:
+
+def product(config: NpuConfig, size: int, tile: tuple[int, int, int] = (128, 128, 128), prefetch: int = 4) -> Program:
     """One square matrix product."""
-    layers = Layers(config, tile, prefetch)
-    layers.gemm(f"GEMM {size}", size, size, size)
-    return layers.stages
+    layers = Layers(f"GEMM {size}", tile, prefetch)
+    return layers.compiled(config, layers.gemm("product", size, size, size, layers.given("x", size, size)))
 
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN = 4096, 32, 8, 128, 14336
 
 
-def llama_layer(config: NpuConfig, queries: int, keys: int) -> list[Stage]:
+def llama_layer(config: NpuConfig, queries: int, keys: int) -> Program:
     """One decoder layer of Llama3-8B: `queries` tokens that see `keys` tokens."""
-    layers = Layers(config)
-    qkv = layers.gemm("QKV", queries, HIDDEN + 2 * KV_HEADS * HEAD_DIM, HIDDEN)
-    attended = layers.tensor(queries, HIDDEN)
-    own = {"heads": HEADS, "kv_heads": KV_HEADS, "head_dim": HEAD_DIM, "q_len": queries, "kv_len": keys}
-    cache = layers.tensor(keys, KV_HEADS * HEAD_DIM)
-    layers.add(
-        "attention", Opcode.ATTN_T,
-        {"in0_addr": qkv, "in1_addr": cache, "out_addr": attended, "type_in1": 0, "type_kv": FP16},
-        own, in2=layers.tensor(keys, KV_HEADS * HEAD_DIM),
+    layers = Layers("Llama3-8B layer")
+    width = HIDDEN + 2 * KV_HEADS * HEAD_DIM
+    qkv = layers.gemm("QKV", queries, width, HIDDEN, layers.given("x", queries, HIDDEN))
+    seen = [layers.given(name, keys, KV_HEADS * HEAD_DIM) for name in ("keys", "values")]
+    q = layers.view(qkv, "q", queries, HIDDEN, pitch=width)
+    attended = layers.add(
+        "attention", "ATTN_T", (q, *seen), (queries, HIDDEN), (128, 128), m=queries, n=HIDDEN, heads=HEADS,
+        kv_heads=KV_HEADS, keys=keys, t_max=0, scale=HEAD_DIM**-0.5, causal=0,
     )  # fmt: skip
     projected = layers.gemm("projection", queries, HIDDEN, HIDDEN, attended)
-    normed = _norm(layers, queries, projected)
-    wide = layers.gemm("fc1", queries, 2 * FFN, HIDDEN, normed)
-    gated = layers.tensor(queries, FFN)
-    layers.add(
-        "activation", Opcode.ELTWISE,
-        {"in0_addr": wide, "in1_addr": wide + queries * FFN * SIZE, "out_addr": gated, "function": Eltwise.MUL,
-         "tile_m": 16, "tile_n": 4096, "tile_k": 0},
-        {}, m=queries, n=FFN,
-    )  # fmt: skip
-    _norm(layers, queries, layers.gemm("fc2", queries, HIDDEN, FFN, gated))
-    return layers.stages
+    wide = layers.gemm("fc1", queries, 2 * FFN, HIDDEN, layers.norm("norm1", queries, HIDDEN, projected))
+    halves = [layers.view(wide, f"half{half}", queries, FFN, offset=half * queries * FFN) for half in range(2)]
+    gated = layers.add("activation", "ELTWISE", (halves[0], halves[1]), (queries, FFN), ROWS, function="MUL", m=queries,
+                       n=FFN)  # fmt: skip
+    down = layers.gemm("fc2", queries, HIDDEN, FFN, gated)
+    return layers.compiled(config, layers.norm("norm2", queries, HIDDEN, down))
 
 
-def _norm(layers: Layers, rows: int, source: int) -> int:
-    out = layers.tensor(rows, HIDDEN)
-    fields = {"in0_addr": source, "in1_addr": layers.tensor(HIDDEN), "out_addr": out, "function": Norm.RMS,
-              "tile_m": 16, "tile_n": HIDDEN, "tile_k": 0}  # fmt: skip
-    layers.add("norm", Opcode.LAYERNORM, fields, m=rows, n=HIDDEN)
-    return out
-
-
-def resnet18(config: NpuConfig) -> list[Stage]:
+def resnet18(config: NpuConfig) -> Program:
     """ResNet-18 at 224 x 224, batch 1, batch norms folded."""
-    layers = Layers(config)
-    at, size = layers.conv("conv1", 224, 3, 64, 7, 2, layers.tensor(224, 224, 3))
-    pooled = layers.tensor(56, 56, 64)
-    own = {"pool_batch": 1, "pool_h": size, "pool_w": size, "channels": 64}
-    own |= {f"pool_{name}": value for names, value in (("kh kw", 3), ("sh sw", 2), ("dh dw pt pl pb pr", 1))
-            for name in names.split()}  # fmt: skip
-    fields = {"in0_addr": at, "out_addr": pooled, "function": Pool.MAX, "type_in1": 0, "tile_k": 0}
-    layers.add("maxpool", Opcode.POOL, fields, own)
-    at, size, cin = pooled, 56, 64
+    layers = Layers("ResNet-18")
+    x, size = layers.conv("conv1", 224, 3, 64, 7, 2, layers.given("x", 224, 224, 3))
+    shape = Windows(1, size, size, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1)
+    x = layers.add("maxpool", "POOL", (x,), (56, 56, 64), (128, 64), **shape._asdict(), function="MAX", channels=64)
+    size, cin = 56, 64
     for stage, cout in enumerate((64, 128, 256, 512), 1):
         for block in range(2):
             name = f"layer{stage}.{block}"
             stride = 2 if block == 0 and stage > 1 else 1
-            shortcut = at if stride == 1 else layers.conv(f"{name}.shortcut", size, cin, cout, 1, stride, at)[0]
-            inner, small = layers.conv(f"{name}.conv1", size, cin, cout, 3, stride, at)
-            at, size = layers.conv(f"{name}.conv2", small, cout, cout, 3, 1, inner, shortcut)
+            shortcut = x if stride == 1 else layers.conv(f"{name}.shortcut", size, cin, cout, 1, stride, x)[0]
+            inner, small = layers.conv(f"{name}.conv1", size, cin, cout, 3, stride, x)
+            x, size = layers.conv(f"{name}.conv2", small, cout, cout, 3, 1, inner, shortcut)
             cin = cout
-    layers.gemm("fc", 1, 1000, 512, at)
-    return layers.stages
+    return layers.compiled(config, layers.gemm("fc", 1, 1000, 512, layers.view(x, "features", 1, 512)))

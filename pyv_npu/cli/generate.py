@@ -92,7 +92,7 @@ def _tokens(args: argparse.Namespace, name: str) -> tuple[int, ...]:
 def ready(args: argparse.Namespace, config: "Config", wanted: "Wish") -> "Ready":
     """The decoder that a configuration names, compiled."""
     from pyv_npu.workloads.generate import prepare
-    from toolchain.llm.decoder import load_decoder
+    from toolchain.decoders.decoder import load_decoder
 
     args.progress.say(f"compiling {config.run.program}")
     return prepare(config, load_decoder(Path(config.run.program)), wanted)

@@ -34,7 +34,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _models() -> list[tuple[str, str]]:
-    from toolchain.llm.shapes import MODELS
+    from toolchain.decoders.shapes import MODELS
 
     return [
         (shape.name, f"{shape.parameters / 1e9:.2f} x 10^9 parameters, {shape.layers} layers, width {shape.width}")

@@ -47,7 +47,7 @@ def cache_arguments(group: "argparse._ArgumentGroup", more: str = "") -> None:
 
 def known(program: str) -> bool:
     """Whether a program is the name of a built-in model."""
-    from toolchain.llm.shapes import MODELS
+    from toolchain.decoders.shapes import MODELS
 
     return program in MODELS
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from pyv_npu.errors import UsageError
 from pyv_npu.workloads.data import Values, complete_inputs, random_inputs, read_inputs
+from toolchain.decoders.decoder import IDS, Decoder
 from toolchain.ir.graph import Graph
-from toolchain.llm.decoder import IDS, Decoder
 from toolchain.onnx_frontend import OnnxModel, import_model
 
 RUNS = 4

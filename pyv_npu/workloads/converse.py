@@ -11,7 +11,7 @@ from pyv_npu.workloads.codes import Codes
 from pyv_npu.workloads.data import Values
 from pyv_npu.workloads.ia import Machine
 from pyv_npu.workloads.wish import Wish
-from toolchain.llm.decoder import CONVERSATION, IDS, NEXT, POSITION, POSITIONS, PROMPT, CompiledDecoder
+from toolchain.decoders.decoder import CONVERSATION, IDS, NEXT, POSITION, POSITIONS, PROMPT, CompiledDecoder
 from toolchain.onnx_model.reference import rounded
 
 

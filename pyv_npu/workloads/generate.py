@@ -22,8 +22,7 @@ from pyv_npu.workloads.run import layer_names
 from pyv_npu.workloads.target import target_of
 from pyv_npu.workloads.timing_only import run_commands
 from pyv_npu.workloads.wish import Wish
-from toolchain.llm.conversation import GENERATE, tokens_of
-from toolchain.llm.decoder import (
+from toolchain.decoders.decoder import (
     CONVERSATION,
     LOG,
     POSITION,
@@ -33,9 +32,10 @@ from toolchain.llm.decoder import (
     compile_decoder,
     load_decoder,
 )
-from toolchain.llm.job import BY_BITS
-from toolchain.llm.quantization import in_int8
-from toolchain.llm.reference import head_scales
+from toolchain.decoders.generation import GENERATE, tokens_of
+from toolchain.decoders.quantization import in_int8
+from toolchain.decoders.reference import head_scales
+from toolchain.decoders.shapes import BY_BITS
 from toolchain.onnx_model.reference import rounded
 from toolchain.program_image import build_image
 from toolchain.quantize.precision import INT8

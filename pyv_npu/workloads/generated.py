@@ -13,8 +13,8 @@ from pyv_npu.workloads.checks import check, check_codes
 from pyv_npu.workloads.data import Values
 from pyv_npu.workloads.verdicts import passed
 from pyv_npu.workloads.wish import Wish
-from toolchain.llm.decoder import LOG, CompiledDecoder, Decoder
-from toolchain.llm.reference import Reference
+from toolchain.decoders.decoder import LOG, CompiledDecoder, Decoder
+from toolchain.decoders.reference import Reference
 
 if TYPE_CHECKING:
     from pyv_npu.results import RunResult

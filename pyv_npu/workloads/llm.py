@@ -18,13 +18,10 @@ from pyv_npu.workloads.llm_figures import Traffic, figures
 from pyv_npu.workloads.target import target_of
 from pyv_npu.workloads.timing_only import run_commands
 from toolchain.codegen import Command
-from toolchain.compiler import addressed, code
+from toolchain.decoders.builtin import CompiledShape, compile_shape
+from toolchain.decoders.generation import GENERATE
+from toolchain.decoders.shapes import ACTIVATION, KV_BITS, Job, shape_of
 from toolchain.errors import ModelError
-from toolchain.llm.conversation import GENERATE, conversation
-from toolchain.llm.job import KV_BITS, Job
-from toolchain.llm.layout import ACTIVATION, INT_BYTES, Layout
-from toolchain.llm.phases import commands
-from toolchain.llm.shapes import shape_of
 from toolchain.program_image import Piece, with_pieces
 from toolchain.quantize.qconfig import KEPT, QConfig
 
@@ -81,8 +78,8 @@ class Request(NamedTuple):
         return (self.tokens, 0) if self.phase is Phase.PREFILL else (1, self.context)
 
 
-def build(config: NpuConfig, request: Request) -> tuple[Layout, list[Command]]:
-    """Addresses and commands of a request. ModelError: a model or size that cannot be, one line."""
+def build(config: NpuConfig, request: Request) -> CompiledShape:
+    """A request as commands. ModelError: a model or size that cannot be, one line."""
     shape = shape_of(request.name)
     tokens, position = request.step
     for name, value, least in (("tokens", tokens, 1), ("context", position, 0)):
@@ -98,12 +95,7 @@ def build(config: NpuConfig, request: Request) -> tuple[Layout, list[Command]]:
         shape, shape.layers if request.layers is None else request.layers, t_max, request.requests, request.weight_bits,
         bits if callable(bits) else lambda layer, head: bits,
     )  # fmt: skip
-    job.check_capacity(config.dram.size)
-    layout = Layout(job, tokens, config.spm.size)
-    layout.check(config.dram.size)
-    made = commands(layout, target_of(config), tokens)
-    layout.check_commands(len(code(made)))
-    return layout, made
+    return compile_shape(job, target_of(config), tokens)
 
 
 class Ran(NamedTuple):
@@ -122,24 +114,24 @@ def run(
     config: NpuConfig, request: Request, level: str = "CA_HYBRID", watch: Callable[[EventStream], None] | None = None
 ) -> Ran:
     """The commands of the request without a core; `watch` may subscribe to the events. ModelError, UsageError."""
-    layout, made = build(config, request)
-    traffic, memory = Traffic(len(made)), _position(layout, request)
+    made = build(config, request)
+    traffic, memory = Traffic(len(made.commands)), made.position(request.step[1])
 
     def listen(events: EventStream) -> None:
         events.subscribe(traffic.add)
         if watch is not None:
             watch(events)
 
-    timed = run_commands(made, config, level, memory=memory, watch=listen)
+    timed = run_commands(made.commands, config, level, memory=memory, watch=listen)
     json = {
         "schema": 1, "program": request.name, "core": None, "mode": None, "sim_level": level, "timing_only": True,
         "cycles": timed.cycles, "npu": timed.counters, "events": timed.events, "events_sha256": timed.events_sha256,
         "preset": None, "exit_code": 0, "stop_reason": "exit", "latency": None,
         "finished": [one._asdict() for one in timed.layers],
-        "llm": figures(config, layout, request.step, made, timed.cycles, timed.counters, traffic.by_command)
+        "llm": figures(config, made, request.step, timed.cycles, timed.counters, traffic.by_command)
         | {"phase": request.phase.value},
     }  # fmt: skip
-    return Ran(json, made, memory)
+    return Ran(json, made.commands, memory)
 
 
 def run_firmware(
@@ -147,34 +139,25 @@ def run_firmware(
     run: Callable[[Platform], Stop] = Platform.run,
 ) -> Ran:  # fmt: skip
     """The same commands submitted by firmware on the core, in the mode of `config`. `run` as in `run_program`."""
-    layout, made = build(config.npu, request)
-    placed = addressed(made, layout.commands)
-    lists, shared = code(placed), layout.commands + len(code(placed))
-    tokens = request.step[0]
-    words = conversation(layout.position, layout.ids, layout.ids, layout.ids, prompt=tokens, total=tokens)
-    content = [Piece(layout.commands, lists), Piece(shared, words)]
-    content += [Piece(address, data) for address, data in _position(layout, request).items()]
+    made = build(config.npu, request)
+    program, memory = made.program, made.position(request.step[1])
+    content = [Piece(program.memory.commands, program.code()), Piece(program.end, made.conversation())]
+    content += [Piece(address, data) for address, data in memory.items()]
     end = max(piece.address + len(piece.data) for piece in content)
-    arguments = {"commands": len(placed), "descriptors": layout.commands, "prefill": len(placed),
-                 "conversation": shared}  # fmt: skip
+    count = len(made.commands)
+    arguments = {"commands": count, "descriptors": program.memory.commands, "prefill": count,
+                 "conversation": program.end}  # fmt: skip
     image = with_pieces(find_program(GENERATE).read_bytes(), content, end, arguments)
     outcome = run_program(
         config, parse_elf(image, request.name), config.run.args, console, report, run=run,
-        layers=[command.layer for command in placed], values=False,
+        layers=[command.layer for command in made.commands], values=False,
     )  # fmt: skip
-    traffic = Traffic(len(made))
+    traffic = Traffic(count)
     for batch in outcome.events.kept():
         traffic.add(batch)
     json = outcome.json | {
         "timing_only": True,
-        "llm": figures(
-            config.npu, layout, request.step, made, outcome.json["cycles"], outcome.json["npu"], traffic.by_command
-        )
+        "llm": figures(config.npu, made, request.step, outcome.json["cycles"], outcome.json["npu"], traffic.by_command)
         | {"phase": request.phase.value},
     }
-    return Ran(json, placed, _position(layout, request), outcome)
-
-
-def _position(layout: Layout, request: Request) -> dict[int, bytes]:
-    """The word that commands read when they start."""
-    return {layout.position: request.step[1].to_bytes(INT_BYTES, "little")}
+    return Ran(json, made.commands, memory, outcome)

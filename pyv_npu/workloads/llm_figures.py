@@ -12,8 +12,9 @@ from npu_device.cost.durations import Rates
 from npu_device.cost.tensor import SPEED, ceil_div
 from npu_device.trace.events import Batch, What
 from toolchain.codegen import Command
-from toolchain.llm.job import Job
-from toolchain.llm.layout import ACTIVATION, Layout
+from toolchain.decoders.builtin import CompiledShape
+from toolchain.decoders.shapes import ACTIVATION, Job
+from toolchain.decoders.step import KEYS
 
 _OPCODE_BITS = 0xFF
 """Of `aux` of DMA_BEGIN."""
@@ -33,19 +34,19 @@ class Traffic:
 
 
 def figures(
-    config: NpuConfig, layout: Layout, step: tuple[int, int], made: Sequence[Command], cycles: int,
-    counters: Mapping[str, Any] | None, moved: Any,
+    config: NpuConfig, made: CompiledShape, step: tuple[int, int], cycles: int, counters: Mapping[str, Any] | None,
+    moved: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The `llm` object of a result. `step`: (tokens, position of the first); `moved`: bytes by command."""
-    job, shape = layout.job, layout.job.shape
+    job, shape = made.job, made.job.shape
     tokens, position = step
-    keys, values, by_layer = kv_traffic(made, moved)
+    keys, values, by_layer = kv_traffic(made.commands, moved)
     bound = bounds(config, job, tokens, position)
     seconds = cycles / config.clock_hz
     widths = sorted({bits for layer in range(job.layers) for bits in job.head_bits(layer)})
     return {
         "tokens": tokens, "context": position, "requests": job.requests,
-        "layers": job.layers, "t_max": job.t_max, "commands": len(made), "qbits_weight": job.weight_bits,
+        "layers": job.layers, "t_max": job.t_max, "commands": len(made.commands), "qbits_weight": job.weight_bits,
         "qbits_kv": widths[0] if len(widths) == 1 else widths,
         "parameters": shape.parameters, "weight_bytes": job.weight_bytes,
         "kv_bytes_alloc": job.kv_bytes, "kv_bytes_used": job.kv_bytes // job.t_max * (position + tokens),
@@ -60,16 +61,14 @@ def figures(
 def kv_traffic(made: Sequence[Command], moved: Any) -> tuple[int, int, list[int]]:
     """(bytes of keys, bytes of values, bytes of each layer) from the bytes that each command moved.
 
-    A command that appends serves one of them, in the order keys, values; attention reads as much of both.
+    A command that appends serves one of them, which its layer's name ends with; attention reads as much of both.
     """
     totals, by_layer = [0, 0], dict[str, int]()
-    appends = 0
     for command, size in zip(made, map(int, moved), strict=True):
         if not size:
             continue
         if command.descriptor.opcode == Opcode.KV_APPEND:
-            totals[appends % 2] += size
-            appends += 1
+            totals[not command.layer.endswith(f".{KEYS}")] += size
         else:
             totals[0] += size // 2
             totals[1] += size // 2

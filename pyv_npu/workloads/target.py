@@ -27,6 +27,7 @@ def target_of(npu: NpuConfig) -> Target:
         port=npu.spm.port or UNLIMITED,
         vectors=npu.ve.count,
         lanes=npu.ve.lanes,
+        vector_latency=npu.ve.latency,
         channels=npu.dma.channels,
         channel_rate=npu.dma.bytes_per_cycle or UNLIMITED,
         dram_rate=max(1, min(per_cycle, default=UNLIMITED)),

@@ -5,7 +5,7 @@ events are those of a run with numbers whose commands are all accepted at once, 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.config import NpuConfig
 from npu_device.levels.analytic import Analytic
@@ -16,7 +16,9 @@ from npu_device.trace.spans import Spans
 from pyv_npu.config import Config
 from pyv_npu.errors import PyvNpuError, UsageError
 from toolchain.codegen import Command
-from toolchain.compiler import Compiled
+
+if TYPE_CHECKING:
+    from toolchain.compiler import Compiled
 
 LEVELS = ("IA_TIMING", "CA_HYBRID")
 
@@ -93,7 +95,9 @@ def run_commands(
     )
 
 
-def run_model(config: Config, compiled: Compiled, watch: Callable[[EventStream], None] | None = None) -> dict[str, Any]:
+def run_model(
+    config: Config, compiled: "Compiled", watch: Callable[[EventStream], None] | None = None
+) -> dict[str, Any]:
     """The result of a compiled model at `config.run.sim_level`, as `--json` prints it; `watch` as in `run_commands`."""
     made = run_commands(compiled.commands, config.npu, config.run.sim_level, watch=watch)
     return {

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import UsageError
-from toolchain.llm.decoder import CODES, Decoder
-from toolchain.llm.job import BY_BITS
+from toolchain.decoders.decoder import CODES, Decoder
+from toolchain.decoders.shapes import BY_BITS
 from toolchain.quantize.precision import INT8
 from toolchain.quantize.qconfig import QConfig
 

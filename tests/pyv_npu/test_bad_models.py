@@ -17,10 +17,10 @@ from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.results import run_program
 from toolchain.codegen import Target
+from toolchain.decoders.decoder import compile_decoder, make_decoder
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
-from toolchain.llm.decoder import compile_decoder, make_decoder
 from toolchain.onnx_frontend import import_model
 from toolchain.onnx_model.file import read_file
 from toolchain.onnx_model.model import load_model, prepare

@@ -17,10 +17,10 @@ from pyv_npu.workloads.files import write_decoder
 from pyv_npu.workloads.generate import Ready, generate_decoder, run_ready
 from pyv_npu.workloads.target import target_of
 from pyv_npu.workloads.wish import Wish
+from toolchain.decoders.decoder import compile_decoder, load_decoder, make_decoder
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
-from toolchain.llm.decoder import compile_decoder, load_decoder, make_decoder
 from toolchain.onnx_model import file
 from toolchain.onnx_model.model import OnnxModel, load_model
 

@@ -22,10 +22,10 @@ from pyv_npu.workloads.generated import Generated
 from pyv_npu.workloads.ia import Machine
 from pyv_npu.workloads.target import target_of
 from pyv_npu.workloads.wish import Wish
+from toolchain.decoders.decoder import CONVERSATION, POSITION, Decoder, compile_decoder, make_decoder
+from toolchain.decoders.generation import GENERATE
+from toolchain.decoders.reference import Reference
 from toolchain.examples.decoder_kv import decoder_kv
-from toolchain.llm.conversation import GENERATE
-from toolchain.llm.decoder import CONVERSATION, POSITION, Decoder, compile_decoder, make_decoder
-from toolchain.llm.reference import Reference
 from toolchain.program_image import build_image
 
 PROMPT = (3, 1, 4, 1, 5)

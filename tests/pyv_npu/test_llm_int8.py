@@ -21,11 +21,11 @@ from pyv_npu.workloads.generated import Generated
 from pyv_npu.workloads.ia import Machine
 from pyv_npu.workloads.target import target_of
 from pyv_npu.workloads.wish import Wish
+from toolchain.decoders.decoder import Decoder, compile_decoder, make_decoder
+from toolchain.decoders.reference import Reference
 from toolchain.errors import ModelError
 from toolchain.examples import DECODERS
 from toolchain.ir.operations import PRODUCTS
-from toolchain.llm.decoder import Decoder, compile_decoder, make_decoder
-from toolchain.llm.reference import Reference
 
 WISH = Wish((3, 1, 4, 1, 5), 4, given=(9, 2))
 WAYS = (("IA_TIMING", "tight"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight"))

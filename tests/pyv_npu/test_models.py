@@ -175,10 +175,10 @@ def test_firmware_takes_no_options_of_models(
 
 
 def test_a_layer_of_which_no_tile_fits_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", save(tmp_path, "decoder"), "--set", "npu.spm.size=4096"]) == 65
+    assert main(["run", save(tmp_path, "decoder", width=256), "--set", "npu.spm.size=4096"]) == 65
     error = capsys.readouterr().err
-    assert "layer layernormalization0 (LAYERNORM): a tile of 1 x 128 needs 2048 bytes of scratchpad, 1024 of " in error
-    assert "them for tensor w0; there are 1024 for each of 4: no tile fits, --set npu.spm.size=8192" in error
+    assert "layer layernormalization0 (LAYERNORM): a tile of 1 x 256 needs 4096 bytes of scratchpad, 2048 of " in error
+    assert "them for tensor w0; there are 2048 for each of 2: no tile fits, --set npu.spm.size=8192" in error
 
 
 def test_a_broken_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,8 @@ class Target(NamedTuple):
     """Vector engines of a cluster."""
     lanes: int = 64
     """Of one of them."""
+    vector_latency: int = 16
+    """NPU cycles before the first element of a tile."""
     channels: int = 2
     channel_rate: int = 128
     """Bytes per NPU cycle of one channel; rates that are not limited are very large."""
@@ -55,8 +57,15 @@ class Target(NamedTuple):
     """Bytes per NPU cycle of the DRAM, or of the NoC where that is slower."""
     latency: int = 128
     """NPU cycles of a transfer before its first byte."""
+    resident: int = 0
+    """Bytes of the scratchpad, at its end, where tensors stay."""
     qconfig: QConfig = QConfig()
     """How wide weights are to be."""
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of the scratchpad for the buffers of tiles."""
+        return self.spm_bytes - self.resident
 
     @property
     def bank_bytes(self) -> int:

@@ -30,15 +30,25 @@ class Emitter:
         self.sizes = [graph.tensors[name].elements for name in layer.inputs]
         self.inputs = [memory.address(graph, name) for name in layer.inputs]
         self.out = memory.address(graph, layer.outputs[0])
+        self.pitches = [graph.tensors[name].pitch for name in (layer.inputs[0], layer.outputs[0])]
+        """Elements between the rows of in0 and of the result; 0: they follow each other."""
         self._made: list[Command] = []
         self._shares = layer.integer("buffers", 1)
         self._turn = turn
         buffers = self._shares * (layer.integer("prefetch") + 1)
         self.tile: Tile = tile_of(graph, layer, target, buffers)
-        rest = target._replace(spm_bytes=target.spm_bytes - SLOT)
+        rest = target._replace(resident=target.resident + SLOT)
         unaware = not layer.integer("spread") and fits(graph, layer, self.tile, rest, buffers)
         self._base = SPM_BASE + (SLOT if unaware else 0)
-        self.share = (rest if unaware else target).spm_bytes // self._shares // SLOT * SLOT
+        self.share = (rest if unaware else target).workspace // self._shares // SLOT * SLOT
+
+    def rows_in(self, rows: int, columns: int) -> int:
+        """Bytes from a row of in0 to the one that is `rows` further."""
+        return rows * (self.pitches[0] or columns) * BITS[self.kinds[0]] // 8
+
+    def rows_out(self, rows: int, columns: int) -> int:
+        """The same of the result."""
+        return rows * (self.pitches[1] or columns) * BITS[self.kind] // 8
 
     def commands(self) -> list[Command]:
         return self._made
@@ -49,6 +59,9 @@ class Emitter:
         """A command, by default of the layer's operation: fields of the descriptor, words of the extended block."""
         opcode = opcode or Opcode[self.layer.op_type]
         share = (self._turn + len(self._made)) % self._shares
+        for name, pitch, kind in zip(("ld0", "ldo"), self.pitches, (self.kinds[0], self.kind), strict=True):
+            if pitch:
+                block[name] = pitch * BITS[kind] // 8
         extended = Extended.make(
             opcode, own=own, workspace=self._base + share * self.share, workspace_bytes=self.share, **block
         )
@@ -231,23 +244,28 @@ def gather(e: Emitter) -> None:
 
 
 def rope(e: Emitter) -> None:
-    """The tables have a row for each row of x."""
+    """One command per batch. The tables have a row for each row of x, or begin with position 0."""
     layer = e.layer
-    m, heads = layer.integer("m"), layer.integer("heads")
+    m, n, heads = (layer.integer(name) for name in ("m", "n", "heads"))
     own = {
-        "rope_heads": heads, "rope_head_dim": layer.integer("n") // heads, "rotary_dim": layer.integer("rotary"),
-        "rope_flags": layer.integer("neighbours"), "rope_t_max": m,
+        "rope_heads": heads, "rope_head_dim": n // heads, "rotary_dim": layer.integer("rotary"),
+        "rope_flags": layer.integer("neighbours"), "rope_t_max": layer.integer("t_max", m),
+        "rope_pos_addr": e.inputs[3] if len(e.inputs) > 3 else 0,
     }  # fmt: skip
-    fields = {"in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "type_in1": int(e.kinds[1]), "out_addr": e.out}
-    e.put(fields | {"tile_m": e.tile[0]}, own, m=m, in2=e.inputs[2])
+    fields = {"in1_addr": e.inputs[1], "type_in1": int(e.kinds[1]), "tile_m": e.tile[0]}
+    for index in range(layer.integer("batch", 1)):
+        x, out = e.inputs[0] + index * e.rows_in(m, n), e.out + index * e.rows_out(m, n)
+        e.put(fields | {"in0_addr": x, "out_addr": out}, own, m=m, in2=e.inputs[2])
 
 
 def kv_append(e: Emitter) -> None:
-    """Rows of tokens into a cache, from the position on."""
-    m, n, heads = (e.layer.integer(name) for name in ("m", "n", "heads"))
-    own = {"kv_heads": heads, "head_dim": n // heads, "q_len": m, "t_max": e.layer.integer("t_max")}
-    fields = {"in0_addr": e.inputs[0], "out_addr": e.out, "type_out": 0, "type_kv": e.kind, "tile_m": e.tile[0]}
-    e.put(fields, own | {"pos_addr": e.inputs[1]}, **_kv_scale(e, 2))
+    """Rows of tokens into a cache, from the position on: one command per batch."""
+    m, n, heads, t_max = (e.layer.integer(name) for name in ("m", "n", "heads", "t_max"))
+    own = {"kv_heads": heads, "head_dim": n // heads, "q_len": m, "t_max": t_max, "pos_addr": e.inputs[1]}
+    fields = {"type_out": 0, "type_kv": e.kind, "tile_m": e.tile[0]}
+    for index in range(e.layer.integer("batch", 1)):
+        x, cache = e.inputs[0] + index * e.rows_in(m, n), e.out + index * e.rows_out(t_max, n)
+        e.put(fields | {"in0_addr": x, "out_addr": cache}, own, **_kv_scale(e, 2))
 
 
 def attention(e: Emitter) -> None:
@@ -263,10 +281,10 @@ def attention(e: Emitter) -> None:
     tile = {"tile_m": e.tile[0], "tile_n": e.tile[1], "tile_k": size}
     zero = (0, layer.integer("zero1"), layer.integer("zero2"), 0)
     batch = layer.integer("batch", 1)
-    queries, tokens = m * n * BITS[e.kind] // 8, e.sizes[1] // batch * BITS[e.kinds[1]] // 8
+    tokens = e.sizes[1] // batch * BITS[e.kinds[1]] // 8
     for index in range(batch):
-        q, k, v = (at + index * step for at, step in zip(e.inputs, (queries, tokens, tokens), strict=False))
-        fields = {"in0_addr": q, "in1_addr": k, "out_addr": e.out + index * queries, "type_kv": e.kinds[1]}
+        q, k, v = (at + index * step for at, step in zip(e.inputs, (e.rows_in(m, n), tokens, tokens), strict=False))
+        fields = {"in0_addr": q, "in1_addr": k, "out_addr": e.out + index * e.rows_out(m, n), "type_kv": e.kinds[1]}
         e.put(fields | tile, own, in2=v, zero_point=zero, **_kv_scale(e, 4))
 
 

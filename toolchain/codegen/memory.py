@@ -4,16 +4,21 @@ Weights have addresses of their own. A tensor that the run writes has its range 
 the last that reads it; others use the range before and after.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from npu_device.abi import memory_map as mm
+from npu_device.abi.memory_map import SPM_BASE
+from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
-from toolchain.ir.graph import Graph, TensorIR
+from toolchain.ir.graph import SPM, Graph, Role, TensorIR
 
 FIRMWARE_BYTES = 8 << 20
 """DRAM that the submitting firmware may use; the model comes after it."""
 MODEL_BASE = mm.DRAM_BASE + FIRMWARE_BYTES
 PAGE = 4096
+SLOT = 64
+"""Alignment of what stays in the scratchpad."""
 BEYOND = mm.DRAM_BASE + mm.DRAM_CORE_VISIBLE
 """Where constants begin that the core does not see."""
 
@@ -25,10 +30,13 @@ class DramMap(NamedTuple):
     commands: int
     weights: tuple[int, int]
     """Where the constants begin and end."""
+    end: int
+    """Behind the constants, and what only the device touches where that comes behind them."""
 
     def address(self, graph: Graph, tensor: str) -> int:
         """Of a tensor or a view."""
-        return self.addresses[graph.storage(tensor)]
+        one = graph.tensors[tensor]
+        return self.addresses[one.view_of or tensor] + one.offset * one.qbits // 8
 
     @property
     def beyond(self) -> bool:
@@ -43,66 +51,114 @@ class _Place(NamedTuple):
     """The layer after which it is free."""
 
 
-def place(graph: Graph, dram_bytes: int, visible: int = mm.DRAM_CORE_VISIBLE) -> DramMap:
+def place(graph: Graph, target: Target) -> DramMap:
     """An address for every stored tensor. Constants lie before the others while the core sees all of them, else behind
-    what it sees. ModelError names a tensor that does not fit."""
-    near = _placed(graph, MODEL_BASE)
+    what it sees, and so does what only the device touches where that is too much. ModelError names a tensor that does
+    not fit."""
+    dram_bytes, visible = target.dram_bytes, target.visible_bytes
+    inside = {name: SPM_BASE + target.workspace + at for name, at in _resident(graph).addresses.items()}
+    near = _placed(graph, MODEL_BASE, inside)
     if _end(near) <= mm.DRAM_BASE + min(dram_bytes, visible):
         return near
     if _end(near) <= mm.DRAM_BASE + visible or dram_bytes <= visible:
         _refuse(graph, near, dram_bytes, visible)
-    far = _placed(graph, BEYOND)
-    if far.weights[1] > mm.DRAM_BASE + dram_bytes or far.commands > mm.DRAM_BASE + visible:
+    far = _placed(graph, BEYOND, inside)
+    if far.commands > mm.DRAM_BASE + visible:
+        far = _placed(graph, BEYOND, inside, apart=True)
+    if far.end > mm.DRAM_BASE + dram_bytes or far.commands > mm.DRAM_BASE + visible:
         _refuse(graph, far, dram_bytes, visible)
     return far
 
 
+def constants(graph: Graph) -> list[TensorIR]:
+    """Stored tensors that no layer writes and that are no inputs: weights, with values or without."""
+    written = {graph.storage(layer.outputs[0]) for layer in graph.layers} | set(map(graph.storage, graph.inputs))
+
+    def fixed(tensor: TensorIR) -> bool:
+        return tensor.id in graph.constants or (tensor.role is Role.WEIGHT and tensor.id not in written)
+
+    return [tensor for tensor in graph.tensors.values() if not tensor.view_of and fixed(tensor)]
+
+
+def resident_bytes(graph: Graph) -> int:
+    """Bytes of the scratchpad that tensors take which stay there."""
+    return _resident(graph).end
+
+
+def remaining(graph: Graph, target: Target) -> Target:
+    """The device without what tensors take that stay in the scratchpad."""
+    return target._replace(resident=resident_bytes(graph))
+
+
+class _Region(NamedTuple):
+    addresses: dict[str, int]
+    end: int
+
+
+def _resident(graph: Graph) -> _Region:
+    """Places from 0 on of the tensors that stay in the scratchpad."""
+    stored = [one for one in graph.tensors.values() if not one.view_of and one.storage_class == SPM]
+    region = _shared(graph, stored, 0, SLOT) if stored else _Region({}, 0)
+    return region._replace(end=_up(region.end, SLOT))
+
+
 def _end(placed: DramMap) -> int:
-    return max(placed.commands, placed.weights[1])
+    return max(placed.commands, placed.end)
 
 
-def _placed(graph: Graph, weights: int) -> DramMap:
-    """Constants from the address `weights` on."""
-    stored = [tensor for tensor in graph.tensors.values() if not tensor.view_of]
-    end, addresses = weights, {}
-    for tensor in stored:
-        if tensor.id in graph.constants:
-            addresses[tensor.id] = _up(end, tensor.alignment_bytes)
-            end = addresses[tensor.id] + tensor.size
+def _placed(graph: Graph, weights: int, inside: dict[str, int], *, apart: bool = False) -> DramMap:
+    """Constants from the address `weights` on; `apart`: what only the device touches comes behind them."""
+    end, addresses = weights, dict(inside)
+    fixed = constants(graph)
+    for tensor in fixed:
+        addresses[tensor.id] = _up(end, tensor.alignment_bytes)
+        end = addresses[tensor.id] + tensor.size
     bounds = weights, end
-    base = end = end if weights == MODEL_BASE else MODEL_BASE
-    used: list[_Place] = []
+    outside = set(map(graph.storage, (*graph.inputs, *graph.outputs)))
+    written = [one for one in graph.tensors.values() if not one.view_of and one.id not in addresses]
+    seen = _shared(graph, [one for one in written if not apart or one.id in outside],
+                   end if weights == MODEL_BASE else MODEL_BASE)  # fmt: skip
+    hidden = _shared(graph, [one for one in written if apart and one.id not in outside], end)
+    return DramMap(
+        addresses | seen.addresses | hidden.addresses, _up(seen.end, PAGE), bounds, max(end, hidden.end)
+    )  # fmt: skip
+
+
+def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int = 1) -> _Region:
+    """Places of tensors that the run writes, from `base` on: each has its bytes while it lives."""
+    end, addresses, used = base, dict[str, int](), list[_Place]()
     lives = _lives(graph)
-    written = [tensor for tensor in stored if tensor.id not in graph.constants]
-    for tensor in sorted(written, key=lambda one: lives[one.id]):
+    for tensor in sorted(tensors, key=lambda one: lives[one.id]):
         first, last = lives[tensor.id]
         used = [one for one in used if one.last >= first]
-        at = _gap(used, base, tensor)
+        at = _gap(used, base, tensor.size, max(alignment, tensor.alignment_bytes))
         used = sorted([*used, _Place(at, at + tensor.size, last)])
         addresses[tensor.id] = at
         end = max(end, at + tensor.size)
-    return DramMap(addresses, _up(end, PAGE), bounds)
+    return _Region(addresses, end)
 
 
 def _lives(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Tensor -> (first layer that writes it, last that touches it); inputs and outputs live for the whole run."""
+    """Tensor -> (first layer that writes it, last that touches it); inputs, outputs and caches of keys and values live
+    for the whole run."""
     lives: dict[str, tuple[int, int]] = {}
     for index, layer in enumerate(graph.layers):
         for name in (*layer.outputs, *layer.inputs):
             stored = graph.storage(name)
             lives[stored] = lives.get(stored, (index, index))[0], index
-    for name in (*graph.inputs, *graph.outputs):
+    kept = [one.id for one in graph.tensors.values() if one.role is Role.KV]
+    for name in (*graph.inputs, *graph.outputs, *kept):
         lives[graph.storage(name)] = -1, len(graph.layers)
     return lives
 
 
-def _gap(used: list[_Place], base: int, tensor: TensorIR) -> int:
-    """The lowest address where the tensor fits between ranges that are in use."""
-    at = _up(base, tensor.alignment_bytes)
+def _gap(used: list[_Place], base: int, size: int, alignment: int) -> int:
+    """The lowest address where `size` bytes fit between ranges that are in use."""
+    at = _up(base, alignment)
     for one in used:
-        if at + tensor.size <= one.start:
+        if at + size <= one.start:
             break
-        at = max(at, _up(one.end, tensor.alignment_bytes))
+        at = max(at, _up(one.end, alignment))
     return at
 
 

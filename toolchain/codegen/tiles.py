@@ -87,6 +87,16 @@ def demand(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
     return wanted
 
 
+def staged(graph: Graph, layer: LayerIR, wanted: dict[str, int]) -> dict[str, int]:
+    """Of `demand`, what needs buffers: operands that stay in the scratchpad are read and written where they are."""
+    tensors = dict(zip(("in0", "in1", "in2"), layer.inputs, strict=False))
+    if layer.op_type in PRODUCTS:
+        tensors |= dict(zip(layer.text("epilogue").split("+"), layer.inputs[2:], strict=False))
+    else:
+        tensors["out"] = layer.outputs[0]
+    return {name: size for name, size in wanted.items() if name not in tensors or not graph.resident(tensors[name])}
+
+
 def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
     """A tile of queries x heads of a group, and keys; the scores are of all keys there can be."""
     rows, keys = tile
@@ -130,7 +140,7 @@ def fit(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
 
 def fits(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> bool:
     """Whether `buffers` sets of a tile fit the scratchpad."""
-    return total(demand(graph, layer, tile)) <= target.spm_bytes // buffers
+    return total(staged(graph, layer, demand(graph, layer, tile))) <= target.workspace // buffers
 
 
 def smaller(layer: LayerIR, tile: Tile) -> Iterator[Tile]:
@@ -154,6 +164,11 @@ def _start(layer: LayerIR, target: Target) -> Tile:
         return full
     tile = tuple(min(size, limit) for size, limit in zip(full, GEMM_TILE, strict=True))
     while tile[0] * tile[1] * SUM_BYTES > target.acc_bytes:
+        if tile[0] == 1:
+            raise ModelError(
+                f"layer {layer.id} ({layer.op_type}): the sums of a tile of 1 x {tile[1]} need {tile[1] * SUM_BYTES} "
+                f"bytes of accumulator, there are {target.acc_bytes}: a larger npu.te.acc_bytes"
+            )
         tile = (-(-tile[0] // 2), tile[1], tile[2])
     return tile
 
@@ -194,7 +209,7 @@ def whole_rows(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers
 
 def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> NoReturn:
     """What needs most, how much there is, and a legal tile."""
-    wanted, room = demand(graph, layer, tile), target.spm_bytes // buffers
+    wanted, room = staged(graph, layer, demand(graph, layer, tile)), target.workspace // buffers
     largest = max(wanted, key=lambda name: wanted[name])
     positions = {"in0": 0, "in1": 1, "in2": 2, "bias": 2, "residual": -1}
     tensor = layer.inputs[positions[largest]] if largest in positions else layer.outputs[0]

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from toolchain.decoders import quantization
+from toolchain.decoders.decoder import make_decoder
 from toolchain.examples.builder import SEED
-from toolchain.llm import quantization
-from toolchain.llm.decoder import make_decoder
 from toolchain.onnx_model.model import prepare
 from toolchain.quantize.post_training import quantized
 

@@ -22,6 +22,8 @@ class Role(StrEnum):
     KV = "kv"
 
 
+DRAM, SPM = "DRAM", "SPM"
+"""Storage classes."""
 ALIGNMENT = {Role.ACTIVATION: 32, Role.WEIGHT: 64, Role.KV: 64}
 """Bytes (docs/bit-widths.md, R6 and R10)."""
 
@@ -40,10 +42,15 @@ class TensorIR:
     shape: tuple[int, ...]
     dtype: DataType
     view_of: str = ""
-    """The tensor whose bytes it shares in another shape; empty: it has its own."""
-    storage_class: str = "DRAM"
+    """The tensor whose bytes it shares; empty: it has its own."""
+    storage_class: str = DRAM
+    """DRAM, or SPM: it stays in the scratchpad."""
     alignment: int = 0
     """Bytes; 0: that of the role."""
+    offset: int = 0
+    """Of a view: the element of the stored tensor that it begins with."""
+    pitch: int = 0
+    """Of a view: elements from one row to the next; 0: rows follow each other."""
 
     @property
     def qbits(self) -> int:
@@ -64,6 +71,11 @@ class TensorIR:
     @property
     def alignment_bytes(self) -> int:
         return self.alignment or ALIGNMENT[self.role]
+
+    @property
+    def extent(self) -> int:
+        """Elements of the stored tensor from the first to the last of this one."""
+        return (self.elements // self.shape[-1] - 1) * self.pitch + self.shape[-1] if self.pitch else self.elements
 
 
 @dataclass(frozen=True)
@@ -131,10 +143,19 @@ class Graph:
         """The tensor whose bytes `tensor` has: itself, or what it is a view of."""
         return self.tensors[tensor].view_of or tensor
 
+    def part(self, tensor: str) -> bool:
+        """Whether a tensor is a view of a part of what it shares."""
+        one = self.tensors[tensor]
+        return bool(one.pitch) or self.tensors[self.storage(tensor)].elements != one.elements
+
+    def resident(self, tensor: str) -> bool:
+        """Whether the bytes of a tensor stay in the scratchpad."""
+        return self.tensors[self.storage(tensor)].storage_class == SPM
+
     def constant(self, tensor: str) -> Values | None:
         """The values of a tensor that never changes, in its shape."""
         values = self.constants.get(self.storage(tensor))
-        return None if values is None else values.reshape(self.tensors[tensor].shape)
+        return None if values is None or self.part(tensor) else values.reshape(self.tensors[tensor].shape)
 
     def readers(self, tensor: str) -> list[LayerIR]:
         """Layers that read the bytes of a tensor, by whatever view."""

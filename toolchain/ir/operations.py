@@ -13,10 +13,11 @@ Every tensor is seen as a matrix, or as a list of matrices, that the attributes 
 | POOL | image | image | function, windows, channels, count_pads |
 | COPY | x | any part of a tensor | dims, from, to (steps in elements), at_in, at_out (first element) |
 | GATHER | table (k x n), m indices | m x n | m, n, k |
-| KV_APPEND | x, position, and scale of integers | rows of a cache | m tokens, n, heads, t_max |
+| KV_APPEND | x, position, and scale of integers | rows of a cache | m tokens, n, heads, t_max, batch |
 | ATTN_T | q, keys, values, position, and scale of integers | m x n | m, n, heads, kv_heads, t_max, scale, window |
 | ATTN_T | q, keys, values | batch x m x n | the same, batch, keys, causal; t_max 0: a row per key with all heads |
 | ROPE | x, cos, sin (m x rotary / 2 each) | m x n | m, n, heads, rotary, neighbours |
+| ROPE | x, cos, sin (t_max x rotary / 2 each), position | batch x m x n | the same, t_max, batch |
 
 step0 and step1 are the elements from one product's A and B to the next. `epilogue` joins with + those of
 `bias` (n), `bias_column` (m), `residual` (m x n), `scale` (1 or n) that it has, in the order of their tensors. zero0,
@@ -68,15 +69,19 @@ LAYER_OPS = {
     "REDUCE": LayerOp(Opcode.REDUCE, range(1, 2), ("function", "m", "n"), ("k",)),
     "COPY": LayerOp(Opcode.COPY, range(1, 2), ("dims", "from", "to"), ("at_in", "at_out")),
     "GATHER": LayerOp(Opcode.GATHER, range(2, 3), ("m", "n", "k")),
-    "KV_APPEND": LayerOp(Opcode.KV_APPEND, range(2, 4), ("m", "n", "heads", "t_max")),
+    "KV_APPEND": LayerOp(Opcode.KV_APPEND, range(2, 4), ("m", "n", "heads", "t_max"), ("batch",)),
     "ATTN_T": LayerOp(
         Opcode.ATTN_T,
         range(3, 6),
         ("m", "n", "heads", "kv_heads", "t_max", "scale"),
         ("window", "zero1", "zero2", "batch", "keys", "causal"),
     ),
-    "ROPE": LayerOp(Opcode.ROPE, range(3, 4), ("m", "n", "heads", "rotary"), ("neighbours",)),
+    "ROPE": LayerOp(Opcode.ROPE, range(3, 5), ("m", "n", "heads", "rotary"), ("neighbours", "t_max", "batch")),
 }
+PITCHED = {
+    "ATTN_T": ("in0", "out"), "KV_APPEND": ("in0",), "LAYERNORM": ("in0",), "ROPE": ("in0", "out"),
+}  # fmt: skip
+"""Operands whose rows may lie apart."""
 
 
 def windows_of(layer: LayerIR) -> Windows:

@@ -15,12 +15,15 @@ import numpy as np
 from npu_device.abi.opcodes import DataType
 from toolchain.errors import ToolchainError
 from toolchain.ir.data_types import NUMPY
-from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
+from toolchain.ir.graph import DRAM, Attribute, Graph, LayerIR, Role, TensorIR, Values
 
 SHOWN = 64
 """Elements of a constant that is written out."""
 
-_TENSOR = re.compile(r"tensor (\S+): (\w+) (\w+) (\[[\d, ]*\])(?: align (\d+))?(?: view of (\S+))?(?: = (.+))?")
+_VIEW = r"(?: view of (\S+)(?: from (\d+))?(?: pitch (\d+))?)?"
+_TENSOR = re.compile(
+    r"tensor (\S+): (\w+) (\w+) (\[[\d, ]*\])(?: align (\d+))?(?: in (\w+))?" + _VIEW + r"(?: = (.+))?"
+)
 _LAYER = re.compile(r"layer (\S+): (\S+) = (\w+)\(([^)]*)\)(?: \{(.*)\})?")
 
 
@@ -35,8 +38,11 @@ def _lines(graph: Graph) -> Iterator[str]:
         line = f"tensor {tensor.id}: {tensor.role} {tensor.dtype.name} {list(tensor.shape)}"
         if tensor.alignment:
             line += f" align {tensor.alignment}"
+        if tensor.storage_class != DRAM:
+            line += f" in {tensor.storage_class}"
         if tensor.view_of:
             line += f" view of {tensor.view_of}"
+            line += f" from {tensor.offset}" * bool(tensor.offset) + f" pitch {tensor.pitch}" * bool(tensor.pitch)
         values = graph.constants.get(tensor.id)
         yield line if values is None else f"{line} = {_constant(values)}"
     yield f"inputs {', '.join(graph.inputs)}"
@@ -82,9 +88,11 @@ def _read_tensor(graph: Graph, line: str) -> None:
     match = _TENSOR.fullmatch(line)
     if match is None:
         raise ValueError("a tensor is `tensor ID: ROLE TYPE [SHAPE]`")
-    name, role, kind, shape, alignment, view, values = match.groups()
+    name, role, kind, shape, alignment, stored, view, first, pitch, values = match.groups()
     size, own = tuple(ast.literal_eval(shape)), int(alignment or 0)
-    tensor = TensorIR(name, Role(role), size, DataType[kind], view or "", alignment=own)
+    tensor = TensorIR(
+        name, Role(role), size, DataType[kind], view or "", stored or DRAM, own, int(first or 0), int(pitch or 0)
+    )  # fmt: skip
     graph.tensors[name] = tensor
     if values is not None and not values.startswith("sha256:"):
         read = ast.literal_eval(values.replace("inf", "1e999").replace("nan", "None"))

@@ -3,8 +3,8 @@
 import math
 
 from toolchain.errors import ToolchainError
-from toolchain.ir.graph import Graph, LayerIR
-from toolchain.ir.operations import IMAGES, LAYER_OPS, SCHEDULING, windows_of
+from toolchain.ir.graph import DRAM, SPM, Graph, LayerIR
+from toolchain.ir.operations import IMAGES, LAYER_OPS, PITCHED, SCHEDULING, windows_of
 
 
 class IrError(ToolchainError):
@@ -18,10 +18,14 @@ def verify(graph: Graph) -> None:
             base = graph.tensors.get(tensor.view_of)
             if base is None or base.view_of:
                 raise IrError(f"tensor {tensor.id}: is a view of {tensor.view_of}, which must be a stored tensor")
-            if (base.elements, base.dtype) != (tensor.elements, tensor.dtype):
-                raise IrError(f"tensor {tensor.id}: a view has as many elements as {base.id}, of the same type")
-        if tensor.storage_class != "DRAM":
-            raise IrError(f"tensor {tensor.id}: storage_class {tensor.storage_class}: must be DRAM")
+            if tensor.offset < 0 or tensor.offset + tensor.extent > base.elements or base.dtype is not tensor.dtype:
+                raise IrError(f"tensor {tensor.id}: a view has elements of {base.id}, of the same type")
+            if tensor.pitch and tensor.pitch < tensor.shape[-1]:
+                raise IrError(f"tensor {tensor.id}: rows of {tensor.shape[-1]} elements overlap, {tensor.pitch} apart")
+        elif tensor.offset or tensor.pitch:
+            raise IrError(f"tensor {tensor.id}: offset and pitch are for views")
+        if tensor.storage_class not in (DRAM, SPM):
+            raise IrError(f"tensor {tensor.id}: storage_class {tensor.storage_class}: must be {DRAM} or {SPM}")
     for name, values in graph.constants.items():
         if name not in graph.tensors or values.shape != graph.tensors[name].shape:
             raise IrError(f"constant {name}: values of shape {values.shape} need a tensor of that shape")
@@ -68,6 +72,11 @@ def _layer(graph: Graph, layer: LayerIR) -> None:
     for name in layer.attributes:
         if name not in known:
             raise IrError(f"layer {layer.id}: {layer.op_type} has no attribute {name}; it has {', '.join(known)}")
+    ends = {"in0": layer.inputs[0], "out": layer.outputs[0]}
+    allowed = {ends[operand] for operand in PITCHED.get(layer.op_type, ())}
+    for name in (*layer.inputs, *layer.outputs):
+        if graph.tensors[name].pitch and name not in allowed:
+            raise IrError(f"layer {layer.id}: the rows of {name} must follow each other for {layer.op_type}")
     _shape(graph, layer)
 
 
@@ -93,6 +102,6 @@ def _shape(graph: Graph, layer: LayerIR) -> None:
     if layer.op_type == "REDUCE":
         columns = layer.integer("k", 1)
     if layer.op_type == "KV_APPEND":
-        rows = layer.integer("t_max")
+        rows = layer.integer("batch", 1) * layer.integer("t_max")
     if rows * columns != out.elements:
         raise IrError(f"layer {layer.id}: {rows} x {columns} elements, output {out.id} has {out.elements}")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from toolchain.codegen.commands import Target
+from toolchain.codegen.memory import remaining
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph
 from toolchain.ir.verify import verify
@@ -15,6 +16,7 @@ from toolchain.passes import (
     placement,
     prefetch,
     quantization,
+    residency,
     schedule,
     tiling,
 )
@@ -33,13 +35,14 @@ PASSES = {
     "batchnorm-folding": Pass(batchnorm_folding.run, "a constant factor per channel goes into the weights before it"),
     "fusion": Pass(fusion.run, "bias, residual and activation become the epilogue of a product"),
     "quantization": Pass(quantization.run, "constant weights get the width that the QConfig names"),
+    "schedule": Pass(schedule.run, "layers come in the order of the path that waits for them, and carry its length"),
+    "residency": Pass(residency.run, "activations that are small enough stay in the scratchpad"),
     "tiling": Pass(tiling.run, "every layer is cut into the tiles that are fastest of those that fit twice"),
     "placement": Pass(placement.run, "operands of a tile lie in banks of their own"),
     "prefetch": Pass(prefetch.run, "the sequencer of a macro command loads as many tiles ahead as fit"),
-    "schedule": Pass(schedule.run, "layers come in the order of the path that waits for them, and carry its length"),
 }
 """In the order in which they run."""
-SCHEDULING = ("tiling", "placement", "prefetch", "schedule")
+SCHEDULING = ("schedule", "residency", "tiling", "placement", "prefetch")
 """Those that only say when and where layers are computed."""
 
 
@@ -65,7 +68,7 @@ def run_passes(
     """The graph after the named passes; `after(name, graph)` sees each result."""
     verify(graph)
     for name in names:
-        graph = PASSES[name].run(graph, target)
+        graph = PASSES[name].run(graph, remaining(graph, target))
         verify(graph)
         if after is not None:
             after(name, graph)

@@ -1,11 +1,10 @@
-"""The sequencer of a macro command loads tiles ahead, as far as the buffers of its layer reach
-(docs/npu-timing.md, "Commands, steps, pieces"): the computation of more than one tile hides the latency of the memory.
-"""
+"""The sequencer of a macro command loads tiles ahead, as far as the buffers of its layer reach: the latency of the
+memory is hidden behind the computation of more than one tile."""
 
 from dataclasses import replace
 
 from toolchain.codegen.commands import Target
-from toolchain.codegen.estimate import engines
+from toolchain.codegen.estimate import cycles
 from toolchain.codegen.tiles import fits, tile_of
 from toolchain.ir.graph import Graph, LayerIR
 
@@ -14,17 +13,18 @@ FARTHEST = 4
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Add `prefetch` to every layer."""
-    return replace(graph, layers=[layer.having(prefetch=_distance(graph, layer, target)) for layer in graph.layers])
+    """Add `prefetch` to every layer that has none."""
+    layers = [
+        layer if "prefetch" in layer.attributes else layer.having(prefetch=distance(graph, layer, target))
+        for layer in graph.layers
+    ]
+    return replace(graph, layers=layers)
 
 
-def _distance(graph: Graph, layer: LayerIR, target: Target) -> int:
-    """0 where there is no room for a second set of buffers; engines that share the layer out need theirs."""
+def distance(graph: Graph, layer: LayerIR, target: Target) -> int:
+    """The farthest that costs no time: engines that share the layer out need buffers of their own. 0 where there is no
+    room for a second set of buffers."""
     shares = layer.integer("buffers", 1)
     tile = tile_of(graph, layer, target, shares)
-    wanted = engines(graph, layer, target, tile)
-    for ahead in range(FARTHEST, 0, -1):
-        room = fits(graph, layer, tile, target, shares * (ahead + 1))
-        if room and engines(graph, layer, target, tile, ahead) == wanted:
-            return ahead
-    return 0
+    possible = [ahead for ahead in range(FARTHEST, 0, -1) if fits(graph, layer, tile, target, shares * (ahead + 1))]
+    return min(possible, key=lambda ahead: cycles(graph, layer, target, tile, ahead), default=0)

@@ -24,7 +24,7 @@ HIGHEST = 1023
 def run(graph: Graph, target: Target) -> Graph:
     """Add `rank` to every layer: cycles from its start to the end of the run along the longest path. Of the layers that
     could come next, the one with the longest path does; a phase begins when the one before it is complete."""
-    before = _dependencies(graph)
+    before = dependencies(graph)
     levels = _levels(graph, before)
     keys = [
         (layer.integer("phase"), -level, index)
@@ -36,7 +36,7 @@ def run(graph: Graph, target: Target) -> Graph:
     return replace(graph, layers=layers)
 
 
-def _dependencies(graph: Graph) -> list[set[int]]:
+def dependencies(graph: Graph) -> list[set[int]]:
     """For each layer the earlier ones that it must come after: they write what it reads or writes, or read what it
     writes."""
     writers: dict[str, set[int]] = {}

@@ -1,45 +1,148 @@
-"""Every layer is cut into tiles of which two sets of buffers fit half of the scratchpad: one set computes while the
-other moves, and the next layer has the other half. Of those the one is taken that is fastest by `codegen.estimate`."""
+"""Every layer is cut into the tiles that are fastest by `codegen.estimate`, of those of which two sets of buffers fit:
+one set computes while the other moves.
 
-from collections.abc import Iterator
+A layer that runs alone has all of the scratchpad. Where commands of one layer, or layers for other engines, can run at
+the same time, each has half of it; so have layers for the same engines where that saves time.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
+from enum import Enum
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from toolchain.codegen.commands import Target
 from toolchain.codegen.estimate import SHARES, cycles
 from toolchain.codegen.tiles import SUM_BYTES, Tile, fit, fits, smaller, whole
 from toolchain.ir.graph import Graph, LayerIR
-from toolchain.ir.operations import PRODUCTS
+from toolchain.ir.operations import PRODUCTS, keys_of
+from toolchain.passes.schedule import cycles as bound
+from toolchain.passes.schedule import dependencies
 
+CLOSE = 1000
+"""Of tiles that differ by less than one part in so many the largest is taken: the device has fewer to walk through."""
+GAIN = 8
+"""Layers share the scratchpad where that saves one part in so many of their time."""
 DOUBLE = 2
 """Sets of buffers of a layer."""
 ROWS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
-COLUMNS = (32, 64, 128, 256)
-DEPTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+COLUMNS = (32, 64, 128, 256, 512, 1024, 2048)
+DEPTHS = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
+DEPTH_STEP = 16
+KEYS = (1024, 2048, 4096, 8192)
+"""Of a tile of attention of a single query, which sees all of them."""
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Add `tile` and `buffers` to every layer. ModelError names a layer of which no tile fits."""
-    layers = [layer.having(tile=_chosen(graph, layer, target), buffers=SHARES) for layer in graph.layers]
+    """Add `tile` and `buffers` to every layer that has no tile. ModelError names a layer of which no tile fits."""
+    known: dict[Hashable, LayerIR] = {}
+    layers = []
+    for layer, company in zip(graph.layers, _companies(graph), strict=True):
+        if not layer.integers("tile"):
+            key = company, _signature(graph, layer)
+            if key not in known:
+                known[key] = _tiled(graph, layer, target, company)
+            layer = layer.having(**{name: known[key].attributes[name] for name in ("tile", "buffers")})
+        layers.append(layer)
     return replace(graph, layers=layers)
 
 
-def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Tile:
-    plain = fit(graph, layer, target, DOUBLE * SHARES)
-    if layer.op_type in ("COPY", "ATTN_T"):
-        return plain
-    candidates = _products(layer, target) if layer.op_type in PRODUCTS else smaller(layer, plain)
-    legal = [plain, *(tile for tile in candidates if fits(graph, layer, tile, target, DOUBLE * SHARES))]
-    return min(legal, key=lambda tile: (cycles(graph, layer, target, tile), -prod(tile)))
+class Company(Enum):
+    """What could run at the same time as a layer."""
+
+    NONE = 0
+    ALIKE = 1
+    """Independent layers for the same engines."""
+    OTHER = 2
+    """Commands of the layer itself, or layers for other engines whose time counts."""
+
+
+def _companies(graph: Graph) -> list[Company]:
+    before = dependencies(graph)
+    count = len(before)
+    earlier, later = [0] * count, [0] * count
+    for index, names in enumerate(before):
+        for one in names:
+            earlier[index] |= earlier[one] | 1 << one
+    for index in reversed(range(count)):
+        for one in before[index]:
+            later[one] |= later[index] | 1 << index
+    engines = [layer.op_type in (*PRODUCTS, "ATTN_T") for layer in graph.layers]
+    times = [bound(graph, layer) for layer in graph.layers]
+    found = []
+    for index, layer in enumerate(graph.layers):
+        free = ~(earlier[index] | later[index] | 1 << index) & (1 << count) - 1
+        others = [one for one in range(count) if free >> one & 1] if free else []
+        beside = sum(times[one] for one in others if engines[one] is not engines[index])
+        alike = times[index] + sum(times[one] for one in others) - beside
+        if layer.integer("batch", 1) > 1 or beside * GAIN > alike:
+            found.append(Company.OTHER)
+        else:
+            found.append(Company.ALIKE if others else Company.NONE)
+    return found
+
+
+def _signature(graph: Graph, layer: LayerIR) -> Hashable:
+    """What a tile depends on: equal layers have equal tiles."""
+    names = *layer.inputs, *layer.outputs
+    tensors = tuple((graph.tensors[name].dtype, graph.resident(name)) for name in names)
+    return layer.op_type, tensors, tuple(layer.attributes.items())
+
+
+def _tiled(graph: Graph, layer: LayerIR, target: Target, company: Company) -> LayerIR:
+    """The layer with the tile and the part of the scratchpad that take the least time."""
+    if company is Company.OTHER:
+        return _chosen(graph, layer.having(buffers=SHARES), target).layer
+    alone = _chosen(graph, layer.having(buffers=1), target)
+    if company is Company.NONE:
+        return alone.layer
+    part = _chosen(graph, layer.having(buffers=SHARES), target)
+    gain = SHARES * alone.cycles - part.cycles
+    return part.layer if gain * GAIN > SHARES * alone.cycles else alone.layer
+
+
+class _Choice(NamedTuple):
+    layer: LayerIR
+    cycles: int
+
+
+def _chosen(graph: Graph, layer: LayerIR, target: Target) -> _Choice:
+    buffers = DOUBLE * layer.integer("buffers")
+    plain = fit(graph, layer, target, buffers)
+    candidates: Iterable[Tile] = smaller(layer, plain)
+    if layer.op_type in PRODUCTS:
+        candidates = _products(layer, target)
+    elif layer.op_type == "ATTN_T":
+        candidates = _keys(layer, plain)
+    elif layer.op_type == "COPY":
+        candidates = ()
+    legal = [plain, *(tile for tile in candidates if fits(graph, layer, tile, target, buffers))]
+    times = {tile: cycles(graph, layer, target, tile) for tile in legal}
+    least = min(times.values())
+    tile = max((tile for tile in legal if (times[tile] - least) * CLOSE <= least), key=prod)
+    return _Choice(layer.having(tile=tile), times[tile])
 
 
 def _products(layer: LayerIR, target: Target) -> Iterator[Tile]:
     """Tiles whose sum the accumulator holds."""
-    sizes = [
+    rows, columns = (
         sorted({min(size, extent) for size in choices})
-        for extent, choices in zip(whole(layer), (ROWS, COLUMNS, DEPTHS), strict=True)
-    ]
-    for tile in product(*sizes):
+        for extent, choices in zip(whole(layer)[:2], (ROWS, COLUMNS), strict=True)
+    )
+    for tile in product(rows, columns, _depths(whole(layer)[2])):
         if tile[0] * tile[1] * SUM_BYTES <= target.acc_bytes:
             yield tile
+
+
+def _depths(extent: int) -> list[int]:
+    """Equal parts of a dimension, as deep as DEPTHS: a shallow last tile would leave the DMA without work."""
+    counts = {-(-extent // depth) for depth in DEPTHS}
+    depths = {min(extent, -(-extent // (count * DEPTH_STEP)) * DEPTH_STEP) for count in counts}
+    return sorted(depth for depth in depths if not extent % depth or extent % depth * 4 >= depth * 3) or [min(depths)]
+
+
+def _keys(layer: LayerIR, plain: Tile) -> Iterator[Tile]:
+    """Larger tiles of keys for one query without a window: others would move keys that they do not see."""
+    if layer.integer("m") == 1 and not layer.integer("window"):
+        yield from ((plain[0], min(keys, keys_of(layer))) for keys in KEYS)

@@ -10,13 +10,13 @@ from onnx import helper
 
 from npu_device.abi.opcodes import Opcode
 from toolchain.codegen import Target
+from toolchain.decoders.decoder import LOG, PROMPT, CompiledDecoder, compile_decoder, make_decoder
+from toolchain.decoders.generation import merged
 from toolchain.errors import ModelError
 from toolchain.examples import DECODERS
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
 from toolchain.ir.text import parse, render
-from toolchain.llm.decoder import LOG, PROMPT, CompiledDecoder, compile_decoder, make_decoder
-from toolchain.llm.merge import merged
 
 
 def compiled(tokens: int = 4, t_max: int = 32, **settings: Any) -> CompiledDecoder:

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from toolchain.decoders.shapes import MODELS, Job, shape_of
 from toolchain.errors import ModelError
-from toolchain.llm.job import Job
-from toolchain.llm.shapes import MODELS, shape_of
 
 TABLE = {
     # layers, width, heads, kv heads, head_dim, ffn, matrices, vocab, 1e9 parameters, fp16 GB, fp16 KiB per token

@@ -113,9 +113,9 @@ def test_what_it_cannot_do_is_products_and_a_softmax(settings: dict[str, Any]) -
 
 @pytest.mark.parametrize("scratchpad", [2 << 20, 1 << 16, 1 << 15])
 def test_keys_are_cut_where_heads_are_wide_or_the_scratchpad_is_small(scratchpad: int) -> None:
-    made = model(heads=1, kv_heads=1, queries=20, keys=600, size=128, spm_bytes=scratchpad)
+    made = model(heads=1, kv_heads=1, queries=20, keys=600, size=256, spm_bytes=scratchpad)
     (tile,) = (layer.integers("tile") for layer in made.graph.layers)
-    assert 1 <= tile[1] < 512  # 512 keys of 512 bytes fit no share of 2 MiB
+    assert 1 <= tile[1] < 512  # 512 keys of 1,024 bytes fit no half of 2 MiB twice
     inputs = random_inputs(made, 1)
     outputs, codes = ia.observed(made, NpuConfig(spm=SpmConfig(size=scratchpad)), inputs)
     assert compare(made, outputs, inputs, codes).outputs["y"]["ok"]

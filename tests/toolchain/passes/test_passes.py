@@ -86,15 +86,15 @@ def test_a_pass_leaves_alone_what_only_looks_like_its_example(name: str) -> None
 
 def test_tiling_refuses_a_layer_that_no_tile_of_fits() -> None:
     with pytest.raises(ModelError) as caught:
-        run_passes(parse(text("tiling", "before")), ["tiling"], Target(spm_bytes=512))
+        run_passes(parse(text("tiling", "before")), ["tiling"], Target(spm_bytes=256))
     assert str(caught.value) == (
         "layer product (GEMM_T): a tile of 1 x 1 x 1 needs 192 bytes of scratchpad, 4 of them for tensor x; "
-        "there are 128 for each of 4: no tile fits, --set npu.spm.size=1024"
+        "there are 128 for each of 2: no tile fits, --set npu.spm.size=512"
     )
 
 
 def test_a_tile_that_does_not_fit_names_the_nearest_that_does() -> None:
-    graph = parse(text("tiling", "after").replace("tile: [1, 1875]", "tile: [1, 30000]"))
+    graph = parse(text("tiling", "after").replace("tile: [1, 3750]", "tile: [1, 30000]"))
     relu = next(layer for layer in graph.layers if layer.id == "relu")
     with pytest.raises(ModelError) as caught:
         tile_of(graph, relu, Target(spm_bytes=65_536), 2)

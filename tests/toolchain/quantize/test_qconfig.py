@@ -122,7 +122,7 @@ def test_alignment_is_of_the_role_and_shows_in_the_text() -> None:
     assert {tensor.id: tensor.alignment_bytes for tensor in graph.tensors.values()} == {"x": 128, "w": 256, "y": 128}
     assert "tensor x: activation FP32 [3, 4] align 128\n" in render(graph)
     assert render(parse(render(graph))) == render(graph)
-    addresses = place(graph, 1 << 30).addresses
+    addresses = place(graph, Target(dram_bytes=1 << 30)).addresses
     assert all(address % graph.tensors[name].alignment_bytes == 0 for name, address in addresses.items())
 
 

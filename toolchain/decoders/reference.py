@@ -7,7 +7,7 @@ import numpy as np
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from toolchain.llm.decoder import IDS, LOGITS, POSITIONS, Decoder
+from toolchain.decoders.decoder import IDS, LOGITS, POSITIONS, Decoder
 from toolchain.onnx_model.reference import OWN, cut
 
 Values = Any

@@ -1,11 +1,35 @@
-"""Two graphs as one that runs both, the first before the second, as two phases."""
+"""What generation needs besides commands: two graphs as one that runs both as two phases, and the words that
+firmware/apps/generate.c and the host share: where a step reads and writes, and the tokens."""
 
-from collections.abc import Collection
+import struct
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from toolchain.ir.graph import Graph
+
+GENERATE = "generate"
+"""The program of this package that submits the commands of a decoder."""
+HEAD = struct.Struct("<7I")
+
+
+def conversation(
+    position: int, ids: int, first: int, following: int, *, prompt: int, total: int, tokens: Sequence[int] = ()
+) -> bytes:
+    """The words of `struct conversation`.
+
+    `position`, `ids`: addresses that a step reads; `first`, `following`: addresses of the token that the prompt, and a
+    step, lead to; `prompt`, `total`: how many tokens; `tokens`: those that are known, the prompt's first.
+    """
+    head = HEAD.pack(position, ids, first, following, prompt, len(tokens), total)
+    return head + np.asarray(tokens, "<u4").tobytes()
+
+
+def tokens_of(words: bytes) -> list[int]:
+    """All tokens that a run left there, the prompt's first."""
+    total = HEAD.unpack_from(words)[-1]
+    return [int(token) for token in np.frombuffer(words, "<u4", total, HEAD.size)]
 
 
 def merged(first: Graph, second: Graph, prefix: str, shared: Collection[str]) -> Graph:

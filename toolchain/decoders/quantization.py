@@ -9,8 +9,8 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from toolchain.llm.decoder import Decoder, make_decoder
-from toolchain.llm.reference import Reference
+from toolchain.decoders.decoder import Decoder, make_decoder
+from toolchain.decoders.reference import Reference
 from toolchain.onnx_frontend.qdq_graph import PARTS
 from toolchain.quantize.post_training import pair, quantized, scale_of
 from toolchain.quantize.qconfig import QConfig

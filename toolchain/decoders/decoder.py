@@ -15,11 +15,10 @@ import onnx
 from npu_device.abi.opcodes import DataType
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_graph
+from toolchain.decoders.generation import HEAD, conversation, merged
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS, NUMPY, ONNX
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
-from toolchain.llm.conversation import HEAD, conversation
-from toolchain.llm.merge import merged
 from toolchain.onnx_frontend import OnnxModel, import_model
 from toolchain.onnx_model.file import read_file
 from toolchain.onnx_model.model import prepare, type_name

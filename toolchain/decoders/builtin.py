@@ -1,0 +1,40 @@
+"""Built-in decoders: from a shape to the commands of one step, by the passes and the code generator of any model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from toolchain.backend import Program, compile_layers
+from toolchain.codegen import Command, Target
+from toolchain.decoders.generation import conversation
+from toolchain.decoders.shapes import Job
+from toolchain.decoders.step import IDS, POSITION, step_graph
+
+
+@dataclass(frozen=True)
+class CompiledShape:
+    """The commands that take `tokens` tokens of every request of a job; they read the position when they start."""
+
+    job: Job
+    tokens: int
+    program: Program
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        return self.program.commands
+
+    def position(self, first: int) -> dict[int, bytes]:
+        """What is in memory when the commands start: the position of the first token, by address."""
+        return {self.program.address(POSITION): first.to_bytes(4, "little")}
+
+    def conversation(self, tokens: Sequence[int] = ()) -> bytes:
+        """What firmware needs to know to submit the commands once; `tokens`: those that are known."""
+        ids = self.program.address(IDS)
+        return conversation(
+            self.program.address(POSITION), ids, ids, ids, prompt=self.tokens, total=self.tokens, tokens=tokens
+        )
+
+
+def compile_shape(job: Job, target: Target, tokens: int, passes: str = "all") -> CompiledShape:
+    """Compile a step. ModelError: what does not fit DRAM or scratchpad, one line."""
+    job.check_capacity(target.dram_bytes)
+    return CompiledShape(job, tokens, compile_layers(step_graph(job, tokens), target, passes=passes, traced=False))

@@ -1,0 +1,204 @@
+"""Shapes of published decoder models, the sizes that follow from them, and what is asked of one.
+
+Sources: the configuration files that the models were published with (OPT: Zhang et al., arXiv 2205.01068; Llama 2:
+arXiv 2307.09288; Llama 3: arXiv 2407.21783; Mistral 7B: arXiv 2310.06825; Mixtral: arXiv 2401.04088).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from npu_device.abi.opcodes import BITS, DataType
+from npu_device.memory.kv import KvCache
+from toolchain.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder: layers of attention and a feed-forward network, both behind a normalization."""
+
+    name: str
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    gated: bool = True
+    """Llama: gate, up and down matrices, RMS norms, rotary positions, no biases. OPT: up and down, layer norms, a
+    table of positions, biases everywhere, and the embedding is the output matrix, too."""
+    experts: int = 1
+    active: int = 1
+    """Experts that see a token."""
+    window: int = 0
+    """Sliding window of attention; 0: none."""
+    positions: int = 0
+    """Rows of a learned table of positions; 0: rotary."""
+
+    @property
+    def matrices(self) -> int:
+        """Matrices of one feed-forward network."""
+        return 3 if self.gated else 2
+
+    @property
+    def q_width(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Elements of K (or V) of one token and layer."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def attention_parameters(self) -> int:
+        """Q, K, V and output matrices of a layer."""
+        return self.width * (2 * self.q_width + 2 * self.kv_width)
+
+    @property
+    def ffn_parameters(self) -> int:
+        """One feed-forward network: one expert."""
+        return self.matrices * self.width * self.ffn
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Input embedding and, unless it is the same, the output matrix."""
+        return self.vocab * self.width * (2 if self.gated else 1)
+
+    @property
+    def small_parameters(self) -> int:
+        """What is no large matrix: norms, biases, learned positions, the routers of experts."""
+        if self.gated:
+            router = self.width * self.experts if self.experts > 1 else 0
+            return self.layers * (2 * self.width + router) + self.width
+        biases = self.q_width + 2 * self.kv_width + self.width + self.ffn + self.width
+        return self.layers * (biases + 4 * self.width) + 2 * self.width + self.positions * self.width
+
+    @property
+    def parameters(self) -> int:
+        """All numbers that were trained."""
+        layer = self.attention_parameters + self.experts * self.ffn_parameters
+        return self.layers * layer + self.embedding_parameters + self.small_parameters
+
+    def weight_bytes(self, bits: int = 16) -> int:
+        """Bytes of all parameters."""
+        return -(-self.parameters * bits // 8)
+
+    def kv_bytes(self, tokens: int, requests: int = 1, bits: int = 16) -> int:
+        """Bytes of K and V of all layers (docs/npu-timing.md, "Closed forms", F10)."""
+        return 2 * self.layers * self.kv_width * tokens * requests * bits // 8
+
+
+MODELS = {
+    shape.name: shape
+    for shape in (
+        Shape("llama2-7b", 32, 4096, 32, 32, 128, 11008, 32000),
+        Shape("llama2-13b", 40, 5120, 40, 40, 128, 13824, 32000),
+        Shape("llama2-70b", 80, 8192, 64, 8, 128, 28672, 32000),
+        Shape("llama3-8b", 32, 4096, 32, 8, 128, 14336, 128256),
+        Shape("opt-6.7b", 32, 4096, 32, 32, 128, 16384, 50272, gated=False, positions=2050),
+        Shape("opt-13b", 40, 5120, 40, 40, 128, 20480, 50272, gated=False, positions=2050),
+        Shape("opt-30b", 48, 7168, 56, 56, 128, 28672, 50272, gated=False, positions=2050),
+        Shape("mistral-7b", 32, 4096, 32, 8, 128, 14336, 32000, window=4096),
+        Shape("mixtral-8x7b", 32, 4096, 32, 8, 128, 14336, 32000, experts=8, active=2, window=4096),
+    )
+}
+"""Name -> shape: what `pyv-npu run NAME --phase decode` knows. Mixtral has the window of Mistral."""
+
+
+def shape_of(name: str) -> Shape:
+    """A built-in shape. ModelError lists the names."""
+    if name not in MODELS:
+        raise ModelError(f"{name}: no built-in model; there are {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+ACTIVATION = DataType.FP16
+"""Type of what has no width of its own: activations, and weights that are not matrices of a layer."""
+BY_BITS = {16: DataType.FP16, 8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
+"""Bits of weights, or of keys and values -> the type that they are stored in."""
+KV_BITS = 4
+"""Of built-in shapes, unless said otherwise (docs/llm.md)."""
+
+
+class HeadGroup(NamedTuple):
+    """KV heads side by side with keys and values of one width: what one command can attend to."""
+
+    first: int
+    heads: int
+    kind: DataType
+
+
+@dataclass(frozen=True)
+class Job:
+    """A built-in model with `requests` conversations, caches of `t_max` tokens, and widths of weights and KV."""
+
+    shape: Shape
+    layers: int
+    t_max: int
+    requests: int = 1
+    weight_bits: int = 16
+    kv_bits: Callable[[int, int], int] = lambda layer, head: KV_BITS
+    """(layer, KV head) -> bits (docs/bit-widths.md, R14)."""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "t_max", "requests"):
+            if getattr(self, name) < 1:
+                raise ModelError(f"{self.shape.name}: {name} {getattr(self, name)}: must be at least 1")
+        if self.layers > self.shape.layers:
+            raise ModelError(f"{self.shape.name}: {self.layers} layers: the model has {self.shape.layers}")
+        used = {self.weight_bits, *(bits for layer in range(self.layers) for bits in self.head_bits(layer))}
+        for bits in used:
+            if bits not in BY_BITS:
+                raise ModelError(f"{self.shape.name}: {bits} bits: must be one of {', '.join(map(str, BY_BITS))}")
+
+    def head_bits(self, layer: int) -> tuple[int, ...]:
+        """Bits of the keys and values of each KV head of a layer."""
+        return tuple(self.kv_bits(layer, head) for head in range(self.shape.kv_heads))
+
+    def groups(self, layer: int) -> list[HeadGroup]:
+        """The heads of a layer, as few commands as their widths allow."""
+        found, first = [], 0
+        for bits, heads in groupby(self.head_bits(layer)):
+            count = len(list(heads))
+            found.append(HeadGroup(first, count, BY_BITS[bits]))
+            first += count
+        return found
+
+    def cache(self, layer: int, base: int) -> KvCache:
+        """K or V of a layer, of all requests (docs/bit-widths.md, R15)."""
+        shape = self.shape
+        return KvCache(base, self.requests, shape.kv_heads, self.t_max, shape.head_dim, self.head_bits(layer))
+
+    @property
+    def weight_kind(self) -> DataType:
+        return BY_BITS[self.weight_bits]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the parameters that a run of these layers touches: the matrices in `weight_bits`, all else in 16."""
+        shape = self.shape
+        matrices = self.layers * (shape.attention_parameters + shape.experts * shape.ffn_parameters)
+        rest = shape.embedding_parameters + shape.small_parameters
+        return (matrices * self.weight_bits + rest * BITS[DataType.FP16]) // 8
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`)."""
+        return 2 * sum(self.cache(layer, 0).bytes_alloc for layer in range(self.layers))
+
+    def kv_bytes_read(self, layer: int, keys: int) -> int:
+        """Bytes of keys (or of values) of the last `keys` tokens of all requests."""
+        return self.cache(layer, 0).bytes_alloc // self.t_max * keys
+
+    def check_capacity(self, dram_bytes: int) -> None:
+        """Weights and the caches of T_max tokens fit (docs/bit-widths.md, R25 and R26). ModelError, one line."""
+        need = self.weight_bytes + self.kv_bytes
+        if need > dram_bytes:
+            raise ModelError(
+                f"{self.shape.name}: weights {self.weight_bytes / 1e9:.1f} GB and KV {self.kv_bytes / 1e9:.1f} GB "
+                f"({self.requests} x {self.t_max} tokens) are {need / 1e9:.1f} GB, npu.dram.size is "
+                f"{dram_bytes / 1e9:.1f} GB: fewer requests or tokens, narrower --qbits-kv, or "
+                f"--set npu.dram.size={need}"
+            )

@@ -1,0 +1,220 @@
+"""The step of a built-in decoder as NPU-IR: the prompt of every request, or one token of each.
+
+The position is read when the commands start, so that one list of commands serves every token. A request has caches of
+its own; products see the rows of all requests at once. The experts of a mixture are balanced: the tokens of the first
+of `experts / active` blocks see the first `active` experts, and so on. Weights have shapes and types, no values.
+"""
+
+from npu_device.abi.opcodes import DataType
+from toolchain.decoders.shapes import ACTIVATION, HeadGroup, Job
+from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
+
+EPSILON = 1e-5
+POSITION_OFFSET = 2
+"""Row of OPT's table of positions that belongs to position 0."""
+POSITION, IDS = "position", "ids"
+"""What the step reads: the position of its first token, and the tokens; ARGMAX writes the next ones over them."""
+KEYS, VALUES = "keys", "values"
+"""At the end of the names of layers that append to a cache."""
+
+
+def step_graph(job: Job, tokens: int) -> Graph:
+    """The layers that take `tokens` tokens of every request through the model, from the position on."""
+    return _Step(job, tokens).graph
+
+
+class _Step:
+    def __init__(self, job: Job, tokens: int) -> None:
+        self.job, self.shape, self.tokens = job, job.shape, tokens
+        self.rows = tokens * job.requests
+        self.graph = Graph(job.shape.name)
+        self._tensor(POSITION, (1,), DataType.INT32)
+        self._tensor(IDS, (self.rows,), DataType.INT32)
+        self._table = self._weight("embedding.table", (self.shape.vocab, self.shape.width))
+        if not self.shape.positions:
+            angles = job.t_max, self.shape.head_dim // 2
+            self._angles = [self._weight(f"rotary.{name}", angles) for name in ("cos", "sin")]
+        x = self._embedding()
+        for index in range(job.layers):
+            x = self._attention(f"layer{index}.attention", index, x)
+            x = self._feed_forward(f"layer{index}.ffn", x)
+        self._head(x)
+        self.graph.inputs, self.graph.outputs = (POSITION, IDS), (IDS,)
+
+    # -- parts of the model ------------------------------------------------------------------------------------
+
+    def _embedding(self) -> str:
+        shape, rows = self.shape, self.rows
+        x = self._layer("embedding", "GATHER", (self._table, IDS), (rows, shape.width), m=rows, n=shape.width,
+                        k=shape.vocab)  # fmt: skip
+        if not shape.positions:
+            return x
+        table = self._weight("positions.table", (shape.positions, shape.width))
+        entries = shape.positions - POSITION_OFFSET
+        first = POSITION_OFFSET * shape.width
+        if self.tokens == 1:
+            used = self._view(table, (entries, shape.width), first)
+            row = self._layer("positions.row", "GATHER", (used, POSITION), (1, shape.width), m=1, n=shape.width,
+                              k=entries)  # fmt: skip
+            return self._eltwise("positions", "ADD", x, row, "ROW")
+        block = self.tokens, shape.width
+        row = self._view(table, block, first)
+        for request in range(self.job.requests):
+            part = self._view(x, block, request * self.tokens * shape.width)
+            self._eltwise(f"positions.{request}", "ADD", part, row, out=part)
+        return x
+
+    def _attention(self, name: str, index: int, x: str) -> str:
+        shape, job, dim = self.shape, self.job, self.shape.head_dim
+        width = shape.q_width + 2 * shape.kv_width
+        qkv = self._product(f"{name}.qkv", self._norm(f"{name}.norm", x), width)
+        if not shape.positions:
+            heads = shape.heads + shape.kv_heads
+            turned = self._columns(qkv, 0, heads * dim)
+            self._layer(f"{name}.rope", "ROPE", (turned, *self._angles, POSITION), turned, m=self.tokens,
+                        n=heads * dim, heads=heads, rotary=dim, t_max=job.t_max, batch=job.requests)  # fmt: skip
+        attended = self._tensor(f"{name}.heads.out", (self.rows, shape.q_width))
+        groups = [(group, self._caches(f"{name}.{group.first}", group, qkv)) for group in job.groups(index)]
+        share = shape.heads // shape.kv_heads * dim
+        for group, caches in groups:
+            first, n = group.first * share, group.heads * share
+            self._layer(
+                f"{name}.{group.first}.heads", "ATTN_T", (self._columns(qkv, first, n), *caches),
+                self._columns(attended, first, n), m=self.tokens, n=n, heads=n // dim, kv_heads=group.heads,
+                t_max=job.t_max, scale=dim**-0.5, window=shape.window, batch=job.requests,
+            )  # fmt: skip
+        return self._product(f"{name}.output", attended, shape.width, residual=x)
+
+    def _caches(self, name: str, group: HeadGroup, qkv: str) -> list[str]:
+        """Append the keys and values of a group of heads: what attention reads behind the queries."""
+        shape, job, n = self.shape, self.job, group.heads * self.shape.head_dim
+        dims = job.requests, group.heads, job.t_max, shape.head_dim
+        integers, made, scales = group.kind is not ACTIVATION, list[str](), list[str]()
+        for value, kept in enumerate((KEYS, VALUES)):
+            first = shape.q_width + value * shape.kv_width + group.first * shape.head_dim
+            cache = self._tensor(f"{name}.{kept}.cache", dims, group.kind, Role.KV)
+            if integers:
+                scales = [self._weight(f"{name}.{kept}.scale", (group.heads,), DataType.FP32)]
+            self._layer(f"{name}.{kept}", "KV_APPEND", (self._columns(qkv, first, n), POSITION, *scales), cache,
+                        m=self.tokens, n=n, heads=group.heads, t_max=job.t_max, batch=job.requests)  # fmt: skip
+            made.append(cache)
+        if integers:
+            scales = [self._weight(f"{name}.scale", (2 * group.heads,), DataType.FP32)]
+        return [*made, POSITION, *scales]
+
+    def _feed_forward(self, name: str, x: str) -> str:
+        shape = self.shape
+        normed = self._norm(f"{name}.norm", x)
+        if shape.experts == 1:
+            return self._expert(name, normed, x)
+        routing = self._routing(name, normed)
+        blocks = shape.experts // shape.active
+        for block in range(blocks):
+            first, last = (-(-self.rows * edge // blocks) for edge in (block, block + 1))
+            for expert in range(block * shape.active, (block + 1) * shape.active) if last > first else ():
+                part, dims, offset = f"{name}.{expert}", (last - first, shape.width), first * shape.width
+                made = self._expert(part, self._view(normed, dims, offset))
+                weight = self._view(routing, (last - first, 1), expert * self.rows + first)
+                weighted = self._eltwise(f"{part}.weighted", "MUL", made, weight, "COLUMN")
+                target = self._view(x, dims, offset)
+                self._eltwise(f"{part}.sum", "ADD", target, weighted, out=target)
+        return x
+
+    def _routing(self, name: str, normed: str) -> str:
+        """The weights of the experts, a row for each expert."""
+        rows, experts = self.rows, self.shape.experts
+        logits = self._product(f"{name}.router", normed, experts, kind=ACTIVATION)
+        weights = self._layer(f"{name}.routing", "SOFTMAX", (logits,), (rows, experts), m=rows, n=experts)
+        return self._layer(f"{name}.columns", "COPY", (weights,), (experts, rows), **{
+            "dims": (experts, rows), "from": (1, experts), "to": (rows, 1),
+        })  # fmt: skip
+
+    def _expert(self, name: str, normed: str, residual: str = "") -> str:
+        """One feed-forward network."""
+        shape = self.shape
+        if shape.gated:
+            gate = self._product(f"{name}.gate", normed, shape.ffn, activation="SILU")
+            up = self._product(f"{name}.up", normed, shape.ffn)
+            inner = self._eltwise(f"{name}.gated", "MUL", gate, up)
+        else:
+            inner = self._product(f"{name}.up", normed, shape.ffn, activation="RELU")
+        return self._product(f"{name}.down", inner, shape.width, residual=residual)
+
+    def _head(self, x: str) -> None:
+        """The logits of the last token of every request, and the largest of them as the next token."""
+        shape, requests = self.shape, self.job.requests
+        last = self._view(x, (requests, shape.width), (self.tokens - 1) * shape.width, self.tokens * shape.width)
+        normed = self._norm("head.norm", last)
+        matrix = {} if shape.gated else {"weights": self._table}
+        logits = self._product("head", normed, shape.vocab, kind=ACTIVATION, **matrix)
+        self._layer("head.token", "REDUCE", (logits,), self._view(IDS, (requests,), 0), function="ARGMAX", m=requests,
+                    n=shape.vocab)  # fmt: skip
+
+    # -- layers ------------------------------------------------------------------------------------------------
+
+    def _product(
+        self, name: str, x: str, n: int, *, residual: str = "", activation: str = "", kind: DataType | None = None,
+        weights: str = "",
+    ) -> str:  # fmt: skip
+        """x times weights of their own, or `weights` (n x k); narrow ones have a multiplier per column. Matrices of
+        `kind` are no part of a layer, and have no bias."""
+        m, k = self.graph.tensors[x].shape
+        inputs, epilogue = [x, weights or self._weight(f"{name}.weights", (k, n), kind or self.job.weight_kind)], []
+        if kind is None and not self.shape.gated:
+            inputs.append(self._weight(f"{name}.bias", (n,), DataType.FP32))
+            epilogue.append("bias")
+        if residual:
+            inputs.append(residual)
+            epilogue.append("residual")
+        if kind is None and self.job.weight_kind is not ACTIVATION:
+            inputs.append(self._weight(f"{name}.scale", (n,), DataType.FP32))
+            epilogue.append("scale")
+        more: dict[str, Attribute] = {
+            "epilogue": "+".join(epilogue),
+            "activation": activation,
+            "in1_nk": int(bool(weights)),
+        }
+        return self._layer(name, "GEMM_T", inputs, (m, n), batch=1, m=m, n=n, k=k, step0=0, step1=0,
+                           **{key: value for key, value in more.items() if value})  # fmt: skip
+
+    def _norm(self, name: str, x: str) -> str:
+        rows, width = self.graph.tensors[x].shape
+        parts = ("gamma",) if self.shape.gated else ("gamma", "beta")
+        weights = [self._weight(f"{name}.{part}", (width,)) for part in parts]
+        return self._layer(name, "LAYERNORM", (x, *weights), (rows, width), m=rows, n=width, epsilon=EPSILON,
+                           function="RMS" if self.shape.gated else "LAYER")  # fmt: skip
+
+    def _eltwise(self, name: str, function: str, a: str, b: str, second: str = "FULL", out: str = "") -> str:
+        rows, columns = dims = self.graph.tensors[a].shape
+        return self._layer(name, "ELTWISE", (a, b), out or dims, function=function, m=rows, n=columns,
+                           broadcast=second)  # fmt: skip
+
+    # -- tensors -----------------------------------------------------------------------------------------------
+
+    def _layer(self, name: str, op: str, inputs: "list[str] | tuple[str, ...]", out: "str | tuple[int, ...]",
+               **attributes: Attribute) -> str:  # fmt: skip
+        """A layer that writes the tensor `out`, or a new one of that shape."""
+        made = out if isinstance(out, str) else self._tensor(f"{name}.out", out)
+        self.graph.layers.append(LayerIR(name, op, tuple(inputs), (made,), attributes))
+        return made
+
+    def _tensor(
+        self, name: str, shape: tuple[int, ...], kind: DataType = ACTIVATION, role: Role = Role.ACTIVATION
+    ) -> str:
+        self.graph.tensors[name] = TensorIR(name, role, shape, kind)
+        return name
+
+    def _weight(self, name: str, shape: tuple[int, ...], kind: DataType = ACTIVATION) -> str:
+        return self._tensor(name, shape, kind, Role.WEIGHT)
+
+    def _view(self, base: str, shape: tuple[int, ...], offset: int, pitch: int = 0) -> str:
+        pitch = 0 if shape[0] == 1 or pitch == shape[-1] else pitch
+        name = f"{base}[{offset}:{'x'.join(map(str, shape))}{f':{pitch}' * bool(pitch)}]"
+        one = self.graph.tensors[base]
+        self.graph.tensors[name] = TensorIR(name, one.role, shape, one.dtype, base, offset=offset, pitch=pitch)
+        return name
+
+    def _columns(self, base: str, first: int, count: int) -> str:
+        """Some columns of a matrix."""
+        rows, columns = self.graph.tensors[base].shape
+        return base if count == columns else self._view(base, (rows, count), first, columns)
