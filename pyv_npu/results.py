@@ -42,6 +42,7 @@ class RunResult:
     """What the NPU left in memory."""
     events: EventStream
     """Its records, kept."""
+    program: Program
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,9 @@ def _result(
         "events_sha256": platform.events.hexdigest(),
         "host": {**host, "mips": round(hart.instret / cpu / 1e6, 3) if cpu else None},
     }
-    return RunResult(config, stop, stop.code, latency, json, platform.completion_order(), outputs, platform.events)
+    return RunResult(
+        config, stop, stop.code, latency, json, platform.completion_order(), outputs, platform.events, program
+    )
 
 
 def ticket_errors(accepted: Submissions, program: Program) -> list[dict[str, Any]]:

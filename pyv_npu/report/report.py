@@ -12,6 +12,7 @@ from npu_device.trace.spans import Spans, Table
 from pyv_npu.config import Config, Effective
 from pyv_npu.observe.analysis.metrics import Metric, metrics
 from pyv_npu.observe.analysis.model import Analysis, analyse
+from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report import tokens
@@ -22,8 +23,12 @@ from pyv_npu.report.sections import Sweep, write_page
 from pyv_npu.studies.sweep_figures import UNITS
 
 if TYPE_CHECKING:
+    from pyv_ext.elf import Program
     from pyv_npu.results import RunResult
     from toolchain.codegen import Command
+
+MAX_PLACES = 20
+"""Call sites of a run that the page lists."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +42,18 @@ class Shown:
     latency: Latency | None = None
     analysis: Analysis | None = None
     """None where it is not known what the commands are."""
+    program: "Program | None" = None
+    """What the core ran."""
 
     @classmethod
     def of(
         cls, json: Mapping[str, Any], config: Config, batches: Iterable[Batch], commands: "Sequence[Command]",
-        latency: Latency | None = None,
+        latency: Latency | None = None, program: "Program | None" = None,
     ) -> "Shown":  # fmt: skip
         """A run of the commands of a model, analysed; without commands it is any run."""
         spans = Spans(batches, int(json["cycles"]))
         analysis = analyse(commands, spans, config.npu) if commands else None
-        return cls(json, config, spans, latency, analysis)
+        return cls(json, config, spans, latency, analysis, program)
 
     @property
     def name(self) -> str:
@@ -66,7 +73,7 @@ class Shown:
 
 def shown(result: "RunResult", commands: "Sequence[Command]" = ()) -> Shown:
     """A run on the core; `commands`: of the model that it ran."""
-    return Shown.of(result.json, result.config, result.events.kept(), commands, result.latency)
+    return Shown.of(result.json, result.config, result.events.kept(), commands, result.latency, result.program)
 
 
 def write_report(
@@ -95,8 +102,16 @@ def write_report(
     _write_metrics(folder / "metrics.csv", results)
     configs = {result.name: result.config for result in results}
     gantts = {result.name: _gantt(result, rows[result.name]) for result in results}
-    page = write_page(runs, configs, effective, pictures, gantts, comparison, analyses)
+    places = {result.name: _places(result) for result in results}
+    page = write_page(runs, configs, effective, pictures, gantts, comparison, analyses, places)
     write_text(folder / "report.html", page)
+
+
+def _places(run: Shown) -> list[tuple[str, Distribution]]:
+    """Function and source line of the call sites with most submissions, and the cycles from start to accepted."""
+    if run.latency is None or run.program is None:
+        return []
+    return [(run.program.place(site) or hex(site), cycles) for site, cycles in run.latency.by_call_site()[:MAX_PLACES]]
 
 
 def _series(run: Shown) -> Series:

@@ -7,6 +7,7 @@ from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
 from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.model import Analysis
+from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report import page, tokens
 from pyv_npu.report.page import Cell, Details, Gantt, Heading, Note, Pair, Part, Picture, Section, Table, Tile, number
 from pyv_npu.report.pictures import CAUSES, TOP, Analyses, Runs, meaning
@@ -36,8 +37,10 @@ def write_page(
     gantts: Mapping[str, Any],
     comparison: Mapping[str, Any] | None,
     analyses: Analyses,
+    places: Mapping[str, Sequence[tuple[str, Distribution]]],
 ) -> str:
-    """The document. All by the name of the run; `comparison` has `ratio` and `same_results`, None for one run."""
+    """The document. All by the name of the run; `comparison` has `ratio` and `same_results`, None for one run;
+    `places`: function and source line of call sites, with cycles from start to accepted."""
     run = next(iter(runs.values()))
     subtitle = (
         f"preset {run['preset']}, core {run['core'] or 'none'}, {run['sim_level']}, "
@@ -50,6 +53,7 @@ def write_page(
         *_of_model(analyses, pictures),
         Section("latency", "Submission latency", [*_latency(runs), *_drawn(pictures, "latency_cdf.svg")]),
         Section("stages", "Stages and reasons", [*_drawn(pictures, "stages.svg", "reasons.svg"), *_reasons(runs)]),
+        Section("places", "Where the program submits", _places(places)),
         Section("sweeps", "Sweeps and break-even", [part for sweep in sweeps for part in _sweep(sweep, pictures)]),
         Section("time", "Over time", [*_drawn(pictures, *TIME_PICTURES), *_banks(runs, pictures)]),
         Section("gantt", "Gantt", [hint, *(Gantt(*item) for item in gantts.items())]),
@@ -101,6 +105,15 @@ def _latency(runs: Runs) -> list[Part]:
                 rows.append([Cell(name), Cell(mode, kind=mode), *figures, Cell(meaning(name), kind="text")])
     heads = ("stage", "mode", "N", "P50", "P95", "P99", "min", "max", "mean", "from, to")
     return [Table(heads, rows), *(Note(note, "muted") for note in notes(runs))] if rows else []
+
+
+def _places(places: Mapping[str, Sequence[tuple[str, Distribution]]]) -> list[Part]:
+    rows = []
+    for mode, found in places.items():
+        for place, cycles in found:
+            figures = (len(cycles), cycles.p50, cycles.values[-1])
+            rows.append([Cell(place, kind="text"), Cell(mode, kind=mode), *(Cell(number(each)) for each in figures)])
+    return [Table(("function, source line", "mode", "N", "start to accepted, P50", "max"), rows)] if rows else []
 
 
 def _reasons(runs: Runs) -> list[Part]:

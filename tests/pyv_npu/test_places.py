@@ -10,6 +10,7 @@ import pytest
 from pyv_ext.elf import Program, read_elf
 from pyv_ext.source_lines import SourceLines
 from pyv_npu.boot import find_program
+from pyv_npu.cli import main
 from pyv_npu.config import Config, load
 from pyv_npu.observe.instruments import Instruments
 from pyv_npu.platform import Platform
@@ -45,6 +46,15 @@ def test_latency_csv_says_where_each_submission_was_made(result: RunResult, fold
     assert len(rows) == len(result.latency.submissions) > 0
     assert {"expect_good", "busy_count", "main"} <= {row["function"] for row in rows}
     assert all("npu_submit" in source_text(row["source"]) for row in rows)
+
+
+def test_the_report_has_a_row_for_each_place(folder: Path) -> None:
+    assert main(["run", NAME, "--report", str(folder / "page"), "--json"]) == 0
+    page = (folder / "page" / "report.html").read_text(encoding="utf-8")
+    places = page.partition('<section id="places">')[2].partition("</section>")[0]
+    rows = list(csv.DictReader((folder / "page" / "latency.csv").open()))
+    for place in {f"{row['function']}, {row['source']}" for row in rows}:
+        assert place in places
 
 
 def test_ticket_errors_say_where_they_were_submitted(result: RunResult) -> None:

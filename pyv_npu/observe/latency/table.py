@@ -81,6 +81,16 @@ class Latency:
         totals = self._of(STAGES[stage]).reasons().sum(axis=0).tolist()
         return {reason.value: cycles for reason, cycles in zip(Reason, totals, strict=True)}
 
+    def by_call_site(self) -> list[tuple[int, Distribution]]:
+        """Call sites, those with most submissions first, with the cycles from start to accepted of each."""
+        sites = self.submissions.column("call_site")
+        found = {site: self.submissions.where(sites == site) for site in sorted(set(sites.tolist()))}
+        rows = [
+            (site, Distribution([each for each in (s.span("t0", "t2") for s in chosen) if each is not None]))
+            for site, chosen in found.items()
+        ]
+        return sorted((row for row in rows if len(row[1])), key=lambda row: -len(row[1]))
+
     def to_json(self) -> dict[str, Any] | None:
         """None when nothing was submitted at all."""
         if not self.submissions and not self.errors and not self.rejected:
