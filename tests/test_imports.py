@@ -232,10 +232,6 @@ ROOMS: dict[str, str] = {
 before it."""
 
 
-PENDING: set[str] = set()
-"""Edges that are being cut."""
-
-
 def room_of(module: str, package: str, path: Path) -> str:
     """The room of a module, as `ROOMS` names it; "" for the package itself."""
     inside = path.relative_to(ROOT / package)
@@ -255,8 +251,6 @@ def upward(package: str) -> list[str]:
             if target not in modules or not covers(package, name):
                 continue
             other = room_of(target, package, modules[target])
-            if f"{room} -> {other}" in PENDING:
-                continue
             if other not in ("", room) and floors[other] > floors.get(room, -1):
                 found.append(f"{room} -> {other} ({module}: {line})")
     return found

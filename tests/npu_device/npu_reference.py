@@ -10,7 +10,12 @@ import numpy as np
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Eltwise, Opcode
 
-NUMPY = {DataType.INT8: np.int8, DataType.UINT8: np.uint8, DataType.INT32: np.int32, DataType.FP16: np.float16}
+NUMPY: dict[int, type[np.generic]] = {
+    DataType.INT8: np.int8,
+    DataType.UINT8: np.uint8,
+    DataType.INT32: np.int32,
+    DataType.FP16: np.float16,
+}
 
 
 class Sequential:

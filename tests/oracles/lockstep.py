@@ -25,12 +25,12 @@ WITHOUT_C = WITH_C.replace("c", "", 1)
 CSRS = ("mstatus", "mip", "mie", "mtvec", "mepc", "mcause", "mtval", "mscratch")
 _COUNTERS = {ADDRESSES[name] for name in COUNTERS}
 
-_FAULTS_OF_LOADS = {Cause.MISALIGNED_STORE: Cause.MISALIGNED_LOAD, Cause.STORE_FAULT: Cause.LOAD_FAULT}
+_FAULTS_OF_LOADS: dict[int, int] = {Cause.MISALIGNED_STORE: Cause.MISALIGNED_LOAD, Cause.STORE_FAULT: Cause.LOAD_FAULT}
 
 
 def _template() -> str:
     """A record of QEMU's log with places for pc, CSRS and the registers."""
-    names = ("mhartid", "mstatus", "mstatush", "mip", "mie", "mideleg", "medeleg")
+    names: tuple[str, ...] = ("mhartid", "mstatus", "mstatush", "mip", "mie", "mideleg", "medeleg")
     names += ("mtvec", "mepc", "mcause", "mtval", "mscratch")
     lines = [" pc       %08x\n", *(f" {name:<8} {'%08x' if name in CSRS else '00000000'}\n" for name in names)]
     for row in range(0, 32, 4):

@@ -24,7 +24,7 @@ Left out are mtvec and the counters, which have items of their own; WARL fields 
 not (mstatus of S mode, S-mode bits of mie, floating point), or resolves otherwise (MPP = 1 or 2, which has two bits
 that are always written together; mtvec modes 2 and 3; mepc[1:0]). PMP has an item of its own, too.
 """
-_READABLE = ("mvendorid", "mimpid", "mhartid", "mconfigptr", "mtvec", "menvcfg", "menvcfgh")
+_READABLE: tuple[str, ...] = ("mvendorid", "mimpid", "mhartid", "mconfigptr", "mtvec", "menvcfg", "menvcfgh")
 _READABLE += (*(f"pmpcfg{n}" for n in range(4)), *(f"pmpaddr{n}" for n in range(16)))
 _ABSENT = (0x000, 0x100, 0x180, 0x280, 0x604, 0x5C0, 0x7C0, 0x800, 0xBC0, 0xCC0, 0xFC0)
 """Addresses of CSRs that neither machine has."""

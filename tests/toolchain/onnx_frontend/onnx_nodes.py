@@ -38,6 +38,7 @@ def cases() -> dict[str, list[Case]]:
         collected = collect_testcases(None)
     found: dict[str, list[Case]] = {name: [] for name in (*OPERATORS, *FUNCTIONS)}
     for case in collected:
+        assert case.model is not None
         names = {node.op_type for node in case.model.graph.node}
         if len(names) == 1 and (name := next(iter(names))) in found and case.data_sets:
             found[name].append(_case(case))
