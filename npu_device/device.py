@@ -141,7 +141,7 @@ class NpuDevice:
 
         All that was due by cycle `now` has happened; the access moves from now + 1 on and makes nothing happen earlier.
         """
-        self._execution.engines.go_first(now + 1, address, self._core_bytes if size is None else size)
+        self._execution.engines.priority_access(now + 1, address, self._core_bytes if size is None else size)
 
     # -- reports -----------------------------------------------------------------------------------------------
 

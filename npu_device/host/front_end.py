@@ -70,7 +70,7 @@ class FrontEnd:
         self._interrupts = interrupts
         self._decoder = decoder
         self._execution = execution
-        self._go_first = execution.engines.go_first
+        self._priority_access = execution.engines.priority_access
         self._completion = completion
         self._fetch_free = 0
         self._validate_free = 0
@@ -138,7 +138,7 @@ class FrontEnd:
             address = ring.slot(index)
             taken = Taken(address, index, cycle, self._tickets.take())
             self._announce(cycle, taken)
-            wait = self._go_first(cycle, address, DESCRIPTOR_SIZE) if address >= DRAM_BASE else 0
+            wait = self._priority_access(cycle, address, DESCRIPTOR_SIZE) if address >= DRAM_BASE else 0
             fetched, accepted = self._occupy(cycle, wait + self._config.fetch_loose)
             at(fetched, Phase.ACCEPT, self._fetched, taken)
             at(accepted, Phase.ACCEPT, self._accept, taken)

@@ -84,7 +84,7 @@ class Engines:
         if cycle is not None:
             self._step.request(cycle)
 
-    def go_first(self, cycle: int, address: int, size: int) -> int:
+    def priority_access(self, cycle: int, address: int, size: int) -> int:
         """A descriptor is fetched from DRAM, before transfers move on: cycles until it is there."""
         wait = self.machine.priority_access(cycle, address, size)
         if not self.machine.idle:

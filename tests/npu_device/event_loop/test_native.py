@@ -2,13 +2,14 @@
 
 import sys
 import types
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from native_programs import HEADER, LOG, programs
 
@@ -79,6 +80,63 @@ small = st.integers(0, 20)
 def test_native_means_what_python_means(folder: Path, source: str, values: list[int], a: int, b: int) -> None:
     interpreted, compiled = both(module(source, folder), values, a, b)
     assert interpreted == compiled
+
+
+LOOPS = f"""{HEADER}
+def main(world: World, node: Node, a: int, b: int) -> int:
+    total = 0
+    for i in range(2, a):
+        if i == 4:
+            continue
+        if i > b:
+            break
+        total += i
+    for item in world.nodes:
+        if item.value & 1:
+            continue
+        total += item.value << 4
+        if item is node:
+            break
+    for item in world.order:
+        if len(world.order) > 3:
+            del world.order[2:]
+            total += 1 << 10
+        item.weights[1] += 3
+    for k in range(len(world.store.nodes)):
+        world.store.nodes[k].weights[k] = total + k
+    left = min(a, 14)
+    while left:
+        left -= 1
+        if left == 6:
+            continue
+        world.log.append(left)
+        if left == b:
+            break
+        world.log.extend((total, Colour.GREEN))
+        world.store.weights[1] += left
+    other = world.best if a > 10 else None
+    for item in world.nodes:
+        if other is None or item.value > other.value:
+            other = item
+    if other is not None:
+        other.color = 99
+    return total + (left << 20) + (last(world.log) << 30)
+"""
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(small, min_size=3, max_size=9), small, small)
+@example([7, 2, 20, 5, 11, 4, 13, 8, 9], 15, 3)
+@example([4, 9, 12, 1, 8, 6, 2], 3, 9)
+@example([6, 4, 8, 2, 12, 14, 10, 16, 20], 9, 20)
+def test_loops_lists_and_references(folder: Path, values: list[int], a: int, b: int) -> None:
+    interpreted, compiled = both(loops(folder), values, a, b)
+    assert interpreted == compiled
+
+
+@cache
+def loops(folder: Path) -> Any:
+    return module(LOOPS, folder)
 
 
 def test_a_root_record_is_passed_by_name_and_stands_first(folder: Path) -> None:
