@@ -213,12 +213,12 @@ class _Walk:
 
     def _before(self, at: int, step: _Step | None) -> _Step | None:
         """The step that ended in cycle `at`: of the same command if there is one, else on the same unit, else any."""
-        found = [one for one in self._ending.get(at, ()) if one.begin < at]
-        if not found:
+        ending = [other for other in self._ending.get(at, ()) if other.begin < at]
+        if not ending:
             return None
         if step is None:
-            return found[-1]
-        return min(found, key=lambda one: (one.ticket != step.ticket, one.unit != step.unit, one.unit))
+            return ending[-1]
+        return min(ending, key=lambda other: (other.ticket != step.ticket, other.unit != step.unit, other.unit))
 
     def _latest_end(self, at: int) -> int:
         """The last cycle before `at` in which a step ended; 0: none."""

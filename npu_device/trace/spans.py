@@ -135,11 +135,11 @@ def steps(records: Batch, running: Running, number: int = 0) -> Table:
 
 def _errors(records: Batch, number: int) -> dict[int, list[tuple[int, Record]]]:
     """By ticket, numbers and records of errors."""
-    found: dict[int, list[tuple[int, Record]]] = {}
+    errors: dict[int, list[tuple[int, Record]]] = {}
     for index in np.flatnonzero(records["what"] == What.ERROR).tolist():
         record = records[index].item()
-        found.setdefault(record[3], []).append((number + index, record))
-    return found
+        errors.setdefault(record[3], []).append((number + index, record))
+    return errors
 
 
 def _rows(begins: Batch, first: Integers, last: Integers) -> Table:
@@ -194,7 +194,7 @@ class SpanBuilder:
 
     def finish(self) -> Table:
         """The rows of what is unfinished when the run is over."""
-        left = sorted([*self._running.values(), *(one for queue in self._barriers.values() for one in queue)])
+        left = sorted([*self._running.values(), *(each for queue in self._barriers.values() for each in queue)])
         first = np.array([number for number, _ in left], np.int64)
         rows = _rows(np.array([record for _, record in left], RECORD), first, np.full(len(left), UNFINISHED))
         rows["end"], rows["bytes"] = UNFINISHED, 0
@@ -207,7 +207,7 @@ class SpanBuilder:
         return len(self._running) + len(self._barriers) + len(self._rest) + len(self._commands)
 
     def _closed_barriers(self, records: Batch) -> Table:
-        found = []
+        closed = []
         chosen = (records["what"] == What.BARRIER_OPEN) | (records["what"] == What.BARRIER_CLOSE)
         for index in np.flatnonzero(chosen).tolist():
             number, record = self._seen + index, records[index].item()
@@ -216,12 +216,12 @@ class SpanBuilder:
                 self._barriers.setdefault(key, deque()).append((number, record))
                 continue
             queue = self._barriers.get(key)
-            found.append((*(queue.popleft() if queue else (number, record)), number, record[0]))
+            closed.append((*(queue.popleft() if queue else (number, record)), number, record[0]))
             if not queue:
                 self._barriers.pop(key, None)
-        if not found:
+        if not closed:
             return np.empty(0, SPAN)
-        first, opened, last, end = zip(*found, strict=True)
+        first, opened, last, end = zip(*closed, strict=True)
         rows = _rows(np.array(list(opened), RECORD), np.array(first), np.array(last))
         rows["what"], rows["end"] = What.BARRIER_OPEN, end
         return rows
@@ -340,27 +340,31 @@ class Spans:
     def commands(self) -> Table:
         """Rows of COMMAND, in the order of acceptance."""
         accepted = self.select(What.ACCEPT)
-        found = np.zeros(len(accepted), COMMAND)
-        found["ticket"], found["fetch"], found["accepted"] = accepted["ticket"], accepted["start"], accepted["end"]
-        found["ready"] = found["started"] = found["done"] = UNFINISHED
-        found["stream"] = NONE
+        commands = np.zeros(len(accepted), COMMAND)
+        commands["ticket"], commands["fetch"], commands["accepted"] = (
+            accepted["ticket"],
+            accepted["start"],
+            accepted["end"],
+        )
+        commands["ready"] = commands["started"] = commands["done"] = UNFINISHED
+        commands["stream"] = NONE
         rows = self.rows[self.rows["number"] != NONE]
         what, number = rows["what"], rows["number"]
-        np.minimum.at(found["started"], number[IS_BEGIN[what]], rows["start"][IS_BEGIN[what]])
+        np.minimum.at(commands["started"], number[IS_BEGIN[what]], rows["start"][IS_BEGIN[what]])
         for column, chosen in (("ready", what == What.READY), ("done", (what == What.DONE) | (what == What.ERROR))):
-            found[column][number[chosen]] = rows["end"][chosen]
+            commands[column][number[chosen]] = rows["end"][chosen]
         ready = what == What.READY
-        found["stream"][number[ready]] = rows["stream"][ready]
+        commands["stream"][number[ready]] = rows["stream"][ready]
         waited = (what == What.STALL) & (rows["unit"] == FRONTEND) & (rows["aux"] == Cause.BARRIER)
-        np.add.at(found["barrier"], number[waited], (rows["end"] - rows["start"])[waited])
-        return found
+        np.add.at(commands["barrier"], number[waited], (rows["end"] - rows["start"])[waited])
+        return commands
 
     @cached_property
     def queue(self) -> Table:
         """Each command between acceptance and its first work, or its end when it needs no engine."""
         commands = self.commands
         until = np.minimum(commands["started"], commands["done"])
-        return made(commands["accepted"], np.minimum(until, self.end), commands["ticket"])
+        return rows_between(commands["accepted"], np.minimum(until, self.end), commands["ticket"])
 
     @property
     def barriers(self) -> Table:
@@ -398,7 +402,7 @@ def by_unit(rows: Table) -> dict[int, Table]:
     return {int(rows["unit"][first]): rows[first:last] for first, last in pairwise(edges)}
 
 
-def made(start: Integers, end: Integers, ticket: Integers | int = 0, size: Integers | int = 0) -> Table:
+def rows_between(start: Integers, end: Integers, ticket: Integers | int = 0, size: Integers | int = 0) -> Table:
     """Rows of something that no record tells of, by start; `size`: their `bytes`."""
     rows = np.zeros(len(start), SPAN)
     rows["start"], rows["end"], rows["ticket"], rows["bytes"] = start, end, ticket, size

@@ -309,8 +309,8 @@ def distributions(title: str, caption: str, curves: Sequence[Line]) -> _Chart:
     for curve in curves:
         xs, ys = zip((curve.points[0][0], 0), *curve.points, strict=True)
         axes.plot(xs, ys, curve.dash, color=curve.colour, linewidth=2, label=curve.name, drawstyle="steps-post")
-    found = [x for curve in curves for x, _ in curve.points]
-    _cycles(axes, min(found), max(found), "latency (core cycles)")
+    cycles = [x for curve in curves for x, _ in curve.points]
+    _cycles(axes, min(cycles), max(cycles), "latency (core cycles)")
     axes.set_ylim(0, 101)
     axes.set_yticks((0, 25, 50, 75, 95, 100))
     axes.set_ylabel("cumulative submissions (%)")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.trace.events import Kind
-from npu_device.trace.spans import UNITS, Integers, Spans, Table, made
+from npu_device.trace.spans import UNITS, Integers, Spans, Table, rows_between
 from pyv_npu.observe.latency.rows import NONE, Submissions
 from pyv_npu.report.folder import replacing
 from pyv_npu.report.timeline import unit_name
@@ -99,8 +99,8 @@ class _Works:
 
     def before(self, moments: Integers) -> Integers:
         """How much of it has passed at each moment."""
-        one = np.ones(len(self._start), dtype=np.int64)
-        return _passed(self._start, one, moments) - _passed(self._end, one, moments)
+        weight = np.ones(len(self._start), dtype=np.int64)
+        return _passed(self._start, weight, moments) - _passed(self._end, weight, moments)
 
     def spread(self, rows: Table, edges: Integers) -> Floats:
         """The bytes of rows in each bin, spread evenly over the time of each row in which an engine works."""
@@ -151,10 +151,10 @@ LANE_COLOURS = {"core": "#495057", "queue": "#f08c00", "te": "#1c7ed6", "ve": "#
 
 def lanes(spans: Spans, submissions: Submissions) -> dict[str, Table]:
     """Lane by name: the core in submit functions, the queue, every engine that worked."""
-    found = {"core": _core(submissions), "queue": spans.queue}
+    rows_of = {"core": _core(submissions), "queue": spans.queue}
     for kind in UNITS:
-        found |= {unit_name(unit): rows for unit, rows in spans.units(kind).items()}
-    return found
+        rows_of |= {unit_name(unit): rows for unit, rows in spans.units(kind).items()}
+    return rows_of
 
 
 def _core(submissions: Submissions) -> Table:
@@ -162,7 +162,7 @@ def _core(submissions: Submissions) -> Table:
     t0, t1, ticket = (submissions.column(name) for name in ("t0", "t1", "ticket"))
     order = np.lexsort((ticket, t1, t0))
     order = order[(t0[order] != NONE) & (t1[order] != NONE)]
-    return made(t0[order], t1[order], ticket[order])
+    return rows_between(t0[order], t1[order], ticket[order])
 
 
 def gantt_chart(
@@ -193,6 +193,7 @@ def gantt_chart(
 
 
 def lane_colour(name: str) -> str:
+    """The colour of a lane: the core, the queue, or a kind of engine."""
     return LANE_COLOURS[name.rstrip("0123456789")]
 
 

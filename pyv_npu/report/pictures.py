@@ -197,8 +197,10 @@ def cumulative(latencies: Mapping[str, Latency], program: str) -> str | None:
 
 def distribution_steps(latencies: Mapping[str, Latency]) -> list[tuple[str, str, list[tuple[int, int]]]]:
     """(mode, stage, (cycles, how many samples are at most that) ascending) of every stage that has samples."""
-    found = ((mode, stage, one.stage(stage).cdf()) for mode, one in latencies.items() for stage in STAGE_DASHES)
-    return [(mode, stage, steps) for mode, stage, steps in found if steps]
+    stages = (
+        (mode, stage, latency.stage(stage).cdf()) for mode, latency in latencies.items() for stage in STAGE_DASHES
+    )
+    return [(mode, stage, steps) for mode, stage, steps in stages if steps]
 
 
 def bottlenecks(analysis: Analysis, name: str) -> str:
@@ -216,18 +218,17 @@ def _short(name: str) -> str:
 
 def layers_under_roofs(analyses: Analyses, config: Config, program: str) -> str | None:
     """Every layer as a point under the ceilings of the device; None when no layer both computed and moved something."""
-    layers = {name: [one for one in found.layers if one.bytes and one.ops and one.active]
-              for name, found in analyses.items()}  # fmt: skip
     points = [
         Point(layer.name, RUN_COLOURS[name], layer.ops / layer.bytes, layer.rate, layer.active,
               f"{layer.name}, {name}: {layer.rate:,.1f} operations per cycle, {layer.ops / layer.bytes:,.2f} per byte, "
               f"{layer.active:,} cycles")
-        for name, found in layers.items() for layer in found
+        for name, analysis in analyses.items() for layer in analysis.layers
+        if layer.bytes and layer.ops and layer.active
     ]  # fmt: skip
     if not points:
         return None
     caption = f"{program}; a point is a layer, its area the active cycles; from operations, DRAM bytes and cycles"
-    device = device_roofline(config.npu, [layer for one in analyses.values() for layer in one.layers])
+    device = device_roofline(config.npu, [layer for analysis in analyses.values() for layer in analysis.layers])
     return roofline("Roofline", caption, points, device)
 
 
@@ -243,9 +244,9 @@ def all_pictures(
 ) -> dict[str, str]:  # fmt: skip
     """File name -> SVG text, of what there is to show. All but `config` by the name of the run."""
     run = next(iter(runs.values()))
-    found = {
+    drawn = {
         "roofline.svg": layers_under_roofs(analyses, config, run["program"]),
-        **{f"bottlenecks_{name}.svg": bottlenecks(one, name) for name, one in analyses.items()},
+        **{f"bottlenecks_{name}.svg": bottlenecks(analysis, name) for name, analysis in analyses.items()},
         "reasons.svg": reasons(runs),
         "stages.svg": stages(runs),
         "queue_depth.svg": queue_depth(series),
@@ -259,7 +260,7 @@ def all_pictures(
         **{f"gantt_{name}.svg": unit_lanes(rows, int(runs[name]["cycles"]), f"{run['program']}: {name}")
            for name, rows in lanes.items()},
     }  # fmt: skip
-    return {name: text for name, text in found.items() if text is not None}
+    return {name: text for name, text in drawn.items() if text is not None}
 
 
 def meaning(stage: str) -> str:

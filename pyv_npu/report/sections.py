@@ -5,7 +5,6 @@ from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
-from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report import page, tokens
@@ -86,7 +85,7 @@ def _tiles(comparison: Mapping[str, Any] | None, runs: Runs) -> list[Tile]:
         tiles.append(Tile("same_results", "yes" if comparison["same_results"] else "NO", "same results in both modes"))
     for mode, run in runs.items():
         tiles.append(Tile(f"{mode}.cycles", number(run["cycles"]), f"cycles, {mode}"))
-        if any(one["ok"] is not None for one in verdicts(run)):
+        if any(verdict["ok"] is not None for verdict in verdicts(run)):
             good = "yes" if passed(run) else "NO"
             tiles.append(Tile(f"{mode}.correct", good, f"outputs as the ONNX reference, {mode}"))
     return tiles
@@ -118,15 +117,15 @@ def _places(places: Mapping[str, Sequence[tuple[str, Distribution]]]) -> list[Pa
 
 def _reasons(runs: Runs) -> list[Part]:
     stage, key = headline(runs)
-    found = {mode: run["latency"][key] for mode, run in runs.items() if run["latency"] is not None}
-    names = list(dict.fromkeys(name for reasons in found.values() for name in reasons))
+    reasons = {mode: run["latency"][key] for mode, run in runs.items() if run["latency"] is not None}
+    names = list(dict.fromkeys(name for cycles in reasons.values() for name in cycles))
     rows = [
-        [Cell(name), *(Cell(number(found[mode][name]), f"{mode}.{key}.{name}") for mode in found)]
+        [Cell(name), *(Cell(number(reasons[mode][name]), f"{mode}.{key}.{name}") for mode in reasons)]
         for name in names
-        if any(reasons[name] for reasons in found.values())
+        if any(cycles[name] for cycles in reasons.values())
     ]
-    totals = [Cell(number(sum(reasons.values())), f"{mode}.{key}") for mode, reasons in found.items()]
-    heads = ["cycles by reason, summed over submissions", *found]
+    totals = [Cell(number(sum(cycles.values())), f"{mode}.{key}") for mode, cycles in reasons.items()]
+    heads = ["cycles by reason, summed over submissions", *reasons]
     return [Table(heads, [*rows, [Cell(stage), *totals]])] if rows else []
 
 
@@ -158,9 +157,9 @@ def _tokens(runs: Runs) -> list[Part]:
 
 def _of_model(analyses: Analyses, pictures: Pictures) -> list[Section]:
     bars = [f"bottlenecks_{name}.svg" for name in analyses]
-    top = [_top(name, one) for name, one in analyses.items() if one.bottlenecks]
-    bounds = [_bounds(name, one) for name, one in analyses.items()]
-    layers = [part for name, one in analyses.items() for part in _layers(name, one.layers, one.explanation.makespan)]
+    top = [_top(name, analysis) for name, analysis in analyses.items() if analysis.bottlenecks]
+    bounds = [_bounds(name, analysis) for name, analysis in analyses.items()]
+    layers = [part for name, analysis in analyses.items() for part in _layers(name, analysis)]
     return [
         Section("bottlenecks", "Bottlenecks", [*_drawn(pictures, *bars), *top, *bounds]),
         Section("roofline", "Roofline", _drawn(pictures, "roofline.svg")),
@@ -194,13 +193,14 @@ def _bounds(name: str, analysis: Analysis) -> Table:
     return Table((f"NPU, {name}", "core cycles", "of the makespan"), rows)
 
 
-def _layers(name: str, layers: Sequence[Layer], makespan: int) -> list[Part]:
+def _layers(name: str, analysis: Analysis) -> list[Part]:
     heads = (
         "layer", "operations", "commands", "first cycle", "end", "active cycles", "TE busy", "VE busy", "DMA busy",
         "DRAM bytes read", "written", "MACs", "ops/byte", "ops/cycle", "main cause", "of the makespan",
     )  # fmt: skip
     rows = []
-    for layer in layers:
+    makespan = max(analysis.explanation.makespan, 1)
+    for layer in analysis.layers:
         worst = max(layer.chain, key=lambda cause: layer.chain[cause]) if layer.chain else None
         figures = {
             "commands": layer.commands, "start": layer.start, "end": layer.end, "active": layer.active,
@@ -212,7 +212,7 @@ def _layers(name: str, layers: Sequence[Layer], makespan: int) -> list[Part]:
              *(Cell(number(value), f"{name}.layer.{layer.name}.{figure}") for figure, value in figures.items()),
              Cell("-" if layer.intensity is None else f"{layer.intensity:,.2f}"), Cell(f"{layer.rate:,.1f}"),
              Cell("-" if worst is None else CAUSES[worst], kind="text"),
-             Cell(f"{100 * sum(layer.chain.values()) / max(makespan, 1):.1f} %")]
+             Cell(f"{100 * sum(layer.chain.values()) / makespan:.1f} %")]
         )  # fmt: skip
     note = "Active: cycles in which an engine worked for the layer. Busy: summed over the engines of a kind."
     return [Heading(name), Table(heads, rows), Note(note, "muted")]
@@ -222,8 +222,8 @@ def _layers(name: str, layers: Sequence[Layer], makespan: int) -> list[Part]:
 
 
 def _banks(runs: Runs, pictures: Pictures) -> Sequence[Part]:
-    found = _drawn(pictures, *(f"{kind}_{mode}.svg" for kind in ("banks", "conflicts") for mode in runs))
-    return found or [Note("No scratchpad bank was busy in these runs.", "muted")]
+    maps = _drawn(pictures, *(f"{kind}_{mode}.svg" for kind in ("banks", "conflicts") for mode in runs))
+    return maps or [Note("No scratchpad bank was busy in these runs.", "muted")]
 
 
 def _counters(runs: Runs) -> Table:

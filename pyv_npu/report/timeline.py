@@ -90,9 +90,9 @@ def named(table: Table, layers: Sequence[str]) -> Iterable[Row]:
 
 def _where(chosen: Flags, values: NDArray[Any]) -> list[int | None]:
     """The values that are chosen, None in place of the others."""
-    found = values.astype(object)
-    found[~chosen] = None
-    return found.tolist()
+    entries = values.astype(object)
+    entries[~chosen] = None
+    return entries.tolist()
 
 
 class Timeline:
@@ -123,12 +123,12 @@ class Timeline:
 
 def rows(batches: Iterable[Batch], layers: Sequence[str] = ()) -> list[Row]:
     """The rows of recorded events."""
-    found: list[Row] = []
-    timeline = Timeline(found.extend, layers)
+    collected: list[Row] = []
+    timeline = Timeline(collected.extend, layers)
     for batch in batches:
         timeline.events(batch)
     timeline.finish()
-    return found
+    return collected
 
 
 def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = ()) -> None:

@@ -26,14 +26,14 @@ def timed(runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def steps(runs: Mapping[str, Mapping[str, Any]]) -> list[Step]:
     """The steps of the runs of `timed`, which are runs of one conversation."""
-    found = [runs[name] for name in timed(runs)]
-    if not found:
+    chosen = [runs[name] for name in timed(runs)]
+    if not chosen:
         return []
-    made = found[0]["generate"]
-    count = len(made["prompt"])
-    names = [f"prompt of {count}", *(f"token {at}" for at in range(count, len(made["tokens"]) - 1))]
-    cycles = zip(*(run["cycles_by_step"] for run in found), strict=True)
-    return [Step(*row) for row in zip(names, made["tokens"][count:], cycles, strict=True)]
+    generated = chosen[0]["generate"]
+    count = len(generated["prompt"])
+    names = [f"prompt of {count}", *(f"token {at}" for at in range(count, len(generated["tokens"]) - 1))]
+    cycles = zip(*(run["cycles_by_step"] for run in chosen), strict=True)
+    return [Step(*row) for row in zip(names, generated["tokens"][count:], cycles, strict=True)]
 
 
 def heads(runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -47,9 +47,9 @@ CSV_HEADS = ("mode", "step", "makes_token", "cycles")
 
 def csv_rows(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[object, ...]]:
     """Rows of tokens.csv."""
-    made = steps(runs)
+    table = steps(runs)
     return [
-        (name, step.name, step.makes, step.cycles[index]) for index, name in enumerate(timed(runs)) for step in made
+        (name, step.name, step.makes, step.cycles[index]) for index, name in enumerate(timed(runs)) for step in table
     ]
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from npu_device.abi.memory_map import SPM_BASE
 from npu_device.trace.events import FRONTEND, RECORD, Kind, What
-from npu_device.trace.spans import Spans, Table, made
+from npu_device.trace.spans import Spans, Table, rows_between
 from pyv_npu import Simulator
 from pyv_npu.cli import main
 from pyv_npu.observe.analysis.layers import covered
@@ -139,7 +139,7 @@ def test_union_agrees_with_counting(spans: list[tuple[int, int]]) -> None:
 
 def lasting(spans: list[tuple[int, int]]) -> Table:
     start, length = np.array(spans, np.int64).reshape(-1, 2).T
-    return made(start, start + length)
+    return rows_between(start, start + length)
 
 
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30)), max_size=8), st.integers(1, 40))

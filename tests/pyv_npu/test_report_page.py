@@ -15,7 +15,7 @@ from browser import chromium
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_device.trace.spans import made
+from npu_device.trace.spans import rows_between
 from pyv_npu.cli import main
 from pyv_npu.config.presets import NAMES
 from pyv_npu.report.figures import _covered, _deepest, gantt_chart, packed
@@ -172,7 +172,8 @@ def test_the_chart_stays_fluid_at_100_000_spans(tmp_path: Path, browser: Any) ->
     start = np.arange(count, dtype=np.int64) * 50
     tickets = np.arange(1, count + 1, dtype=np.int64)
     drawn = gantt_chart(
-        {"te0": made(start, start + 37, tickets), "queue": made(start, start + 400, tickets)}, count * 50
+        {"te0": rows_between(start, start + 37, tickets), "queue": rows_between(start, start + 400, tickets)},
+        count * 50,
     )
     (tmp_path / "x.html").write_text(render("x", [Gantt("tight", drawn)]))
     browser.get((tmp_path / "x.html").as_uri())
@@ -229,7 +230,7 @@ def test_packed_numbers_are_read_back(values: list[int]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30)), max_size=25))
 def test_bins_agree_with_counting_cycle_by_cycle(rows: list[tuple[int, int]]) -> None:
     starts, lengths = np.array(rows, dtype=np.int64).reshape(-1, 2).T
-    spans = made(starts, starts + lengths)
+    spans = rows_between(starts, starts + lengths)
     edges = np.array([0, 7, 20, 21, 60, 130], dtype=np.int64)
     open_at = [sum(start <= cycle < start + length for start, length in rows) for cycle in range(130)]
     bins = list(pairwise(edges))

@@ -69,7 +69,7 @@ def layers(
     by_name = {name: Layer(name, ()) for name in dict.fromkeys(names)}
     for name, work in zip(names, works, strict=True):
         _add(by_name[name], work)
-    found = list(by_name.values())
+    ordered = list(by_name.values())
     order = {name: index for index, name in enumerate(by_name)}
     layer_of = np.array([order[name] for name in names], dtype=np.int64)
 
@@ -79,15 +79,15 @@ def layers(
         return rows, layer_of[rows["number"]]
 
     def sums(index: Integers, values: Integers) -> list[int]:
-        return np.bincount(index, values, len(found)).astype(np.int64).tolist()
+        return np.bincount(index, values, len(ordered)).astype(np.int64).tolist()
 
     steps, index = known(spans.steps)
     length, kinds = steps["end"] - steps["start"], steps["unit"] >> 8
     for kind in UNITS:
         chosen = kinds == kind
-        for layer, busy in zip(found, sums(index[chosen], length[chosen]), strict=True):
+        for layer, busy in zip(ordered, sums(index[chosen], length[chosen]), strict=True):
             layer.busy[kind.name.lower()] = busy
-    _extents(found, steps, index)
+    _extents(ordered, steps, index)
     lines, line_index = known(spans.select(What.L2_MISS, What.L2_WRITE_BACK))
     size = lines["bytes"].astype(np.int64)
     past = (kinds == Kind.DMA) & (steps["aux"] & CACHED == 0)
@@ -95,15 +95,15 @@ def layers(
         chosen, through = past & (steps["aux"] & WRITES == writes), lines["what"] == what
         direct = sums(index[chosen], steps["moved"][chosen])
         cached = sums(line_index[through], size[through])
-        for layer, one, other in zip(found, direct, cached, strict=True):
-            setattr(layer, name, one + other)
+        for layer, direct_bytes, cached_bytes in zip(ordered, direct, cached, strict=True):
+            setattr(layer, name, direct_bytes + cached_bytes)
     number_of = {ticket: number for number, ticket in enumerate(spans.commands["ticket"].tolist())}
     for (ticket, cause), cycles in chain.items():
         number = number_of.get(ticket, len(layer_of))
         if number < len(layer_of):
-            layer = found[int(layer_of[number])]
+            layer = ordered[int(layer_of[number])]
             layer.chain[cause] = layer.chain.get(cause, 0) + cycles
-    return found
+    return ordered
 
 
 def _add(layer: Layer, work: Work) -> None:
@@ -117,10 +117,10 @@ def _add(layer: Layer, work: Work) -> None:
         layer.bits.add(work.bits)
 
 
-def _extents(found: Sequence[Layer], work: Table, index: Integers) -> None:
-    order = np.lexsort((work["start"], index))
-    index, start, end = index[order], work["start"][order], work["end"][order]
-    for number, layer in enumerate(found):
+def _extents(ordered: Sequence[Layer], steps: Table, index: Integers) -> None:
+    order = np.lexsort((steps["start"], index))
+    index, start, end = index[order], steps["start"][order], steps["end"][order]
+    for number, layer in enumerate(ordered):
         first, last = np.searchsorted(index, [number, number + 1])
         if first < last:
             layer.start, layer.end = int(start[first]), int(end[first:last].max())

@@ -85,19 +85,19 @@ class Metric(NamedTuple):
 
 def metrics(analysis: Analysis, json: Mapping[str, Any], config: Config, spans: Spans) -> Iterator[Metric]:
     """Those of one run; `json`: its object of the JSON schema."""
-    npu, cycles, found = config.npu, int(json["cycles"]), analysis.layers
+    npu, cycles, layers = config.npu, int(json["cycles"]), analysis.layers
     seconds = cycles / npu.clock_hz
     yield Metric("run", "", "cycles", cycles, CYCLES)
     yield Metric("run", "", "seconds", seconds, "s")
     yield Metric("run", "", "throughput", 1 / seconds if seconds else 0.0, "runs per second")
-    yield Metric("run", "", "layers", len(found), "layers")
+    yield Metric("run", "", "layers", len(layers), "layers")
     yield Metric("run", "", "commands", len(analysis.names), "commands")
-    yield Metric("run", "", "macs", sum(layer.macs for layer in found), "multiply-accumulate steps")
-    yield Metric("run", "", "operations", sum(layer.ops for layer in found), "operations")
-    rate = sum(layer.ops for layer in found) / cycles if cycles else 0.0
+    yield Metric("run", "", "macs", sum(layer.macs for layer in layers), "multiply-accumulate steps")
+    yield Metric("run", "", "operations", sum(layer.ops for layer in layers), "operations")
+    rate = sum(layer.ops for layer in layers) / cycles if cycles else 0.0
     yield Metric("run", "", "operation_rate", rate, "operations per core cycle")
-    yield Metric("run", "", "dram_read", sum(layer.read for layer in found), BYTES)
-    yield Metric("run", "", "dram_written", sum(layer.written for layer in found), BYTES)
+    yield Metric("run", "", "dram_read", sum(layer.read for layer in layers), BYTES)
+    yield Metric("run", "", "dram_written", sum(layer.written for layer in layers), BYTES)
     yield Metric("run", "", "spm_peak", analysis.peak_scratchpad, BYTES)
     yield Metric("run", "", "npu_makespan", analysis.explanation.makespan, CYCLES)
     for engine, share in utilization(spans, npu).items():
@@ -110,12 +110,12 @@ def metrics(analysis: Analysis, json: Mapping[str, Any], config: Config, spans: 
         yield Metric("bound", name, "cycles", bound, CYCLES)
     for cause, spent in analysis.explanation.causes.items():
         yield Metric("cause", cause, "cycles", spent, CYCLES)
-    ceiling = roofline(npu, found)
+    ceiling = roofline(npu, layers)
     if ceiling.slope:
         yield Metric("roof", "DRAM", "slope", ceiling.slope, "bytes per core cycle")
     for roof in ceiling.roofs:
         yield Metric("roof", roof.name, "rate", roof.rate, "operations per core cycle")
-    for layer in found:
+    for layer in layers:
         yield from _layer(layer)
 
 

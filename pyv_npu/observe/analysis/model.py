@@ -29,15 +29,15 @@ class Analysis:
     @property
     def bottlenecks(self) -> list[tuple[str, Blocker, int]]:
         """(layer, cause, cycles of the critical chain), the most first."""
-        found = [(layer.name, cause, cycles) for layer in self.layers for cause, cycles in layer.chain.items()]
-        return sorted(found, key=lambda row: -row[2])
+        rows = [(layer.name, cause, cycles) for layer in self.layers for cause, cycles in layer.chain.items()]
+        return sorted(rows, key=lambda row: -row[2])
 
     @property
     def peak_scratchpad(self) -> int:
         """The most bytes that were occupied at once."""
-        held = self.scratchpad
-        size = held["bytes"].astype(np.int64)
-        moments = np.concatenate([held["start"], held["end"]])
+        rows = self.scratchpad
+        size = rows["bytes"].astype(np.int64)
+        moments = np.concatenate([rows["start"], rows["end"]])
         change = np.concatenate([size, -size])
         order = np.lexsort((change, moments))
         return int(np.cumsum(change[order]).max(initial=0))
@@ -51,8 +51,8 @@ def analyse(
     names = [command.layer for command in commands]
     done: list[Work] = works(listed, config, memory)
     explanation = explain(spans, config, _critical_path(listed, spans, config, memory))
-    found = layers(spans, names, done, explanation.chain)
-    return Analysis(names, found, explanation, occupied(spans, done))
+    by_layer = layers(spans, names, done, explanation.chain)
+    return Analysis(names, by_layer, explanation, occupied(spans, done))
 
 
 def _critical_path(

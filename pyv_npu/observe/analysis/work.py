@@ -19,7 +19,7 @@ from npu_device.levels.runner import Listed, Runner
 from npu_device.memory.region import Region
 from npu_device.operations.macro.base import setting_of
 from npu_device.trace.events import Kind
-from npu_device.trace.spans import Spans, Table, made
+from npu_device.trace.spans import Spans, Table, rows_between
 
 Ranges = tuple[tuple[int, int], ...]
 """Disjoint [start, end) addresses, ascending."""
@@ -52,19 +52,19 @@ def works(commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, by
     decoder, read, timing, setting = (
         Decoder(config, runner.memory), Results(runner.memory).read, Timing(config), setting_of(config),
     )  # fmt: skip
-    made = []
+    listed = []
     for descriptor in runner.place(commands):
         command = decoder.decode(descriptor, 0, 0)
         if command.kind is None:
-            made.append(Work(command.opcode.name, 0, 0, 0, 0, None, (), ()))
+            listed.append(Work(command.opcode.name, 0, 0, 0, 0, None, (), ()))
             continue
         if command.macro is None:
             assert command.order.step is not None, "what runs on a unit has a step"
             plan = single(*command.order.step)
         else:
             plan = command.macro.start(read).plan(setting)
-        made.append(_work(command, plan, timing))
-    return made
+        listed.append(_work(command, plan, timing))
+    return listed
 
 
 def _work(command: Command, plan: Plan, timing: Timing) -> Work:
@@ -100,22 +100,22 @@ def _used(piece: Piece) -> tuple[Region, ...]:
 
 def _ranges(regions: Sequence[Region]) -> Ranges:
     """The bytes of regions of the scratchpads, each once."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for region in sorted(set(regions)):
         if not SPM_BASE <= region.address < SPM_BASE + 4 * SPM_CLUSTER_STRIDE:
             continue
-        if found and region.address <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], region.end))
+        if merged and region.address <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], region.end))
         else:
-            found.append((region.address, region.end))
-    return tuple(found)
+            merged.append((region.address, region.end))
+    return tuple(merged)
 
 
 # -- the scratchpad ---------------------------------------------------------------------------------------------------
 
 
-class _Held:
-    """A range of the scratchpad and since when, until when it is needed."""
+class _Occupied:
+    """A range of the scratchpad, and from when to when it is occupied."""
 
     __slots__ = ("begin", "end", "high", "low")
 
@@ -124,24 +124,26 @@ class _Held:
 
 
 def occupied(spans: Spans, works: Sequence[Work]) -> Table:
-    """When how many bytes of the scratchpads held something.
+    """When how many bytes of the scratchpads were occupied.
 
     A range is occupied from the moment at which a command begins that writes it until the last command that reads it
     has ended; buffers of a macro command as long as the command runs. Rewritten, it begins anew.
     """
-    held: list[_Held] = []
-    over: list[_Held] = []
+    current: list[_Occupied] = []
+    past: list[_Occupied] = []
     commands = spans.commands
     begins, ends = (np.minimum(commands[name], spans.end).tolist() for name in ("started", "done"))
     for work, begin, until in zip(works, begins, ends, strict=False):
         for low, high in work.uses:
-            for one in held:
-                if one.low < high and low < one.high:
-                    one.end = max(one.end, until)
+            for region in current:
+                if region.low < high and low < region.high:
+                    region.end = max(region.end, until)
         for low, high in work.fills:
-            over += [one for one in held if one.low < high and low < one.high]
-            held = [one for one in held if one.low >= high or low >= one.high]
-            held.append(_Held(low, high, begin, until))
-    found = sorted((one.begin, one.end, one.high - one.low) for one in (*over, *held) if one.begin < spans.end)
-    start, end, size = np.array(found, dtype=np.int64).reshape(-1, 3).T
-    return made(start, end, size=size)
+            past += [region for region in current if region.low < high and low < region.high]
+            current = [region for region in current if region.low >= high or low >= region.high]
+            current.append(_Occupied(low, high, begin, until))
+    rows = sorted(
+        (region.begin, region.end, region.high - region.low) for region in (*past, *current) if region.begin < spans.end
+    )
+    start, end, size = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    return rows_between(start, end, size=size)
