@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`pyv-npu ([a-z][^`\n]*)`")
 LINE = re.compile(r"^(?:\$ )?pyv-npu ([a-z].*)$", re.MULTILINE)
-PLACES = {"PORT": "1234", "CYCLE": "5", "N@5": "f@5"}
+PLACEHOLDERS = {"PORT": "1234", "CYCLE": "5", "N@5": "f@5"}
 """What stands for a number in a command."""
 
 

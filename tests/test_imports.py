@@ -228,7 +228,7 @@ ROOMS: dict[str, str] = {
     "toolchain": """errors gnu ir onnx_model onnx_operators onnx_frontend quantize codegen passes backend compiler
                     program_image decoders examples""",
 }
-"""Package -> its rooms from the ground up. A room is a folder, or a file beside folders; it imports itself and those
+"""Package -> its rooms from the ground up. A room is a folder, or a file next to folders; it imports itself and those
 before it."""
 
 

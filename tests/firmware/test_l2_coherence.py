@@ -64,7 +64,7 @@ def test_all_engines_see_the_same(probe: Path, flush: int) -> None:
 
 
 def test_a_snapshot_holds_what_dram_does_not(probe: Path) -> None:
-    """Saved while the L2 has bytes that DRAM lacks, and restored in another machine: the run ends alike."""
+    """Saved while the L2 has bytes that DRAM lacks, and restored in another machine: the run ends equally."""
     whole, _ = run(probe, NOTHING, enabled=True, coherence="none")
     config = whole.config
     ends = []

@@ -22,7 +22,7 @@ WORK = SPM + (1 << 18)
 
 
 class MacroRig(Rig):
-    """A rig that places operands one after the other in DRAM, or in the scratchpad below the workspace."""
+    """A rig that lays out operands one after the other in DRAM, or in the scratchpad below the workspace."""
 
     def __init__(self, config: NpuConfig | None = None, **more: Any) -> None:
         super().__init__(config or CONFIG, **more)

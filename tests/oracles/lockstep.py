@@ -29,7 +29,7 @@ _FAULTS_OF_LOADS: dict[int, int] = {Cause.MISALIGNED_STORE: Cause.MISALIGNED_LOA
 
 
 def _template() -> str:
-    """A record of QEMU's log with places for pc, CSRS and the registers."""
+    """A record of QEMU's log with fields for pc, CSRS and the registers."""
     names: tuple[str, ...] = ("mhartid", "mstatus", "mstatush", "mip", "mie", "mideleg", "medeleg")
     names += ("mtvec", "mepc", "mcause", "mtval", "mscratch")
     lines = [" pc       %08x\n", *(f" {name:<8} {'%08x' if name in CSRS else '00000000'}\n" for name in names)]

@@ -16,7 +16,7 @@ from external_tools import QEMU, needs
 
 FINISHER, RESET = 0x10_0000, 0x7777
 """The store that ends a program."""
-PATIENCE = 120
+TIMEOUT = 120
 """Seconds after which a machine that has not finished is ended."""
 
 needs_qemu = needs(QEMU)
@@ -34,7 +34,7 @@ class Qemu:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self._watchdog = Timer(PATIENCE, self._process.kill)
+        self._watchdog = Timer(TIMEOUT, self._process.kill)
         self._watchdog.start()
         self._events: list[str] = []
         self._line()

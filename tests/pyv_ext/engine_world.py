@@ -1,7 +1,7 @@
 """Random programs and a machine that does its worst to them, for lock-step between engines.
 
 A program is a main loop over routines of random instructions of every row of the table, which branch, loop, call,
-trap, wait, talk to devices, store beside and into their own code. Meanwhile interrupt lines change, a bus master
+trap, wait, access devices, store next to and into their own code. Meanwhile interrupt lines change, a bus master
 writes data and code, custom instructions stall, and posted stores are on their way. Everything follows from a seed.
 
 In a calm world loops are long, and all that interrupts translated code is rare: for a great many instructions.
@@ -26,14 +26,14 @@ from pyv_ext.timing import CoreTiming
 
 RAM, SIZE = 0x8000_0000, 0x8_0000
 HANDLER, MAIN = RAM, RAM + 0x100
-BESIDE = RAM + 0x80
+NEIGHBOUR = RAM + 0x80
 """Words that are stored to, right among code."""
 DATA = RAM + 0x4_0000
 PORT, LINES = 0x4000_0000, 0x4100_0000
 SPM, SPM_SIZE = 0x5000_0000, 0x2000
 MSI, MTI, MEI = 1 << 3, 1 << 7, 1 << 11
 
-POINTERS = {2: DATA, 8: DATA + 0x400, 9: PORT, 10: BESIDE, 11: LINES, 13: SPM + 0x400}
+POINTERS = {2: DATA, 8: DATA + 0x400, 9: PORT, 10: NEIGHBOUR, 11: LINES, 13: SPM + 0x400}
 """Registers that programs keep, and what they hold."""
 PATCH, COUNTER, LINK, TRAP, TRAP_2 = 12, 26, 27, 30, 31
 FREE = [register for register in range(1, 32) if register not in (*POINTERS, PATCH, COUNTER, LINK, TRAP, TRAP_2)]
@@ -176,7 +176,7 @@ class Generator:
         assert start + len(main) + sum(map(len, bodies)) == len(self.code)
 
     def _routine(self, place: int) -> bytes:
-        """Saves the return address in memory of its own, beside the code of others."""
+        """Saves the return address in memory of its own, next to the code of others."""
         home = DATA + 0x1000 + (place & 0xFFC)
         code = (
             self.li(LINK, home) + self.one("sw", rs1=LINK, rs2=1) + self._items(place + 12, self.chance.randint(3, 9))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from pyv_world import (
     DATA,
-    GREMLIN,
+    DISTURBER,
     HANDLER,
     ISA,
     LEVELS,
@@ -23,13 +23,13 @@ from pyv_world import (
 from pyv_ext.isa import Isa, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
 
-_DATA, _GREMLIN, _CODE, _SPM = 5, 6, 7, 8
+_DATA, _DISTURBER, _CODE, _SPM = 5, 6, 7, 8
 _FREE = (0, 1, 2, 3, 4, 9, 10, 11, 12, 13, 30, 31)
 _CSRS = (
     *("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "misa", "mhartid", "mcountinhibit"),
     *("mcycle", "mcycleh", "minstret", "minstreth", "cycle", "time", "instret", "pmpcfg0", "pmpaddr3", "tselect"),
 )
-_VALUES = (0, 1, 2, 0xFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x8000_0001, DATA, RAM + 8, GREMLIN)
+_VALUES = (0, 1, 2, 0xFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x8000_0001, DATA, RAM + 8, DISTURBER)
 _SPIN, _WFI = 0x6F, 0x1050_0073
 _LENGTH = 110
 """Words of a program; a jump at their end leads back to the start."""
@@ -98,7 +98,7 @@ class _Maker:
         self.add(self.chance.choice(("csrrsi", "csrrsi", "csrrci")), imm=8, csr=ADDRESSES["mstatus"])
 
     def memory(self) -> None:
-        base = self.pick(_DATA, _DATA, _DATA, _DATA, _CODE, _SPM, _GREMLIN, 0, self.register())
+        base = self.pick(_DATA, _DATA, _DATA, _DATA, _CODE, _SPM, _DISTURBER, 0, self.register())
         for _ in range(self.chance.randint(1, 3)):
             name = self.chance.choice(self.loads + self.stores)
             if base == _CODE and name in self.stores:
@@ -118,19 +118,19 @@ class _Maker:
         """One to three accesses, of every kind that a device may answer."""
         for _ in range(self.chance.randint(1, 3)):
             if self.chance.random() < 0.5:
-                self.add("lw", rd=self.target(), rs1=_GREMLIN, imm=self.pick(0, 0, 4, 8, 12, 16))
+                self.add("lw", rd=self.target(), rs1=_DISTURBER, imm=self.pick(0, 0, 4, 8, 12, 16))
             elif self.chance.random() < 0.6:
-                self.add("sw", rs1=_GREMLIN, rs2=self.register(), imm=self.pick(4, 8, 28, 32))
+                self.add("sw", rs1=_DISTURBER, rs2=self.register(), imm=self.pick(4, 8, 28, 32))
             else:
                 name = self.chance.choice(self.loads + self.stores)
                 offset = 64 + self.chance.randrange(0, 16, self.isa.by_name[name].size)
-                self.add(name, rd=self.target(), rs1=_GREMLIN, rs2=self.register(), imm=offset)
+                self.add(name, rd=self.target(), rs1=_DISTURBER, rs2=self.register(), imm=offset)
 
     def command(self, offset: int, delay: int, what: int) -> None:
         """Have the device do something after a while."""
         register = self.pick(1, 2, 3, 4)
         self.li(register, what << 4 | delay)
-        self.add("sw", rs1=_GREMLIN, rs2=register, imm=offset)
+        self.add("sw", rs1=_DISTURBER, rs2=register, imm=offset)
 
     def lines(self) -> None:
         self.command(12, self.chance.randrange(16), self.chance.randrange(len(LEVELS)))
@@ -225,7 +225,7 @@ class _Maker:
         memory = {RAM: _bytes(code), HANDLER: _bytes(self.words), DATA: self.chance.randbytes(256)}
         memory[SPM] = memory[ROM] = self.chance.randbytes(64)
         registers = {number: self.pick(*_VALUES, self.chance.getrandbits(32)) for number in _FREE[1:]}
-        registers |= {_DATA: DATA, _GREMLIN: GREMLIN, _CODE: RAM, _SPM: SPM}
+        registers |= {_DATA: DATA, _DISTURBER: DISTURBER, _CODE: RAM, _SPM: SPM}
         return Image(memory, registers, tuple(self._event(cycles, code) for _ in range(cycles // 8)))
 
     def _event(self, cycles: int, code: list[int]) -> Event:
@@ -242,7 +242,7 @@ class _Maker:
         """Skips what trapped, goes back to the start from nowhere, and has the device take its lines back."""
         self.add("csrrs", rd=30, csr=ADDRESSES["mcause"])
         self.add("bge", rs1=30, rs2=0, imm=16)
-        self.add("lui", rd=31, imm=GREMLIN)
+        self.add("lui", rd=31, imm=DISTURBER)
         self.add("sw", rs1=31, rs2=0, imm=28)
         self.add("mret")
         self.add("addi", rd=31, rs1=0, imm=1)

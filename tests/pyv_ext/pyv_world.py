@@ -21,7 +21,7 @@ from pyv_ext.tracing.lockstep import Side
 ISA = "rv32im_zicsr_zifencei"
 RAM, RAM_SIZE = 0x8000_0000, 0x4000
 HANDLER, DATA = RAM + 0x1000, RAM + 0x2000
-SPM, ROM, GREMLIN = 0x5000_0000, 0x1000, 0x4000_0000
+SPM, ROM, DISTURBER = 0x5000_0000, 0x1000, 0x4000_0000
 NOP = 0x13
 LEVELS = (0, 1 << 3, 1 << 7, 1 << 11, 1 << 3 | 1 << 11, 1 << 3 | 1 << 7 | 1 << 11)
 WINDOW = (0x7C0, 0x7C1, 0xFC0)
@@ -44,10 +44,10 @@ class Image(NamedTuple):
     events: tuple[Event, ...] = ()
 
 
-class Gremlin:
+class Disturber:
     """Reads of its words: 0 counts them, 1 waits, 2 faults, 3 shows the cycle. Writes: see `write`. 64.. is bytes."""
 
-    name, size, irq = "gremlin", 0x1000, False
+    name, size, irq = "disturber", 0x1000, False
 
     def __init__(self, bus: Bus, hart: Hart, events: Sequence[Event], journal: list[object]) -> None:
         self._bus = bus
@@ -107,13 +107,13 @@ class Gremlin:
                 self._levels = event.value
 
 
-class GremlinCsrs:
+class DisturberCsrs:
     """The first counts its reads, the second moves interrupt lines in two cycles, the third shows the cycle."""
 
     addresses = frozenset(WINDOW)
 
-    def __init__(self, gremlin: Gremlin, journal: list[object]) -> None:
-        self._gremlin = gremlin
+    def __init__(self, disturber: Disturber, journal: list[object]) -> None:
+        self._disturber = disturber
         self._journal = journal
         self._count = 0
 
@@ -125,7 +125,7 @@ class GremlinCsrs:
     def write(self, address: int, value: int, now: int, written: int) -> None:
         self._journal.append(("csr write", address, value, now, written))
         if address == WINDOW[1]:
-            self._gremlin.write(12, 4, value << 4 & 0xF0 | 1, now)
+            self._disturber.write(12, 4, value << 4 & 0xF0 | 1, now)
 
 
 def custom_instructions(journal: list[object]) -> list[CustomInstruction]:
@@ -194,7 +194,7 @@ def side(name: str, engine: Callable[[Hart, Bus], Engine], image: Image) -> Side
     for register, value in image.registers.items():
         hart.x[register] = value
     hart.csrs.mtvec = HANDLER
-    gremlin = Gremlin(bus, hart, image.events, journal)
-    hart.csrs.add_window(GremlinCsrs(gremlin, journal))
-    bus.add_device(GREMLIN, gremlin)
+    disturber = Disturber(bus, hart, image.events, journal)
+    hart.csrs.add_window(DisturberCsrs(disturber, journal))
+    bus.add_device(DISTURBER, disturber)
     return Side(name, engine(hart, bus), journal)

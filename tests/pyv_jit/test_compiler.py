@@ -89,10 +89,10 @@ def test_without_a_good_cache_it_compiles(cache: str, tmp_path: Path, compiled: 
 
 def test_variables_belong_to_what_was_loaded(tmp_path: Path) -> None:
     """The same text twice, each with its own place; and again from the cache."""
-    places = [ctypes.c_int64(11), ctypes.c_int64(22)]
+    words = [ctypes.c_int64(11), ctypes.c_int64(22)]
     for _ in range(2):
         one = Compiler(CodeCache(tmp_path))
-        codes = [one.load(READ, "f", pointers={"place": ctypes.addressof(place)}) for place in places]
+        codes = [one.load(READ, "f", pointers={"place": ctypes.addressof(word)}) for word in words]
         assert [called(code) for code in codes] == [11, 22]
 
 

@@ -1,4 +1,4 @@
-"""The NPU model beside ONNXim's configuration C1 (docs/npu-timing.md): cycles within the limits, memory bounded."""
+"""The NPU model and ONNXim's configuration C1 (docs/npu-timing.md): cycles within the limits, memory bounded."""
 
 import json
 import subprocess

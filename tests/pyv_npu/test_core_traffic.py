@@ -1,4 +1,4 @@
-"""The core's data accesses take bandwidth of the DRAM: each at its cycle, alike in every engine."""
+"""The core's data accesses take bandwidth of the DRAM: each at its cycle, equally in every engine."""
 
 import numpy as np
 import pytest

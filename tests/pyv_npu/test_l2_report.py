@@ -1,4 +1,4 @@
-"""A model beside an L2 and several DRAM channels: the same results, and reports that add up."""
+"""A model with an L2 and several DRAM channels: the same results, and reports that add up."""
 
 import csv
 import json

@@ -114,17 +114,17 @@ def test_policies_side_by_side() -> None:
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_back_off_trades_attempts_for_waiting(mode: str) -> None:
-    eager, patient = (
+    eager, backing_off = (
         run(mode, {"window": 0, "backoff": backoff}, **BUSY, **{"npu.queue.size": 2, "npu.queue.command_size": 2})
         for backoff in (0, 2000)
     )
-    for result in (eager, patient):
+    for result in (eager, backing_off):
         check(result)
         assert result.latency.rejected == 0 and result.json["latency"]["n"] == 24
         assert result.json["latency"]["reasons"]["retry"] > 0
     if mode == "tight":
-        assert patient.json["npu"]["rejected"] < eager.json["npu"]["rejected"]
-    worst = [max(s.span("t0", "t2") for s in result.latency.submissions) for result in (eager, patient)]  # type: ignore[type-var]
+        assert backing_off.json["npu"]["rejected"] < eager.json["npu"]["rejected"]
+    worst = [max(s.span("t0", "t2") for s in result.latency.submissions) for result in (eager, backing_off)]  # type: ignore[type-var]
     assert worst[0] < worst[1]  # type: ignore[operator]
 
 
@@ -132,12 +132,12 @@ def test_back_off_trades_attempts_for_waiting(mode: str) -> None:
 
 
 def test_background_transfers_are_not_measured() -> None:
-    alone, beside = (run("loose", {"background": background}) for background in (0, 32_768))
-    check(beside)
-    assert alone.json["latency"]["n"] == beside.json["latency"]["n"] == 24
-    assert beside.json["npu"]["dram_bytes_read"] == 24 * 32_768
-    assert sum(beside.json["npu"]["dma_busy"]) >= 24 * 32_768 // 128  # bytes of a channel's cycle
-    assert beside.json["cycles"] > alone.json["cycles"]
+    alone, loaded = (run("loose", {"background": background}) for background in (0, 32_768))
+    check(loaded)
+    assert alone.json["latency"]["n"] == loaded.json["latency"]["n"] == 24
+    assert loaded.json["npu"]["dram_bytes_read"] == 24 * 32_768
+    assert sum(loaded.json["npu"]["dma_busy"]) >= 24 * 32_768 // 128  # bytes of a channel's cycle
+    assert loaded.json["cycles"] > alone.json["cycles"]
 
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])

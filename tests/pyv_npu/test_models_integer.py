@@ -38,7 +38,7 @@ def embedding() -> Any:
         helper.make_node("Shape", ["ids"], ["s"]),
         helper.make_node("Gather", ["s", "one"], ["length"]),
         helper.make_node("Range", ["zero", "length", "one"], ["positions"]),
-        helper.make_node("Gather", ["places", "positions"], ["p"]),
+        helper.make_node("Gather", ["table", "positions"], ["p"]),
         helper.make_node("Add", ["w", "p"], ["sum"]),
         helper.make_node("Unsqueeze", ["length", "axis"], ["rows"]),
         helper.make_node("Concat", ["rows", "minus"], ["flat"], axis=0),
@@ -46,7 +46,7 @@ def embedding() -> Any:
     ]
     return model(
         nodes, {"ids": (INT64, [2, 5])}, {"y": (FLOAT, [5, 16])},
-        words=random.random((11, 8), np.float32), places=random.random((7, 8), np.float32), zero=np.array(0),
+        words=random.random((11, 8), np.float32), table=random.random((7, 8), np.float32), zero=np.array(0),
         one=np.array(1), axis=np.array([0]), minus=np.array([-1]),
     )  # fmt: skip
 

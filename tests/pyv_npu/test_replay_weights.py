@@ -1,4 +1,4 @@
-"""A replay knows the files beside its program: weights of an ONNX model, weights.bin of an image."""
+"""A replay checks the sidecar files of its program: weights of an ONNX model, weights.bin of an image."""
 
 from pathlib import Path
 

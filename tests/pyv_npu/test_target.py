@@ -23,11 +23,11 @@ def test_every_size_and_rate_comes_from_the_configuration() -> None:
 
 
 def test_built_in_models_are_cut_for_that_device() -> None:
-    """A part of the scratchpad for each tensor engine: as many places of work as there are engines, all within it."""
+    """A part of the scratchpad for each tensor engine: as many workspaces as there are engines, all within it."""
     for engines, size in ((1, 1 << 20), (3, 4 << 20)):
         config = NpuConfig(spm=SpmConfig(size=size), te=TeConfig(count=engines), dram=DramConfig(size=1 << 40))
         commands = build(config, Request("llama2-7b", layers=1))[1]
         products = [c.block for c in commands if c.descriptor.opcode == Opcode.GEMM_T and c.block is not None]
-        places = {block.workspace for block in products}
-        assert len(places) == engines
-        assert all(SPM_BASE <= place < SPM_BASE + size for place in places)
+        workspaces = {block.workspace for block in products}
+        assert len(workspaces) == engines
+        assert all(SPM_BASE <= start < SPM_BASE + size for start in workspaces)

@@ -1,4 +1,4 @@
-"""weights.bin: constants beside the image, because somebody asked or because the core does not see where they lie."""
+"""weights.bin: constants in a sidecar file, on request or because the core does not see their addresses."""
 
 import json
 import subprocess

@@ -176,12 +176,12 @@ def test_filling_gives_equal_rates_where_all_are_alike(
     count: int, dram: int | None, noc: int | None, channel: int | None
 ) -> None:
     made = []
-    for alike in (1, 0):
+    for uniform in (1, 0):
         of = NpuConfig(clusters=4, dma=DmaConfig(channels=4, bytes_per_cycle=channel),
                        dram=DramConfig(bytes_per_second=dram), noc=NocConfig(bytes_per_second=noc))  # fmt: skip
         machine = Machine(of, Timing(of), EventStream())
         units = flows(machine, [[WHOLE]] * count)
-        machine.storage.loop.uniform = alike
+        machine.storage.loop.uniform = uniform
         sharing.share_rates(machine.storage.loop, 0)
         made.append([unit.rate for unit in units])
     assert made[0] == made[1]
@@ -192,8 +192,8 @@ def test_filling_gives_equal_rates_where_all_are_alike(
        rates_of, rates_of, st.sampled_from((None, 3, 128)))  # fmt: skip
 @example([[0, 0, 13, 1], [0, 0, 0, 1], [0, 0, 0, 1]], 1_000_000_007, None, None)
 def test_rates_are_max_min_fair(sizes: list[list[int]], dram: int | None, noc: int | None, channel: int | None) -> None:
-    """Nobody is given more than there is, and whoever has less than another shares a full channel with it, or has all
-    that its DMA channel takes."""
+    """No transfer gets more than the rate of a channel; one that has less than another shares a full channel with it,
+    or has all that its DMA channel takes."""
     of = NpuConfig(clusters=4, dma=DmaConfig(channels=4, bytes_per_cycle=channel),
                    dram=DramConfig(bytes_per_second=dram, channels=4), noc=NocConfig(bytes_per_second=noc))  # fmt: skip
     machine, rates = Machine(of, Timing(of), EventStream()), Rates(of)

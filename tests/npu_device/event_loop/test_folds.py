@@ -36,10 +36,10 @@ def config(kind: str = "systolic_ws_pipe", channels: int = 1, engines: int = 1, 
 
 def product(m: int, n: int, k: int, tile: tuple[int, int, int], order: int = 0, prefetch: int = 1, **at: int) -> Listed:
     block = Extended(m=m, n=n, k=k, workspace=SPM, workspace_bytes=4 << 20, loop_order=order)
-    places = {"in0_addr": DRAM, "in1_addr": DRAM + (8 << 20), "out_addr": DRAM + (16 << 20)} | at
+    addresses = {"in0_addr": DRAM, "in1_addr": DRAM + (8 << 20), "out_addr": DRAM + (16 << 20)} | at
     descriptor = Descriptor(
         opcode=Opcode.GEMM_T, tile_m=tile[0], tile_n=tile[1], tile_k=tile[2], type_in0=FP16, type_in1=FP16,
-        type_out=FP16, prefetch_dist=prefetch, **places,
+        type_out=FP16, prefetch_dist=prefetch, **addresses,
     )  # fmt: skip
     return Listed(descriptor, 0, block)
 
@@ -101,7 +101,7 @@ sides = st.integers(1, 5).map(lambda i: 48 * i)
 def test_what_moves_is_the_same_and_buffers_are_free_when_they_fill(
     m: int, n: int, k: int, tile: tuple[int, int, int], order: int, prefetch: int, engines: int, buffering: str
 ) -> None:
-    """Beside the same command on an array that takes tiles whole: bytes by role, and computations by tile."""
+    """Against the same command on an array that takes tiles whole: bytes by role, and computations by tile."""
     k, n = -(-k // 32) * 32, -(-n // 32) * 32  # rows of whole accesses
     command = product(m, n, k, tile, order, prefetch)
     moved = []

@@ -224,7 +224,7 @@ def test_a_completed_ticket_leaves_no_deadline_for_its_next_life() -> None:
     rig.ring(LOAD.with_(ticket=9))
     rig.go(rig.now + 2)
     first = wait(rig, 9, 1)
-    rig.idle()  # nobody came back for the answer
+    rig.idle()  # no TWAIT returned for the answer
     rig.ring(LOAD.with_(ticket=9))
     rig.go(rig.now + 2)
     assert isinstance(first, PortWait)

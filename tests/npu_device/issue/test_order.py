@@ -39,7 +39,7 @@ ENDS = (What.DMA_END, What.TE_END, What.VE_END)
 
 Action = Descriptor | Barrier
 
-# A dozen places that overlap each other: hazards of all kinds are the rule.
+# A dozen ranges that overlap each other: hazards of all kinds are the rule.
 
 
 barriers = st.builds(

@@ -97,15 +97,15 @@ def test_r12_a_cache_lies_in_dram() -> None:
 
 
 def test_r13_kv_update_appends_keys_and_values() -> None:
-    places = {name: {"dram_addr": at, "spm_bank": bank, "spm_offset": 0} for name, at, bank in (
+    sides = {name: {"dram_addr": at, "spm_bank": bank, "spm_offset": 0} for name, at, bank in (
         ("k", 131072, 0), ("v", 262144, 1))}  # fmt: skip
-    made = commands({"opcode": "KV_UPDATE", "qbits": 4, "num_elements": 64, "head_dim": 64, "id": 1, **places},
+    made = commands({"opcode": "KV_UPDATE", "qbits": 4, "num_elements": 64, "head_dim": 64, "id": 1, **sides},
                     move(dram_addr=262144, num_elements=64, deps=[1], spm_bank=2))  # fmt: skip
     assert [one.descriptor.opcode for one in made] == [Opcode.KV_APPEND, Opcode.KV_APPEND, Opcode.KV_READ]
     assert [one.descriptor.out_addr - DRAM for one in made[:2]] == [131072, 262144]
-    field, value, _ = fault({"opcode": "KV_UPDATE", "qbits": 4, "num_elements": 128, "head_dim": 64, **places})
+    field, value, _ = fault({"opcode": "KV_UPDATE", "qbits": 4, "num_elements": 128, "head_dim": 64, **sides})
     assert (field, value) == ("commands[0].num_elements", 128)
-    assert fault({"opcode": "KV_UPDATE", "qbits": 4, "num_elements": 64, "k": places["k"]}, Code.MISSING)[0] == (
+    assert fault({"opcode": "KV_UPDATE", "qbits": 4, "num_elements": 64, "k": sides["k"]}, Code.MISSING)[0] == (
         "commands[0].v"
     )
 

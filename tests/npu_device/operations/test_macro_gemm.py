@@ -51,7 +51,7 @@ def tile_by_tile(d: Descriptor, m: int, n: int, k: int, in0: Array, in1: Array) 
 
 sizes = st.integers(1, 20)
 tiles = st.sampled_from((4, 8, 16, 32))
-places = st.sampled_from(("dram", "spm"))
+locations = st.sampled_from(("dram", "spm"))
 kinds = st.sampled_from(
     ((T.INT8, T.INT8, T.INT32), (T.UINT8, T.INT4, T.INT32), (T.INT4, T.INT2, T.INT32), (T.FP16, T.FP16, T.FP32),
      (T.BF16, T.BF16, T.BF16), (T.FP32, T.FP32, T.FP32), (T.E4M3FN, T.E4M3FN, T.E4M3FN), (T.E5M2, T.E5M2, T.FP32))
@@ -60,7 +60,7 @@ kinds = st.sampled_from(
 
 @settings(max_examples=60, deadline=None)
 @given(sizes, sizes, sizes, st.tuples(tiles, tiles, tiles), kinds, st.booleans(), st.booleans(),
-       st.tuples(places, places, places), st.integers(0, 3), st.integers(0, 40))  # fmt: skip
+       st.tuples(locations, locations, locations), st.integers(0, 3), st.integers(0, 40))  # fmt: skip
 def test_a_macro_equals_its_tiles_one_by_one(
     m: int, n: int, k: int, tile: tuple[int, int, int], kind: tuple[DataType, ...], nk: bool, weight: bool,
     where: tuple[str, str, str], prefetch: int, pad: int,

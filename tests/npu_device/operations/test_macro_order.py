@@ -48,7 +48,7 @@ small = st.integers(1, 6)
 
 @st.composite
 def macros(draw: st.DrawFn) -> MacroCase:
-    """Any operation, small, on places that overlap those of the others."""
+    """Any operation, small, on ranges that overlap those of the others."""
     opcode = draw(st.sampled_from(sorted(MACROS)))
     m, n, k = draw(small), draw(small), draw(small)
     d = Descriptor(

@@ -20,7 +20,7 @@ from npu_device.operations.tile_form import Broadcast
 T = DataType
 Array = np.ndarray[Any, Any]
 
-places = st.sampled_from(("dram", "spm"))
+locations = st.sampled_from(("dram", "spm"))
 SHAPES = {Broadcast.FULL: (1, 1), Broadcast.ROW: (0, 1), Broadcast.COLUMN: (1, 0), Broadcast.SCALAR: (0, 0)}
 
 
@@ -41,7 +41,7 @@ def sized(broadcast: Broadcast, m: int, n: int) -> tuple[int, int]:
 @given(
     st.sampled_from((Eltwise.ADD, Eltwise.MUL, Eltwise.MAX, Eltwise.LESS, Eltwise.WHERE)),
     st.tuples(*[st.sampled_from(list(Broadcast))] * 3), st.integers(1, 20), st.integers(1, 20),
-    st.tuples(st.integers(1, 9), st.integers(1, 9)), st.sampled_from((T.FP32, T.INT8, T.INT32)), places, places,
+    st.tuples(st.integers(1, 9), st.integers(1, 9)), st.sampled_from((T.FP32, T.INT8, T.INT32)), locations, locations,
     st.integers(0, 2),
 )  # fmt: skip
 def test_eltwise_with_broadcast(
@@ -156,8 +156,8 @@ def windows(s: dict[str, int]) -> list[tuple[int, list[tuple[int, int]]]]:
     made = []
     for top in range(-s["pt"], -s["pt"] + out_size(s)[0] * s["sh"], s["sh"]):
         for left in range(-s["pl"], -s["pl"] + out_size(s)[1] * s["sw"], s["sw"]):
-            places = [(top + i * s["dh"], left + j * s["dw"]) for i in range(s["kh"]) for j in range(s["kw"])]
-            made.append((len(places), [(i, j) for i, j in places if 0 <= i < s["h"] and 0 <= j < s["w"]]))
+            pixels = [(top + i * s["dh"], left + j * s["dw"]) for i in range(s["kh"]) for j in range(s["kw"])]
+            made.append((len(pixels), [(i, j) for i, j in pixels if 0 <= i < s["h"] and 0 <= j < s["w"]]))
     return made
 
 
@@ -215,7 +215,7 @@ def strides(shape: tuple[int, ...], size: int) -> list[int]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.tuples(*[st.integers(1, 4)] * 4), st.permutations(range(4)), st.sampled_from((T.INT8, T.FP16, T.FP32)),
-       st.tuples(st.integers(1, 70), st.integers(1, 4)), st.tuples(*[st.booleans()] * 4), places)  # fmt: skip
+       st.tuples(st.integers(1, 70), st.integers(1, 4)), st.tuples(*[st.booleans()] * 4), locations)  # fmt: skip
 def test_a_copy_transposes_and_reverses(
     shape: tuple[int, ...], order: list[int], kind: DataType, tile: tuple[int, int], reverse: tuple[bool, ...],
     place: str,

@@ -1,4 +1,4 @@
-"""The clock beside the plainest one: all that is due happens, in its order, however far it is told to go at once."""
+"""The clock against the simplest one: all that is due happens, in order, however far it advances at once."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,8 +48,8 @@ def plainly(scripts, posts):
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(st.lists(GAPS, min_size=4, max_size=4), POSTS, st.lists(st.integers(1, 40)), st.sets(st.integers(0, 3)))
-def test_everything_happens_in_its_order(scripts, posts, strides, lonely):
-    lonely |= {target for _, target, _ in posts}  # what takes stores is on the bus
+def test_everything_happens_in_its_order(scripts, posts, strides, independent):
+    independent |= {target for _, target, _ in posts}  # what takes stores is on the bus
     times, posted = 0, []
     for gap, target, value in posts:
         times += gap
@@ -63,7 +63,7 @@ def test_everything_happens_in_its_order(scripts, posts, strides, lonely):
         assert all(device.at is None or device.at > cycle for device in devices), "told before all has happened"
 
     clock.on_change(hear, heeds=devices[:2])
-    numbers = [clock.attach(device, alone=device.number in lonely) for device in devices]
+    numbers = [clock.attach(device, alone=device.number in independent) for device in devices]
     for arrival, target, value in posted:
         clock.post(arrival, numbers[target], 4, 4, value)
     for stride in (*strides, MOST):
@@ -77,4 +77,4 @@ def test_everything_happens_in_its_order(scripts, posts, strides, lonely):
         waiting += [arrival for arrival, _, _ in posted if arrival > cycle]
         assert clock.next == min(waiting, default=NEVER)
     assert log == plainly(scripts, posted)
-    assert {cycle for cycle, _, number, *_ in log if number < 2 or number not in lonely} <= set(heard)
+    assert {cycle for cycle, _, number, *_ in log if number < 2 or number not in independent} <= set(heard)

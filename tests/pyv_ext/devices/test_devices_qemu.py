@@ -153,19 +153,19 @@ def random_uart(seed: int, length: int = 400) -> list[Op]:
     """Any accesses that do not overrun the receiver or need its timeout."""
     pick = random.Random(seed)
     script: list[Op] = []
-    lcr = mcr = fcr = held = 0
+    lcr = mcr = fcr = received = 0
     while len(script) < length:
         what = pick.choice(WHAT)
         if what == "data":
             looped = mcr & 0x10 and not lcr & 0x80
-            if looped and held == (16 if fcr & 1 else 1):
+            if looped and received == (16 if fcr & 1 else 1):
                 continue
-            held += bool(looped)
+            received += bool(looped)
             script.append(sb(DATA, pick.choice(b"abcdefgh")))
         elif what == "read":
-            if not held and not lcr & 0x80:
+            if not received and not lcr & 0x80:
                 continue  # what an empty receiver returns is nowhere specified
-            held -= not lcr & 0x80
+            received -= not lcr & 0x80
             script.append(lb(DATA))
         elif what in ("status", "iir"):
             script.append(lb(IIR if what == "iir" else pick.choice([IER, LCR, MCR, LSR, MSR, SCR])))
@@ -180,7 +180,7 @@ def random_uart(seed: int, length: int = 400) -> list[Op]:
         elif what == "fcr":
             value = pick.choice([0x00, 0x01, 0x01, 0x03, 0x05, 0x07])
             if (value ^ fcr) & 1 or value & 3 == 3:
-                held = 0
+                received = 0
             fcr = value & 1
             script.append(sb(FCR, value))
         elif what == "scratch":

@@ -112,7 +112,7 @@ def test_received_data_hides_transmitter_empty_and_leaves_it_pending() -> None:
 def test_switching_or_clearing_the_fifo_drops_what_it_holds() -> None:
     uart = Uart()
     uart.feed(bytes(range(40)))
-    write(uart, FCR, 0x01)  # drops the one byte that the receiver held without FIFO
+    write(uart, FCR, 0x01)  # drops the one byte in the receiver without FIFO
     write(uart, FCR, 0x03)  # drops sixteen
     assert read(uart, DATA) == 17
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from hart_rig import assemble
 from pyv_found import EVALUATIONS, MISSING, MakesEngine
-from pyv_world import DATA, GREMLIN, HANDLER, ISA, NOP, RAM, Event, Image, custom_instructions, side
+from pyv_world import DATA, DISTURBER, HANDLER, ISA, NOP, RAM, Event, Image, custom_instructions, side
 
 from pyv_ext.cores import make_engine
 from pyv_ext.isa import Instruction, Isa
@@ -51,7 +51,7 @@ Start = Callable[..., World]
 
 @pytest.fixture
 def start(engine: MakesEngine) -> Start:
-    """Makes a world with a program at RAM (registers: x5 DATA, x6 GREMLIN, x7 RAM, x31 MTI and MEI) and runs it."""
+    """Makes a world with a program at RAM (registers: x5 DATA, x6 DISTURBER, x7 RAM, x31 MTI and MEI) and runs it."""
 
     def make(
         program: str, until: int, *events: Event, handler: str = "spin:; jal x0,spin", trace: bool = True
@@ -59,7 +59,7 @@ def start(engine: MakesEngine) -> Start:
         isa = Isa(ISA, custom_instructions([]))
         nops = NOP.to_bytes(4, "little") * 8
         memory = {RAM: assemble(isa, program) + nops, HANDLER: assemble(isa, handler, HANDLER) + nops}
-        registers = {5: DATA, 6: GREMLIN, 7: RAM, 31: MTI | MEI}
+        registers = {5: DATA, 6: DISTURBER, 7: RAM, 31: MTI | MEI}
         world, seen = side("world", engine, Image(memory, registers, events)), Seen()
         if trace:
             world.engine.tracer = seen

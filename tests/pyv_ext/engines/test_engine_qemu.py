@@ -95,7 +95,7 @@ def operation(row: Row, chance: random.Random) -> bytes:
 
 
 def skip(row: Row, chance: random.Random) -> bytes:
-    """A branch or jump to a random one of the six places in and around five instructions."""
+    """A branch or jump to a random one of the six addresses in and around five instructions."""
     fields = {"rd": chance.randrange(FREE), "rs1": chance.randrange(8, 16), "rs2": chance.randrange(FREE)}
     word = ISA.encode(row.name, **fields, imm=row.length + 2 * chance.randrange(6))
     return word.to_bytes(row.length, "little") + assemble(

@@ -108,7 +108,7 @@ def session(debugger: Debugger, monitors: Sequence[Monitor] = ()) -> Iterator[tu
 
 
 def never() -> bool:
-    """Nobody presses Ctrl-C."""
+    """No Ctrl-C is pressed."""
     return False
 
 

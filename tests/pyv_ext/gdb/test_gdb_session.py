@@ -256,7 +256,7 @@ def test_ctrl_c_stops_a_running_program() -> None:
 
 
 def test_ctrl_c_stops_a_step_that_waits() -> None:
-    """A WFI that no interrupt ends, beside a device that goes on having events."""
+    """A WFI that no interrupt ends, while a device keeps having events."""
     machine = Machine("wfi")
     machine.rig.lines.next_event = lambda: machine.rig.clock.now + 1000  # type: ignore[method-assign]
     machine.rig.clock.changed(0)

@@ -56,14 +56,14 @@ REGIONS = st.lists(st.tuples(st.integers(0, ENTRIES - 1), ADDRESSES, CONFIGS, st
 @settings(max_examples=300, deadline=None)
 @given(REGIONS, st.lists(st.integers(-8, 120), max_size=12))
 def test_rights_are_those_of_the_first_region_that_matches(
-    regions: list[tuple[int, int, int, bool]], places: list[int]
+    regions: list[tuple[int, int, int, bool]], offsets: list[int]
 ) -> None:
     pmp = Pmp()
     for region, address, config, locked in regions:
         pmp.write_addr(region, address)
         keep = pmp.read_cfg(region // 4) & ~(0xFF << 8 * (region % 4))
         pmp.write_cfg(region // 4, keep | (config | LOCK * locked) << 8 * (region % 4))
-    addresses = [0, 0xFFFF_FFFC, *(0x8000_0000 + place for place in places)]
+    addresses = [0, 0xFFFF_FFFC, *(0x8000_0000 + offset for offset in offsets)]
     for mode in (USER, MACHINE):
         for address in addresses:
             for right in (R, W, X):

@@ -4,7 +4,7 @@ import pytest
 from hart_rig import assemble
 from pyv_found import EVALUATIONS, MISSING, MakesEngine
 from pyv_programs import random_image
-from pyv_world import DATA, GREMLIN, HANDLER, ISA, NOP, RAM, Event, Image, custom_instructions, side
+from pyv_world import DATA, DISTURBER, HANDLER, ISA, NOP, RAM, Event, Image, custom_instructions, side
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
@@ -36,7 +36,7 @@ def engine(request: pytest.FixtureRequest) -> MakesEngine:
 def world(engine: MakesEngine, program: str, *events: Event, handler: str = "spin:; jal x0,spin") -> Side:
     nops = NOP.to_bytes(4, "little") * 8
     memory = {RAM: assemble(CODE, program) + nops, HANDLER: assemble(CODE, handler, HANDLER) + nops}
-    return side("world", engine, Image(memory, {5: DATA, 6: GREMLIN, 7: RAM}, events))
+    return side("world", engine, Image(memory, {5: DATA, 6: DISTURBER, 7: RAM}, events))
 
 
 # -- hooks, traces, stops --------------------------------------------------------------------------------------
@@ -60,13 +60,13 @@ def test_a_hook_runs_right_before_its_instruction_and_may_change_registers(engin
 
 def test_a_hook_may_hold_the_run_before_its_instruction(engine: MakesEngine) -> None:
     core = world(engine, COUNT).engine
-    held = Stop(StopReason.BREAKPOINT, text="here")
-    core.add_hook(RAM + 4, lambda hart: held)
-    assert core.run(50) is held
+    stopped = Stop(StopReason.BREAKPOINT, text="here")
+    core.add_hook(RAM + 4, lambda hart: stopped)
+    assert core.run(50) is stopped
     assert (core.hart.pc, core.hart.cycle, core.hart.x[1]) == (RAM + 4, 2, 1)
-    assert core.run(50) is held
+    assert core.run(50) is stopped
     core.hart.pc = RAM
-    assert core.run(50) is held
+    assert core.run(50) is stopped
     assert (core.hart.pc, core.hart.cycle, core.hart.x[1]) == (RAM + 4, 3, 2)
 
 
@@ -92,11 +92,11 @@ def test_a_guard_holds_the_run_before_the_access(engine: MakesEngine, program: s
 
 def test_an_instruction_that_is_held_is_the_one_that_was_fetched(engine: MakesEngine) -> None:
     core = world(engine, f"li x2,{NOP}; sw x2,12(x7); lw x1,0(x6); addi x3,x0,1").engine  # the lw is overwritten
-    held = [Held(Stop(StopReason.BREAKPOINT))]
+    stopped = [Held(Stop(StopReason.BREAKPOINT))]
 
     def guard(address: int, size: int, write: bool) -> None:
-        if held and not write:
-            raise held.pop()
+        if stopped and not write:
+            raise stopped.pop()
 
     core.bus.guards.append(guard)
     assert core.run(9) == Stop(StopReason.BREAKPOINT)
@@ -288,8 +288,8 @@ def test_custom_instructions_of_any_opcode(engine: MakesEngine) -> None:
 
 
 def test_a_difference_is_shown_with_both_states() -> None:
-    image = Image({RAM: assemble(CODE, "addi x1,x0,1; addi x2,x0,2; lw x3,0(x6)")}, {6: GREMLIN})
-    other = Image({RAM: assemble(CODE, "addi x1,x0,1; addi x2,x0,3; lw x3,0(x6)")}, {6: GREMLIN})
+    image = Image({RAM: assemble(CODE, "addi x1,x0,1; addi x2,x0,2; lw x3,0(x6)")}, {6: DISTURBER})
+    other = Image({RAM: assemble(CODE, "addi x1,x0,1; addi x2,x0,3; lw x3,0(x6)")}, {6: DISTURBER})
     result = lockstep.run(side("here", Engine, image), side("there", PyvEngine, other), 9, memory_every=99)
     assert isinstance(result, Difference)
     assert result.cycle == 2

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from pyv_found import EVALUATIONS, needs_pyv
 from pyv_programs import random_image
-from pyv_world import DATA, GREMLIN, RAM, SPM, side
+from pyv_world import DATA, DISTURBER, RAM, SPM, side
 
 from pyv_ext.cores import make_engine
 from pyv_ext.hart.hart import Hart
@@ -22,7 +22,7 @@ pytestmark = needs_pyv
 def protect(hart: Hart, seed: int) -> None:
     """Locked regions over data, devices and, without the right to execute, one word of code."""
     chance, pmp = random.Random(seed), hart.csrs.pmp
-    regions = [(LOCKED_NAPOT | chance.choice((0, 1, 3)), base >> 2 | 7) for base in (DATA, GREMLIN, SPM, DATA + 0x80)]
+    regions = [(LOCKED_NAPOT | chance.choice((0, 1, 3)), base >> 2 | 7) for base in (DATA, DISTURBER, SPM, DATA + 0x80)]
     regions.append((LOCKED_NA4 | chance.choice((0, 1, 3)), (RAM >> 2) + chance.randrange(20, 60)))
     for number, (config, address) in enumerate(chance.sample(regions, 4)):
         pmp.write_addr(number, address)

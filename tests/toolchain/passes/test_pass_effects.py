@@ -1,4 +1,4 @@
-"""Every pass that nobody has to ask for is worth cycles: of a model that needs it, on the NPU model."""
+"""Every pass that runs by default saves cycles: of a model that needs it, on the NPU model."""
 
 from dataclasses import replace
 from typing import Any

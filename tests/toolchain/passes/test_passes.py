@@ -44,7 +44,7 @@ def test_text_can_be_read_back(name: str, when: str) -> None:
 INVALID: dict[str, tuple[tuple[str, str] | None, str]] = {
     "an operation that does not exist": (None, "layer product: no operation RELUX"),
     "a shape that does not fit": (("m: 4, n: 2, k: 2", "m: 5, n: 2, k: 2"), "5 x 2 elements, output t has 8"),
-    "a tensor that nobody wrote": (("GEMM_T(x, w)", "GEMM_T(u, w)"), "layer product: reads u before any layer"),
+    "a tensor that was not written": (("GEMM_T(x, w)", "GEMM_T(u, w)"), "layer product: reads u before any layer"),
     "a constant that is written": (("layer product: t", "layer product: w"), "writes w, which is constant"),
     "an unknown attribute": (("step1: 0}", "step1: 0, stride: 2}"), "GEMM_T has no attribute stride; it has"),
     "a missing attribute": ((", k: 2", ""), "layer product: GEMM_T needs attribute k"),
@@ -71,7 +71,7 @@ LEFT_ALONE = {
     "batchnorm-folding": [("MUL", "SUB")],
     "fusion": [("outputs z", "outputs z, t, u, y, r, s")],
 }  # fmt: skip
-"""Pass -> what makes of its example one that looks alike and must stay as it is."""
+"""Pass -> what makes of its example a similar one that must stay as it is."""
 
 
 @pytest.mark.parametrize("name", LEFT_ALONE)
