@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyv_npu.config import Config
     from pyv_npu.platform import Placed, Platform
-    from pyv_npu.results import RunResult
+    from pyv_npu.result import Result
 
 UPDATE = "--update-baselines"
 
@@ -53,10 +53,10 @@ class Bench:
     def run(
         self, program: "str | Path", args: Mapping[str, int] | None = None, *, devices: "Sequence[Placed]" = (),
         instructions: Sequence[Any] = (), **configuration: Any,
-    ) -> "RunResult":  # fmt: skip
+    ) -> "Result[Any]":  # fmt: skip
         """Run firmware to its end: `exit_code`, `stop`, `latency.p99`, `json`. Arguments as of `load`."""
         from pyv_npu.platform import Platform
-        from pyv_npu.results import run_program
+        from pyv_npu.workloads.firmware import run_program
 
         def make(config: "Config", **arguments: Any) -> "Platform":
             self.last = Platform(config, devices=devices, instructions=instructions, **arguments)

@@ -1,4 +1,4 @@
-"""The Python interface for models (docs/python.md): a thin face of `pyv_npu.workloads`.
+"""The Python interface for models (docs/python.md): `pyv_npu.workloads` with keyword arguments.
 
 from pyv_npu import Simulator
 
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from npu_device.trace.spans import Spans
 from pyv_npu.config import Effective, load
 from pyv_npu.config.effective import check_isa
 from pyv_npu.errors import UsageError
@@ -23,17 +22,11 @@ from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report.folder import open_folder, write_bytes
 from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.timeline import Row, rows
+from pyv_npu.report.write import write_run
+from pyv_npu.result import Result
+from pyv_npu.tables import summary
 from pyv_npu.workloads.data import Tensors, Values
-from pyv_npu.workloads.report import archive, render_result, write_model_report
-from pyv_npu.workloads.run import (
-    Choices,
-    ModelResult,
-    check_level,
-    command_line,
-    compile_for,
-    layer_names,
-    run_compiled,
-)
+from pyv_npu.workloads.model import Choices, ModelDetail, archive, check_level, compile_for, run_compiled
 
 INPUTS = "inputs.npz"
 """File of a report with the inputs that were given."""
@@ -102,14 +95,14 @@ class Simulator:
         `inputs`: arrays by name; those that are not given are random numbers of `seed`. Raises UsageError for an input
         that the model does not have.
         """
-        result = run_compiled(self.config, self.compiled, inputs=inputs)
+        result = run_compiled(self.config, self.compiled, inputs)
         return Simulation(result, self._effective, self._choices, inputs or {})
 
 
 class Simulation:
     """What a run of a model left. Times are core cycles."""
 
-    def __init__(self, result: ModelResult, effective: Effective, choices: Choices, given: Tensors) -> None:
+    def __init__(self, result: Result[ModelDetail], effective: Effective, choices: Choices, given: Tensors) -> None:
         """Made by `Simulator.run`; `given`: the inputs that are not random."""
         self._result = result
         self._effective = effective
@@ -124,7 +117,7 @@ class Simulation:
     @property
     def outputs(self) -> Mapping[str, Values]:
         """The model's outputs by name."""
-        return self._result.outputs
+        return self._result.detail.outputs
 
     @property
     def correct(self) -> bool:
@@ -134,9 +127,9 @@ class Simulation:
     @property
     def cycles(self) -> int:
         """From the first cycle to the last. UsageError at IA, where there is no time."""
-        if self.json["cycles"] is None:
-            raise UsageError(f"no cycles: {self.json['sim_level']} has no time; run at IA_TIMING or CA_HYBRID")
-        return int(self.json["cycles"])
+        if self._result.cycles is None:
+            raise UsageError(f"no cycles: {self._result.name} has no time; run at IA_TIMING or CA_HYBRID")
+        return self._result.cycles
 
     @property
     def latency(self) -> Distribution:
@@ -144,19 +137,17 @@ class Simulation:
 
         UsageError for a run without a core; `p99` refuses fewer than 100 commands.
         """
-        if self._result.run is None:
-            raise UsageError(f"no latency: nothing is submitted at {self.json['sim_level']}; run at CA_HYBRID")
-        return self._result.run.latency.stage("t_submit_prebuilt")
+        return self._result.latency.stage("t_submit_prebuilt")
 
     @cached_property
     def utilization(self) -> Mapping[str, float]:
         """Engine ("te0", "ve3", "dma1") -> the share of the cycles in which it worked, 0..1. UsageError at IA."""
-        return utilization(Spans([self._result.records], self.cycles), self._result.config.npu)
+        return utilization(self._result.spans, self._result.config.npu)
 
     @cached_property
     def timeline(self) -> list[Row]:
         """The rows of timeline.csv: what each unit did from when to when, and for which layer. UsageError at IA."""
-        return rows([self._result.records], layer_names(self._result.compiled))
+        return rows(self._result.batches, self._result.layer_names)
 
     def report(self, folder: str | Path) -> Path:
         """Write what `pyv-npu run --report` writes, and return the path of report.html (at IA of summary.txt).
@@ -164,17 +155,14 @@ class Simulation:
         `pyv-npu run --replay FOLDER` repeats the run. UsageError where something else has the folder's name.
         """
         path = Path(folder)
-        line = ["pyv-npu", "run", self._effective.config.run.program, *command_line(self._choices)]
-        read = [*self._choices.calibration, self._choices.qconfig]
-        files = [str(file) for file in read if file is not None]
+        line = ["pyv-npu", "run", self._effective.config.run.program, *self._choices.command_line]
+        files = [str(file) for file in self._choices.files]
         if self._given:
             files.append(str(path / INPUTS))
             line += ["--inputs", files[-1]]
             open_folder(path)
             write_bytes(path / INPUTS, archive({name: np.asarray(value) for name, value in self._given.items()}))
-        write_model_report(
-            RunFolder(path, "run", line, self._effective, files), self._result, render_result(self._result)
-        )
+        write_run(RunFolder(path, "run", line, self._effective, files), self._result, summary(self._result))
         page = path / "report.html"
         return page if page.exists() else path / "summary.txt"
 

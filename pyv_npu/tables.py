@@ -5,7 +5,7 @@ from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
-from pyv_npu.studies.sweep_figures import UNITS, key_unit
+from pyv_npu.result import Comparison, Result
 from pyv_npu.text import MISSING, columns, lines_of, wrapped
 
 Run = Mapping[str, Any]
@@ -27,6 +27,37 @@ FIGURES = ("n", "p50", "p95", "p99", "min", "max")
 RATIOS = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
 RATIOS_PREBUILT = {"t_submit_prebuilt_p50": "t_submit_prebuilt P50"}
 """Where every descriptor lay in memory, as those of a model do."""
+TITLES = {
+    "t_submit": "T_submit",
+    "core_per_command": "Core time of a submission",
+    "submit_per_compute": "T_submit / T_comp",
+    "response": "Response: arrival to accepted",
+    "rejected": "Rejected submissions",
+}
+UNITS = {
+    "t_submit": "core cycles",
+    "core_per_command": "core cycles",
+    "submit_per_compute": "ratio",
+    "response": "core cycles",
+    "rejected": "commands",
+}
+"""What a sweep shows of each run. t_submit and response are means; core_per_command is the core time in submit
+functions over the commands, where overlapping calls count once; submit_per_compute is the sum of t_submit over the busy
+cycles of tensor and vector engines."""
+
+
+def summary(result: Result[Any]) -> str:
+    """A run as text: what the core did, then what its workload is about."""
+    own = result.detail.text(result)
+    if result.core is None:
+        return own
+    return render_run(result.json, result.config) + (f"\n{own}" if own else "")
+
+
+def summary_of_both(both: Comparison, config: Config) -> str:
+    """A comparison as text; `config`: that of both runs."""
+    own = both.loose.detail.compared(both.loose, both.tight)[1]
+    return (f"{own}\n" if own else "") + render_compare(both.json, config)
 
 
 def render_run(run: Run, config: Config) -> str:
@@ -230,3 +261,21 @@ def _ratios(ratio: Mapping[str, float | None]) -> str:
     shown = ratios(ratio)
     parts = (f"{text} {MISSING if ratio[key] is None else f'{ratio[key]:.2f}'}" for key, text in shown.items())
     return f"loose / tight: {', '.join(parts)}"
+
+
+# -- sweeps ------------------------------------------------------------------------------------------------------------
+
+
+def heading(figure: str) -> str:
+    """The figure with its unit, as tables have it."""
+    return f"{figure} ({UNITS[figure]})"
+
+
+def key_unit(key: str) -> str:
+    """The unit of a swept key, empty where it has none."""
+    return keys_of(Config)[key].unit if key in keys_of(Config) else ""
+
+
+def key_heading(key: str) -> str:
+    """The swept key with its unit."""
+    return f"{key} ({key_unit(key)})" if key_unit(key) else key

@@ -11,7 +11,8 @@ from pyv_ext.isa import Isa
 from pyv_npu.boot import find_program
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
-from pyv_npu.results import compare_program, run_program
+from pyv_npu.workloads.firmware import Firmware, run_program
+from pyv_npu.workloads.workload import compare
 
 
 def test_firmware_runs_and_says_hello() -> None:
@@ -23,7 +24,8 @@ def test_firmware_runs_and_says_hello() -> None:
 
 
 def test_loose_and_tight_leave_the_same_results_and_tight_is_accepted_sooner() -> None:
-    result = compare_program(load().config, "submit_latency", {"n": 30})
+    config = load(overrides={"run.args.n": 30}).config
+    result = compare(Firmware("submit_latency").prepare(config), config)
     assert result.json["same_results"]
     assert result.loose.latency.stage("t_submit").p50 > result.tight.latency.stage("t_submit").p50
     for run in (result.loose, result.tight):

@@ -67,7 +67,7 @@ def load(document: Any, config: NpuConfig) -> list[Listed]:
 def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID", *, values: bool = False) -> ListRun:
     """Run a list without a core and explain it. `values`: whether results are computed (CA_HYBRID)."""
     config = list_config(config, len(commands))
-    events = EventStream()
+    events = EventStream(keep=True)
     collected = records(events)
     runner = Runner(config, events, values=values and level == "CA_HYBRID")
     accepted = [max(one.at, index * config.submit.cost) for index, one in enumerate(commands)]

@@ -13,7 +13,7 @@ from pyv_npu.benchmarks import workloads
 from pyv_npu.benchmarks.host import calibrate, peak_memory
 from pyv_npu.benchmarks.peers import CALIBRATION, LLAMA_FINISH, ONNXIM, PEERS, RECORDED
 from pyv_npu.config import load
-from pyv_npu.workloads.timing_only import run_commands
+from pyv_npu.workloads.timing import run_commands
 from toolchain.backend import Program
 
 C1 = "onnxim-c1"
@@ -44,8 +44,8 @@ def run_one(name: str, config: str) -> dict[str, Any]:
         "cycles": run.cycles,
         "cpu_s": time.process_time() - began,
         "memory_mb": peak_memory(),
-        "events": run.events,
-        "events_sha256": run.events_sha256,
+        "events": run.events.count,
+        "events_sha256": run.events.hexdigest(),
         "stages": [[finished.layer, finished.cycle] for finished in run.layers],
     }
 

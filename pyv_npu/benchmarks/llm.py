@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pyv_npu.benchmarks.host import calibrate, peak_memory
 from pyv_npu.benchmarks.peers import CALIBRATION, ONNXIM, PEERS, RECORDED
 from pyv_npu.config import load
-from pyv_npu.workloads.llm import DRAM_BYTES, Phase, Request, run
+from pyv_npu.workloads.built_in import BuiltIn, Phase, Request
 
 C1 = "onnxim-c1"
 
@@ -23,7 +23,7 @@ class Case(NamedTuple):
     config: str | None = None
     peer: str = ""
     limit: tuple[float, int] | None = None
-    """CPU seconds and MiB that are wanted (issue 7, Numbers)."""
+    """CPU seconds and MiB that are wanted (docs/llm.md)."""
 
 
 _LAYER = Request("llama3-8b", layers=1, kv_bits=16)
@@ -43,10 +43,9 @@ LAYER = "layer0."
 def run_one(name: str) -> dict[str, Any]:
     """The figures of a case, timing only, hash on."""
     case = CASES[name]
-    settings = {"npu.dram.size": DRAM_BYTES}
-    npu = load([] if case.config is None else [case.config], overrides=settings).config.npu
+    config = load([] if case.config is None else [case.config], overrides=BuiltIn.defaults).config
     began = time.process_time()
-    made = run(npu, case.request).json
+    made = BuiltIn(case.request).run(config).json
     cycles = made["cycles"]
     if case.peer:
         ends = {one["layer"]: one["cycle"] for one in made["finished"]}

@@ -28,8 +28,8 @@ MEMORY_LIMIT = 1024
 
 def compile_and_time(config: str) -> dict[str, Any]:
     """fp16 on the device of a configuration, at CA_HYBRID without a core."""
-    from pyv_npu.workloads.target import target_of
-    from pyv_npu.workloads.timing_only import run_commands
+    from pyv_npu.workloads.compiled import target_of
+    from pyv_npu.workloads.timing import run_commands
     from toolchain.compiler import compile_model
     from toolchain.examples.networks import resnet18
     from toolchain.onnx_model.model import prepare
@@ -44,17 +44,17 @@ def compile_and_time(config: str) -> dict[str, Any]:
     explained = run_commands(compiled.commands, settings.npu, explained=True).explanation
     assert explained is not None
     return {
-        "compile": ready - began, "timing": ended - ready, "cycles": made.cycles, "events": made.events,
+        "compile": ready - began, "timing": ended - ready, "cycles": made.cycles, "events": made.events.count,
         "commands": len(compiled.commands), "memory": peak_memory(), "explanation": explained.to_json(),
     }  # fmt: skip
 
 
 def numbers() -> dict[str, Any]:
     """fp32 on the default device: the image runs through firmware on the core; the reference is not computed."""
-    from pyv_npu.results import run_program
+    from pyv_npu.workloads.compiled import target_of
     from pyv_npu.workloads.data import random_inputs
-    from pyv_npu.workloads.run import program
-    from pyv_npu.workloads.target import target_of
+    from pyv_npu.workloads.firmware import run_program
+    from pyv_npu.workloads.model import CompiledModel
     from toolchain.compiler import compile_model
     from toolchain.examples.networks import resnet18
     from toolchain.onnx_model.model import prepare
@@ -62,7 +62,8 @@ def numbers() -> dict[str, Any]:
     config = load().config
     compiled = compile_model(prepare(resnet18(), WORKLOAD), target_of(config.npu))
     began = time.process_time()
-    outcome = run_program(config, program(compiled, random_inputs(compiled, config.run.seed)), config.run.args)
+    program = CompiledModel(compiled, random_inputs(compiled, config.run.seed)).program()
+    outcome = run_program(config, program, config.run.args)
     return {
         "numbers": time.process_time() - began, "cycles": outcome.json["cycles"], "memory": peak_memory(),
         "exit_code": outcome.json["exit_code"],
@@ -110,7 +111,7 @@ def _row(what: str, measured: str, limit: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="ResNet-18 from ONNX, its limits and other simulators")
+    parser = argparse.ArgumentParser(description="ResNet-18 from ONNX, beside its limits and other simulators")
     parser.add_argument("--config", default=CONFIG, help="configuration of the device that is timed")
     parser.add_argument("--one", choices=STEPS, help="one measurement, here, as JSON")
     args = parser.parse_args()

@@ -10,7 +10,7 @@ import time
 from npu_device.abi.opcodes import DataType
 from npu_device.config import DramConfig, NpuConfig
 from npu_device.levels.runner import Listed, Runner, list_config
-from pyv_npu.workloads.target import target_of
+from pyv_npu.workloads.compiled import target_of
 from toolchain.backend import Program, compile_layers
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
 

@@ -6,7 +6,7 @@ They are compiled as any model; only tiles and prefetch are those of the peers' 
 from npu_device.abi.opcodes import DataType
 from npu_device.config import NpuConfig
 from npu_device.operations.windows import Windows
-from pyv_npu.workloads.target import target_of
+from pyv_npu.workloads.compiled import target_of
 from toolchain.backend import Program, compile_layers
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
 

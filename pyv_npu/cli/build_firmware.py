@@ -3,11 +3,8 @@
 import argparse
 from pathlib import Path
 
-from pyv_npu.cli import console, exit_codes
+from pyv_npu.cli.output import OK, Call, show
 from pyv_npu.errors import UsageError
-
-NAME = "build-firmware"
-HELP = "compile the firmware of this package with riscv64-unknown-elf-gcc"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute(args: argparse.Namespace, call: Call) -> int:
     from toolchain import gnu
     from toolchain.gnu import APPLICATIONS, application
 
@@ -28,5 +25,5 @@ def execute(args: argparse.Namespace) -> int:
     if args.folder.exists() and not args.folder.is_dir():
         raise UsageError(f"{args.folder}: is not a folder; name a new one")
     for path in gnu.build(args.folder, args.names or None, slot=args.slot):
-        console.result(str(path))
-    return exit_codes.OK
+        show(str(path))
+    return OK

@@ -6,15 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyv_npu.cli import console, exit_codes
+from pyv_npu.cli.output import OK, Call, show
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
     from pyv_ext.elf import Program
     from pyv_ext.isa import Isa
-
-NAME = "disasm"
-HELP = "disassemble an ELF or a word, the NPU's instructions included"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slot", type=int, choices=range(4), help="opcode slot of the NPU's instructions: custom-N")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.boot import shipped_programs
 
     if Path(args.what).is_file() or args.what in shipped_programs():
@@ -33,10 +30,10 @@ def execute(args: argparse.Namespace) -> int:
         program = elf.read_elf(find_program(args.what))
         needed = boot.requirements(program).slot or 0
         for line in listing(program, every_instruction(needed if args.slot is None else args.slot)):
-            console.result(line)
+            show(line)
     else:
-        console.result(every_instruction(args.slot or 0).disassemble(_word(args.what), 0))
-    return exit_codes.OK
+        show(every_instruction(args.slot or 0).disassemble(_word(args.what), 0))
+    return OK
 
 
 def every_instruction(slot: int) -> "Isa":

@@ -9,10 +9,7 @@ from typing import NamedTuple
 
 from pyv_jit import aot
 from pyv_jit.code_cache import OFF, VARIABLE, Usage, code_cache
-from pyv_npu.cli import console, exit_codes
-
-NAME = "doctor"
-HELP = "check this machine: packages, firmware, tools"
+from pyv_npu.cli.output import OK, TOOLCHAIN, Call, show, talk
 
 PYTHON = (3, 11)
 
@@ -47,18 +44,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clear-cache", action="store_true", help="remove the native code that is kept, no checks")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute(args: argparse.Namespace, call: Call) -> int:
     if args.clear_cache:
         return clear_cache()
     checks = list(everything())
     width = max(len(check.name) for check in checks)
     for check in checks:
         state = "ok" if check.found else "MISSING" if check.required else "absent"
-        console.result(f"{state:7}  {check.name:{width}}  {check.found or check.remedy}")
+        show(f"{state:7}  {check.name:{width}}  {check.found or check.remedy}")
     broken = [check.name for check in checks if check.required and not check.found]
     if broken:
-        console.talk(f"cannot run firmware without {', '.join(broken)}")
-    return exit_codes.TOOLCHAIN if broken else exit_codes.OK
+        talk(f"cannot run firmware without {', '.join(broken)}")
+    return TOOLCHAIN if broken else OK
 
 
 def everything() -> Iterator[Check]:
@@ -103,10 +100,10 @@ def amount(usage: Usage) -> str:
 def clear_cache() -> int:
     cache = code_cache()
     if cache is None:
-        console.result("no native code is kept")
+        show("no native code is kept")
     else:
-        console.result(f"removed from {cache.folder}: {amount(cache.clear())}")
-    return exit_codes.OK
+        show(f"removed from {cache.folder}: {amount(cache.clear())}")
+    return OK
 
 
 def py_v() -> tuple[str, str]:

@@ -3,17 +3,14 @@
 import argparse
 from pathlib import Path
 
-from pyv_npu.cli import console, exit_codes
-
-NAME = "info"
-HELP = "list firmware, presets, configurations and versions"
+from pyv_npu.cli.output import OK, Call, show
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """None of its own."""
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_jit import aot
     from pyv_npu.config import presets
     from pyv_npu.config.presets import CONFIGS
@@ -29,8 +26,8 @@ def execute(args: argparse.Namespace) -> int:
         lines_of("configurations (--config NAME)", list(CONFIGS.items())),
         lines_of("versions", [*versions().items(), ("compiled", aot.form().text)]),
     )
-    console.result("\n\n".join(blocks))
-    return exit_codes.OK
+    show("\n\n".join(blocks))
+    return OK
 
 
 def _models() -> list[tuple[str, str]]:

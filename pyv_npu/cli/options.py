@@ -1,30 +1,29 @@
-"""Options of `run` and `compare` that lead to a configuration: each is another name for a key."""
+"""Options of `run`, `compare` and `compile` that lead to a configuration: each is another name for a key."""
 
 import argparse
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.cli.output import OK, show
+from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyv_npu.config import Config, Effective
+    from pyv_npu.config import Effective
 
 PROGRAMS = "an ELF, a name that `pyv-npu info` lists, or an ONNX model"
-FIRMWARE_LEVEL = "CA_HYBRID"
-_NO_CORE = {"IA": "computes a model without a core", "IA_TIMING": "is an analytic model without a core"}
-"""Why levels that run models cannot run firmware."""
-
+MODE = "npu.mode"
 _KEYS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (("--sim-level", "--sim_level"), "run.sim_level", "LEVEL", "IA, IA_TIMING, CA_HYBRID, CA_FULL or L0..L3"),
     (("--mmio-base",), "platform.mmio_base", "ADDRESS", "where the NPU's registers are"),
     (("--queue-size",), "npu.queue.size", "N", "entries of the submission queue, a power of two"),
     (("--isa",), "core.custom", "LIST", "custom instructions present in tight mode: enqcmd,twait,tbar,tstat"),
-    (("--core",), "core.engine", "ENGINE", "fast, python, reference or pyv"),
+    (("--core",), "core.engine", "ENGINE", "fast, reference or pyv"),
     (("--max-cycles",), "run.max_cycles", "N", "stop after N core cycles"),
     (("--timeout",), "run.timeout", "SECONDS", "stop after so much time of the host"),
     (("--seed",), "run.seed", "N", "of every random table"),
 )
-_MODE = (("--mode", "--te-mode", "--te_mode"), "npu.mode", "MODE", "how firmware submits: loose or tight")
+_MODE = (("--mode", "--te-mode", "--te_mode"), MODE, "MODE", "how firmware submits: loose or tight")
 _PAIRS = (
     ("--arg", "run.args.", "NAME=N", "a value that the firmware finds in npu_bootinfo; repeatable"),
     ("--set", "", "KEY=VALUE", "any key of the configuration; repeatable"),
@@ -64,37 +63,33 @@ def _pair(option: str, prefix: str, form: str, value: str) -> tuple[str, str]:
     return prefix + name, text
 
 
-def effective(args: argparse.Namespace) -> "Effective":
-    """The effective configuration of a command line."""
+def effective(args: argparse.Namespace, record: str | None = None) -> "Effective":
+    """The effective configuration of a command line; `record`: the run.yaml that stands for its files and preset."""
     from pyv_npu.config import load
     from pyv_npu.config.effective import check_isa
 
-    settings = list(args.settings)
-    if args.program is not None:
-        settings.append(("run.program", args.program))
-    result = load(args.config, args.preset, dict(settings))
+    settings = dict(args.settings)
+    if record is None and args.program is not None:
+        settings["run.program"] = args.program
+    files: Sequence[str] = args.config if record is None else [record]
+    result = load(files, args.preset if record is None else None, settings)
     check_isa(result, "--isa")
     return result
 
 
-def firmware_of(config: "Config") -> str:
-    """The firmware that a configuration names; UsageError or BadInputError where nothing can run it."""
-    program = config.run.program
-    if not program:
-        raise UsageError("no firmware is named; give the path of an ELF or a name that `pyv-npu info` lists")
-    if program.endswith((".onnx", ".mlir")):
-        raise BadInputError(
-            f"{program}: this version runs RISC-V ELF files; give one or a name that `pyv-npu info` lists"
-        )
-    check_level(config)
-    return program
+def print_config(effective: "Effective") -> int:
+    """The answer to `--print-config`."""
+    from pyv_npu.config.render import render
+
+    show(render(effective))
+    return OK
 
 
-def check_level(config: "Config") -> None:
-    """UsageError where a level has no core to run firmware on."""
-    from pyv_npu.config.tree import NOT_CONNECTED
+def with_defaults(effective: "Effective", defaults: Mapping[str, object]) -> "Effective":
+    """The configuration with what a workload needs where nothing is set."""
+    from pyv_npu.config import with_values
 
-    level = config.run.sim_level
-    if level != FIRMWARE_LEVEL:
-        reason = _NO_CORE.get(level, NOT_CONNECTED)
-        raise UsageError(f"--sim-level {level}: {reason}; firmware runs at {FIRMWARE_LEVEL}")
+    config, missing = effective.config, {key: defaults[key] for key in defaults if key not in effective.origins}
+    if not missing:
+        return effective
+    return effective.adopt(with_values(config, missing), f"built-in model {config.run.program}")

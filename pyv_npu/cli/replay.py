@@ -5,15 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyv_npu.cli import console
+from pyv_npu.cli import options
+from pyv_npu.cli.output import Call, talk
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 
 FILE = "run.yaml"
 OPTION = "--replay"
 _KEPT = ("json", "report", "trace", "profile", "traceback")
 """Options that say what is wanted of the run, not what runs."""
-_DROPPED = ("gdb", "save", "signature")
-"""Options of a recorded run that a replay leaves out: they do not change it either."""
 
 
 class Recorded(NamedTuple):
@@ -26,33 +25,49 @@ class Recorded(NamedTuple):
     events_sha256: Mapping[str, str]
     """Empty: the run did not come to its end."""
 
+    def check_inputs(self) -> None:
+        """BadInputError names the first file that is not the one of the recorded run."""
+        from pyv_npu.report.run_folder import fingerprints
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        OPTION, type=Path, metavar="FILE", help="repeat a recorded run: run.yaml of a report, or the report's folder"
-    )
+        now = fingerprints(self.inputs_sha256)
+        for name, digest in self.inputs_sha256.items():
+            if name not in now:
+                raise BadInputError(f"{OPTION} {self.path}: {name}: no such file here; start where the run was started")
+            if now[name] != digest:
+                raise BadInputError(
+                    f"{OPTION} {self.path}: {name}: is another file than that of the recorded run (SHA-256 "
+                    f"{now[name][:12]}..., recorded {digest[:12]}...); put that one back"
+                )
+
+    def check(self, result: Mapping[str, Any]) -> None:
+        """Say that the events are the recorded ones; PyvNpuError names the run whose events are not."""
+        from pyv_npu.report.run_folder import event_hashes
+        from pyv_npu.versions import versions
+
+        found = event_hashes(result)
+        for name, digest in self.events_sha256.items():
+            if found.get(name) != digest:
+                here = versions()
+                other = [f"{part} {was}, here {here.get(part)}" for part, was in self.versions.items()
+                         if here.get(part) != was]  # fmt: skip
+                raise PyvNpuError(
+                    f"{OPTION} {self.path}: the events of {name} differ (events_sha256 {str(found.get(name))[:12]}..., "
+                    f"recorded {digest[:12]}...); versions that differ: {', '.join(other) or 'none'}"
+                )
+        if self.events_sha256:
+            talk(f"replayed {self.path}: the events are those of the recorded run")
+        else:
+            talk(f"replayed {self.path}, which did not come to its end: nothing to compare with")
 
 
-def execute(args: argparse.Namespace) -> int:
+def execute(args: argparse.Namespace, call: Call) -> int:
     """Check the inputs, run what was recorded, compare the events."""
-    from pyv_npu.cli.main import parser
-
     recorded = read(args.replay)
-    line = recorded.command_line
-    _only(args, parser().parse_args(["run", OPTION, str(args.replay)]))
-    again = parser().parse_args(line[1:])
-    check_inputs(recorded)
-    again.config, again.preset, again.program = [str(recorded.path)], None, None  # the file has what they came to
-    again.command_line, again.replayed, again.progress = line, recorded, args.progress
-    for name in _KEPT:
-        if hasattr(again, name):
-            setattr(again, name, getattr(args, name))
-    for name in _DROPPED:
-        setattr(again, name, None)
-    try:
-        return int(again.execute(again))
-    finally:
-        args.opened = again.opened
+    _only(args, call.parse(["run", OPTION, str(args.replay)]))
+    asked = call.parse(recorded.command_line[1:])
+    recorded.check_inputs()
+    call.command_line, call.recorded = recorded.command_line, recorded
+    return int(asked.perform(asked, options.effective(asked, str(recorded.path)), args, call))
 
 
 def read(path: Path) -> Recorded:
@@ -75,46 +90,9 @@ def read(path: Path) -> Recorded:
         raise BadInputError(f"{OPTION} {file}: has no record of a run; name the run.yaml of a report") from None
 
 
-def check_inputs(recorded: Recorded) -> None:
-    """BadInputError names the first file that is not the one of the recorded run."""
-    from pyv_npu.report.run_folder import fingerprints
-
-    now = fingerprints(recorded.inputs_sha256)
-    for name, digest in recorded.inputs_sha256.items():
-        if name not in now:
-            raise BadInputError(f"{OPTION} {recorded.path}: {name}: no such file here; start where the run was started")
-        if now[name] != digest:
-            raise BadInputError(
-                f"{OPTION} {recorded.path}: {name}: is another file than that of the recorded run (SHA-256 "
-                f"{now[name][:12]}..., recorded {digest[:12]}...); put that one back"
-            )
-
-
-def check(recorded: Recorded, result: Mapping[str, Any]) -> None:
-    """Say that the events are the recorded ones; PyvNpuError names the run whose events are not."""
-    from pyv_npu.report.run_folder import event_hashes
-    from pyv_npu.versions import versions
-
-    found = event_hashes(result)
-    for name, digest in recorded.events_sha256.items():
-        if found.get(name) != digest:
-            here = versions()
-            other = [f"{part} {was}, here {here.get(part)}" for part, was in recorded.versions.items()
-                     if here.get(part) != was]  # fmt: skip
-            raise PyvNpuError(
-                f"{OPTION} {recorded.path}: the events of {name} differ (events_sha256 {str(found.get(name))[:12]}..., "
-                f"recorded {digest[:12]}...); versions that differ: {', '.join(other) or 'none'}"
-            )
-    if recorded.events_sha256:
-        console.talk(f"replayed {recorded.path}: the events are those of the recorded run")
-    else:
-        console.talk(f"replayed {recorded.path}, which did not come to its end: nothing to compare with")
-
-
 def _only(args: argparse.Namespace, plain: argparse.Namespace) -> None:
     """UsageError for an option that contradicts the record."""
-    ours = (*_KEPT, "command_line", "opened", "progress")
-    given = [name for name, value in vars(args).items() if name not in ours and value != getattr(plain, name)]
+    given = [name for name, value in vars(args).items() if name not in _KEPT and value != getattr(plain, name)]
     if given:
         kept = ", ".join(f"--{name}" for name in _KEPT)
         name = "settings of the run" if given[0] == "settings" else given[0]

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.errors import BadInputError
-from toolchain.quantize.qconfig import QConfig, QConfigError, read_qconfig
 
 if TYPE_CHECKING:
     import yaml
+
+    from toolchain.quantize.qconfig import QConfig
 
 
 class Entry(NamedTuple):
@@ -89,8 +90,10 @@ class _Sections:
         return isinstance(name, str) and bool(_SECTION.fullmatch(name))
 
 
-def load_qconfig(path: Path) -> QConfig:
+def load_qconfig(path: Path) -> "QConfig":
     """Read a file. BadInputError names its line: no YAML, an unknown key, a value that cannot be."""
+    from toolchain.quantize.qconfig import QConfigError, read_qconfig
+
     entries = {entry.path: entry for entry in read_entries(path, _Sections())}
     try:
         return read_qconfig({name: entry.value for name, entry in entries.items()})

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from pyv_npu.observe.latency.rows import Submission
 from pyv_npu.report.timeline import unit_name
 
 if TYPE_CHECKING:
-    from pyv_npu.results import RunResult
+    from pyv_npu.result import Result
 
 PROCESS = 1
 """uuid of the process that holds all tracks; tracks follow."""
@@ -148,10 +148,9 @@ def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) 
         file.writelines(map(_event, events))
 
 
-def write_trace(folder: Path, result: "RunResult") -> None:
+def write_trace(folder: Path, result: "Result[Any]") -> None:
     """trace.perfetto-trace in a report."""
-    spans = Spans(result.events.kept(), result.json["cycles"])
-    write_perfetto(folder / "trace.perfetto-trace", spans, result.latency.submissions)
+    write_perfetto(folder / "trace.perfetto-trace", result.spans, result.latency.submissions)
 
 
 def _slice(track: int, start: int, end: int, name: str, flow: int = 0, last: bool = False) -> Iterator[Event]:

@@ -1,17 +1,15 @@
 """Everything that `--report` writes once the runs are over: CSV files, pictures and report.html."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from npu_device.trace.events import Batch, unit_counts
+from npu_device.trace.events import unit_counts
 from npu_device.trace.spans import UNITS as ENGINES
-from npu_device.trace.spans import Spans, Table
-from pyv_npu.config import Config, Effective
+from npu_device.trace.spans import Table
+from pyv_npu.config import Effective
 from pyv_npu.observe.analysis.metrics import Metric, metrics
-from pyv_npu.observe.analysis.model import Analysis, analyse
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.observe.latency.table import Latency
@@ -20,65 +18,16 @@ from pyv_npu.report.figures import Series, gantt_chart, lanes, series, write_ser
 from pyv_npu.report.folder import replacing, write_text
 from pyv_npu.report.pictures import Runs, all_pictures, distribution_steps
 from pyv_npu.report.sections import Sweep, write_page
-from pyv_npu.studies.sweep_figures import UNITS
-
-if TYPE_CHECKING:
-    from pyv_ext.elf import Program
-    from pyv_npu.results import RunResult
-    from toolchain.codegen import Command
+from pyv_npu.result import Result
+from pyv_npu.tables import UNITS
 
 MAX_PLACES = 20
 """Call sites of a run that the page lists."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """One run."""
-
-    json: Mapping[str, Any]
-    """The run object of the JSON schema; `latency` and `npu` may be None."""
-    config: Config
-    spans: Spans
-    latency: Latency | None = None
-    analysis: Analysis | None = None
-    """None where it is not known what the commands are."""
-    program: "Program | None" = None
-    """What the core ran."""
-
-    @classmethod
-    def of(
-        cls, json: Mapping[str, Any], config: Config, batches: Iterable[Batch], commands: "Sequence[Command]",
-        latency: Latency | None = None, program: "Program | None" = None,
-    ) -> "Shown":  # fmt: skip
-        """A run of the commands of a model, analysed; without commands it is any run."""
-        spans = Spans(batches, int(json["cycles"]))
-        analysis = analyse(commands, spans, config.npu) if commands else None
-        return cls(json, config, spans, latency, analysis, program)
-
-    @property
-    def name(self) -> str:
-        """The mode; without a core the level."""
-        return str(self.json["mode"] or self.json["sim_level"])
-
-    @property
-    def cycles(self) -> int:
-        return int(self.json["cycles"])
-
-    @property
-    def engines(self) -> dict[str, int]:
-        """Engines of each kind, of all clusters."""
-        npu = self.config.npu
-        return {kind.name.lower(): unit_counts(npu)[kind] * npu.clusters for kind in ENGINES}
-
-
-def shown(result: "RunResult", commands: "Sequence[Command]" = ()) -> Shown:
-    """A run on the core; `commands`: of the model that it ran."""
-    return Shown.of(result.json, result.config, result.events.kept(), commands, result.latency, result.program)
-
-
 def write_report(
     folder: Path,
-    results: Sequence[Shown],
+    results: Sequence[Result[Any]],
     effective: Effective,
     comparison: Mapping[str, Any] | None = None,
     sweep_pictures: Mapping[str, str] | None = None,
@@ -88,7 +37,7 @@ def write_report(
     binned = {result.name: _series(result) for result in results}
     rows = {result.name: _lanes(result) for result in results}
     analyses = {result.name: result.analysis for result in results if result.analysis is not None}
-    latencies = {result.name: result.latency for result in results if result.latency is not None}
+    latencies = {result.name: result.core.latency for result in results if result.core is not None}
     drawn = all_pictures(runs, binned, rows, analyses, latencies, results[0].config)
     pictures = {**drawn, **(sweep_pictures or {})}
     for name, text in pictures.items():
@@ -107,24 +56,32 @@ def write_report(
     write_text(folder / "report.html", page)
 
 
-def _places(run: Shown) -> list[tuple[str, Distribution]]:
+def _places(run: Result[Any]) -> list[tuple[str, Distribution]]:
     """Function and source line of the call sites with most submissions, and the cycles from start to accepted."""
-    if run.latency is None or run.program is None:
+    if run.core is None:
         return []
-    return [(run.program.place(site) or hex(site), cycles) for site, cycles in run.latency.by_call_site()[:MAX_PLACES]]
+    sites = run.core.latency.by_call_site()[:MAX_PLACES]
+    return [(run.core.program.place(site) or hex(site), cycles) for site, cycles in sites]
 
 
-def _series(run: Shown) -> Series:
+def _series(run: Result[Any]) -> Series:
     held = None if run.analysis is None else run.analysis.scratchpad
-    return series(run.spans, run.engines, held)
+    return series(run.spans, _engines(run), held)
 
 
-def _lanes(run: Shown) -> dict[str, Table]:
-    return lanes(run.spans, Submissions.of(()) if run.latency is None else run.latency.submissions)
+def _engines(run: Result[Any]) -> dict[str, int]:
+    """Engines of each kind, of all clusters."""
+    npu = run.config.npu
+    return {kind.name.lower(): unit_counts(npu)[kind] * npu.clusters for kind in ENGINES}
 
 
-def _gantt(run: Shown, shown: Mapping[str, Table]) -> dict[str, Any]:
+def _lanes(run: Result[Any]) -> dict[str, Table]:
+    return lanes(run.spans, Submissions.of(()) if run.core is None else run.core.latency.submissions)
+
+
+def _gantt(run: Result[Any], shown: Mapping[str, Table]) -> dict[str, Any]:
     names = () if run.analysis is None else run.analysis.names
+    assert run.cycles is not None, "a report shows runs with time"
     return gantt_chart(shown, run.cycles, run.spans.commands["ticket"], names)
 
 
@@ -171,7 +128,7 @@ def _write_sweeps(path: Path, sweeps: Sequence[Sweep]) -> None:
     _write(path, ("key", "value", "mode", "figure", "result", "unit"), rows)
 
 
-def _write_metrics(path: Path, results: Sequence[Shown]) -> None:
+def _write_metrics(path: Path, results: Sequence[Result[Any]]) -> None:
     rows = [
         (run.name, *metric)
         for run in results

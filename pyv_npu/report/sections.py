@@ -10,9 +10,8 @@ from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report import page, tokens
 from pyv_npu.report.page import Cell, Details, Gantt, Heading, Note, Pair, Part, Picture, Section, Table, Tile, number
 from pyv_npu.report.pictures import CAUSES, TOP, Analyses, Runs, meaning
-from pyv_npu.studies.sweep_figures import heading, key_heading
-from pyv_npu.tables import COMPARED, FIGURES, OPEN_LOOP, headline, notes, ratios
-from pyv_npu.workloads.verdicts import passed, verdicts
+from pyv_npu.result import agrees, checks
+from pyv_npu.tables import COMPARED, FIGURES, OPEN_LOOP, heading, headline, key_heading, notes, ratios
 
 Sweep = Mapping[str, Any]
 Pictures = Mapping[str, str]
@@ -85,8 +84,8 @@ def _tiles(comparison: Mapping[str, Any] | None, runs: Runs) -> list[Tile]:
         tiles.append(Tile("same_results", "yes" if comparison["same_results"] else "NO", "same results in both modes"))
     for mode, run in runs.items():
         tiles.append(Tile(f"{mode}.cycles", number(run["cycles"]), f"cycles, {mode}"))
-        if any(verdict["ok"] is not None for verdict in verdicts(run)):
-            good = "yes" if passed(run) else "NO"
+        if any(check["ok"] is not None for check in checks(run)):
+            good = "yes" if agrees(run) else "NO"
             tiles.append(Tile(f"{mode}.correct", good, f"outputs as the ONNX reference, {mode}"))
     return tiles
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyv_npu.results import RunResult
+    from pyv_npu.result import Result
 
 KEYS = ("exit_code", "stop_reason", "cycles", "instret", "latency", "npu", "events_sha256")
 SHOWN = 10
@@ -21,7 +21,7 @@ class Baseline:
         self._update = update
         self._seen: list[dict[str, Any]] = []
 
-    def check(self, run: "RunResult", *keys: str) -> None:
+    def check(self, run: "Result[Any]", *keys: str) -> None:
         """AssertionError when a figure of `run.json` is another one, or when there is no file yet."""
         figures = json.loads(json.dumps({key: run.json[key] for key in keys or KEYS}))
         self._seen.append(figures)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import StopReason
@@ -13,11 +13,9 @@ from pyv_npu.config.schema import keys_of
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.rows import Submission
 from pyv_npu.report.charts import RUN_COLOURS, Line, lines
-from pyv_npu.results import run_program
-from pyv_npu.studies.sweep_figures import TITLES, UNITS, key_heading
-
-if TYPE_CHECKING:
-    from pyv_npu.results import RunResult
+from pyv_npu.result import Result
+from pyv_npu.tables import TITLES, UNITS, key_heading
+from pyv_npu.workloads.firmware import run_program
 
 FIGURES = ("t_submit", "core_per_command", "submit_per_compute")
 BREAK_EVEN = ("t_submit", "core_per_command", "response")
@@ -92,7 +90,7 @@ def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str,
     }
 
 
-def figures(run: "RunResult") -> dict[str, Any]:
+def figures(run: Result[Any]) -> dict[str, Any]:
     """What a run contributes to a sweep; None where nothing was submitted."""
     submissions = [s for s in run.latency.submissions if s.t0 is not None]
     spans = [span for s in submissions if (span := s.span("t0", "t2")) is not None]

@@ -24,8 +24,8 @@ SHARE = 1e-4
 """Of the codes that a model rounds floats to, how many may be one step off; at least one may."""
 
 
-class Comparison(NamedTuple):
-    """A run compared with onnx.reference."""
+class Checks(NamedTuple):
+    """How a run compares with onnx.reference."""
 
     outputs: dict[str, dict[str, Any]]
     """By name, as `check` makes them."""
@@ -46,7 +46,7 @@ def precision(compiled: Compiled) -> dict[str, Any]:
 
 def compare(
     compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values], codes: Mapping[str, Values]
-) -> Comparison:
+) -> Checks:
     """Outputs against onnx.reference: floats within their tolerance, everything else exactly.
 
     A model converted to another float type is compared with the original; one that was quantized with what it became;
@@ -68,7 +68,7 @@ def compare(
     made = evaluated(cut(proto, codes), names, {**source.external, **inputs, **codes})
     steps = set(rounded(source.proto))
     found = {name: check(outputs[name], made[want], least, steps=name in steps) for name, want in wanted.items()}
-    return Comparison(found, check_codes((codes[name], made[want]) for name, want in own.items()) if own else {})
+    return Checks(found, check_codes((codes[name], made[want]) for name, want in own.items()) if own else {})
 
 
 def narrow_weights(compiled: Compiled) -> dict[str, LayerIR]:
@@ -150,6 +150,14 @@ def check_codes(pairs: Iterable[tuple[Values, Values]]) -> dict[str, Any]:
     return {
         "tensors": tensors, "elements": elements, "differ": differ, "limit": limit, "steps": largest, "ok": ok
     }  # fmt: skip
+
+
+def codes_row(codes: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A line of a summary that says how the codes on the way compare, where there are any."""
+    if not codes:
+        return []
+    off = f"{codes['differ']} of {codes['elements']:,} differ, limit {codes['limit']} by one step"
+    return [("codes on the way", f"{off}{'' if codes['ok'] else ': DIFFERS'}")]
 
 
 assert set(TOLERANCE) == {kind.name for kind in NUMPY.values() if kind.kind not in "iu"}

@@ -1,18 +1,19 @@
-"""Inputs and outputs of a model, between ONNX's types and the bytes in DRAM."""
+"""Inputs and outputs of a model, between ONNX's types and the bytes in DRAM; the inputs that int8 is calibrated on."""
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyv_npu.errors import BadInputError, UsageError
 from toolchain.compiler import Compiled
+from toolchain.decoders.decoder import IDS, Decoder
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Graph
-from toolchain.onnx_frontend import OnnxModel
+from toolchain.onnx_frontend import OnnxModel, import_model
 
 Values = NDArray[Any]
 Tensors = Mapping[str, Values]
@@ -98,3 +99,41 @@ def from_device(compiled: Compiled, name: str, data: bytes) -> Values:
     tensor = compiled.graph.tensors[name]
     values = np.frombuffer(data, NUMPY[tensor.dtype]).reshape(tensor.shape)
     return values.astype(_HOST.get(compiled.model.info[name].type, values.dtype))
+
+
+# -- calibration -------------------------------------------------------------------------------------------------------
+
+RUNS = 4
+"""Random inputs, of the seeds after the run's own."""
+PROMPT = 16
+"""Tokens of a random prompt."""
+
+
+class _Imported(NamedTuple):
+    model: OnnxModel
+    graph: Graph
+
+
+def samples(model: OnnxModel, files: Sequence[Path], seed: int) -> list[dict[str, Values]]:
+    """One set of inputs per file, or `RUNS` random ones. BadInputError for a file that has no arrays, UsageError for
+    arrays that do not fit the model."""
+    interface = _Imported(model, import_model(model))
+    if files:
+        return [complete_inputs(interface, seed, read_inputs(path)) for path in files]
+    return [random_inputs(interface, seed + 1 + run) for run in range(RUNS)]
+
+
+def prompts(decoder: Decoder, files: Sequence[Path], seed: int) -> list[list[int]]:
+    """The input_ids of each file, or `RUNS` random prompts. BadInputError for a file that has no arrays, UsageError for
+    arrays that are no tokens of the decoder."""
+    if not files:
+        seeds = range(seed + 1, seed + 1 + RUNS)
+        return [np.random.default_rng(one).integers(0, decoder.vocab, PROMPT).tolist() for one in seeds]
+    return [_tokens(decoder, path) for path in files]
+
+
+def _tokens(decoder: Decoder, path: Path) -> list[int]:
+    ids = read_inputs(path).get(IDS)
+    if ids is None or ids.size == 0 or ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() < decoder.vocab:
+        raise UsageError(f"--calibration {path}: must hold {IDS}, tokens of 0..{decoder.vocab - 1}")
+    return [int(token) for token in ids.reshape(-1)]

@@ -3,8 +3,10 @@
 The same decoder and kernels as at the other levels: outputs are equal bit for bit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +17,11 @@ from npu_device.issue.compute import compute
 from npu_device.memory.memory import Memory, sparse
 from npu_device.operations.checks import DescriptorError
 from pyv_npu.errors import PyvNpuError
-from pyv_npu.workloads.codes import Codes
 from pyv_npu.workloads.data import Tensors, Values, from_device, to_device
 from toolchain.codegen import Command
 from toolchain.compiler import Compiled
+from toolchain.ir.data_types import NUMPY
+from toolchain.ir.graph import Graph, Role
 from toolchain.onnx_model.reference import rounded
 from toolchain.program_image import pieces
 
@@ -60,6 +63,47 @@ class Machine:
         """The bytes of a tensor."""
         graph = self._compiled.graph
         return self.memory.read(self._compiled.memory.address(graph, tensor), graph.tensors[tensor].size) or b""
+
+
+class Codes:
+    """Tensors of the ONNX model by name that a run rounds numbers to, each as the layer left it that makes it.
+
+    They are copied while the model runs at IA, which computes what every level computes, bit for bit: a tensor shares
+    its place in DRAM with others, so that it is gone at the end of a run.
+
+    `names`: which; those that no layer makes are left out. `prefix`: before the names of the graph.
+    """
+
+    def __init__(self, graph: Graph, names: Iterable[str], prefix: str = "") -> None:
+        self._graph = graph
+        self._stored = {layer.id: graph.storage(layer.outputs[0]) for layer in graph.layers}
+        self._wanted: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        made = set(self._stored.values())
+        for name in names:
+            found = graph.swapped.get(prefix + name)
+            held = prefix + name if found is None else found.source
+            tensor = graph.tensors.get(held)
+            if tensor is not None and graph.storage(held) in made and tensor.role is not Role.KV:
+                self._wanted[graph.storage(held)].append((name, prefix + name))
+        self.values: dict[str, Values] = {}
+
+    @property
+    def names(self) -> set[str]:
+        """Those that a run leaves here."""
+        return {name for wanted in self._wanted.values() for name, _ in wanted}
+
+    def take(self, read: Callable[[str], bytes], layer: str) -> None:
+        """Copy what a layer has made; `read` gives the bytes of a tensor."""
+        for name, held in self._wanted.get(self._stored[layer], ()):
+            self.values[name] = self._value(read, held)
+
+    def _value(self, read: Callable[[str], bytes], name: str) -> Any:
+        graph, found = self._graph, self._graph.swapped.get(name)
+        tensor = graph.tensors[name if found is None else found.source]
+        values = np.frombuffer(read(tensor.id), NUMPY[tensor.dtype])
+        if found is None:
+            return values.reshape(tensor.shape)
+        return values.reshape(found.size).transpose(0, 2, 1).reshape(found.shape)
 
 
 def execute(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> dict[str, Values]:

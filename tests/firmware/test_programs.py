@@ -15,7 +15,8 @@ from npu_device.issue.retirement import Tickets
 from pyv_ext.engines.stop import StopReason
 from pyv_npu.boot import shipped_programs
 from pyv_npu.config import load
-from pyv_npu.results import RunResult, run_program
+from pyv_npu.result import Result
+from pyv_npu.workloads.firmware import run_program
 
 MODES = ("loose", "tight")
 PROGRAMS = sorted(shipped_programs())
@@ -23,7 +24,7 @@ QUICK = {"submit_latency": {"n": 40}}
 """Arguments that keep a program short."""
 
 
-def run(program: str, mode: str, **settings: Any) -> RunResult:
+def run(program: str, mode: str, **settings: Any) -> Result[Any]:
     config = load(overrides={"npu.mode": mode, "run.max_cycles": 20_000_000, **settings}).config
     return run_program(config, program, QUICK.get(program, {}))
 

@@ -10,7 +10,7 @@ from external_tools import GCC, PICOLIBC, QEMU, need, needs
 from pyv_ext.elf import read_elf
 from pyv_npu import boot
 from pyv_npu.config import load
-from pyv_npu.results import run_program
+from pyv_npu.workloads.firmware import run_program
 from toolchain.gnu import build_program
 
 HERE = Path(__file__).parent

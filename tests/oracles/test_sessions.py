@@ -23,7 +23,7 @@ def test_every_command_of_the_tutorial_prints_what_the_page_shows() -> None:
 
 def test_the_programs_of_the_page_on_python_print_what_the_page_shows() -> None:
     page = PAGES["python"].read_text(encoding="utf-8")
-    assert page.count("\n```python\n# ") == 2
+    assert page.count("\n```python\n# ") == 3
     assert played(page) == page, "if it is right: scripts/sessions"
 
 

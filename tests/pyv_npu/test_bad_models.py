@@ -15,7 +15,7 @@ from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from pyv_npu.cli import main
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
-from pyv_npu.results import run_program
+from pyv_npu.workloads.firmware import run_program
 from toolchain.codegen import Target
 from toolchain.decoders.decoder import compile_decoder, make_decoder
 from toolchain.errors import ModelError

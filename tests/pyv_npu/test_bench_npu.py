@@ -11,7 +11,7 @@ import pytest
 from npu_device.config import NpuConfig
 from pyv_npu.benchmarks import bench, workloads
 from pyv_npu.benchmarks.peers import LLAMA_FINISH, ONNXIM, PEERS
-from pyv_npu.workloads.timing_only import run_commands
+from pyv_npu.workloads.timing import run_commands
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 C1 = bench.C1
@@ -49,7 +49,7 @@ def test_events_grow_with_the_tiles() -> None:
     counts = {}
     for size in (512, 1024):
         program = workloads.product(NpuConfig(), size, (128, 128, 64), 1)
-        counts[size] = run_commands(program.commands, NpuConfig()).events / (size**3)
+        counts[size] = run_commands(program.commands, NpuConfig()).events.count / (size**3)
     assert counts[1024] == pytest.approx(counts[512], rel=0.05)
 
 

@@ -3,10 +3,9 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,36 +14,29 @@ import yaml
 
 from npu_device.abi.errors import AbiError
 from npu_device.trace.events import EventStream
+from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_npu.cli import main
-from pyv_npu.config import Config, with_values
+from pyv_npu.config import Config
+from pyv_npu.result import CoreRun, Detail, Result
+from pyv_npu.workloads.workload import Session
 from toolchain.errors import ToolchainError
 
 
-@dataclass
-class Outcome:
-    """Stands in for RunResult."""
+@dataclass(frozen=True)
+class Outcome(Result[Detail]):
+    """A made-up result."""
 
-    config: Config
-    stop: Stop
-    latency: Any
-    json: dict[str, Any]
-    events: EventStream = field(default_factory=lambda: EventStream(keep=True))
+    made_up: dict[str, Any] = field(default_factory=dict)
 
-
-@dataclass
-class Both:
-    """Stands in for CompareResult."""
-
-    loose: Outcome
-    tight: Outcome
-    json: dict[str, Any]
+    def to_json(self) -> dict[str, Any]:
+        return self.made_up
 
 
 @dataclass
 class Runner:
-    """Stands in for pyv_npu.results: remembers what it was asked for, answers what the test wants."""
+    """Stands in for the runs of firmware: remembers what it was asked for, answers what the test wants."""
 
     stop: Stop = field(default_factory=lambda: Stop(StopReason.EXIT, 0))
     error: Exception | None = None
@@ -53,38 +45,33 @@ class Runner:
     program: str = ""
     args: dict[str, int] = field(default_factory=dict)
 
-    def run_program(
-        self,
-        config: Config,
-        program: str,
-        args: dict[str, int],
-        console: Callable[[bytes], None] | None,
-        report: Path | None,
-        **control: Callable[[Any], Stop],
-    ) -> Outcome:
+    def run_program(self, config: Config, program: Program, args: dict[str, int], session: Session) -> Outcome:
         if self.error is not None:
             raise self.error
-        self.config, self.program, self.args = config, program, dict(args)
-        if console is not None:
-            console(b"guest ")
-            console("sagt grüß\n".encode())
-            console(b"no newline")
+        self.config, self.program, self.args = config, program.name, dict(args)
+        if session.console is not None:
+            session.console(b"guest ")
+            session.console("sagt grüß\n".encode())
+            session.console(b"no newline")
         mode = config.npu.mode
-        result = synthetic.run(mode, exit_code=self.stop.code, stop_reason=self.stop.reason.value)
-        return Outcome(config, self.stop, synthetic.latency(120, mode == "tight"), result)
-
-    def compare(self, config: Config, run: Callable[[Config, Path | None], Outcome], report: Path | None) -> Both:
-        both = [run(with_values(config, {"npu.mode": mode}), report) for mode in ("loose", "tight")]
-        return Both(*both, synthetic.compare(same_results=self.same))
+        latency = synthetic.latency(120, mode == "tight")
+        outputs = "same" if self.same else mode
+        json = synthetic.run(mode, exit_code=self.stop.code, stop_reason=self.stop.reason.value)
+        core = CoreRun(program, self.stop, 456_789, "", latency, {}, outputs)
+        return Outcome(program.name, config, Detail(), 1_234_567, {}, EventStream(keep=True), core, made_up=json)
 
 
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
     stand_in = Runner()
-    module = ModuleType("pyv_npu.results")
-    vars(module).update(run_program=stand_in.run_program, compare=stand_in.compare, Interrupted=KeyboardInterrupt)
-    monkeypatch.setitem(sys.modules, "pyv_npu.results", module)
+    monkeypatch.setattr("pyv_npu.workloads.firmware.run_program", stand_in.run_program)
     yield stand_in
+
+
+def compared(found: dict[str, Any]) -> dict[str, Any]:
+    """The object of a comparison of made-up runs; its ratios are those of the made-up submissions."""
+    assert found["ratio"]["t_submit_p50"] > 1 and found["ratio"]["t_submit_prebuilt_p50"] > 1
+    return synthetic.compare(schema=1, ratio=found["ratio"])
 
 
 def one_error_line(text: str) -> str:
@@ -269,8 +256,8 @@ def test_json_is_one_object_and_nothing_else(
 ) -> None:
     assert main([command, "hello", "--json", "--report", str(tmp_path / "r")]) == 0
     captured = capsys.readouterr()
-    expected = synthetic.run() if command == "run" else synthetic.compare()
-    assert json.loads(captured.out) == expected
+    found = json.loads(captured.out)
+    assert found == (synthetic.run() if command == "run" else compared(found))
     assert captured.err == f"pyv-npu: the report is in {tmp_path / 'r'}\n"
 
 
@@ -289,7 +276,8 @@ def test_a_report_can_be_replayed(runner: Runner, tmp_path: Path, capsys: pytest
     text = capsys.readouterr().out
     first = runner.config
     assert {path.name for path in folder.iterdir()} >= {"run.yaml", "result.json", "summary.txt", "latency_cdf.svg"}
-    assert json.loads((folder / "result.json").read_text()) == synthetic.compare()
+    result = json.loads((folder / "result.json").read_text())
+    assert result == compared(result)
     assert (folder / "summary.txt").read_text().startswith(text)
     assert "20 cycles -- preset rocket: chosen by us" in (folder / "summary.txt").read_text()
     record = yaml.safe_load((folder / "run.yaml").read_text())["record"]

@@ -19,7 +19,7 @@ from pyv_jit import aot
 from pyv_npu.config import load, presets
 from pyv_npu.platform import Platform
 from pyv_npu.boot import find_program
-from pyv_npu.results import run_program
+from pyv_npu.workloads.firmware import run_program
 
 print(aot.form().compiled)
 for preset in presets.NAMES:

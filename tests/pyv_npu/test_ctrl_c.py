@@ -202,7 +202,7 @@ def test_ctrl_c_before_the_run_leaves_a_report_that_says_so(
     def press(*args: Any) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("pyv_npu.workloads.run.compile_for", press)
+    monkeypatch.setattr("pyv_npu.workloads.model.compile_for", press)
     assert main(["run", model, "--report", str(tmp_path)]) == 130
     assert capsys.readouterr().err == (
         f"pyv-npu: a report that says so is in {tmp_path}\npyv-npu: error: interrupted\n"

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from pyv_npu.config import Config, with_values
-from pyv_npu.workloads.run import run_compiled
+from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import compile_model
 from toolchain.examples import EXAMPLES
@@ -26,7 +26,7 @@ def assert_same_everywhere(name: str) -> None:
     for values in WAYS:
         result = run_compiled(with_values(Config(), values), model)
         assert result.correct, (values, result.json["model"])
-        seen.add(tuple(output.tobytes() for output in result.outputs.values()))
+        seen.add(tuple(output.tobytes() for output in result.detail.outputs.values()))
     assert len(seen) == 1
 
 

@@ -11,12 +11,10 @@ import pytest
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
-from pyv_npu.results import run_program
-from pyv_npu.workloads.converse import inputs_of
-from pyv_npu.workloads.files import write_decoder
-from pyv_npu.workloads.generate import Ready, generate_decoder, run_ready
-from pyv_npu.workloads.target import target_of
-from pyv_npu.workloads.wish import Wish
+from pyv_npu.workloads.compiled import target_of, write_folder
+from pyv_npu.workloads.decoder import Generation, ReadyDecoder
+from pyv_npu.workloads.firmware import run_program
+from pyv_npu.workloads.generation import GenerationRequest
 from toolchain.decoders.decoder import compile_decoder, load_decoder, make_decoder
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
@@ -72,22 +70,21 @@ def test_a_decoder_makes_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_decoder_with_weights_out_of_sight_generates(tmp_path: Path) -> None:
     """Firmware, an image that finds weights.bin by itself, and IA, against the decoder that the core sees."""
-    decoder, wish = make_decoder(decoder_kv(width=128, vocab=96), "decoder"), Wish((3, 1, 4), 3)
+    decoder, request = make_decoder(decoder_kv(width=128, vocab=96), "decoder"), GenerationRequest((3, 1, 4), 3)
     config = with_values(Config(), {"npu.dram.size": LARGE})
     device = target_of(config.npu)._replace(visible_bytes=FEW)
-    made = compile_decoder(decoder, device, 3, wish.total)
+    made = compile_decoder(decoder, device, 3, request.total)
     assert made.compiled.memory.weights[0] == DRAM_BASE + DRAM_CORE_VISIBLE
-    far = Ready(wish, made, inputs_of(made, wish))
-    near = generate_decoder(Config(), decoder, wish)
-    assert near.compiled.compiled.memory.weights[0] < DRAM_BASE + FEW
+    far = ReadyDecoder(request, made)
+    near = Generation(decoder, request).run(Config())
+    assert near.detail.compiled.compiled.memory.weights[0] < DRAM_BASE + FEW
     for level in ("IA", "CA_HYBRID"):
-        found = run_ready(with_values(config, {"run.sim_level": level}), far)
-        assert found.correct and found.tokens == near.tokens
+        found = far.run(with_values(config, {"run.sim_level": level}))
+        assert found.correct and found.detail.tokens == near.detail.tokens
         assert found.json["generate"]["outputs_sha256"] == near.json["generate"]["outputs_sha256"]
-    write_decoder(far, tmp_path, device)
+    write_folder(far.compiled, far.image(), tmp_path, config.npu)
     alone = run_program(Config(), tmp_path / "image.elf")
-    assert found.run is not None
-    assert alone.exit_code == 0 and alone.json["events_sha256"] == found.run.json["events_sha256"]
+    assert alone.exit_code == 0 and alone.json["events_sha256"] == found.json["events_sha256"]
 
 
 def test_a_conversion_of_weights_beside_has_a_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -129,12 +126,12 @@ def test_the_values_are_those_of_onnx(tmp_path: Path) -> None:
 
 def test_a_vocabulary_beyond_a_word_is_logged_in_parts() -> None:
     decoder = make_decoder(decoder_kv(layers=1, width=32, heads=2, kv_heads=1, vocab=70_000), "large")
-    made = generate_decoder(with_values(Config(), {"run.sim_level": "IA"}), decoder, Wish((69_999, 5), 2))
-    assert made.correct and made.logits.shape == (3, 70_000)
-    firmware = generate_decoder(Config(), decoder, Wish((69_999, 5), 2))
-    assert firmware.tokens == made.tokens and np.array_equal(firmware.logits, made.logits)
+    made = Generation(decoder, GenerationRequest((69_999, 5), 2)).run(with_values(Config(), {"run.sim_level": "IA"}))
+    assert made.correct and made.detail.logits.shape == (3, 70_000)
+    firmware = Generation(decoder, GenerationRequest((69_999, 5), 2)).run(Config())
+    assert firmware.detail.tokens == made.detail.tokens and np.array_equal(firmware.detail.logits, made.detail.logits)
     prime = make_decoder(decoder_kv(layers=1, width=32, heads=2, kv_heads=1, vocab=65_537), "prime")
     with pytest.raises(
         ModelError, match=r"^prime: a vocabulary of 65537: above 65535 .*: pad the output logits to 65538"
     ):
-        generate_decoder(Config(), prime, Wish((1,), 1))
+        Generation(prime, GenerationRequest((1,), 1)).run(Config())

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,20 +14,22 @@ from pyv_npu.config import load
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.instruments import Instruments
 from pyv_npu.platform import Platform
-from pyv_npu.results import RunResult, run_program
+from pyv_npu.result import Result
+from pyv_npu.workloads.firmware import run_program
+from pyv_npu.workloads.workload import Session
 
 NAME = "hello"
 
 
-def run(instruments: Instruments, program: str | Program = NAME) -> RunResult:
+def run(instruments: Instruments, program: str | Program = NAME) -> Result[Any]:
     def observed(platform: Platform) -> Stop:
         with instruments.on(platform):
             return platform.run()
 
-    return run_program(load([], None, {}).config, program, {}, run=observed)
+    return run_program(load([], None, {}).config, program, {}, Session(drive=observed))
 
 
-def without_host(result: RunResult) -> dict[str, object]:
+def without_host(result: Result[Any]) -> dict[str, object]:
     return {key: value for key, value in result.json.items() if key != "host"}
 
 

@@ -13,17 +13,18 @@ from pyv_npu.boot import find_program
 from pyv_npu.config import load, presets
 from pyv_npu.observe.latency.rows import Reason
 from pyv_npu.platform import Platform
-from pyv_npu.results import RunResult, run_program
+from pyv_npu.result import Result
+from pyv_npu.workloads.firmware import run_program
 
 BURST, PACED, INTERRUPTS, PREBUILT, TILES, BATCHES = 1, 2, 4, 8, 16, 32
 
 
-def run(mode: str, preset: str = "soc-axi", args: dict[str, int] | None = None, **overrides: Any) -> RunResult:
+def run(mode: str, preset: str = "soc-axi", args: dict[str, int] | None = None, **overrides: Any) -> Result[Any]:
     config = load(preset=preset, overrides={"npu.mode": mode, **overrides}).config
     return run_program(config, "submit_latency", {"n": 8, "tile": 16, **(args or {})})
 
 
-def check(result: RunResult) -> None:
+def check(result: Result[Any]) -> None:
     """What holds for every submission of every run."""
     assert result.latency.submissions
     assert result.exit_code == 0, result.json["uart"]

@@ -11,8 +11,8 @@ from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import DramConfig, NpuConfig, SpmConfig, TeConfig
 from pyv_npu.cli.main import main
-from pyv_npu.workloads.llm import Phase, Request, build
-from pyv_npu.workloads.llm import run as run_request
+from pyv_npu.config import Config, with_values
+from pyv_npu.workloads.built_in import BuiltIn, Phase, Request, build
 from toolchain.decoders.shapes import MODELS
 from toolchain.errors import ModelError
 
@@ -21,7 +21,7 @@ ALL = tuple(MODELS)
 
 
 def run(config: NpuConfig, request: Request, level: str = "CA_HYBRID") -> dict[str, Any]:
-    return run_request(config, request, level).json
+    return BuiltIn(request).run(replace(with_values(Config(), {"run.sim_level": level}), npu=config)).json
 
 
 def macs(config: NpuConfig, request: Request) -> int:

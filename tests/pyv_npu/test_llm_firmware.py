@@ -13,7 +13,7 @@ from pyv_npu.config import load
 from pyv_npu.config.tree import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.platform import Platform
-from pyv_npu.workloads.llm import DRAM_BYTES, Request, build, run, run_firmware
+from pyv_npu.workloads.built_in import DRAM_BYTES, BuiltIn, Request, build
 
 REQUEST = Request("mistral-7b", context=99, layers=2, requests=2)
 
@@ -24,11 +24,11 @@ def config(mode: str) -> Config:
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_firmware_submits_the_same_commands(mode: str) -> None:
-    alone = run(config(mode).npu, REQUEST).json
-    ran = run_firmware(config(mode), REQUEST)
+    alone = BuiltIn(REQUEST).run(config(mode)).json
+    ran = BuiltIn(REQUEST, through_firmware=True).run(config(mode))
     made = ran.json
-    assert ran.run is not None
-    assert ran.run.stop.code == 0
+    assert ran.core is not None
+    assert ran.stop.code == 0
     assert made["npu"]["errors"] == 0
     assert made["npu"]["completed"] == alone["llm"]["commands"]
     for figure in ("kv_tokens", "kv_layers", "bound"):
@@ -46,7 +46,7 @@ def test_nothing_lies_across_the_end_of_what_the_core_sees() -> None:
     assert max(end for _, end in ends.values()) > edge >= program.end
     assert not any(begin < edge < end for begin, end in ends.values())
     assert all(program.address(name) < edge for name in program.graph.inputs)
-    assert run_firmware(config("tight"), request._replace(layers=1)).json["npu"]["errors"] == 0
+    assert BuiltIn(request._replace(layers=1), through_firmware=True).run(config("tight")).json["npu"]["errors"] == 0
 
 
 def test_a_prefill_goes_through_firmware_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,13 +15,13 @@ from pyv_npu.boot import find_program
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import PyvNpuError, UsageError
-from pyv_npu.results import run_program
-from pyv_npu.workloads.converse import inputs_of
-from pyv_npu.workloads.generate import generate_decoder
-from pyv_npu.workloads.generated import Generated
+from pyv_npu.result import Result
+from pyv_npu.workloads.compiled import target_of
+from pyv_npu.workloads.decoder import Generation, ReadyDecoder
+from pyv_npu.workloads.firmware import run_program
+from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
 from pyv_npu.workloads.ia import Machine
-from pyv_npu.workloads.target import target_of
-from pyv_npu.workloads.wish import Wish
+from pyv_npu.workloads.workload import Session
 from toolchain.decoders.decoder import CONVERSATION, POSITION, Decoder, compile_decoder, make_decoder
 from toolchain.decoders.generation import GENERATE
 from toolchain.decoders.reference import Reference
@@ -37,11 +37,13 @@ def model(**settings: Any) -> Decoder:
     return make_decoder(decoder_kv(**{**SMALL, **settings}), "decoder_kv")
 
 
-def generated(decoder: Decoder, wish: Wish, level: str = "IA", mode: str = "tight") -> Generated:
-    return generate_decoder(load(overrides={"run.sim_level": level, "npu.mode": mode}).config, decoder, wish)
+def generated(
+    decoder: Decoder, request: GenerationRequest, level: str = "IA", mode: str = "tight"
+) -> Result[GenerationDetail]:
+    return Generation(decoder, request).run(load(overrides={"run.sim_level": level, "npu.mode": mode}).config)
 
 
-def steps(made: Generated) -> list[Mapping[str, Any]]:
+def steps(made: Result[GenerationDetail]) -> list[Mapping[str, Any]]:
     return list(made.json["generate"]["steps"])
 
 
@@ -49,14 +51,14 @@ def steps(made: Generated) -> list[Mapping[str, Any]]:
 @pytest.mark.parametrize("kv_heads", [4, 2], ids=["MHA", "GQA"])
 def test_every_token_is_that_of_the_reference_at_every_level(kind: str, kv_heads: int) -> None:
     decoder = model(kind=kind, kv_heads=kv_heads)
-    wish = Wish(PROMPT, 5, given=(9, 2))
-    first = generated(decoder, wish)
+    request = GenerationRequest(PROMPT, 5, given=(9, 2))
+    first = generated(decoder, request)
     assert first.correct
-    assert first.tokens[:7] == (*PROMPT, 9, 2)
-    assert first.tokens[7:] == tuple(step["reference_next"] for step in steps(first)[6:])
+    assert first.detail.tokens[:7] == (*PROMPT, 9, 2)
+    assert first.detail.tokens[7:] == tuple(step["reference_next"] for step in steps(first)[6:])
     for level, mode in (("IA_TIMING", "tight"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight")):
-        made = generated(decoder, wish, level, mode)
-        assert made.tokens == first.tokens
+        made = generated(decoder, request, level, mode)
+        assert made.detail.tokens == first.detail.tokens
         assert made.json["generate"]["outputs_sha256"] == first.json["generate"]["outputs_sha256"]
         assert made.correct
     counts = made.json["generate"]["commands"]
@@ -64,9 +66,9 @@ def test_every_token_is_that_of_the_reference_at_every_level(kind: str, kv_heads
 
 
 def test_the_caches_hold_what_the_reference_calls_present() -> None:
-    decoder, wish = model(), Wish(PROMPT, 4, t_max=13)
+    decoder, request = model(), GenerationRequest(PROMPT, 4, t_max=13)
     made = compile_decoder(decoder, target_of(CONFIG.npu), len(PROMPT), 13)
-    machine = Machine(made.compiled, CONFIG.npu, inputs_of(made, wish))
+    machine = Machine(made.compiled, CONFIG.npu, ReadyDecoder(request, made).inputs)
     machine.run(made.compiled.commands[: made.prompt_commands])
     present = Reference(decoder).step(PROMPT, Reference(decoder).empty()).past
     for cache in decoder.caches:
@@ -77,20 +79,25 @@ def test_the_caches_hold_what_the_reference_calls_present() -> None:
 
 def test_a_prompt_at_once_is_the_prompt_token_by_token() -> None:
     decoder = model()
-    whole, single = generated(decoder, Wish(PROMPT, 2)), generated(decoder, Wish(PROMPT[:1], 6, given=PROMPT[1:]))
-    assert whole.tokens == single.tokens
-    np.testing.assert_allclose(whole.logits, single.logits, rtol=1e-4, atol=1e-5)
+    whole, single = (
+        generated(decoder, GenerationRequest(PROMPT, 2)),
+        generated(decoder, GenerationRequest(PROMPT[:1], 6, given=PROMPT[1:])),
+    )
+    assert whole.detail.tokens == single.detail.tokens
+    np.testing.assert_allclose(whole.detail.logits, single.detail.logits, rtol=1e-4, atol=1e-5)
 
 
 def test_a_window_hides_what_is_too_far_behind() -> None:
-    near, far = (generated(model(window=window), Wish(PROMPT, 6)) for window in (3, 0))
+    near, far = (generated(model(window=window), GenerationRequest(PROMPT, 6)) for window in (3, 0))
     assert near.correct
     assert far.correct
-    assert not np.allclose(near.logits[-1], far.logits[-1], rtol=1e-2)
+    assert not np.allclose(near.detail.logits[-1], far.detail.logits[-1], rtol=1e-2)
 
 
 def test_narrow_caches_report_their_error_and_hold_fewer_bytes() -> None:
-    made = {bits: generated(model(), Wish(PROMPT, 4, given=(7, 7, 7, 7), kv_bits=bits)) for bits in (16, 8, 4)}
+    made = {
+        bits: generated(model(), GenerationRequest(PROMPT, 4, given=(7, 7, 7, 7), kv_bits=bits)) for bits in (16, 8, 4)
+    }
     worst = {bits: max(step["error"] for step in steps(one)) for bits, one in made.items()}
     assert 0 < worst[16] < worst[8] < worst[4] < 1
     assert all(step["ok"] is None for one in made.values() for step in steps(one))
@@ -101,24 +108,24 @@ def test_narrow_caches_report_their_error_and_hold_fewer_bytes() -> None:
 def test_narrow_weights_report_their_error(tmp_path: Path) -> None:
     path = tmp_path / "q.yaml"
     path.write_text("qbits_weight_default: 8\n")
-    made = generated(model(), Wish(PROMPT, 3, qconfig=path))
+    made = generated(model(), GenerationRequest(PROMPT, 3, qconfig=path))
     assert 1e-4 < max(step["error"] for step in steps(made)) < 0.2
     assert all(step["ok"] is None for step in steps(made))
-    names = made.compiled.compiled.graph.constants
+    names = made.detail.compiled.compiled.graph.constants
     assert not any(name.startswith("prompt.w") for name in names)  # both graphs share the codes
     path.write_text("override:\n  layer_1: {weight: 4}\n")
-    one = generated(model(), Wish(PROMPT, 3, qconfig=path)).compiled.compiled.graph
+    one = generated(model(), GenerationRequest(PROMPT, 3, qconfig=path)).detail.compiled.compiled.graph
     narrow = {layer.id for layer in one.layers for name in layer.inputs if one.tensors[name].dtype.name == "INT4"}
     assert narrow == {"prompt.matmul3", "matmul3"}  # the same product in the prompt and in a step
     path.write_text("override:\n  layer_0: {kv: 8}\n")
     with pytest.raises(UsageError, match="a decoder's caches have one width, --qbits-kv"):
-        generated(model(), Wish(PROMPT, 3, qconfig=path))
+        generated(model(), GenerationRequest(PROMPT, 3, qconfig=path))
 
 
 def test_a_step_beyond_the_caches_is_an_error() -> None:
-    decoder, wish = model(), Wish(PROMPT, 1, t_max=6)
+    decoder, request = model(), GenerationRequest(PROMPT, 1, t_max=6)
     made = compile_decoder(decoder, target_of(CONFIG.npu), len(PROMPT), 6)
-    inputs = inputs_of(made, wish)
+    inputs = ReadyDecoder(request, made).inputs
     machine = Machine(made.compiled, CONFIG.npu, inputs)
     machine.memory.write_bytes(made.address(POSITION), (6).to_bytes(4, "little"))
     with pytest.raises(PyvNpuError, match="t_max is 6"):
@@ -127,7 +134,7 @@ def test_a_step_beyond_the_caches_is_an_error() -> None:
     arguments = {"prefill": made.prompt_commands, "conversation": made.address(CONVERSATION)}
     image = build_image(find_program(GENERATE).read_bytes(), made.compiled, inputs, arguments)
     text: list[bytes] = []
-    outcome = run_program(CONFIG, parse_elf(image, "image"), console=text.append)
+    outcome = run_program(CONFIG, parse_elf(image, "image"), session=Session(text.append))
     assert outcome.stop.code == 1
     assert f"the last with code {TicketError.POSITION.value}" in b"".join(text).decode()
     assert "token 5: 7" in b"".join(text).decode()
@@ -139,19 +146,19 @@ def test_an_image_without_a_decoder_says_so(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    ("wish", "message"),
+    ("request", "message"),
     [
-        (Wish((), 3), "--prompt: must hold at least one token"),
-        (Wish((96,), 3), r"--prompt: token 96: the vocabulary has 0\.\.95"),
-        (Wish((1,), 0), "--generate 0: must be at least 1"),
-        (Wish((1,), 1, given=(2, 3)), "--given: 2 tokens, --generate asks for 1"),
-        (Wish(PROMPT, 3, t_max=7), "--t-max 7: prompt and new tokens are 8"),
-        (Wish((1,), 1, kv_bits=5), "--qbits-kv 5: must be one of 16, 8, 4, 2"),
+        (GenerationRequest((), 3), "--prompt: must hold at least one token"),
+        (GenerationRequest((96,), 3), r"--prompt: token 96: the vocabulary has 0\.\.95"),
+        (GenerationRequest((1,), 0), "--generate 0: must be at least 1"),
+        (GenerationRequest((1,), 1, given=(2, 3)), "--given: 2 tokens, --generate asks for 1"),
+        (GenerationRequest(PROMPT, 3, t_max=7), "--t-max 7: prompt and new tokens are 8"),
+        (GenerationRequest((1,), 1, kv_bits=5), "--qbits-kv 5: must be one of 16, 8, 4, 2"),
     ],
 )
-def test_a_wish_that_cannot_be_is_refused(wish: Wish, message: str) -> None:
+def test_a_request_that_cannot_be_is_refused(request: GenerationRequest, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        generated(model(), wish)
+        generated(model(), request)
 
 
 def test_the_command_line_generates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

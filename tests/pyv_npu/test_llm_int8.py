@@ -15,19 +15,18 @@ from npu_device.abi.opcodes import Opcode
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import UsageError
-from pyv_npu.workloads.converse import inputs_of
-from pyv_npu.workloads.generate import Ready, generate_decoder, prepare, run_ready
-from pyv_npu.workloads.generated import Generated
+from pyv_npu.result import Result
+from pyv_npu.workloads.compiled import target_of
+from pyv_npu.workloads.decoder import Generation, ReadyDecoder
+from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
 from pyv_npu.workloads.ia import Machine
-from pyv_npu.workloads.target import target_of
-from pyv_npu.workloads.wish import Wish
 from toolchain.decoders.decoder import Decoder, compile_decoder, make_decoder
 from toolchain.decoders.reference import Reference
 from toolchain.errors import ModelError
 from toolchain.examples import DECODERS
 from toolchain.ir.operations import PRODUCTS
 
-WISH = Wish((3, 1, 4, 1, 5), 4, given=(9, 2))
+REQUEST = GenerationRequest((3, 1, 4, 1, 5), 4, given=(9, 2))
 WAYS = (("IA_TIMING", "tight"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight"))
 INT8 = [name for name in DECODERS if "int8" in name]
 CACHED = "decoder_kv_int8_cache"
@@ -46,29 +45,31 @@ def changed(change: Callable[[Any], object]) -> Decoder:
     return make_decoder(proto, "m")
 
 
-def generated(made: Decoder, level: str = "IA", mode: str = "tight", wish: Wish = WISH) -> Generated:
-    return generate_decoder(load(overrides={"run.sim_level": level, "npu.mode": mode}).config, made, wish)
+def generated(
+    made: Decoder, level: str = "IA", mode: str = "tight", request: GenerationRequest = REQUEST
+) -> Result[GenerationDetail]:
+    return Generation(made, request).run(load(overrides={"run.sim_level": level, "npu.mode": mode}).config)
 
 
 @cache
-def ready(name: str) -> Ready:
-    return prepare(CONFIG, decoder(name), WISH)
+def ready(name: str) -> ReadyDecoder:
+    return Generation(decoder(name), REQUEST).prepare(CONFIG)
 
 
 @cache
-def at_ia(name: str) -> Generated:
-    return run_ready(load(overrides={"run.sim_level": "IA"}).config, ready(name))
+def at_ia(name: str) -> Result[GenerationDetail]:
+    return ready(name).run(load(overrides={"run.sim_level": "IA"}).config)
 
 
 @pytest.mark.parametrize("name", INT8)
 def test_every_token_is_that_of_the_reference_at_every_level(name: str) -> None:
     first = at_ia(name)
     assert first.correct
-    assert first.tokens[:7] == (*WISH.prompt, *WISH.given)
+    assert first.detail.tokens[:7] == (*REQUEST.prompt, *REQUEST.given)
     for level, mode in WAYS:
-        one = run_ready(load(overrides={"run.sim_level": level, "npu.mode": mode}).config, ready(name))
+        one = ready(name).run(load(overrides={"run.sim_level": level, "npu.mode": mode}).config)
         assert one.correct
-        assert one.tokens == first.tokens
+        assert one.detail.tokens == first.detail.tokens
         assert one.json["generate"]["outputs_sha256"] == first.json["generate"]["outputs_sha256"]
         assert one.json["generate"]["codes"] == first.json["generate"]["codes"]
 
@@ -78,13 +79,13 @@ def test_the_codes_of_every_step_are_checked(name: str) -> None:
     made = at_ia(name).json["generate"]
     tensors = sum(node.op_type == "QuantizeLinear" for node in decoder(name).proto.graph.node)
     tensors -= 4 * name.endswith("cache")  # the present is the cache
-    assert made["codes"]["ok"] and made["codes"]["tensors"] == tensors * WISH.new
+    assert made["codes"]["ok"] and made["codes"]["tensors"] == tensors * REQUEST.new
     assert {step["limit"] for step in made["steps"]} == {1e-5}
 
 
 @pytest.mark.parametrize("name", INT8)
 def test_every_product_is_one_of_integers(name: str) -> None:
-    graph = ready(name).made.compiled.graph
+    graph = ready(name).compiled.graph
     products = [layer for layer in graph.layers if layer.op_type in PRODUCTS]
     assert len(products) == 2 * (2 * 7 + 1)  # of the prompt and of a step: seven in each layer, and the logits
     assert {graph.tensors[tensor].dtype.name for layer in products for tensor in layer.inputs[:2]} == {"INT8"}
@@ -100,10 +101,10 @@ def test_int8_takes_a_quarter_of_the_bytes_of_the_matrices() -> None:
 @pytest.mark.parametrize("name", ["decoder_kv_int8_cache", "decoder_kv_mha_int8_cache"])
 def test_the_caches_hold_the_codes_of_the_reference(name: str) -> None:
     model = decoder(name)
-    made = compile_decoder(model, target_of(CONFIG.npu), len(WISH.prompt), 13)
-    machine = Machine(made.compiled, CONFIG.npu, inputs_of(made, WISH))
+    made = compile_decoder(model, target_of(CONFIG.npu), len(REQUEST.prompt), 13)
+    machine = Machine(made.compiled, CONFIG.npu, ReadyDecoder(REQUEST, made).inputs)
     machine.run(made.compiled.commands[: made.prompt_commands])
-    present = Reference(model).step(WISH.prompt, Reference(model).empty()).past
+    present = Reference(model).step(REQUEST.prompt, Reference(model).empty()).past
     for one in model.caches:
         held = np.frombuffer(machine.read(one.past), np.int8).reshape(1, one.heads, 13, one.head_dim)
         assert present[one.past].dtype == np.int8
@@ -115,12 +116,12 @@ def test_codes_are_appended_as_they_are_and_take_a_quarter_of_the_bytes() -> Non
     wide, narrow = (at_ia(name) for name in ("decoder_kv_int8", CACHED))
     sizes = [made.json["generate"]["kv_bytes_alloc"] for made in (wide, narrow)]
     assert sizes[0] == 4 * sizes[1]
-    graph = narrow.compiled.compiled.graph
+    graph = narrow.detail.compiled.compiled.graph
     appended = [layer for layer in graph.layers if layer.op_type == "KV_APPEND" and "log" not in layer.id]
     assert {graph.tensors[name].dtype.name for layer in appended for name in (layer.inputs[0], *layer.outputs)} == {
         "INT8"
     }
-    commands = narrow.compiled.compiled.commands[narrow.compiled.prompt_commands :]
+    commands = narrow.detail.compiled.compiled.commands[narrow.detail.compiled.prompt_commands :]
     assert Opcode.KV_READ not in {Opcode(command.descriptor.opcode) for command in commands}
     quantized = [layer for layer in graph.layers if layer.text("function") in ("QUANT", "DEQUANT")]
     assert not any(graph.tensors[name].role == "kv" for layer in quantized for name in layer.inputs)
@@ -146,7 +147,7 @@ def _unsigned(proto: Any) -> None:
 def test_codes_may_have_a_zero_point() -> None:
     made = generated(changed(_unsigned), "CA_HYBRID")
     assert made.correct
-    assert np.array_equal(made.logits, at_ia(CACHED).logits)
+    assert np.array_equal(made.detail.logits, at_ia(CACHED).detail.logits)
 
 
 def _other_scale(proto: Any) -> None:
@@ -182,7 +183,7 @@ def test_a_cache_with_other_codes_is_refused_in_one_line(change: Callable[[Any],
 
 def test_the_width_of_codes_cannot_be_chosen() -> None:
     with pytest.raises(UsageError, match="--qbits-kv 8: the model keeps keys and values as INT8: drop it"):
-        generated(decoder(CACHED), wish=Wish((1,), 1, kv_bits=8))
+        generated(decoder(CACHED), request=GenerationRequest((1,), 1, kv_bits=8))
 
 
 def test_a_float_decoder_is_quantized_by_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,9 +204,9 @@ def test_weights_may_be_narrower_than_activations(tmp_path: Path) -> None:
     """W4A8, and one product of 8 bits: in the prompt and in a step."""
     path = tmp_path / "q.yaml"
     path.write_text("qbits_weight_default: 4\noverride:\n  layer_2: {weight: 8}\n")
-    made = generated(decoder("decoder_kv"), wish=WISH._replace(precision="int8", qconfig=path))
+    made = generated(decoder("decoder_kv"), request=REQUEST._replace(precision="int8", qconfig=path))
     assert made.correct and made.json["generate"]["codes"]["ok"]
-    graph = made.compiled.compiled.graph
+    graph = made.detail.compiled.compiled.graph
     products = [layer for layer in graph.layers if layer.op_type in PRODUCTS]
     kinds = {layer.id: graph.tensors[layer.inputs[1]].dtype.name for layer in products}
     assert {name for name, kind in kinds.items() if kind == "INT8"} == {"prompt.matmul4", "matmul4"}

@@ -10,18 +10,19 @@ from pyv_npu.config import load, presets
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.arrivals import distances
 from pyv_npu.observe.latency.rows import Reason
-from pyv_npu.results import RunResult, run_program
+from pyv_npu.result import Result
+from pyv_npu.workloads.firmware import run_program
 
 BUSY = {"npu.te.rows": 1, "npu.te.columns": 8, "npu.te.count": 1}
 """A slow engine: the queue fills."""
 
 
-def run(mode: str, args: dict[str, int] | None = None, preset: str = "soc-axi", **overrides: Any) -> RunResult:
+def run(mode: str, args: dict[str, int] | None = None, preset: str = "soc-axi", **overrides: Any) -> Result[Any]:
     config = load(preset=preset, overrides={"npu.mode": mode, "run.max_cycles": 10_000_000, **overrides}).config
     return run_program(config, "submit_load", {"n": 24, "tile": 16, **(args or {})})
 
 
-def check(result: RunResult) -> None:
+def check(result: Result[Any]) -> None:
     assert result.exit_code == 0, result.json["uart"]
     for submission in result.latency.submissions:
         if submission.t0 is not None:  # background transfers have none

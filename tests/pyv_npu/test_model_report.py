@@ -107,7 +107,7 @@ def test_operations_are_those_of_the_model(report: Path) -> None:
 def analysed(model: str, **arguments: Any) -> tuple[Simulator, Analysis]:
     sim = Simulator(model, **arguments)
     result = sim.run()
-    return sim, analyse(sim.compiled.commands, Spans([result._result.records], result.cycles), sim.config.npu)
+    return sim, analyse(sim.compiled.commands, result._result.spans, sim.config.npu)
 
 
 @pytest.mark.parametrize("level", ["L1", "L2"])

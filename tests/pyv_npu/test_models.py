@@ -17,7 +17,7 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.run import run_compiled
+from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.codegen.cmdq import document
 from toolchain.compiler import Compiled, compile_model
@@ -56,9 +56,9 @@ def test_loose_tight_and_ia_are_equal_bit_for_bit(name: str) -> None:
     expected = ia.execute(model, NpuConfig(), random_inputs(model, 1))
     for mode in ("loose", "tight"):
         result = run_compiled(with_values(Config(), {"npu.mode": mode, "run.seed": 1}), model)
-        assert result.run is not None and result.run.exit_code == 0 and result.correct
+        assert result.core is not None and result.exit_code == 0 and result.correct
         for output, values in expected.items():
-            assert result.outputs[output].tobytes() == values.tobytes(), (mode, output)
+            assert result.detail.outputs[output].tobytes() == values.tobytes(), (mode, output)
 
 
 def test_resnet18_compiles_in_a_few_commands() -> None:

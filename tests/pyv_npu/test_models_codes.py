@@ -11,7 +11,7 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import check, check_codes, compare
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.run import run_compiled
+from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.examples import EXAMPLES

@@ -13,10 +13,9 @@ from npu_device.config import NpuConfig
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.workloads import ia
-from pyv_npu.workloads.calibration import samples
 from pyv_npu.workloads.checks import compare, converted_error
-from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.run import run_compiled
+from pyv_npu.workloads.data import random_inputs, samples
+from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError
@@ -71,7 +70,7 @@ def test_every_level_and_mode_gives_the_same(precision: str) -> None:
     ):
         result = run_compiled(with_values(Config(), values), model)
         assert result.correct
-        seen.add(result.outputs["y"].tobytes())
+        seen.add(result.detail.outputs["y"].tobytes())
     assert len(seen) == 1
 
 

@@ -15,7 +15,7 @@ from pyv_npu.errors import BadInputError
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare, converted_error, precision
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.run import run_compiled
+from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.examples import EXAMPLES
@@ -60,7 +60,7 @@ def test_every_mode_gives_the_same() -> None:
     for values in ({"run.sim_level": "IA"}, {"npu.mode": "loose"}, {"npu.mode": "tight"}):
         result = run_compiled(with_values(Config(), values), model)
         assert result.correct
-        seen.add(result.outputs["y"].tobytes())
+        seen.add(result.detail.outputs["y"].tobytes())
     assert len(seen) == 1
 
 

@@ -15,7 +15,7 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.run import run_compiled
+from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.ir.operations import PRODUCTS
@@ -243,4 +243,4 @@ def test_loose_tight_and_ia_are_equal_with_int4_weights() -> None:
     for mode in ("loose", "tight"):
         result = run_compiled(with_values(Config(), {"npu.mode": mode, "run.seed": 1}), model)
         assert result.correct
-        assert all(result.outputs[name].tobytes() == values.tobytes() for name, values in expected.items())
+        assert all(result.detail.outputs[name].tobytes() == values.tobytes() for name, values in expected.items())

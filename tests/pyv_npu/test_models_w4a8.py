@@ -13,8 +13,7 @@ from npu_device.config import NpuConfig
 from pyv_npu import Simulator
 from pyv_npu.cli import main
 from pyv_npu.workloads import ia
-from pyv_npu.workloads.calibration import samples
-from pyv_npu.workloads.data import random_inputs
+from pyv_npu.workloads.data import random_inputs, samples
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError

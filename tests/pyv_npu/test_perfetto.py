@@ -11,7 +11,8 @@ import pytest
 from pyv_npu import Simulator
 from pyv_npu.config import load
 from pyv_npu.report.perfetto import write_trace
-from pyv_npu.results import RunResult, run_program
+from pyv_npu.result import Result
+from pyv_npu.workloads.firmware import run_program
 from toolchain.examples import EXAMPLES
 
 schema = pytest.importorskip(
@@ -21,13 +22,13 @@ Kind = schema.TrackEvent
 
 
 @pytest.fixture(scope="module", params=["loose", "tight"])
-def run(request: pytest.FixtureRequest) -> RunResult:
+def run(request: pytest.FixtureRequest) -> Result[Any]:
     config = load(overrides={"npu.mode": request.param}).config
     return run_program(config, "submit_latency", {"n": 12, "tile": 16, "phases": 1 | 4 | 16 | 32, "batch": 4})
 
 
 @pytest.fixture(scope="module")
-def trace(run: RunResult, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def trace(run: Result[Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("trace")
     write_trace(folder, run)
     read = schema.Trace()
@@ -63,7 +64,7 @@ def test_slices_of_a_track_begin_and_end_in_turn(trace: Any) -> None:
     assert set(depth.values()) == {0}
 
 
-def test_arrows_follow_each_submission_from_stamp_to_stamp(run: RunResult, trace: Any) -> None:
+def test_arrows_follow_each_submission_from_stamp_to_stamp(run: Result[Any], trace: Any) -> None:
     steps: dict[int, list[tuple[int, str]]] = defaultdict(list)
     ended = set()
     for stamp, event in events(trace):
@@ -84,7 +85,7 @@ def test_arrows_follow_each_submission_from_stamp_to_stamp(run: RunResult, trace
         assert found["knows"] == submission.t7
 
 
-def test_counters_count(run: RunResult, trace: Any) -> None:
+def test_counters_count(run: Result[Any], trace: Any) -> None:
     named = tracks(trace)
     values: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for stamp, event in events(trace):
@@ -97,7 +98,7 @@ def test_counters_count(run: RunResult, trace: Any) -> None:
     assert total == sum(run.json["npu"]["te_busy"])
 
 
-def test_equal_runs_give_equal_bytes(run: RunResult, tmp_path: Path) -> None:
+def test_equal_runs_give_equal_bytes(run: Result[Any], tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         write_trace(tmp_path / name, run)
@@ -108,7 +109,7 @@ def test_equal_runs_give_equal_bytes(run: RunResult, tmp_path: Path) -> None:
 def test_slices_of_a_model_are_called_by_what_the_engine_does(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(EXAMPLES["cnn"](), path)
-    run = Simulator(path, mode="tight").run()._result.run
+    run = Simulator(path, mode="tight").run()._result
     assert run is not None
     write_trace(tmp_path, run)
     read = schema.Trace()

@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 
 from pyv_ext.elf import Program, read_elf
+from pyv_ext.engines.stop import Stop
 from pyv_ext.source_lines import SourceLines
 from pyv_npu.boot import find_program
 from pyv_npu.cli import main
 from pyv_npu.config import Config, load
 from pyv_npu.observe.instruments import Instruments
 from pyv_npu.platform import Platform
-from pyv_npu.results import RunResult, run_program
+from pyv_npu.report.write import write_lines
+from pyv_npu.result import Detail, Result
 from pyv_npu.tables import render_run
+from pyv_npu.workloads.firmware import run_program
+from pyv_npu.workloads.workload import Session
 from toolchain.gnu import firmware_folder
 
 NAME = "fault_descriptor"
@@ -37,11 +41,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def result(folder: Path) -> RunResult:
-    return run_program(config(), NAME, {}, report=folder)
+def result(folder: Path) -> Result[Detail]:
+    made = run_program(config(), NAME, {})
+    write_lines(folder, made)
+    return made
 
 
-def test_latency_csv_says_where_each_submission_was_made(result: RunResult, folder: Path) -> None:
+def test_latency_csv_says_where_each_submission_was_made(result: Result[Detail], folder: Path) -> None:
     rows = list(csv.DictReader((folder / "latency.csv").open()))
     assert len(rows) == len(result.latency.submissions) > 0
     assert {"expect_good", "busy_count", "main"} <= {row["function"] for row in rows}
@@ -57,7 +63,7 @@ def test_the_report_has_a_row_for_each_place(folder: Path) -> None:
         assert place in places
 
 
-def test_ticket_errors_say_where_they_were_submitted(result: RunResult) -> None:
+def test_ticket_errors_say_where_they_were_submitted(result: Result[Detail]) -> None:
     errors = result.json["ticket_errors"]
     assert len(errors) == 10 < result.json["latency"]["n_errors"]
     first = dict(errors[0])
@@ -83,11 +89,11 @@ def test_without_submit_symbols_it_is_where_the_doorbell_or_enqcmd_is() -> None:
 def test_a_profile_row_has_its_hottest_line() -> None:
     instruments = Instruments(profile=True)
 
-    def observed(platform: Platform) -> object:
+    def observed(platform: Platform) -> Stop:
         with instruments.on(platform):
             return platform.run()
 
-    run_program(config(), "hello", {}, run=observed)
+    run_program(config(), "hello", {}, Session(drive=observed))
     rows = {line.split()[0]: line.split()[-1] for line in instruments.table.splitlines() if line.strip()}
     assert rows["function"] == "line"
     assert re.fullmatch(r"console\.c:\d+", rows["put"])

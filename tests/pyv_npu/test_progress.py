@@ -17,7 +17,7 @@ from pyv_npu.cli.progress import ERASE, Progress, bar, of_platform
 from pyv_npu.config import load, with_values
 from pyv_npu.platform import Platform
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.run import Choices, compile_for, program
+from pyv_npu.workloads.model import Choices, CompiledModel, compile_for
 from toolchain.examples import EXAMPLES
 
 
@@ -72,7 +72,7 @@ def test_the_state_of_a_run(tmp_path: Path) -> None:
     config = load().config
     compiled = compile_for(config, tmp_path / "m.onnx", Choices())
     platform = Platform(config)
-    platform.load(program(compiled, random_inputs(compiled, 1)))
+    platform.load(CompiledModel(compiled, random_inputs(compiled, 1)).program())
     count = len(compiled.commands)
     state = of_platform(platform, "tight")
     assert state() == f"{bar(0, 1)} tight: cycle 0, 0 of {count} commands complete"

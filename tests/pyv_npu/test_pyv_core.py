@@ -11,7 +11,7 @@ from pyv_npu.boot import find_program
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
-from pyv_npu.results import run_program
+from pyv_npu.workloads.firmware import run_program
 
 MISSING = loader.missing()
 if MISSING is not None:

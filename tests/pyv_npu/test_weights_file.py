@@ -11,11 +11,11 @@ from external_tools import needs
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
-from pyv_npu.results import run_program
 from pyv_npu.workloads import ia
+from pyv_npu.workloads.compiled import write_folder
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.files import write_files
-from pyv_npu.workloads.run import run_compiled
+from pyv_npu.workloads.firmware import run_program
+from pyv_npu.workloads.model import CompiledModel, run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError
@@ -37,6 +37,11 @@ def save(folder: Path) -> str:
     return str(folder / "mlp.onnx")
 
 
+def write(made: Compiled, folder: Path, *, apart: bool = False) -> None:
+    elf = CompiledModel(made, random_inputs(made, 3)).image(apart=apart)
+    write_folder(made, elf, folder, CONFIG.npu, apart=apart)
+
+
 def test_weights_that_the_core_does_not_see_lie_behind_what_it_sees() -> None:
     made = compiled(dram_bytes=LARGE, visible_bytes=FEW)
     assert made.memory.beyond and made.memory.weights[0] == DRAM_BASE + DRAM_CORE_VISIBLE
@@ -51,8 +56,8 @@ def test_a_model_with_weights_out_of_sight_computes_the_same(tmp_path: Path) -> 
     expected = ia.execute(near, CONFIG.npu, inputs)["y"].tobytes()
     assert ia.execute(made, CONFIG.npu, inputs)["y"].tobytes() == expected
     result = run_compiled(CONFIG, made, inputs=inputs)
-    assert result.correct and result.outputs["y"].tobytes() == expected
-    write_files(made, tmp_path, 3, Target())
+    assert result.correct and result.detail.outputs["y"].tobytes() == expected
+    write(made, tmp_path)
     alone = run_program(Config(), tmp_path / "image.elf")
     assert alone.exit_code == 0 and alone.config.npu.dram.size > DRAM_CORE_VISIBLE
     assert alone.json["events_sha256"] == run_program(CONFIG, tmp_path / "image.elf").json["events_sha256"]
@@ -73,7 +78,7 @@ def test_the_command_line_writes_the_file_when_asked(tmp_path: Path, capsys: pyt
 
 @needs("readelf")
 def test_readelf_reads_the_note(tmp_path: Path) -> None:
-    write_files(compiled(), tmp_path, 3, Target(), apart=True)
+    write(compiled(), tmp_path, apart=True)
     done = subprocess.run(["readelf", "-n", tmp_path / "image.elf"], capture_output=True, text=True, check=True)
     assert b"weights.bin".hex(" ") in done.stdout and not done.stderr
 

@@ -14,7 +14,7 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.run import run_compiled
+from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_model.model import prepare
@@ -127,6 +127,6 @@ def test_through_firmware_it_is_the_same() -> None:
     for values in ({"run.sim_level": "IA"}, {"npu.mode": "loose"}, {"npu.mode": "tight"}):
         result = run_compiled(with_values(Config(), values), made)
         assert result.correct
-        seen.add(result.outputs["y"].tobytes())
+        seen.add(result.detail.outputs["y"].tobytes())
     assert len(seen) == 1
     assert np.frombuffer(seen.pop(), np.float32).std() > 0.1

@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npu_device.config import NpuConfig
-from pyv_npu.workloads.target import target_of
-from pyv_npu.workloads.timing_only import run_commands
+from pyv_npu.workloads.compiled import target_of
+from pyv_npu.workloads.timing import run_commands
 from toolchain.compiler import compile_model
 from toolchain.examples import EXAMPLES
 from toolchain.onnx_model.model import prepare

@@ -1,24 +1,20 @@
 """Commands timed without a core and without numbers: nothing is computed, and DRAM is what is written of it.
 
-What a command takes never depends on values (docs/numerics.md, "Without values"), so cycles and
-events are those of a run with numbers whose commands are all accepted at once, each `submit.cost` after the one before.
+What a command takes never depends on values (docs/numerics.md, "Without values"), so cycles and events are those of a
+run with numbers whose commands are all accepted at once, each `submit.cost` after the one before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from npu_device.config import NpuConfig
 from npu_device.levels.analytic import Analytic
 from npu_device.levels.explain import Explanation, explain
 from npu_device.levels.runner import Listed, Run, Runner, list_config
-from npu_device.trace.events import Batch, EventStream, What, records
+from npu_device.trace.events import Batch, EventStream, What
 from npu_device.trace.spans import Spans
-from pyv_npu.config import Config
 from pyv_npu.errors import PyvNpuError, UsageError
 from toolchain.codegen import Command
-
-if TYPE_CHECKING:
-    from toolchain.compiler import Compiled
 
 LEVELS = ("IA_TIMING", "CA_HYBRID")
 
@@ -33,17 +29,21 @@ class Finished(NamedTuple):
 class TimingRun(NamedTuple):
     """What came of it."""
 
-    level: str
     cycles: int
     """Core cycle of the last completion."""
     layers: tuple[Finished, ...]
     """In the order of submission."""
     counters: Mapping[str, Any] | None
     """The `npu` object of results; None at IA_TIMING."""
-    events: int
-    events_sha256: str
+    events: EventStream
     explanation: Explanation | None
     """What the cycles were spent on, where it was asked for."""
+
+
+def check_level(level: str) -> None:
+    """UsageError for a level without time."""
+    if level not in LEVELS:
+        raise UsageError(f"--sim-level {level}: timing alone is for {' and '.join(LEVELS)}; choose one")
 
 
 def run_commands(
@@ -53,18 +53,18 @@ def run_commands(
     *,
     memory: Mapping[int, bytes] | None = None,
     explained: bool = False,
-    watch: Callable[[EventStream], None] | None = None,
+    keep: bool = False,
+    watch: Callable[[Batch], None] | None = None,
 ) -> TimingRun:
     """Time commands, in the order given.
 
-    `memory`: bytes at addresses before the first command (token positions); `explained`: also attribute the cycles,
-    which keeps all events; `watch` may subscribe to them. UsageError for a level without time, PyvNpuError for a
-    command that the device refuses, which no compiled model has.
+    `memory`: bytes at addresses before the first command (token positions); `keep`: all events; `explained`: also
+    attribute the cycles, which keeps them; `watch` is given the events in batches. UsageError for a level without time,
+    PyvNpuError for a command that the device refuses, which no compiled model has.
     """
-    if level not in LEVELS:
-        raise UsageError(f"--sim-level {level}: timing alone is for {' and '.join(LEVELS)}; choose one")
+    check_level(level)
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
-    events = EventStream()
+    events = EventStream(keep=keep or explained)
     completed: dict[int, int] = {}
 
     def note(batch: Batch) -> None:
@@ -72,9 +72,8 @@ def run_commands(
         completed.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
 
     events.subscribe(note)
-    kept = records(events) if explained else None
     if watch is not None:
-        watch(events)
+        events.subscribe(watch)
     runner = Runner(list_config(config, len(listed)), events, values=False)
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
@@ -86,28 +85,11 @@ def run_commands(
         ran = runner.run(listed)
         _check(ran, commands)
         counters, done = ran.device.counters.to_json(), tuple(completed[ticket] for ticket in ran.tickets)
-    digest = events.hexdigest()
+    events.flush()
     explanation = None
-    if kept is not None:
-        explanation = explain(Spans([kept()]), runner.config, _critical_path(listed, runner))
-    return TimingRun(
-        level, max(done, default=0), _finished(commands, done), counters, events.count, digest, explanation
-    )
-
-
-def run_model(
-    config: Config, compiled: "Compiled", watch: Callable[[EventStream], None] | None = None
-) -> dict[str, Any]:
-    """The result of a compiled model at `config.run.sim_level`, as `--json` prints it; `watch` as in `run_commands`."""
-    made = run_commands(compiled.commands, config.npu, config.run.sim_level, watch=watch)
-    return {
-        "schema": 1, "program": compiled.model.name, "core": None, "mode": None, "sim_level": made.level,
-        "preset": config.preset, "exit_code": 0, "stop_reason": "exit", "timing_only": True, "cycles": made.cycles,
-        "instret": None, "uart": None, "latency": None, "npu": made.counters, "events": made.events,
-        "events_sha256": made.events_sha256,
-        "model": {"layers": len(compiled.graph.layers), "commands": len(compiled.commands), "checks": {}},
-        "finished": [finished._asdict() for finished in made.layers],
-    }  # fmt: skip
+    if explained:
+        explanation = explain(Spans(events.kept()), runner.config, _critical_path(listed, runner))
+    return TimingRun(max(done, default=0), _finished(commands, done), counters, events, explanation)
 
 
 def _check(ran: Run, commands: Sequence[Command]) -> None:

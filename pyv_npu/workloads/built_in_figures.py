@@ -78,8 +78,8 @@ def kv_traffic(made: Sequence[Command], moved: Any) -> tuple[int, int, list[int]
 
 
 def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str, int]:
-    """Core cycles that no schedule can beat (docs/npu-timing.md, F6 and F10): matrices and the keys and
-    values that are seen, once, at the bandwidth of DRAM; products at the rate of all tensor engines."""
+    """Core cycles that no schedule can beat (docs/npu-timing.md, F6 and F10): matrices and the keys and values that are
+    seen, once, at the bandwidth of DRAM; products at the rate of all tensor engines."""
     shape = job.shape
     rows = job.requests * tokens
     experts = min(shape.experts, shape.active * rows)

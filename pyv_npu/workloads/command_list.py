@@ -1,0 +1,86 @@
+"""A command list (cmdq.json): commands on the NPU without a core."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_device.abi.errors import NpuDeviceError
+from npu_device.levels.command_list import LEVELS, load, run
+from npu_device.levels.explain import Explanation
+from npu_device.levels.runner import Listed
+from pyv_npu.config import Config
+from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.result import Detail, Result, Stopwatch
+from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
+from toolchain.codegen import Command
+
+SUFFIX = ".json"
+
+
+@dataclass(frozen=True)
+class CommandList(Workload["ListDetail"]):
+    """A file with a command list."""
+
+    name: str
+
+    def check(self, config: Config) -> None:
+        level = config.run.sim_level
+        if level not in LEVELS:
+            raise UsageError(f"--sim-level {level}: a command list runs at {' or '.join(LEVELS)}; choose one")
+
+    def prepare(self, config: Config) -> "LoadedList":
+        self.check(config)
+        host, document = Stopwatch(), self._read()
+        try:
+            listed = load(document, config.npu)
+        except NpuDeviceError as error:
+            raise BadInputError(f"{self.name}: {error}") from None
+        names = [str(command.get("layer", command["opcode"])) for command in document["commands"]]
+        return LoadedList(self.name, names, listed, host)
+
+    def _read(self) -> Any:
+        try:
+            return json.loads(Path(self.name).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadInputError(f"{self.name}: {error.strerror}; give the name of a command list") from None
+        except UnicodeDecodeError:
+            raise BadInputError(f"{self.name}: not UTF-8 text; give a command list") from None
+        except ValueError as error:
+            raise BadInputError(f"{self.name}: not JSON: {error}; correct it") from None
+
+
+@dataclass(frozen=True)
+class LoadedList(Prepared["ListDetail"]):
+    """A list whose commands are all valid for the device."""
+
+    name: str
+    layers: Sequence[str]
+    listed: Sequence[Listed]
+    host: Stopwatch
+
+    def run(self, config: Config, session: Session = PLAIN) -> "Result[ListDetail]":
+        try:
+            made = run(self.listed, config.npu, config.run.sim_level)
+        except NpuDeviceError as error:
+            raise BadInputError(f"{self.name}: {error}") from None
+        named = zip(self.layers, self.listed, strict=True)
+        commands = [Command(name, one.descriptor, one.block) for name, one in named]
+        return Result(
+            self.name, config, ListDetail(made.explanation), made.cycles, made.counters, made.events,
+            host=self.host.figures(), commands=commands,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ListDetail(Detail):
+    """What the cycles were spent on."""
+
+    explanation: Explanation
+
+    def to_json(self, result: Result[Any]) -> dict[str, Any]:
+        return {"explanation": self.explanation.to_json()}
+
+    def text(self, result: Result[Any]) -> str:
+        return f"{result.program} at {result.name}: {result.cycles:,} cycles\n\n{self.explanation.text()}"

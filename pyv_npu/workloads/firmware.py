@@ -1,0 +1,124 @@
+"""Firmware on the core, with the NPU beside it: a workload of its own, and how models and decoders run at CA_HYBRID."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyv_ext import elf
+from pyv_ext.elf import Program
+from pyv_ext.engines.stop import Stop
+from pyv_npu import boot
+from pyv_npu.boot import find_program
+from pyv_npu.config import Config
+from pyv_npu.config.tree import NOT_CONNECTED
+from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.platform import Platform, sized_for
+from pyv_npu.result import CoreRun, Detail, Result, Stopwatch
+from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
+
+LEVEL = "CA_HYBRID"
+_NO_CORE = {"IA": "computes a model without a core", "IA_TIMING": "is an analytic model without a core"}
+"""Why levels that run models cannot run firmware."""
+
+
+@dataclass(frozen=True)
+class Firmware(Workload[Detail]):
+    """An ELF by its path, or firmware of the package by its name; arguments come from `run.args`."""
+
+    name: str
+
+    def uses_core(self, config: Config) -> bool:
+        return True
+
+    def check(self, config: Config) -> None:
+        if not self.name:
+            raise UsageError("no firmware is named; give the path of an ELF or a name that `pyv-npu info` lists")
+        if self.name.endswith((".onnx", ".mlir")):
+            raise BadInputError(
+                f"{self.name}: this version runs RISC-V ELF files; give one or a name that `pyv-npu info` lists"
+            )
+        check_core(config)
+
+    def prepare(self, config: Config) -> "LoadedFirmware":
+        self.check(config)
+        return LoadedFirmware(load(self.name))
+
+
+@dataclass(frozen=True)
+class LoadedFirmware(Prepared[Detail]):
+    """Firmware that was read."""
+
+    loaded: Program
+
+    def program(self) -> Program:
+        return self.loaded
+
+    def run(self, config: Config, session: Session = PLAIN) -> Result[Detail]:
+        return run_program(config, self.loaded, config.run.args, session)
+
+
+def check_core(config: Config) -> None:
+    """UsageError where a level has no core to run firmware on."""
+    level = config.run.sim_level
+    if level != LEVEL:
+        raise UsageError(f"--sim-level {level}: {_NO_CORE.get(level, NOT_CONNECTED)}; firmware runs at {LEVEL}")
+
+
+def load(program: str | Path | Program) -> Program:
+    """The program, under the name by which it was asked for: results do not depend on where the package is."""
+    if isinstance(program, Program):
+        return program
+    return replace(elf.read_elf(find_program(str(program))), name=str(program))
+
+
+def run_program(
+    config: Config,
+    program: str | Path | Program,
+    args: Mapping[str, int] | None = None,
+    session: Session = PLAIN,
+    *,
+    layers: Sequence[str] = (),
+    values: bool = True,
+    make: Callable[..., Platform] = Platform,
+    after: Callable[[Platform], None] | None = None,
+) -> Result[Detail]:
+    """Run firmware (a name that ships with the package, a path, or a loaded Program) to its end or limit.
+
+    `layers` names the layer of each command. Without `values` the NPU computes nothing. `make` makes the platform, for
+    one with devices of its own; it is called as `Platform` is. `after` looks at the platform at the end of the run.
+    Raises the errors of `Platform.load`.
+    """
+    loaded = load(program)
+    config = replace(config, npu=sized_for(config.npu, boot.requirements(loaded).dram_bytes))
+    host = Stopwatch()
+    platform = make(config, console=session.console, values=values)
+    platform.load(loaded, args)
+    stop = _located(platform.run() if session.drive is None else session.drive(platform), loaded)
+    latency = platform.result()
+    if after is not None:
+        after(platform)
+    hart, events = platform.hart, platform.events
+    core = CoreRun(
+        loaded,
+        stop,
+        hart.instret,
+        platform.console.text,
+        latency,
+        platform.completion_order(),
+        platform.outputs.sha256(),
+    )
+    return Result(
+        loaded.name, config, Detail(), hart.cycle, platform.npu.counters.to_json(), events, core,
+        host.figures(hart.instret), layers=layers,
+    )  # fmt: skip
+
+
+def _located(stop: Stop, program: Program) -> Stop:
+    """The stop with function and source line behind each address of the program in its text."""
+
+    def located(found: re.Match[str]) -> str:
+        place = program.place(int(found[1], 16))
+        return f"{found[0]} ({place})" if place else found[0]
+
+    return replace(stop, text=re.sub(r"\bpc (0x[0-9a-f]{8})", located, stop.text))

@@ -1,0 +1,95 @@
+"""The road of all work: a workload is prepared for a configuration, runs at its level, and gives a `Result`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from pyv_ext.elf import Program
+from pyv_ext.engines.stop import Stop, StopReason
+from pyv_npu.config import Config, with_values
+from pyv_npu.errors import UsageError
+from pyv_npu.result import Comparison, Detail, Result
+
+if TYPE_CHECKING:
+    from pyv_npu.platform import Platform
+
+D = TypeVar("D", bound=Detail, covariant=True)
+
+
+@dataclass(frozen=True)
+class Session:
+    """How a run is driven and observed."""
+
+    console: Callable[[bytes], None] | None = None
+    """Is given the UART's bytes as they come."""
+    drive: "Callable[[Platform], Stop] | None" = None
+    """Takes the loaded platform to its end: from a snapshot, or under a debugger; None: by itself."""
+    keep: bool = False
+    """Whether a run without a core keeps its events, as a report needs them."""
+
+
+PLAIN = Session()
+"""To its end, without an observer."""
+
+
+class Prepared(ABC, Generic[D]):
+    """A workload that is loaded or compiled, for any number of runs."""
+
+    @abstractmethod
+    def run(self, config: Config, session: Session = PLAIN) -> Result[D]:
+        """Run at `config.run.sim_level`, on the core in the mode of `config`."""
+
+    def program(self) -> Program:
+        """What the core runs. UsageError for work without firmware."""
+        raise UsageError("no firmware: this workload runs without a core")
+
+
+class Workload(ABC, Generic[D]):
+    """Firmware, a model, a decoder that generates, a built-in model, or a command list."""
+
+    defaults: ClassVar[Mapping[str, object]] = {}
+    """Keys of the configuration that have these values unless they are set."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What it reads besides its program."""
+        return ()
+
+    def uses_core(self, config: Config) -> bool:
+        """Whether firmware submits the work, at the level of `config`."""
+        return False
+
+    def check(self, config: Config) -> None:
+        """UsageError, BadInputError where it cannot run at the level of `config`, before anything is read."""
+        return
+
+    @abstractmethod
+    def prepare(self, config: Config) -> Prepared[D]:
+        """Load or compile it for the device of `config`. UsageError, BadInputError, ModelError: one line."""
+
+    def run(self, config: Config, session: Session = PLAIN) -> Result[D]:
+        """Prepare it, and run it once."""
+        return self.prepare(config).run(config, session)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C stopped the first run of a comparison: there is nothing to compare it with."""
+
+    def __init__(self, loose: Result[Any]) -> None:
+        super().__init__()
+        self.loose = loose
+
+
+def compare(
+    prepared: Prepared[D], config: Config, session: Callable[[str], Session] = lambda mode: PLAIN
+) -> Comparison:
+    """Run something loose and tight; everything else of `config` stays. `session` is asked for that of each mode.
+
+    Interrupted when Ctrl-C stopped the first run.
+    """
+    loose = prepared.run(with_values(config, {"npu.mode": "loose"}), session("loose"))
+    if loose.stop.reason is StopReason.INTERRUPTED:
+        raise Interrupted(loose)
+    return Comparison(loose, prepared.run(with_values(config, {"npu.mode": "tight"}), session("tight")))
