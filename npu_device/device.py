@@ -1,6 +1,7 @@
 """The NPU as the bus, the core and the reports see it."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS
 from npu_device.abi.memory_map import NPU_WINDOW
@@ -22,6 +23,7 @@ from npu_device.issue.scheduler import CommandQueue
 from npu_device.memory.memory import Memory
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import EventStream, Refusal
+from pyv_state import Fields, Stateful, inside
 
 _CTRL = {bits.name: bits for register in REGISTERS if register.name == "CTRL" for bits in register.fields}
 _ENABLE, _RESET, _FLUSH = (1 << _CTRL[name].low for name in ("ENABLE", "RESET", "FLUSH_L2"))
@@ -142,6 +144,56 @@ class NpuDevice:
         All that was due by cycle `now` has happened; the access moves from now + 1 on and makes nothing happen earlier.
         """
         self._execution.engines.priority_access(now + 1, address, self._core_bytes if size is None else size)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps; memory and events are kept by themselves."""
+        sums = self._decoder.sums(self._execution.in_flight())
+        return {
+            "policy": int(self._policy),
+            "timeline": self._timeline.state(),
+            "ring": self.ring.state(),
+            "queue": self._queue.state(),
+            "tickets": self._tickets.state(),
+            "interrupts": self._interrupts.state(),
+            "completion": self._completion.state(),
+            "decoder": self._decoder.state(sums),
+            "execution": self._execution.state(sums),
+            "l2": None if self.l2 is None else self.l2.state(),
+            "front_end": self._frontend.state(),
+            "port": self.port.state(),
+            "registers": self.registers.state(),
+            "counters": self._counters.state(),
+        }
+
+    def load_state(self, state: Any) -> None:
+        """Take on a state. Memory and event stream are those of then already."""
+        fields = Fields(
+            state, "policy", "timeline", "ring", "queue", "tickets", "interrupts", "completion", "decoder", "execution",
+            "l2", "front_end", "port", "registers", "counters",
+        )  # fmt: skip
+        self._policy = FullPolicy(fields.integer("policy", 0, max(FullPolicy)))
+        parts: tuple[tuple[str, Stateful], ...] = (
+            ("timeline", self._timeline), ("ring", self.ring), ("queue", self._queue), ("tickets", self._tickets),
+            ("interrupts", self._interrupts), ("completion", self._completion),
+        )  # fmt: skip
+        for name, part in parts:
+            fields.load(name, part)
+        with inside("decoder"):
+            sums = self._decoder.load_state(fields["decoder"])
+        with inside("execution"):
+            self._execution.load_state(fields["execution"], self._decoder, sums)
+        if self.l2 is not None:
+            fields.load("l2", self.l2)
+        parts = (("front_end", self._frontend), ("port", self.port), ("registers", self.registers))
+        for name, part in parts:
+            fields.load(name, part)
+        with inside("tickets"):
+            promised = ((ticket, TicketState.QUEUED) for ticket in self._frontend.promised())
+            self._tickets.load_in_flight([*self._execution.stages(), *promised])
+        with inside("counters"):
+            self._counters.load_state(fields["counters"], self._execution.engines.machine.busy_units())
 
     # -- reports -----------------------------------------------------------------------------------------------
 

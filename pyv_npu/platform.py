@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,9 @@ from pyv_npu.observe.latency import arrivals
 from pyv_npu.observe.latency.probe import LatencyProbe
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.snapshot import Snapshot
+from pyv_npu.snapshot.devices import part_of
 from pyv_npu.snapshot.machine import Machine
+from pyv_state import Stateful
 
 SLICE = 1 << 20
 """Cycles between two looks at the wall clock."""
@@ -121,6 +124,7 @@ class Platform:
         self.traffic = CoreTraffic(self.bus, self.ram, self.npu) if accesses else None
         self.latency: LatencyProbe | None = None
         """The latency probe of the loaded program."""
+        self._htif: Htif | None = None
         self._machine: Machine | None = None
 
     # -- composition -------------------------------------------------------------------------------------------
@@ -189,10 +193,10 @@ class Platform:
         if "tohost" in program.symbols:
             fromhost = program.symbols.get("fromhost")
             tohost = program.symbols["tohost"].address
-            Htif(self.bus, tohost, fromhost.address if fromhost else None, self.console, self._exit)
+            self._htif = Htif(self.bus, tohost, fromhost.address if fromhost else None, self.console, self._exit)
         program_exit.attach(program, self.engine, self.bus, self._exit)
         self.latency = LatencyProbe(self, program, arrivals.install(self.config, program, self.bus))
-        self._machine = Machine(self)
+        self._machine = Machine(self.config, program, self._parts(), self.bus.rams, self.events)
 
     # -- running -----------------------------------------------------------------------------------------------
 
@@ -258,7 +262,7 @@ class Platform:
                 f"npu.dram.size {self.config.npu.dram.size}: a snapshot holds what the core sees, "
                 f"{mm.DRAM_CORE_VISIBLE} bytes: make it smaller"
             )
-        return self._machine.save(before)
+        return self._machine.save(self.cycle, before)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from `snapshot`, taken from a platform with the same configuration, program and arguments.
@@ -268,6 +272,39 @@ class Platform:
         if self._machine is None:
             raise UsageError("nothing to restore: load the program of the snapshot first")
         self._machine.restore(snapshot)
+
+    def _parts(self) -> dict[str, Stateful]:
+        """Everything whose state a snapshot keeps, in the order in which states are taken on: the clock looks at the
+        devices, the latency probe at bus and engine."""
+        own: dict[str, Stateful] = {
+            "hart": self.hart,
+            "bus": self.bus,
+            "console": self.console,
+            "uart": self.uart,
+            "clint": self.clint,
+            "plic": self.plic,
+            "npu": self.npu,
+            "outputs": self.outputs,
+            "interrupts": self.interrupts,
+        }
+        last: dict[str, Stateful | None] = {
+            "htif": self._htif,
+            "clock": self.clock,
+            "coherence": self.coherence,
+            "engine": self.engine,
+            "latency": self.latency,
+        }
+        wiring: list[object] = [self, *own.values(), *(part for part in last.values() if part is not None)]
+        wiring += [self.finisher, self.events, self.npu_memory, self.isa, *self.bus.rams]
+        wiring += [placed.device for placed in self.devices]
+        users: dict[str, Stateful] = {}
+        for placed in self.devices:
+            users[f"device {placed.device.name}"] = part_of(placed.device, f"device {placed.device.name}", wiring)
+        for instruction in self.instructions:
+            owner = getattr(instruction.handler, "__self__", None)
+            if owner is not None and not isinstance(owner, ModuleType):
+                users[f"instruction {instruction.name}"] = part_of(owner, f"instruction {instruction.name}", wiring)
+        return own | users | {name: part for name, part in last.items() if part is not None}
 
     # -- what parts report ---------------------------------------------------------------------------------------
 

@@ -13,11 +13,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 NUMERIC = {"numpy", "ml_dtypes"}
 JIT = {"pyv_jit"}
+STATE = {"pyv_state"}
 
 ALLOWED: dict[str, set[str]] = {
     "npu_device.abi": set(),
-    "npu_device": {"npu_device.abi", *NUMERIC, *JIT},
-    "pyv_ext": {"pyv_ext.pyv_adapter", "elftools", *NUMERIC, *JIT},
+    "npu_device": {"npu_device.abi", *NUMERIC, *JIT, *STATE},
+    "pyv_ext": {"pyv_ext.pyv_adapter", "elftools", *NUMERIC, *JIT, *STATE},
     "pyv_ext.pyv_adapter": {"pyv_ext", "pyv", *NUMERIC},
     "toolchain": {
         "npu_device.abi",
@@ -33,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
         *NUMERIC,
     },
     "pyv_jit": {"llvmlite"},
+    "pyv_state": set(),
     "firmware": set(),
     "pyv_npu": {
         "npu_device",
@@ -45,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
         "matplotlib",
         *NUMERIC,
         *JIT,
+        *STATE,
     },
     "pyv_npu.pytest_plugin": {"pyv_npu", "pytest"},
 }

@@ -4,10 +4,14 @@ Space is assigned in the order of acceptance, so that no timing decides which co
 accumulator are a memory of their own: the hazards between commands order its reuse.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from npu_device.abi.errors import TicketError
 from npu_device.decode.command import ACCUMULATORS_BASE, AccumulatorSum, Command, Sum
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError
+from pyv_state import WORD64, StateError, rows
 
 
 class Accumulators:
@@ -50,10 +54,48 @@ class Accumulators:
         else:
             self._release(address)
             current = self._sums[address] = self._assign(command, total)
+        self._give(command, current)
+
+    def _give(self, command: Command, current: AccumulatorSum) -> None:
         command.accumulator = current
         command.affinity = current.engine + 1
         base = self._base + current.engine * self._size
         command.accumulator_regions = tuple(Region(base + offset, 1, size, size) for offset, size in current.spans)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    @property
+    def sums(self) -> list[AccumulatorSum]:
+        """The sums that can be added to."""
+        return list(self._sums.values())
+
+    def state(self, index: Callable[[AccumulatorSum], int]) -> list[list[int]]:
+        """What a snapshot keeps: the number of the sum for each output address."""
+        return [[address, index(one)] for address, one in self._sums.items()]
+
+    def load_state(self, state: Any, sums: Sequence[AccumulatorSum]) -> None:
+        self._sums = {}
+        for place, (address, index) in enumerate(rows(state, (0, WORD64), (0, len(sums) - 1))):
+            if address in self._sums or sums[index] in self._sums.values():
+                raise StateError("comes twice", place)
+            self._sums[address] = sums[index]
+        for engine, free in enumerate(self._free):
+            spans = sorted(span for one in self._sums.values() if one.engine == engine for span in one.spans)
+            at = 0
+            free.clear()
+            for offset, size in [*spans, (self._size, 0)]:
+                if offset < at:
+                    raise StateError(f"two sums share bytes of engine {engine}")
+                if offset > at:
+                    free.append((at, offset - at))
+                at = offset + size
+
+    def rebind(self, command: Command, given: AccumulatorSum) -> None:
+        """Bind a command of a snapshot to its sum."""
+        total = command.order.total
+        if total is None or given.shape != total.shape or given.integer != total.integer:
+            raise StateError("is no sum for this command")
+        self._give(command, given)
 
     def _room(self, gone: AccumulatorSum | None) -> list[int]:
         """Free bytes of each engine once `gone` is."""

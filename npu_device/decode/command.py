@@ -5,6 +5,7 @@ An `AccumulatorSum` is a sum that a tensor engine keeps between commands (docs/i
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.descriptor import Descriptor
@@ -16,6 +17,7 @@ from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import Macro
 from npu_device.trace.events import FRONTEND, Kind
+from pyv_state import Fields, StateError
 
 ACCUMULATORS_BASE = 1 << 64
 """Accumulators are a memory of their own beyond the 64-bit addresses: the ranges of sums start here."""
@@ -52,6 +54,35 @@ class AccumulatorSum:
         """(offset, bytes) in the engine's accumulator."""
         self.value: NDArray[Any] | None = None
         """int32 or fp32; None before the first command of the chain has ended."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.int32 if self.integer else np.float32)
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        value = None if self.value is None else self.value.tobytes()
+        spans = [list(span) for span in self.spans]
+        return {
+            "engine": self.engine, "shape": list(self.shape), "integer": self.integer, "spans": spans, "value": value
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, state: Any, engines: int, size: int) -> "AccumulatorSum":
+        """From its state: one of so many engines, whose accumulators have `size` bytes each."""
+        fields = Fields(state, "engine", "shape", "integer", "spans", "value")
+        m, n = fields.row("shape", (1, size), (1, size))
+        spans = [(offset, count) for offset, count in fields.rows("spans", (0, size), (1, size))]
+        if sum(count for _, count in spans) != m * n * SUM_BYTES or any(sum(span) > size for span in spans):
+            raise StateError(f"do not hold a sum of {m} x {n}", "spans")
+        held = cls(fields.integer("engine", 0, engines - 1), (m, n), fields.flag("integer"), spans)
+        if fields["value"] is not None:
+            held.value = held.values(fields.data("value", m * n * SUM_BYTES))
+        return held
+
+    def values(self, content: bytes) -> NDArray[Any]:
+        """An array of its shape and type."""
+        return np.frombuffer(content, self.dtype).reshape(self.shape).copy()
 
 
 UnitClass = tuple[Kind, int, int]

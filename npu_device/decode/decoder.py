@@ -3,6 +3,7 @@
 Equal descriptors are unpacked and checked once.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, STATUS_OFFSET, Descriptor
@@ -11,7 +12,7 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
 from npu_device.config import NpuConfig
 from npu_device.decode.accumulators import Accumulators
-from npu_device.decode.command import Command, Order, Sum
+from npu_device.decode.command import AccumulatorSum, Command, Order, Sum
 from npu_device.decode.legal_tile import nearest_tile
 from npu_device.decode.operand_regions import OperandRegions
 from npu_device.decode.tile_plan import tile_step
@@ -21,6 +22,7 @@ from npu_device.operations.checks import DescriptorError, NoRoomError
 from npu_device.operations.macro.base import setting_of
 from npu_device.operations.tile_form import OPERATIONS, Operation, holds
 from npu_device.trace.events import Kind, unit_counts
+from pyv_state import Fields, StateError, inside
 
 REMEMBERED = 1024
 """Descriptors; the next one makes room for as many others."""
@@ -38,10 +40,8 @@ class Request:
 
 
 class Requests:
-    """Requests by the bytes of their descriptors, which differ in status and ticket only.
-
-    What is remembered here is no state of the device: snapshots leave it out.
-    """
+    """Requests by the bytes of their descriptors, which differ in status and ticket only. They are no state of the
+    device: a snapshot leaves them out."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Request] = {}
@@ -55,12 +55,6 @@ class Requests:
                 self._known.clear()
             request = self._known[key] = Request(Descriptor.unpack(key + _NO_STATUS))
         return request
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self._known.clear()
 
 
 _OPCODES = {int(opcode): opcode for opcode in Opcode}
@@ -114,6 +108,53 @@ class Decoder:
             self._accumulators[d.cluster].bind(made, order.total)
         return made
 
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def sums(self, commands: Iterable[Command]) -> list[AccumulatorSum]:
+        """All sums: those that can be added to, and those that only commands in flight refer to."""
+        found = [held for part in self._accumulators for held in part.sums]
+        found += [command.accumulator for command in commands if command.accumulator is not None]
+        return list(dict.fromkeys(found))
+
+    def state(self, sums: Sequence[AccumulatorSum]) -> dict[str, Any]:
+        """What a snapshot keeps. References to sums are their numbers in `sums`."""
+        return {
+            "sums": [held.state() for held in sums],
+            "accumulators": [part.state(sums.index) for part in self._accumulators],
+        }
+
+    def load_state(self, state: Any) -> list[AccumulatorSum]:
+        """Take on a state: the sums."""
+        fields = Fields(state, "sums", "accumulators")
+        sums = []
+        for index, item in enumerate(fields.listed("sums")):
+            with inside("sums", index):
+                sums.append(AccumulatorSum.of(item, self._te.count, self._te.acc_bytes))
+        for index, item in enumerate(fields.listed("accumulators", self._clusters)):
+            with inside("accumulators", index):
+                self._accumulators[index].load_state(item, sums)
+        return sums
+
+    def restored(
+        self, descriptor: bytes, block: bytes | None, prio: int, stream: int, held: AccumulatorSum | None
+    ) -> Command:
+        """The command that these bytes became when they were valid. StateError if they are not."""
+        request = self.requests.of(descriptor)
+        try:
+            order = request.order or self._order(request.descriptor, block)
+        except DescriptorError as error:
+            raise StateError(str(error)) from None
+        if (order.macro is None) != (block is None) or (order.total is None) != (held is None):
+            raise StateError("descriptor, block and sum do not belong together")
+        command = Command(order, stream, prio)
+        if order.descriptor.affinity:
+            command.affinity = order.descriptor.affinity
+        if held is not None:
+            self._accumulators[order.descriptor.cluster].rebind(command, held)
+        return command
+
+    # -- validation --------------------------------------------------------------------------------------------
+
     def _command(self, order: Order, prio: int = 0, stream: int = 0) -> Command:
         """A command whose sum fits the accumulators; nothing has changed."""
         d = order.descriptor
@@ -124,14 +165,14 @@ class Decoder:
             self._accumulators[d.cluster].check(command, order.total)
         return command
 
-    def _order(self, d: Descriptor) -> Order:
-        """What a valid descriptor asks for."""
+    def _order(self, d: Descriptor, block: bytes | None = None) -> Order:
+        """What a valid descriptor asks for; `block`: its extended block, if that is not the one in memory."""
         opcode = _OPCODES.get(d.opcode)
         if opcode is None:
             raise DescriptorError(TicketError.OPCODE, f"opcode {d.opcode}")
         operation = OPERATIONS[opcode]
         self._header(d, opcode, operation)
-        return self._macro_form(d, opcode, operation) if d.extended else self._tile_form(d, opcode, operation)
+        return self._macro_form(d, opcode, operation, block) if d.extended else self._tile_form(d, opcode, operation)
 
     def _header(self, d: Descriptor, opcode: Opcode, operation: Operation) -> None:
         if d.op_reserved:
@@ -179,8 +220,8 @@ class Decoder:
         )  # fmt: skip
         return order._replace(step=tile_step(order, self._bus))
 
-    def _macro_form(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Order:
-        block = self._block(d, opcode, operation)
+    def _macro_form(self, d: Descriptor, opcode: Opcode, operation: Operation, data: bytes | None) -> Order:
+        block = self._block(d, opcode, operation, data)
         workspace = self._regions.workspace(d, block.workspace, block.workspace_bytes)
         from npu_device.operations.macro.table import MACROS  # eleven modules that tile commands do without
 
@@ -193,14 +234,15 @@ class Decoder:
         kept = total is not None and total.hold
         return Order(d, opcode, operation.kind, macro=macro, workspace=workspace, holds=kept, total=total)
 
-    def _block(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Extended:
+    def _block(self, d: Descriptor, opcode: Opcode, operation: Operation, data: bytes | None) -> Extended:
         if not operation.macro:
             raise DescriptorError(TicketError.RESERVED, f"{opcode.name} has no macro form")
         if d.param1 % DESCRIPTOR_SIZE or self._regions.in_spm(d.param1, EXTENDED_SIZE):
             raise DescriptorError(
                 TicketError.EXTENDED_BLOCK, f"{d.param1:#x} must be a multiple of {DESCRIPTOR_SIZE} in DRAM"
             )
-        data = self._memory.read(d.param1, EXTENDED_SIZE)
+        if data is None:
+            data = self._memory.read(d.param1, EXTENDED_SIZE)
         if data is None:
             raise DescriptorError(TicketError.EXTENDED_BLOCK, f"no memory at {d.param1:#x}")
         block = Extended.unpack(data)

@@ -9,6 +9,7 @@ With `io_coherent` there is one memory for all.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from npu_device.event_loop.machine import Machine
 from npu_device.memory.memory import Bytes, Memory
 from npu_device.memory.region import Region
 from npu_device.trace.events import EventStream, Kind, What, unit_code
+from pyv_state import WORD64, StateError, data, inside, integer, listed
 
 CORE = unit_code(Kind.CORE, 0)
 
@@ -97,6 +99,26 @@ class L2:
     def flush(self, cycle: int) -> None:
         """CTRL.FLUSH_L2: every line leaves, what DRAM does not have goes there."""
         self._machine.maintain(cycle, 0, cache.FLUSH)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> list[Any]:
+        """What a snapshot keeps: the bytes of lines by their numbers."""
+        return [[number, bytes(content)] for number, content in self._lines.items()]
+
+    def load_state(self, state: Any) -> None:
+        """Take on a state; the event loop has taken on its own."""
+        lines: dict[int, bytearray] = {}
+        for index, item in enumerate(listed(state)):
+            with inside(index):
+                number, content = listed(item, 2)
+                address = integer(number, 0, WORD64) * self._line
+                if number in lines or not self._memory.holds(address, self._line):
+                    raise StateError(f"{number} is no line of the memory, or comes twice")
+                lines[number] = bytearray(data(content, self._line))
+        if sorted(lines) != sorted(self._machine.watched_lines()):
+            raise StateError("these are not the lines that differ from DRAM")
+        self._lines = lines
 
     # -- lines -------------------------------------------------------------------------------------------------
 

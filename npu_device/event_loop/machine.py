@@ -9,7 +9,7 @@ from typing import Any
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Piece, Plan
-from npu_device.event_loop import stepper
+from npu_device.event_loop import cache, stepper
 from npu_device.event_loop.encoding import Singles, encode
 from npu_device.event_loop.state import (
     CLASSES,
@@ -106,11 +106,19 @@ class Machine:
         """What a snapshot keeps, plain data. All events have been emitted."""
         return self.storage.state() | {"seen": self._seen}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: Any) -> None:
         """Go on from what `state` gave."""
         self._seen = state["seen"]
         native = state["native"]
         self._use(Words.restored(state, self._timing.rates.alike) if native else Objects.restored(state))
+
+    def busy_units(self) -> list[int]:
+        """Codes of the units on which a step is in progress."""
+        return [code for code, unit in self.storage.units.items() if unit.busy]
+
+    def watched_lines(self) -> list[int]:
+        """Numbers of the lines of the L2 that are watched."""
+        return [int(tag) >> cache.FLAGS for tag in self.storage.loop.l2.tags if tag & cache.WATCHED]
 
     # -- units -------------------------------------------------------------------------------------------------
 

@@ -1,13 +1,16 @@
-"""The deterministic event queue of the device: a heap of (cycle, phase, sequence, action)."""
+"""The deterministic event queue of the device: a heap of (cycle, phase, sequence, action, argument).
+
+Actions have names, so that a snapshot can keep the events to come.
+"""
 
 from collections.abc import Callable
 from enum import IntEnum
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
-Action = Callable[[int, Any], None]
+from pyv_state import LATEST, Fields, StateError, inside, integer, listed
 
-NEVER = 1 << 62
+NEVER = LATEST
 """Later than any cycle."""
 
 
@@ -23,18 +26,41 @@ class Phase(IntEnum):
     IRQ = 6
 
 
+class Action(NamedTuple):
+    """What happens at an event: `call(cycle, argument)`."""
+
+    name: str
+    phase: Phase
+    call: Callable[[int, Any], None]
+    load: Callable[[Any], Any] | None
+    """The argument from the list of its fields; None: there is no argument."""
+
+
 class Timeline:
     """Events to come. Within one cycle and phase they happen in the order in which they were scheduled."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, int, Action, Any]] = []
+        self._actions: dict[str, Action] = {}
+        self._agendas: dict[str, Agenda] = {}
         self._sequence = 0
         self._until = 0
 
-    def at(self, cycle: int, phase: Phase, action: Action, argument: Any = None) -> None:
-        """Call `action(cycle, argument)` at the start of `cycle`; an action may schedule for its own cycle."""
+    def action(
+        self, name: str, phase: Phase, call: Callable[[int, Any], None], load: Callable[[Any], Any] | None = None
+    ) -> Action:
+        """Name an action, which exists once."""
+        assert name not in self._actions, name
+        made = self._actions[name] = Action(name, phase, call, load)
+        return made
+
+    def at(self, cycle: int, action: Action, argument: Any = None) -> None:
+        """Call `action.call(cycle, argument)` at the start of `cycle`; an action may schedule for its own cycle.
+
+        The argument is None or a NamedTuple of plain data.
+        """
         self._sequence += 1
-        heappush(self._heap, (cycle, phase, self._sequence, action, argument))
+        heappush(self._heap, (cycle, action.phase, self._sequence, action, argument))
 
     def next_event(self) -> int | None:
         """The cycle of the next event, or None."""
@@ -51,11 +77,50 @@ class Timeline:
         self._until = now
         while heap and heap[0][0] <= now:
             cycle, _, _, action, argument = heappop(heap)
-            action(cycle, argument)
+            action.call(cycle, argument)
 
     def clear(self) -> None:
         """Forget everything that was to come."""
         self._heap.clear()
+
+    def pending(self, action: Action) -> list[tuple[int, Any]]:
+        """(cycle, argument) of the events of an action, in their order."""
+        return [(cycle, argument) for cycle, _, _, one, argument in sorted(self._heap) if one is action]
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def join(self, agenda: "Agenda") -> Action:
+        """The action of an agenda, whose state is a part of the timeline's."""
+        self._agendas[agenda.name] = agenda
+        return self.action(agenda.name, agenda.phase, agenda.run)
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps: the events in their order."""
+        events = [
+            [cycle, action.name, None if argument is None else list(argument)]
+            for cycle, _, _, action, argument in sorted(self._heap)
+        ]
+        planned = {name: agenda.planned for name, agenda in self._agendas.items() if agenda.planned != NEVER}
+        return {"events": events, "planned": planned}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "events", "planned")
+        heap: list[tuple[int, int, int, Action, Any]] = []
+        for index, item in enumerate(fields.listed("events")):
+            with inside("events", index):
+                cycle, name, argument = listed(item, 3)
+                action = self._actions.get(name) if type(name) is str else None
+                if action is None or (argument is None) != (action.load is None):
+                    raise StateError("is no event of this device")
+                made = None if action.load is None else action.load(argument)
+                entry = (integer(cycle, 0, LATEST), action.phase, index, action, made)
+                if heap and entry < heap[-1]:
+                    raise StateError("comes after a later event")
+                heap.append(entry)
+        planned = Fields(fields["planned"], *(name for name in self._agendas if name in fields["planned"]))
+        for name, agenda in self._agendas.items():
+            agenda.planned = planned.integer(name, 0, LATEST) if name in fields["planned"] else NEVER
+        self._heap, self._sequence = heap, len(heap)
 
 
 class Agenda:
@@ -64,23 +129,27 @@ class Agenda:
     A request for an earlier cycle than the one planned comes in addition: actions must bear being called in vain.
     """
 
-    def __init__(self, timeline: Timeline, phase: Phase, action: Callable[[int], None]) -> None:
+    def __init__(self, timeline: Timeline, name: str, phase: Phase, call: Callable[[int], None]) -> None:
+        self.name = name
+        self.phase = phase
+        self.planned = NEVER
+        """The earliest cycle that was asked for and has not come."""
         self._at = timeline.at
-        self._phase = phase
-        self._action = action
-        self._planned = NEVER
+        self._call = call
+        self._action = timeline.join(self)
 
     def request(self, cycle: int) -> None:
         """Make sure that the action is called at `cycle` or earlier, and at `cycle` if not earlier."""
-        if cycle < self._planned:
-            self._planned = cycle
-            self._at(cycle, self._phase, self._run)
+        if cycle < self.planned:
+            self.planned = cycle
+            self._at(cycle, self._action)
 
     def reset(self) -> None:
         """The timeline has been cleared."""
-        self._planned = NEVER
+        self.planned = NEVER
 
-    def _run(self, cycle: int, _: Any) -> None:
-        if self._planned == cycle:
-            self._planned = NEVER
-        self._action(cycle)
+    def run(self, cycle: int, _: Any) -> None:
+        """The cycle has come."""
+        if self.planned == cycle:
+            self.planned = NEVER
+        self._call(cycle)

@@ -5,7 +5,7 @@ stamped `now + 1`.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npu_device.abi.errors import NpuDeviceError, ReturnCode
 from npu_device.abi.instructions import (
@@ -25,6 +25,7 @@ from npu_device.issue.retirement import Tickets
 from npu_device.issue.scheduler import CommandQueue
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, EventStream, Kind, Refusal, What
+from pyv_state import LATEST, WORD64, Fields
 
 
 class PortReply(NamedTuple):
@@ -186,6 +187,22 @@ class CommandPort:
         if self._deadlines:
             for key in [key for key in self._deadlines if key[1] == ticket]:
                 del self._deadlines[key]
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {
+            "stalled": self._stalled,
+            "deadlines": [[*key, cycle] for key, cycle in self._deadlines.items()],
+            "looked": self._looked,
+            "looked_busy": self._looked_busy,
+        }
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "stalled", "deadlines", "looked", "looked_busy")
+        self._stalled = fields.optional("stalled", 0, WORD64)
+        deadlines = fields.rows("deadlines", (0, WORD64), (0, WORD64), (0, LATEST))
+        self._deadlines = {(pc, ticket): cycle for pc, ticket, cycle in deadlines}
+        self._looked, self._looked_busy = (fields.integer(name, 0, LATEST) for name in ("looked", "looked_busy"))
 
     def reset(self) -> None:
         self._deadlines.clear()

@@ -4,7 +4,7 @@ One descriptor is in the fetch stage and one in the validate stage at a time; bo
 order. An entry of the device queue is reserved when a fetch begins, so the ring waits for room in memory.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.errors import TicketError
@@ -12,14 +12,16 @@ from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import FrontEndConfig
 from npu_device.decode.decoder import Decoder
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
-from npu_device.host.ring import Ring
+from npu_device.host.ring import INDEX_MASK, Ring
+from npu_device.issue.barriers import STREAMS
 from npu_device.issue.execution import Execution
 from npu_device.issue.interrupts import Interrupts, Irq
-from npu_device.issue.retirement import Completion, Tickets
+from npu_device.issue.retirement import MODULUS, Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import FRONTEND, TIGHT, EventStream, What
+from pyv_state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integer, listed, row
 
 
 class Taken(NamedTuple):
@@ -38,6 +40,18 @@ class Taken(NamedTuple):
     """ENQCMD_T: read by the core."""
     prio: int = 0
     stream: int = 0
+
+    @classmethod
+    def of(cls, state: Any) -> "Taken":
+        """From the list of its fields."""
+        with inside("argument"):
+            address, slot, began, number, ticket, content, prio, stream = listed(state, len(cls._fields))
+            row([address, slot, began, number], (0, WORD64), (0, WORD32), (0, LATEST), (1, LATEST))
+            row([ticket, prio, stream], (0, MODULUS - 1), (0, 15), (0, STREAMS - 1))
+            if bool(ticket) != (content is not None) or bool(ticket) != (slot == TIGHT):
+                raise StateError("is neither of the ring nor of ENQCMD_T")
+            read = None if content is None else data(content, DESCRIPTOR_SIZE)
+            return cls(address, slot, began, number, ticket, read, prio, stream)
 
 
 class FrontEnd:
@@ -78,7 +92,10 @@ class FrontEnd:
         """ENQCMD_T whose ticket the core has, by ticket, until acceptance."""
         self._fetches: dict[int, bytes | None] = {}
         """Ring index -> the 64 bytes between fetch and validation."""
-        self._fetch = Agenda(timeline, Phase.FETCH, self._begin_fetches)
+        self._fetch = Agenda(timeline, "fetch", Phase.FETCH, self._begin_fetches)
+        self._announcing = timeline.action("announce", Phase.FETCH, self._announce, Taken.of)
+        self._fetching = timeline.action("fetched", Phase.ACCEPT, self._fetched, Taken.of)
+        self._accepting = timeline.action("accept", Phase.ACCEPT, self._accept, Taken.of)
         queue.on_room = self.request_fetch
 
     def request_fetch(self, cycle: int) -> None:
@@ -97,9 +114,9 @@ class FrontEnd:
         if began == arrival:
             self._announce(began, taken)
         else:
-            self._timeline.at(began, Phase.FETCH, self._announce, taken)
+            self._timeline.at(began, self._announcing, taken)
         _, accepted = self._occupy(began, self._config.fetch_tight)
-        self._timeline.at(accepted, Phase.ACCEPT, self._accept, taken)
+        self._timeline.at(accepted, self._accepting, taken)
         return ticket, accepted
 
     def reset(self, cycle: int, reason: str) -> None:
@@ -117,6 +134,67 @@ class FrontEnd:
             self._events.emit(cycle, FRONTEND, What.ACCEPT, taken.ticket, 0, min(taken.began, cycle), TIGHT)
             self._completion.error(cycle, taken.ticket, TicketError.RESET, reason, None)
         self._promised.clear()
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def promised(self) -> list[int]:
+        """The tickets that the core has of descriptors that are not accepted yet."""
+        return list(self._promised)
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps beside the events to come."""
+        return {
+            "enabled": self.enabled,
+            "accepted": self.accepted,
+            "fetch_free": self._fetch_free,
+            "validate_free": self._validate_free,
+            "fetches": [[slot, content] for slot, content in self._fetches.items()],
+        }
+
+    def load_state(self, state: Any) -> None:
+        """Take on a state; timeline, ring, queue and the commands in flight have taken on theirs."""
+        fields = Fields(state, "enabled", "accepted", "fetch_free", "validate_free", "fetches")
+        self.enabled = fields.flag("enabled")
+        self.accepted, self._fetch_free, self._validate_free = (
+            fields.integer(name, 0, LATEST) for name in ("accepted", "fetch_free", "validate_free")
+        )
+        self._fetches = {}
+        for index, item in enumerate(fields.listed("fetches")):
+            with inside("fetches", index):
+                slot, content = listed(item, 2)
+                self._fetches[integer(slot, 0, WORD32)] = None if content is None else data(content, DESCRIPTOR_SIZE)
+        accepts = [taken for _, taken in self._timeline.pending(self._accepting)]
+        self._promised = {taken.ticket: taken for taken in accepts if taken.ticket}
+        self._check_pipeline(accepts)
+        for _ in accepts:
+            self._queue.reserve()
+
+    def _check_pipeline(self, accepts: list[Taken]) -> None:
+        """Each descriptor on its way has been fetched, or will be before it is accepted."""
+        flight = self._execution.in_flight()
+        last = flight[-1].number if flight else 0
+        fetched = dict(self._fetches)
+        to_come = {taken: cycle for cycle, taken in self._timeline.pending(self._fetching)}
+        begun = {taken.slot: None for taken in to_come}
+        for cycle, taken in self._timeline.pending(self._accepting):
+            if taken.number <= last or taken.number > self._tickets.taken:
+                raise StateError("descriptors on their way are not in the order of acceptance", "accept")
+            last = taken.number
+            content = taken.data
+            if not taken.ticket:
+                if taken not in to_come and taken.slot not in fetched:
+                    raise StateError(f"descriptor {taken.slot} of the ring is accepted and not fetched", "fetches")
+                if to_come.pop(taken, cycle) > cycle:
+                    raise StateError(f"descriptor {taken.slot} of the ring is accepted before it is fetched", "fetches")
+                content = fetched.pop(taken.slot, None)
+            if content is not None and not self._memory.holds(taken.address, DESCRIPTOR_SIZE):
+                raise StateError(f"{taken.address:#x} is not in memory", "fetches")
+        if fetched or to_come:
+            raise StateError("descriptors are fetched and not accepted", "fetches")
+        if len(begun) != (self._ring.next - self._ring.head) & INDEX_MASK or len(self._promised) != sum(
+            bool(taken.ticket) for taken in accepts
+        ):
+            raise StateError("a descriptor is fetched twice, or is not of the ring", "fetches")
 
     # -- the pipeline ------------------------------------------------------------------------------------------
 
@@ -140,8 +218,8 @@ class FrontEnd:
             self._announce(cycle, taken)
             wait = self._priority_access(cycle, address, DESCRIPTOR_SIZE) if address >= DRAM_BASE else 0
             fetched, accepted = self._occupy(cycle, wait + self._config.fetch_loose)
-            at(fetched, Phase.ACCEPT, self._fetched, taken)
-            at(accepted, Phase.ACCEPT, self._accept, taken)
+            at(fetched, self._fetching, taken)
+            at(accepted, self._accepting, taken)
 
     def _announce(self, cycle: int, taken: Taken) -> None:
         self._events.emit(cycle, FRONTEND, What.FETCH, 0, 0, taken.address, taken.slot)

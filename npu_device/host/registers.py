@@ -4,9 +4,10 @@ The custom CSRs mirror the registers that a driver touches.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from npu_device.abi.instructions import CSRS
+from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, UNITS
 from npu_device.config import NpuConfig
@@ -17,6 +18,7 @@ from npu_device.issue.retirement import Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, EventStream, Kind, Refusal, What
+from pyv_state import LATEST, Fields, StateError
 
 WORD = 4
 MASK32 = 0xFFFF_FFFF
@@ -149,6 +151,27 @@ class RegisterFile:
         if self._shown.get(offset) != shown:
             self._shown[offset] = shown
             self._events.emit(now + 1, FRONTEND, What.NOTIFY, ticket, 0, offset, value)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {
+            "selected": self._selected,
+            "latched": [list(item) for item in self._latched.items()],
+            "shown": [[offset, *shown] for offset, shown in self._shown.items()],
+        }
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "selected", "latched", "shown")
+        self._selected = fields.integer("selected", 0, MASK32)
+        latched = fields.table("latched", (0, NPU_WINDOW), (0, MASK32))
+        shown = fields.table("shown", (0, NPU_WINDOW), (0, MASK32), (0, LATEST))
+        for name, offsets, known in (("latched", latched, self._counts), ("shown", shown, _SHOWS_COMPLETIONS)):
+            for offset in offsets:
+                if offset not in known:
+                    raise StateError(f"{offset:#x} is no such register", name)
+        self._latched, self._shown = latched, shown
 
     # -- what is behind each register --------------------------------------------------------------------------
 

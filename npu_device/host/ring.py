@@ -1,6 +1,9 @@
 """The descriptor ring in memory (docs/interface.md, "NPU registers"). Indices run modulo 2^32."""
 
+from typing import Any
+
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
+from pyv_state import WORD64, Fields, StateError
 
 INDEX_MASK = 0xFFFF_FFFF
 MIN_SIZE, MAX_SIZE = 2, 65536
@@ -84,3 +87,25 @@ class Ring:
             return False
         self.tail = tail
         return True
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {name: getattr(self, name) for name in _KEPT}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, *_KEPT)
+        base, size = fields.integer("base", 0, WORD64), fields.integer("size", MIN_SIZE, MAX_SIZE)
+        head, tail, begun = (fields.integer(name, 0, INDEX_MASK) for name in ("head", "tail", "next"))
+        if base % DESCRIPTOR_SIZE:
+            raise StateError(f"{base:#x} is no multiple of {DESCRIPTOR_SIZE}", "base")
+        if size & (size - 1):
+            raise StateError(f"{size} is no power of two", "size")
+        if not (begun - head) & INDEX_MASK <= (tail - head) & INDEX_MASK <= size:
+            raise StateError("head, next and tail do not fit a ring of this size", "tail")
+        self.base, self.size, self.head, self.tail, self.next = base, size, head, tail, begun
+        self.wanted = fields.flag("wanted")
+
+
+_KEPT = ("base", "size", "head", "tail", "next", "wanted")

@@ -5,11 +5,13 @@ once those of all earlier epochs have completed.
 """
 
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from npu_device.abi.opcodes import Scope
 from npu_device.decode.command import Command
 from npu_device.trace.events import FRONTEND, EventStream, What
+from pyv_state import WORD32, StateError, inside, integer, listed, rows
 
 STREAMS = 16
 
@@ -89,10 +91,14 @@ class Barriers:
         domains = self._streams[command.stream], self._cluster[command.descriptor.cluster], self._global
         self._entered[command.number] = entered = tuple([domain.epochs[-1] for domain in domains])
         for epoch in entered:
-            epoch.in_flight += 1
-            if epoch is not epoch.domain.epochs[0]:
-                epoch.waiting.append(command)
-                command.gates += 1
+            self._enter(epoch, command)
+
+    @staticmethod
+    def _enter(epoch: Epoch, command: Command) -> None:
+        epoch.in_flight += 1
+        if epoch is not epoch.domain.epochs[0]:
+            epoch.waiting.append(command)
+            command.gates += 1
 
     def accept_barrier(self, cycle: int, command: Command) -> None:
         """BARRIER: it waits for what came before in its scope, and what comes later waits for it."""
@@ -127,3 +133,44 @@ class Barriers:
                         free.append(waiting)
                 turn.waiting.clear()
         return free
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def _domains(self) -> list[Domain]:
+        return [*self._streams, *self._cluster, self._global]
+
+    def epochs_of(self, command: Command) -> list[int]:
+        """Which epoch of its stream, its cluster and the device a command in flight is in, from the oldest."""
+        return [epoch.domain.epochs.index(epoch) for epoch in self._entered[command.number]]
+
+    def state(self) -> list[Any]:
+        """What a snapshot keeps of each domain: the barriers that the turn of each epoch lifts."""
+        return [[[list(stamp) for stamp in epoch.stamps] for epoch in domain.epochs] for domain in self._domains()]
+
+    def load_state(self, state: Any) -> None:
+        self.reset()
+        domains = self._domains()
+        for index, (domain, epochs) in enumerate(zip(domains, listed(state, len(domains)), strict=True)):
+            with inside(index):
+                domain.epochs = deque(Epoch(domain) for _ in listed(epochs))
+                if not domain.epochs:
+                    raise StateError("there is no epoch")
+                for place, (epoch, stamps) in enumerate(zip(domain.epochs, epochs, strict=True)):
+                    with inside(place):
+                        epoch.stamps = [Stamp(*one) for one in rows(stamps, (0, WORD32 >> 1), (0, WORD32))]
+
+    def load_commands(self, commands: Iterable[tuple[Command, list[int]]]) -> None:
+        """Commands in flight, oldest first, and which epochs they are in; their gates follow."""
+        for command, places in commands:
+            domains = self._streams[command.stream], self._cluster[command.descriptor.cluster], self._global
+            with inside("epochs"):
+                entered = []
+                for index, (domain, place) in enumerate(zip(domains, places, strict=True)):
+                    with inside(index):
+                        entered.append(domain.epochs[integer(place, 0, len(domain.epochs) - 1)])
+            self._entered[command.number] = tuple(entered)
+            command.gates = 0
+            for epoch in entered:
+                self._enter(epoch, command)
+        if any(not epoch.in_flight for domain in self._domains() for epoch in list(domain.epochs)[:-1]):
+            raise StateError("an epoch that is over holds later ones back")

@@ -1,15 +1,18 @@
 """The engines: what lies between the start of a command on a unit and its end, on the device's timeline."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.decode.command import Command, UnitClass
 from npu_device.event_loop.machine import Machine
+from npu_device.event_loop.state import MAX_RUNS
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.scheduler import units_by_class
 from npu_device.operations.macro.base import setting_of
-from npu_device.trace.events import EventStream
+from npu_device.trace.events import EventStream, Kind
+from pyv_state import LATEST, WORD32, Fields, StateError
 
 Ended = Callable[[int, Command], None]
 
@@ -40,7 +43,7 @@ class Engines:
         self._wanted: list[UnitClass] = []
         self._ended_steps = False
         """Steps ended in this cycle; others may start instead."""
-        self._step = Agenda(timeline, Phase.END, self._advance)
+        self._step = Agenda(timeline, "step", Phase.END, self._advance)
 
     def find(self, unit_class: UnitClass) -> int | None:
         """The lowest free unit of those that `unit_class` names: its code, or None."""
@@ -97,6 +100,38 @@ class Engines:
         self._running.clear()
         self._wanted, self._ended_steps = [], False
         self._step.reset()
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def units(self, place: UnitClass | None) -> tuple[int, ...]:
+        """The codes of the units that a place names; none for no place."""
+        return () if place is None else self._units[place]
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps. References to commands are their numbers."""
+        return {
+            "running": [[slot, command.number] for slot, command in self._running.items()],
+            "wanted": [list(map(int, place)) for place in self._wanted],
+            "ended_steps": self._ended_steps,
+            "machine": self.machine.state(),
+        }
+
+    def load_state(self, state: Any, running: Mapping[int, Command]) -> None:
+        """`running`: the commands on units, by number."""
+        fields = Fields(state, "running", "wanted", "ended_steps", "machine")
+        slots = fields.table("running", (0, MAX_RUNS - 1), (0, LATEST))
+        if sorted(slots.values()) != sorted(running):
+            raise StateError("these are not the commands that run", "running")
+        self._running = {slot: running[number] for slot, number in slots.items()}
+        self._wanted = []
+        for index, (kind, cluster, unit) in enumerate(fields.rows("wanted", *[(0, WORD32)] * 3)):
+            place = kind, cluster, unit
+            if place not in self._units:
+                raise StateError("is no place", "wanted", index)
+            self._wanted.append((Kind(kind), cluster, unit))
+        self._ended_steps = fields.flag("ended_steps")
+        fields.load("machine", self.machine)
+        self.machine.want([place[:2] for place in self._wanted])
 
     def _advance(self, cycle: int) -> None:
         machine, limit = self.machine, self._timeline.horizon()

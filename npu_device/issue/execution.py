@@ -1,22 +1,27 @@
 """From acceptance to completion: hazards and barriers, start, end, retirement in the order of each stream."""
 
 from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from npu_device.abi.errors import TicketError
-from npu_device.abi.opcodes import Opcode
+from npu_device.abi.opcodes import Opcode, TicketState
 from npu_device.config import NpuConfig
 from npu_device.decode.command import AccumulatorSum, Command
+from npu_device.decode.decoder import Decoder
 from npu_device.event_loop.l2 import L2
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.barriers import STREAMS, Barriers
 from npu_device.issue.engines import Engines
 from npu_device.issue.hazards import Hazards
+from npu_device.issue.in_flight import ENDED, RUNNING, WAITING, InFlight, command_of, state_of
 from npu_device.issue.results import Results
 from npu_device.issue.retirement import Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue, Scheduler
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import FRONTEND, Cause, EventStream, What
+from pyv_state import LATEST, Fields, StateError, inside
 
 
 class Execution:
@@ -35,6 +40,7 @@ class Execution:
     ) -> None:
         """`values`: whether results are computed; without them all memory but status words stays as it is."""
         self.enabled = False
+        self._memory = memory
         self._values = values
         self.barriers = Barriers(config.clusters, events)
         self._events = events
@@ -48,8 +54,8 @@ class Execution:
         self._results = Results(memory if self.l2 is None or not self.l2.incoherent else self.l2)
         self._streams: list[deque[Command]] = [deque() for _ in range(STREAMS)]
         self._freed: list[Command] = []
-        self._release = Agenda(timeline, Phase.RELEASE, self._release_freed)
-        self._start = Agenda(timeline, Phase.START, self._start_ready)
+        self._release = Agenda(timeline, "release", Phase.RELEASE, self._release_freed)
+        self._start = Agenda(timeline, "start", Phase.START, self._start_ready)
 
     def accept(self, cycle: int, command: Command) -> None:
         """A valid command, with ticket and number, takes its reserved entry of the queue."""
@@ -92,6 +98,99 @@ class Execution:
         self._start.reset()
         for stream in self._streams:
             stream.clear()
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def _stage(self, command: Command) -> str:
+        return ENDED if command.ended else WAITING if command in self._queue.waiting else RUNNING
+
+    def stages(self) -> Iterable[tuple[int, TicketState]]:
+        """The ticket of each command in flight, oldest first, and how far it is."""
+        for command in self.in_flight():
+            yield command.ticket, TicketState.QUEUED if self._stage(command) == WAITING else TicketState.RUNNING
+
+    def state(self, sums: Sequence[AccumulatorSum]) -> dict[str, Any]:
+        """What a snapshot keeps. `sums`: what commands refer to by number."""
+        commands = [
+            state_of(
+                command, self._stage(command), self._results.parked(command.number),
+                self.barriers.epochs_of(command), sums,
+            )
+            for command in self.in_flight()
+        ]  # fmt: skip
+        return {
+            "enabled": self.enabled,
+            "commands": commands,
+            "freed": [command.number for command in self._freed],
+            "barriers": self.barriers.state(),
+            "engines": self.engines.state(),
+        }
+
+    def load_state(self, state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum]) -> None:
+        fields = Fields(state, "enabled", "commands", "freed", "barriers", "engines")
+        self.enabled = fields.flag("enabled")
+        restored: list[InFlight] = []
+        for index, item in enumerate(fields.listed("commands")):
+            with inside("commands", index):
+                restored.append(command_of(item, decoder, sums, self._memory, self._values))
+                if index and restored[index].command.number <= restored[index - 1].command.number:
+                    raise StateError("must be more than that of the command before", "number")
+        fields.load("barriers", self.barriers)
+        with inside("commands"):
+            self.barriers.load_commands((one.command, one.epochs) for one in restored)
+        self._load_order(restored)
+        self._load_sums(restored, sums)
+        by_number = {one.command.number: one for one in restored}
+        freed = fields.integers("freed", 0, LATEST)
+        waiting = [one.command for one in restored if one.stage == WAITING]
+        ready = [command for command in waiting if command.ready]
+        for place, number in enumerate(freed):
+            if number not in by_number or by_number[number].command not in ready or freed.count(number) > 1:
+                raise StateError(f"{number} is no command that is ready", "freed", place)
+        self._freed = [by_number[number].command for number in freed]
+        self._queue.load_waiting(waiting)
+        self._scheduler.load_ready(command for command in ready if command.number not in freed)
+        with inside("engines"):
+            running = {one.command.number: one.command for one in restored if one.stage == RUNNING}
+            self.engines.load_state(fields["engines"], running)
+
+    def _load_order(self, restored: Sequence[InFlight]) -> None:
+        """Streams, hazards and results that wait follow from the commands."""
+        self._hazards.reset()
+        self._results.reset()
+        for stream in self._streams:
+            stream.clear()
+        for command, _, parked, _ in restored:
+            stream = self._streams[command.stream]
+            command.oldest = not stream
+            stream.append(command)
+            command.hazards = 0
+            self._hazards.add(command)
+            if parked is not None:
+                self._results.park(command.number, parked)
+        for index, (command, stage, _, _) in enumerate(restored):
+            units = self.engines.units(command.unit_class)
+            with inside("commands", index):
+                if stage == ENDED:
+                    self._hazards.ended(command)
+                if (stage == ENDED and command.oldest) or (stage == RUNNING and command.unit_class is None):
+                    raise StateError("a command like this one retires at once", "stage")
+                allowed = {RUNNING: units, WAITING: (FRONTEND,), ENDED: (*units, FRONTEND)}[stage]
+                if command.unit not in allowed:
+                    raise StateError(f"{command.unit:#x} is none for this command", "unit")
+        for index, (command, stage, _, _) in enumerate(restored):
+            if stage != WAITING and not command.ready:
+                raise StateError("the command waits for others", "commands", index, "stage")
+
+    def _load_sums(self, restored: Sequence[InFlight], sums: Sequence[AccumulatorSum]) -> None:
+        """A sum without a value is that of a command to come."""
+        begun = set()
+        for command, stage, _, _ in restored:
+            if stage != ENDED and not command.descriptor.accumulate:
+                begun.add(id(command.accumulator))
+        for index, held in enumerate(sums):
+            if self._values and held.value is None and id(held) not in begun:
+                raise StateError("is missing", "sums", index, "value")
 
     # -- release -----------------------------------------------------------------------------------------------
 

@@ -1,10 +1,12 @@
 """IRQ_STATUS, IRQ_MASK and the line between device and core."""
 
 from enum import IntEnum
+from typing import Any
 
 from npu_device.abi.registers import IRQ_ALL, IRQ_BITS
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.trace.events import FRONTEND, EventStream, What
+from pyv_state import Fields
 
 _BIT = {bits.name: 1 << bits.low for bits in IRQ_BITS}
 
@@ -27,7 +29,7 @@ class Interrupts:
         self.mask = 0
         self._events = events
         self._line = False
-        self._check = Agenda(timeline, Phase.IRQ, self._settle)
+        self._check = Agenda(timeline, "irq", Phase.IRQ, self._settle)
 
     @property
     def level(self) -> bool:
@@ -47,6 +49,15 @@ class Interrupts:
         """The timeline has been cleared: no cause, no mask."""
         self._check.reset()
         self._change(cycle, 0, 0)
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {"status": self.status, "mask": self.mask, "line": self._line}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "status", "mask", "line")
+        self.status, self.mask = fields.integer("status", 0, IRQ_ALL), fields.integer("mask", 0, IRQ_ALL)
+        self._line = fields.flag("line")
 
     def _change(self, cycle: int, status: int, mask: int) -> None:
         self.status = status

@@ -21,6 +21,10 @@ class Results:
     def park(self, number: int, writes: tuple[tuple[Region, Bytes], ...]) -> None:
         self._parked[number] = writes
 
+    def parked(self, number: int) -> tuple[tuple[Region, Bytes], ...] | None:
+        """What is parked of a command, None where nothing is."""
+        return self._parked.get(number)
+
     def publish(self, number: int) -> None:
         """The command retires: its outputs, if it has some here, go to memory."""
         for region, data in self._parked.pop(number, ()):

@@ -1,14 +1,15 @@
 """Tickets, and how the end of a command becomes visible (docs/interface.md, "Order and visibility" and "Tickets")."""
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import StatusWord, TicketState
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.memory.memory import Memory
 from npu_device.trace.events import FRONTEND, EventStream, What
+from pyv_state import LATEST, Fields, StateError, inside, listed, row
 
 MODULUS = 1 << 31
 """Tickets are 1..MODULUS-1."""
@@ -76,6 +77,26 @@ class Tickets:
             return TicketState.UNKNOWN
         return TicketState.ERROR | code << 8 if code else TicketState.DONE
 
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps; which tickets are in flight follows from the commands."""
+        ended = [[ticket, int(code)] for ticket, code in self._ended.items()]
+        return {"taken": self.taken, "completed": self.completed, "ended": ended}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "taken", "completed", "ended")
+        self.taken, self.completed = (fields.integer(name, 0, LATEST) for name in ("taken", "completed"))
+        self._ended = OrderedDict(fields.table("ended", (1, MODULUS - 1), (0, max(TicketError))))
+        self.in_flight = {}
+
+    def load_in_flight(self, tickets: Iterable[tuple[int, TicketState]]) -> None:
+        """The tickets in flight, and how far each is."""
+        for ticket, state in tickets:
+            if ticket in self.in_flight:
+                raise StateError(f"ticket {ticket} is in flight twice")
+            self.in_flight[ticket] = state
+
 
 LOG_SIZE = 1024
 
@@ -122,6 +143,26 @@ class Completion:
         self.log.append(ErrorEntry(cycle, ticket, code, reason))
         self._events.emit(cycle, unit, What.ERROR, ticket, aux=code)
         self._interrupts.set(cycle, Irq.ERROR)
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        log = [[entry.cycle, entry.ticket, int(entry.code), entry.reason] for entry in self.log]
+        return {"log": log, "error_ticket": self.error_ticket, "error_code": int(self.error_code)}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "log", "error_ticket", "error_code")
+        entries = []
+        for index, item in enumerate(fields.listed("log")):
+            with inside("log", index):
+                *numbers, reason = listed(item, 4)
+                cycle, ticket, code = row(numbers, (0, LATEST), (0, MODULUS - 1), (1, max(TicketError)))
+                if code not in list(TicketError) or type(reason) is not str:
+                    raise StateError("is no error of a ticket")
+                entries.append(ErrorEntry(cycle, ticket, TicketError(code), reason))
+        self.log.clear()
+        self.log.extend(entries)
+        self.error_ticket = fields.integer("error_ticket", 0, MODULUS - 1)
+        self.error_code = fields.integer("error_code", 0, max(TicketError))
 
     def _finish(self, ticket: int, code: int = 0) -> None:
         self._tickets.finish(ticket, code)

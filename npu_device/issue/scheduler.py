@@ -5,14 +5,15 @@ chooses the next to start, and its unit.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from npu_device.config import NpuConfig
 from npu_device.decode.command import Command, UnitClass
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.trace.events import unit_code, unit_counts
+from pyv_state import Fields
 
 
 class CommandQueue:
@@ -69,6 +70,19 @@ class CommandQueue:
         self._reserved = 0
         self._wanted = False
 
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps; the rest follows from the commands that wait and the descriptors on their way."""
+        return {"wanted": self._wanted}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "wanted")
+        self.reset()
+        self._wanted = fields.flag("wanted")
+
+    def load_waiting(self, commands: Iterable[Command]) -> None:
+        """The commands that wait, in the order of acceptance."""
+        self.waiting = deque(commands)
+
 
 Key = Callable[[Command], tuple[int, ...]]
 
@@ -111,6 +125,12 @@ class Scheduler:
         self._ready: dict[UnitClass | None, int] = {}
         """How many commands for each class of units are ready and wait, in the window or beyond."""
 
+    def load_ready(self, commands: Iterable[Command]) -> None:
+        """These wait and are ready, as a snapshot says."""
+        self.reset()
+        for command in commands:
+            self.ready(command)
+
     def ready(self, command: Command) -> None:
         """A waiting command has become ready."""
         self._ready[command.unit_class] = self._ready.get(command.unit_class, 0) + 1
@@ -143,7 +163,7 @@ class Scheduler:
 
     def start(self, command: Command) -> None:
         """The choice is followed."""
-        self._ready[command.unit_class] -= 1
+        self._ready[command.unit_class] = self._ready.get(command.unit_class, 0) - 1
 
     def wanted(self) -> list[UnitClass]:
         """Classes of units that ready commands wait for."""

@@ -19,6 +19,11 @@ class DescriptorError(NpuDeviceError):
         self.reason = f"{TICKET_ERROR_TEXT[code]}: {detail}"
         super().__init__(self.reason)
 
+    @classmethod
+    def of(cls, code: TicketError, reason: str) -> "DescriptorError":
+        """The error with this `reason`."""
+        return DescriptorError(code, reason.removeprefix(f"{TICKET_ERROR_TEXT[code]}: "))
+
 
 class NoRoomError(DescriptorError):
     """Something does not fit: names the tensor, the level of memory, the bytes over and what would fit.

@@ -1,6 +1,6 @@
 """The device's counters: a fold over the event stream and nothing else (docs/npu-timing.md, "Events")."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from npu_device.trace.events import (
     unit_counts,
 )
 from npu_device.trace.spans import BEGINS, ENDS, Record, Running, among, first_begins, steps
+from pyv_state import LATEST, WORD32, Fields, StateError
 
 _COUNTED = among(
     (
@@ -28,6 +29,10 @@ _COUNTED = among(
     )
 )  # fmt: skip
 """By kind of event, whether it counts by itself."""
+_TOTALS = (
+    "accepted", "completed", "errors", "rejected", "bad_accesses", "depth_max", "barrier_wait", "dram_bytes_read",
+    "dram_bytes_written", "noc_bytes", "cycle",
+)  # fmt: skip
 FEW = 64
 """Events that are counted one by one sooner than as an array."""
 
@@ -188,6 +193,42 @@ class Counters:
             self.dram_bytes_written += size
         else:
             self.dram_bytes_read += size
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps, with all events so far."""
+        self.up_to_date()
+        return {name: getattr(self, name) for name in _TOTALS} | {
+            "channel_bytes": list(self.channel_bytes),
+            "l2": None if self.l2 is None else list(self.l2.values()),
+            "busy": list(self._busy.values()),
+            "conflicts": list(self._conflicts.values()),
+            "waiting": sorted(self._waiting),
+            "running": [[unit, first, *begin[:1], *begin[2:]] for unit, (first, begin) in self._running.items()],
+        }
+
+    def load_state(self, state: Any, busy: Collection[int]) -> None:
+        """Take on a state; the event stream has taken on its own. `busy`: the units that run a step."""
+        count = (0, LATEST)
+        fields = Fields(state, *_TOTALS, "channel_bytes", "l2", "busy", "conflicts", "waiting", "running")
+        for name in _TOTALS:
+            setattr(self, name, fields.integer(name, *count))
+        self.channel_bytes = fields.integers("channel_bytes", *count, len(self.channel_bytes))
+        if self.l2 is not None:
+            self.l2 = dict(zip(self.l2, fields.integers("l2", *count, len(self.l2)), strict=True))
+        self._busy = dict(zip(self._busy, fields.integers("busy", *count, len(self._busy)), strict=True))
+        conflicts = fields.integers("conflicts", *count, len(self._conflicts))
+        self._conflicts = dict(zip(self._conflicts, conflicts, strict=True))
+        self._waiting = set(fields.integers("waiting", 0, WORD32))
+        word = (0, WORD32)
+        running = fields.table("running", word, count, count, (0, max(What)), word, word, count, word)
+        self._running = {
+            unit: (first, (cycle, unit, *begin)) for unit, (first, cycle, *begin) in running.items()
+        }  # fmt: skip
+        if sorted(running) != sorted(busy) or any(begin[2] not in BEGINS for _, begin in self._running.values()):
+            raise StateError("these are not the units that run a step", "running")
+        self._seen = self._events.count
 
     # -- one method per kind of record -------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ here: devices, memory close to the core, watched pages, pages with code, and add
 
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import LINE_BITS, PAGE, PAGE_BITS, Ram
@@ -14,6 +14,7 @@ from pyv_ext.bus.window import Access, MmioReadCache, Observer, Posted, Window
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
+from pyv_state import LATEST, WORD32, Fields
 
 __all__ = ["ADDRESS_SPACE", "Access", "Bus", "WatchedLoad"]
 
@@ -258,20 +259,28 @@ class Bus:
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
-    def state(self) -> object:
+    def state(self) -> dict[str, Any]:
         """Posted stores under way and watched pages; memory, map and watchers are kept elsewhere."""
-        return list(self.posted.arrivals), self.posted.drained, dict(self._watched)
+        return {
+            "arrivals": list(self.posted.arrivals),
+            "drained": self.posted.drained,
+            "watched": [list(item) for item in sorted(self._watched.items())],
+        }
 
-    def load_state(self, state: tuple[list[int], int, dict[int, int]]) -> None:
+    def load_state(self, state: Any) -> None:
         """Take on a state of a bus with the same map."""
-        arrivals, self.posted.drained, watched = state
+        fields = Fields(state, "arrivals", "drained", "watched")
+        arrivals = fields.integers("arrivals", 0, LATEST)
+        drained = fields.integer("drained", 0, LATEST)
+        watched = fields.table("watched", (0, (ADDRESS_SPACE >> PAGE_BITS) - 1), (1, WORD32))
+        self.posted.arrivals, self.posted.drained = deque(arrivals), drained
         self.read_cache.clear()
-        self.posted.arrivals = deque(arrivals)
-        for page in tuple(self._watched):
-            while page in self._watched:
-                self.unwatch(page << PAGE_BITS)
+        for page in self._watched.keys() - watched.keys():
+            self._watched[page] = 1
+            self.unwatch(page << PAGE_BITS)
         for page, times in watched.items():
-            self.watch(page << PAGE_BITS)
+            if page not in self._watched:
+                self.watch(page << PAGE_BITS)
             self._watched[page] = times
 
     # -- devices -----------------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from pyv_ext.protocols import Timed
+from pyv_state import LATEST, WORD32, Fields, StateError, inside, row
 
 Listener = Callable[[int], None]
 
@@ -189,3 +191,34 @@ class Clock:
             self._others = NEVER
         self._soonest = soonest
         self.next = posted[0][0] if posted and posted[0][0] < soonest else soonest
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps: when devices are due follows from them."""
+        return {"now": self.now, "posted": [list(store) for store in self._posted]}
+
+    def load_state(self, state: Any) -> None:
+        """Take on a state; everything attached has taken on its own."""
+        fields = Fields(state, "now", "posted")
+        cycle, word = (0, LATEST), (0, WORD32)
+        now, posted, last = fields.integer("now", *cycle), [], 0
+        for index, item in enumerate(fields.listed("posted")):
+            with inside("posted", index):
+                arrival, number, offset, size, value = row(item, cycle, (0, len(self._devices) - 1), word, (1, 4), word)
+                accepts = getattr(self._devices[number], "accepts", None)
+                if accepts is None or size == 3 or offset % size or not accepts(offset, size, True):
+                    raise StateError(f"device {number} accepts no store of {size} bytes at {offset:#x}")
+                if value >> 8 * size:
+                    raise StateError(f"{value} is more than {size} bytes")
+                if arrival < last:
+                    raise StateError("arrives before the store before it")
+                last = arrival
+                posted.append((arrival, number, offset, size, value))
+        self.now = now
+        self._posted = deque(posted)
+        self.changes += 1
+        for number, device in enumerate(self._devices):
+            self._levels[number] = getattr(device, "irq", False)
+            self._look(number)
+        self._find_next()

@@ -1,10 +1,11 @@
 """What makes a user's device short: declared registers, and nothing else unless it is asked for."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Reply
+from pyv_state import Fields
 
 WORD = 0xFFFF_FFFF
 
@@ -70,6 +71,15 @@ class RegisterDevice(DeviceBase):
 
     def __setitem__(self, name: str, value: int) -> None:
         self._content[name] = value & WORD
+
+    def contents(self) -> dict[str, int]:
+        """The content of each register, for the `state` of a subclass."""
+        return dict(self._content)
+
+    def load_contents(self, state: Any) -> None:
+        """The inverse, for its `load_state`."""
+        fields = Fields(state, *self._content)
+        self._content = {name: fields.integer(name, 0, WORD) for name in self._content}
 
     def on_read(self, name: str, now: int) -> int | Reply:
         """What a read of the register in cycle `now` returns."""

@@ -1,8 +1,11 @@
 """Core-local interruptor of one hart: software interrupt, timer and real-time counter (SiFive CLINT layout)."""
 
+from typing import Any
+
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.devices.base import WORD, Register, RegisterDevice
 from pyv_ext.errors import PyvExtError
+from pyv_state import LATEST, Fields, inside
 
 WRAP = 1 << 64
 
@@ -82,3 +85,17 @@ class Clint(RegisterDevice):
 
     def advance(self, now: int) -> None:
         self._decide(now)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {"registers": self.contents(), "offset": self._offset, "seen": self._seen, "timer": self.timer}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "registers", "offset", "seen", "timer")
+        with inside("registers"):
+            self.load_contents(fields["registers"])
+        self._offset = fields.integer("offset", -(WRAP**2), WRAP**2)
+        self._seen = fields.integer("seen", 0, LATEST)
+        self.timer = fields.flag("timer")

@@ -1,12 +1,14 @@
 """From interrupt lines to the bits of mip: which device's line goes where, and when the hart sees it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.plic import SOURCES, Plic
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device
+from pyv_state import LATEST, Fields
 
 MSIP, MTIP, MEIP = 1 << 3, 1 << 7, 1 << 11
 
@@ -75,3 +77,14 @@ class InterruptWiring:
         if changed:
             for observer in self.on_external:
                 observer(cycle, external)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {"lines": self.lines, "now": self._now, "plic_due": self._plic_due}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "lines", "now", "plic_due")
+        self.lines = fields.integer("lines", 0, MSIP | MTIP | MEIP)
+        self._now, self._plic_due = fields.integer("now", 0, LATEST), fields.optional("plic_due", 0, LATEST)

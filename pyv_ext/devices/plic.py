@@ -1,6 +1,9 @@
 """Platform-level interrupt controller with one context: machine mode of hart 0 (RISC-V PLIC specification 1.0.0)."""
 
+from typing import Any
+
 from pyv_ext.devices.base import Register, RegisterDevice
+from pyv_state import WORD32, Fields, StateError, inside
 
 SOURCES = 31
 PRIORITY_MASK = 7
@@ -88,3 +91,18 @@ class Plic(RegisterDevice):
         if source <= SOURCES and self["ENABLE"] >> source & 1:
             self._in_service &= ~(1 << source)
             self._pass_requests()
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {"registers": self.contents(), "levels": self._levels, "in_service": self._in_service}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "registers", "levels", "in_service")
+        with inside("registers"):
+            self.load_contents(fields["registers"])
+        for name in ("PENDING", "ENABLE"):
+            if self[name] & 1:
+                raise StateError("source 0 does not exist", "registers", name)
+        self._levels, self._in_service = (fields.integer(name, 0, WORD32) for name in ("levels", "in_service"))

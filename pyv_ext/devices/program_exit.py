@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.devices.base import Register, RegisterDevice
@@ -17,6 +17,7 @@ from pyv_ext.elf import Program
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.protocols import Reply
+from pyv_state import LATEST, Fields
 
 FAIL = 0x3333
 PASS = 0x5555
@@ -101,6 +102,15 @@ class Htif:
     def advance(self, now: int) -> None:
         if self._due is not None and self._due <= now:
             self._take()
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {"ignored": self.ignored, "stored": self._stored, "due": self._due}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "ignored", "stored", "due")
+        self.ignored, self._stored = fields.integer("ignored", 0, LATEST), fields.integer("stored", 0, BOTH_HALVES)
+        self._due = fields.optional("due", 0, LATEST)
 
     def _on_store(self, address: int, size: int, now: int) -> None:
         touched = 0

@@ -6,8 +6,10 @@ shows them live on request.
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from pyv_ext.devices.base import DeviceBase
+from pyv_state import Fields, data
 
 
 class Console:
@@ -27,6 +29,13 @@ class Console:
     def text(self) -> str:
         """The output as UTF-8; bytes that are not become U+FFFD."""
         return self.data.decode("utf-8", "replace")
+
+    def state(self) -> bytes:
+        """What a snapshot keeps."""
+        return bytes(self.data)
+
+    def load_state(self, state: Any) -> None:
+        self.data[:] = data(state)
 
 
 # Register offsets; the names say what a read and a write of the offset reach. With LCR.DLAB set, offsets 0 and 1
@@ -176,3 +185,25 @@ class Uart(DeviceBase):
             return MSR_CONNECTED
         dtr, rts, outs = self._mcr & 1, self._mcr >> 1 & 1, self._mcr >> 2 & 3
         return outs << 6 | dtr << 5 | rts << 4
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps; the console has a state of its own."""
+        registers: dict[str, Any] = {name: getattr(self, f"_{name}") for name in _REGISTERS}
+        return registers | {
+            "fifo": bytes(self._fifo),
+            "waiting": bytes(self._waiting),
+            "thre_pending": self._thre_pending,
+        }
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, *_REGISTERS, "fifo", "waiting", "thre_pending")
+        for name, highest in _REGISTERS.items():
+            setattr(self, f"_{name}", fields.integer(name, 0, highest))
+        self._fifo, self._waiting = deque(fields.data("fifo")), deque(fields.data("waiting"))
+        self._thre_pending = fields.flag("thre_pending")
+
+
+_REGISTERS = {"ier": 0x0F, "fcr": 0xC1, "lcr": 0xFF, "mcr": 0x1F, "scr": 0xFF, "divisor": 0xFFFF}
+"""What a snapshot keeps of them, and the highest value of each."""

@@ -20,6 +20,7 @@ from pyv_ext.hart.hart import Hart, Wait
 from pyv_ext.hart.traps import cause_name
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.timing import CoreTiming
+from pyv_state import LATEST, WORD32, Fields, StateError, inside, shown
 
 _WORD = 4
 """Bytes that an instruction has at most."""
@@ -354,17 +355,36 @@ class Engine:
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
-    def state(self) -> object:
+    def state(self) -> dict[str, Any]:
         """What an engine knows beyond the hart: the last trap, to find loops of traps, a stop to come, a fetch."""
-        stop = None if self.stopping is None else (self.stopping.reason.value, self.stopping.code, self.stopping.text)
-        return self._trapped, self._loop_began, stop, self._ahead
+        stop, ahead, trapped = self.stopping, self._ahead, self._trapped
+        return {
+            "trapped": None if trapped is None else [int(value) for value in trapped],
+            "loop_began": self._loop_began,
+            "stop": None if stop is None else {"reason": stop.reason.value, "code": stop.code, "text": stop.text},
+            "ahead": None if ahead is None else {"pc": ahead.pc, "word": ahead.word, "over": ahead.overwritten},
+        }
 
     def load_state(self, state: Any) -> None:
         """Take on a state; memory has changed to what it was then."""
-        trapped, self._loop_began, stop, ahead = state
+        fields = Fields(state, "trapped", "loop_began", "stop", "ahead")
+        mask, count = self.isa.mask, (0, LATEST)
+        trapped = None if fields["trapped"] is None else fields.row("trapped", count, (0, mask), (0, mask))
         self._trapped = None if trapped is None else _Trapped(*trapped)
-        self.stopping = None if stop is None else Stop(StopReason(stop[0]), *stop[1:])
-        self._ahead = None if ahead is None else Ahead(*ahead)
+        self._loop_began = fields.text("loop_began")
+        self.stopping = self._ahead = None
+        with inside("stop"):
+            if fields["stop"] is not None:
+                stop = Fields(fields["stop"], "reason", "code", "text")
+                if stop["reason"] not in list(StopReason):
+                    raise StateError(f"{shown(stop['reason'])} is no reason", "reason")
+                reason, code = StopReason(stop.text("reason")), stop.optional("code", -LATEST, LATEST)
+                self.stopping = Stop(reason, code, stop.text("text"))
+        with inside("ahead"):
+            if fields["ahead"] is not None:
+                ahead = Fields(fields["ahead"], "pc", "word", "over")
+                over = None if ahead["over"] is None else ahead.data("over")
+                self._ahead = Ahead(ahead.integer("pc", 0, mask), ahead.integer("word", 0, WORD32), over)
         self.flush()
 
     # -- hooks -------------------------------------------------------------------------------------------------

@@ -9,13 +9,14 @@ inhibit bit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.pmp import ENTRIES, Pmp
 from pyv_ext.hart.traps import MACHINE, USER
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.protocols import CsrWindow
+from pyv_state import Fields, StateError
 
 if TYPE_CHECKING:
     from pyv_ext.hart.hart import Hart
@@ -56,6 +57,16 @@ class Counter:
         value = self.value(at)
         self.inhibited = inhibited
         self.set(value, at)
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {"base": self._base, "inhibited": self.inhibited}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "base", "inhibited")
+        self._base = fields.integer("base", -WRAP, WRAP)
+        self.inhibited = fields.flag("inhibited")
+        self.changes += 1
 
 
 MIE, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
@@ -152,6 +163,37 @@ class Csrs:
     def csr_end(self) -> int:
         """The cycle at whose start what the running CSR instruction writes takes effect."""
         return self.hart.cycle + self.hart.timing.csr
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        words: dict[str, Any] = {name: int(getattr(self, name)) for name in _KEPT}
+        return words | {part: getattr(self, part).state() for part in _PARTS}
+
+    def load_state(self, state: Any) -> None:
+        """Take on a state; StateError for bits that no write could have set."""
+        fields = Fields(state, *_KEPT, *_PARTS)
+        words = {name: fields.integer(name, 0, _ALL) for name in _KEPT}
+        user = self.hart.isa.user_mode
+        bits = {"mie": _INTERRUPTS, "mip": _INTERRUPTS, "mcounteren": 7, "menvcfg": CBIE | CBCFE}
+        bits["mstatus"] = MIE | MPIE | MPP | (MPRV | TW if user else 0)
+        for name, allowed in bits.items():
+            if words[name] & ~allowed:
+                raise StateError(f"{words[name]:#x} has bits beside {allowed:#x}", name)
+        if words["mstatus"] & MPP not in ((0, MPP) if user else (MPP,)):
+            raise StateError(f"{words['mstatus']:#x}: MPP names a mode that this hart does not have", "mstatus")
+        for name, value in words.items():
+            setattr(self, name, value)
+        for part in _PARTS:
+            fields.load(part, getattr(self, part))
+
+
+_KEPT = (
+    "mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "mcounteren", "menvcfg",
+)  # fmt: skip
+_PARTS = ("mcycle", "minstret", "pmp")
+"""What a snapshot keeps of the registers."""
 
 
 _COUNTERS = 0xC00

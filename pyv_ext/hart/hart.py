@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pyv_ext.hart.csr import MIE, MPIE, MPP, MPRV, Csrs
 from pyv_ext.hart.pmp import EXECUTE
 from pyv_ext.hart.traps import INTERRUPT, MACHINE, USER, Interrupt
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
+from pyv_state import LATEST, Fields, StateError, inside, row
 
 SINK = 32
 """The slot of `Hart.x` that takes what is written to x0."""
@@ -126,3 +128,47 @@ class Hart:
             csrs.mstatus &= ~MPRV
         self.guard()
         return csrs.mepc
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        wait = self.waiting
+        return {
+            "x": self.x[:SINK].tolist(),
+            "pc": self.pc,
+            "cycle": self.cycle,
+            "instret": self.instret,
+            "traps": self.traps,
+            "priv": self.priv,
+            "waiting": None if wait is None else [wait.start, wait.not_before, wait.until],
+            "reservation": None if self.reservation is None else list(self.reservation),
+            "csrs": self.csrs.state(),
+        }
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(
+            state, "x", "pc", "cycle", "instret", "traps", "priv", "waiting", "reservation", "csrs"
+        )  # fmt: skip
+        word = (0, self.isa.mask)
+        x, pc, priv = fields.integers("x", *word, SINK), fields.integer("pc", *word), fields.integer("priv", 0, 3)
+        if x[0]:
+            raise StateError("is not 0", "x", 0)
+        if pc % self.isa.alignment:
+            raise StateError(f"{pc:#x} is not aligned", "pc")
+        if priv not in ((USER, MACHINE) if self.isa.user_mode else (MACHINE,)):
+            raise StateError(f"{priv} is no mode of this hart", "priv")
+        self.x[:SINK] = memoryview(b"".join(value.to_bytes(8, "little") for value in x)).cast("Q")
+        self.pc, self.priv = pc, priv
+        self.cycle, self.instret, self.traps = (
+            fields.integer(name, 0, LATEST) for name in ("cycle", "instret", "traps")
+        )
+        cycle = (0, LATEST)
+        with inside("waiting"):
+            wait = fields["waiting"]
+            self.waiting = None if wait is None else Wait(*row(wait, cycle, cycle, cycle))
+        with inside("reservation"):
+            reserved = None if fields["reservation"] is None else row(fields["reservation"], word, word)
+            self.reservation = None if reserved is None else (reserved[0], reserved[1])
+        fields.load("csrs", self.csrs)
+        self.guard()

@@ -5,8 +5,10 @@ counts as several, one for each 4 bytes that it touches, so no entry ever matche
 """
 
 from bisect import bisect_right
+from typing import Any
 
 from pyv_ext.hart.traps import MACHINE, USER
+from pyv_state import WORD32, Fields, StateError
 
 ENTRIES = 16
 """Protection regions."""
@@ -47,6 +49,21 @@ class Pmp:
         above = self.cfg[region + 1] if region + 1 < ENTRIES else 0
         if not self.cfg[region] & _LOCK and not (above & _LOCK and above & _MODE == _TOR):
             self.addr[region] = value
+        self._refresh()
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {"cfg": bytes(self.cfg), "addr": list(self.addr)}
+
+    def load_state(self, state: Any) -> None:
+        fields = Fields(state, "cfg", "addr")
+        cfg, addr = list(fields.data("cfg", ENTRIES)), fields.integers("addr", 0, WORD32, ENTRIES)
+        for region, byte in enumerate(cfg):
+            if byte & ~_WRITABLE or byte & 3 == 2:
+                raise StateError(f"{byte:#x} is no configuration of a region", "cfg", region)
+        self.cfg, self.addr = cfg, addr
         self._refresh()
 
     # -- what is permitted -------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """The Py-V core as an engine: it has the face of the others, and every cycle is a cycle of the netlist."""
 
+from typing import Any
+
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.engine import Ahead, Engine
@@ -55,7 +57,7 @@ class PyvEngine(Engine):
         super().flush()
         self._in_core = None
 
-    def state(self) -> object:
+    def state(self) -> dict[str, Any]:
         """As the base class says; here the pipeline holds the instruction that was fetched ahead."""
         self._keep_fetch()
         return super().state()

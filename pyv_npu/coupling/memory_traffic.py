@@ -12,6 +12,7 @@ The digest of what the NPU left behind does not depend on how commands were subm
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
 from npu_device.device import NpuDevice
@@ -21,6 +22,7 @@ from npu_device.memory.region import Region
 from pyv_ext.bus.bus import Bus, WatchedLoad
 from pyv_ext.bus.memory import PAGE, PAGE_BITS, Ram
 from pyv_ext.protocols import Operands, Outcome, Stall
+from pyv_state import WORD64, integers, rows
 
 ACTIONS = {"cbo.clean": cache.CLEAN, "cbo.flush": cache.FLUSH, "cbo.inval": cache.INVALIDATE}
 
@@ -71,12 +73,13 @@ class Coherence:
         """The pages; that their loads are watched is part of the bus's state."""
         return sorted(self._pages)
 
-    def load_state(self, state: list[int]) -> None:
-        for page in self._pages:
+    def load_state(self, state: Any) -> None:
+        pages = set(integers(state, self._ram.base >> PAGE_BITS, (self._ram.end >> PAGE_BITS) - 1))
+        for page in self._pages - pages:
             self._bus.unwatch_stores(page << PAGE_BITS, _seen)
-        self._pages = set(state)
-        for page in self._pages:
+        for page in pages - self._pages:
             self._bus.watch_stores(page << PAGE_BITS, _seen)
+        self._pages = pages
 
 
 def _seen(address: int, size: int, now: int) -> None:
@@ -130,6 +133,15 @@ class Outputs:
         if any(ram.base <= address < ram.end for ram in self._spm):
             return
         if size != STATUS_SIZE or not self._is_status(address):
+            self._ranges[address, size] = None
+
+    def state(self) -> list[list[int]]:
+        """What a snapshot keeps."""
+        return [list(written) for written in self._ranges]
+
+    def load_state(self, state: Any) -> None:
+        self._ranges = {}
+        for address, size in rows(state, (0, WORD64), (0, WORD64)):
             self._ranges[address, size] = None
 
     def ranges(self) -> list[tuple[int, int]]:

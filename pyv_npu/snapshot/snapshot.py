@@ -1,7 +1,8 @@
 """A snapshot: what a machine was at one moment, as an object and as a file.
 
-The file is a zip archive that any tool opens: `snapshot.json` (what it is of), `state.json` (the parts of the machine),
-`memory/...` (pages that are not zero) and `events.bin` (the event records so far). Reading one runs nothing of it.
+The file is a zip archive that any tool opens, with a checksum of each member: `snapshot.json` (what it is of),
+`state.json` (the parts of the machine), `memory/...` (pages that are not zero) and `events.bin` (the event records so
+far). Reading one runs nothing of it.
 """
 
 import base64
@@ -13,13 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npu_device.trace.events import EventMark, unpack
+from npu_device.trace.events import RECORD, EventMark, RecordChecks, unpack
 from pyv_ext.bus.memory import PAGE
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory
-from pyv_npu.snapshot.graph import Node
+from pyv_state import LATEST, Fields, StateError, inside, integers, shown
 
-FORMAT = 1
+FORMAT = 2
+MOST_TEXT = 1 << 30
+"""Bytes of a member that holds text."""
+MOST_PAGES = 1 << 20
+"""Of the address space that the core sees."""
 _HEADER, _STATE, _EVENTS = "snapshot.json", "state.json", "events.bin"
 _DATE = (1980, 1, 1, 0, 0, 0)
 """The zip format's zero: equal snapshots are equal files."""
@@ -33,7 +38,8 @@ class Snapshot:
     """Where the hart was."""
     identity: Mapping[str, Any]
     """What the machine was made from: only its like can be restored."""
-    state: list[Node]
+    state: dict[str, Any]
+    """Of each part of the machine, by its name."""
     memory: Mapping[str, memory.Pages]
     """Pages of each memory, by its name."""
     events: EventMark
@@ -60,26 +66,12 @@ class Snapshot:
         return file.getvalue()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Snapshot":
+    def from_bytes(cls, content: bytes) -> "Snapshot":
         """Read a file; BadInputError when it is none or is damaged."""
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                header = _from_json(archive.read(_HEADER))
-                if header["format"] != FORMAT:
-                    raise BadInputError(
-                        f"snapshot: format {header['format']}, this version reads format {FORMAT}; take it again"
-                    )
-                return cls(
-                    cycle=int(header["cycle"]),
-                    identity=dict(header["identity"]),
-                    state=list(_from_json(archive.read(_STATE))),
-                    memory={
-                        name: _pages(numbers, archive.read(f"memory/{name}"))
-                        for name, numbers in header["pages"].items()
-                    },
-                    events=_events(header, archive.read(_EVENTS)),
-                )
-        except (zipfile.BadZipFile, LookupError, TypeError, ValueError, RecursionError, *_DAMAGE) as error:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                return _read(archive)
+        except (zipfile.BadZipFile, LookupError, TypeError, ValueError, RecursionError, MemoryError, *_DAMAGE) as error:
             raise BadInputError(f"snapshot: the file is damaged or is none ({error}); take it again") from None
 
 
@@ -87,13 +79,43 @@ _DAMAGE = (EOFError, NotImplementedError, RuntimeError, zipfile.zlib.error)  # t
 """What `zipfile` raises for archives that others have made or broken."""
 
 
-def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name, _DATE), data, zipfile.ZIP_DEFLATED, 1)
+def _read(archive: zipfile.ZipFile) -> Snapshot:
+    header = _from_json(_member(archive, _HEADER, MOST_TEXT))
+    version = header.get("format") if type(header) is dict else None
+    if version != FORMAT:
+        raise BadInputError(f"snapshot: format {shown(version)}, this version reads format {FORMAT}; take it again")
+    fields = Fields(header, "format", "cycle", "identity", "pages", "events", "flushed", "pending")
+    for name in ("identity", "pages"):
+        if type(fields[name]) is not dict:
+            raise StateError(f"{shown(fields[name])} is no dict", name)
+    pages = {}
+    for name in fields["pages"]:
+        with inside("pages", name):
+            numbers = integers(fields["pages"][name], 0, MOST_PAGES)
+            if numbers != sorted(set(numbers)):
+                raise StateError("are not in order")
+            pages[name] = memory.split(numbers, _member(archive, f"memory/{name}", PAGE * len(numbers), exact=True))
+    state = _from_json(_member(archive, _STATE, MOST_TEXT))
+    if type(state) is not dict:
+        raise StateError(f"{shown(state)} is no dict", _STATE)
+    return Snapshot(fields.integer("cycle", 0, LATEST), fields["identity"], state, pages, _events(archive, fields))
+
+
+def _member(archive: zipfile.ZipFile, name: str, most: int, *, exact: bool = False) -> bytes:
+    """The content of a member, whose checksum is right, of at most (or exactly) so many bytes."""
+    size = archive.getinfo(name).file_size
+    if size > most or (exact and size != most):
+        raise ValueError(f"{name} has {size} bytes, {'must be' if exact else 'the most is'} {most}")
+    return archive.read(name)
+
+
+def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    archive.writestr(zipfile.ZipInfo(name, _DATE), content, zipfile.ZIP_DEFLATED, 1)
 
 
 def _to_json(value: object) -> bytes:
-    def binary(data: bytes) -> dict[str, str]:
-        return {"base64": base64.b64encode(data).decode()}
+    def binary(content: bytes) -> dict[str, str]:
+        return {"base64": base64.b64encode(content).decode()}
 
     return json.dumps(value, separators=(",", ":"), default=binary).encode()
 
@@ -105,17 +127,20 @@ def _from_json(text: bytes) -> Any:
     return json.loads(text, object_hook=binary)
 
 
-def _pages(numbers: list[int], data: bytes) -> memory.Pages:
-    if len(data) != len(numbers) * PAGE:
-        raise ValueError(f"{len(data)} bytes for {len(numbers)} pages")
-    return memory.split(numbers, data)
-
-
-def _events(header: dict[str, Any], data: bytes) -> EventMark:
+def _events(archive: zipfile.ZipFile, fields: Fields) -> EventMark:
     """The mark of the stream: its hash is that of the records again."""
+    sizes = fields.integers("events", 1, MOST_TEXT)
+    content = _member(archive, _EVENTS, sum(sizes), exact=True)
     log, at, digest = [], 0, hashlib.sha256()
-    for size in header["events"]:
-        log.append(data[at : at + size])
-        digest.update(unpack(log[-1]))
+    checks = RecordChecks()
+    for size in sizes:
+        log.append(content[at : at + size])
+        records = unpack(log[-1])
+        checks.add(records)
+        digest.update(records)
         at += size
-    return EventMark(int(header["flushed"]), bytes(header["pending"]), digest, tuple(log))
+    pending = fields.data("pending")
+    if checks.count != fields.integer("flushed", 0, LATEST):
+        raise StateError(f"there are {checks.count} records", "flushed")
+    checks.add(pending)
+    return EventMark(checks.count - len(pending) // RECORD.itemsize, pending, digest, tuple(log))

@@ -78,8 +78,10 @@ class AttentionMacro(Macro):
     def start(self, read: Read) -> Self:
         if not self.pos_addr:
             return self
-        position = read_position(read, self.pos_addr, self.queries, self.k.t_max)
-        return replace(self, keys=position + self.queries)
+        return self.at(read_position(read, self.pos_addr, self.queries, self.k.t_max))
+
+    def at(self, position: int) -> Self:
+        return replace(self, position=position, keys=position + self.queries)
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
         heads, dim = self.k.heads, self.k.head_dim

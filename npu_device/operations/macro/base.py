@@ -5,7 +5,7 @@ Among the operands is the token position, which a command reads when it starts.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -66,6 +66,8 @@ class Macro(ABC):
     block: Extended
     site: Site
     reserved: Reserved
+    position: int | None = field(default=None, kw_only=True)
+    """The token position that it has read as it started."""
 
     @property
     @abstractmethod
@@ -92,6 +94,10 @@ class Macro(ABC):
     def start(self, read: Read) -> Self:
         """The command with everything known that it reads when it starts (the token position)."""
         return self
+
+    def at(self, position: int) -> Self:
+        """The command once it has read its token position."""
+        return replace(self, position=position)
 
     @property
     def accumulator_shape(self) -> tuple[int, int] | None:

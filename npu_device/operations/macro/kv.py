@@ -4,7 +4,7 @@ The tensor has a row per token with all KV adjacent heads. Appending begins at t
 the start, or at 0 without `pos_addr`; reading takes the first `kv_len` tokens. Elements are converted on the way.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -116,7 +116,6 @@ class KvMacro(Macro):
     zero: int
     append: bool
     tokens: int
-    position: int
     pos_addr: int
     tile: int
 
@@ -134,7 +133,7 @@ class KvMacro(Macro):
     def start(self, read: Read) -> Self:
         if not self.pos_addr:
             return self
-        return replace(self, position=read_position(read, self.pos_addr, self.tokens, self.cache.t_max))
+        return self.at(read_position(read, self.pos_addr, self.tokens, self.cache.t_max))
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
         cache, tensor = self.cache, self.tensor
@@ -144,7 +143,7 @@ class KvMacro(Macro):
             if tensor.kind is not cache.kind:
                 rows = quantized(rows, cache.kind, scale, self.zero)
             data = elements.encode(np.ascontiguousarray(rows).reshape(-1, cache.head_dim), cache.kind)
-            return Effect(((cache.rows(self.position, self.tokens), data),))
+            return Effect(((cache.rows(self.position or 0, self.tokens), data),))
         rows = cache.read(read, self.tokens)
         if tensor.kind is not cache.kind:
             rows = elements.to_float(dequantized(rows, scale, self.zero), tensor.kind)
@@ -161,7 +160,7 @@ class KvMacro(Macro):
         of = Operands(self.reserved.slots(1), zero)
         inside = of.tiles("staging", self.tensor, token, rows, head * dim, wide)
         of.slots.setdefault("staging", in_place(self.tensor))
-        outside = of.tiles("staging", cache.matrix, head * cache.t_max + self.position + token, rows, zero, wide)
+        outside = of.tiles("staging", cache.matrix, head * cache.t_max + (self.position or 0) + token, rows, zero, wide)
         streams = outside.stream(Role.KV, Opcode(self.d.opcode), write=self.append)
         other = inside.stream(Role.ACTIVATION, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
         reads, writes = (other, streams) if self.append else (streams, other)
@@ -200,4 +199,4 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
 
     reserved = reserve(d, block, site, (size,), heads * tiles(tokens, tile=(size,)), demand)
     zero = zero_point(block, 3 if append else 0, kind_kv)
-    return KvMacro(d, block, site, reserved, tensor, cache, scale, zero, append, tokens, 0, own["pos_addr"], size)
+    return KvMacro(d, block, site, reserved, tensor, cache, scale, zero, append, tokens, own["pos_addr"], size)

@@ -1,6 +1,6 @@
 """ROPE: rotary embedding of M rows of heads, at the positions t, t + 1, ... of tables in1 (cos) and in2 (sin)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -45,7 +45,6 @@ class RopeMacro(Macro):
     heads: int
     neighbours: bool
     pos_addr: int
-    position: int
     tile: int
 
     @property
@@ -58,10 +57,11 @@ class RopeMacro(Macro):
     def start(self, read: Read) -> Self:
         if not self.pos_addr:
             return self
-        return replace(self, position=read_position(read, self.pos_addr, self.x.rows, self.cos.rows))
+        return self.at(read_position(read, self.pos_addr, self.x.rows, self.cos.rows))
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
-        rows = slice(self.position, self.position + self.x.rows)
+        first = self.position or 0
+        rows = slice(first, first + self.x.rows)
         cos, sin = values(read, self.cos)[rows], values(read, self.sin)[rows]
         x = values(read, self.x).reshape(self.x.rows, self.heads, -1)
         turned = rope(x, cos, sin, self.neighbours).reshape(self.x.rows, -1)
@@ -74,7 +74,12 @@ class RopeMacro(Macro):
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         blocks = Blocks.of(self.x.rows, self.x.columns, (self.tile, self.x.columns))
         of = blocks.operands(self, lanes)
-        turned = (blocks.row + self.position, blocks.rows, blocks.column, np.full_like(blocks.row, self.cos.columns))
+        turned = (
+            blocks.row + (self.position or 0),
+            blocks.rows,
+            blocks.column,
+            np.full_like(blocks.row, self.cos.columns),
+        )
         x, out = of.tiles("in0", self.x, *blocks), of.tiles("out", self.out, *blocks)
         tables = [of.tiles("in1", self.cos, *turned), of.tiles("in2", self.sin, *turned)]
         return vector_plan(self, setting, blocks, [x], out, self.x.kind, VECTOR_OPS[Opcode.ROPE], tables)
@@ -112,5 +117,5 @@ def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
 
     reserved = reserve(d, block, site, (size,), tiles(block.m, tile=(size,)), demand)
     return RopeMacro(
-        d, block, site, reserved, x, cos, sin, out, heads, bool(own["rope_flags"]), own["rope_pos_addr"], 0, size
+        d, block, site, reserved, x, cos, sin, out, heads, bool(own["rope_flags"]), own["rope_pos_addr"], size
     )

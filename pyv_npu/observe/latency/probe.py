@@ -1,7 +1,7 @@
 """The latency probe of one platform: listens to core, bus, interrupts and NPU, disturbs none of them."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from pyv_npu.observe.latency.recorder import PREBUILT_PREFIX, SUBMIT_PREFIX, Rec
 from pyv_npu.observe.latency.rows import COLUMN, Rows
 from pyv_npu.observe.latency.stamps import STATUS_WORD, StampBook
 from pyv_npu.observe.latency.table import Latency
+from pyv_state import WORD32, Fields
 
 _OFFSET = {register.name: register.offset for register in REGISTERS}
 _DOORBELL, _HEAD = _OFFSET["DOORBELL"], _OFFSET["QUEUE_HEAD"]
@@ -100,6 +101,26 @@ class LatencyProbe:
             assign(accepted, self.recorder.refused, epoch, self._arrivals)
         rejected = self.recorder.rejected + self.stamps.overwritten
         return Latency(accepted, rejected, self.t0_source, warmup)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {
+            "completed": self._completed,
+            "selected": self._selected,
+            "rows": self._rows.state(),
+            "stamps": self.stamps.state(),
+            "recorder": self.recorder.state(),
+        }
+
+    def load_state(self, state: Any) -> None:
+        """Take on a state; bus and engine have taken on theirs."""
+        fields = Fields(state, "completed", "selected", "rows", "stamps", "recorder")
+        self._completed, self._selected = (fields.integer(name, 0, WORD32) for name in ("completed", "selected"))
+        fields.load("rows", self._rows)
+        fields.load("stamps", self.stamps)
+        fields.load("recorder", self.recorder)
 
     # -- listeners ---------------------------------------------------------------------------------------------
 

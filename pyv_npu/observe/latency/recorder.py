@@ -6,7 +6,7 @@ it may prepare one); the rest of the program runs at full speed.
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from npu_device.abi.descriptor import PARTS, WORDS
 from npu_device.abi.errors import ReturnCode
@@ -18,6 +18,7 @@ from pyv_ext.protocols import Operands, Outcome, Stall, Value
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
 from pyv_npu.observe.latency.rows import COLUMN, REASONS, Rows
 from pyv_npu.observe.latency.steps import CORE_REASONS, DEVICE, LINE, MASK, Question, StepLog, Window, ring_slots
+from pyv_state import LATEST, Fields, inside, integer, integers, listed
 
 SUBMIT_PREFIX = "npu_submit"
 PREBUILT_PREFIX = "npu_submit_prebuilt"
@@ -27,6 +28,10 @@ _BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
 _STREAM = _BITS["stream"]
 _T0, _T1 = COLUMN["t0"], COLUMN["t1"]
 _IRQ, _WRITE_STATUS = 1 << _BITS["irq"], 1 << _BITS["write_status"]
+
+_NUMBERS = ("depth", "serial", "tail", "rung")
+_BOOLEANS = ("mmio", "stalled", "tracing")
+"""Attributes of a recorder, for a snapshot."""
 
 
 class Ring(Protocol):
@@ -44,7 +49,7 @@ class TracingEngine(Protocol):
 
     def add_hook(self, pc: int, hook: Callable[[Hart], None]) -> None: ...
 
-    def has_hook(self, pc: int, hook: Callable[[Hart], None]) -> bool: ...
+    def remove_hook(self, pc: int, hook: Callable[[Hart], None]) -> None: ...
 
 
 class Recorder:
@@ -164,16 +169,69 @@ class Recorder:
         if window is not None and window.t0 is not None:
             self.refused.append(window.t0)
 
-    def restored(self) -> None:
-        """The state has been replaced by that of a snapshot: let the engine call what this state waits for."""
-        if self._device_accessed in self._bus.observers:
-            self._bus.observers.remove(self._device_accessed)
-        remove_tracer(self._engine, self)
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps; the rows are kept by themselves."""
+        state: dict[str, Any] = {name: getattr(self, f"_{name}") for name in (*_NUMBERS, *_BOOLEANS)}
+        return state | {
+            "rejected": self.rejected,
+            "refused": list(self.refused),
+            "log": self._log.state(),
+            "stack": [window.state() for window in self._stack],
+            "pending": [window.state() for window in self._pending],
+            "carried": None if self._carried is None else self._carried.state(),
+            "after": [[row, *question] for row, question in self._after],
+            "issued": list(self._issued),
+            "return_hooks": sorted(self._return_hooks),
+            "asleep": self.asleep,
+        }
+
+    def load_state(self, state: Any) -> None:
+        """Take on a state, and let the engine call what it waits for."""
+        fields = Fields(
+            state, *_NUMBERS, *_BOOLEANS, "rejected", "refused", "log", "stack", "pending", "carried", "after",
+            "issued", "return_hooks", "asleep",
+        )  # fmt: skip
+        cycle = (0, LATEST)
+        for name in _NUMBERS:
+            setattr(self, f"_{name}", fields.integer(name, *cycle))
+        flags = {name: fields.flag(name) for name in _BOOLEANS}
+        self._mmio, self._stalled, self.asleep = flags["mmio"], flags["stalled"], fields.flag("asleep")
+        self.rejected, self.refused = fields.integer("rejected", *cycle), fields.integers("refused", *cycle)
+        fields.load("log", self._log)
+        self._stack, self._pending = self._windows(fields, "stack"), self._windows(fields, "pending")
+        with inside("carried"):
+            self._carried = None if fields["carried"] is None else Window.of(fields["carried"], self._rows.row)
+        self._after = []
+        for index, item in enumerate(fields.listed("after")):
+            with inside("after", index):
+                at, t0, leave, line, depth, window, refused, attempt = listed(item, 8)
+                integers([t0, leave, line, depth, window, attempt], *cycle)
+                if refused is not None:
+                    integer(refused, *cycle)
+                question = Question(t0, leave, line, depth, window, refused, attempt)
+                self._after.append((self._rows.row(at), question))
+        issued, leaves = fields.row("issued", cycle, cycle)
+        self._issued = issued, leaves
+        self._follow(set(fields.integers("return_hooks", 0, MASK)), flags["tracing"])
+
+    def _windows(self, fields: Fields, name: str) -> list[Window]:
+        found = []
+        for index, item in enumerate(fields.listed(name)):
+            with inside(name, index):
+                found.append(Window.of(item, self._rows.row))
+        return found
+
+    def _follow(self, returns: set[int], tracing: bool) -> None:
+        """Have hooks at these return addresses and no others, and a tracer or none."""
+        for pc in sorted(self._return_hooks - returns):
+            self._engine.remove_hook(pc, self._returned)
+        for pc in sorted(returns - self._return_hooks):
+            self._engine.add_hook(pc, self._returned)
+        self._return_hooks = returns
         if self._tracing:
+            self._trace(False)
+        if tracing:
             self._trace(True)
-        for pc in sorted(self._return_hooks):
-            if not self._engine.has_hook(pc, self._returned):
-                self._engine.add_hook(pc, self._returned)
 
     def _trace(self, on: bool) -> None:
         """Look at every instruction from now on, or at none any more."""

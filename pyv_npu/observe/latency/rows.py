@@ -13,6 +13,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from pyv_state import LATEST, StateError, data, integer
+
 
 class Reason(StrEnum):
     """Why a cycle between t0 and t2 passed. The first match, in the order of docs/latency.md, "Reasons"."""
@@ -112,10 +114,41 @@ class Rows:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> bytes:
+        """What a snapshot keeps."""
         return self.data.tobytes()
 
-    def load_state(self, state: bytes) -> None:
-        self.data = array("q", state)
+    def load_state(self, state: Any) -> None:
+        self.data = unpacked(state, WIDTH)
+        matrix = self.matrix()
+        given = np.delete(matrix, [*map(COLUMN.__getitem__, STAMPS), *range(REASONS.start, REASONS.stop)], axis=1)
+        stamps = matrix[:, COLUMN[STAMPS[0]] : COLUMN[STAMPS[-1]] + 1]
+        flags = matrix[:, [COLUMN[name] for name in _FLAGS]]
+        if (given < 0).any() or (stamps < NONE).any() or (flags > 1).any():
+            raise StateError("a stamp or a fact of a submission is negative")
+        if (np.abs(matrix) > LATEST).any():
+            raise StateError(f"a number is beyond {LATEST}")
+
+    def row(self, value: object) -> int:
+        """A reference to a row."""
+        at = integer(value, 0, len(self.data) - WIDTH)
+        if at % WIDTH:
+            raise StateError(f"{at} is not the begin of a row")
+        return at
+
+
+def packed(numbers: Iterable[int]) -> bytes:
+    """Integers of 64 bits, for a snapshot."""
+    return array("q", numbers).tobytes()
+
+
+def unpacked(state: object, width: int) -> "array[int]":
+    """The inverse, for rows of `width` integers."""
+    found = array("q")
+    content = data(state)
+    if len(content) % (width * found.itemsize):
+        raise StateError(f"{len(content)} bytes are no rows of {width} integers")
+    found.frombytes(content)
+    return found
 
 
 class Table:
@@ -136,10 +169,14 @@ class Table:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> bytes:
+        """What a snapshot keeps."""
         return self._data.tobytes()
 
-    def load_state(self, state: bytes) -> None:
-        self._data = array("q", state)
+    def load_state(self, state: Any) -> None:
+        numbers = unpacked(state, len(self._names))
+        if any(not 0 <= number <= LATEST for number in numbers):
+            raise StateError(f"a number is not within 0..{LATEST}")
+        self._data = numbers
 
 
 class Submissions(Sequence[Submission]):

@@ -9,7 +9,19 @@ from numpy.typing import NDArray
 from npu_device.abi.descriptor import WORDS
 from npu_device.trace.events import TIGHT, What
 from npu_device.trace.spans import among, first_begins
-from pyv_npu.observe.latency.rows import COLUMN, NONE, WIDTH, Integers, Reason, Rows, Submissions, Table
+from pyv_npu.observe.latency.rows import (
+    COLUMN,
+    NONE,
+    WIDTH,
+    Integers,
+    Reason,
+    Rows,
+    Submissions,
+    Table,
+    packed,
+    unpacked,
+)
+from pyv_state import LATEST, WORD64, Fields, inside, integer, listed
 
 STATUS_WORD = next(word.offset for word in WORDS if word.name == "status")
 _ACCEPT, _DONE = int(What.ACCEPT), int(What.DONE)
@@ -46,6 +58,66 @@ class StampBook:
         self._streams: dict[int, int] = {}
         """How many were accepted on each stream."""
         self._completed: dict[int, list[int]] = {}
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def _tables(self) -> dict[str, Table]:
+        return {
+            "accepted": self._accepted,
+            "interrupting": self._interrupting,
+            "external": self._external,
+            "handlers": self._handlers,
+            "seen_all": self._seen_all,
+            "seen_one": self._seen_one,
+        }
+
+    def _rows_by(self) -> dict[str, dict[int, int]]:
+        return {"ring": self._ring, "live": self._live, "status_words": self._status_words}
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps; the rows are kept by themselves."""
+        tables: dict[str, Any] = {name: table.state() for name, table in self._tables().items()}
+        rows = {name: [list(item) for item in found.items()] for name, found in self._rows_by().items()}
+        return (
+            tables
+            | rows
+            | {
+                "overwritten": self.overwritten,
+                "tight": list(self._tight),
+                "status_lines": sorted(self._status_lines),
+                "streams": [list(item) for item in self._streams.items()],
+                "completed": [[stream, packed(numbers)] for stream, numbers in self._completed.items()],
+            }
+        )
+
+    def load_state(self, state: Any) -> None:
+        tables, rows_by = self._tables(), self._rows_by()
+        fields = Fields(
+            state, *tables, *rows_by, "overwritten", "tight", "status_lines", "streams", "completed"
+        )  # fmt: skip
+        for name, table in tables.items():
+            fields.load(name, table)
+        for name in ("accepted", "interrupting"):
+            with inside(name):
+                for row in tables[name].column("row").tolist():
+                    self._rows.row(row)
+        for name, found in rows_by.items():
+            loaded = fields.table(name, (0, WORD64), (0, LATEST))
+            with inside(name):
+                for row in loaded.values():
+                    self._rows.row(row)
+            found.clear()
+            found.update(loaded)
+        self.overwritten = fields.integer("overwritten", 0, LATEST)
+        with inside("tight"):
+            self._tight = deque(self._rows.row(row) for row in fields.listed("tight"))
+        self._status_lines = set(fields.integers("status_lines", 0, WORD64))
+        self._streams = fields.table("streams", (0, LATEST), (0, LATEST))
+        self._completed = {}
+        for index, item in enumerate(fields.listed("completed")):
+            with inside("completed", index):
+                stream, numbers = listed(item, 2)
+                self._completed[integer(stream, 0, LATEST)] = unpacked(numbers, 1).tolist()
 
     # -- from the core -----------------------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ or ENQCMD_T retires.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyv_ext.engines.tracer import FENCE, Record
-from pyv_npu.observe.latency.rows import Reason
+from pyv_npu.observe.latency.rows import Reason, packed, unpacked
+from pyv_state import LATEST, Fields, inside, listed, row
 
 LIMIT = 1 << 16
 """Runs and notes kept; cycles of what is older are counted as `setup`."""
@@ -82,6 +83,23 @@ class StepLog:
                 del runs[: len(runs) // 2]
                 self._size = sum(1 + len(run.notes) for run in runs)
         runs.append(Run(start, end, depth, window, list(notes)))
+
+    def state(self) -> list[Any]:
+        """What a snapshot keeps."""
+        return [
+            [run.start, run.end, run.depth, run.window, packed(number for note in run.notes for number in note)]
+            for run in self._runs
+        ]
+
+    def load_state(self, state: Any) -> None:
+        self.clear()
+        for index, item in enumerate(listed(state)):
+            with inside(index):
+                *numbers, notes = listed(item, 5)
+                start, end, depth, window = row(numbers, *[(0, LATEST)] * 4)
+                words = iter(unpacked(notes, 3))
+                self._runs.append(Run(start, end, depth, window, list(zip(words, words, words, strict=True))))
+        self._size = sum(1 + len(run.notes) for run in self._runs[:-1])
 
     def clear(self) -> None:
         self._runs = []
@@ -167,6 +185,31 @@ class Window:
     commits: list[int] = field(default_factory=list)
     """Rows of the submissions that left the core in it."""
 
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        state: dict[str, Any] = {name: getattr(self, name) for name in (*_NUMBERS, *_OPTIONAL, *_BOOLEANS)}
+        return state | {
+            "lines": packed(number for item in self.lines.items() for number in item), "commits": list(self.commits)
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, state: Any, row: Callable[[object], int]) -> "Window":
+        """From its state; `row` checks a reference to a row."""
+        fields = Fields(state, *_NUMBERS, *_OPTIONAL, *_BOOLEANS, "lines", "commits")
+        made = cls(0, None)
+        for name in _NUMBERS:
+            setattr(made, name, fields.integer(name, 0, LATEST))
+        for name in _OPTIONAL:
+            setattr(made, name, fields.optional(name, 0, LATEST))
+        for name in _BOOLEANS:
+            setattr(made, name, fields.flag(name))
+        with inside("lines"):
+            lines = iter(unpacked(fields["lines"], 2))
+            made.lines = dict(zip(lines, lines, strict=True))
+        with inside("commits"):
+            made.commits = [row(item) for item in fields.listed("commits")]
+        return made
+
     def noted(self, notes: Sequence[Record]) -> None:
         """Keep the first store to each line."""
         lines = self.lines
@@ -182,6 +225,12 @@ class Window:
             self.taken = True
             return self.t0
         return self.lines.get(descriptor)
+
+
+_NUMBERS = ("serial", "return_pc", "sp", "depth", "attempt", "descriptor")
+_OPTIONAL = ("t0", "refused")
+_BOOLEANS = ("prebuilt", "taken")
+"""Fields of a window, for a snapshot."""
 
 
 def ring_slots(base: int, size: int, tail: int, new_tail: int) -> list[tuple[int, int]]:

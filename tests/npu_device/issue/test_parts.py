@@ -79,8 +79,12 @@ def test_records_keeps_everything_for_tests() -> None:
 def test_events_happen_by_cycle_phase_and_sequence(plan: list[tuple[int, Phase]], step: int) -> None:
     timeline = Timeline()
     happened: list[tuple[int, Phase, int]] = []
+    actions = {
+        phase: timeline.action(phase.name, phase, lambda cycle, what: happened.append((cycle, *what)), tuple)
+        for phase in Phase
+    }
     for number, (cycle, phase) in enumerate(plan):
-        timeline.at(cycle, phase, lambda cycle, what: happened.append((cycle, *what)), (phase, number))
+        timeline.at(cycle, actions[phase], (phase, number))
     expected = sorted((cycle, phase, number) for number, (cycle, phase) in enumerate(plan))
     assert timeline.next_event() == (expected[0][0] if expected else None)
     for now in range(0, 20, step):
@@ -96,7 +100,7 @@ def test_the_order_of_phases_is_the_documented_one() -> None:
 def test_an_agenda_runs_once_per_cycle_and_not_later_than_asked() -> None:
     timeline = Timeline()
     ran: list[int] = []
-    agenda = Agenda(timeline, Phase.START, ran.append)
+    agenda = Agenda(timeline, "start", Phase.START, ran.append)
     for cycle in (7, 7, 9, 5, 5):
         agenda.request(cycle)
     timeline.advance(6)

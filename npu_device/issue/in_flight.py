@@ -1,0 +1,152 @@
+"""Commands in flight as plain data, and back.
+
+A snapshot keeps of a command the bytes that it was made from, what has happened to it since, and its results that are
+not in memory yet. What it asks for is decoded again; what it waits for follows from the commands before it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE
+from npu_device.abi.errors import TicketError
+from npu_device.decode.command import SUM_BYTES, AccumulatorSum, Command
+from npu_device.decode.decoder import Decoder
+from npu_device.issue.barriers import STREAMS
+from npu_device.issue.retirement import MODULUS
+from npu_device.memory.memory import Bytes, Effect, Memory
+from npu_device.memory.region import Region
+from npu_device.operations.checks import DescriptorError
+from pyv_state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, listed, row, shown
+
+WAITING, RUNNING, ENDED = "waiting", "running", "ended"
+"""How far a command is: it has not started; it is on its units; it has ended and may not retire yet."""
+
+Writes = tuple[tuple[Region, Bytes], ...]
+
+_FIELDS = (
+    "descriptor", "block", "stream", "prio", "ticket", "number", "status_address", "accepted", "hazards_clear",
+    "gates_clear", "unit", "stage", "position", "sum", "failure", "writes", "held", "epochs",
+)  # fmt: skip
+
+
+class InFlight(NamedTuple):
+    """A command that was restored, and what others know of it."""
+
+    command: Command
+    stage: str
+    parked: Writes | None
+    """Its outputs when it has ended."""
+    epochs: list[int]
+
+
+def state_of(
+    command: Command, stage: str, parked: Writes | None, epochs: list[int], sums: Sequence[AccumulatorSum]
+) -> dict[str, Any]:
+    """A command as plain data; the sum that it adds to or keeps is its number in `sums`."""
+    result, macro, failure = command.result, command.macro, command.failure
+    writes = parked if result is None else result.writes
+    return {
+        "descriptor": command.descriptor.pack(),
+        "block": None if macro is None else macro.block.pack(),
+        "stream": command.stream,
+        "prio": command.prio,
+        "ticket": command.ticket,
+        "number": command.number,
+        "status_address": command.status_address,
+        "accepted": command.accepted,
+        "hazards_clear": command.hazards_clear,
+        "gates_clear": command.gates_clear,
+        "unit": int(command.unit),
+        "stage": stage,
+        "position": None if macro is None else macro.position,
+        "sum": None if command.accumulator is None else sums.index(command.accumulator),
+        "failure": None if failure is None else [int(failure.code), failure.reason],
+        "writes": None if writes is None else [[[*region], content.tobytes()] for region, content in writes],
+        "held": None if result is None or result.accumulator is None else result.accumulator.tobytes(),
+        "epochs": epochs,
+    }
+
+
+def command_of(state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum], memory: Memory, values: bool) -> InFlight:
+    """The inverse. `values`: whether this device computes results."""
+    fields = Fields(state, *_FIELDS)
+    block = None if fields["block"] is None else fields.data("block", EXTENDED_SIZE)
+    index = fields.optional("sum", 0, len(sums) - 1)
+    held = None if index is None else sums[index]
+    prio, stream = fields.integer("prio", 0, 15), fields.integer("stream", 0, STREAMS - 1)
+    command = decoder.restored(fields.data("descriptor", DESCRIPTOR_SIZE), block, prio, stream, held)
+    d = command.descriptor
+    if stream != (d.stream or stream) or prio != (d.prio or prio):
+        raise StateError("is not what the descriptor says", "stream")
+    if command.kind is not None:
+        command.unit_class = (command.kind, d.cluster, command.affinity)
+    command.ticket = fields.integer("ticket", 1, MODULUS - 1)
+    command.number = fields.integer("number", 1, LATEST)
+    command.accepted, command.hazards_clear, command.gates_clear = (
+        fields.integer(name, 0, LATEST) for name in ("accepted", "hazards_clear", "gates_clear")
+    )
+    command.unit = fields.integer("unit", 0, WORD32 >> 16)
+    command.status_address = fields.optional("status_address", 0, WORD64)
+    if command.status_address is not None and not memory.holds(command.status_address, 2 * 4):
+        raise StateError(f"{command.status_address:#x} is not in memory", "status_address")
+    stage = fields.text("stage")
+    if stage not in (WAITING, RUNNING, ENDED):
+        raise StateError(f"{shown(stage)} is none", "stage")
+    command.ended = stage == ENDED
+    if fields["position"] is not None:
+        _load_position(command, fields.integer("position", 0, WORD32), stage)
+    if fields["failure"] is not None:
+        _load_failure(command, fields.listed("failure", 2), stage)
+    writes = _load_results(command, fields, stage, memory, values)
+    return InFlight(command, stage, writes if stage == ENDED else None, fields.integers("epochs", 0, LATEST, 3))
+
+
+def _load_position(command: Command, position: int, stage: str) -> None:
+    word = np.frombuffer(position.to_bytes(4, "little"), np.uint8)
+    try:
+        macro = None if command.macro is None else command.macro.start(lambda _: word)
+    except DescriptorError as error:
+        raise StateError(str(error), "position") from None
+    if macro is None or macro.position is None or stage == WAITING:
+        raise StateError("is none that the command has read", "position")
+    command.macro = macro
+
+
+def _load_failure(command: Command, failure: list[Any], stage: str) -> None:
+    code, reason = failure
+    if code not in list(TicketError) or type(reason) is not str or stage != ENDED:
+        raise StateError("is no error of a command that has ended", "failure")
+    command.failure = DescriptorError.of(TicketError(code), reason)
+
+
+def _load_results(command: Command, fields: Fields, stage: str, memory: Memory, values: bool) -> Writes | None:
+    """What it will write, once it has started; what it will hold."""
+    computed = values and stage == RUNNING
+    if fields["writes"] is None:
+        if computed:
+            raise StateError("is missing, the command runs", "writes")
+        return None
+    if not values or stage == WAITING:
+        raise StateError("there is none yet", "writes")
+    found = []
+    for index, item in enumerate(fields.listed("writes")):
+        with inside("writes", index):
+            where, content = listed(item, 2)
+            size = (1, WORD32)
+            region = Region(*row(where, (0, WORD64), size, size, size))
+            if region.end > WORD64 or not memory.holds(region.address, region.end - region.address):
+                raise StateError(f"{region.address:#x}..{region.end:#x} is not in memory")
+            content = np.frombuffer(data(content, region.payload), np.uint8)
+            found.append((region, content.reshape(region.rows, region.row_bytes)))
+    writes = tuple(found)
+    held, keeps = command.accumulator, computed and command.order.holds
+    if (fields["held"] is not None) != keeps:
+        raise StateError("does not fit what the command does", "held")
+    if computed:
+        kept = None
+        if held is not None and keeps:
+            kept = held.values(fields.data("held", held.shape[0] * held.shape[1] * SUM_BYTES))
+        command.result = Effect(writes, kept)
+    return writes

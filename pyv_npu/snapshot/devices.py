@@ -1,0 +1,244 @@
+"""Devices and custom instructions of users as parts of a machine: by their own methods, or by their attributes."""
+
+import re
+import struct
+import sys
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import is_dataclass
+from enum import Enum
+from fractions import Fraction
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from pyv_npu.errors import UsageError
+from pyv_state import StateError, Stateful, data, inside, listed, shown
+
+CONSTANTS = (Fraction, range, re.Pattern, struct.Struct, np.dtype)
+"""Immutable values that the constructor of a device may keep."""
+PLAIN = (int, str, bool, float, bytes, type(None))
+CONTAINERS: dict[str, type] = {
+    kind.__name__: kind for kind in (list, tuple, set, frozenset, deque, dict, Counter, OrderedDict)
+}
+MAPPINGS = (dict, Counter, OrderedDict)
+ORDERED = (list, tuple, deque)
+
+
+def part_of(owner: Any, label: str, wiring: Collection[object]) -> Stateful:
+    """What a snapshot keeps of an object of a user. `wiring`: parts of the machine that it may refer to."""
+    if _has_protocol(owner):
+        return _ByProtocol(owner, label)
+    return _ByAttributes(owner, label, wiring)
+
+
+def _has_protocol(value: object) -> bool:
+    """Whether a class has the methods of `pyv_ext.protocols.Stateful` for its own attributes.
+
+    A subclass of one of the devices of `pyv_ext` inherits them, which know nothing of what it adds.
+    """
+    kind = type(value)
+    owners = [cls for cls in kind.__mro__ if "state" in cls.__dict__ or "load_state" in cls.__dict__]
+    methods = all(callable(getattr(kind, name, None)) for name in ("state", "load_state"))
+    return methods and (owners[0] is kind or not owners[0].__module__.startswith("pyv_ext."))
+
+
+class _ByProtocol:
+    """Its `state` and `load_state`, whose data may hold tuples and keys of any plain kind."""
+
+    def __init__(self, owner: Any, label: str) -> None:
+        self._owner = owner
+        self._label = label
+
+    def state(self) -> Any:
+        state = self._owner.state()
+        _check_plain(state, self._label)
+        return encode(state, self._label)
+
+    def load_state(self, state: Any) -> None:
+        decoded = decode(state)
+        try:
+            self._owner.load_state(decoded)
+        except Exception as error:  # whatever the user's class does with data that it did not give
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise StateError(f"load_state() failed with {text}") from error
+
+
+class _ByAttributes:
+    """Its attributes, but those that hold functions or parts of the machine."""
+
+    def __init__(self, owner: Any, label: str, wiring: Collection[object]) -> None:
+        self._owner = owner
+        self._label = label
+        self._wiring = {id(value) for value in wiring}
+        self._constants = {name: value for name, value in self._attributes() if _is_constant(value)}
+
+    def _attributes(self) -> Iterable[tuple[str, Any]]:
+        """Name and value of each attribute, in `__dict__` or slots."""
+        slots = [name for cls in type(self._owner).__mro__ for name in _names(cls.__dict__.get("__slots__", ()))]
+        names = {*slots, *getattr(self._owner, "__dict__", ())} - {"__dict__", "__weakref__"}
+        return [(name, getattr(self._owner, name)) for name in sorted(names) if hasattr(self._owner, name)]
+
+    def _kept(self) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in self._attributes()
+            if id(value) not in self._wiring and not is_code(value) and self._constants.get(name, self) is not value
+        }
+
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in self._kept().items():
+            where = f"{self._label}.{name}"
+            if _has_protocol(value) and not isinstance(value, type):
+                found[name] = ["part", _ByProtocol(value, where).state()]
+            else:
+                found[name] = encode(value, where)
+        return found
+
+    def load_state(self, state: Any) -> None:
+        if type(state) is not dict:
+            raise StateError(f"{shown(state)} is no dict")
+        ours = self._kept()
+        for name in ours.keys() - state.keys():
+            delattr(self._owner, name)
+        for name, item in state.items():
+            with inside(name):
+                old = getattr(self._owner, name, None)
+                if name not in ours and (hasattr(self._owner, name) or not name.isidentifier() or name[:2] == "__"):
+                    raise StateError("is no attribute that a snapshot keeps")
+                if type(item) is list and item[:1] == ["part"]:
+                    if not _has_protocol(old):
+                        raise StateError("has no load_state()")
+                    _ByProtocol(old, name).load_state(listed(item, 2)[1])
+                    continue
+                new = decode(item)
+                if type(old) is not type(new) or not _fill(old, new):
+                    object.__setattr__(self._owner, name, new)
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def is_code(value: object) -> bool:
+    """Something to be called, or a container of nothing else: how objects are connected, which is no state."""
+    if callable(value) or isinstance(value, ModuleType):
+        return True
+    if isinstance(value, dict):
+        return bool(value) and all(map(is_code, value.values()))
+    return isinstance(value, list | tuple) and bool(value) and all(map(is_code, value))
+
+
+def _is_constant(value: object) -> bool:
+    frozen = is_dataclass(value) and bool(getattr(type(value), "__dataclass_params__").frozen)  # noqa: B009 - for mypy
+    return frozen or isinstance(value, CONSTANTS)
+
+
+def _fill(old: Any, new: Any) -> bool:
+    """Give a container the content of another one, so that all who refer to it see it; False if it is none."""
+    if isinstance(old, list | bytearray):
+        old[:] = new
+    elif isinstance(old, dict | set) or (isinstance(old, deque) and old.maxlen == new.maxlen):
+        old.clear()
+        old.extend(new) if isinstance(old, deque) else old.update(new)
+    elif isinstance(old, np.ndarray) and old.shape == new.shape and old.dtype == new.dtype and old.flags.writeable:
+        old[...] = new
+    else:
+        return False
+    return True
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def encode(value: Any, where: str) -> Any:
+    """A value as numbers, strings, bytes, None and lists. UsageError for one that a snapshot cannot hold."""
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if isinstance(value, Enum):
+        return ["enum", _class_name(kind), encode(value.value, where)]
+    if kind is bytearray:
+        return ["bytearray", bytes(value)]
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
+        return [
+            "array" if isinstance(value, np.ndarray) else "scalar",
+            value.dtype.name,
+            [*value.shape],
+            value.tobytes(),
+        ]
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return ["named", _class_name(kind), *(encode(item, where) for item in value)]
+    if kind not in CONTAINERS.values():
+        raise UsageError(
+            f"{where} is a {kind.__qualname__}, which no snapshot can hold; give the class that owns it state() and "
+            "load_state()"
+        )
+    items: Iterable[Any] = value
+    if kind in MAPPINGS:
+        items = [part for item in value.items() for part in item]
+    elif kind not in ORDERED:
+        items = sorted(value)
+    head = [kind.__name__, value.maxlen] if isinstance(value, deque) else [kind.__name__]
+    return head + [encode(item, f"{where}[{index}]") for index, item in enumerate(items)]
+
+
+def decode(state: Any) -> Any:
+    """The inverse; StateError for anything else."""
+    if type(state) in PLAIN:
+        return state
+    try:
+        name, *rest = listed(state)
+        if name == "enum":
+            return _class_of(rest[0], lambda cls: issubclass(cls, Enum))(decode(rest[1]))
+        if name == "named":
+            named = _class_of(rest[0], lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"))
+            if len(rest) != 1 + len(named._fields):
+                raise StateError(f"{len(rest) - 1} fields for a {named.__name__}")
+            return tuple.__new__(named, map(decode, rest[1:]))
+        if name == "bytearray":
+            return bytearray(data(rest[0]))
+        if name in ("array", "scalar"):
+            array = np.frombuffer(data(rest[2]), np.dtype(rest[0])).reshape(rest[1]).copy()
+            return array if name == "array" else array[()]
+        kind: Any = CONTAINERS[name]
+        if kind is deque:
+            return deque(map(decode, rest[1:]), rest[0])
+        items = [decode(item) for item in rest]
+        return kind(dict(zip(items[::2], items[1::2], strict=True))) if kind in MAPPINGS else kind(items)
+    except StateError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, MemoryError):
+        raise StateError(f"{shown(state)} is no value") from None
+
+
+def _class_name(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _class_of(name: object, fits: Callable[[type], bool]) -> Any:
+    """A class that is in use already: nothing is imported for a file."""
+    module, _, path = str(name).partition(":")
+    found: Any = sys.modules.get(module)
+    for step in path.split("."):
+        found = getattr(found, "__dict__", {}).get(step)
+    if not isinstance(found, type) or found.__module__ != module or not fits(found):
+        raise StateError(f"{shown(name)} is no class of a value")
+    return found
+
+
+def _check_plain(state: object, where: str) -> None:
+    """UsageError unless a `state()` gave data that means the same in another process."""
+    if isinstance(state, dict):
+        for item in (*state.keys(), *state.values()):
+            _check_plain(item, where)
+    elif isinstance(state, list | tuple):
+        for item in state:
+            _check_plain(item, where)
+    elif type(state) not in PLAIN:
+        raise UsageError(
+            f"{where}: state() gave a {type(state).__name__}; it may hold numbers, strings, bytes, None, and lists, "
+            "tuples and dicts of these"
+        )

@@ -1,0 +1,187 @@
+"""The state of a part of a machine as plain data, and the checks with which it is taken back.
+
+A class that changes while a machine runs has two methods. `state()` gives what a snapshot keeps of it: a dict of
+integers, booleans, strings, bytes, None, and lists and dicts (with strings as keys) of these. `load_state(state)` takes
+such a value back, through `Fields`: the value may come from a file, so every type, length, range and reference is
+checked, and a `StateError` names the field that is wrong. References are numbers: of a command, a unit, a row.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+WORD32 = (1 << 32) - 1
+WORD64 = (1 << 64) - 1
+LATEST = 1 << 62
+"""No cycle of a run is later; it also stands for "never"."""
+
+
+class StateError(ValueError):
+    """A state has a value that no part like this one can have. `place`: the names of the fields that lead to it."""
+
+    def __init__(self, problem: str, *place: str | int) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.place = place
+
+    def within(self, *place: str | int) -> "StateError":
+        """The same error as seen from the part that contains this one."""
+        return StateError(self.problem, *place, *self.place)
+
+    def __str__(self) -> str:
+        path = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in self.place)
+        return f"{path.lstrip('.') or 'state'}: {self.problem}"
+
+
+class Stateful(Protocol):
+    """A part of a machine that a snapshot keeps."""
+
+    def state(self) -> Any: ...
+
+    def load_state(self, state: Any) -> None: ...
+
+
+@contextmanager
+def inside(*place: str | int) -> Iterator[None]:
+    """Errors raised here are about the field at `place`."""
+    try:
+        yield
+    except StateError as error:
+        raise error.within(*place) from None
+
+
+def integer(value: object, low: int, high: int) -> int:
+    """An integer within `low`..`high`."""
+    if type(value) is not int:
+        raise StateError(f"{shown(value)} is no integer")
+    if not low <= value <= high:
+        raise StateError(f"{value} is not within {low}..{high}")
+    return value
+
+
+def listed(value: object, length: int | None = None) -> list[Any]:
+    """A list, of `length` items where that is given."""
+    if type(value) is not list:
+        raise StateError(f"{shown(value)} is no list")
+    if length is not None and len(value) != length:
+        raise StateError(f"{len(value)} items, must be {length}")
+    return value
+
+
+def integers(value: object, low: int, high: int, length: int | None = None) -> list[int]:
+    """A list of integers within `low`..`high`."""
+    items = listed(value, length)
+    for index, item in enumerate(items):
+        if type(item) is not int or not low <= item <= high:
+            with inside(index):
+                integer(item, low, high)
+    return list(items)
+
+
+def row(value: object, *limits: tuple[int, int]) -> tuple[int, ...]:
+    """A list of as many integers as there are limits (low, high)."""
+    items = listed(value, len(limits))
+    for index, (item, (low, high)) in enumerate(zip(items, limits, strict=True)):
+        if type(item) is not int or not low <= item <= high:
+            with inside(index):
+                integer(item, low, high)
+    return tuple(items)
+
+
+def rows(value: object, *limits: tuple[int, int]) -> list[tuple[int, ...]]:
+    """A list of such rows."""
+    found = []
+    for index, item in enumerate(listed(value)):
+        try:
+            found.append(row(item, *limits))
+        except StateError as error:
+            raise error.within(index) from None
+    return found
+
+
+def data(value: object, size: int | None = None) -> bytes:
+    """Bytes, `size` of them where that is given."""
+    if type(value) is not bytes:
+        raise StateError(f"{shown(value)} is no bytes")
+    if size is not None and len(value) != size:
+        raise StateError(f"{len(value)} bytes, must be {size}")
+    return value
+
+
+def shown(value: object) -> str:
+    """A value of any kind, short and on one line."""
+    text = repr(value) if isinstance(value, int | str | bytes | float | None) else type(value).__name__
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+class Fields:
+    """The fields of a state: a dict with exactly the keys `names`."""
+
+    def __init__(self, state: object, *names: str) -> None:
+        if type(state) is not dict:
+            raise StateError(f"{shown(state)} is no dict")
+        for name in names:
+            if name not in state:
+                raise StateError("is missing", name)
+        if len(state) != len(names):
+            surplus = next(name for name in state if name not in names)
+            raise StateError("is no field of this part", shown(surplus).strip("'"))
+        self._state: dict[str, Any] = state
+
+    def __getitem__(self, name: str) -> Any:
+        """The value as it is, unchecked."""
+        return self._state[name]
+
+    def integer(self, name: str, low: int, high: int) -> int:
+        with inside(name):
+            return integer(self._state[name], low, high)
+
+    def optional(self, name: str, low: int, high: int) -> int | None:
+        """An integer or None."""
+        return None if self._state[name] is None else self.integer(name, low, high)
+
+    def flag(self, name: str) -> bool:
+        value = self._state[name]
+        if type(value) is not bool:
+            raise StateError(f"{shown(value)} is no boolean", name)
+        return value
+
+    def text(self, name: str) -> str:
+        value = self._state[name]
+        if type(value) is not str:
+            raise StateError(f"{shown(value)} is no string", name)
+        return value
+
+    def data(self, name: str, size: int | None = None) -> bytes:
+        with inside(name):
+            return data(self._state[name], size)
+
+    def listed(self, name: str, length: int | None = None) -> list[Any]:
+        with inside(name):
+            return listed(self._state[name], length)
+
+    def integers(self, name: str, low: int, high: int, length: int | None = None) -> list[int]:
+        with inside(name):
+            return integers(self._state[name], low, high, length)
+
+    def row(self, name: str, *limits: tuple[int, int]) -> tuple[int, ...]:
+        with inside(name):
+            return row(self._state[name], *limits)
+
+    def rows(self, name: str, *limits: tuple[int, int]) -> list[tuple[int, ...]]:
+        with inside(name):
+            return rows(self._state[name], *limits)
+
+    def table(self, name: str, *limits: tuple[int, int]) -> dict[int, Any]:
+        """A mapping as rows [key, value] or, with more limits, [key, value, ...]: no key comes twice."""
+        found: dict[int, Any] = {}
+        for index, (key, *values) in enumerate(self.rows(name, *limits)):
+            if key in found:
+                raise StateError(f"{key} comes twice", name, index)
+            found[key] = values[0] if len(values) == 1 else tuple(values)
+        return found
+
+    def load(self, name: str, part: Stateful) -> None:
+        """Let a part take its state."""
+        with inside(name):
+            part.load_state(self._state[name])
