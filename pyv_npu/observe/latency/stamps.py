@@ -110,7 +110,7 @@ class StampBook:
             found.update(loaded)
         self.overwritten = fields.integer("overwritten", 0, LATEST)
         with inside("tight"):
-            self._tight = deque(self._rows.row(row) for row in fields.listed("tight"))
+            self._tight = deque(self._rows.row(row) for row in listed(fields["tight"]))
         self._status_lines = set(fields.integers("status_lines", 0, WORD64))
         self._streams = fields.table("streams", (0, LATEST), (0, LATEST))
         self._completed = {}

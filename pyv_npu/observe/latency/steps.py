@@ -207,7 +207,7 @@ class Window:
             lines = iter(unpacked(fields["lines"], 2))
             made.lines = dict(zip(lines, lines, strict=True))
         with inside("commits"):
-            made.commits = [row(item) for item in fields.listed("commits")]
+            made.commits = [row(item) for item in listed(fields["commits"])]
         return made
 
     def noted(self, notes: Sequence[Record]) -> None:
