@@ -1,1 +1,1 @@
-"""What the events of a run say about its layers and units: who was busy, with what, and what held it up."""
+"""What the spans of a run say about its layers and units: which were busy, with what, and what stalled them."""
