@@ -224,8 +224,8 @@ def test_a_circle_is_found_wherever_it_begins() -> None:
 
 ROOMS: dict[str, str] = {
     "pyv_jit": "ir code_cache compiler aot",
-    "npu_device": """abi config trace memory cost operations operations.kernels operations.macro decode event_loop
-                     issue host device levels""",
+    "npu_device": """abi native config trace memory cost operations operations.kernels operations.macro decode
+                     event_loop issue host device levels""",
     "pyv_ext": """errors protocols timing isa hart bus source_lines elf devices engines engines.fast
                   pyv_adapter cores tracing gdb""",
     "toolchain": """errors gnu ir onnx_model onnx_operators onnx_frontend quantize codegen passes backend compiler
@@ -281,5 +281,5 @@ def files_of(package: str, room: str) -> list[Path]:
 @pytest.mark.parametrize("package", ROOMS)
 def test_no_room_is_crowded(package: str) -> None:
     rooms = ROOMS[package].split()
-    crowded = {room: len(files_of(package, room)) for room in rooms if len(files_of(package, room)) > 14}
+    crowded = {room: len(files_of(package, room)) for room in rooms if len(files_of(package, room)) > 13}
     assert crowded == {}

@@ -1,6 +1,6 @@
 """The arbiter of the scratchpad's banks: which step waits for a busy port (docs/npu-timing.md, "Scratchpad").
 
-A part of the event loop, in the subset of `native`.
+A part of the event loop, in the native subset (`npu_device.native`).
 """
 
 from npu_device.event_loop.sharing import moved_at

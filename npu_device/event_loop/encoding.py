@@ -9,7 +9,6 @@ import numpy as np
 from npu_device.cost.durations import REMEMBERED, Cost, Timing
 from npu_device.cost.plan import NONE, Column, Plan, Transfer
 from npu_device.cost.plan import Piece as Work
-from npu_device.event_loop.records import Writer, layout
 from npu_device.event_loop.state import (
     CLASSES,
     READ,
@@ -21,6 +20,7 @@ from npu_device.event_loop.state import (
     Piece,
     Step,
 )
+from npu_device.native.records import Writer, layout
 from npu_device.trace.events import Kind
 
 

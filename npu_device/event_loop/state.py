@@ -7,7 +7,7 @@ from dataclasses import field
 
 from npu_device.cost.plan import MAX_AFTER
 from npu_device.cost.rates import MAX_DRAM_CHANNELS
-from npu_device.event_loop.records import REFERENCE, record, records, words
+from npu_device.native.records import REFERENCE, record, records, words
 from npu_device.trace.events import RECORD, Kind
 
 FOREVER = 1 << 62

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from npu_device.cost import rates
 from npu_device.event_loop import arbiter, cache, sharing, stepper, transfers
 from npu_device.event_loop.encoding import Encoded, Single
-from npu_device.event_loop.records import Reader, Writer, layout, view
 from npu_device.event_loop.state import EVENT_WORDS, MAX_EVENTS, Cache, EventLoop, Run, Step, Unit
+from npu_device.native.records import Reader, Writer, layout, view
 
 EVENT_SPACE = 1 + MAX_EVENTS * EVENT_WORDS
 Span = tuple[int, int]
@@ -47,7 +47,7 @@ UNIFORM = {"EventLoop.uniform": 1, "Cache.line": 0}
 @made_once
 def compiled(uniform: bool) -> Loop:
     """The loop in native code, for UNIFORM machines or all; made once per process, when a long plan asks for it."""
-    from npu_device.event_loop.native import NativeModule
+    from npu_device.native.module import NativeModule
 
     names = [name for name in Loop._fields if not uniform or name not in ("maintain", "mark")]
     module = NativeModule(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 HEADER = """
 from enum import IntEnum
-from npu_device.event_loop.records import REFERENCE, record, records, words
+from npu_device.native.records import REFERENCE, record, records, words
 from dataclasses import field
 
 class Colour(IntEnum):

@@ -1,4 +1,4 @@
-"""The native subset (see `native`) to LLVM IR: one function. Locals are values that blocks hand on to others.
+"""The native subset to LLVM IR: one function. Locals are values that blocks hand on to others.
 
 A record is the index of its first word, a list that of its length; both count from `%base`.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from npu_device.abi.errors import NpuDeviceError
-from npu_device.event_loop.records import Inner, ListOf, Shape, Word, layout
+from npu_device.native.records import Inner, ListOf, Shape, Word, layout
 from pyv_jit.ir import Ir
 
 WORD = "i64"

@@ -15,8 +15,8 @@ from native_programs import HEADER, LOG, programs
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.event_loop import state
-from npu_device.event_loop.native import NativeModule
-from npu_device.event_loop.records import ListOf, Reader, Writer, layout, view
+from npu_device.native.module import NativeModule
+from npu_device.native.records import ListOf, Reader, Writer, layout, view
 
 _NUMBERS = count()
 

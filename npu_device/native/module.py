@@ -16,8 +16,8 @@ from enum import IntEnum
 from types import ModuleType
 from typing import get_type_hints
 
-from npu_device.event_loop.lowering import Function, Lowering
-from npu_device.event_loop.records import shape_of
+from npu_device.native.lowering import Function, Lowering
+from npu_device.native.records import shape_of
 from pyv_jit.compiler import make_compiler
 
 
