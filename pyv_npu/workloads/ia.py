@@ -18,6 +18,7 @@ from npu_device.memory.memory import Memory, sparse
 from npu_device.operations.checks import DescriptorError
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.workloads.data import Tensors, Values, from_device, to_device
+from toolchain.backend import Program
 from toolchain.codegen import Command
 from toolchain.compiler import Compiled
 from toolchain.ir.data_types import NUMPY
@@ -29,9 +30,9 @@ from toolchain.program_image import pieces
 class Machine:
     """Memory with a model in it, and the device's decoder and kernels."""
 
-    def __init__(self, compiled: Compiled, config: NpuConfig, inputs: Mapping[str, bytes]) -> None:
+    def __init__(self, compiled: Program, config: NpuConfig, inputs: Mapping[str, bytes]) -> None:
         self._compiled = compiled
-        dram = sparse(max(compiled.end, compiled.memory.weights[1]) - mm.DRAM_BASE)
+        dram = sparse(max(compiled.end, compiled.memory.end) - mm.DRAM_BASE)
         scratchpad = np.zeros(config.spm.size, np.uint8)
         self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), ("SPM0", mm.SPM_BASE, scratchpad)])
         for piece in pieces(compiled, inputs):
