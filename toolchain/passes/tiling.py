@@ -20,7 +20,7 @@ from toolchain.ir.operations import PRODUCTS, keys_of
 from toolchain.passes.schedule import cycles as bound
 from toolchain.passes.schedule import dependencies
 
-CLOSE = 1000
+CLOSE = 250
 """Of tiles that differ by less than one part in so many the largest is taken: the device has fewer to walk through."""
 GAIN = 8
 """Layers share the scratchpad where that saves one part in so many of their time."""
