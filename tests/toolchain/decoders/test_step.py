@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from npu_device.config import NpuConfig
+from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.ia import Machine
-from pyv_npu.workloads.target import target_of
 from toolchain.backend import Program, compile_layers
 from toolchain.decoders.shapes import Job, Shape
 from toolchain.decoders.step import IDS, POSITION, POSITION_OFFSET, step_graph
