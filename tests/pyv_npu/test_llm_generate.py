@@ -146,7 +146,7 @@ def test_an_image_without_a_decoder_says_so(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    ("request", "message"),
+    ("wanted", "message"),
     [
         (GenerationRequest((), 3), "--prompt: must hold at least one token"),
         (GenerationRequest((96,), 3), r"--prompt: token 96: the vocabulary has 0\.\.95"),
@@ -156,9 +156,9 @@ def test_an_image_without_a_decoder_says_so(capsys: pytest.CaptureFixture[str]) 
         (GenerationRequest((1,), 1, kv_bits=5), "--qbits-kv 5: must be one of 16, 8, 4, 2"),
     ],
 )
-def test_a_request_that_cannot_be_is_refused(request: GenerationRequest, message: str) -> None:
+def test_a_request_that_cannot_be_is_refused(wanted: GenerationRequest, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        generated(model(), request)
+        generated(model(), wanted)
 
 
 def test_the_command_line_generates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
