@@ -78,7 +78,7 @@ class Program:
     notes: tuple[Note, ...]
     extensions: tuple[str, ...] = ()
     """The base and the extensions that it was built for. Without attributes all that is known is whether C is one."""
-    beside: Mapping[str, bytes] = field(default_factory=dict)
+    sidecars: Mapping[str, bytes] = field(default_factory=dict)
     """Files that its notes name and that are no files: name -> content."""
     lines: SourceLines = field(default_factory=SourceLines, repr=False, compare=False)
 

@@ -61,7 +61,7 @@ class CodeCache:
         code = data[_HEADER:]
         if data[:_HEADER] != MAGIC + _digest(key, code):
             return None
-        _try(os.utime, path)  # the oldest go first
+        _try(os.utime, path)  # least recently used first
         return code
 
     def put(self, key: bytes, code: bytes) -> None:

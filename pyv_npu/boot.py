@@ -103,12 +103,12 @@ def requirements(program: Program) -> Requirements:
 def content(program: Program, file: BesideFile) -> bytes:
     """What a file holds. BadInputError when it is not there, or not the one that the program was made with."""
     path = Path(program.name).with_name(file.name)
-    data = program.beside.get(file.name)
+    data = program.sidecars.get(file.name)
     if data is None:
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise BadInputError(f"{path}: {error.strerror}; {program.name} needs it beside itself") from None
+            raise BadInputError(f"{path}: {error.strerror}; {program.name} needs it in its folder") from None
     if len(data) != file.size:
         raise BadInputError(f"{path}: has {len(data)} bytes, {program.name} needs {file.size}: compile both again")
     return data

@@ -114,11 +114,11 @@ def queue_text(npu: NpuDevice) -> str:
     lines.append(f"device: {len(commands)} commands in flight, {waiting} not started")
     for command, state in commands:
         unit = "" if command.unit == FRONTEND else f" on {Kind(command.unit >> 8).name}{command.unit & 0xFF}"
-        held = f", hazards: {command.hazards}" if command.hazards else ""
-        held += f", barriers: {command.gates}" if command.gates else ""
+        waits = f", hazards: {command.hazards}" if command.hazards else ""
+        waits += f", barriers: {command.gates}" if command.gates else ""
         lines.append(
             f"  ticket {command.ticket}: {command.opcode.name} stream {command.stream} prio {command.prio} "
-            f"{state.name.lower()}{unit}{held}"
+            f"{state.name.lower()}{unit}{waits}"
         )
     return "\n".join(lines)
 

@@ -32,24 +32,24 @@ class Rates:
             for rate in (config.dram.bytes_per_second, config.noc.bytes_per_second)
         )
         self.noc_is_lowest = noc is not None and (dram is None or noc < dram)
-        self.alike = self._channels == 1 and not config.l2.enabled
-        """Whether all transfers use the DRAM's one channel and the NoC alike: the lower rate is that of both."""
+        self.uniform = self._channels == 1 and not config.l2.enabled
+        """Whether all transfers use the DRAM's one channel and the NoC equally: the lower rate is that of both."""
         one = None if dram is None else dram / self._channels
         lowest = min((rate for rate in (one, noc) if rate is not None), default=None)
-        known = [rate for rate in ((channel, lowest) if self.alike else (channel, one, noc)) if rate is not None]
+        known = [rate for rate in ((channel, lowest) if self.uniform else (channel, one, noc)) if rate is not None]
         self.per_byte = lcm(*(rate.denominator for rate in known)) if known else 1
-        least = MIN_CREDITS if self.alike else MIN_CREDITS * MAX_DRAM_CHANNELS
+        least = MIN_CREDITS if self.uniform else MIN_CREDITS * MAX_DRAM_CHANNELS
         if lowest is not None and lowest * self.per_byte < least:
             self.per_byte *= least
         self.channel = self._credits(channel)
         """One DMA channel."""
         self.first = self._credits(lowest)
         """What priority accesses move over one DRAM channel and the NoC."""
-        self.total = self.first if self.alike else 0
-        """DRAM and NoC together, where transfers are alike."""
-        self.dram = self.first if self.alike else self._credits(one)
+        self.total = self.first if self.uniform else 0
+        """DRAM and NoC together, where transfers are uniform."""
+        self.dram = self.first if self.uniform else self._credits(one)
         """One DRAM channel."""
-        self.noc = self.first if self.alike else self._credits(noc)
+        self.noc = self.first if self.uniform else self._credits(noc)
 
     def _credits(self, rate: Fraction | None) -> int:
         return int((rate or 0) * self.per_byte)

@@ -109,10 +109,10 @@ class Encoded(NamedTuple):
         fields, size = layout(Step)
         count = len(self.plan)
         writer = Writer()
-        places = np.array([writer.add(piece) for piece in self.pieces], np.int64)
+        offsets = np.array([writer.add(piece) for piece in self.pieces], np.int64)
         base = place(count * size + len(writer.words))
         words = np.zeros((count, size), np.int64)
-        words[:, fields["piece"].offset] = base + count * size + places[self.piece]
+        words[:, fields["piece"].offset] = base + count * size + offsets[self.piece]
         words[:, fields["tile"].offset] = self.plan.tile
         words[:, fields["dram"].offset] = self.plan.dram
         words[:, fields["lane"].offset] = self.plan.lane

@@ -1,7 +1,7 @@
 """What the L2 holds and DRAM does not: the bytes behind `cache`, and what the core sees (docs/npu-timing.md, "L2").
 
 With `l2.coherence: none` the core reads and writes DRAM past the L2. What the NPU has written stays out of its sight
-until the lines go to DRAM, and what it writes stays out of the NPU's sight while the L2 has the lines: whoever reads
+until the lines go to DRAM, and what it writes stays out of the NPU's sight while the L2 has the lines: a read
 then gets the old bytes, and a STALE event says so. CTRL.FLUSH_L2 or Zicbom put it right. NPU commands among themselves
 always see what the others have written. Descriptors, extended blocks and status words go past the L2.
 

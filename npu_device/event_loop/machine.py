@@ -42,7 +42,7 @@ def power_up(config: NpuConfig, timing: Timing) -> EventLoop:
     """The state of a device on which nothing has run."""
     dram, l2, rates = config.dram, config.l2, timing.rates
     loop = EventLoop(
-        uniform=int(rates.alike), total_rate=rates.total, dma_rate=rates.channel, priority_rate=rates.first,
+        uniform=int(rates.uniform), total_rate=rates.total, dma_rate=rates.channel, priority_rate=rates.first,
         burst=config.dma.bus_width_bytes * rates.per_byte, latency=timing.latency,
         split=int(config.dma.direction == "split"), interleave=dram.interleave,
     )  # fmt: skip
@@ -110,7 +110,7 @@ class Machine:
         """Go on from what `state` gave."""
         self._seen = state["seen"]
         native = state["native"]
-        self._use(Words.restored(state, self._timing.rates.alike) if native else Objects.restored(state))
+        self._use(Words.restored(state, self._timing.rates.uniform) if native else Objects.restored(state))
 
     def busy_units(self) -> list[int]:
         """Codes of the units on which a step is in progress."""
@@ -127,9 +127,9 @@ class Machine:
         unit = self.storage.units[code]
         return not unit.busy and not unit.holder
 
-    def want(self, places: Sequence[tuple[Kind, int]]) -> None:
+    def want(self, classes: Sequence[tuple[Kind, int]]) -> None:
         """Commands wait for units of these kinds and clusters: `advance` stops when one is free."""
-        self.storage.loop.requested = sum(1 << 4 * int(kind) + cluster for kind, cluster in set(places))
+        self.storage.loop.requested = sum(1 << 4 * int(kind) + cluster for kind, cluster in set(classes))
 
     @property
     def dirty_lines(self) -> int:
@@ -245,7 +245,7 @@ class Machine:
         self._seen += steps
         storage = self.storage
         if self._seen >= self._native_steps and isinstance(storage, Objects):
-            self._use(Words(*storage.pack(), self._timing.rates.alike))
+            self._use(Words(*storage.pack(), self._timing.rates.uniform))
 
     def _free_slot(self) -> int:
         """The lowest slot that no run has."""

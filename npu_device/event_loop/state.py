@@ -47,7 +47,7 @@ class BankAccess:
 
 @record
 class OwnStall:
-    """What a step loses by its own accesses, whatever runs beside it."""
+    """What a step loses by its own accesses, without contention."""
 
     bank: int = 0
     cause: int = 0

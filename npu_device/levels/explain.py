@@ -178,7 +178,7 @@ class _Walk:
 
     def _busiest(self) -> int:
         """Bytes of the DRAM channel that moved most."""
-        return max(self._channels.values(), default=self._moved if self._timing.rates.alike else 0)
+        return max(self._channels.values(), default=self._moved if self._timing.rates.uniform else 0)
 
     def _bytes_bound(self, moved: int, bytes_per_second: int | None) -> int:
         return 0 if bytes_per_second is None else ceil_div(moved * self._config.clock_hz, bytes_per_second)
@@ -247,7 +247,7 @@ class _Walk:
             left -= self._take(step, Blocker.CHANNEL_BUSY if unit_busy else blocker, cycles, left)
         if rates.channel:
             own = ceil_div(step.aligned * rates.per_byte, rates.channel)
-            lowest = not rates.total or rates.channel < rates.total if rates.alike else left <= own
+            lowest = not rates.total or rates.channel < rates.total if rates.uniform else left <= own
             left -= self._take(step, Blocker.CHANNEL, own if lowest else 0, left)
         if step.way is Way.L2 and rates.noc:
             left -= self._take(step, Blocker.NOC, ceil_div(step.aligned * rates.per_byte, rates.noc), left)

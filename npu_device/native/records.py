@@ -113,7 +113,7 @@ def shape_of(annotation: Any, *, inside: bool = False, capacity: int = 0) -> Sha
 
 # -- objects to words, and back ----------------------------------------------------------------------------------------
 
-Places = dict[int, int]
+Addresses = dict[int, int]
 """First word of each record that has been written, by the id of the object."""
 
 
@@ -122,7 +122,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.words: list[int] = []
-        self.places: Places = {}
+        self.addresses: Addresses = {}
         self._references: list[tuple[int, Any]] = []
 
     def add(self, record: Any, room: Mapping[str, int] | None = None) -> int:
@@ -142,7 +142,7 @@ class Writer:
         """Fill in the references to records that have been written, each where it was written last."""
         unknown = []
         for at, target in self._references:
-            place = self.places.get(id(target))
+            place = self.addresses.get(id(target))
             if place is None:
                 unknown.append((at, target))
             else:
@@ -150,7 +150,7 @@ class Writer:
         self._references = unknown
 
     def _write(self, record: Any, at: int, behind: list[Any]) -> None:
-        self.places[id(record)] = at
+        self.addresses[id(record)] = at
         for name, (offset, shape) in layout(record.__class__).fields.items():
             value = getattr(record, name)
             if isinstance(shape, ListOf) and not shape.capacity:
@@ -213,7 +213,7 @@ class Reader:
         return word if shape.record is None else self._record(shape.record, word) if word else None
 
 
-# -- words as Python meets them ----------------------------------------------------------------------------------------
+# -- words as Python sees them -----------------------------------------------------------------------------------------
 
 
 class Items(ctypes.Structure):

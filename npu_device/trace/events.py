@@ -127,7 +127,7 @@ SUBMISSION_REFUSALS = frozenset(
 
 class Cause(IntEnum):
     """`aux` of STALL. The first two: what an accepted command waited for; while both hold it back, the hazard counts.
-    The others: by what accesses to a bank of the scratchpad lengthened a step, beside others or by itself."""
+    The others: by what accesses to a bank of the scratchpad lengthened a step, with others or alone."""
 
     HAZARD = 0
     BARRIER = 1

@@ -4,7 +4,7 @@
 |---|---|---|
 | DMA_BEGIN, TE_BEGIN, VE_BEGIN | begin and end of a step of an engine | of the begin: opcode and flags |
 | ACCEPT | start of the fetch, acceptance | ring index |
-| STALL of the front end | what held back an accepted command | `Cause` |
+| STALL of the front end | what delayed an accepted command | `Cause` |
 | STALL of a bank | start of the step that it lengthens, as long as it does | `Cause` |
 | BARRIER_OPEN | opened, closed | scope and index |
 | any other | the cycle of the event, twice | of the event |
@@ -202,8 +202,8 @@ class SpanBuilder:
         return rows
 
     @property
-    def held(self) -> int:
-        """How many things are under way."""
+    def open(self) -> int:
+        """How many spans are open."""
         return len(self._running) + len(self._barriers) + len(self._rest) + len(self._commands)
 
     def _closed_barriers(self, records: Batch) -> Table:
@@ -304,7 +304,7 @@ COMMAND = np.dtype(
         ("ready", "<i8"),
         ("started", "<i8"),  # the first step of an engine
         ("done", "<i8"),  # errors too
-        ("barrier", "<i8"),  # cycles for which only a barrier held it back
+        ("barrier", "<i8"),  # cycles for which only a barrier delayed it
     ]
 )
 """One accepted command: cycles, UNFINISHED where the run did not come to it."""
@@ -368,7 +368,7 @@ class Spans:
 
     @property
     def barriers(self) -> Table:
-        """Accepted commands that only a barrier held back."""
+        """Accepted commands that wait for a barrier only."""
         stalls = self.select(What.STALL)
         return stalls[(stalls["unit"] == FRONTEND) & (stalls["aux"] == Cause.BARRIER)]
 

@@ -47,7 +47,7 @@ class Bus:
         self.watching = False
         """Whether a page has ever been watched; until then `load_ok` is 1 all over `rams[0]`."""
         self.guards: list[Callable[[int, int, bool], None]] = []
-        """`f(address, size, write)` before an access that comes here; one that raises `Held` prevents it."""
+        """`f(address, size, write)` before an access that comes here; one that raises `AccessStopped` prevents it."""
         self.on_code_write: list[Callable[[int, int], None]] = []
         """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
         self.on_map: list[Callable[[], None]] = []

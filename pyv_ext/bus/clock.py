@@ -21,7 +21,7 @@ class Clock:
     """Moves devices from event to event.
 
     `now`: everything due at the start of cycle `now` or earlier has happened. At equal cycles a posted store that
-    arrives goes first (it acted in the cycle before), then the devices in the order in which they were attached.
+    arrives comes first (it acted in the cycle before), then the devices in the order in which they were attached.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ def slot_of(address: int) -> int:
 
 
 class MmioReadCache:
-    """What device registers held when they were last read. Native code reads `table`, whose items are 64-bit words."""
+    """Last values of stable device registers. Native code reads `table`, whose items are 64-bit words."""
 
     def __init__(self) -> None:
         self.table = memoryview(bytearray(8 * WORDS * SLOTS)).cast("Q")

@@ -13,7 +13,7 @@ from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.closures import After, Step
 from pyv_ext.engines.code import Code, Decoded, Hook
 from pyv_ext.engines.protection import fault_of, load_port
-from pyv_ext.engines.stop import Held, Stop, StopReason
+from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
 from pyv_ext.engines.tracer import Tracer, batches_of
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart, Wait
@@ -156,8 +156,8 @@ class Engine:
         else:
             try:
                 after = decoded.slow() if tried else decoded.step() or decoded.slow()
-            except Held as held:
-                self.stop(held.stop)
+            except AccessStopped as stopped:
+                self.stop(stopped.stop)
                 return False
             if after is None:
                 return False
@@ -218,9 +218,9 @@ class Engine:
             ahead = self._fetched_before(decoded.instruction)
         try:
             after = decoded.step() or decoded.slow()
-        except Held as held:
+        except AccessStopped as stopped:
             self._ahead = fetched
-            return self.stop(held.stop)
+            return self.stop(stopped.stop)
         if after is None:
             return
         hart.pc, cycles = after
@@ -235,9 +235,9 @@ class Engine:
     def _hooked(self, pc: int) -> bool:
         """Call the hooks of the instruction at `pc`; whether it is to be executed now."""
         for hook in tuple(self.code.hooks[pc]):
-            held = hook(self.hart)
-            if held is not None:
-                self.stop(held)
+            stop = hook(self.hart)
+            if stop is not None:
+                self.stop(stop)
                 return False
         return True
 

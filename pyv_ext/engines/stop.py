@@ -1,4 +1,4 @@
-"""Why a run ended, and how an access is held back."""
+"""Why a run ended, and how an access is stopped."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +14,7 @@ class StopReason(StrEnum):
     BREAKPOINT = "breakpoint"
 
 
-class Held(Exception):  # noqa: N818 - no error: a debugger stops the run
+class AccessStopped(Exception):  # noqa: N818 - no error: a debugger stops the run
     """Raised by a guard of the bus: the run stops before the instruction that would make the access."""
 
     def __init__(self, stop: "Stop") -> None:

@@ -1,4 +1,4 @@
-"""Going back in time: the nearest earlier snapshot, and forward from there.
+"""Reverse execution: back to the latest earlier snapshot, and forward from there.
 
 A position counts what the hart has done: instructions retired and traps taken. It never falls while the machine runs,
 each takes at least a cycle, and the same position is always the same state, so it names a moment exactly.

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.stop import Held, Stop, StopReason
+from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
 from pyv_ext.hart.hart import Hart
 
-HELD = Stop(StopReason.BREAKPOINT)
+BREAKPOINT = Stop(StopReason.BREAKPOINT)
 
 
 class Kind(Enum):
@@ -53,7 +53,7 @@ class Points:
         self._planted = False
 
     def taken(self) -> Hit | None:
-        """What has held the run since the last call."""
+        """What has stopped the run since the last call."""
         hit, self._hit = self._hit, None
         return hit
 
@@ -123,14 +123,14 @@ class Points:
             return None
         kind = next(point.kind for point in self._points if point.address == hart.pc and point.kind in BREAKPOINTS)
         self._hit = Hit(kind, hart.pc)
-        return HELD
+        return BREAKPOINT
 
     def _accessed(self, address: int, size: int, write: bool) -> None:
         kinds = (Kind.ACCESS, Kind.WRITE if write else Kind.READ)
         for kind, start, length in self._points:
             if kind in kinds and start < address + size and address < start + length and not self._passes():
                 self._hit = Hit(kind, max(start, address))
-                raise Held(HELD)
+                raise AccessStopped(BREAKPOINT)
 
 
 def _nothing(address: int, size: int, now: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.engine import Ahead, Engine
-from pyv_ext.engines.stop import Held, Stop
+from pyv_ext.engines.stop import AccessStopped, Stop
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.hart.traps import INTERRUPT
@@ -89,9 +89,9 @@ class PyvEngine(Engine):
         self._in_core = None  # should anything be raised, the next run starts this instruction anew
         try:
             trap = core.evaluate()
-        except Held as held:
+        except AccessStopped as stopped:
             core.release()
-            return self.stop(held.stop)
+            return self.stop(stopped.stop)
         trapped = trap.cause >= 0
         interrupt = trapped and bool(trap.cause & INTERRUPT)
         if trapped and not interrupt and self._repeats(trap.cause, trap.value):

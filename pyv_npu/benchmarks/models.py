@@ -111,7 +111,7 @@ def _row(what: str, measured: str, limit: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="ResNet-18 from ONNX, beside its limits and other simulators")
+    parser = argparse.ArgumentParser(description="ResNet-18 from ONNX, its limits and other simulators")
     parser.add_argument("--config", default=CONFIG, help="configuration of the device that is timed")
     parser.add_argument("--one", choices=STEPS, help="one measurement, here, as JSON")
     args = parser.parse_args()

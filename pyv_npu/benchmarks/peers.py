@@ -5,7 +5,7 @@ from typing import NamedTuple
 RECORDED = "November 2026"
 """When they were written down. They were measured on a machine with two cores."""
 CALIBRATION = 0.21
-"""CPU seconds of `bench.calibrate` on our machine with two cores in the same month; theirs is taken to be alike."""
+"""CPU seconds of `bench.calibrate` on our machine with two cores in the same month; theirs is assumed to be equal."""
 
 
 class Peer(NamedTuple):

@@ -14,7 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="MODEL.onnx")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder for the files")
     parser.add_argument("--explain-passes", action="store_true", help="print what each pass is worth in cycles")
-    parser.add_argument("--weights-bin", action="store_true", help="weights in a file beside the image, not in it")
+    parser.add_argument("--weights-bin", action="store_true", help="weights in a sidecar file, not in the image")
     work.arguments(parser, work.COMPILED)
     options.arguments(parser, with_mode=False)
 

@@ -17,7 +17,7 @@ from pyv_npu.cli.progress import Progress
 from pyv_npu.errors import UsageError
 
 VERBS = {
-    "run": "run firmware, or a model through firmware, on the core with the NPU beside it",
+    "run": "run firmware, or a model through firmware, on the core and the NPU",
     "compare": "run firmware or a model in loose and in tight mode and compare the submission latency",
     "compile": "compile an ONNX model: image.elf, weights.bin if needed, npu_ir.txt, npu_ir.jsonl, cmdq.json, "
     "model.json",

@@ -69,7 +69,7 @@ def flatten(instance: Any, prefix: str = "") -> dict[str, Value]:
 
 
 def unknown(path: str, known: Iterable[str], listed_by: str = "--print-config lists every key") -> BadInputError:
-    """The error for a key that does not exist, with the nearest one that does."""
+    """The error for a key that does not exist, with the most similar one that does."""
     return BadInputError(f"{path}: unknown key; {_nearest(path, list(known)) or listed_by}")
 
 

@@ -4,7 +4,7 @@ An L2 that is not coherent sees loads and stores of pages that NPU commands have
 alike: these pages are watched on the bus. All others stay on the engines' fast path.
 
 With `npu.dram.core_traffic: accesses` the core's data accesses are traffic of the DRAM (docs/npu-timing.md). Every
-access is reported at its own cycle, by all engines alike: all pages of the DRAM are watched, so loads and stores take
+access is reported at its own cycle, by all engines: all pages of the DRAM are watched, so loads and stores take
 the way over the bus, at the cost of speed. Without the key nothing is watched, and nothing is slower.
 
 The digest of what the NPU left behind does not depend on how commands were submitted or how long they took.

@@ -25,7 +25,7 @@ RUN_COLOURS = {"loose": "#1f6fb4", "tight": "#d9480f", "IA_TIMING": "#2f9e44", "
 LOG_FROM = 20
 """A range that spans this factor is drawn on a logarithmic axis."""
 LABELLED = 6
-"""Points of a roofline that get their name beside them: those with the largest area."""
+"""Points of a roofline that are labelled: those with the largest area."""
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -254,7 +254,7 @@ def lines(
     title: str, caption: str, curves: Sequence[Line], x_label: str, y_label: str, *, dots: bool = False,
     at_x: Sequence[int] | None = None, level: float | None = None,
 ) -> _Chart:  # fmt: skip
-    """Curves over a common axis from zero; `at_x`: label these places only, `level`: a horizontal line to look at."""
+    """Curves over a common axis from zero; `at_x`: label these positions only, `level`: a horizontal line."""
     from matplotlib.ticker import MaxNLocator
 
     rows = 2 if len(curves) == 4 else -(-len(curves) // 3)

@@ -32,7 +32,7 @@ class Series:
     busy: Mapping[str, Floats]
     """"te", "ve", "dma" -> share of the engines' time, 0..1."""
     barrier: Floats
-    """Accepted commands that only a barrier held back."""
+    """Accepted commands that wait for a barrier only."""
     banks: Mapping[str, Floats]
     """Bank -> share of its port's time; only banks that worked."""
     conflicts: Mapping[str, Floats]
@@ -55,8 +55,8 @@ class Series:
         return table if self.scratchpad is None else {**table, "scratchpad_bytes": self.scratchpad}
 
 
-def series(spans: Spans, engines: Mapping[str, int], held: Table | None = None) -> Series:
-    """Bin a run; `engines`: how many of each kind ("te", "ve", "dma") there are; `held`: what the scratchpads held."""
+def series(spans: Spans, engines: Mapping[str, int], occupancy: Table | None = None) -> Series:
+    """Bin a run; `engines`: how many of each kind ("te", "ve", "dma") there are; `occupancy`: of the scratchpads."""
     edges = np.unique(np.linspace(0, max(spans.end, 1), BINS + 1).astype(np.int64))
     width = np.diff(edges)
     busy = {
@@ -75,7 +75,7 @@ def series(spans: Spans, engines: Mapping[str, int], held: Table | None = None) 
         _covered(spans.barriers, edges) / width,
         banks,
         lost,
-        None if held is None else _covered(held, edges, held["bytes"].astype(np.int64)) / width,
+        None if occupancy is None else _covered(occupancy, edges, occupancy["bytes"].astype(np.int64)) / width,
     )
 
 

@@ -216,7 +216,7 @@ def _counter(track: int, rows: Table) -> Iterable[Event]:
     rows = rows[rows["end"] > rows["start"]]
     cycles = np.concatenate([rows["start"], rows["end"]])
     steps = np.repeat([1, -1], len(rows))
-    places, where = np.unique(cycles, return_inverse=True)
-    depth = np.cumsum(np.bincount(where, weights=steps, minlength=len(places))).astype(np.int64)
-    changes = zip(places.tolist(), depth.tolist(), strict=True)
+    times, where = np.unique(cycles, return_inverse=True)
+    depth = np.cumsum(np.bincount(where, weights=steps, minlength=len(times))).astype(np.int64)
+    changes = zip(times.tolist(), depth.tolist(), strict=True)
     return [Event(cycle, 1, track, Type.COUNTER, value=value) for cycle, value in changes]

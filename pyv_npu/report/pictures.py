@@ -35,7 +35,7 @@ Analyses = Mapping[str, Analysis]
 TOP = 10
 """Layers of the picture of bottlenecks."""
 NAME_LENGTH = 17
-"""Letters of a layer's name beside a bar."""
+"""Letters of a layer's name at a bar."""
 STAGE_DASHES = {"t_submit": "-", "core_busy": "--", "response": ":"}
 """Stages of the distributions -> line style."""
 

@@ -51,12 +51,12 @@ def write_report(
     _write_metrics(folder / "metrics.csv", results)
     configs = {result.name: result.config for result in results}
     gantts = {result.name: _gantt(result, rows[result.name]) for result in results}
-    places = {result.name: _places(result) for result in results}
-    page = write_page(runs, configs, effective, pictures, gantts, comparison, analyses, places)
+    sites = {result.name: _sites(result) for result in results}
+    page = write_page(runs, configs, effective, pictures, gantts, comparison, analyses, sites)
     write_text(folder / "report.html", page)
 
 
-def _places(run: Result[Any]) -> list[tuple[str, Distribution]]:
+def _sites(run: Result[Any]) -> list[tuple[str, Distribution]]:
     """Function and source line of the call sites with most submissions, and the cycles from start to accepted."""
     if run.core is None:
         return []
@@ -65,8 +65,8 @@ def _places(run: Result[Any]) -> list[tuple[str, Distribution]]:
 
 
 def _series(run: Result[Any]) -> Series:
-    held = None if run.analysis is None else run.analysis.scratchpad
-    return series(run.spans, _engines(run), held)
+    occupancy = None if run.analysis is None else run.analysis.scratchpad
+    return series(run.spans, _engines(run), occupancy)
 
 
 def _engines(run: Result[Any]) -> dict[str, int]:

@@ -35,10 +35,10 @@ def write_page(
     gantts: Mapping[str, Any],
     comparison: Mapping[str, Any] | None,
     analyses: Analyses,
-    places: Mapping[str, Sequence[tuple[str, Distribution]]],
+    sites: Mapping[str, Sequence[tuple[str, Distribution]]],
 ) -> str:
     """The document. All by the name of the run; `comparison` has `ratio` and `same_results`, None for one run;
-    `places`: function and source line of call sites, with cycles from start to accepted."""
+    `sites`: function and source line of call sites, with cycles from start to accepted."""
     run = next(iter(runs.values()))
     subtitle = (
         f"preset {run['preset']}, core {run['core'] or 'none'}, {run['sim_level']}, "
@@ -51,7 +51,7 @@ def write_page(
         *_of_model(analyses, pictures),
         Section("latency", "Submission latency", [*_latency(runs), *_drawn(pictures, "latency_cdf.svg")]),
         Section("stages", "Stages and reasons", [*_drawn(pictures, "stages.svg", "reasons.svg"), *_reasons(runs)]),
-        Section("places", "Where the program submits", _places(places)),
+        Section("sites", "Where the program submits", _sites(sites)),
         Section("sweeps", "Sweeps and break-even", [part for sweep in sweeps for part in _sweep(sweep, pictures)]),
         Section("time", "Over time", [*_drawn(pictures, *TIME_PICTURES), *_banks(runs, pictures)]),
         Section("gantt", "Gantt", [hint, *(Gantt(*item) for item in gantts.items())]),
@@ -105,9 +105,9 @@ def _latency(runs: Runs) -> list[Part]:
     return [Table(heads, rows), *(Note(note, "muted") for note in notes(runs))] if rows else []
 
 
-def _places(places: Mapping[str, Sequence[tuple[str, Distribution]]]) -> list[Part]:
+def _sites(sites: Mapping[str, Sequence[tuple[str, Distribution]]]) -> list[Part]:
     rows = []
-    for mode, found in places.items():
+    for mode, found in sites.items():
         for place, cycles in found:
             figures = (len(cycles), cycles.p50, cycles.values[-1])
             rows.append([Cell(place, kind="text"), Cell(mode, kind=mode), *(Cell(number(each)) for each in figures)])

@@ -4,7 +4,7 @@
 |---|---|---|
 | name of an opcode | the engine that worked on it | begin and end of the work |
 | ACCEPT | frontend | start of the fetch, in the queue |
-| STALL | frontend | what held an accepted command back (its cause) began and ended |
+| STALL | frontend | what delayed an accepted command (its cause) began and ended |
 | BARRIER | frontend | opened, closed |
 | any other event | where it happened | the same cycle twice |
 
@@ -108,9 +108,9 @@ class Timeline:
         self._spans = SpanBuilder()
 
     @property
-    def held(self) -> int:
-        """How many things are under way."""
-        return self._spans.held
+    def open(self) -> int:
+        """How many spans are open."""
+        return self._spans.open
 
     def events(self, batch: Batch) -> None:
         """Take note of a batch of event records."""
@@ -170,10 +170,10 @@ def write_latency_csv(path: Path, submissions: Submissions, program: Program | N
     """Submissions of a program in the order of acceptance."""
     columns: list[list[object]] = [list(range(len(submissions)))]
     columns.append([_MODES[tight] for tight in submissions.column("tight").tolist()])
-    places = _places(submissions, program)
+    sites = _sites(submissions, program)
     for name in LATENCY_COLUMNS[len(columns) :]:
-        if name in places:
-            columns.append(places[name])
+        if name in sites:
+            columns.append(sites[name])
             continue
         values = submissions.column(name).tolist()
         columns.append([None if cycle == UNSEEN else cycle for cycle in values] if name in STAMPS else values)
@@ -183,7 +183,7 @@ def write_latency_csv(path: Path, submissions: Submissions, program: Program | N
         rows.writerows(zip(*columns, strict=True))
 
 
-def _places(submissions: Submissions, program: Program | None) -> dict[str, list[object]]:
+def _sites(submissions: Submissions, program: Program | None) -> dict[str, list[object]]:
     """The columns `function` and `source`."""
     sites = submissions.column("call_site").tolist()
     functions = {site: program and program.function_at(site) for site in set(sites)}

@@ -140,8 +140,8 @@ def _findings(key: str, points: Sequence[Mapping[str, Any]], named: Sequence[str
         if figure not in named:
             continue
         if crossings := break_even(points, figure):
-            places = ", ".join(f"{crossing:,.1f}" for crossing in crossings)
-            yield f"break-even of {figure}: {key} = {places}"
+            values = ", ".join(f"{crossing:,.1f}" for crossing in crossings)
+            yield f"break-even of {figure}: {key} = {values}"
             continue
         known = [(p["loose"][figure], p["tight"][figure]) for p in points]
         if all(loose is not None and tight is not None and loose > tight for loose, tight in known):

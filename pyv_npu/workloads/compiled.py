@@ -48,9 +48,9 @@ def target_of(npu: NpuConfig) -> Target:
 
 
 def loaded(elf: bytes, compiled: Compiled, name: str) -> Program:
-    """The image of a model under a name, with the constants that the core does not see beside it."""
+    """The image of a model under a name, with the constants that the core does not see as a sidecar file."""
     program = parse_elf(elf, name)
-    return replace(program, beside={WEIGHTS: weights_file(compiled)}) if compiled.memory.beyond else program
+    return replace(program, sidecars={WEIGHTS: weights_file(compiled)}) if compiled.memory.beyond else program
 
 
 def listing(compiled: Compiled, npu: NpuConfig) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""Firmware on the core, with the NPU beside it: a workload of its own, and how models and decoders run at CA_HYBRID."""
+"""Firmware on the core, with the NPU: a workload of its own, and how models and decoders run at CA_HYBRID."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

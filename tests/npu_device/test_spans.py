@@ -64,7 +64,7 @@ def test_a_reset_ends_the_steps_that_it_stops() -> None:
     assert rig.device.counters.to_json()["dma_busy"][0] == row["end"] - row["start"]
 
 
-def test_what_is_under_way_is_held_and_named_at_the_end() -> None:
+def test_what_is_under_way_stays_open_and_is_named_at_the_end() -> None:
     stream, builder = EventStream(), SpanBuilder()
     kept = records(stream)
     te = Kind.TE << 8
@@ -74,7 +74,7 @@ def test_what_is_under_way_is_held_and_named_at_the_end() -> None:
     builder.take(kept())
     (row,) = builder.finish()
     assert (row["unit"], row["start"], row["end"], row["number"], row["stream"]) == (te, 8, UNFINISHED, 0, 2)
-    assert builder.held == 2
+    assert builder.open == 2
 
 
 def test_a_ticket_that_is_used_again_names_another_command() -> None:

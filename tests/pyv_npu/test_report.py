@@ -132,7 +132,7 @@ def test_timeline_holds_only_what_is_under_way(tmp_path: Path) -> None:
             stream.emit(ticket, TE0, What.TE_END, ticket)
             stream.emit(ticket, TE0, What.DONE, ticket)
         stream.flush()
-        assert writer.held == 0
+        assert writer.open == 0
 
 
 def test_timeline_of_a_failed_run_is_not_left_behind(tmp_path: Path) -> None:

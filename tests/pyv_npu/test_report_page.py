@@ -142,7 +142,7 @@ def test_submission_over_computation_is_swept_by_tile_size_and_prefetch_distance
 def test_every_part_is_there(report: Path, browser: Any) -> None:
     browser.get((report / "report.html").as_uri())
     sections = browser.execute_script("return [...document.querySelectorAll('section')].map((part) => part.id)")
-    assert sections == ["latency", "stages", "places", "sweeps", "time", "gantt", "runs", "parameters"]
+    assert sections == ["latency", "stages", "sites", "sweeps", "time", "gantt", "runs", "parameters"]
     assert browser.execute_script("return document.querySelectorAll('svg').length") >= 6
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     text = browser.execute_script("document.querySelector('details').open = true; return document.body.innerText")

@@ -91,7 +91,7 @@ def test_a_missing_file_and_another_file_are_one_line(tmp_path: Path, capsys: py
     assert f"{weights}: has " in (error := capsys.readouterr().err) and "compile both again" in error
     weights.unlink()
     assert main(["run", str(tmp_path / "image.elf")]) == 65
-    assert f"{weights}: No such file or directory; {tmp_path / 'image.elf'} needs it beside itself" in (
+    assert f"{weights}: No such file or directory; {tmp_path / 'image.elf'} needs it in its folder" in (
         capsys.readouterr().err
     )
 

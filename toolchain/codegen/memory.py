@@ -96,7 +96,7 @@ class _Region(NamedTuple):
 
 
 def _resident(graph: Graph) -> _Region:
-    """Places from 0 on of the tensors that stay in the scratchpad."""
+    """Addresses from 0 on of the tensors that stay in the scratchpad."""
     stored = [one for one in graph.tensors.values() if not one.view_of and one.storage_class == SPM]
     region = _shared(graph, stored, 0, SLOT) if stored else _Region({}, 0)
     return region._replace(end=_up(region.end, SLOT))
@@ -125,7 +125,7 @@ def _placed(graph: Graph, weights: int, inside: dict[str, int], *, apart: bool =
 
 
 def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int = 1) -> _Region:
-    """Places of tensors that the run writes, from `base` on: each has its bytes while it lives."""
+    """Addresses of tensors that the run writes, from `base` on: each has its bytes while it lives."""
     end, addresses, used = base, dict[str, int](), list[_Place]()
     lives = _lives(graph)
     for tensor in sorted(tensors, key=lambda one: lives[one.id]):

@@ -52,7 +52,7 @@ class Company(Enum):
     """What could run at the same time as a layer."""
 
     NONE = 0
-    ALIKE = 1
+    SAME = 1
     """Independent layers for the same engines."""
     OTHER = 2
     """Commands of the layer itself, or layers for other engines whose time counts."""
@@ -74,12 +74,12 @@ def _companies(graph: Graph) -> list[Company]:
     for index, layer in enumerate(graph.layers):
         free = ~(earlier[index] | later[index] | 1 << index) & (1 << count) - 1
         others = [one for one in range(count) if free >> one & 1] if free else []
-        beside = sum(times[one] for one in others if engines[one] is not engines[index])
-        alike = times[index] + sum(times[one] for one in others) - beside
-        if layer.integer("batch", 1) > 1 or beside * GAIN > alike:
+        parallel = sum(times[one] for one in others if engines[one] is not engines[index])
+        same = times[index] + sum(times[one] for one in others) - parallel
+        if layer.integer("batch", 1) > 1 or parallel * GAIN > same:
             found.append(Company.OTHER)
         else:
-            found.append(Company.ALIKE if others else Company.NONE)
+            found.append(Company.SAME if others else Company.NONE)
     return found
 
 

@@ -1,7 +1,7 @@
 """What native code asks Python for without being left: devices, events, instructions of the slow path.
 
 It calls Python functions by CPython's own interface, through pointers that are set for each process. The interpreter is
-entered with the GIL held (`ctypes.PYFUNCTYPE`), which also raises what a called function has raised.
+entered with the GIL (`ctypes.PYFUNCTYPE`), which also raises what a called function has raised.
 """
 
 import ctypes

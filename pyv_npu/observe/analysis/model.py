@@ -24,7 +24,7 @@ class Analysis:
     layers: Sequence[Layer]
     explanation: Explanation
     scratchpad: Table
-    """What the scratchpads held, `bytes` of it."""
+    """Occupancy of the scratchpads, `bytes` of it."""
 
     @property
     def bottlenecks(self) -> list[tuple[str, Blocker, int]]:

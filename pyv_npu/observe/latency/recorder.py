@@ -246,7 +246,7 @@ class Recorder:
         self._trace(True)
 
     def close(self) -> None:
-        """The run is over: a refused submission that nobody tried again is rejected."""
+        """The run is over: a refused submission that was not tried again is rejected."""
         self._give_up()
 
     # -- what the engine reports while it is traced ------------------------------------------------------------

@@ -61,9 +61,9 @@ class Gantt {
     }, { passive: false });
     this.canvas.addEventListener("pointerdown", (event) => {
       this.canvas.setPointerCapture(event.pointerId);
-      this.held = { x: event.clientX, from: this.from };
+      this.drag = { x: event.clientX, from: this.from };
     });
-    this.canvas.addEventListener("pointerup", () => { this.held = null; });
+    this.canvas.addEventListener("pointerup", () => { this.drag = null; });
     this.canvas.addEventListener("pointermove", (event) => this.moved(event));
     new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
@@ -94,8 +94,8 @@ class Gantt {
 
   moved(event) {
     const span = this.to - this.from;
-    if (this.held) {
-      const from = this.held.from - (event.clientX - this.held.x) / this.width * span;
+    if (this.drag) {
+      const from = this.drag.from - (event.clientX - this.drag.x) / this.width * span;
       this.show(from, from + span);
       return;
     }

@@ -64,7 +64,7 @@ def both(sample: Any, values: list[int], a: int, b: int, **known: int) -> tuple[
     """(result, words of the records) of `main`, interpreted and compiled."""
     world = world_of(sample, values)
     words, writer = words_of(world)
-    array, place = np.array(words, np.int64), writer.places[id(world.nodes[1])]
+    array, place = np.array(words, np.int64), writer.addresses[id(world.nodes[1])]
     result = sample.main(world, world.nodes[1], a, b)
     native = NativeModule(sample, root=sample.World, only=["main"], known=known)
     compiled = native.entry("main")(array.ctypes.data, place, a, b)
@@ -161,7 +161,7 @@ def test_records_go_to_words_and_back(folder: Path) -> None:
     seen = view(sample.World).from_buffer(np.array(words, np.int64).data)
     assert (seen.count, seen.store.x, len(seen.order)) == (world.count, world.store.x, len(world.order))
     assert [node.value for node in seen.nodes] == [node.value for node in world.nodes]
-    assert seen.best == writer.places[id(world.best)]
+    assert seen.best == writer.addresses[id(world.best)]
 
 
 def test_what_a_list_has_no_room_for_is_refused(folder: Path) -> None:

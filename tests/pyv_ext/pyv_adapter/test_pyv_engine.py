@@ -11,7 +11,7 @@ from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
 from pyv_ext.cores import make_engine
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.stop import Held, Stop, StopReason
+from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Isa
@@ -77,7 +77,7 @@ def test_a_guard_holds_the_run_before_the_access(engine: MakesEngine, program: s
 
     def guard(address: int, size: int, write: bool) -> None:
         if armed[0]:
-            raise Held(Stop(StopReason.BREAKPOINT))
+            raise AccessStopped(Stop(StopReason.BREAKPOINT))
 
     core.bus.guards.append(guard)
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_a_guard_holds_the_run_before_the_access(engine: MakesEngine, program: s
 
 def test_an_instruction_that_is_held_is_the_one_that_was_fetched(engine: MakesEngine) -> None:
     core = world(engine, f"li x2,{NOP}; sw x2,12(x7); lw x1,0(x6); addi x3,x0,1").engine  # the lw is overwritten
-    stopped = [Held(Stop(StopReason.BREAKPOINT))]
+    stopped = [AccessStopped(Stop(StopReason.BREAKPOINT))]
 
     def guard(address: int, size: int, write: bool) -> None:
         if stopped and not write:

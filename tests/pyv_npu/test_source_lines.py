@@ -1,4 +1,4 @@
-"""Function and source line beside whatever names an address of the program: submissions, profile, errors, stops."""
+"""Function and source line of addresses of the program: submissions, profile, errors, stops."""
 
 import csv
 import re
@@ -57,10 +57,10 @@ def test_latency_csv_says_where_each_submission_was_made(result: Result[Detail],
 def test_the_report_has_a_row_for_each_place(folder: Path) -> None:
     assert main(["run", NAME, "--report", str(folder / "page"), "--json"]) == 0
     page = (folder / "page" / "report.html").read_text(encoding="utf-8")
-    places = page.partition('<section id="places">')[2].partition("</section>")[0]
+    sites = page.partition('<section id="sites">')[2].partition("</section>")[0]
     rows = list(csv.DictReader((folder / "page" / "latency.csv").open()))
     for place in {f"{row['function']}, {row['source']}" for row in rows}:
-        assert place in places
+        assert place in sites
 
 
 def test_ticket_errors_say_where_they_were_submitted(result: Result[Detail]) -> None:
