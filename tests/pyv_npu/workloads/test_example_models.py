@@ -14,7 +14,7 @@ from toolchain.compiler import compile_model
 from toolchain.examples import EXAMPLES
 from toolchain.onnx_model.model import prepare
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WAYS = ({"run.sim_level": "IA"}, {"run.sim_level": "IA_TIMING"}, {"npu.mode": "loose"}, {"npu.mode": "tight"})
 LARGE = [name for name in EXAMPLES if name.startswith("resnet18")]
 VARIANTS = [name for name in EXAMPLES if name.endswith(("_fp16", "_int8")) and name not in LARGE]

@@ -11,7 +11,7 @@ import pytest
 
 from pyv_npu.cli import main
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys
 from npu_device.event_loop.storage import compiled

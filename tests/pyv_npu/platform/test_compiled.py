@@ -12,7 +12,7 @@ import pytest
 from pyv_jit import aot
 from pyv_npu.config import presets
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
 EVERYTHING = """
 import json, sys
 from pyv_jit import aot

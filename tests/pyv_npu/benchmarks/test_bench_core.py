@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from external_tools import GCC, PICOLIBC, QEMU, needs
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 
 pytestmark = needs(GCC, PICOLIBC, QEMU)

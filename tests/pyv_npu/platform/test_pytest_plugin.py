@@ -9,7 +9,7 @@ import pytest
 
 from pyv_npu.studies.baselines import differences
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
 PAGE = ROOT / "docs" / "testing.md"
 
 

@@ -13,7 +13,7 @@ from pyv_npu.benchmarks import bench, workloads
 from pyv_npu.benchmarks.peers import LLAMA_FINISH, ONNXIM, PEERS
 from pyv_npu.workloads.timing import run_commands
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
 C1 = bench.C1
 THEIRS = {peer.workload: peer.cycles for peer in PEERS if peer.tool == ONNXIM}
 
