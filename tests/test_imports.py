@@ -248,7 +248,7 @@ def room_of(module: str, package: str, path: Path) -> str:
 
 
 def upward(package: str) -> list[str]:
-    """`room -> room (module: line)` of each import that does not go down; the package itself is a face and may name any."""
+    """`room -> room (module: line)` of each import that does not go down. The package itself may name any room."""
     floors = {name: floor for floor, name in enumerate(ROOMS[package].split())}
     modules = {module: path for path, module, _ in files() if covers(package, module)}
     found = []
