@@ -57,3 +57,11 @@ def test_anchors_of_pages_are_headings() -> None:
             if anchor not in slugs:
                 wrong.append(f"{page.name}: {target}#{anchor}")
     assert wrong == []
+
+
+def test_the_walks_of_the_architecture_page_are_short_and_lead_to_files() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z_]+/[\w/.-]+\.\w+)`", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    walks = [re.findall(r"^\| `([^`]+)` \|", part, re.MULTILINE) for part in text.split("\n## ")]
+    assert [len(walk) <= 15 for walk in walks if walk] == [True, True, True]

@@ -75,10 +75,10 @@ class AccumulatorSum:
         spans = [(offset, count) for offset, count in fields.rows("spans", (0, size), (1, size))]
         if sum(count for _, count in spans) != m * n * SUM_BYTES or any(sum(span) > size for span in spans):
             raise StateError(f"do not hold a sum of {m} x {n}", "spans")
-        held = cls(fields.integer("engine", 0, engines - 1), (m, n), fields.flag("integer"), spans)
+        total = cls(fields.integer("engine", 0, engines - 1), (m, n), fields.flag("integer"), spans)
         if fields["value"] is not None:
-            held.value = held.values(fields.data("value", m * n * SUM_BYTES))
-        return held
+            total.value = total.values(fields.data("value", m * n * SUM_BYTES))
+        return total
 
     def values(self, content: bytes) -> NDArray[Any]:
         """An array of its shape and type."""

@@ -112,14 +112,14 @@ class Decoder:
 
     def sums(self, commands: Iterable[Command]) -> list[AccumulatorSum]:
         """All sums: those that can be added to, and those that only commands in flight refer to."""
-        found = [held for part in self._accumulators for held in part.sums]
+        found = [total for part in self._accumulators for total in part.sums]
         found += [command.accumulator for command in commands if command.accumulator is not None]
         return list(dict.fromkeys(found))
 
     def state(self, sums: Sequence[AccumulatorSum]) -> dict[str, Any]:
         """What a snapshot keeps. References to sums are their numbers in `sums`."""
         return {
-            "sums": [held.state() for held in sums],
+            "sums": [total.state() for total in sums],
             "accumulators": [part.state(sums.index) for part in self._accumulators],
         }
 
@@ -136,7 +136,7 @@ class Decoder:
         return sums
 
     def restored(
-        self, descriptor: bytes, block: bytes | None, prio: int, stream: int, held: AccumulatorSum | None
+        self, descriptor: bytes, block: bytes | None, prio: int, stream: int, accumulator: AccumulatorSum | None
     ) -> Command:
         """The command that these bytes became when they were valid. StateError if they are not."""
         request = self.requests.of(descriptor)
@@ -144,13 +144,13 @@ class Decoder:
             order = request.order or self._order(request.descriptor, block)
         except DescriptorError as error:
             raise StateError(str(error)) from None
-        if (order.macro is None) != (block is None) or (order.total is None) != (held is None):
+        if (order.macro is None) != (block is None) or (order.total is None) != (accumulator is None):
             raise StateError("descriptor, block and sum do not belong together")
         command = Command(order, stream, prio)
         if order.descriptor.affinity:
             command.affinity = order.descriptor.affinity
-        if held is not None:
-            self._accumulators[order.descriptor.cluster].rebind(command, held)
+        if accumulator is not None:
+            self._accumulators[order.descriptor.cluster].rebind(command, accumulator)
         return command
 
     # -- validation --------------------------------------------------------------------------------------------

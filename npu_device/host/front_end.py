@@ -142,7 +142,7 @@ class FrontEnd:
         return list(self._promised)
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps beside the events to come."""
+        """What a snapshot keeps in addition to the events to come."""
         return {
             "enabled": self.enabled,
             "accepted": self.accepted,

@@ -155,19 +155,19 @@ class Barriers:
                 domain.epochs = deque(Epoch(domain) for _ in listed(epochs))
                 if not domain.epochs:
                     raise StateError("there is no epoch")
-                for place, (epoch, stamps) in enumerate(zip(domain.epochs, epochs, strict=True)):
-                    with inside(place):
+                for position, (epoch, stamps) in enumerate(zip(domain.epochs, epochs, strict=True)):
+                    with inside(position):
                         epoch.stamps = [Stamp(*one) for one in rows(stamps, (0, WORD32 >> 1), (0, WORD32))]
 
     def load_commands(self, commands: Iterable[tuple[Command, list[int]]]) -> None:
         """Commands in flight, oldest first, and which epochs they are in; their gates follow."""
-        for command, places in commands:
+        for command, positions in commands:
             domains = self._streams[command.stream], self._cluster[command.descriptor.cluster], self._global
             with inside("epochs"):
                 entered = []
-                for index, (domain, place) in enumerate(zip(domains, places, strict=True)):
+                for index, (domain, position) in enumerate(zip(domains, positions, strict=True)):
                     with inside(index):
-                        entered.append(domain.epochs[integer(place, 0, len(domain.epochs) - 1)])
+                        entered.append(domain.epochs[integer(position, 0, len(domain.epochs) - 1)])
             self._entered[command.number] = tuple(entered)
             command.gates = 0
             for epoch in entered:

@@ -188,8 +188,8 @@ class Execution:
         for command, stage, _, _ in restored:
             if stage != ENDED and not command.descriptor.accumulate:
                 begun.add(id(command.accumulator))
-        for index, held in enumerate(sums):
-            if self._values and held.value is None and id(held) not in begun:
+        for index, total in enumerate(sums):
+            if self._values and total.value is None and id(total) not in begun:
                 raise StateError("is missing", "sums", index, "value")
 
     # -- release -----------------------------------------------------------------------------------------------

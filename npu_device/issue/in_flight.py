@@ -27,7 +27,7 @@ Writes = tuple[tuple[Region, Bytes], ...]
 
 _FIELDS = (
     "descriptor", "block", "stream", "prio", "ticket", "number", "status_address", "accepted", "hazards_clear",
-    "gates_clear", "unit", "stage", "position", "sum", "failure", "writes", "held", "epochs",
+    "gates_clear", "unit", "stage", "position", "sum", "failure", "writes", "accumulated", "epochs",
 )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def state_of(
         "sum": None if command.accumulator is None else sums.index(command.accumulator),
         "failure": None if failure is None else [int(failure.code), failure.reason],
         "writes": None if writes is None else [[[*region], content.tobytes()] for region, content in writes],
-        "held": None if result is None or result.accumulator is None else result.accumulator.tobytes(),
+        "accumulated": None if result is None or result.accumulator is None else result.accumulator.tobytes(),
         "epochs": epochs,
     }
 
@@ -74,9 +74,9 @@ def command_of(state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum], mem
     fields = Fields(state, *_FIELDS)
     block = None if fields["block"] is None else fields.data("block", EXTENDED_SIZE)
     index = fields.optional("sum", 0, len(sums) - 1)
-    held = None if index is None else sums[index]
+    accumulator = None if index is None else sums[index]
     prio, stream = fields.integer("prio", 0, 15), fields.integer("stream", 0, STREAMS - 1)
-    command = decoder.restored(fields.data("descriptor", DESCRIPTOR_SIZE), block, prio, stream, held)
+    command = decoder.restored(fields.data("descriptor", DESCRIPTOR_SIZE), block, prio, stream, accumulator)
     d = command.descriptor
     if stream != (d.stream or stream) or prio != (d.prio or prio):
         raise StateError("is not what the descriptor says", "stream")
@@ -141,12 +141,14 @@ def _load_results(command: Command, fields: Fields, stage: str, memory: Memory, 
             content = np.frombuffer(data(content, region.payload), np.uint8)
             found.append((region, content.reshape(region.rows, region.row_bytes)))
     writes = tuple(found)
-    held, keeps = command.accumulator, computed and command.order.holds
-    if (fields["held"] is not None) != keeps:
-        raise StateError("does not fit what the command does", "held")
+    accumulator, keeps = command.accumulator, computed and command.order.holds
+    if (fields["accumulated"] is not None) != keeps:
+        raise StateError("does not fit what the command does", "accumulated")
     if computed:
         kept = None
-        if held is not None and keeps:
-            kept = held.values(fields.data("held", held.shape[0] * held.shape[1] * SUM_BYTES))
+        if accumulator is not None and keeps:
+            kept = accumulator.values(
+                fields.data("accumulated", accumulator.shape[0] * accumulator.shape[1] * SUM_BYTES)
+            )
         command.result = Effect(writes, kept)
     return writes

@@ -180,7 +180,7 @@ class Csrs:
         bits["mstatus"] = MIE | MPIE | MPP | (MPRV | TW if user else 0)
         for name, allowed in bits.items():
             if words[name] & ~allowed:
-                raise StateError(f"{words[name]:#x} has bits beside {allowed:#x}", name)
+                raise StateError(f"{words[name]:#x} has bits outside {allowed:#x}", name)
         if words["mstatus"] & MPP not in ((0, MPP) if user else (MPP,)):
             raise StateError(f"{words['mstatus']:#x}: MPP names a mode that this hart does not have", "mstatus")
         for name, value in words.items():

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.cli import options, output, session, work
-from pyv_npu.cli.output import Call, talk
+from pyv_npu.cli.output import Call, diagnose
 from pyv_npu.cli.progress import bar
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
     call.show(both.json, text, as_json=shown.json)
     codes = [_exit_code(mode, run) for mode, run in both.runs.items()]
     if not both.json["same_results"]:
-        talk("the modes left different results, as firmware that races, polls, times out or drops may")
+        diagnose("the modes left different results, as firmware that races, polls, times out or drops may")
     if not complete:
-        talk("interrupted: sweeps are missing")
+        diagnose("interrupted: sweeps are missing")
         codes.append(output.INTERRUPTED)
     return next((code for code in codes if code), output.OK)
 
@@ -83,9 +83,9 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
 def _exit_code(mode: str, run: "Result[Any]") -> int:
     code = output.of_stop(run.stop)
     if code:
-        talk(f"{mode}: {run.stop.text or run.stop.reason}")
+        diagnose(f"{mode}: {run.stop.text or run.stop.reason}")
     elif not run.correct:
-        talk(f"{mode}: {run.detail.difference}")
+        diagnose(f"{mode}: {run.detail.difference}")
         return output.MODEL_BUG
     return code
 

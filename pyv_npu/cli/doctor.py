@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pyv_jit import aot
 from pyv_jit.code_cache import OFF, VARIABLE, Usage, code_cache
-from pyv_npu.cli.output import OK, TOOLCHAIN, Call, show, talk
+from pyv_npu.cli.output import OK, TOOLCHAIN, Call, diagnose, show
 
 PYTHON = (3, 11)
 
@@ -54,7 +54,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         show(f"{state:7}  {check.name:{width}}  {check.found or check.remedy}")
     broken = [check.name for check in checks if check.required and not check.found]
     if broken:
-        talk(f"cannot run firmware without {', '.join(broken)}")
+        diagnose(f"cannot run firmware without {', '.join(broken)}")
     return TOOLCHAIN if broken else OK
 
 

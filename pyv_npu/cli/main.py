@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from pyv_jit import aot
 from pyv_npu.cli import output
-from pyv_npu.cli.output import Call, talk
+from pyv_npu.cli.output import Call, diagnose
 from pyv_npu.cli.progress import Progress
 from pyv_npu.errors import UsageError
 
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parser().parse_args(arguments)
         if aot.form().stale:
-            talk(f"compiled modules are not used: {aot.form().text}")
+            diagnose(f"compiled modules are not used: {aot.form().text}")
         with call.progress, warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # infinities and NaN of a model are values like others
             code = int(args.execute(args, call))
@@ -158,5 +158,5 @@ def _report(error: Exception) -> int:
 
 
 def _fail(text: str, code: int) -> int:
-    talk(f"error: {'; '.join(text.splitlines())}")  # several faults; names in a model may hold line breaks
+    diagnose(f"error: {'; '.join(text.splitlines())}")  # several faults; names in a model may hold line breaks
     return code

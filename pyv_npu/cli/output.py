@@ -43,7 +43,7 @@ class Call:
         """Ctrl-C ended the command: a report that has no results yet says so."""
         if self.report is not None and not self.report.finished:
             self.report.interrupted()
-            talk(f"a report that says so is in {self.report.folder}")
+            diagnose(f"a report that says so is in {self.report.folder}")
 
     def show(self, result: Mapping[str, Any], text: str, *, as_json: bool) -> None:
         """The result on standard output, in the form that was asked for; then where the report is.
@@ -55,7 +55,7 @@ class Call:
         self.progress.done()
         show(in_json(result) if as_json else text)
         if self.report is not None:
-            talk(f"the report is in {self.report.folder}")
+            diagnose(f"the report is in {self.report.folder}")
         if self.recorded is not None:
             self.recorded.check(result)
 
@@ -74,7 +74,7 @@ def show(text: str) -> None:
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
-def talk(text: str) -> None:
+def diagnose(text: str) -> None:
     """Something that is not a result, on standard error, after what is already on standard output."""
     sys.stdout.flush()
     sys.stderr.write(f"pyv-npu: {text}\n")

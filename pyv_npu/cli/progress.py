@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from pyv_npu.platform import Platform
 
-PATIENCE = 1.0
+DELAY = 1.0
 """Seconds of a command before anything is shown."""
 INTERVAL = 0.2
 """Seconds between two looks."""
@@ -23,12 +23,12 @@ State = str | Callable[[], str]
 class Progress:
     """Use as a context manager. Nothing is written unless `stream` is a terminal."""
 
-    def __init__(self, stream: TextIO | None = None, patience: float = PATIENCE, interval: float = INTERVAL) -> None:
+    def __init__(self, stream: TextIO | None = None, delay: float = DELAY, interval: float = INTERVAL) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._live = self._stream.isatty()
         self._state: State = ""
         self._begin = time.monotonic()
-        self._patience, self._interval = patience, interval
+        self._delay, self._interval = delay, interval
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._shown = False
@@ -62,7 +62,7 @@ class Progress:
             self._shown = False
 
     def _watch(self) -> None:
-        if self._over.wait(self._patience):
+        if self._over.wait(self._delay):
             return
         while not self._over.wait(self._interval):
             state = self._state() if callable(self._state) else self._state

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyv_npu.cli import options
-from pyv_npu.cli.output import Call, talk
+from pyv_npu.cli.output import Call, diagnose
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 
 FILE = "run.yaml"
@@ -55,9 +55,9 @@ class Recorded(NamedTuple):
                     f"recorded {digest[:12]}...); versions that differ: {', '.join(other) or 'none'}"
                 )
         if self.events_sha256:
-            talk(f"replayed {self.path}: the events are those of the recorded run")
+            diagnose(f"replayed {self.path}: the events are those of the recorded run")
         else:
-            talk(f"replayed {self.path}, which did not come to its end: nothing to compare with")
+            diagnose(f"replayed {self.path}, which did not come to its end: nothing to compare with")
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:

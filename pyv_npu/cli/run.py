@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.cli import options, output, session, work
-from pyv_npu.cli.output import Call, talk
+from pyv_npu.cli.output import Call, diagnose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,9 +102,9 @@ def _show_widths(
 def _exit_code(result: "Result[Any]") -> int:
     """The code of a run; why it is not that of a guest is said."""
     if not result.correct:
-        talk(result.detail.difference)
+        diagnose(result.detail.difference)
         return output.MODEL_BUG
     code = output.of_stop(result.stop)
     if code > output.GUEST_MAX or (code and result.layer_names):
-        talk(result.stop.text or result.stop.reason)
+        diagnose(result.stop.text or result.stop.reason)
     return code

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyv_npu.cli.output import Call, talk
+from pyv_npu.cli.output import Call, diagnose
 from pyv_npu.cli.progress import of_platform
 from pyv_npu.errors import UsageError
 
@@ -98,7 +98,7 @@ def drive(
                 return run_shown(call, platform)
             from pyv_npu.debug import debug
 
-            return debug(platform, args.gdb, lambda port: talk(f"waiting for GDB: target remote :{port}"))
+            return debug(platform, args.gdb, lambda port: diagnose(f"waiting for GDB: target remote :{port}"))
 
     return run
 

@@ -1,7 +1,7 @@
 """The core's accesses and the NPU's memory: coherence with the L2, traffic on the DRAM, what the NPU wrote.
 
 An L2 that is not coherent sees loads and stores of pages that NPU commands have used, one by one and in all engines
-alike: these pages are watched on the bus. All others stay on the engines' fast path.
+equally: these pages are watched on the bus. All others stay on the engines' fast path.
 
 With `npu.dram.core_traffic: accesses` the core's data accesses are traffic of the DRAM (docs/npu-timing.md). Every
 access is reported at its own cycle, by all engines: all pages of the DRAM are watched, so loads and stores take

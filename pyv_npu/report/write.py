@@ -13,7 +13,7 @@ from pyv_npu.result import Comparison, Result
 from pyv_npu.tables import summary
 
 NOTE = "the note of the ELF"
-"""Who changed a value between the command line and the run."""
+"""The origin of a value that changed between the command line and the run."""
 
 
 def write_run(folder: RunFolder, result: Result[Any], text: str) -> None:

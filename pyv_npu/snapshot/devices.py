@@ -137,7 +137,7 @@ def _is_constant(value: object) -> bool:
 
 
 def _fill(old: Any, new: Any) -> bool:
-    """Give a container the content of another one, so that all who refer to it see it; False if it is none."""
+    """Give a container the content of another one, so that all references to it see it; False if it is none."""
     if isinstance(old, list | bytearray):
         old[:] = new
     elif isinstance(old, dict | set) or (isinstance(old, deque) and old.maxlen == new.maxlen):

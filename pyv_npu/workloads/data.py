@@ -85,13 +85,13 @@ def read_inputs(path: Path) -> dict[str, Values]:
 def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
     """The bytes of an input. UsageError for an INT64 that INT32, which the device has for it, cannot hold."""
     kind = NUMPY[compiled.graph.tensors[name].dtype]
-    held = np.ascontiguousarray(values).astype(kind)
-    if values.dtype == np.int64 and not np.array_equal(held, values):
-        worst = values[held != values].reshape(-1)[0]
+    stored = np.ascontiguousarray(values).astype(kind)
+    if values.dtype == np.int64 and not np.array_equal(stored, values):
+        worst = values[stored != values].reshape(-1)[0]
         raise UsageError(
             f"input {name}: {worst} does not fit INT32, which the device has for INT64: use smaller values"
         )
-    return held.tobytes()
+    return stored.tobytes()
 
 
 def from_device(compiled: Compiled, name: str, data: bytes) -> Values:

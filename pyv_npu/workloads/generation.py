@@ -45,7 +45,7 @@ class GenerationRequest(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether numbers are those of the model, so that they are held against the reference. Narrow weights of a
+        """Whether numbers are those of the model, so that they are compared with the reference. Narrow weights of a
         model that an option quantizes are its own."""
         return self.kv_bits is None and (self.qconfig is None or self.precision == INT8)
 

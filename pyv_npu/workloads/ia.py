@@ -82,10 +82,10 @@ class Codes:
         made = set(self._stored.values())
         for name in names:
             found = graph.swapped.get(prefix + name)
-            held = prefix + name if found is None else found.source
-            tensor = graph.tensors.get(held)
-            if tensor is not None and graph.storage(held) in made and tensor.role is not Role.KV:
-                self._wanted[graph.storage(held)].append((name, prefix + name))
+            source = prefix + name if found is None else found.source
+            tensor = graph.tensors.get(source)
+            if tensor is not None and graph.storage(source) in made and tensor.role is not Role.KV:
+                self._wanted[graph.storage(source)].append((name, prefix + name))
         self.values: dict[str, Values] = {}
 
     @property
@@ -95,8 +95,8 @@ class Codes:
 
     def take(self, read: Callable[[str], bytes], layer: str) -> None:
         """Copy what a layer has made; `read` gives the bytes of a tensor."""
-        for name, held in self._wanted.get(self._stored[layer], ()):
-            self.values[name] = self._value(read, held)
+        for name, source in self._wanted.get(self._stored[layer], ()):
+            self.values[name] = self._value(read, source)
 
     def _value(self, read: Callable[[str], bytes], name: str) -> Any:
         graph, found = self._graph, self._graph.swapped.get(name)

@@ -11,7 +11,7 @@ from pyv_npu.cli.main import main
 from pyv_npu.report.tokens import steps
 from toolchain.examples.decoder_kv import decoder_kv
 
-WISH = ["--prompt", "3,1,4", "--generate", "4"]
+TOKENS = ["--prompt", "3,1,4", "--generate", "4"]
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,8 @@ def result(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 def test_compare_makes_the_same_tokens_and_reports_each(
     decoder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = result(capsys, "compare", decoder, *WISH, "--report", str(tmp_path))
-    alone = {mode: result(capsys, "run", decoder, *WISH, "--mode", mode) for mode in ("loose", "tight")}
+    made = result(capsys, "compare", decoder, *TOKENS, "--report", str(tmp_path))
+    alone = {mode: result(capsys, "run", decoder, *TOKENS, "--mode", mode) for mode in ("loose", "tight")}
     assert made["generate"]["same_tokens"] and made["same_results"]
     assert made["generate"]["tokens"] == alone["tight"]["generate"]["tokens"]
     for mode, run in alone.items():
@@ -47,7 +47,7 @@ def test_compare_makes_the_same_tokens_and_reports_each(
 
 def test_a_step_takes_what_the_firmware_measures(decoder: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The program reads the cycle counter around each step, which adds its own instructions and nothing else."""
-    made = result(capsys, "run", decoder, *WISH)
+    made = result(capsys, "run", decoder, *TOKENS)
     words = [line.replace(",", "").split() for line in made["uart"].splitlines()]
     measured = [int(line[-2]) for line in words][:4]
     for own, seen in zip(measured, made["cycles_by_step"], strict=True):
@@ -55,10 +55,10 @@ def test_a_step_takes_what_the_firmware_measures(decoder: str, capsys: pytest.Ca
 
 
 def test_an_image_generates_by_itself(decoder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = result(capsys, "run", decoder, *WISH)
+    wanted = result(capsys, "run", decoder, *TOKENS)
     images = {}
     for name, more in (("in", ()), ("apart", ("--weights-bin",))):
-        assert main(["compile", decoder, *WISH, "-o", str(tmp_path / name), *more]) == 0
+        assert main(["compile", decoder, *TOKENS, "-o", str(tmp_path / name), *more]) == 0
         images[name] = result(capsys, "run", str(tmp_path / name / "image.elf"))
         assert images[name]["events_sha256"] == wanted["events_sha256"]
         assert images[name]["uart"] == wanted["uart"]
@@ -80,14 +80,20 @@ def test_runs_without_time_have_no_steps() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["compile", "x.onnx", "-o", "d", *WISH, "--explain-passes"], "--explain-passes: is for models that run once"),
+        (
+            ["compile", "x.onnx", "-o", "d", *TOKENS, "--explain-passes"],
+            "--explain-passes: is for models that run once",
+        ),
         (["compile", "x.onnx", "-o", "d", "--prompt", "1"], "--prompt: is for ONNX decoders that run with --generate"),
         (["compile", "x.onnx", "-o", "d", "--t-max", "9"], "--t-max: is for ONNX decoders that run with --generate"),
-        (["compile", "x.onnx", "-o", "d", *WISH, "--granularity", "tile"], "--granularity: a decoder that generates"),
+        (
+            ["compile", "x.onnx", "-o", "d", *TOKENS, "--granularity", "tile"],
+            "--granularity: a decoder that generates",
+        ),
         (["compare", "submit_latency", "--qbits-kv", "8"], "--qbits-kv: is for ONNX decoders"),
         (["compare", "x.onnx", "--generate", "3"], "--generate: needs the tokens of a prompt"),
-        (["compare", "x.onnx", *WISH, "--sim-level", "IA"], "--sim-level IA: computes a model without a core"),
-        (["compare", "x.onnx", *WISH], "x.onnx: No such file or directory"),
+        (["compare", "x.onnx", *TOKENS, "--sim-level", "IA"], "--sim-level IA: computes a model without a core"),
+        (["compare", "x.onnx", *TOKENS], "x.onnx: No such file or directory"),
     ],
 )
 def test_bad_arguments_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

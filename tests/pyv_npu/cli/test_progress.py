@@ -35,7 +35,7 @@ def wait_for(stream: io.StringIO, text: str) -> None:
 
 def test_a_terminal_sees_what_is_going_on_and_an_empty_line_at_the_end() -> None:
     stream = Terminal()
-    with Progress(stream, patience=0, interval=0.01) as progress:
+    with Progress(stream, delay=0, interval=0.01) as progress:
         progress.say("first")
         wait_for(stream, f"{ERASE}first, 0 s")
         turns = iter(range(1_000_000))
@@ -48,8 +48,8 @@ def test_a_terminal_sees_what_is_going_on_and_an_empty_line_at_the_end() -> None
 
 
 def test_short_work_and_files_see_nothing() -> None:
-    for stream, patience in ((Terminal(), 60.0), (io.StringIO(), 0.0)):
-        with Progress(stream, patience=patience, interval=0.001) as progress:
+    for stream, delay in ((Terminal(), 60.0), (io.StringIO(), 0.0)):
+        with Progress(stream, delay=delay, interval=0.001) as progress:
             progress.say("work")
             time.sleep(0.03)
         assert stream.getvalue() == ""

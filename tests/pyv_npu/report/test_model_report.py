@@ -172,8 +172,8 @@ def test_a_range_is_occupied_until_its_last_reader_has_ended() -> None:
         (70, dma, What.DONE, 7),
     )  # fmt: skip
     done = [work(((low, high),)), work((), ((low, high),)), work(((low + 50, high),))]
-    held = occupied(Spans([seen], 90), done)
-    assert held[["start", "end", "bytes"]].tolist() == [(10, 40, 100), (50, 70, 50)]
+    occupancy = occupied(Spans([seen], 90), done)
+    assert occupancy[["start", "end", "bytes"]].tolist() == [(10, 40, 100), (50, 70, 50)]
 
 
 # -- the page --------------------------------------------------------------------------------------------------

@@ -279,8 +279,8 @@ JUNK: st.SearchStrategy[Any] = st.one_of(
 def spoiled(state: Any, data: st.DataObject) -> None:
     """Change some values of a state: to another one, to junk, or leave out or repeat an item."""
     for _ in range(data.draw(st.integers(1, 3))):
-        places = [path for path in leaves(state) if path and "machine" not in path]
-        *path, last = data.draw(st.sampled_from(places))
+        positions = [path for path in leaves(state) if path and "machine" not in path]
+        *path, last = data.draw(st.sampled_from(positions))
         target = state
         for key in path:
             target = target[key]
@@ -288,7 +288,7 @@ def spoiled(state: Any, data: st.DataObject) -> None:
         if change == "near" and type(target[last]) is int:
             target[last] += data.draw(st.sampled_from([-64, -1, 1, 8, 64, 1 << 31, 1 << 61]))
         elif change == "other":
-            *path, name = data.draw(st.sampled_from(places))
+            *path, name = data.draw(st.sampled_from(positions))
             source = state
             for key in path:
                 source = source[key]
@@ -353,14 +353,14 @@ def machine_to_spoil(name: str) -> Platform:
             1 << 11,
             "hart.csrs.mstatus: 0x800: MPP names a mode that this hart does not have",
         ),
-        (("hart", "csrs", "mie"), 1, "hart.csrs.mie: 0x1 has bits beside 0x888"),
+        (("hart", "csrs", "mie"), 1, "hart.csrs.mie: 0x1 has bits outside 0x888"),
         (("clock", "posted"), [[9, 99, 0, 4, 0]], "clock.posted[0][1]: 99 is not within 0..5"),
         (("npu", "ring", "size"), 3, "npu.ring.size: 3 is no power of two"),
         (("npu", "timeline", "events"), [[1, "start", 2]], "npu.timeline.events[0]: is no event of this device"),
         (("npu", "execution", "freed"), [7], "npu.execution.freed[0]: 7 is no command that is ready"),
         (("engine", "stop"), {"reason": "x", "code": 0, "text": ""}, "engine.stop.reason: 'x' is no reason"),
         (("uart",), None, "uart: None is no dict"),
-        (("nobody",), {}, "nobody: is no field of this part"),
+        (("unknown",), {}, "unknown: is no field of this part"),
         (("latency", "stamps", "tight"), "x", "latency.stamps.tight: 'x' is no list"),
     ],
 )

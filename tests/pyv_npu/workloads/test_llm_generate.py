@@ -72,9 +72,9 @@ def test_the_caches_hold_what_the_reference_calls_present() -> None:
     machine.run(made.compiled.commands[: made.prompt_commands])
     present = Reference(decoder).step(PROMPT, Reference(decoder).empty()).past
     for cache in decoder.caches:
-        held = np.frombuffer(machine.read(cache.past), np.float32).reshape(1, cache.heads, 13, cache.head_dim)
-        np.testing.assert_allclose(held[:, :, :5], present[cache.past], rtol=1e-4, atol=1e-5)
-        assert not held[:, :, 5:].any()
+        cached = np.frombuffer(machine.read(cache.past), np.float32).reshape(1, cache.heads, 13, cache.head_dim)
+        np.testing.assert_allclose(cached[:, :, :5], present[cache.past], rtol=1e-4, atol=1e-5)
+        assert not cached[:, :, 5:].any()
 
 
 def test_a_prompt_at_once_is_the_prompt_token_by_token() -> None:

@@ -106,10 +106,10 @@ def test_the_caches_hold_the_codes_of_the_reference(name: str) -> None:
     machine.run(made.compiled.commands[: made.prompt_commands])
     present = Reference(model).step(REQUEST.prompt, Reference(model).empty()).past
     for one in model.caches:
-        held = np.frombuffer(machine.read(one.past), np.int8).reshape(1, one.heads, 13, one.head_dim)
+        cached = np.frombuffer(machine.read(one.past), np.int8).reshape(1, one.heads, 13, one.head_dim)
         assert present[one.past].dtype == np.int8
-        assert np.array_equal(held[:, :, :5], present[one.past])
-        assert len(np.unique(held[:, :, :5])) > 32
+        assert np.array_equal(cached[:, :, :5], present[one.past])
+        assert len(np.unique(cached[:, :, :5])) > 32
 
 
 def test_codes_are_appended_as_they_are_and_take_a_quarter_of_the_bytes() -> None:
