@@ -178,7 +178,7 @@ def _made(args: argparse.Namespace, program: str, kind: Kind) -> "list[Workload[
 
         return [Model(Path(program), choices(args), args.inputs)]
     if kind is Kind.TIMED:
-        from pyv_npu.workloads.timed_model import TimedModel
+        from pyv_npu.workloads.model import TimedModel
 
         return [TimedModel(Path(program), choices(args))]
     return [_generation(args, program)] if kind is Kind.DECODER else [*_built_in(args, program)]
