@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -38,10 +38,11 @@ from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency import arrivals
 from pyv_npu.observe.latency.probe import LatencyProbe
 from pyv_npu.observe.latency.table import Latency
-from pyv_npu.snapshot import Snapshot
-from pyv_npu.snapshot.devices import part_of
-from pyv_npu.snapshot.machine import Machine
 from pyv_state import Stateful
+
+if TYPE_CHECKING:
+    from pyv_npu.snapshot import Snapshot
+    from pyv_npu.snapshot.machine import Machine
 
 SLICE = 1 << 20
 """Cycles between two looks at the wall clock."""
@@ -126,6 +127,7 @@ class Platform:
         """The latency probe of the loaded program."""
         self._htif: Htif | None = None
         self._machine: Machine | None = None
+        """Made when it is first asked for; with parts of users when the program is loaded, as they are then."""
 
     # -- composition -------------------------------------------------------------------------------------------
 
@@ -196,7 +198,7 @@ class Platform:
             self._htif = Htif(self.bus, tohost, fromhost.address if fromhost else None, self.console, self._exit)
         program_exit.attach(program, self.engine, self.bus, self._exit)
         self.latency = LatencyProbe(self, program, arrivals.install(self.config, program, self.bus))
-        self._machine = Machine(self.config, program, self._parts(), self.bus.rams, self.events)
+        self._machine = self._snapshots(program) if self.devices or self.instructions else None
 
     # -- running -----------------------------------------------------------------------------------------------
 
@@ -250,28 +252,34 @@ class Platform:
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
-    def save(self, before: Snapshot | None = None) -> Snapshot:
+    def save(self, before: "Snapshot | None" = None) -> "Snapshot":
         """The state of the whole machine, to be restored here or in another process; it shares memory with `before`.
 
         Raises UsageError for a device or instruction whose state cannot be stored, see `pyv_ext.protocols.Stateful`.
         """
-        if self._machine is None:
+        if self.program is None:
             raise UsageError("nothing to save: load a program first")
         if self.config.npu.dram.size > mm.DRAM_CORE_VISIBLE:
             raise UsageError(
                 f"npu.dram.size {self.config.npu.dram.size}: a snapshot holds what the core sees, "
                 f"{mm.DRAM_CORE_VISIBLE} bytes: make it smaller"
             )
-        return self._machine.save(self.cycle, before)
+        return self._snapshots(self.program).save(self.cycle, before)
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: "Snapshot") -> None:
         """Go on from `snapshot`, taken from a platform with the same configuration, program and arguments.
 
         Raises BadInputError when it is of another one.
         """
-        if self._machine is None:
+        if self.program is None:
             raise UsageError("nothing to restore: load the program of the snapshot first")
-        self._machine.restore(snapshot)
+        self._snapshots(self.program).restore(snapshot)
+
+    def _snapshots(self, program: Program) -> "Machine":
+        from pyv_npu.snapshot.machine import Machine  # most runs take no snapshot
+
+        self._machine = self._machine or Machine(self.config, program, self._parts(), self.bus.rams, self.events)
+        return self._machine
 
     def _parts(self) -> dict[str, Stateful]:
         """Everything whose state a snapshot keeps, in the order in which states are taken on: the clock looks at the
@@ -298,6 +306,8 @@ class Platform:
         wiring += [self.finisher, self.events, self.npu_memory, self.isa, *self.bus.rams]
         wiring += [placed.device for placed in self.devices]
         users: dict[str, Stateful] = {}
+        from pyv_npu.snapshot.devices import part_of
+
         for placed in self.devices:
             users[f"device {placed.device.name}"] = part_of(placed.device, f"device {placed.device.name}", wiring)
         for instruction in self.instructions:

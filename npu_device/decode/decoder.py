@@ -13,7 +13,6 @@ from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
 from npu_device.config import NpuConfig
 from npu_device.decode.accumulators import Accumulators
 from npu_device.decode.command import AccumulatorSum, Command, Order, Sum
-from npu_device.decode.legal_tile import nearest_tile
 from npu_device.decode.operand_regions import OperandRegions
 from npu_device.decode.tile_plan import tile_step
 from npu_device.memory.memory import Memory
@@ -103,6 +102,8 @@ class Decoder:
         except NoRoomError as error:
             if error.remedy:
                 raise
+            from npu_device.decode.legal_tile import nearest_tile
+
             raise error.with_remedy(nearest_tile(d, lambda tile: self._command(self._order(tile)))) from None
         if order.total is not None:
             self._accumulators[d.cluster].bind(made, order.total)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from pyv_ext.errors import PyvExtError
-from pyv_ext.isa import atomics, bit_manipulation, compressed, formats, integer, text
+from pyv_ext.isa import atomics, bit_manipulation, compressed, formats, integer
 from pyv_ext.isa.row import Instruction, Kind, Row
 from pyv_ext.protocols import CustomInstruction
 
@@ -107,6 +107,8 @@ class Isa:
         """
         instruction = self.decode(word)
         if instruction is not None:
+            from pyv_ext.isa import text
+
             return text.text(instruction, pc + instruction.imm & self.mask, numeric=numeric)
         return f".4byte\t{word & 0xFFFFFFFF:#x}" if word & 3 == 3 else f".2byte\t{word & 0xFFFF:#x}"
 

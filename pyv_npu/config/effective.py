@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyv_ext import pyv_adapter
 from pyv_npu.config import presets
 from pyv_npu.config.key import Key, RuleError, Shape
 from pyv_npu.config.presets import config_file
@@ -88,6 +87,8 @@ def _beneath(settings: Sequence[Setting]) -> list[Setting]:
     given = {setting.path: setting.value for setting in settings}
     if given.get("core.engine") == presets.PYV:
         origin = f"core.engine = {presets.PYV}"
+        from pyv_ext import pyv_adapter
+
         result.append(Setting("core.isa", pyv_adapter.ISA, origin))
         if "preset" not in given:
             result += preset_settings(presets.PYV, Path(), origin)
