@@ -9,7 +9,7 @@ from typing import Any
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Piece, Plan
-from npu_device.event_loop import cache, stepper
+from npu_device.event_loop import cache, snapshot, stepper
 from npu_device.event_loop.encoding import Singles, encode
 from npu_device.event_loop.state import (
     CLASSES,
@@ -26,6 +26,7 @@ from npu_device.event_loop.state import (
 )
 from npu_device.event_loop.storage import Objects, Words
 from npu_device.trace.events import EventStream, Kind, What, unit_code
+from pyv_state import LATEST, Fields
 
 UNKNOWN = -1
 
@@ -104,13 +105,21 @@ class Machine:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps, plain data. All events have been emitted."""
-        return self.storage.state() | {"seen": self._seen}
+        return snapshot.state_of(self.storage) | {"seen": self._seen}
 
-    def load_state(self, state: Any) -> None:
+    def load_state(self, state: Any, plan_of: snapshot.PlanOf) -> None:
         """Go on from what `state` gave."""
-        self._seen = state["seen"]
-        native = state["native"]
-        self._use(Words.restored(state, self._timing.rates.uniform) if native else Objects.restored(state))
+        fields = Fields(
+            state, "time", "wake", "rates_due", "rates_since", "runs", "units", "banks", "channels", "tags", "seen"
+        )  # fmt: skip
+        self._seen = fields.integer("seen", 0, LATEST)
+        loop = power_up(self._config, self._timing)
+        self._use(snapshot.load(loop, fields, self._timing, self._singles, plan_of))
+        self._count(0)
+
+    def numbers(self) -> dict[int, int]:
+        """Acceptance numbers of the commands in flight, by slot."""
+        return {run.slot: run.number for run in self.storage.active()}
 
     def busy_units(self) -> list[int]:
         """Codes of the units on which a step is in progress."""
@@ -118,7 +127,7 @@ class Machine:
 
     def watched_lines(self) -> list[int]:
         """Numbers of the lines of the L2 that are watched."""
-        return [int(tag) >> cache.FLAGS for tag in self.storage.loop.l2.tags if tag & cache.WATCHED]
+        return [int(tag) >> cache.FLAGS for tag in self.storage.tags() if tag & cache.WATCHED]
 
     # -- units -------------------------------------------------------------------------------------------------
 

@@ -13,11 +13,17 @@ from npu_device.cost import rates
 from npu_device.event_loop import arbiter, cache, sharing, stepper, transfers
 from npu_device.event_loop.encoding import Encoded, Single
 from npu_device.event_loop.state import EVENT_WORDS, MAX_EVENTS, Cache, EventLoop, Run, Step, Unit
-from npu_device.native.records import Reader, Writer, layout, view
+from npu_device.native.records import Writer, layout, view
 
 EVENT_SPACE = 1 + MAX_EVENTS * EVENT_WORDS
-Span = tuple[int, int]
-"""First word and end."""
+
+
+class Span(NamedTuple):
+    """Words of a plan."""
+
+    base: int
+    end: int
+    steps: int
 
 
 class Loop(NamedTuple):
@@ -114,28 +120,46 @@ class Objects:
         writer, spans = Writer(), {}
         writer.add(self.loop, {"dropped": len(self.loop.l2.tags), "events": MAX_EVENTS * EVENT_WORDS})
         for run in self.loop.active:
-            base, steps = len(writer.words), self._plans.get(run.slot) or [self._singles[run.slot]]
+            base, steps = len(writer.words), self.steps(run.slot)
             for one in [*steps, *dict.fromkeys(step.piece for step in steps)]:
                 writer.add(one)
             writer.link()
-            spans[run.slot] = base, len(writer.words)
+            spans[run.slot] = Span(base, len(writer.words), len(steps))
         writer.link()
         return writer.words, spans
 
-    def state(self) -> dict[str, Any]:
-        """What a snapshot keeps, plain data. All events have been taken."""
-        words, spans = self.pack()
-        rows = [[slot, *span, len(self._plans.get(slot, (None,)))] for slot, span in spans.items()]
-        return _split(words) | {"native": False, "spans": rows}
+    # -- for snapshots -----------------------------------------------------------------------------------------
 
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> "Objects":
-        """From what `state` gave."""
-        reader, size = Reader(_joined(state)), layout(Step).size
-        made = cls(reader.read(EventLoop, 0))
-        for slot, low, _, count in state["spans"]:
-            made._plans[slot] = [reader.read(Step, low + index * size) for index in range(count)]
-        return made
+    def active(self) -> Sequence[Any]:
+        """Runs in flight, by acceptance number."""
+        return list(self.loop.active)
+
+    def steps(self, slot: int) -> list[Step]:
+        """The steps of the plan of a run in flight."""
+        plan = self._plans.get(slot)
+        return [self._singles[slot]] if plan is None else plan
+
+    def progress(self, slot: int) -> tuple[bytes, bytes]:
+        """Of each step of a plan: 64-bit cycles from which its operands are free, and its result is there."""
+        steps = self.steps(slot)
+        return array("q", [step.released for step in steps]).tobytes(), array("q", [s.done for s in steps]).tobytes()
+
+    def code_of(self, unit: Any) -> int:
+        """The code of a unit that a record refers to."""
+        code: int = unit.code
+        return code
+
+    def slot_of(self, run: Any) -> int:
+        slot: int = run.slot
+        return slot
+
+    def step_index(self, slot: int, step: Any) -> int:
+        """Which step of a plan a record refers to."""
+        return next(index for index, one in enumerate(self.steps(slot)) if one is step)
+
+    def tags(self) -> list[int]:
+        """Of the L2."""
+        return list(self.loop.l2.tags)
 
 
 class Room(NamedTuple):
@@ -156,7 +180,7 @@ class Words:
         """`spans`: words of the plans that run, by slot. `uniform`: as `EventLoop.uniform`."""
         self.text = compiled(uniform)
         self._span_of = spans
-        self._spans = sorted(spans.values())
+        self._spans = sorted((span.base, span.end) for span in spans.values())
         """These, and those of rooms."""
         self._rooms: dict[int, Room] = {}
         self._events_at = words[layout(EventLoop).fields["events"].offset]
@@ -201,13 +225,13 @@ class Words:
     def place_plan(self, plan: Encoded, slot: int) -> Sequence[int]:
         base, words, heads = plan.words(self._place)
         self._array[base : base + len(words)] = words
-        self._span_of[slot] = base, base + len(words)
+        self._span_of[slot] = Span(base, base + len(words), len(plan.plan))
         return heads
 
     def release(self, slot: int) -> None:
         span = self._span_of.pop(slot, None)
         if span is not None:
-            self._spans.remove(span)
+            self._spans.remove((span.base, span.end))
 
     def take_events(self) -> "bytes | memoryview":
         """Events since the last call; they are overwritten by later ones."""
@@ -224,18 +248,40 @@ class Words:
         self._words[at] = 0
         return taken
 
-    def state(self) -> dict[str, Any]:
-        spans = [[slot, *span, 0] for slot, span in self._span_of.items()]
-        rooms = [[slot, room.base, room.size] for slot, room in self._rooms.items()]
-        return _split(self._words.tolist()) | {"native": True, "spans": spans, "rooms": rooms}
+    # -- for snapshots -----------------------------------------------------------------------------------------
 
-    @classmethod
-    def restored(cls, state: dict[str, Any], uniform: bool) -> "Words":
-        made = cls(_joined(state), {slot: (low, high) for slot, low, high, _ in state["spans"]}, uniform)
-        for slot, base, size in state["rooms"]:
-            made._rooms[slot] = Room(base, size, None)
-            insort(made._spans, (base, base + size))
-        return made
+    def active(self) -> Sequence[Any]:
+        """Runs in flight, by acceptance number."""
+        return [self.runs[self.slot_of(run)] for run in self.loop.active]
+
+    def progress(self, slot: int) -> tuple[bytes, bytes]:
+        """Of each step of a plan: 64-bit cycles from which its operands are free, and its result is there."""
+        fields, size = layout(Step)
+        base, count = self._steps(slot)
+        steps = self._array[base : base + count * size].reshape(count, size)
+        return steps[:, fields["released"].offset].tobytes(), steps[:, fields["done"].offset].tobytes()
+
+    def _steps(self, slot: int) -> tuple[int, int]:
+        """(first word, how many) of the steps of a plan."""
+        span = self._span_of.get(slot)
+        return (self._rooms[slot].base, 1) if span is None else (span.base, span.steps)
+
+    def code_of(self, unit: int) -> int:
+        """The code of a unit that a record refers to."""
+        return next(code for code, place in self.unit_places.items() if place == unit)
+
+    def slot_of(self, run: int) -> int:
+        return int(run - self.run_places[0]) // layout(Run).size
+
+    def step_index(self, slot: int, step: int) -> int:
+        """Which step of a plan a record refers to."""
+        return (step - self._steps(slot)[0]) // layout(Step).size
+
+    def tags(self) -> list[int]:
+        """Of the L2."""
+        l2 = layout(EventLoop).fields["l2"].offset
+        at = l2 + self._words[l2 + layout(Cache).fields["tags"].offset]
+        return self._words[at + 1 : at + 1 + self._words[at]].tolist()
 
     def _place(self, size: int) -> int:
         """Take words for a plan: the first gap that is large enough."""
@@ -249,14 +295,3 @@ class Words:
         if missing > 0:
             self._look_at(np.concatenate([self._array, np.zeros(max(missing, len(self._array)), np.int64)]))
         return base
-
-
-def _split(words: list[int]) -> dict[str, Any]:
-    """State and plans, without the events between them, of which there are none."""
-    events = words[layout(EventLoop).fields["events"].offset]
-    return {"loop": words[:events], "plans": words[events + EVENT_SPACE :]}
-
-
-def _joined(state: dict[str, Any]) -> list[int]:
-    """The inverse of `_split`."""
-    return [*state["loop"], *[0] * EVENT_SPACE, *state["plans"]]

@@ -7,12 +7,12 @@ from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.decode.command import Command, UnitClass
 from npu_device.event_loop.machine import Machine
-from npu_device.event_loop.state import MAX_RUNS
+from npu_device.event_loop.snapshot import CommandPlan
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.scheduler import units_by_class
 from npu_device.operations.macro.base import setting_of
 from npu_device.trace.events import EventStream, Kind
-from pyv_state import LATEST, WORD32, Fields, StateError
+from pyv_state import WORD32, Fields, StateError, inside
 
 Ended = Callable[[int, Command], None]
 
@@ -110,7 +110,6 @@ class Engines:
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps. References to commands are their numbers."""
         return {
-            "running": [[slot, command.number] for slot, command in self._running.items()],
             "wanted": [list(map(int, place)) for place in self._wanted],
             "ended_steps": self._ended_steps,
             "machine": self.machine.state(),
@@ -118,11 +117,7 @@ class Engines:
 
     def load_state(self, state: Any, running: Mapping[int, Command]) -> None:
         """`running`: the commands on units, by number."""
-        fields = Fields(state, "running", "wanted", "ended_steps", "machine")
-        slots = fields.table("running", (0, MAX_RUNS - 1), (0, LATEST))
-        if sorted(slots.values()) != sorted(running):
-            raise StateError("these are not the commands that run", "running")
-        self._running = {slot: running[number] for slot, number in slots.items()}
+        fields = Fields(state, "wanted", "ended_steps", "machine")
         self._wanted = []
         for index, (kind, cluster, unit) in enumerate(fields.rows("wanted", *[(0, WORD32)] * 3)):
             place = kind, cluster, unit
@@ -130,8 +125,35 @@ class Engines:
                 raise StateError("is no place", "wanted", index)
             self._wanted.append((Kind(kind), cluster, unit))
         self._ended_steps = fields.flag("ended_steps")
-        fields.load("machine", self.machine)
+
+        def plan_of(number: int, units: tuple[int, ...]) -> CommandPlan:
+            command = running.get(number)
+            if command is None:
+                raise StateError(f"{number} is no command that runs", "number")
+            return self._plan_of(command, units)
+
+        with inside("machine"):
+            self.machine.load_state(fields["machine"], plan_of)
+            self._running = {slot: running[number] for slot, number in self.machine.numbers().items()}
+            if len(self._running) != len(running) or len(set(self._running.values())) != len(running):
+                raise StateError("these are not the commands that run", "runs")
         self.machine.want([place[:2] for place in self._wanted])
+
+    def _plan_of(self, command: Command, units: tuple[int, ...]) -> CommandPlan:
+        """What a command in flight does on these units."""
+        macro = command.macro
+        allowed = self.units(command.unit_class)
+        ticket, cluster = command.ticket, command.descriptor.cluster
+        if macro is None:
+            if units != (command.unit,):
+                raise StateError("are not those of the command", "units")
+            return CommandPlan(ticket, cluster, None, command.order.step)
+        if not set(units) <= set(allowed) or (units and macro.lanes(len(units)) != len(units)):
+            raise StateError("are not those of the command", "units")
+        plan = macro.plan(self._setting, max(1, len(units)))
+        if bool(len(plan)) != bool(units):
+            raise StateError("are not those of the command", "units")
+        return CommandPlan(ticket, cluster, plan, None)
 
     def _advance(self, cycle: int) -> None:
         machine, limit = self.machine, self._timeline.horizon()

@@ -389,10 +389,6 @@ class Engine:
 
     # -- hooks -------------------------------------------------------------------------------------------------
 
-    def has_hook(self, pc: int, hook: Hook) -> bool:
-        """Whether `hook` is called before instructions at `pc`."""
-        return hook in self.code.hooks.get(pc, ())
-
     def add_hook(self, pc: int, hook: Hook, *, first: bool = False) -> None:
         """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`.
 
