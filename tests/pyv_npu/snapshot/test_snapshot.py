@@ -304,7 +304,7 @@ def spoiled(state: Any, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", ["submit_latency", "fault_doorbell"])
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_hostile_states_are_refused_or_run(name: str, data: st.DataObject) -> None:
     """A wrong field is named in one line; what is accepted runs without an error of Python."""
@@ -324,7 +324,7 @@ def test_hostile_states_are_refused_or_run(name: str, data: st.DataObject) -> No
         platform.result().to_json()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_hostile_headers_and_events_are_refused_with_one_line(data: st.DataObject) -> None:
     def change(member: str, value: Any) -> Any:
