@@ -203,7 +203,9 @@ def test_the_page_shows_the_figures_of_metrics_csv(report: Path, browser: Any) -
     assert seen > 50
     assert shown["tight.correct"] == "yes"
     sections = browser.execute_script("return [...document.querySelectorAll('section')].map((part) => part.id)")
-    assert sections == ["bottlenecks", "roofline", "layers", "latency", "stages", "sites", "time", "gantt", "runs", "parameters"]
+    assert sections == [
+        "bottlenecks", "roofline", "layers", "latency", "stages", "sites", "time", "gantt", "runs", "parameters",
+    ]  # fmt: skip
     layer = browser.execute_script("const c = gantts['gantt-tight']; return c.layerOf(c.tickets[3])")
     fourth = [row["layer"] for row in csv.DictReader((report / "timeline.csv").open()) if row["what"] == "ACCEPT"][3]
     assert layer == f", layer {fourth}"
