@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
 from npu_device.cost.plan import Piece
-from npu_device.memory.memory import Effect
+from npu_device.memory.memory import WriteSet
 from npu_device.memory.operands import Matrix
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
@@ -151,7 +151,7 @@ class Command:
     unit: int = FRONTEND
     """Code of the unit that executes it."""
     ended: bool = False
-    result: Effect | None = None
+    result: WriteSet | None = None
     failure: DescriptorError | None = None
     """Why it could not start: it ends at once, without a unit, and its ticket becomes an error."""
 

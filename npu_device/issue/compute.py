@@ -2,7 +2,7 @@
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.decode.command import Command
-from npu_device.memory.memory import Effect, Read
+from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import Matrix
 from npu_device.operations.kernels import elements, gemm, moves, rows
 from npu_device.operations.kernels.elements import as_float, as_signed
@@ -25,7 +25,7 @@ _KERNELS = {
 """`f(descriptor, operands, type of the result, previous output or None)`: the values of the result."""
 
 
-def compute(command: Command, read: Read) -> Effect:
+def compute(command: Command, read: Read) -> WriteSet:
     """Sample the operands through `read(region)` and compute; nothing of the result shares their memory.
 
     DescriptorError where the data do not allow it.
@@ -37,22 +37,22 @@ def compute(command: Command, read: Read) -> Effect:
     order = command.order
     output = order.output
     if output is None:
-        return Effect()
+        return WriteSet()
     if command.opcode in _MOVES:
-        return Effect(((output.region, read(order.inputs[0].region).copy()),))
+        return WriteSet(((output.region, read(order.inputs[0].region).copy()),))
     operands = [_values(matrix, read) for matrix in order.inputs]
     if command.opcode is Opcode.GEMM_T:
         return _gemm(command, operands, output)
     previous = _values(output, read) if order.reads_output else None
     values = _KERNELS[command.opcode](command.descriptor, operands, output.kind, previous)
-    return Effect(((output.region, elements.encode(values, output.kind)),))
+    return WriteSet(((output.region, elements.encode(values, output.kind)),))
 
 
 def _values(matrix: Matrix, read: Read) -> elements.Values:
     return elements.decode(read(matrix.region), matrix.kind, matrix.rows, matrix.columns)
 
 
-def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> Effect:
+def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> WriteSet:
     d = command.descriptor
     in0, in1 = operands
     total = gemm.product(in0, in1.T if d.in1_nk else in1)
@@ -60,9 +60,9 @@ def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> 
         assert command.accumulator is not None and command.accumulator.value is not None
         total = gemm.add(command.accumulator.value, total)
     if command.order.holds:
-        return Effect(accumulator=total)
+        return WriteSet(accumulator=total)
     if output.kind in REQUANTIZED:
         total = gemm.requantize(total, as_float(d.param0), as_signed(d.param1), output.kind)
     elif total.dtype.kind == "f":
         total = elements.to_float(total, output.kind)
-    return Effect(((output.region, elements.encode(total, output.kind)),))
+    return WriteSet(((output.region, elements.encode(total, output.kind)),))

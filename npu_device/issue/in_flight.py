@@ -15,7 +15,7 @@ from npu_device.decode.command import SUM_BYTES, AccumulatorSum, Command
 from npu_device.decode.decoder import Decoder
 from npu_device.issue.barriers import STREAMS
 from npu_device.issue.retirement import MODULUS
-from npu_device.memory.memory import Bytes, Effect, Memory
+from npu_device.memory.memory import Bytes, Memory, WriteSet
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
 from pyv_state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, listed, row, shown
@@ -150,5 +150,5 @@ def _load_results(command: Command, fields: Fields, stage: str, memory: Memory, 
             kept = accumulator.values(
                 fields.data("accumulated", accumulator.shape[0] * accumulator.shape[1] * SUM_BYTES)
             )
-        command.result = Effect(writes, kept)
+        command.result = WriteSet(writes, kept)
     return writes

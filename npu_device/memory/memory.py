@@ -83,7 +83,7 @@ class Memory:
 Read = Callable[[Region], Bytes]
 
 
-class Effect(NamedTuple):
+class WriteSet(NamedTuple):
     """The effect of a command, to be made visible when it completes."""
 
     writes: tuple[tuple[Region, Bytes], ...] = ()

@@ -14,7 +14,7 @@ from toolchain.onnx_frontend import OnnxModel
 from toolchain.passes import PASSES, selected
 
 
-class Effect(NamedTuple):
+class WriteSet(NamedTuple):
     """A pass, and the model without it."""
 
     name: str
@@ -23,7 +23,7 @@ class Effect(NamedTuple):
     """0: the model cannot be compiled without it."""
 
 
-def effects(config: Config, model: OnnxModel, choices: Choices) -> list[Effect]:
+def effects(config: Config, model: OnnxModel, choices: Choices) -> list[WriteSet]:
     """The model with the chosen passes (without a name), then without each of them."""
     names = selected(choices.passes)
     made = []
@@ -31,15 +31,15 @@ def effects(config: Config, model: OnnxModel, choices: Choices) -> list[Effect]:
         chosen = ",".join(name for name in names if name != left_out) or "none"
         try:
             compiled = compile_loaded(config, model, choices._replace(passes=chosen))
-            made.append(Effect(left_out, len(compiled.commands), run_commands(compiled.commands, config.npu).cycles))
+            made.append(WriteSet(left_out, len(compiled.commands), run_commands(compiled.commands, config.npu).cycles))
         except ModelError:
             if not left_out:
                 raise
-            made.append(Effect(left_out, 0, 0))
+            made.append(WriteSet(left_out, 0, 0))
     return made
 
 
-def render_effects(found: list[Effect]) -> str:
+def render_effects(found: list[WriteSet]) -> str:
     """The table, and what each pass does."""
     base = found[0]
     rows = [["all chosen passes", str(base.commands), f"{base.cycles:,}", ""]]

@@ -16,7 +16,7 @@ from npu_device.abi.opcodes import BITS, DataType, Opcode
 from npu_device.cost.durations import VECTOR_OPS
 from npu_device.cost.plan import Column, Compute, Plan, Role
 from npu_device.cost.sequencer import Nest, interleaved
-from npu_device.memory.memory import Effect, Read
+from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, Matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
@@ -83,7 +83,7 @@ class AttentionMacro(Macro):
     def at(self, position: int) -> Self:
         return replace(self, position=position, keys=position + self.queries)
 
-    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         heads, dim = self.k.heads, self.k.head_dim
         scale = (None, None) if self.scale is None else tuple(values(read, self.scale)[0].reshape(2, -1))
         k = dequantized(self.k.read(read, self.keys), per_head(scale[0]), self.zeros[0])
@@ -93,7 +93,7 @@ class AttentionMacro(Macro):
         position = np.repeat(np.arange(self.queries) + self.keys - self.queries, self.group)
         result = attention(q, k, v, self.score_scale, position, self.causal, self.window, self.tile[1])
         result = result.reshape(heads, self.queries, self.group, dim).transpose(1, 0, 2, 3)
-        return Effect((whole(self.out, elements.to_float(result.reshape(self.queries, -1), self.out.kind)),))
+        return WriteSet((whole(self.out, elements.to_float(result.reshape(self.queries, -1), self.out.kind)),))
 
     @property
     def chains(self) -> int:

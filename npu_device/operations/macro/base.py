@@ -16,7 +16,7 @@ from npu_device.abi.opcodes import DataType
 from npu_device.config import NpuConfig
 from npu_device.cost.plan import Buffers, Plan, buffers
 from npu_device.cost.sequencer import Bus, Nest, sequence
-from npu_device.memory.memory import Bytes, Effect, Read
+from npu_device.memory.memory import Bytes, Read, WriteSet
 from npu_device.memory.operands import ELEMENT_BYTES, Matrix, make_matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
@@ -75,7 +75,7 @@ class Macro(ABC):
         """All memory it touches, without the workspace; for a cache the whole of it."""
 
     @abstractmethod
-    def compute(self, read: Read, accumulated: Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: Values | None) -> WriteSet:
         """Sample the operands and compute. DescriptorError where data do not allow it."""
 
     @abstractmethod

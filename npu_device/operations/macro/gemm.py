@@ -9,7 +9,7 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import Gemm
 from npu_device.cost.plan import Column, Plan
 from npu_device.cost.sequencer import interleaved
-from npu_device.memory.memory import Effect, Read
+from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import row_bytes
 from npu_device.operations.checks import nonzero, unused_word
 from npu_device.operations.kernels import elements, gemm
@@ -27,13 +27,13 @@ class GemmMacro(ProductMacro):
     def accumulator_shape(self) -> tuple[int, int] | None:
         return self.block.m, self.block.n
 
-    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         in0 = gemm.shifted(values(read, self.in0), self.zeros[0])
         in1 = gemm.shifted(values(read, self.in1), self.zeros[1])
         total = gemm.tiled(in0, in1.T if self.d.in1_nk else in1, self.tile[2], accumulated)
         if self.d.function & Gemm.HOLD:
-            return Effect(accumulator=total)
-        return Effect((whole(self.out, self.finish.apply(total, read)),))
+            return WriteSet(accumulator=total)
+        return WriteSet((whole(self.out, self.finish.apply(total, read)),))
 
     @property
     def chains(self) -> int:

@@ -15,7 +15,7 @@ from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.cost.plan import Plan, Role
 from npu_device.cost.sequencer import Nest
-from npu_device.memory.memory import Effect, Read
+from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, make_matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
@@ -135,7 +135,7 @@ class KvMacro(Macro):
             return self
         return self.at(read_position(read, self.pos_addr, self.tokens, self.cache.t_max))
 
-    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         cache, tensor = self.cache, self.tensor
         scale = per_head(None if self.scale is None else values(read, self.scale)[0])
         if self.append:
@@ -143,12 +143,12 @@ class KvMacro(Macro):
             if tensor.kind is not cache.kind:
                 rows = quantized(rows, cache.kind, scale, self.zero)
             data = elements.encode(np.ascontiguousarray(rows).reshape(-1, cache.head_dim), cache.kind)
-            return Effect(((cache.rows(self.position or 0, self.tokens), data),))
+            return WriteSet(((cache.rows(self.position or 0, self.tokens), data),))
         rows = cache.read(read, self.tokens)
         if tensor.kind is not cache.kind:
             rows = elements.to_float(dequantized(rows, scale, self.zero), tensor.kind)
         result = np.ascontiguousarray(rows.transpose(1, 0, 2)).reshape(self.tokens, -1)
-        return Effect((whole(tensor, result),))
+        return WriteSet((whole(tensor, result),))
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         cache, dim = self.cache, self.cache.head_dim

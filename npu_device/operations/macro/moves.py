@@ -16,7 +16,7 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Opcode
 from npu_device.cost.plan import Column, Compute, Plan, Role
 from npu_device.cost.sequencer import Nest, Slots, Stream, Work
-from npu_device.memory.memory import Bytes, Effect, Read
+from npu_device.memory.memory import Bytes, Read, WriteSet
 from npu_device.memory.operands import TYPES, Matrix, make_matrix, row_bytes
 from npu_device.memory.region import Region, make_region
 from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
@@ -89,9 +89,9 @@ class CopyMacro(Macro):
         size = self.out.size
         return Operand("in0", self.source.region, size), Operand("out", self.out.region, size, written=True)
 
-    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         taken = self.source.view(np.ascontiguousarray(read(self.source.region)).reshape(-1)).copy()
-        return Effect(tuple(self._writes(taken)))
+        return WriteSet(tuple(self._writes(taken)))
 
     def _writes(self, taken: Bytes) -> list[tuple[Region, Bytes]]:
         """Few strided writes: whole rows where the last dimensions are contiguous; bytes between them stay."""
@@ -203,11 +203,11 @@ class GatherMacro(Macro):
             operand("in0", self.table), operand("in1", self.indices), operand("out", self.out, written=True),
         )  # fmt: skip
 
-    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         rows = self.table.rows
         index = row_numbers(values(read, self.indices)[0], rows)
         taken = read(self.table.region).reshape(rows, -1)[index]
-        return Effect(((self.out.region, taken),))
+        return WriteSet(((self.out.region, taken),))
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         """Each row is a transfer's own run; which rows is not known before the indices are, they count as the first."""

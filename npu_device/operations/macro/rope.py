@@ -11,7 +11,7 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.cost.durations import VECTOR_OPS
 from npu_device.cost.plan import Plan
-from npu_device.memory.memory import Effect, Read
+from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, Matrix, make_matrix, row_bytes
 from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
 from npu_device.operations.kernels import elements
@@ -59,13 +59,13 @@ class RopeMacro(Macro):
             return self
         return self.at(read_position(read, self.pos_addr, self.x.rows, self.cos.rows))
 
-    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         first = self.position or 0
         rows = slice(first, first + self.x.rows)
         cos, sin = values(read, self.cos)[rows], values(read, self.sin)[rows]
         x = values(read, self.x).reshape(self.x.rows, self.heads, -1)
         turned = rope(x, cos, sin, self.neighbours).reshape(self.x.rows, -1)
-        return Effect((whole(self.out, elements.to_float(turned, self.out.kind)),))
+        return WriteSet((whole(self.out, elements.to_float(turned, self.out.kind)),))
 
     @property
     def chains(self) -> int:

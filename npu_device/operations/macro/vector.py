@@ -24,7 +24,7 @@ from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode, Reduce
 from npu_device.cost.durations import RMS_OPS, VECTOR_OPS
 from npu_device.cost.plan import Column, Plan
-from npu_device.memory.memory import Effect, Read
+from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, TYPES, Matrix, make_matrix, row_bytes
 from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
 from npu_device.operations.kernels import elements, rows
@@ -76,8 +76,8 @@ class VectorMacro(Macro):
             *(operand(one.name, one.matrix) for one in self.sources), operand("out", self.out, written=True),
         )  # fmt: skip
 
-    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
-        return Effect((whole(self.out, self.evaluate([values(read, one.matrix) for one in self.sources])),))
+    def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
+        return WriteSet((whole(self.out, self.evaluate([values(read, one.matrix) for one in self.sources])),))
 
     @property
     def _blocks(self) -> Blocks:

@@ -19,7 +19,7 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, Opcode, Pool
 from npu_device.cost.plan import Column, Plan
 from npu_device.cost.sequencer import interleaved
-from npu_device.memory.memory import Effect, Read
+from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, TYPES, Matrix, make_matrix, row_bytes
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
 from npu_device.operations.kernels import elements, gemm
@@ -39,7 +39,7 @@ class ConvMacro(ProductMacro):
     shape: Windows
     groups: int
 
-    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         s, groups = self.shape, self.groups
         pixels = gemm.shifted(values(read, self.in0), self.zeros[0])
         patches = windows(pixels.reshape(s.batch, s.h, s.w, -1), s, 0)
@@ -51,7 +51,7 @@ class ConvMacro(ProductMacro):
         kernel = kernel.reshape(kernel.shape[0], groups, -1).transpose(1, 0, 2)
         total = gemm.tiled(patches.reshape(groups, s.pixels, -1), kernel, self.tile[2])
         total = np.ascontiguousarray(total.transpose(1, 0, 2)).reshape(s.pixels, -1)
-        return Effect((whole(self.out, self.finish.apply(total, read)),))
+        return WriteSet((whole(self.out, self.finish.apply(total, read)),))
 
     @property
     def _counts(self) -> dict[str, int]:
@@ -166,11 +166,11 @@ class PoolMacro(Macro):
     def operands(self) -> tuple[Operand, ...]:
         return operand("in0", self.source), operand("out", self.out, written=True)
 
-    def compute(self, read: Read, accumulated: elements.Values | None) -> Effect:
+    def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         s = self.shape
         images = values(read, self.source).reshape(s.batch, s.h, s.w, -1)
         result = pool(images, s, Pool(self.d.function), self.count_pads, self.out.kind)
-        return Effect((whole(self.out, result.reshape(s.pixels, -1)),))
+        return WriteSet((whole(self.out, result.reshape(s.pixels, -1)),))
 
     @property
     def _blocks(self) -> Blocks:
