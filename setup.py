@@ -46,6 +46,7 @@ INTERPRETED = {
     "pyv_ext.isa": "tables, read once",
     "pyv_ext.gdb": "waits for people",
     "pyv_ext.pyv_adapter": "takes classes of Py-V apart",
+    "pyv_ext.source_lines": "mypyc: other lines than the sources give",
     "pyv_ext.timing": "its annotations are read: mypyc keeps less of them",
 }
 """Modules, or packages of modules, that stay in Python, and why."""

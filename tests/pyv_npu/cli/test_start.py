@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-LIMIT = 165
-"""Modules of our own that `pyv-npu run hello` imports, packages included."""
+LIMIT = 168
+"""Modules of our own that `pyv-npu run hello` imports, packages included; two more with compiled modules."""
 OWN = ("npu_device", "pyv_ext", "pyv_jit", "pyv_npu", "pyv_state", "toolchain", "firmware")
 
 
