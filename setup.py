@@ -1,13 +1,16 @@
-"""The compiled form of the modules in which runs spend their time, where PYV_NPU_COMPILE=1 asks for it.
+"""What pyproject.toml cannot say: names of packages in a wheel, the page of a package index, and compiled modules.
 
-`PYV_NPU_COMPILE=1 pip install .`, or `scripts/compile` in the checkout; docs/compiled.md. Everything else about the
-package is in pyproject.toml. mypyc translates the modules to C; their sources remain the definition, and are installed
-too: `pyv_jit.aot` decides which form is used.
+A wheel has our packages with names that others might use too under names of their own (`RENAMED`), and imports say so.
+
+The compiled form of the modules in which runs spend their time is made where PYV_NPU_COMPILE=1 asks for it:
+`PYV_NPU_COMPILE=1 pip install .`, or `scripts/compile` in the checkout; docs/compiled.md. mypyc translates the modules
+to C; their sources remain the definition, and are installed too: `pyv_jit.aot` decides which form is used.
 """
 
 import ast
 import json
 import os
+import re
 import sys
 import sysconfig
 import tomllib
@@ -19,11 +22,93 @@ from typing import Any
 
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+from setuptools.command.egg_info import egg_info
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
 from pyv_jit import aot  # noqa: E402
+
+RENAMED = {"firmware": "pyv_npu_firmware", "toolchain": "pyv_npu_toolchain"}
+"""Package of the checkout -> its name in a wheel. An editable installation keeps the names."""
+EXAMPLES = "examples"
+"""Folder of the checkout that a wheel has inside pyv_npu."""
+_IMPORT = re.compile(rf"^(\s*)(from|import) ({'|'.join(RENAMED)})\b(\.[\w.]+)?( as \w+)?", re.MULTILINE)
+_NAMED = re.compile(rf"(find_spec|files)\(\"({'|'.join(RENAMED)})\"\)")
+"""Functions that find a package by its name."""
+
+
+def renamed(name: str) -> str:
+    """The name that a package, or a module, or a path below the checkout has in a wheel."""
+    top = re.split(r"[./]", name, maxsplit=1)[0]
+    return RENAMED.get(top, top) + name[len(top) :]
+
+
+def rewritten(text: str) -> str:
+    """A source with the names of a wheel. SystemExit where an import keeps a name of the checkout."""
+
+    def imported(found: re.Match[str]) -> str:
+        space, word, top, rest, alias = (found[number] or "" for number in range(1, 6))
+        if word == "import" and not alias and rest:
+            raise SystemExit(f"setup.py: {found[0].strip()}: give it a name with `as`: a wheel renames {top}")
+        return f"{space}{word} {RENAMED[top]}{rest}{alias or (f' as {top}' if word == 'import' else '')}"
+
+    made = _NAMED.sub(lambda found: f'{found[1]}("{RENAMED[found[2]]}")', _IMPORT.sub(imported, text))
+    for node in ast.walk(ast.parse(made)):
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        if any(name.partition(".")[0] in RENAMED for name in names):
+            raise SystemExit(f"setup.py: line {node.lineno}: {', '.join(names)}: the import was not renamed")
+    return made
+
+
+class BuildRenamed(build_py):
+    """Puts packages under the names that they have in a wheel."""
+
+    def run(self) -> None:
+        if not self.editable_mode:
+            self.packages = [renamed(package) for package in self.packages]
+            self.package_dir = {**(self.package_dir or {}), **{name: top for top, name in RENAMED.items()}}
+            self.package_data = {renamed(package): globs for package, globs in self.package_data.items()}
+            self.__dict__.pop("data_files", None)
+        super().run()
+        if not self.editable_mode:
+            for file in sorted((ROOT / EXAMPLES).iterdir()):
+                self.copy_file(str(file), str(self._made(Path("pyv_npu") / EXAMPLES) / file.name))
+
+    def _made(self, folder: Path) -> Path:
+        place = Path(self.build_lib) / folder
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def build_module(self, module: str, module_file: str, package: Any) -> tuple[str, int]:
+        outfile, copied = super().build_module(module, module_file, package)
+        if not self.editable_mode:
+            text = Path(module_file).read_text(encoding="utf-8")
+            if (made := rewritten(text)) != text:
+                Path(outfile).write_text(made, encoding="utf-8")
+        return outfile, copied
+
+
+class Metadata(egg_info):
+    """Lists the packages by these names."""
+
+    def run(self) -> None:
+        super().run()
+        file = Path(self.egg_info) / "top_level.txt"
+        if file.is_file() and not {"editable_wheel", "develop"} & set(sys.argv):
+            file.write_text("".join(f"{renamed(name)}\n" for name in file.read_text().split()))
+
+
+def index_page() -> str:
+    """README.md with links that work away from the repository."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    repository = project["urls"]["Repository"]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"!\[([^]]*)\]\((?!https?://)([^)]+)\)", rf"![\1]({repository}/raw/main/\2)", text)
+    return re.sub(r"(?<!!)\[([^]]*)\]\((?!https?://|#)([^)]+)\)", rf"[\1]({repository}/blob/main/\2)", text)
+
 
 COMPILED = ("npu_device", "pyv_ext", "pyv_npu.observe.latency")
 """Packages whose modules are compiled, except __init__ and what INTERPRETED names."""
@@ -36,6 +121,7 @@ INTERPRETED = {
     "npu_device.cost.rates": "its text is compiled by LLVM",
     "npu_device.event_loop.arbiter": "its text is compiled by LLVM",
     "npu_device.event_loop.cache": "its text is compiled by LLVM",
+    "npu_device.event_loop.fluid": "its text is compiled by LLVM",
     "npu_device.native.module": "compiles the text of these",
     "npu_device.native.records": "derives classes from others",
     "npu_device.event_loop.sharing": "its text is compiled by LLVM",
@@ -104,10 +190,17 @@ class BuildModules(build_ext):
         record = {
             "suffix": sysconfig.get_config_var("EXT_SUFFIX"),
             "modules": modules,
-            "sources": {str(path.relative_to(ROOT)): aot.measured(path) for path in sorted(sources(modules))},
+            "sources": dict(measured(path, top) for path in sorted(sources(modules))),
         }
         super().run()
         (folder / aot.RECORD).write_text(json.dumps(record), encoding="utf-8")
+
+
+def measured(path: Path, top: Path) -> tuple[str, Any]:
+    """(name, measure) of a source: of what a build below `top` has made of it, where there is one."""
+    name = str(path.relative_to(ROOT))
+    built = top / renamed(name)
+    return (name, aot.measured(path)) if top == ROOT or not built.is_file() else (renamed(name), aot.measured(built))
 
 
 def mypyc_with_bare_objects() -> ModuleType:
@@ -152,7 +245,7 @@ def compiled() -> dict[str, Any]:
         extension.include_dirs.append(str(GENERATED.joinpath(*aot.PACKAGE.split("."))))
         if not inside(extension.name, [aot.PACKAGE]):
             extension.name = f"{aot.PACKAGE}.{extension.name}"
-    return {"ext_modules": extensions, "cmdclass": {"build_ext": BuildModules}}
+    return {"ext_modules": extensions, "cmdclass": {**COMMANDS, "build_ext": BuildModules}}
 
 
 def needed() -> list[str]:
@@ -162,10 +255,13 @@ def needed() -> list[str]:
     return project["dependencies"] + [row for row in project["optional-dependencies"]["test"] if row.startswith(typing)]
 
 
+COMMANDS: dict[str, Any] = {"build_py": BuildRenamed, "egg_info": Metadata}
+
 if __name__ == "__main__":
+    common = {"long_description": index_page(), "long_description_content_type": "text/markdown"}
     if os.environ.get("PYV_NPU_COMPILE") != "1":
-        setup()
+        setup(**common, cmdclass=COMMANDS)
     elif find_spec("mypyc") is None:  # pip asks first what a build needs
-        setup(setup_requires=needed())
+        setup(**common, cmdclass=COMMANDS, setup_requires=needed())
     else:
-        setup(**compiled())
+        setup(**common, **compiled())

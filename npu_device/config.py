@@ -22,23 +22,44 @@ SCHEDULER = 'docs/npu-timing.md, "Scheduler"'
 TRANSFERS = 'docs/npu-timing.md, "Transfers"'
 L2 = 'docs/npu-timing.md, "L2"'
 ENGINES = 'docs/npu-timing.md, "Engines"'
+LIMITS = 'docs/interface.md, "Limits"'
+CHAINED = "docs/chained-ve.md"
+OAKEN = "docs/oaken.md"
+LINK = "docs/co-simulation-link.md"
 CLOCK = 'docs/npu-timing.md, "Clock"'
 SCALE_SIM = "SCALE-Sim v3; its paper, arXiv 1811.02883"
+RATES, PACKING = "docs/bit-widths.md, R9", "docs/bit-widths.md, R3"
 UNLIMITED = "none: no limit"
+WIDTHS = (2, 4, 8, 16, 32)
+"""Bits of elements, in the order of tables of rates."""
+SPEED = (16, 8, 4, 2, 1)
+"""Half of the bits are twice the rate."""
+_F = "operations per cycle at 2, 4, 8, 16 and 32 bits, relative to those at 8:"
+_UNPACK = "cycles of the port in which an operand of packed elements is read, relative to its bytes:"
+
+_MOST = {"core cycles": 1 << 32, "NPU cycles": 1 << 32, "bytes per second": 1 << 50, "products": 1 << 62}
+"""The most that a key may be which has no bound of its own: sums over a run stay below 2^63."""
 
 
 def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rule: Any) -> Any:
+    if "min" in rule:
+        rule.setdefault("max", _MOST.get(unit, 1 << 40))
     return field(default=default, metadata={"meaning": meaning, "unit": unit, "source": source, **rule})
+
+
+MOST_QUEUED = 65536
+"""Commands of a queue."""
 
 
 @dataclass(frozen=True)
 class QueueConfig:
-    """The submission queues. A ring in memory of `size` entries feeds `command_size` in the device (loose);
-    in tight mode the device itself holds `size` commands."""
+    """The submission queues. The device holds `command_size` commands in both modes; in loose mode a ring in memory of
+    `size` entries feeds them. `tight_size` gives tight mode other storage, on purpose."""
 
-    size: int = _key(1024, "ring entries (loose), device queue entries (tight)", "commands", MACHINE, min=2, max=65536,
-                     power_of_two=True)  # fmt: skip
-    command_size: int = _key(16, "device queue behind the ring (loose)", "commands", min=1, max=65536)
+    size: int = _key(1024, "ring entries, loose mode", "commands", MACHINE, min=2, max=MOST_QUEUED, power_of_two=True)
+    command_size: int = _key(16, "device queue", "commands", min=1, max=MOST_QUEUED)
+    tight_size: int | None = _key(None, "device queue in tight mode; none: queue.command_size", "commands", min=1,
+                                  max=MOST_QUEUED)  # fmt: skip
     full_policy: str = _key("retry", "reset value of CTRL[5:4]", source=REGISTERS,
                             choices=("retry", "stall", "trap", "drop"))  # fmt: skip
     history: int = _key(65536, "completed tickets whose state is kept", "tickets", TICKETS, min=1)
@@ -54,12 +75,47 @@ class FrontEndConfig:
 
 
 @dataclass(frozen=True)
+class ChainedConfig:
+    """A chain of vector engines, which is one tensor engine of kind `chained_ve`."""
+
+    T: int = _key(8, "engines of a chain, each with a channel to read", "engines", CHAINED, min=1, max=256)
+    lanes: int = _key(16, "elements of one engine per cycle", "lanes", CHAINED, min=1, max=4096)
+    channel_bytes: int = _key(32, "rate of one channel", "bytes per NPU cycle", CHAINED, min=1, max=4096)
+    lat: int = _key(16, "latency of a read", "NPU cycles", CHAINED, min=0, max=65536)
+    restart: int = _key(2, "from one tile to the next", "NPU cycles", CHAINED, min=0, max=65536)
+    mask_skip: str = _key("dataflow", "what masks save: nothing, tiles that are wholly masked, or all masked pairs",
+                          source=CHAINED, choices=("none", "tile", "dataflow"))  # fmt: skip
+    double_buffer: bool = _key(True, "whether engines have buffers for the queries of the other direction",
+                               source=CHAINED)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExternalConfig:
+    """An engine outside, in place of tensor engines at CA_FULL."""
+
+    engine: tuple[str, ...] = _key((), "engine outside: a folder that build-engine made, a program and its arguments, "
+                                   "or unix:PATH or tcp:HOST:PORT", source=LINK, section_value=True)  # fmt: skip
+    units: tuple[int, ...] = _key((), "which engines of a cluster are outside; empty: all", "engines", LINK, min=0,
+                                  max=15)  # fmt: skip
+    check: bool = _key(True, "whether the first result that differs from the numpy kernels ends the run; off: the "
+                       "engine's results are those of the run", source=LINK)  # fmt: skip
+    grant: int | None = _key(None, "that the engine is granted at a time; none: up to the end of its step",
+                             "NPU cycles", LINK, min=1)  # fmt: skip
+    limit: int = _key(1 << 24, "after which a step without an end is a fault of the engine", "NPU cycles", LINK, min=1)
+    trace: str = _key("", "file for the engine's waveform, in core cycles; empty: none. --trace vcd: engine.vcd of the "
+                      "report", source=LINK)  # fmt: skip
+    timeout: int = _key(10, "after which an engine that does not answer is at fault", "seconds", LINK, min=1,
+                        max=86400)  # fmt: skip
+
+
+@dataclass(frozen=True)
 class TeConfig:
-    count: int = _key(2, "tensor engines of a cluster", "engines", MACHINE, min=1, max=4)
+    count: int = _key(2, "tensor engines of a cluster; affinity can name 15", "engines", MACHINE, min=1, max=16)
     kind: str = _key("roofline", "timing rule of the engine", source=ENGINES,
-                     choices=("roofline", "systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe"))  # fmt: skip
-    form: str = _key("v3", "closed form of the systolic kinds: SCALE-Sim v3's, or its paper's",
-                     source=SCALE_SIM, choices=("v3", "paper"))  # fmt: skip
+                     choices=("roofline", "systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe",
+                              "chained_ve"))  # fmt: skip
+    form: str = _key("v3", "closed form of the systolic kinds: SCALE-Sim v3's, its paper's, or (systolic_os) that of "
+                     "the engine rtl", source=SCALE_SIM, choices=("v3", "paper", "rtl"))  # fmt: skip
     rows: int = _key(64, "rows of the array", "processing elements", min=1)
     columns: int = _key(64, "columns of the array", "processing elements", min=1)
     fill: int = _key(0, "fill and drain cycles of one command (roofline)", "NPU cycles", min=0)
@@ -68,7 +124,27 @@ class TeConfig:
     conv_lowering: str = _key("im2col", "how CONV2D_T becomes matrix products: one, or one per kernel position",
                               source=ENGINES, choices=("im2col", "kernel_position"))  # fmt: skip
     acc_bytes: int = _key(131072, "accumulator of one engine", "bytes", min=0)
+    f_w: tuple[int, int, int, int, int] = _key(SPEED, f"{_F} of in1 (roofline)", source=RATES, min=1, max=65536)
+    f_a: tuple[int, int, int, int, int] = _key(SPEED, f"{_F} of in0 (roofline)", source=RATES, min=1, max=65536)
+    unpack_int4: int = _key(1, f"{_UNPACK} 4 bits", "times", PACKING, min=1, max=64)
+    unpack_int2: int = _key(1, f"{_UNPACK} 2 bits", "times", PACKING, min=1, max=64)
     ideal: bool = _key(False, "computation takes no time, for studies of transfers")
+    chained: ChainedConfig = field(default_factory=ChainedConfig)
+    external: ExternalConfig = field(default_factory=ExternalConfig)
+
+
+@dataclass(frozen=True)
+class VeOperations:
+    """Operations of the vector engine per element. POOL has one per element of its window."""
+
+    eltwise: int = _key(1, "ELTWISE, casts and requantization among them", "operations", ENGINES, min=1, max=1024)
+    layernorm: int = _key(6, "LAYERNORM", "operations", ENGINES, min=1, max=1024)
+    rms: int = _key(4, "LAYERNORM with function RMS", "operations", ENGINES, min=1, max=1024)
+    softmax: int = _key(6, "SOFTMAX, also of attention", "operations", ENGINES, min=1, max=1024)
+    gelu: int = _key(8, "GELU", "operations", ENGINES, min=1, max=1024)
+    reduce: int = _key(1, "REDUCE, per element that is read", "operations", ENGINES, min=1, max=1024)
+    rope: int = _key(3, "ROPE", "operations", ENGINES, min=1, max=1024)
+    copy: int = _key(1, "COPY", "operations", min=1, max=1024)
 
 
 @dataclass(frozen=True)
@@ -78,6 +154,10 @@ class VeConfig:
     latency: int = _key(16, "start-up of one command", "NPU cycles", min=0)
     speed: str = _key("by_bits", "whether wide elements run slower: f_a, or all as 8 bits",
                       source="docs/bit-widths.md, R9", choices=("by_bits", "flat"))  # fmt: skip
+    f_a: tuple[int, int, int, int, int] = _key(SPEED, f"{_F}", source=RATES, min=1, max=65536)
+    unpack_int4: int = _key(1, f"{_UNPACK} 4 bits", "times", PACKING, min=1, max=64)
+    unpack_int2: int = _key(1, f"{_UNPACK} 2 bits", "times", PACKING, min=1, max=64)
+    operations: VeOperations = field(default_factory=VeOperations)
     ideal: bool = _key(False, "computation takes no time, for studies of transfers")
 
 
@@ -100,6 +180,8 @@ class DmaConfig:
                           power_of_two=True)  # fmt: skip
     partial_write: str = _key("masked", "a write to a part of an aligned line: masked, or the line is read first",
                               source="docs/bit-widths.md, R21", choices=("masked", "rmw"))  # fmt: skip
+    vq_elements_per_cycle: int = _key(64, "weights of a codebook that a channel expands", "elements per NPU cycle",
+                                      "docs/quantization.md, Vector quantization", min=1)  # fmt: skip
     buffering: str = _key("full", "buffers of a macro command: two for operands and results, one for operands, none",
                           source=LEVELS, choices=("full", "out", "none"))  # fmt: skip
     order: str = _key("fifo", "which transfer a channel takes next", source=TRANSFERS, choices=("fifo",))
@@ -156,18 +238,53 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True)
+class LimitsConfig:
+    """What one command may ask of the host that simulates it."""
+
+    tiles: int = _key(1 << 19, "hardware tiles, or parts of them, of a command", "tiles", LIMITS, min=1)
+    runs: int = _key(1 << 16, "runs of bytes that a COPY stores one by one", "runs", LIMITS, min=1)
+    products: int = _key(1 << 42, "multiplications of a product, convolution or attention", "products", LIMITS,
+                         min=1)  # fmt: skip
+    operations: int = _key(1 << 36, "operations on elements of a vector command", "operations", LIMITS, min=1)
+    pad_bytes: int = _key(1 << 28, "pads of the images of a convolution or pooling", "bytes", LIMITS, min=1)
+
+
+@dataclass(frozen=True)
+class KvQuantConfig:
+    """Encoded keys and values, and the engines of the DMA that encode and decode them."""
+
+    outer_permille: int = _key(40, "share of outer elements that thresholds are profiled for", "permille", OAKEN,
+                               min=0, max=999)  # fmt: skip
+    inner_permille: int = _key(60, "share of inner elements that thresholds are profiled for", "permille", OAKEN,
+                               min=0, max=999)  # fmt: skip
+    outlier_code: str = _key("msb_clamp", "how a code tells the side of an outlier", source=OAKEN,
+                             choices=("msb_clamp", "sign_mag"))  # fmt: skip
+    p_out_permille: int = _key(100, "share of outliers in runs without values", "permille", OAKEN, min=0, max=1000)
+    page_bytes: int = _key(4096, "page of encoded keys and values", "bytes", OAKEN, min=64, max=1 << 20,
+                           power_of_two=True)  # fmt: skip
+    w_q: int = _key(1, "elements that a quantization engine takes, in each of two passes", "elements per NPU cycle",
+                    OAKEN, min=1, max=4096)  # fmt: skip
+    w_dq: int = _key(64, "elements that a dequantization engine makes", "elements per NPU cycle", OAKEN, min=1,
+                     max=4096)  # fmt: skip
+    d_q: int = _key(8, "filling of a quantization engine, once a transfer", "NPU cycles", OAKEN, min=0, max=65536)
+    d_dq: int = _key(8, "filling of a dequantization engine, once a transfer", "NPU cycles", OAKEN, min=0, max=65536)
+    overlap: bool = _key(True, "whether engines work while a transfer moves bytes; else before or behind it",
+                         source=OAKEN)  # fmt: skip
+
+
+@dataclass(frozen=True)
 class SubmitConfig:
     cost: int = _key(0, "between two commands of a list that is run without a core", "core cycles", LEVELS, min=0)
 
 
 @dataclass(frozen=True)
 class NpuConfig:
-    """The whole device. `mode` settles which queue the size belongs to."""
+    """The whole device."""
 
     mode: str = _key("tight", "how firmware submits", source=INTERFACE, choices=("loose", "tight"))
     clusters: int = _key(1, "clusters", "clusters", MACHINE, min=1, max=mm.MAX_CLUSTERS)
     clock_hz: int = _key(1_200_000_000, "core clock, for bandwidths and reports", "Hz", MACHINE, min=1)
-    clock_ratio: tuple[int, int] = _key((1, 1), "core cycles : NPU cycles", "ratio", CLOCK, min=1)
+    clock_ratio: tuple[int, int] = _key((1, 1), "core cycles : NPU cycles", "ratio", CLOCK, min=1, max=65536)
     queue: QueueConfig = field(default_factory=QueueConfig)
     frontend: FrontEndConfig = field(default_factory=FrontEndConfig)
     submit: SubmitConfig = field(default_factory=SubmitConfig)
@@ -179,6 +296,20 @@ class NpuConfig:
     dram: DramConfig = field(default_factory=DramConfig)
     l2: L2Config = field(default_factory=L2Config)
     noc: NocConfig = field(default_factory=NocConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    kv_quant: KvQuantConfig = field(default_factory=KvQuantConfig)
+
+    @property
+    def device_queue(self) -> int:
+        """Commands that the device holds, accepted and not started."""
+        queue = self.queue
+        given = queue.tight_size if self.mode == "tight" else None
+        return queue.command_size if given is None else given
+
+    @property
+    def queue_limit(self) -> int:
+        """Where a submission is refused: entries of the ring (loose), of the device queue (tight)."""
+        return self.device_queue if self.mode == "tight" else self.queue.size
 
 
 def check(config: NpuConfig) -> None:
@@ -207,6 +338,18 @@ def _problems(config: NpuConfig) -> Iterator[str]:
             f"l2.line = {l2.line}: must be from dma.alignment = {dma.alignment} to "
             f"dram.interleave = {dram.interleave}, a line is made of whole accesses to one channel"
         )
+    kv = config.kv_quant
+    if kv.outer_permille + kv.inner_permille > 1000:
+        yield (
+            f"kv_quant.outer_permille = {kv.outer_permille}: with kv_quant.inner_permille = {kv.inner_permille} must "
+            "be at most 1000, the rest is the middle group"
+        )
+    te = config.te
+    if te.form == "rtl" and te.kind != "systolic_os":
+        yield f"te.form = rtl: is the form of te.kind = systolic_os, and it is {te.kind}; choose v3 or paper"
+    for unit in te.external.units:
+        if unit >= te.count:
+            yield f"te.external.units = {unit}: te.count = {te.count} engines count from 0 to {te.count - 1}"
     if dma.direction == "split" and dma.channels != 2:
         yield f"dma.channels = {dma.channels}: must be 2 with dma.direction = split, one reads and one writes"
 

@@ -1,7 +1,7 @@
 """The NPU as the bus, the core and the reports see it."""
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS
 from npu_device.abi.memory_map import NPU_WINDOW
@@ -9,7 +9,7 @@ from npu_device.abi.opcodes import FullPolicy, TicketState
 from npu_device.abi.registers import REGISTERS
 from npu_device.config import NpuConfig, check
 from npu_device.decode.command import Command
-from npu_device.decode.decoder import Decoder
+from npu_device.decode.decoder import Decoder, Uses
 from npu_device.event_loop.l2 import L2
 from npu_device.event_loop.timeline import Timeline
 from npu_device.host.command_port import CommandPort
@@ -17,6 +17,7 @@ from npu_device.host.front_end import FrontEnd
 from npu_device.host.registers import CsrWindow, RegisterFile
 from npu_device.host.ring import Ring
 from npu_device.issue.execution import Execution
+from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts
 from npu_device.issue.retirement import Completion, ErrorEntry, Tickets
 from npu_device.issue.scheduler import CommandQueue
@@ -24,6 +25,9 @@ from npu_device.memory.memory import Memory
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import EventStream, Refusal
 from pyv_state import Fields, Stateful, inside
+
+if TYPE_CHECKING:
+    from npu_device.external.link import External
 
 _CTRL = {bits.name: bits for register in REGISTERS if register.name == "CTRL" for bits in register.fields}
 _ENABLE, _RESET, _FLUSH = (1 << _CTRL[name].low for name in ("ENABLE", "RESET", "FLUSH_L2"))
@@ -60,9 +64,12 @@ class NpuDevice:
         instructions: Collection[str] | None = None,
         *,
         values: bool = True,
+        analytic: bool = False,
+        external: "External | None" = None,
     ) -> None:
         """`instructions`: the custom instructions that the core decodes, named as in `--isa`, for CAPS; None: all in
         tight mode, none in loose mode. `values`: whether results are computed; cycles and events are the same without.
+        `analytic`: IA_TIMING. `external`: engines outside, in place of tensor engines (CA_FULL).
 
         NpuDeviceError when the configuration and the memory do not fit together.
         """
@@ -74,13 +81,13 @@ class NpuDevice:
         self._interrupts = Interrupts(self._timeline, events)
         self.ring = Ring(config.queue.size)
         self._counters = Counters(config, events)
-        capacity = config.queue.size if config.mode == "tight" else config.queue.command_size
-        self._queue = CommandQueue(capacity, self._interrupts)
+        self._queue = CommandQueue(config.device_queue, self._interrupts)
         self._completion = Completion(memory, self._tickets, self._interrupts, events)
         self._decoder = Decoder(config, memory)
         self._execution = Execution(
-            config, memory, self._timeline, events, self._queue, self._tickets, self._completion, values
-        )
+            config, memory, self._timeline, events, self._queue, self._tickets, self._completion, values, analytic,
+            external,
+        )  # fmt: skip
         self._frontend = FrontEnd(
             config.frontend, memory, self._timeline, events, self.ring, self._queue, self._tickets, self._interrupts,
             self._decoder, self._execution, self._completion,
@@ -95,6 +102,7 @@ class NpuDevice:
             self._completion, self._counters, _caps(config, instructions),
         )  # fmt: skip
         self.csr = CsrWindow(self.registers)
+        self._injector: Injector | None = None
 
     @property
     def l2(self) -> L2 | None:
@@ -106,7 +114,8 @@ class NpuDevice:
     @property
     def irq(self) -> bool:
         """The level of the interrupt line."""
-        return self._interrupts.level
+        level = self._interrupts.level
+        return level if self._injector is None else self._injector.line(level)
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         """Whether such an access is legal (pure); reading and writing do not differ."""
@@ -195,7 +204,31 @@ class NpuDevice:
         with inside("counters"):
             self._counters.load_state(fields["counters"], self._execution.engines.machine.busy_units())
 
+    # -- injected faults ---------------------------------------------------------------------------------------
+
+    def inject(self, injector: Injector | None) -> None:
+        """Let faults act on the device; None: none do."""
+        self._injector = injector
+        for part in (self._frontend, self._execution, self._completion, self.port, self.registers):
+            part.injector = injector
+
+    def resume(self, cycle: int, command: Command) -> None:
+        """A unit that the injector said to be stuck begins its command in `cycle`, up to which all has happened."""
+        self._execution.resume(cycle, command)
+
+    def slow_dram(self, cycle: int, factor: int) -> None:
+        """The DRAM is `factor` times as slow from `cycle` on, up to which all has happened, until a soft reset."""
+        self._execution.engines.slow_down(cycle, factor)
+
+    def dram_at(self, cycle: int, slowdown: int) -> None:
+        """The DRAM is `slowdown` times as slow as it is configured from `cycle` on, up to which all has happened."""
+        self._execution.engines.dram_at(cycle, slowdown)
+
     # -- reports -----------------------------------------------------------------------------------------------
+
+    def uses(self, descriptor: bytes) -> Uses:
+        """The memory that a descriptor asks for. Nothing changes."""
+        return self._decoder.uses(descriptor)
 
     @property
     def counters(self) -> Counters:

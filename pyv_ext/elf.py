@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from elftools.construct.lib.container import Container
     from elftools.elf.structs import ELFStructs
 
+    from pyv_ext.inlined import InlinedFunctions
+
 MAX_SYMBOL_TABLE = 1 << 22
 MAX_NOTES = 1 << 16
 MAX_ATTRIBUTES = 1 << 12
@@ -44,6 +46,8 @@ class Segment(NamedTuple):
     size: int
     executable: bool
     """Its flags say so, or it holds a section of code: linker scripts get the flags wrong, those of riscv-tests do."""
+    head: int = 0
+    """Bytes at its begin that are nothing of the program, but the headers of the file, which linkers load with it."""
 
     @property
     def end(self) -> int:
@@ -80,7 +84,16 @@ class Program:
     """The base and the extensions that it was built for. Without attributes all that is known is whether C is one."""
     sidecars: Mapping[str, bytes] = field(default_factory=dict)
     """Files that its notes name and that are no files: name -> content."""
+    code: tuple[tuple[int, int], ...] = ()
+    """Address and size of each section with instructions; of each executable segment where there are no sections."""
     lines: SourceLines = field(default_factory=SourceLines, repr=False, compare=False)
+
+    @cached_property
+    def inlined(self) -> "InlinedFunctions":
+        """Which functions are inlined where."""
+        from pyv_ext.inlined import InlinedFunctions  # a profile asks
+
+        return InlinedFunctions(self.lines)
 
     def function_at(self, address: int) -> Symbol | None:
         """The function that holds `address`; one without a size reaches to the next function."""
@@ -132,15 +145,23 @@ def parse_elf(data: bytes, name: str) -> Program:
 
 
 def load(program: Program, bus: Bus) -> None:
-    """Write all segments into memory; ElfError where there is none."""
+    """Write all segments into memory; ElfError where there is none. Headers of the file need none."""
     for segment in program.segments:
         ram = bus.ram_at(segment.address, segment.size)
+        if ram is None and segment.head:
+            segment = _without_head(segment)
+            ram = bus.ram_at(segment.address, segment.size)
         if ram is None or not ram.writable:
             raise ElfError(
                 f"{program.name}: segment {segment.address:#x}..{segment.end:#x} lies outside writable memory: "
                 "link it into RAM or enlarge the RAM"
             )
         bus.poke(segment.address, segment.data + bytes(segment.size - len(segment.data)))
+
+
+def _without_head(segment: Segment) -> Segment:
+    head = segment.head
+    return Segment(segment.address + head, segment.data[head:], segment.size - head, segment.executable)
 
 
 def _program(data: bytes, name: str) -> Program:
@@ -157,6 +178,7 @@ def _program(data: bytes, name: str) -> Program:
         functions=_functions(tables, symbols),
         notes=tuple(_notes(tables)),
         extensions=_extensions(tables),
+        code=_code(tables, segments),
         lines=_lines(tables),
     )
 
@@ -277,9 +299,29 @@ def _segments(tables: _Tables, name: str) -> Iterator[Segment]:
         if size:
             found = True
             executable = segment.p_flags & P_FLAGS.PF_X or any(_holds(segment, code) for code in tables.code.values())
-            yield Segment(address, data, size, bool(executable))
+            yield Segment(address, data, size, bool(executable), _head(tables, segment))
     if not found:
         raise ElfError(f"{name}: nothing to load: link it into an executable with code")
+
+
+def _head(tables: _Tables, segment: "Container") -> int:
+    """`Segment.head`: up to the first section, or where there are no sections, the headers and the zeros after them."""
+    from elftools.elf.constants import SH_FLAGS
+
+    if segment.p_offset:
+        return 0
+    sections = (section for section in tables.sections if section.sh_flags & SH_FLAGS.SHF_ALLOC)
+    held = [section.sh_addr - segment.p_vaddr for section in sections if _holds(segment, section)]
+    if held:
+        return int(min(held))
+    header, data = tables.header, tables.loaded(segment)
+    headers = data[max(header.e_ehsize, header.e_phoff + header.e_phnum * header.e_phentsize) :]
+    return len(data) - len(headers.lstrip(b"\0"))
+
+
+def _code(tables: _Tables, segments: Iterable[Segment]) -> tuple[tuple[int, int], ...]:
+    sections = tuple((section.sh_addr, section.sh_size) for section in tables.code.values())
+    return sections or tuple((segment.address, segment.size) for segment in segments if segment.executable)
 
 
 def _holds(segment: "Container", section: "Container") -> bool:
@@ -288,37 +330,60 @@ def _holds(segment: "Container", section: "Container") -> bool:
     return bool(section.sh_size > 0 and segment.p_vaddr <= section.sh_addr <= end - section.sh_size)
 
 
-def _symbols(tables: _Tables) -> Iterator[tuple[str, "Container"]]:
-    """Names and records of defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
-    record, left = tables.structs.Elf_Sym, MAX_NAMES
+class _Entry(NamedTuple):
+    """A row of a symbol table; fields and values are those of the ELF specification."""
+
+    name: str
+    value: int
+    size: int
+    bind: int
+    type: int
+    section: int
+
+
+_ENTRY = struct.Struct("<IIIBBH")
+"""st_name, st_value, st_size, st_info, st_other, st_shndx: thousands of them, and pyelftools takes 30 us for one."""
+
+
+def _symbols(tables: _Tables) -> Iterator[_Entry]:
+    """Defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
+    from elftools.elf.enums import ENUM_ST_INFO_TYPE, ENUM_ST_SHNDX
+
+    assembler = (ENUM_ST_INFO_TYPE["STT_FILE"], ENUM_ST_INFO_TYPE["STT_SECTION"])
+    undefined, left = ENUM_ST_SHNDX["SHN_UNDEF"], MAX_NAMES
     for table in tables.of_type("SHT_SYMTAB", MAX_SYMBOL_TABLE):
         if table.sh_link >= len(tables.sections):
             raise ValueError(f"the names of symbols are in section {table.sh_link} of {len(tables.sections)}")
-        names = tables.content(tables.sections[table.sh_link])
-        for symbol in tables.records(record, table.sh_offset, table.sh_size // record.sizeof()):
-            name = _string(names, symbol.st_name, left)
+        names, rows = (tables.content(section) for section in (tables.sections[table.sh_link], table))
+        whole = len(rows) - len(rows) % _ENTRY.size
+        for at, value, size, info, _, section in _ENTRY.iter_unpack(rows[:whole]):
+            name = _string(names, at, left)
             left -= len(name)
-            assembler = not name or name.startswith(("$", ".L")) or symbol.st_info.type in ("STT_FILE", "STT_SECTION")
-            if not assembler and symbol.st_shndx != "SHN_UNDEF":
-                yield name, symbol
+            kind = info & 15
+            if name and not name.startswith(("$", ".L")) and kind not in assembler and section != undefined:
+                yield _Entry(name, value, size, info >> 4, kind, section)
 
 
-def _by_name(symbols: Iterable[tuple[str, "Container"]]) -> dict[str, Symbol]:
+def _by_name(symbols: Iterable[_Entry]) -> dict[str, Symbol]:
+    from elftools.elf.enums import ENUM_ST_INFO_BIND
+
     found: dict[str, Symbol] = {}
-    for name, symbol in symbols:
-        if symbol.st_info.bind == "STB_GLOBAL" or name not in found:
-            found[name] = Symbol(name, symbol.st_value, symbol.st_size)
+    for symbol in symbols:
+        if symbol.bind == ENUM_ST_INFO_BIND["STB_GLOBAL"] or symbol.name not in found:
+            found[symbol.name] = Symbol(symbol.name, symbol.value, symbol.size)
     return found
 
 
-def _functions(tables: _Tables, symbols: Iterable[tuple[str, "Container"]]) -> tuple[Symbol, ...]:
+def _functions(tables: _Tables, symbols: Iterable[_Entry]) -> tuple[Symbol, ...]:
     """Functions, and labels of hand-written assembly: untyped global symbols in executable sections."""
+    from elftools.elf.enums import ENUM_ST_INFO_BIND, ENUM_ST_INFO_TYPE
+
+    function, untyped = ENUM_ST_INFO_TYPE["STT_FUNC"], ENUM_ST_INFO_TYPE["STT_NOTYPE"]
     best: dict[int, tuple[bool, bool, str]] = {}
     found: dict[int, Symbol] = {}
-    for name, symbol in symbols:
-        address, size, info = symbol.st_value, symbol.st_size, symbol.st_info
-        typed = info.type == "STT_FUNC"
-        label = info.type == "STT_NOTYPE" and info.bind == "STB_GLOBAL" and symbol.st_shndx in tables.code
+    for name, address, size, bind, kind, section in symbols:
+        typed = kind == function
+        label = kind == untyped and bind == ENUM_ST_INFO_BIND["STB_GLOBAL"] and section in tables.code
         rank = (not typed, not size, name)
         if (typed or label) and (address not in best or rank < best[address]):
             best[address] = rank

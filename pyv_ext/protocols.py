@@ -7,7 +7,7 @@ seen, and is stamped, from the start of cycle `now + 1` (docs/core-timing.md, "C
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 
 class Reply(NamedTuple):
@@ -52,6 +52,15 @@ class Device(Timed, Protocol):
 
     def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
         """Store the low `size` bytes given in `value`; None means done."""
+
+
+class Placed(NamedTuple):
+    """A user's device and where it goes; `source` is its PLIC source, `near` as in `Bus.add_device`."""
+
+    base: int
+    device: Device
+    source: int | None = None
+    near: bool = False
 
 
 class Peekable(Protocol):
@@ -157,13 +166,22 @@ class CustomInstruction:
     """Which bits are fixed; every other word of the same opcode stays illegal."""
     syntax: str
     """Operands for the disassembler: any of rd, rs1, rs2, imm (signed I immediate), comma separated."""
-    handler: Callable[[Operands], Outcome]
+    handler: Callable[[Operands], Outcome] | None = None
+    """What it does; None where `expr` says it."""
     ready: Callable[[Operands], bool] | None = None
     """Optional pure predicate, asked first: False stalls until the next device event."""
     issue: int | None = None
     """Issue cost in cycles; None: the preset's `custom`."""
     device: Timed | None = None
     """The device on the bus that the handler may change, as no other; None: any may change."""
+    touches: Literal["devices", "memory", "nothing"] = "devices"
+    """What handler and `ready` read or change besides registers and objects of their own: devices and memory; memory
+    alone; or neither. What is not touched need not be brought up to date, which costs most of the time."""
+    expr: str = ""
+    """Instead of a handler: the value of rd in the dialect of `pyv_ext.isa.expressions`, from `a` (rs1), `b` (rs2, or
+    else imm) and `pc`. It retires after its issue. Engines execute it as one of their own instructions."""
+    present: bool = True
+    """Whether misa.X says that there are such instructions; False for words that do nothing."""
 
 
 class CsrWindow(Protocol):

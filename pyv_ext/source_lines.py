@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from elftools.dwarf.structs import DWARFStructs
 
 _NEEDED = {".debug_info", ".debug_abbrev", ".debug_line"}
-SECTIONS = (*sorted(_NEEDED), ".debug_line_str", ".debug_str", ".debug_str_offsets")
+_RANGES = (".debug_ranges", ".debug_rnglists")
+SECTIONS = (*sorted(_NEEDED), ".debug_line_str", ".debug_str", ".debug_str_offsets", *_RANGES)
 _UNUSED = (
-    "debug_frame_sec", "eh_frame_sec", "debug_loc_sec", "debug_ranges_sec", "debug_aranges_sec", "debug_pubtypes_sec",
-    "debug_pubnames_sec", "debug_addr_sec", "debug_loclists_sec", "debug_rnglists_sec", "debug_sup_sec",
+    "debug_frame_sec", "eh_frame_sec", "debug_loc_sec", "debug_aranges_sec", "debug_pubtypes_sec",
+    "debug_pubnames_sec", "debug_addr_sec", "debug_loclists_sec", "debug_sup_sec",
     "gnu_debugaltlink_sec", "debug_types_sec",
 )  # fmt: skip
 MAX_SECTION = 1 << 24
@@ -55,7 +56,7 @@ class SourceLines:
 
     def __init__(self, sections: Mapping[str, bytes] | None = None) -> None:
         """`sections`: content by name, those of `SECTIONS` that the program has."""
-        self._sections = sections or {}
+        self.sections: Mapping[str, bytes] = sections or {}
         self._left = MAX_UNITS
 
     def at(self, address: int) -> Line | None:
@@ -68,25 +69,18 @@ class SourceLines:
     @cached_property
     def _rows(self) -> list[_Row]:
         """By address."""
-        large = any(len(section) > MAX_SECTION for section in self._sections.values())
-        if large or not self._sections.keys() >= _NEEDED:
+        large = any(len(section) > MAX_SECTION for section in self.sections.values())
+        if large or not self.sections.keys() >= _NEEDED:
             return []
-        units: list[CompileUnit] = _undamaged(lambda: [*self._dwarf.iter_CUs()], [])
+        units: list[CompileUnit] = undamaged(lambda: [*self._dwarf.iter_CUs()], [])
         rows: list[_Row] = []
         for unit in units:
-            rows += _undamaged(partial(self._read, unit), ())
+            rows += undamaged(partial(self._read, unit), ())
         return sorted(rows)
 
     @cached_property
     def _dwarf(self) -> "DWARFInfo":
-        from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
-
-        used = {}
-        for name in SECTIONS:
-            data = self._sections.get(name)
-            used[name[1:] + "_sec"] = data and DebugSectionDescriptor(BytesIO(data), name, 0, len(data), 0)
-        config = DwarfConfig(little_endian=True, machine_arch="RISC-V", default_address_size=4)
-        return DWARFInfo(config, **used, **dict.fromkeys(_UNUSED))
+        return dwarf_of(self.sections)
 
     def _read(self, unit: "CompileUnit") -> Iterable[_Row]:
         top = unit.get_top_DIE().attributes
@@ -100,7 +94,19 @@ class SourceLines:
         return list(_rows(program, _files(program, folder)))
 
 
-def _undamaged(read: Callable[[], T], otherwise: T) -> T:
+def dwarf_of(sections: Mapping[str, bytes]) -> "DWARFInfo":
+    """What pyelftools reads from the sections, those of `SECTIONS` that there are."""
+    from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
+
+    used = {}
+    for name in SECTIONS:
+        data = sections.get(name)
+        used[name[1:] + "_sec"] = data and DebugSectionDescriptor(BytesIO(data), name, 0, len(data), 0)
+    config = DwarfConfig(little_endian=True, machine_arch="RISC-V", default_address_size=4)
+    return DWARFInfo(config, **used, **dict.fromkeys(_UNUSED))
+
+
+def undamaged(read: Callable[[], T], otherwise: T) -> T:
     """What `read` gives. In damaged sections the readers of pyelftools fail with any kind of exception."""
     try:
         return read()

@@ -5,10 +5,13 @@ One instance is one preset's core half; the table of presets lives in `pyv_npu`.
 
 from dataclasses import dataclass, field
 
+LONGEST = 1 << 32
+"""Cycles that one thing may take: sums of a run's stay far below 2^63."""
+
 
 def _cycles(meaning: str, default: int, least: int = 1) -> int:
     """An instruction takes at least a cycle, else a loop of them would stand still in time; a delay may be 0."""
-    rule = {"unit": "cycles", "meaning": meaning, "min": least}
+    rule = {"unit": "cycles", "meaning": meaning, "min": least, "max": LONGEST}
     return field(default=default, metadata=rule)
 
 
@@ -19,6 +22,12 @@ class CoreTiming:
     alu: int = _cycles("register and immediate arithmetic, lui, auipc", 1)
     mul: int = _cycles("mul, mulh, mulhsu, mulhu, clmul, clmulh, clmulr", 1)
     div: int = _cycles("div, divu, rem, remu", 1)
+    fp_add: int = _cycles("fadd, fsub, fmin, fmax, feq, flt, fle, single and double", 1)
+    fp_mul: int = _cycles("fmul", 1)
+    fp_div: int = _cycles("fdiv, fsqrt", 1)
+    fp_fma: int = _cycles("fmadd, fmsub, fnmadd, fnmsub", 1)
+    fp_convert: int = _cycles("fcvt, between integers, single and double", 1)
+    fp_move: int = _cycles("fsgnj, fsgnjn, fsgnjx, fmv, fclass", 1)
     load: int = _cycles("load from RAM", 1)
     store: int = _cycles("store to RAM", 1)
     branch: int = _cycles("conditional branch, not taken", 1)
@@ -34,7 +43,13 @@ class CoreTiming:
     mmio_one_way: int = _cycles("MMIO request, one way", 0, least=0)
     mmio_read: int = _cycles("MMIO read, round trip", 1)
     posted_depth: int = field(
-        default=8, metadata={"unit": "stores", "meaning": "posted stores in flight before the core stalls", "min": 1}
+        default=8,
+        metadata={
+            "unit": "stores",
+            "meaning": "posted stores in flight before the core stalls",
+            "min": 1,
+            "max": LONGEST,
+        },
     )
     custom: int = _cycles("custom instruction: issue, until the device sees the request", 1)
     custom_response: int = _cycles("custom instruction: from the answer to the next instruction", 0, least=0)

@@ -37,8 +37,11 @@ class Compiler:
     def __init__(self, cache: CodeCache | None) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        features_found = llvm.get_host_cpu_features()
+        cpu, features = llvm.get_host_cpu_name(), features_found.flatten()
         target = llvm.Target.from_default_triple()
+        self.fused = bool(features_found.get("fma")) or target.triple.startswith(("aarch64", "arm64"))
+        """Whether the machine has a fused multiply-add."""
         self._machine = target.create_target_machine(cpu=cpu, features=features, opt=OPTIMIZATION)
         self._jit = llvm.create_lljit_compiler(self._machine, use_jit_link=True)
         self._loaded = 0

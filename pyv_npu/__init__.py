@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pyv_npu.platform import Platform
     from pyv_npu.simulator import Simulation, Simulator
 
-__all__ = ["Config", "Platform", "Simulation", "Simulator"]
+    __version__: str
+
+__all__ = ["Config", "Platform", "Simulation", "Simulator", "__version__"]
 
 aot.install()
 
@@ -30,6 +32,10 @@ def __getattr__(name: str) -> Any:
         from pyv_npu import simulator
 
         return getattr(simulator, name)
+    if name == "__version__":
+        from pyv_npu.versions import versions
+
+        return versions()["pyv_npu"]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -5,8 +5,10 @@ ONNX model, or of a compiled image.
 """
 
 import struct
-from collections.abc import Mapping
-from importlib import resources
+import tempfile
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from importlib import metadata, resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +19,11 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
 from pyv_npu.config import presets
 from pyv_npu.config.tree import Config, CoreConfig
-from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 from toolchain.errors import ToolchainError
+
+MODEL_SUFFIXES = (".onnx", ".mlir")
+"""What the names of models end with: each of them is run, compared, compiled, checked and swept alike."""
 
 
 def shipped_programs() -> dict[str, Path]:
@@ -28,15 +33,75 @@ def shipped_programs() -> dict[str, Path]:
 
 
 def find_program(name: str) -> Path:
-    """The file for `name`: an existing path, or a shipped program. BadInputError names both possibilities."""
+    """The file for `name`: an existing path, a shipped program, or an example model. BadInputError names them."""
     path = Path(name)
     if path.is_file():
         return path
     shipped = shipped_programs()
     if name in shipped:
         return shipped[name]
-    known = ", ".join(shipped) or "none"
-    raise BadInputError(f"{name}: neither a file nor a firmware of this package; `pyv-npu info` lists them: {known}")
+    if is_example(name):
+        return model_file(name)
+    from toolchain.decoders.shapes import MODELS
+    from toolchain.examples import DECODERS, EXAMPLES
+
+    beside = [str(near) for near in path.parent.glob(f"*{path.suffix}") if near.is_file()] if path.suffix else []
+    hint = (
+        did_you_mean(name, [*shipped, *MODELS, *EXAMPLES, *DECODERS, *beside])
+        or "; `pyv-npu info` lists what ships with the package"
+    )
+    raise BadInputError(f"{name}: neither a file, nor firmware or a model of this package{hint}")
+
+
+def is_example(name: str) -> bool:
+    """Whether a name means an example model: no file and no shipped program has it."""
+    if not name.isidentifier() or Path(name).is_file() or name in shipped_programs():
+        return False
+    from toolchain.examples import DECODERS, EXAMPLES
+
+    return name in EXAMPLES or name in DECODERS
+
+
+_EXAMPLES = "models"
+"""Folder of the cache in which example models are made."""
+
+
+def model_name(path: Path) -> str:
+    """What a model is called: its path; an example model by its name."""
+    from pyv_jit.code_cache import code_cache
+
+    cache = code_cache()
+    made = cache is not None and path.parent.parent == cache.folder / _EXAMPLES
+    return path.stem if made else str(path)
+
+
+def model_file(program: str) -> Path:
+    """The file of a model: the path itself, or an example model by its name, which is made when it is first asked for.
+
+    BadInputError where there is no cache to make it in.
+    """
+    if not is_example(program):
+        return Path(program)
+    import toolchain.examples as examples
+    from pyv_jit.code_cache import VARIABLE, code_cache
+
+    cache = code_cache()
+    if cache is None or (reason := cache.trouble()):
+        why = f": {reason}" if cache is not None else ""
+        raise BadInputError(f"{program}: there is no cache to make example models in{why}; set {VARIABLE} to a folder")
+    made = sha256(metadata.version("onnx").encode())
+    for source in sorted(Path(str(examples.__file__)).parent.glob("*.py")):
+        made.update(source.read_bytes())
+    path = cache.folder / _EXAMPLES / made.hexdigest()[:16] / f"{program}.onnx"
+    if not path.is_file():
+        path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        data = (examples.EXAMPLES | examples.DECODERS)[program]().SerializeToString()
+        number, draft = tempfile.mkstemp(dir=path.parent)
+        with open(number, "wb") as file:
+            file.write(data)
+        Path(draft).replace(path)
+    return path
 
 
 REBUILD = "rebuild it against this version's npu_abi.h (pyv-npu build-firmware)"
@@ -90,7 +155,10 @@ def requirements(program: Program) -> Requirements:
                 arguments.append(Argument(name, index, default))
             elif note.type == mm.NOTE_FILE:
                 offset, size = struct.unpack_from("<2Q", note.desc)
-                files.append(BesideFile(offset, size, bytes(note.desc[16:]).split(b"\0")[0].decode("ascii")))
+                name = bytes(note.desc[16:]).split(b"\0")[0].decode("ascii")
+                if not name or name in (".", "..") or "/" in name:
+                    raise ValueError
+                files.append(BesideFile(offset, size, name))
                 dram = max(dram, offset + size)
         except (struct.error, ValueError):
             raise BadInputError(
@@ -133,30 +201,62 @@ def check(program: Program, needs: Requirements, config: Config) -> None:
 
 
 def _check_extensions(program: Program, core: CoreConfig) -> None:
-    """BadInputError when the program says that it has instructions which the core does not know."""
+    """BadInputError when the program was built for extensions that the core lacks, and has instructions of them."""
     present = Isa(core.isa).extensions
     named = [name for name in program.extensions[1:] if len(name) == 1 or name in EXTENSIONS]
     missing = [name for name in named if name not in present]
+    if not missing or core.missing_extensions == "trap":
+        return
+    missing = sorted(extensions_used(program) & set(missing), key=missing.index)
     if not missing:
         return
-    wider = ""
+    remedy = f"rebuild it with -march={core.isa}"
     if core.engine != presets.PYV and all(name in EXTENSIONS for name in missing):
         base, _, rest = core.isa.partition("_")
         letters, words = (sorted(name for name in missing if (len(name) == 1) is letter) for letter in (True, False))
-        wider = f", or --set core.isa={'_'.join(filter(None, [base + ''.join(letters), rest, *words]))}"
+        remedy += f", or --set core.isa={'_'.join(filter(None, [base + ''.join(letters), rest, *words]))}"
     raise BadInputError(
-        f"{program.name}: built with {', '.join(missing)}, core {core.engine} is {core.isa}: "
-        f"rebuild it with -march={core.isa}{wider}"
+        f"{program.name}: has instructions of {', '.join(missing)}, core {core.engine} is {core.isa}: {remedy}, or let "
+        "them trap: --set core.missing_extensions=trap"
     )
 
 
+def extensions_used(program: Program) -> set[str]:
+    """The extensions of the instructions in a program's code, as far as they are known: data among it may look like
+    instructions."""
+    everything = Isa("rv32" + "".join(name for name in EXTENSIONS if len(name) == 1)
+                     + "".join(f"_{name}" for name in EXTENSIONS if len(name) > 1))  # fmt: skip
+    of_row = {row.name: name for name, rows in EXTENSIONS.items() for row in rows}
+    found: set[str] = set()
+    for word in set(_words(program)):
+        instruction = everything.decode(word)
+        if instruction is not None:
+            found.add(of_row.get(instruction.name, "i"))
+    return found
+
+
+def _words(program: Program) -> Iterator[int]:
+    """The words of a program's code, one after the other; of a compressed instruction its half."""
+    for address, size in program.code:
+        for segment in program.segments:
+            data = segment.data[max(address - segment.address, 0) : max(address + size - segment.address, 0)]
+            at = 0
+            while at + 1 < len(data):
+                length = 4 if data[at] & 3 == 3 else 2
+                yield int.from_bytes(data[at : at + length], "little")
+                at += length
+
+
 def implied_arguments(config: Config, needs: Requirements) -> dict[str, int]:
-    """What the driver has to know of the platform; a program with its own driver may do without `plic`."""
+    """What the driver has to know of the platform; a program with its own driver may do without most of it."""
     implied = {}
+    takes = {argument.name for argument in needs.arguments}
     if config.driver.tail_write:
         implied["tail_write"] = 1
-    if config.platform.irq == "plic" and any(argument.name == "plic" for argument in needs.arguments):
+    if config.platform.irq == "plic" and "plic" in takes:
         implied["plic"] = 1
+    if config.driver.timeout and "timeout" in takes:
+        implied["timeout"] = config.driver.timeout
     return implied
 
 
@@ -188,7 +288,7 @@ def bootinfo(config: Config, args: list[int]) -> bytes:
             "spm_base": mm.SPM_BASE,
             "spm_size": npu.spm.size,
             "dram_size": min(npu.dram.size, mm.DRAM_CORE_VISIBLE),
-            "queue_size": npu.queue.size,
+            "queue_size": npu.queue_limit,
             "clock_hz": npu.clock_hz,
         },
         args,
@@ -203,7 +303,7 @@ def files_beside(program: str) -> list[str]:
             from toolchain.onnx_model.file import external_files
 
             return [str(file) for file in external_files(path)]
-        if path.is_file() and path.suffix != ".json":
+        if path.is_file() and path.suffix not in (".json", *MODEL_SUFFIXES):
             return [str(path.with_name(file.name)) for file in requirements(read_elf(path)).files]
     except (BadInputError, PyvExtError, ToolchainError):
         pass

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.debugger import Debugger
 from pyv_ext.gdb.history import TimeMachine
 from pyv_ext.gdb.registers import Feature, Register
+from pyv_ext.gdb.rtos import Read, Tasks
 from pyv_ext.gdb.session import Monitor, serve
 from pyv_npu import ctrl_c
+from pyv_npu.config.rtos_file import find_rtos
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.platform import Platform
@@ -31,14 +34,16 @@ SHOWN = [row for row in REGISTERS if row.mode in (Mode.RO, Mode.RW) and row.offs
 """Registers that have a value to look at. The halves of counters are left to `monitor npu regs`."""
 
 
-def debug(platform: Platform, port: int, listening: Callable[[int], None]) -> Stop:
+def debug(platform: Platform, port: int, listening: Callable[[int], None], rtos: Path | None = None) -> Stop:
     """Let GDB control the run, from now to its end; when it detaches, the program runs on by itself.
 
-    `listening(port)` is called when GDB can connect. PyvExtError when the port is taken.
+    `listening(port)` is called when GDB can connect; `rtos` describes the tasks of the program, where they are none of
+    FreeRTOS. PyvExtError when the port is taken; BadInputError and UsageError for `rtos`, see `find_rtos`.
     """
     debugger = Debugger(
         platform.engine,
         features=[npu_feature(platform)],
+        tasks=tasks_of(platform, rtos),
         time_machine=time_machine(platform),
         limit=platform.config.run.max_cycles or NEVER,
     )
@@ -59,10 +64,19 @@ def debug(platform: Platform, port: int, listening: Callable[[int], None]) -> St
     return stop
 
 
+def tasks_of(platform: Platform, file: Path | None = None) -> Callable[[Read], Tasks | None]:
+    """How the tasks of the program are found, by a description in `file` or by one that ships."""
+    program = platform.program
+    rtos = None if program is None else find_rtos(program, file)
+    if program is None or rtos is None:
+        return lambda read: None
+    return lambda read: Tasks(rtos, program, read)
+
+
 def time_machine(platform: Platform) -> TimeMachine:
     """Snapshots for going back; what the UART has shown is not shown again."""
 
-    def save(before: Snapshot | None) -> Snapshot:
+    def take(before: Snapshot | None) -> Snapshot:
         try:
             return platform.save(before)
         except PyvNpuError as error:
@@ -76,7 +90,7 @@ def time_machine(platform: Platform) -> TimeMachine:
         finally:
             platform.console.sink = sink
 
-    return TimeMachine(save, platform.restore, replaying)
+    return TimeMachine(take, platform.restore, replaying)
 
 
 # -- registers ---------------------------------------------------------------------------------------------------
@@ -99,10 +113,22 @@ def _register(platform: Platform, register: NpuRegister) -> Register:
 def monitors(platform: Platform) -> list[Monitor]:
     """What `monitor` can be asked for."""
     return [
-        Monitor("npu queue", "the ring, and the commands that have not completed", lambda: queue_text(platform.npu)),
-        Monitor("npu regs", "registers and counters of the NPU", lambda: registers_text(platform)),
-        Monitor("npu latency", "submission latency so far", lambda: latency_text(platform)),
+        Monitor("npu queue", "the ring, and the commands that have not completed", lambda _: queue_text(platform.npu)),
+        Monitor("npu regs", "registers and counters of the NPU", lambda _: registers_text(platform)),
+        Monitor("npu latency", "submission latency so far", lambda _: latency_text(platform)),
+        Monitor("save", "write a snapshot, for `--restore FILE`", lambda file: save(platform, Path(file)), "FILE"),
     ]
+
+
+def save(platform: Platform, file: Path) -> str:
+    """Write a snapshot of the machine as it stands."""
+    try:
+        file.write_bytes(platform.save().to_bytes())
+    except PyvNpuError as error:
+        raise PyvExtError(str(error)) from None
+    except OSError as error:
+        raise PyvExtError(f"{file}: {error.strerror}; name a file that can be written") from None
+    return f"cycle {platform.cycle} is saved in {file}"
 
 
 def queue_text(npu: NpuDevice) -> str:
@@ -144,7 +170,8 @@ def latency_text(platform: Platform) -> str:
         return "no program is loaded"
     stamps = copy.deepcopy(probe.stamps)
     stamps.events(np.frombuffer(platform.events.mark().pending, RECORD))
-    result = Latency(stamps.accepted(), probe.recorder.rejected + stamps.overwritten, probe.t0_source).to_json()
+    made = Latency(stamps.accepted(), probe.recorder.rejected, probe.t0_source, lost=stamps.overwritten)
+    result = made.to_json()
     if result is None:
         return "nothing was submitted yet"
     lines = [f"{'core cycles':18} {'n':>7} {'P50':>8} {'P95':>8} {'max':>8}"]
@@ -153,5 +180,6 @@ def latency_text(platform: Platform) -> str:
         if stage is not None:
             figures = " ".join(f"{stage[key]:8}" for key in ("p50", "p95", "max"))
             lines.append(f"{name:18} {stage['n']:7} {figures}")
-    lines.append(f"{result['n_rejected']} rejected, {result['n_errors']} with errors")
+    lost = f", {result['n_lost']} never accepted" if result["n_lost"] else ""
+    lines.append(f"{result['n_rejected']} rejected, {result['n_errors']} with errors{lost}")
     return "\n".join(lines)

@@ -1,6 +1,10 @@
 """Errors of this package: what a user did wrong, each with the exit code of the command line (docs/results.md)."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar
+
+from toolchain.errors import ModelError
 
 
 class PyvNpuError(Exception):
@@ -19,3 +23,26 @@ class BadInputError(PyvNpuError):
     """A file or a value in it is wrong."""
 
     exit_code = 65
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """The most similar name that exists, as a question to append to a message; empty where none is similar."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(given, list(known), 1, 0.7)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+class BadModelError(BadInputError, ModelError):
+    """A model cannot be read or compiled: the compiler's error as one of this package."""
+
+
+@contextmanager
+def bad_models() -> Iterator[None]:
+    """ModelError of the compiler becomes BadModelError."""
+    try:
+        yield
+    except BadModelError:
+        raise
+    except ModelError as error:
+        raise BadModelError(str(error)) from error

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,17 +19,16 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER, Clock
 from pyv_ext.bus.memory import INFO_OFFSET, Ram, boot_rom
 from pyv_ext.cores import make_engine
-from pyv_ext.devices import program_exit
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.devices.plic import Plic
-from pyv_ext.devices.program_exit import Finisher, Htif
+from pyv_ext.devices.program_exit import Finisher, Htif, exit_calls
 from pyv_ext.devices.uart import Console, Uart
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
-from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome
+from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome, Placed
 from pyv_npu import boot, ctrl_c
 from pyv_npu.config.tree import Config
 from pyv_npu.coupling.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
@@ -41,6 +40,11 @@ from pyv_npu.observe.latency.table import Latency
 from pyv_state import Stateful
 
 if TYPE_CHECKING:
+    from npu_device.external.link import External
+    from pyv_ext.devices.semihosting import Semihosting
+    from pyv_npu.faults.injection import Injection
+    from pyv_npu.faults.plan import Fault
+    from pyv_npu.observe.sanitizer.sanitizer import Sanitizer
     from pyv_npu.snapshot import Snapshot
     from pyv_npu.snapshot.machine import Machine
 
@@ -48,13 +52,8 @@ SLICE = 1 << 20
 """Cycles between two looks at the wall clock."""
 
 
-class Placed(NamedTuple):
-    """A user's device and where it goes; `source` is its PLIC source, `near` as in `Bus.add_device`."""
-
-    base: int
-    device: Device
-    source: int | None = None
-    near: bool = False
+_OVER = (StopReason.EXIT, StopReason.DEADLOCK, StopReason.TRAP_LOOP, StopReason.ENGINE)
+"""Reasons after which the program does not go on."""
 
 
 class Platform:
@@ -69,11 +68,18 @@ class Platform:
         instructions: Sequence[CustomInstruction] = (),
         values: bool = True,
     ) -> None:
-        """`console` is given the UART's bytes as they are written. Without `values` the NPU computes nothing.
+        """`console` is given the UART's bytes as they are written. Without `values` the NPU computes nothing. Devices
+        and instructions of `config.plugins` are added to those given.
 
-        Raises PyvExtError or NpuDeviceError when the parts do not fit together.
+        Raises BadInputError for a plugin that cannot be used, PyvExtError or NpuDeviceError when the parts do not fit
+        together.
         """
         self.config = config
+        if config.plugins:
+            from pyv_npu.plugins import parts  # few runs have any
+
+            added = parts(config.plugins)
+            devices, instructions = (*devices, *added.devices), (*instructions, *added.instructions)
         self.devices = tuple(devices)
         self.instructions = tuple(instructions)
         core = config.core
@@ -88,7 +94,7 @@ class Platform:
         ]
         for memory in (self.ram, *self.spm):
             self.bus.add_ram(memory)
-        self.outputs = Outputs(self.bus, self.spm, self._is_status)
+        self.outputs = Outputs(self.bus, self.spm, self.is_status)
         self.console = Console(console)
         self.uart = Uart(self.console)
         self.clint = Clint(config.clint.divider)
@@ -96,12 +102,16 @@ class Platform:
         self.finisher = Finisher(self._exit, self._reset)
         self.events = EventStream(keep=True)
         self.npu_memory = self._npu_memory()
-        self.npu = NpuDevice(config.npu, self.npu_memory, self.events, config.custom_enabled, values=values)
+        self.external = self._engines_outside()
+        """Engines outside, at CA_FULL."""
+        self.npu = NpuDevice(
+            config.npu, self.npu_memory, self.events, config.custom_enabled, values=values, external=self.external
+        )
 
         self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
         self.hart = Hart(self.isa, self.timing, reset_cycles=self.timing.reset)
         self.hart.csrs.time = self.clint.mtime
-        self.hart.csrs.add_window(ObservedCsrs(self.npu.csr, self.npu, self._observe_csr))
+        self.hart.csrs.add_window(ObservedCsrs(self.npu.csr, self.npu, self._observe_csr, self._observe_csr_write))
         self.engine = make_engine(core.engine, self.hart, self.bus, misaligned=core.misaligned)
 
         self.bus.add_device(mm.FINISHER_BASE, self.finisher)
@@ -125,11 +135,27 @@ class Platform:
         self.traffic = CoreTraffic(self.bus, self.ram, self.npu) if accesses else None
         self.latency: LatencyProbe | None = None
         """The latency probe of the loaded program."""
+        self.on_custom: list[Callable[[str, Operands, Outcome], None]] = []
+        """`f(name, operands, outcome)` after each answer of the NPU to a custom instruction, stalls too."""
+        self.injection: Injection | None = None
+        """The faults of this run, if there are any."""
+        self.sanitizer: Sanitizer | None = None
+        """Of the loaded program, where `run.sanitize` asks for one."""
         self._htif: Htif | None = None
+        self._semihosting: Semihosting | None = None
         self._machine: Machine | None = None
         """Made when it is first asked for; with parts of users when the program is loaded, as they are then."""
 
     # -- composition -------------------------------------------------------------------------------------------
+
+    def _engines_outside(self) -> "External | None":
+        if self.config.run.sim_level != "CA_FULL":
+            return None
+        from npu_device.external.link import External
+
+        made = External(self.config.npu)
+        made.on_failure = lambda text: self.engine.stop(Stop(StopReason.ENGINE, None, text))
+        return made
 
     def _npu_memory(self) -> Memory:
         def written(address: int, size: int) -> None:
@@ -152,6 +178,7 @@ class Platform:
                 config.core.custom_slot,
                 self.timing,
                 self._observe_custom,
+                self.npu_memory.holds,
             )
         return ignored_instructions(config.core.custom_slot) if config.core.tight_off == "nop" else []
 
@@ -184,7 +211,13 @@ class Platform:
         values = {**boot.implied_arguments(self.config, needs), **(args or {})}
         info = boot.bootinfo(self.config, boot.argument_words(program, needs, values))
         self.bus.add_ram(boot_rom(mm.ROM_BASE, program.entry, info))
+        if self.config.run.sanitize:
+            from pyv_npu.observe.sanitizer.sanitizer import Sanitizer  # few runs are looked at
+
+            self.sanitizer = Sanitizer(self, program)
         elf.load(program, self.bus)
+        if self.sanitizer is not None:
+            self.sanitizer.loaded(program)
         for file in needs.files:
             self.npu_memory.write_bytes(mm.DRAM_BASE + file.offset, boot.content(program, file))
         self.program = program
@@ -196,7 +229,13 @@ class Platform:
             fromhost = program.symbols.get("fromhost")
             tohost = program.symbols["tohost"].address
             self._htif = Htif(self.bus, tohost, fromhost.address if fromhost else None, self.console, self._exit)
-        program_exit.attach(program, self.engine, self.bus, self._exit)
+        exits = exit_calls(self.bus, self._exit)
+        self.hart.semihosting = exits
+        if self.config.semihosting.on:
+            from pyv_npu.coupling.semihosting import semihosting
+
+            self._semihosting = semihosting(self.config, program, self.hart, self.bus, self.console, exits)
+            self.hart.semihosting = self._semihosting.call
         self.latency = LatencyProbe(self, program, arrivals.install(self.config, program, self.bus))
         self._machine = self._snapshots(program) if self.devices or self.instructions else None
 
@@ -217,7 +256,8 @@ class Platform:
         """Stream -> acceptance numbers within the stream, in the order of completion."""
         return {} if self.latency is None else self.latency.stamps.completion_order()
 
-    def _is_status(self, address: int) -> bool:
+    def is_status(self, address: int) -> bool:
+        """Whether a command has asked for its status word at `address`."""
         return self.latency is not None and self.latency.stamps.is_status(address)
 
     def run(self, until: int | None = None) -> Stop:
@@ -236,6 +276,9 @@ class Platform:
         with ctrl_c.caught(lambda: self.engine.stop(Stop(StopReason.INTERRUPTED))):
             while stop is None:
                 stop = self.engine.run(min(limit, self.hart.cycle + SLICE))
+                if self.injection is not None and stop is self.injection.between_instructions:
+                    self.injection.between()
+                    stop = None
                 if stop is None and self.hart.cycle >= limit:
                     stop = Stop(StopReason.LIMIT, text=f"cycle limit {limit} reached at pc {self.hart.pc:#010x}")
                 elif stop is None and deadline is not None and time.monotonic() >= deadline:
@@ -244,11 +287,42 @@ class Platform:
             stop = replace(stop, text=f"interrupted at pc {self.hart.pc:#010x}")
         self.clock.advance(self.hart.cycle)
         self.events.flush()
+        if stop.reason in _OVER:
+            self.deliver()
         return stop
+
+    def deliver(self) -> None:
+        """The run is over: let stores that have retired arrive at their devices, such as the last characters at the
+        UART. The hart stays where it is; why the run ended stays as it is."""
+        arrived, stopping = self.bus.posted.drained, self.engine.stopping
+        if arrived > self.clock.now:
+            self.clock.advance(arrived)
+            self.engine.stopping = stopping
+            self.events.flush()
+        if self._semihosting is not None:
+            self._semihosting.finish()
 
     def step(self) -> Stop | None:
         """One instruction or trap."""
         return self.engine.step()
+
+    def inject(self, *faults: "Fault | Mapping[str, Any]") -> "Injection":
+        """Let these faults act on the run, and no others: keys and values as in a file of faults.
+
+        The result has what has acted so far (`armed`). BadInputError for a fault that cannot be, UsageError before a
+        program is loaded.
+        """
+        from pyv_npu.faults.injection import Injection
+        from pyv_npu.faults.plan import Fault, make_fault
+
+        if self.program is None:
+            raise UsageError("nothing to inject faults into: load a program first")
+        plan = [one if isinstance(one, Fault) else make_fault(one) for one in faults]
+        if self.injection is None:
+            self.injection = Injection(self, self.program)
+            self.outputs.in_spm = {}
+        self.injection.arm(plan)
+        return self.injection
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -259,6 +333,13 @@ class Platform:
         """
         if self.program is None:
             raise UsageError("nothing to save: load a program first")
+        if self.external is not None and (name := self.external.cannot_save) is not None:
+            raise UsageError(
+                f"no snapshot at CA_FULL: engine outside {name} does not say in HELLO that it can save; let it answer "
+                "SAVE and LOAD (docs/co-simulation-link.md), or save at CA_HYBRID"
+            )
+        if self.injection is not None and self.injection.armed:
+            raise UsageError("no snapshot of a run with injected faults: save it before they are injected")
         if self.config.npu.dram.size > mm.DRAM_CORE_VISIBLE:
             raise UsageError(
                 f"npu.dram.size {self.config.npu.dram.size}: a snapshot holds what the core sees, "
@@ -274,6 +355,8 @@ class Platform:
         if self.program is None:
             raise UsageError("nothing to restore: load the program of the snapshot first")
         self._snapshots(self.program).restore(snapshot)
+        if self.sanitizer is not None:
+            self.sanitizer.restored()
 
     def _snapshots(self, program: Program) -> "Machine":
         from pyv_npu.snapshot.machine import Machine  # most runs take no snapshot
@@ -297,6 +380,7 @@ class Platform:
         }
         last: dict[str, Stateful | None] = {
             "htif": self._htif,
+            "semihosting": self._semihosting,
             "clock": self.clock,
             "coherence": self.coherence,
             "engine": self.engine,
@@ -329,10 +413,20 @@ class Platform:
             self.traffic.submitted(operands, outcome)
         if self.latency is not None:
             self.latency.custom(name, operands, outcome)
+        if self.sanitizer is not None:
+            self.sanitizer.custom(name, operands, outcome)
+        for listener in self.on_custom:
+            listener(name, operands, outcome)
+
+    def _observe_csr_write(self, address: int, now: int) -> None:
+        if self.sanitizer is not None:
+            self.sanitizer.csr_written(address, now)
 
     def _observe_csr(self, address: int, value: int, now: int) -> None:
         if self.latency is not None:
             self.latency.csr_read(address, value, now)
+        if self.sanitizer is not None:
+            self.sanitizer.csr_read(address, value, now)
 
 
 def sized_for(config: NpuConfig, dram_bytes: int) -> NpuConfig:

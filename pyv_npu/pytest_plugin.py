@@ -8,7 +8,7 @@
 pytest loads this file in every session: it imports the machine only when a fixture is used.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyv_npu.config import Config
+    from pyv_npu.instruction_sets import Program
     from pyv_npu.platform import Placed, Platform
     from pyv_npu.result import Result
 
@@ -51,8 +52,8 @@ class Bench:
         return self.last
 
     def run(
-        self, program: "str | Path", args: Mapping[str, int] | None = None, *, devices: "Sequence[Placed]" = (),
-        instructions: Sequence[Any] = (), **configuration: Any,
+        self, program: "str | Path | Program", args: Mapping[str, int] | None = None, *,
+        devices: "Sequence[Placed]" = (), instructions: Sequence[Any] = (), **configuration: Any,
     ) -> "Result[Any]":  # fmt: skip
         """Run firmware to its end: `exit_code`, `stop`, `latency.p99`, `json`. Arguments as of `load`."""
         from pyv_npu.platform import Platform
@@ -63,6 +64,36 @@ class Bench:
             return self.last
 
         return run_program(_config(**configuration), program, args, make=make)
+
+    def assemble(
+        self, text: str, *, instructions: Sequence[Any] = (), name: str = "program.s", **configuration: Any
+    ) -> "Program":
+        """A program from assembly text (docs/assembler.md), for `run`. Its instructions are those of `core.isa`, the
+        NPU's and `instructions`. ToolchainError names the line that cannot be assembled."""
+        from pyv_npu.instruction_sets import assembled
+
+        return assembled(text, _config(**configuration).core, instructions, name)
+
+    def load_assembly(
+        self, text: str, *, devices: "Sequence[Placed]" = (), instructions: Sequence[Any] = (), **configuration: Any
+    ) -> "Platform":
+        """As `load`, for assembly text."""
+        from pyv_npu.platform import Platform
+
+        program = self.assemble(text, instructions=instructions, **configuration)
+        self.last = Platform(_config(**configuration), devices=devices, instructions=instructions)
+        self.last.load(program)
+        return self.last
+
+    def error_lines(self) -> list[str]:
+        """The error tickets of the last platform, a line each; none before there is one."""
+        machine = self.last
+        if machine is None or machine.program is None or not machine.npu.error_log:
+            return []
+        from pyv_npu.result import error_rows
+        from pyv_npu.tables import error_lines
+
+        return error_lines(error_rows(machine.npu.error_log, machine.result(), machine.program))
 
     @property
     def machine(self) -> "Platform":
@@ -85,6 +116,18 @@ def _config(
     files = [config] if isinstance(config, str | Path) else config
     own = {**(settings or {}), **({} if mode is None else {"npu.mode": mode})}
     return load(files, preset, own, {"npu.mode": "mode"}).config
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails shows the error tickets of its last platform, with their reasons."""
+    report = yield
+    bench = getattr(item, "funcargs", {}).get("platform")
+    if report.failed and isinstance(bench, Bench) and (lines := bench.error_lines()):
+        report.sections.append(("NPU error tickets", "\n".join(lines)))
+    return report
 
 
 class Npu:

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+from npu_device.abi.descriptor import EXTENDED_SIZE
 from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
+from npu_device.abi.opcodes import Opcode
+from npu_device.issue.retirement import UNKNOWN, ErrorEntry
 from npu_device.trace.events import Batch, EventStream
 from npu_device.trace.spans import Spans
 from pyv_ext.elf import Program
@@ -19,7 +22,10 @@ from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.table import Latency
 
 if TYPE_CHECKING:
+    from pyv_npu.faults.record import Record
     from pyv_npu.observe.analysis.model import Analysis
+    from pyv_npu.observe.analysis.traffic import Traffic
+    from pyv_npu.observe.sanitizer.findings import Findings
     from toolchain.codegen import Command
 
 SCHEMA = 1
@@ -27,6 +33,10 @@ SHOWN_ERRORS = 10
 """Tickets in error that a result lists; `latency.n_errors` counts all."""
 ENDED = Stop(StopReason.EXIT, 0)
 """How a run without a core stops."""
+CUT = frozenset((StopReason.INTERRUPTED, StopReason.TIMEOUT, StopReason.LIMIT, StopReason.ENGINE))
+"""Reasons for which a run ends that the program has nothing to do with."""
+SAME_RESULTS = {True: "yes", False: "NO", None: "unknown"}
+"""For people: whether both modes left the same."""
 
 
 class Detail:
@@ -69,20 +79,56 @@ class CoreRun:
     """Stream -> acceptance numbers, within the stream, in the order of completion."""
     outputs_sha256: str
     """What the NPU left in memory."""
+    log: Sequence[ErrorEntry] = ()
+    """The device's error log."""
+    record: "Record | None" = None
+    """Of faults, where the run was asked to keep it."""
+    findings: "Findings | None" = None
+    """Of the sanitizer; None: there was none."""
+    external: Mapping[str, Any] | None = None
+    """CA_FULL: what engines outside are and have done."""
 
     @property
     def ticket_errors(self) -> list[dict[str, Any]]:
         """The first tickets that ended in an error, with where the program submitted them."""
         accepted = self.latency.accepted
+        reasons = {entry.ticket: entry.reason for entry in self.log}
         return [
             {
                 "ticket": each.ticket,
                 "code": each.error,
                 "text": TICKET_ERROR_TEXT[TicketError(each.error)],
+                "reason": reasons.get(each.ticket),
                 "submitted_at": self.program.place(each.call_site) or None,
             }
             for each in accepted.where(accepted.column("error") != 0)[:SHOWN_ERRORS]
         ]
+
+    @property
+    def error_log(self) -> list[dict[str, Any]]:
+        """The latest error tickets, oldest first: `npu.error_log` of the JSON result."""
+        return error_rows(self.log, self.latency, self.program)
+
+
+def error_rows(log: Sequence[ErrorEntry], latency: Latency, program: Program) -> list[dict[str, Any]]:
+    """The error tickets of a log, oldest first, with where the program submitted them."""
+    accepted = latency.accepted
+    sites = {each.ticket: each.call_site for each in accepted.where(accepted.column("error") != 0)}
+    named = {int(opcode): opcode.name for opcode in Opcode}
+    return [
+        {
+            "ticket": entry.ticket,
+            "opcode": named.get(entry.opcode, None if entry.opcode == UNKNOWN else entry.opcode),
+            "command": entry.number - 1,
+            "code": int(entry.code),
+            "name": entry.code.name,
+            "reason": entry.reason,
+            "cycle": entry.cycle,
+            "pc": sites.get(entry.ticket),
+            "submitted_at": (program.place(sites[entry.ticket]) or None) if entry.ticket in sites else None,
+        }
+        for entry in log
+    ]
 
 
 @dataclass(frozen=True)
@@ -107,6 +153,10 @@ class Result(Generic[D]):
     """The layer of each submission, where it is not that of `commands`."""
     memory: Mapping[int, bytes] = field(default_factory=dict)
     """Bytes by address that commands read when they start."""
+    faults: Mapping[str, Any] | None = None
+    """What injected faults led to, as `pyv_npu.studies.fault_outcomes` says it in JSON."""
+    moved: "Traffic | None" = None
+    """What was counted while the run went on; None: it is counted from the events that were kept."""
 
     @property
     def stop(self) -> Stop:
@@ -126,6 +176,11 @@ class Result(Generic[D]):
     def correct(self) -> bool:
         """Whether everything that was compared with a reference agrees with it."""
         return agrees(self.json)
+
+    @property
+    def findings_fail(self) -> bool:
+        """Whether a sanitizer has found something, and that makes the run a failure."""
+        return "error" in self.config.run.sanitize and self.core is not None and bool(self.core.findings)
 
     @property
     def name(self) -> str:
@@ -150,6 +205,21 @@ class Result(Generic[D]):
         return Spans(self.batches, self.cycles)
 
     @cached_property
+    def traffic(self) -> "Traffic | None":
+        """What the DMA moved, by role; None where nothing has time."""
+        from pyv_npu.observe.analysis.traffic import traffic_of
+
+        return self.moved if self.moved is not None or self.core is None else traffic_of(self.batches)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the extended blocks that the core's run has fetched, where each command is submitted once."""
+        if self.core is None or self.counters is None:
+            return 0
+        fetched = self.commands[: self.counters["accepted"]]
+        return EXTENDED_SIZE * sum(command.block is not None for command in fetched)
+
+    @cached_property
     def analysis(self) -> "Analysis | None":
         """Where the time of a model went; None where it is not known what the commands are."""
         from pyv_npu.observe.analysis.model import analyse
@@ -157,6 +227,19 @@ class Result(Generic[D]):
         if not self.commands or self.cycles is None:
             return None
         return analyse(self.commands, self.spans, self.config.npu, self.memory)
+
+    @cached_property
+    def without_firmware(self) -> int | None:
+        """Core cycles that the commands of a model take when the NPU has all of them from the start, as `--timing-only`
+        counts them; None where they are not known, without a core, and for a run that was cut."""
+        if not self.commands or self.core is None or self.stop.reason in CUT:
+            return None
+        from npu_device.levels.runner import Listed, Runner, list_config
+
+        runner = Runner(list_config(self.config.npu, len(self.commands)), values=False)
+        for address, data in self.memory.items():
+            runner.memory.write_bytes(address, data)
+        return runner.run([Listed(command.descriptor, 0, command.block) for command in self.commands]).cycles
 
     @cached_property
     def json(self) -> dict[str, Any]:
@@ -177,13 +260,23 @@ class Result(Generic[D]):
             "stop_reason": self.stop.reason.value,
             "stop_text": self.stop.text,
             "cycles": self.cycles,
+            "cycles_parts": None if core is None or self.cycles is None else core.latency.parts(self.cycles),
             "instret": None if core is None else core.instret,
             "uart": None if core is None else core.uart,
             "latency": None if core is None else core.latency.to_json(),
             "ticket_errors": [] if core is None else core.ticket_errors,
-            "npu": None if self.counters is None else dict(self.counters),
+            "npu": None
+            if self.counters is None
+            else {
+                **self.counters,
+                **({} if core is None else {"error_log": core.error_log}),
+            },
+            "traffic": None if self.traffic is None else self.traffic.to_json(self.block_bytes),
             "outputs_sha256": None if core is None else core.outputs_sha256,
             "events_sha256": None if self.events is None else self.events.hexdigest(),
+            **({} if self.faults is None else {"faults": self.faults}),
+            **({} if core is None or core.findings is None else {"sanitizer": core.findings.to_json()}),
+            **({} if core is None or core.external is None else {"external": dict(core.external)}),
             **self.detail.to_json(self),
             **({"host": dict(self.host)} if self.host else {}),
         }
@@ -208,6 +301,12 @@ def checks(run: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from model.get("checks", {}).values()
     yield from generated.get("steps", ())
     yield from (part["codes"] for part in (model, generated) if part.get("codes"))
+
+
+def submission_of(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What generated code saves (docs/mlir.md), of a run object; empty where firmware submits."""
+    found: Mapping[str, Any] = run.get("model", {}).get("submission") or run.get("generate", {}).get("submission") or {}
+    return found
 
 
 def agrees(run: Mapping[str, Any]) -> bool:
@@ -239,15 +338,19 @@ class Comparison:
     loose: Result[Any]
     tight: Result[Any]
     sweeps: Sequence[Mapping[str, Any]] = ()
-    """As `pyv_npu.studies.sweeps.run_sweep` makes them."""
+    """As `pyv_npu.studies.break_even.run_sweep` makes them."""
+    phases: Mapping[str, Any] | None = None
+    """As `pyv_npu.studies.phases.run_phases` makes them."""
 
     @property
     def runs(self) -> dict[str, Result[Any]]:
         return {"loose": self.loose, "tight": self.tight}
 
     @property
-    def same_results(self) -> bool:
-        """Whether exit codes, what the NPU left in memory and the order of completion agree."""
+    def same_results(self) -> bool | None:
+        """Whether exit codes, the NPU's outputs and the order of completion agree; None where a run was cut."""
+        if any(run.stop.reason in CUT for run in self.runs.values()):
+            return None
         loose, tight = (run.on_core("comparison") for run in self.runs.values())
         return (loose.stop.code, loose.outputs_sha256, loose.order) == (
             tight.stop.code, tight.outputs_sha256, tight.order,
@@ -260,17 +363,23 @@ class Comparison:
             "schema": SCHEMA,
             **{mode: run.json for mode, run in self.runs.items()},
             "same_results": self.same_results,
-            "ratio": {f"{stage}_{figure}": self._ratio(stage, figure) for stage, figure in RATIOS},
+            "ratio": self.ratio,
+            **({"phases": self.phases} if self.phases else {}),
             **({"sweeps": list(self.sweeps)} if self.sweeps else {}),
             **self.loose.detail.compared(self.loose, self.tight)[0],
         }
 
+    @property
+    def ratio(self) -> dict[str, float | None]:
+        """Loose over tight: above 1 loose takes longer. `cycles` is that of the whole runs."""
+        stages = {f"{stage}_{figure}": self._ratio(stage, figure) for stage, figure in RATIOS}
+        return {"cycles": _over(self.loose.cycles, self.tight.cycles), **stages}
+
     def _ratio(self, stage: str, figure: str) -> float | None:
-        """Loose over tight, None where one is missing or tight is 0."""
-        values = []
-        for run in self.runs.values():
-            summary = run.latency.stage(stage).summary()
-            values.append(None if summary is None else summary[figure])
-        if values[0] is None or not values[1]:
-            return None
-        return round(values[0] / values[1], 3)
+        summaries = (run.latency.stage(stage).summary() for run in self.runs.values())
+        return _over(*(None if summary is None else summary[figure] for summary in summaries))
+
+
+def _over(loose: float | None, tight: float | None) -> float | None:
+    """Loose over tight, None where one is missing or tight is 0."""
+    return None if loose is None or not tight else round(loose / tight, 3)

@@ -7,29 +7,42 @@ result.outputs["y"], result.cycles, result.latency.p50, result.utilization["te0"
 result.report("out")
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyv_npu.config import Effective, load
-from pyv_npu.config.effective import check_isa
+from pyv_npu.config import Effective, load, with_values
+from pyv_npu.config.effective import QUEUE_SIZE, check_isa
+from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.errors import UsageError
+from pyv_npu.faults.plan import Fault, make_fault, read_plan
+from pyv_npu.notebook import mimebundle, to_dataframe
 from pyv_npu.observe.analysis.metrics import utilization
 from pyv_npu.observe.latency.percentiles import Distribution
-from pyv_npu.report.folder import open_folder, write_bytes
 from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.timeline import Row, rows
 from pyv_npu.report.write import write_run
 from pyv_npu.result import Result
+from pyv_npu.studies.fault_outcomes import defaults, run_both
 from pyv_npu.tables import summary
+from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, check_submit
 from pyv_npu.workloads.data import Tensors, Values
-from pyv_npu.workloads.model import Choices, ModelDetail, archive, check_level, compile_for, run_compiled
+from pyv_npu.workloads.firmware import LEVEL
+from pyv_npu.workloads.model import Model, ModelDetail, archive, check_level, prepare_compiled
+from pyv_npu.workloads.model_file import Choices, compile_for
+from pyv_npu.workloads.workload import Session
+
+if TYPE_CHECKING:
+    import pandas
 
 INPUTS = "inputs.npz"
 """File of a report with the inputs that were given."""
+FAULTS = "faults.yaml"
+"""File of a report with the faults that were injected; JSON is YAML."""
 
 
 class Simulator:
@@ -37,14 +50,17 @@ class Simulator:
 
     | argument | key of the configuration |
     |---|---|
-    | level or sim_level | run.sim_level: IA, IA_TIMING, CA_HYBRID, or L0..L2 |
+    | level or sim_level | run.sim_level: IA, IA_TIMING, CA_HYBRID, CA_FULL, or L0..L3 |
     | mode or te_mode | npu.mode: loose or tight |
     | te_isa | core.custom: the custom instructions of tight mode |
-    | mmio_base, queue_size, seed | platform.mmio_base, npu.queue.size, run.seed |
+    | mmio_base, seed | platform.mmio_base, run.seed |
+    | queue_size | npu.queue.size in loose mode, npu.queue.tight_size in tight mode |
     | preset, config, settings | `--preset`, `--config` (one file or several), `--set` (a mapping) |
     | shapes, passes, granularity, precision, calibration, qconfig | how the model is compiled, as the options |
+    | submit | "firmware", or "generated": code for this model submits its commands |
+    | faults | a file of injected faults, or a list of them (docs/reliability.md); then each run is two |
 
-    Raises UsageError for an argument, BadInputError for a file, ModelError for a model that cannot be compiled.
+    Raises UsageError for an argument, BadInputError for a file, and for a model that cannot be compiled.
     """
 
     def __init__(
@@ -68,24 +84,35 @@ class Simulator:
         precision: str = "",
         calibration: Sequence[Path] = (),
         qconfig: Path | None = None,
+        submit: str = FIRMWARE_SUBMITS,
+        faults: str | Path | Sequence[Mapping[str, Any]] = (),
     ) -> None:
         given = {
             "sim_level": ("run.sim_level", _one("level", level, "sim_level", sim_level)),
             "mode": ("npu.mode", _one("mode", mode, "te_mode", te_mode)),
             "te_isa": ("core.custom", None if te_isa is None else tuple(te_isa)),
             "mmio_base": ("platform.mmio_base", mmio_base),
-            "queue_size": ("npu.queue.size", queue_size),
+            "queue_size": (QUEUE_SIZE, queue_size),
             "seed": ("run.seed", seed),
         }
         values = {key: value for key, value in given.values() if value is not None}
         names = {key: name for name, (key, _) in given.items()}
         files = [config] if isinstance(config, str | Path) else config
         settings = {"run.program": str(model), **(settings or {})}
-        self._effective = load(files, preset, {**settings, **values}, names)
+        self._effective = load(files, preset, {**settings, **values}, names).with_defaults(Model.defaults, Model.needs)
         check_isa(self._effective, "te_isa")
+        self._faults = read_plan(Path(faults)) if isinstance(faults, str | Path) else tuple(map(make_fault, faults))
+        if self._faults and "driver.timeout" not in self._effective.origins:
+            recovering = with_values(self._effective.config, defaults(self._effective.config))
+            self._effective = self._effective.adopt(recovering, "faults")
         self.config = self._effective.config
         check_level(self.config)
-        self._choices = Choices(shapes or {}, passes, granularity, precision, tuple(calibration), qconfig)
+        if self._faults and self.config.run.sim_level not in CORE_LEVELS:
+            raise UsageError(f"faults: act on the core's machine, at {LEVEL}; this is {self.config.run.sim_level}")
+        self._choices = Choices(
+            shapes or {}, passes, granularity, precision, tuple(calibration), qconfig, submit=submit
+        )
+        check_submit(self.config, submit)
         self.compiled = compile_for(self.config, Path(model), self._choices)
         """Layers, commands and addresses of the model."""
 
@@ -95,19 +122,27 @@ class Simulator:
         `inputs`: arrays by name; those that are not given are random numbers of `seed`. Raises UsageError for an input
         that the model does not have.
         """
-        result = run_compiled(self.config, self.compiled, inputs)
-        return Simulation(result, self._effective, self._choices, inputs or {})
+        prepared = prepare_compiled(self.config, self.compiled, inputs, self._choices.submit)
+        if self._faults:
+            result = run_both(prepared, self.config, Session(faults=()), Session(faults=self._faults))
+        else:
+            result = prepared.run(self.config)
+        return Simulation(result, self._effective, self._choices, inputs or {}, self._faults)
 
 
 class Simulation:
     """What a run of a model left. Times are core cycles."""
 
-    def __init__(self, result: Result[ModelDetail], effective: Effective, choices: Choices, given: Tensors) -> None:
+    def __init__(
+        self, result: Result[ModelDetail], effective: Effective, choices: Choices, given: Tensors,
+        faults: Sequence[Fault] = (),
+    ) -> None:  # fmt: skip
         """Made by `Simulator.run`; `given`: the inputs that are not random."""
         self._result = result
         self._effective = effective
         self._choices = choices
         self._given = dict(given)
+        self._faults = faults
 
     @property
     def json(self) -> dict[str, Any]:
@@ -149,20 +184,38 @@ class Simulation:
         """The rows of timeline.csv: what each unit did from when to when, and for which layer. UsageError at IA."""
         return rows(self._result.batches, self._result.layer_names)
 
+    def to_dataframe(self, table: str = "timeline") -> "pandas.DataFrame":
+        """A table as pandas has it: timeline, layers, metrics, or submissions.
+
+        UsageError for another name, at a level that lacks the table, and where pandas is not installed.
+        """
+        return to_dataframe(self._result, table)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """What Jupyter shows: what limits the run, where its cycles lie, its layers."""
+        return mimebundle(self._result)
+
     def report(self, folder: str | Path) -> Path:
         """Write what `pyv-npu run --report` writes, and return the path of report.html (at IA of summary.txt).
 
-        `pyv-npu run --replay FOLDER` repeats the run. UsageError where something else has the folder's name.
+        `pyv-npu run --replay FOLDER` repeats the run. UsageError where the folder holds other files than a report.
         """
         path = Path(folder)
         line = ["pyv-npu", "run", self._effective.config.run.program, *self._choices.command_line]
         files = [str(file) for file in self._choices.files]
+        inside = {}
         if self._given:
-            files.append(str(path / INPUTS))
-            line += ["--inputs", files[-1]]
-            open_folder(path)
-            write_bytes(path / INPUTS, archive({name: np.asarray(value) for name, value in self._given.items()}))
-        write_run(RunFolder(path, "run", line, self._effective, files), self._result, summary(self._result))
+            line += ["--inputs", str(path / INPUTS)]
+            inside[INPUTS] = archive({name: np.asarray(value) for name, value in self._given.items()})
+        if self._faults:
+            line += ["--faults", str(path / FAULTS)]
+            inside[FAULTS] = json.dumps({"faults": [fault.plain for fault in self._faults]}, indent=1).encode()
+        run = RunFolder(path, "run", line, self._effective, files, inside)
+        try:
+            write_run(run, self._result, summary(self._result))
+            run.put()
+        finally:
+            run.discard()
         page = path / "report.html"
         return page if page.exists() else path / "summary.txt"
 

@@ -1,12 +1,14 @@
 """Results as text for people, made from the JSON objects of docs/results.md, "JSON". Cycles are core cycles."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
-from pyv_npu.result import Comparison, Result
+from pyv_npu.result import SAME_RESULTS, SHOWN_ERRORS, Comparison, Result
 from pyv_npu.text import MISSING, columns, lines_of, wrapped
+from pyv_npu.verdict import cycles_table
 
 Run = Mapping[str, Any]
 
@@ -25,6 +27,7 @@ MEANING = {
 }
 FIGURES = ("n", "p50", "p95", "p99", "min", "max")
 RATIOS = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
+WHOLE = {"cycles": "whole run"}
 RATIOS_PREBUILT = {"t_submit_prebuilt_p50": "t_submit_prebuilt P50"}
 """Where every descriptor lay in memory, as those of a model do."""
 TITLES = {
@@ -34,6 +37,7 @@ TITLES = {
     "response": "Response: arrival to accepted",
     "rejected": "Rejected submissions",
 }
+SHOWN_FIRINGS = 5
 UNITS = {
     "t_submit": "core cycles",
     "core_per_command": "core cycles",
@@ -51,32 +55,70 @@ def summary(result: Result[Any]) -> str:
     own = result.detail.text(result)
     if result.core is None:
         return own
-    return render_run(result.json, result.config) + (f"\n{own}" if own else "")
+    found = result.core.findings
+    alone = {result.name: result.without_firmware}
+    return render_run(result.json, result.config, alone) + "".join(
+        f"\n{part}" for part in (own, "" if found is None else found.text) if part
+    )
 
 
 def summary_of_both(both: Comparison, config: Config) -> str:
     """A comparison as text; `config`: that of both runs."""
     own = both.loose.detail.compared(both.loose, both.tight)[1]
-    return (f"{own}\n" if own else "") + render_compare(both.json, config)
+    alone = dict.fromkeys(both.runs, both.tight.without_firmware)  # a device without firmware has no mode
+    return (f"{own}\n" if own else "") + render_compare(both.json, config, alone)
 
 
-def render_run(run: Run, config: Config) -> str:
+Alone = Mapping[str, int | None]
+"""What the commands of a run take without firmware, by mode."""
+NONE_ALONE: Alone = {}
+
+
+def render_run(run: Run, config: Config, alone: Alone = NONE_ALONE) -> str:
     """Summary, stages and reasons of one run."""
-    blocks = [_summary(run, config), parameters(config)]
+    blocks = [_summary(run, config), *_cycles({run["mode"]: run}, alone)]
+    blocks += [*([faults(run["faults"])] if "faults" in run else []), parameters(config)]
     if run["latency"] is not None:
         blocks += [_stages({run["mode"]: run}), _reasons({run["mode"]: run})]
     return "\n\n".join(blocks) + "\n"
 
 
-def render_compare(result: Mapping[str, Any], config: Config) -> str:
+def faults(found: Mapping[str, Any]) -> str:
+    """What injected faults led to."""
+    rows = [("outcome", f"{found['outcome']}: {found['meaning']}")]
+    if found["detected_by"]:
+        rows.append(("noticed by", ", ".join(found["detected_by"])))
+    if found["cycles_lost"] is not None:
+        rows.append(("cycles lost", f"{found['cycles_lost']:,} of {found['cycles_without']:,}"))
+    for one in found["injected"]:
+        rows.append(("fault", f"{one['name']}: {one['fault']}" if one["name"] else one["fault"]))
+        fired = one["fired"]
+        rows += [("", f"cycle {firing['cycle']:,}: {firing['what']}") for firing in fired[:SHOWN_FIRINGS]]
+        if not fired or len(fired) > SHOWN_FIRINGS:
+            rows.append(("", f"and {len(fired) - SHOWN_FIRINGS:,} times more" if fired else "it never acted"))
+    for entry in found["recovered"]:
+        waited = entry["cycle"] - entry["since"]
+        rows.append(("driver", f"cycle {entry['cycle']:,}: {entry['text']}, after {waited:,} cycles without progress"))
+    if found["recoveries"] > len(found["recovered"]):
+        rows.append(("", f"and {found['recoveries'] - len(found['recovered']):,} recoveries more"))
+    return lines_of("injected faults, against the run without them", rows)
+
+
+def render_compare(result: Mapping[str, Any], config: Config, alone: Alone = NONE_ALONE) -> str:
     """Loose and tight side by side."""
     modes = {mode: result[mode] for mode in ("loose", "tight")}
-    blocks = [_head(result["loose"], "loose against tight", config), _totals(modes), parameters(config)]
+    blocks = [_head(result["loose"], "loose against tight", config), _totals(modes), *_cycles(modes, alone)]
+    blocks.append(parameters(config))
+    blocks += [lines_of(f"{mode}: engines outside", rows) for mode, run in modes.items() if (rows := outside(run))]
     if any(run["latency"] is not None for run in modes.values()):
         blocks += [_stages(modes), _reasons(modes)]
     blocks += [_sweep(sweep) for sweep in result.get("sweeps", ())]
-    same = "yes" if result["same_results"] else "NO"
-    blocks.append(f"{_ratios(result['ratio'])}\nsame results in both modes: {same}")
+    for mode, run in modes.items():
+        if "sanitizer" in run:
+            count = len(run["sanitizer"]["findings"])
+            blocks.append(f"{mode}: sanitizer: {count or 'no'} finding{'s' * (count != 1)}")
+    same = SAME_RESULTS[result["same_results"]]
+    blocks.append("\n".join([*_ratios(result["ratio"], result.get("phases")), f"same results in both modes: {same}"]))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -93,10 +135,23 @@ def parameters(config: Config) -> str:
                           f"validate {npu.frontend.validate}"),
             ("interrupt", f"{timing.irq_fast if config.core.fast_irq else timing.irq} to the handler, "
                           f"+ {timing.plic} through the PLIC; route {config.platform.irq}"),
-            ("queue", f"loose: ring of {npu.queue.size} commands before {npu.queue.command_size} in the device; "
-                      f"tight: {npu.queue.size} in the device; when full: {npu.queue.full_policy}"),
+            ("queue", queues(config)),
         ],
     )  # fmt: skip
+
+
+def queues(config: Config) -> str:
+    """How many commands each mode holds, with a warning where the device holds other numbers of them."""
+    npu = config.npu
+    loose, tight = (replace(npu, mode=mode).device_queue for mode in ("loose", "tight"))
+    text = (f"loose: ring of {npu.queue.size:,} commands before {loose:,} in the device; tight: {tight:,} in the "
+            f"device; when full: {npu.queue.full_policy}")  # fmt: skip
+    if loose == tight:
+        return text
+    return (
+        f"{text}. The device holds more commands in {'loose' if loose > tight else 'tight'} mode: "
+        "a comparison of the modes compares storage too"
+    )
 
 
 def provenance(effective: Effective) -> str:
@@ -128,17 +183,55 @@ def _summary(run: Run, config: Config) -> str:
         *_l2(npu),
         *_ticket_errors(run),
         ("busy", ", ".join(_busy(npu, name, run["cycles"]) for name in ("te", "ve", "dma"))),
+        *outside(run),
         ("host", f"{host['cpu_s']:.2f} CPU seconds, {host['mips'] or 0:.2f} million instructions per CPU second"),
     ]  # fmt: skip
     return lines_of(_head(run, run["mode"], config), rows)
 
 
-def _ticket_errors(run: Run) -> list[tuple[str, str]]:
+def outside(run: Run) -> list[tuple[str, str]]:
+    """Engines outside, at CA_FULL."""
+    made, host = run.get("external"), run["host"]
+    if made is None:
+        return []
+    checked = "checked against the numpy kernels" if made["checked"] else "not checked"
     return [
-        ("error", f"ticket {each['ticket']}: {each['code']}, {each['text']}; "
+        (
+            "outside",
+            f"{made['engines']} x {made['name']}: {made['steps']:,} steps, {made['cycles']:,} cycles, {checked}",
+        ),
+        ("", f"{host['link_round_trips']:,} round trips of the link, {host['link_seconds']:.2f} seconds"),
+    ]
+
+
+def _cycles(modes: Mapping[str, Run], alone: Alone) -> list[str]:
+    """Which figure counts which cycles; nothing where nothing was submitted."""
+    rows = [
+        ["  " * line.depth + line.name, *(MISSING if each is None else f"{each:,}" for each in line.cycles.values())]
+        for line in cycles_table(modes, {mode: alone.get(mode) for mode in modes})
+    ]  # fmt: skip
+    return [columns(["cycles", *modes], rows)] if rows else []
+
+
+def _ticket_errors(run: Run) -> list[tuple[str, str]]:
+    shown = [
+        ("error", f"ticket {each['ticket']}: {each['code']}, {each.get('reason') or each['text']}; "
                   f"submitted at {each['submitted_at'] or 'an unknown place'}")
         for each in run.get("ticket_errors", ())
     ]  # fmt: skip
+    more = run["npu"]["errors"] - len(shown) if shown else 0
+    return [*shown, *([("", f"and {more:,} more")] if more > 0 else [])]
+
+
+def error_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The first `SHOWN_ERRORS` of a run's `npu.error_log`, a line each, and how many more there are."""
+    lines = [
+        f"ticket {row['ticket']}, {row['opcode'] or 'no opcode'}, cycle {row['cycle']:,}: {row['reason']}; "
+        f"submitted at {row['submitted_at'] or 'an unknown place'}"
+        for row in rows[:SHOWN_ERRORS]
+    ]
+    more = len(rows) - len(lines)
+    return [*lines, *([f"and {more:,} more"] if more else [])]
 
 
 def _l2(npu: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -200,11 +293,13 @@ def notes(modes: Mapping[str, Run]) -> list[str]:
         if latency is None:
             notes.append(f"{mode}: nothing was submitted")
             continue
+        vanished = latency.get("n_lost", 0)
+        lost = f"; {vanished} more were never accepted (soft reset, or an ignored doorbell)" if vanished else ""
         warmup = f", {latency['n_warmup']} left out as warm-up" if latency.get("n_warmup") else ""
         source = {"symbol": "the symbol npu_submit", "first_store": "the first store into the descriptor"}
         notes.append(
             f"{mode}: {latency['n_rejected']} rejected and {latency['n_errors']} with errors are not in the table"
-            f"{warmup}; t0 is found by {source.get(latency['t0_source'], latency['t0_source'])}"
+            f"{warmup}{lost}; t0 is found by {source.get(latency['t0_source'], latency['t0_source'])}"
         )
     stages = [_stage(run, name) for run in modes.values() for name in COMPARED]
     if any(stage and stage["p99"] is None for stage in stages):
@@ -220,9 +315,9 @@ def headline(modes: Mapping[str, Run]) -> tuple[str, str]:
 
 def ratios(ratio: Mapping[str, float | None]) -> dict[str, str]:
     """Keys of `ratio` that describe the runs, with their texts."""
-    written = any(ratio[key] is not None for key in RATIOS)
+    written = any(ratio.get(key) is not None for key in RATIOS)
     prebuilt = any(ratio.get(key) is not None for key in RATIOS_PREBUILT)
-    return RATIOS_PREBUILT if prebuilt and not written else RATIOS
+    return {**(RATIOS_PREBUILT if prebuilt and not written else RATIOS), **WHOLE}
 
 
 def _reasons(modes: Mapping[str, Run]) -> str:
@@ -257,10 +352,23 @@ def _value(value: float | int | None) -> str:
     return MISSING if value is None else f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
-def _ratios(ratio: Mapping[str, float | None]) -> str:
+def _ratios(ratio: Mapping[str, float | None], phases: Mapping[str, Any] | None) -> list[str]:
     shown = ratios(ratio)
     parts = (f"{text} {MISSING if ratio[key] is None else f'{ratio[key]:.2f}'}" for key, text in shown.items())
-    return f"loose / tight: {', '.join(parts)}"
+    lines = wrapped(f"loose / tight: {', '.join(parts)} (above 1: loose takes longer)")
+    if phases is not None:
+        parts = (f"{text} {spread_text(phases['spread'][key])}" for key, text in shown.items())
+        lines += wrapped(f"over {len(phases['args']) + 1} phases: {', '.join(parts)}")
+    return lines
+
+
+def spread_text(spread: Sequence[float] | None) -> str:
+    """Lowest and highest ratio of the phases, and which way they point."""
+    if spread is None:
+        return MISSING
+    low, high = spread
+    way = "loose longer" if low > 1 else "tight longer" if high < 1 else "neither longer in all"
+    return f"{low:.2f} to {high:.2f} ({way})"
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,16 @@ def dependencies() -> list[str]:
     return [re.split(r"[^\w.-]", row, maxsplit=1)[0] for row in rows if "extra ==" not in row]
 
 
+def documentation() -> str:
+    """Where the pages are, as the package's metadata says; "" where it says nothing."""
+    try:
+        rows = metadata.metadata(DISTRIBUTION).get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:
+        return ""
+    urls = dict(row.split(", ", 1) for row in rows)
+    return urls.get("Documentation", "")
+
+
 def _version(name: str) -> str:
     try:
         return metadata.version(name)

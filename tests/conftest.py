@@ -1,7 +1,8 @@
 """`pytest --compiled`: not without compiled modules (scripts/compile), which are used where they are there.
 
-Ctrl-C reaches the tests and their processes even where a shell in the background had it ignored. Native code is kept
-in a folder that is empty when the tests begin, so that nothing depends on what ran before.
+Hypothesis draws the same examples in each run, here as in continuous integration; `--hypothesis-profile=explore` draws
+new ones. Ctrl-C reaches the tests and their processes even where a shell in the background had it ignored. Native code
+is kept in a folder that is empty when the tests begin, so that nothing depends on what ran before.
 """
 
 import os
@@ -11,10 +12,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from pyv_jit import aot
 
 COMPILED = "--compiled"
+
+settings.register_profile("repeatable", deadline=None, derandomize=True, database=None, print_blob=True)
+settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
+settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

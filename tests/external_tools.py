@@ -20,6 +20,8 @@ DEBIAN = {
     PICOLIBC: "picolibc-riscv64-unknown-elf",
     QEMU: "qemu-system-misc",
     GDB: "gdb-multiarch",
+    **{f"{tool}-16": "mlir-16-tools" for tool in ("mlir-opt", "mlir-cpu-runner", "mlir-translate")},
+    "llc-16": "llvm-16",
     "readelf": "binutils",
     "chromium": "chromium",
     "chromedriver": "chromium-driver",

@@ -1,5 +1,6 @@
 """The wheel holds what the first example of the README needs, and works away from the checkout."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -34,3 +35,15 @@ def test_the_wheel_runs_the_shipped_firmware_anywhere(tmp_path: Path) -> None:
     )
     assert (tmp_path / "r" / "latency_cdf.svg").is_file()
     assert "absent   firmware" not in run(command, "doctor", cwd=tmp_path)
+    assert "\nmlp: tight, core fast" in run(command, "run", "mlp", cwd=tmp_path)
+    assert "my-fw/main.c" in run(command, "new", "my-fw", cwd=tmp_path)
+    assert "lost_doorbell.yaml" in run(command, "info", cwd=tmp_path)
+    names = "import importlib.util as u; print([u.find_spec(name) for name in ('toolchain', 'firmware', 'examples')])"
+    assert run(python, "-c", names, cwd=tmp_path) == "[None, None, None]\n"
+    told = run(
+        python,
+        "-c",
+        "from importlib.metadata import distribution as d; print(d('pyv-npu').read_text('METADATA'))",
+        cwd=tmp_path,
+    )
+    assert "Project-URL: Documentation, https://" in told and not re.search(r"\]\((?!https?://|#)", told)

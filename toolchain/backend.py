@@ -1,9 +1,11 @@
 """From layers to commands in DRAM: what models, built-in decoders and benchmarks have in common."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from npu_device.abi import memory_map as mm
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, Descriptor
+from npu_device.abi.opcodes import Opcode
 from toolchain.codegen import Command, DramMap, Target, generate, place
 from toolchain.codegen.memory import remaining
 from toolchain.codegen.patches import lowered
@@ -11,8 +13,10 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph
 from toolchain.ir.text import json_lines
 from toolchain.passes import SCHEDULING, run_passes, selected
+from toolchain.passes.kv_forwarding import tiled
+from toolchain.trace import command_lines, tensor_lines
 
-MACRO_ONLY = ("residency",)
+MACRO_ONLY = ("residency", "kv-forwarding")
 """Passes that tile commands have no use for: each moves its operands."""
 
 
@@ -24,10 +28,12 @@ class Program:
     memory: DramMap
     commands: tuple[Command, ...]
     """In the order of submission; the extended blocks have addresses."""
-    trace: tuple[str, ...]
-    """npu_ir.jsonl: the layers as imported and after every pass."""
+    stages: tuple[tuple[str, Graph], ...]
+    """The layers as imported and after every pass."""
     passes: tuple[str, ...]
     """Those that ran."""
+    target: Target
+    """The device that the commands are for."""
 
     @property
     def end(self) -> int:
@@ -39,6 +45,14 @@ class Program:
         blocks = b"".join(command.block.pack() for command in self.commands if command.block is not None)
         return b"".join(command.descriptor.pack() for command in self.commands) + blocks
 
+    @property
+    def trace(self) -> Iterator[str]:
+        """npu_ir.jsonl: the layers as imported and after every pass, the tensors, and what is submitted."""
+        for stage, graph in self.stages:
+            yield from json_lines(graph, stage)
+        yield from tensor_lines(self.graph)
+        yield from command_lines(self.graph, self.commands, self.memory.commands, self.target)
+
     def address(self, tensor: str) -> int:
         """Where a tensor is."""
         return self.memory.address(self.graph, tensor)
@@ -46,28 +60,52 @@ class Program:
 
 def compile_layers(
     graph: Graph, target: Target, *, passes: str = "all", granularity: str = "macro", name: str = "",
-    traced: bool = True,
+    traced: bool = True, phases: Sequence[tuple[str, int]] = (),
 ) -> Program:  # fmt: skip
-    """Compile layers: passes, addresses, commands. `traced`: keep what every pass made."""
-    names, trace = selected(passes), list[str]()
+    """Compile layers: passes, addresses, commands. `traced`: keep what every pass made.
+
+    `phases`: with tile commands, where attention over a cache is to have them too: what the names of layers begin with,
+    and the position of the first token that their commands take. Layers with an empty name are all others; their phases
+    have equally many commands.
+    """
+    names, stages = selected(passes), list[tuple[str, Graph]]()
     if granularity == "tile":
         names = [one for one in names if one not in MACRO_ONLY]
 
     def note(stage: str, after: Graph) -> None:
         if traced:
-            trace.extend(json_lines(after, stage))
+            stages.append((stage, after))
 
     note("import", graph)
     graph = run_passes(graph, (name for name in names if name not in SCHEDULING), target, note)
     if granularity == "tile":
-        graph = lowered(graph)
+        graph = tiled(lowered(graph)) if phases else lowered(graph)
     graph = run_passes(graph, (name for name in names if name in SCHEDULING), target, note)
     target = remaining(graph, target)
     memory = place(graph, target)
-    commands = addressed(generate(graph, memory, target, granularity), memory.commands)
-    made = Program(graph, memory, tuple(commands), tuple(trace), tuple(names))
+    made_commands = (
+        generate(graph, memory, target, granularity) if not phases else _by_phase(graph, memory, target, phases)
+    )
+    commands = addressed(made_commands, memory.commands)
+    made = Program(graph, memory, tuple(commands), tuple(stages), tuple(names), target)
     _check_end(made, target, name or graph.name)
     return made
+
+
+def _by_phase(
+    graph: Graph, memory: DramMap, target: Target, phases: Sequence[tuple[str, int]]
+) -> list[Command]:  # fmt: skip
+    """The commands of each phase; those of the layers without a name are filled up with NOP to the same number."""
+    named = tuple(name for name, _ in phases if name)
+    made: list[list[Command]] = []
+    for name, position in phases:
+        layers = [one for one in graph.layers if (one.id.startswith(name) if name else not one.id.startswith(named))]
+        made.append(generate(replace(graph, layers=layers), memory, target, "tile", position))
+    most = max((len(one) for one, (name, _) in zip(made, phases, strict=True) if not name), default=0)
+    idle = Command(graph.layers[-1].id, Descriptor(opcode=Opcode.NOP))
+    for one, (name, _) in zip(made, phases, strict=True):
+        one += [idle] * (0 if name else most - len(one))
+    return [command for one in made for command in one]
 
 
 def addressed(commands: list[Command], base: int) -> list[Command]:

@@ -1,9 +1,26 @@
-"""Errors of this package: one base, and one for models that cannot be compiled."""
+"""Errors of this package: one base, one for programs and one for models that cannot be compiled."""
 
 
 class ToolchainError(Exception):
     """A tool is missing or refused its input; the message says value, rule and remedy."""
 
 
+class CompilerError(ToolchainError):
+    """A tool says what is wrong with a program, in lines of its own."""
+
+    def __init__(self, text: str, output: str) -> None:
+        super().__init__(f"{text}: {output.splitlines()[0]}" if output else text)
+        self.output = output
+
+
 class ModelError(ToolchainError):
     """A model, or what was said about it on the command line, is wrong or not supported."""
+
+
+class RuleError(ModelError):
+    """A rule of docs/bit-widths.md is broken: code, field and value (R25), found before anything runs."""
+
+    def __init__(self, code: str, field: str, value: object, text: str) -> None:
+        """`text`: the line that a person sees behind the code."""
+        self.code, self.field, self.value = code, field, value
+        super().__init__(f"{code}: {text}")

@@ -5,6 +5,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from npu_device.abi.instructions import CUSTOM_OPCODES, DEFAULT_SLOT
-from toolchain.errors import ToolchainError
+from toolchain.errors import CompilerError, ToolchainError
 
 LOOSE, TIGHT = "loose", "tight"
 BOTH = (LOOSE, TIGHT)
@@ -41,6 +42,7 @@ APPLICATIONS = (
     Application("submit_load", "a queue under load: open and closed loop, streams, priorities, policies, back-off"),
     Application("gemm", "256x256x256 int8 in tiles through the scratchpad, checked by the core"),
     Application("irq_completion", "counts completions in the interrupt handler"),
+    Application("serve", "the scheduler of an LLM server; `pyv-npu serve MODEL --scheduler firmware`"),
     Application("fault_illegal", "words of the custom opcode that do not exist trap; execution continues"),
     Application("fault_queue_full", "fills the queue under each policy; every ticket is accounted for"),
     Application("fault_descriptor", "each validation error ends in an error ticket; the queue goes on"),
@@ -59,6 +61,7 @@ RUNTIME_SOURCES = (
     "lib/npu_driver.c",
     "lib/npu_irq.c",
     "lib/npu_submit.c",
+    "lib/npu_watch.c",
     "lib/busy.c",
 )
 """Linked into every program."""
@@ -78,15 +81,72 @@ PACKAGES = "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
 
 SPECS = "picolibc.specs"
 LIBRARY_FLAGS = (f"--specs={SPECS}",)
+MARCH = "rv32im"
+_MARCH = re.compile(r"rv32i[a-z]*(_[a-z][a-z0-9]*)*")
+_SYSTEM = ("zicsr", "zifencei")
+"""Extensions that the start-up code needs."""
 COMPILE_FLAGS = (
-    "-march=rv32im_zicsr_zifencei", "-mabi=ilp32", "-std=c99", "-O2", "-ffreestanding", *LIBRARY_FLAGS,
+    "-std=c99", "-O2", "-ffreestanding", *LIBRARY_FLAGS,
     "-Wall", "-Wextra", "-Werror", "-fno-common", "-ffunction-sections", "-fdata-sections",
 )  # fmt: skip
+"""Of the sources of this package."""
+OWN_FLAGS = ("-O2", "-ffreestanding", *LIBRARY_FLAGS, "-ffunction-sections", "-fdata-sections")
+"""Of a user's sources; flags of the user follow."""
 LINK_FLAGS = (
-    "-march=rv32im", "-mabi=ilp32", *LIBRARY_FLAGS, "-nostartfiles", "-static", f"-T{LINKER_SCRIPT}",
+    *LIBRARY_FLAGS, "-nostartfiles", "-static", f"-T{LINKER_SCRIPT}",
     "-Wl,--gc-sections,--nmagic,--fatal-warnings",
 )  # fmt: skip
-"""The march without its suffixes: with them, gcc 12 links the wrong multilib."""
+
+
+class Architecture(NamedTuple):
+    """The instruction set of a program."""
+
+    compile: tuple[str, ...]
+    runtime: tuple[str, ...]
+    """Of the sources of the package, without Zbs: with it, gcc 12 has no instruction for the constant 2048, which the
+    driver needs, and ends in an internal error."""
+    link: tuple[str, ...]
+    """Without suffixes: with them, gcc 12 links the wrong multilib."""
+
+    @classmethod
+    def of(cls, march: str) -> "Architecture":
+        """From text like `rv32imac_zba`. ToolchainError for what is no 32-bit instruction set."""
+        if not _MARCH.fullmatch(march):
+            raise ToolchainError(f"--march {march}: must be a 32-bit instruction set, for example rv32imac or {MARCH}")
+        base, *extensions = march.split("_")
+        missing = [name for name in _SYSTEM if name not in extensions]
+        abi = "-mabi=ilp32" + ("d" if "d" in base[4:] else "f" if "f" in base[4:] else "")
+        own, ours = (
+            "_".join([base, *(name for name in extensions if name != without), *missing]) for without in ("", "zbs")
+        )
+        return cls((f"-march={own}", abi), (f"-march={ours}", abi), (f"-march={base}", abi))
+
+
+def compile_flags(march: str = MARCH, slot: int = DEFAULT_SLOT) -> list[str]:
+    """With which `riscv64-unknown-elf-gcc` compiles a source for the runtime of this package in another build system.
+    ToolchainError for a wrong instruction set or slot."""
+    folder = firmware_folder()
+    return [*Architecture.of(march).compile, *OWN_FLAGS, *_options(folder, slot, True), f"-I{folder / HEADERS}"]
+
+
+def link_flags(march: str = MARCH) -> list[str]:
+    """With which it links: the objects of `runtime_sources` belong to every program."""
+    script = f"-T{LINKER_SCRIPT}"
+    found = [f"-T{link_script()}" if flag == script else flag for flag in LINK_FLAGS]
+    return [*Architecture.of(march).link, *found]
+
+
+def link_script() -> Path:
+    return firmware_folder() / LINKER_SCRIPT
+
+
+def runtime_sources() -> list[Path]:
+    """Start-up code and driver."""
+    return [firmware_folder() / source for source in RUNTIME_SOURCES]
+
+
+ISA = Architecture.of(MARCH)
+"""Of the programs of this package."""
 
 DEBUG_FLAGS = ("-g",)
 LINE_FLAGS = ("-g1", "-gno-column-info")
@@ -104,12 +164,10 @@ class Compiler(NamedTuple):
 
 def find_compiler() -> Compiler:
     """The cross compiler; ToolchainError says how to get it."""
-    path = shutil.which(COMPILER)
-    if path is None:
-        raise ToolchainError(f"{COMPILER} is not on the PATH: it builds firmware; apt-get install {PACKAGES}")
-    if _run([path, f"-print-file-name={SPECS}"]).strip() == SPECS:
+    path = find_tool(COMPILER, PACKAGES, "it builds firmware")
+    if run_tool([path, f"-print-file-name={SPECS}"]).decode().strip() == SPECS:
         raise ToolchainError(f"{COMPILER} finds no {SPECS}: picolibc is missing; apt-get install {PACKAGES}")
-    lines = [_run([path, "--version"]).splitlines()[0], _run([path, "-Wl,--version"]).splitlines()[0]]
+    lines = [run_tool([path, option]).decode().splitlines()[0] for option in ("--version", "-Wl,--version")]
     return Compiler(path, "; ".join(lines))
 
 
@@ -139,7 +197,7 @@ def build(
     out.mkdir(parents=True, exist_ok=True)
     elfs = []
     with tempfile.TemporaryDirectory() as scratch:
-        job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug))
+        job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug), ISA)
         runtime = [job.compile(source) for source in RUNTIME_SOURCES]
         for row in rows:
             elfs.append(out / f"{row.name}.elf")
@@ -149,16 +207,27 @@ def build(
     return elfs
 
 
-def build_program(out: Path, sources: Iterable[Path], *, slot: int = DEFAULT_SLOT, debug: bool = True) -> Path:
-    """Compile a program of one's own, C or assembly, with the start-up code and the driver of this package into `out`.
+def build_program(
+    out: Path,
+    sources: Iterable[Path],
+    *,
+    march: str = MARCH,
+    flags: Sequence[str] = (),
+    slot: int = DEFAULT_SLOT,
+    debug: bool = True,
+    objects: Iterable[Path] = (),
+) -> Path:
+    """Compile a program of one's own, C or assembly, with the start-up code and the driver of this package into `out`;
+    `objects` are linked too.
 
-    Raises ToolchainError as `build` does.
+    `flags` go to the compiler with each of the sources, for example `-DN=4` or `-Wall`; paths in them are relative to
+    the working directory. Raises ToolchainError as `build` does.
     """
     compiler, folder = find_compiler(), firmware_folder()
     with tempfile.TemporaryDirectory() as scratch:
-        job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug))
-        inputs = [*RUNTIME_SOURCES, *(str(source.resolve()) for source in sources)]
-        job.link([job.compile(source) for source in inputs], out)
+        job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug), Architecture.of(march))
+        own = [job.compile_own(source, flags) for source in sources]
+        job.link([*map(job.compile, RUNTIME_SOURCES), *own, *(path.resolve() for path in objects)], out)
     return out
 
 
@@ -169,15 +238,25 @@ class _Job(NamedTuple):
     folder: Path
     scratch: Path
     options: Sequence[str]
+    architecture: Architecture
 
     def compile(self, source: str) -> Path:
+        """A source of the package."""
         made = self.scratch / (source.replace("/", "_") + ".o")
-        what = [*COMPILE_FLAGS, *self.options, f"-I{HEADERS}", "-c", source, "-o", str(made)]
-        _run([self.compiler.path, *what], self.folder)
+        flags = [*self.architecture.runtime, *COMPILE_FLAGS, *self.options, f"-I{HEADERS}"]
+        run_tool([self.compiler.path, *flags, "-c", source, "-o", str(made)], self.folder)
+        return made
+
+    def compile_own(self, source: Path, flags: Sequence[str]) -> Path:
+        """A source of the user, named as the user names it."""
+        made = self.scratch / f"own_{len(list(self.scratch.iterdir()))}.o"
+        given = [*self.architecture.compile, *OWN_FLAGS, *self.options, *flags, f"-I{self.folder / HEADERS}"]
+        run_tool([self.compiler.path, *given, "-c", str(source), "-o", str(made)])
         return made
 
     def link(self, objects: Iterable[Path], out: Path) -> None:
-        _run([self.compiler.path, *LINK_FLAGS, *map(str, objects), "-o", str(out.resolve())], self.folder)
+        flags = [*self.architecture.link, *LINK_FLAGS]
+        run_tool([self.compiler.path, *flags, *map(str, objects), "-o", str(out.resolve())], self.folder)
 
 
 def _options(folder: Path, slot: int, debug: bool) -> list[str]:
@@ -199,8 +278,8 @@ def manifest(compiler: Compiler, folder: Path, elfs: Sequence[Path]) -> dict[str
     """What the programs were made with and from."""
     return {
         "compiler": compiler.version,
-        "compile_flags": list(COMPILE_FLAGS),
-        "link_flags": list(LINK_FLAGS),
+        "compile_flags": [*ISA.compile, *COMPILE_FLAGS],
+        "link_flags": [*ISA.link, *LINK_FLAGS],
         "sources": source_hashes(folder),
         "programs": {elf.stem: {"sha256": _sha256(elf), "bytes": elf.stat().st_size} for elf in elfs},
     }
@@ -214,10 +293,20 @@ def source_hashes(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): _sha256(path) for path in found}
 
 
-def _run(command: Sequence[str], folder: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def find_tool(name: str, packages: str, purpose: str) -> str:
+    """The path of a program; ToolchainError says which Debian packages it is in."""
+    path = shutil.which(name)
+    if path is None:
+        raise ToolchainError(f"{name} is not on the PATH: {purpose}; apt-get install {packages}")
+    return path
+
+
+def run_tool(command: Sequence[str], folder: Path | None = None, data: bytes = b"") -> bytes:
+    """What a program prints that reads `data`. CompilerError: its exit code, and its own message."""
+    done = subprocess.run(command, cwd=folder, input=data, capture_output=True, check=False)
     if done.returncode:
-        raise ToolchainError(f"{Path(command[0]).name} failed with {done.returncode}:\n{done.stderr.strip()}")
+        text = done.stderr.decode(errors="replace").strip()
+        raise CompilerError(f"{Path(command[0]).name} failed with {done.returncode}", text)
     return done.stdout
 
 

@@ -52,7 +52,7 @@ def weights_file(compiled: Program) -> bytes:
     """The content of weights.bin: the constants as they lie in DRAM."""
     at, end = compiled.memory.weights
     parts: list[bytes] = []
-    for piece in sorted(_constants(compiled), key=lambda piece: piece.address):
+    for piece in sorted(constants(compiled), key=lambda piece: piece.address):
         parts += [bytes(piece.address - at), piece.data]
         at = piece.address + len(piece.data)
     return b"".join([*parts, bytes(end - at)])
@@ -87,13 +87,13 @@ def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: 
 def pieces(compiled: Program, inputs: Mapping[str, bytes], *, apart: bool = False) -> Iterator[Piece]:
     """What of the model is in memory when the run begins; `apart`: without the constants."""
     if not apart:
-        yield from _constants(compiled)
+        yield from constants(compiled)
     for name, data in inputs.items():
         yield Piece(compiled.memory.address(compiled.graph, name), data)
     yield Piece(compiled.memory.commands, compiled.code())
 
 
-def _constants(compiled: Program) -> Iterator[Piece]:
+def constants(compiled: Program) -> Iterator[Piece]:
     for name, values in compiled.graph.constants.items():
         yield Piece(compiled.memory.addresses[name], stored(values, compiled.graph.tensors[name].dtype))
 

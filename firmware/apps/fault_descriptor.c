@@ -52,7 +52,7 @@ static const struct row rows[] = {
     {"GEMM_T of INT32", NPU_E_DATA_TYPE, GEMM, {{PART(quant, TYPE_IN0), NPU_TYPE_INT32}}},
     {"GEMM_T without types", NPU_E_DATA_TYPE, GEMM, {{WORD(quant), 0}}},
     {"function 2 of GEMM_T", NPU_E_FUNCTION, GEMM, {{PART(flags, FUNCTION), NPU_DESC(FUNCTION, 2)}}},
-    {"function 1 of LOAD", NPU_E_FUNCTION, LOAD, {{PART(flags, FUNCTION), NPU_DESC(FUNCTION, 1)}}},
+    {"function 2 of LOAD", NPU_E_FUNCTION, LOAD, {{PART(flags, FUNCTION), NPU_DESC(FUNCTION, 2)}}},
     {"engine 14", NPU_E_AFFINITY, GEMM, {{PART(op, AFFINITY), NPU_DESC(AFFINITY, 15)}}},
     {"operand in DRAM", NPU_E_OPERAND_NOT_IN_SPM, GEMM, {{WORD(in0_addr), NPU_MAP_DRAM_BASE}}},
     {"operands outside the bank mask", NPU_E_OPERAND_OUTSIDE_BANKS, GEMM,
@@ -190,7 +190,10 @@ static void ring_outside_memory(void)
     npu_write(NPU_REG_QUEUE_BASE_LO, UNMAPPED);
     npu_write(NPU_REG_CTRL, NPU_CTRL_ENABLE_MASK);
     npu_write(NPU_REG_DOORBELL, head + 2);
-    while (npu_read(NPU_REG_QUEUE_HEAD) != head + 2 || npu_counter(ERRORS) - errors != 2) {
+    npu.tail = head + 2;
+    struct npu_watch watch;
+    npu_watch_begin(&watch);
+    while ((npu_read(NPU_REG_QUEUE_HEAD) != head + 2 || npu_counter(ERRORS) - errors != 2) && npu_may_wait(&watch)) {
     }
     expect_equal("ring unmapped: ERROR_CODE", npu_read(NPU_REG_ERROR_CODE), NPU_E_FETCH);
     expect_equal("ring unmapped: HEAD", npu_read(NPU_REG_QUEUE_HEAD), head + 2);
@@ -202,7 +205,9 @@ static void soft_reset(void)
 {
     int32_t ticket = busy_for(50000);
     uint32_t accepted = npu_counter(ACCEPTED);
-    while (npu_read(NPU_REG_QUEUE_HEAD) != npu.tail && !npu.tight) {
+    struct npu_watch watch;
+    npu_watch_begin(&watch);
+    while (!npu.tight && npu_read(NPU_REG_QUEUE_HEAD) != npu.tail && npu_may_wait(&watch)) {
     }
     npu_write(NPU_REG_IRQ_MASK, NPU_IRQ_RING_OVERFLOW_MASK);
     npu_write(NPU_REG_CTRL, NPU_CTRL_RESET_MASK);

@@ -106,7 +106,9 @@ static struct counters attempt(uint32_t needed, uint32_t policy)
     (void)npu_irq_acknowledge(NPU_IRQ_ALL);
     struct counters before = read_counters();
     fill(needed);
-    while (depth() == npu.ring_size) {
+    struct npu_watch watch;
+    npu_watch_begin(&watch);
+    while (depth() == npu.ring_size && npu_may_wait(&watch)) {
     }
     fill(needed);
     seen.depth = depth();
@@ -151,7 +153,9 @@ static void policy_retry(uint32_t needed)
 static void policy_stall(uint32_t needed)
 {
     print("-- policy stall\n");
+    npu_watchdog(true);
     struct counters before = attempt(needed, NPU_FULL_STALL);
+    npu_watchdog(false);
     uint32_t refused = 0;
     for (uint32_t i = 0; i < MORE; i++) {
         refused += seen.returned[i] <= 0;

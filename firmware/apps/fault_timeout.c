@@ -106,9 +106,11 @@ static void twait_interrupted(uint32_t ticks)
     struct twait broken = twait_under_timer(ticket, ticks, true);
     struct twait masked = twait_under_timer(ticket, ticks, false);
     trap_on_interrupt(TRAP_TIMER, NULL);
+    npu_watchdog(true);
     uint32_t start = cycles();
     __asm__ volatile(".insn i %0, %1, x0, %2, 0" ::"i"(NPU_CUSTOM_OPCODE), "i"(NPU_TWAIT_FUNCT3), "r"(ticket) : "memory");
     uint32_t took = cycles() - start;
+    npu_watchdog(false);
     int32_t state = npu_result(ticket);
 
     expect_equal("interrupted TWAIT: handler calls", broken.handler_calls, 1);

@@ -1,5 +1,6 @@
 /* Generates tokens with a compiled decoder: the prompt at once, then the same commands for every token, which read the
-   position when they start. `pyv-npu run DECODER.onnx --generate N` makes its image (docs/llm.md). */
+   position when they start. `pyv-npu run DECODER.onnx --generate N` makes its image (docs/llm.md). With NPU_GENERATED,
+   code that was generated for the decoder submits them (docs/mlir.md). */
 #include "npu_driver.h"
 #include "runtime.h"
 
@@ -7,8 +8,9 @@ NPU_ARG(0, commands, 0)
 NPU_ARG(1, descriptors, 0)
 NPU_ARG(2, prefill, 0)
 NPU_ARG(3, conversation, 0)
+NPU_ARG(4, stride, 0)
 
-/* What host and firmware share. toolchain/llm/decoder.py writes it. */
+/* What host and firmware share. toolchain/decoders/generation.py writes it. */
 struct conversation {
     volatile uint32_t *position; /* of the token that a step takes */
     volatile uint32_t *id; /* the token that a step takes */
@@ -18,18 +20,43 @@ struct conversation {
     uint32_t tokens[];
 };
 
-/* Submit commands and wait until they are complete. Waiting for the last first lets the hart sleep where TWAIT exists. */
+/* Waiting for the last command first lets the hart sleep where TWAIT exists. */
+static void wait_for(int32_t last)
+{
+    if (last > 0) {
+        (void)npu_wait(last);
+    }
+    npu_drain();
+}
+
+#ifdef NPU_GENERATED
+#include "npu_generated.h"
+
+NPU_GENERATED_FUNCTION(prompt)
+NPU_GENERATED_FUNCTION(step)
+#define submit_prompt(from, to) wait_for(generated_prompt(0, 0))
+#define submit_step(c, t, from, to) wait_for(generated_step(t, (c)->tokens[t]))
+#else
+/* Submit commands and wait until they are complete. */
 static void submit(const struct npu_descriptor *from, const struct npu_descriptor *to)
 {
     int32_t last = 0;
     for (; from < to; from++) {
         last = npu_submit_prebuilt(from);
     }
-    if (last > 0) {
-        (void)npu_wait(last);
-    }
-    npu_drain();
+    wait_for(last);
 }
+
+#define submit_prompt(from, to) submit(from, to)
+
+static void submit_step(struct conversation *c, uint32_t t, const struct npu_descriptor *from,
+                        const struct npu_descriptor *to)
+{
+    *c->position = t;
+    *c->id = c->tokens[t];
+    submit(from, to);
+}
+#endif
 
 static bool failed(uint32_t errors, uint32_t token)
 {
@@ -53,10 +80,13 @@ int main(void)
         return 1;
     }
     const struct npu_descriptor *prompt = (const struct npu_descriptor *)(uintptr_t)arg_descriptors();
-    const struct npu_descriptor *step = prompt + arg_prefill(), *end = prompt + arg_commands();
+    /* Where every token has commands of its own, `stride` of them; 0: the same commands take every token. */
+    const uint32_t stride = arg_stride();
+    const struct npu_descriptor *step = prompt + arg_prefill();
+    const struct npu_descriptor *end = stride == 0 ? prompt + arg_commands() : step + stride;
     const uint32_t errors = npu_counter(ERRORS);
     uint32_t start = cycles();
-    submit(prompt, step);
+    submit_prompt(prompt, step);
     print("mode %s: prompt of %u tokens in %u cycles\n", npu.tight ? "tight" : "loose", (unsigned)c->prompt,
           (unsigned)(cycles() - start));
     if (failed(errors, 0)) {
@@ -69,13 +99,13 @@ int main(void)
         }
         start = cycles();
         if (t + 1 < c->total) {
-            *c->position = t;
-            *c->id = c->tokens[t];
-            submit(step, end);
+            submit_step(c, t, step, end);
             if (failed(errors, t)) {
                 return 1;
             }
             next = *c->next;
+            step += stride;
+            end += stride;
         }
         print("token %u: %u, %u cycles\n", (unsigned)t, (unsigned)c->tokens[t], (unsigned)(cycles() - start));
     }

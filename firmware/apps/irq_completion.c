@@ -48,13 +48,10 @@ static void submit(uint32_t flags)
     submitted++;
 }
 
-/* Sleep until all that was submitted is known to be complete. wfi wakes with interrupts off: none is missed. */
+/* Sleep until all that was submitted is known to be complete. */
 static void sleep_until_complete(void)
 {
-    while (complete < submitted) {
-        __asm__ volatile("wfi");
-        interrupts_on();
-        interrupts_off();
+    while (complete < submitted && npu_sleep() == 0) {
     }
 }
 

@@ -1,15 +1,30 @@
 /* Submits the commands of a compiled model, as they lie in memory, and waits for them. `pyv-npu compile` makes an image of
-   this program and a model; the arguments then say where the commands are. */
+   this program and a model; the arguments then say where the commands are. With NPU_GENERATED, code that was generated
+   for the model submits them (docs/mlir.md). */
 #include "npu_driver.h"
 #include "runtime.h"
 
 NPU_ARG(0, commands, 0)
 NPU_ARG(1, descriptors, 0)
 
+#ifdef NPU_GENERATED
+#include "npu_generated.h"
+
+NPU_GENERATED_FUNCTION(submit)
+#define submit(next, count) ((void)(next), (void)(count), (void)generated_submit(0, 0))
+#else
+static void submit(const struct npu_descriptor *next, uint32_t count)
+{
+    for (uint32_t left = count; left > 0; left--, next++) {
+        (void)npu_submit_prebuilt(next);
+    }
+}
+#endif
+
 int main(void)
 {
     const uint32_t count = arg_commands();
-    const struct npu_descriptor *next = (const struct npu_descriptor *)(uintptr_t)arg_descriptors();
+    const struct npu_descriptor *first = (const struct npu_descriptor *)(uintptr_t)arg_descriptors();
     if (count == 0) {
         print("no model in this image: pyv-npu compile MODEL.onnx -o DIR makes one\n");
         return 0;
@@ -18,15 +33,16 @@ int main(void)
         print("no NPU\n");
         return 1;
     }
-    uint32_t errors = npu_counter(ERRORS);
-    uint32_t start = cycles();
-    for (uint32_t left = count; left > 0; left--, next++) {
-        (void)npu_submit_prebuilt(next);
-    }
-    uint32_t submitted = cycles() - start;
-    npu_drain();
-    uint32_t done = cycles() - start;
-    errors = npu_counter(ERRORS) - errors;
+    uint32_t errors, start, submitted, done, repeats = 0;
+    do { /* inputs and weights stay as they are: with a time-out a model whose commands failed runs again */
+        errors = npu_counter(ERRORS);
+        start = cycles();
+        submit(first, count);
+        submitted = cycles() - start;
+        (void)npu_drain();
+        done = cycles() - start;
+        errors = npu_counter(ERRORS) - errors;
+    } while (npu_repeat(repeats++, start, errors));
     print("mode %s: %u commands, submitted in %u cycles, complete in %u\n", npu.tight ? "tight" : "loose",
           (unsigned)count, (unsigned)submitted, (unsigned)done);
     if (errors != 0) {

@@ -97,8 +97,15 @@ static uint32_t closed_loop(void)
 {
     const uint32_t n = arg_n(), window = arg_window();
     uint32_t accepted = 0, before = npu_completed(), transfers = background != 0 ? 2 : 1;
+    struct npu_watch watch;
     for (uint32_t i = 0; i < n; i++) {
+        if (npu.timeout != 0) {
+            npu_watch_begin(&watch);
+        }
         while (window != 0 && transfers * accepted - (npu_completed() - before) >= transfers * window) {
+            if (npu.timeout != 0 && npu_watch(&watch) != 0) {
+                return accepted;
+            }
         }
         accepted += serve();
     }

@@ -36,6 +36,7 @@
 
 /* Boot information (address in a1 at entry) and ELF notes */
 #define NPU_BOOTINFO_MAGIC 0x4255504eu
+#define NPU_RECOVERIES 16u
 #define NPU_BOOTINFO_ARGS 16u
 #define NPU_NOTE_OWNER "PyVNPU"
 #define NPU_NOTE_SECTION ".note.pyvnpu"
@@ -222,6 +223,15 @@
 #define NPU_ELTWISE_EQUAL 20u
 #define NPU_ELTWISE_GREATER 21u
 #define NPU_ELTWISE_LESS 22u
+#define NPU_ELTWISE_LOG 23u
+#define NPU_ELTWISE_FLOOR 24u
+#define NPU_ELTWISE_CEIL 25u
+#define NPU_ELTWISE_ROUND 26u
+#define NPU_ELTWISE_RELU6 27u
+#define NPU_ELTWISE_SILU 28u
+#define NPU_ELTWISE_HARD_SIGMOID 29u
+#define NPU_ELTWISE_HARD_SWISH 30u
+#define NPU_ELTWISE_MISH 31u
 
 /* Gemm */
 #define NPU_GEMM_WRITE 0u
@@ -249,6 +259,10 @@
 #define NPU_ACTIVATION_GELU 4u
 #define NPU_ACTIVATION_GELU_TANH 5u
 #define NPU_ACTIVATION_SILU 6u
+#define NPU_ACTIVATION_RELU6 7u
+#define NPU_ACTIVATION_HARD_SIGMOID 8u
+#define NPU_ACTIVATION_HARD_SWISH 9u
+#define NPU_ACTIVATION_MISH 10u
 
 /* LoopOrder */
 #define NPU_LOOP_OUTPUT 0u
@@ -278,6 +292,8 @@
 #define NPU_TYPE_INT4 9u
 #define NPU_TYPE_UINT4 10u
 #define NPU_TYPE_INT2 11u
+#define NPU_TYPE_VQ8 12u
+#define NPU_TYPE_ENCODED 13u
 
 /* TicketState */
 #define NPU_TICKET_UNKNOWN 0u
@@ -325,6 +341,16 @@
 #define NPU_E_EXTENDED_BLOCK 274
 #define NPU_E_WORKSPACE 275
 #define NPU_E_POSITION 276
+#define NPU_E_BUS 277
+#define NPU_E_KV_BLOCK 278
+#define NPU_E_KV_DATA 279
+
+/* Recovery */
+#define NPU_RECOVERY_DOORBELL 1u
+#define NPU_RECOVERY_INTERRUPT 2u
+#define NPU_RECOVERY_LATE 3u
+#define NPU_RECOVERY_REPEATED 4u
+#define NPU_RECOVERY_RESET 5u
 
 /* Descriptor: parts of op, flags and quant */
 #define NPU_DESC_OPCODE_SHIFT 0u
@@ -438,6 +464,7 @@ struct npu_conv2d {
     uint16_t pb; /* CONV2D_T */
     uint16_t pr; /* CONV2D_T */
     uint16_t groups; /* CONV2D_T */
+    uint64_t codebook; /* address of the codebooks of VQ8 weights, param0 of them; 0: no VQ8 */
 };
 NPU_STATIC_ASSERT(offsetof(struct npu_conv2d, batch) == 0, "npu_conv2d.batch");
 NPU_STATIC_ASSERT(offsetof(struct npu_conv2d, h) == 2, "npu_conv2d.h");
@@ -455,19 +482,20 @@ NPU_STATIC_ASSERT(offsetof(struct npu_conv2d, pl) == 24, "npu_conv2d.pl");
 NPU_STATIC_ASSERT(offsetof(struct npu_conv2d, pb) == 26, "npu_conv2d.pb");
 NPU_STATIC_ASSERT(offsetof(struct npu_conv2d, pr) == 28, "npu_conv2d.pr");
 NPU_STATIC_ASSERT(offsetof(struct npu_conv2d, groups) == 30, "npu_conv2d.groups");
-NPU_STATIC_ASSERT(sizeof(struct npu_conv2d) == 32, "size of npu_conv2d");
+NPU_STATIC_ASSERT(offsetof(struct npu_conv2d, codebook) == 32, "npu_conv2d.codebook");
+NPU_STATIC_ASSERT(sizeof(struct npu_conv2d) == 40, "size of npu_conv2d");
 
 struct npu_attn {
     uint16_t heads; /* ATTN_T */
     uint16_t kv_heads; /* ATTN_T */
     uint16_t head_dim; /* ATTN_T */
-    uint16_t attn_flags; /* ATTN_T */
+    uint16_t attn_flags; /* ATTN_T: [0] causal, [1] append new keys and values */
     uint32_t q_len; /* ATTN_T */
     uint32_t kv_len; /* ATTN_T */
     uint32_t t_max; /* ATTN_T */
     uint32_t window; /* ATTN_T */
     uint32_t attn_scale; /* ATTN_T: f32 */
-    uint32_t attn_reserved; /* zero */
+    int32_t new_step; /* ATTN_T that appends: bytes from the new keys to the new values */
     uint64_t pos_addr; /* address of the token position, u32 */
 };
 NPU_STATIC_ASSERT(offsetof(struct npu_attn, heads) == 0, "npu_attn.heads");
@@ -479,9 +507,15 @@ NPU_STATIC_ASSERT(offsetof(struct npu_attn, kv_len) == 12, "npu_attn.kv_len");
 NPU_STATIC_ASSERT(offsetof(struct npu_attn, t_max) == 16, "npu_attn.t_max");
 NPU_STATIC_ASSERT(offsetof(struct npu_attn, window) == 20, "npu_attn.window");
 NPU_STATIC_ASSERT(offsetof(struct npu_attn, attn_scale) == 24, "npu_attn.attn_scale");
-NPU_STATIC_ASSERT(offsetof(struct npu_attn, attn_reserved) == 28, "npu_attn.attn_reserved");
+NPU_STATIC_ASSERT(offsetof(struct npu_attn, new_step) == 28, "npu_attn.new_step");
 NPU_STATIC_ASSERT(offsetof(struct npu_attn, pos_addr) == 32, "npu_attn.pos_addr");
 NPU_STATIC_ASSERT(sizeof(struct npu_attn) == 40, "size of npu_attn");
+
+struct npu_gemm {
+    uint64_t codebook; /* address of the codebooks of VQ8 weights, param0 of them; 0: no VQ8 */
+};
+NPU_STATIC_ASSERT(offsetof(struct npu_gemm, codebook) == 0, "npu_gemm.codebook");
+NPU_STATIC_ASSERT(sizeof(struct npu_gemm) == 8, "size of npu_gemm");
 
 struct npu_eltwise {
     uint32_t broadcast0; /* ELTWISE: shape of in0: 0 M x N, 1 one row, 2 one column, 3 one element */
@@ -559,6 +593,18 @@ NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_reserved) == 12, "npu_rope.rope
 NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_pos_addr) == 16, "npu_rope.rope_pos_addr");
 NPU_STATIC_ASSERT(sizeof(struct npu_rope) == 24, "size of npu_rope");
 
+struct npu_recovery {
+    uint32_t what; /* NPU_RECOVERY_* */
+    uint32_t since; /* cycle of the last progress */
+    uint32_t found; /* cycle at which the driver acted */
+    uint32_t detail; /* doorbells, tickets or commands */
+};
+NPU_STATIC_ASSERT(offsetof(struct npu_recovery, what) == 0, "npu_recovery.what");
+NPU_STATIC_ASSERT(offsetof(struct npu_recovery, since) == 4, "npu_recovery.since");
+NPU_STATIC_ASSERT(offsetof(struct npu_recovery, found) == 8, "npu_recovery.found");
+NPU_STATIC_ASSERT(offsetof(struct npu_recovery, detail) == 12, "npu_recovery.detail");
+NPU_STATIC_ASSERT(sizeof(struct npu_recovery) == 16, "size of npu_recovery");
+
 struct npu_extended {
     uint32_t m; /* M */
     uint32_t n; /* N */
@@ -569,13 +615,13 @@ struct npu_extended {
     uint32_t ldo; /* bytes between rows of out */
     uint32_t epilogue; /* [3:0] activation, [4] bias, [5] residual, [6] requantize, [7] per-channel scale */
     uint64_t in2; /* residual or V */
-    uint64_t bias; /* bias */
+    uint64_t bias; /* bias; ATTN_T that appends: the new keys */
     uint64_t scale; /* f32, 1 or N of them */
     uint64_t workspace; /* scratchpad for the sequencer */
     uint32_t workspace_bytes; /* its size */
     int32_t zero_point[4]; /* in0, in1, in2, out */
-    uint32_t ext_reserved; /* zero */
-    union { uint8_t bytes[40]; struct npu_conv2d conv2d; struct npu_attn attn; struct npu_eltwise eltwise; struct npu_pool pool; struct npu_copy copy; struct npu_rope rope; } per_op; /* see the operation */
+    uint32_t alignments; /* DRAM accesses of in0, in1, in2, out, bias, scale, 5 bits each from bit 0: 0 dma.alignment, else log2 of the bytes + 1 */
+    union { uint8_t bytes[40]; struct npu_conv2d conv2d; struct npu_attn attn; struct npu_gemm gemm; struct npu_eltwise eltwise; struct npu_pool pool; struct npu_copy copy; struct npu_rope rope; } per_op; /* see the operation */
 } __attribute__((aligned(64)));
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, m) == 0, "npu_extended.m");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, n) == 4, "npu_extended.n");
@@ -591,7 +637,7 @@ NPU_STATIC_ASSERT(offsetof(struct npu_extended, scale) == 48, "npu_extended.scal
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, workspace) == 56, "npu_extended.workspace");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, workspace_bytes) == 64, "npu_extended.workspace_bytes");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, zero_point) == 68, "npu_extended.zero_point");
-NPU_STATIC_ASSERT(offsetof(struct npu_extended, ext_reserved) == 84, "npu_extended.ext_reserved");
+NPU_STATIC_ASSERT(offsetof(struct npu_extended, alignments) == 84, "npu_extended.alignments");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, per_op) == 88, "npu_extended.per_op");
 NPU_STATIC_ASSERT(sizeof(struct npu_extended) == 128, "size of npu_extended");
 

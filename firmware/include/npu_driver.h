@@ -38,6 +38,11 @@ typedef int32_t npu_submit_function(uint32_t op, uint32_t flags, uint32_t in0, u
    command is complete. */
 typedef int32_t npu_prebuilt_function(const struct npu_descriptor *descriptor);
 
+/* The same with waits that end, for a driver with a time-out (driver.timeout). */
+npu_submit_function npu_submit_loose_watched, npu_submit_tight_watched, npu_submit_stage_watched;
+npu_submit_function npu_submit_once_watched;
+npu_prebuilt_function npu_submit_prebuilt_loose_watched, npu_submit_prebuilt_tight_watched;
+
 /* Each is one complete submission; latency is measured from their first instruction (docs/firmware.md). The _tail pair
    also writes QUEUE_TAIL before the doorbell (driver.tail_write). */
 npu_submit_function npu_submit_loose, npu_submit_loose_tail, npu_submit_tight;
@@ -69,6 +74,7 @@ struct npu {
     uint32_t ring_size; /* entries of the ring (loose), of the device queue (tight) */
     uint32_t selected; /* what TICKET_SEL holds */
     bool tight, tail_write;
+    uint32_t timeout; /* cycles without progress after which a wait looks for what was lost; 0: it waits for ever */
 };
 extern struct npu npu;
 
@@ -94,8 +100,9 @@ int32_t npu_wait(int32_t ticket);
 /* The same for at most `units` * 1024 cycles: -NPU_ETIMEDOUT when they are over. */
 int32_t npu_wait_for(int32_t ticket, uint32_t units);
 
-/* Wait until everything that was submitted is complete. */
-void npu_drain(void);
+/* Wait until everything that was submitted is complete: 0. With a time-out also -NPU_ETIMEDOUT: there was no progress,
+   the device was reset, and what had not completed is lost. */
+int32_t npu_drain(void);
 
 /* Commands complete so far, modulo 2^32, errors included. */
 uint32_t npu_completed(void);
@@ -118,12 +125,64 @@ NPU_INLINE void npu_barrier(const uint32_t scope, const uint32_t stream)
     }
 }
 
+/* -- recovery: only with a time-out ------------------------------------------------------------------------------- */
+
+/* A wait: since when there has been no progress, and when to look again. */
+struct npu_watch {
+    uint32_t began, since, limit, looks;
+    uint32_t progress; /* when it was last looked at */
+    bool known;
+};
+void npu_watch_begin(struct npu_watch *watch);
+
+/* Call it on each turn of a wait: when the time is up it looks for a lost doorbell and rings again, waits longer each
+   time, and in the end resets the device: -NPU_ETIMEDOUT. Else 0. */
+int32_t npu_watch(struct npu_watch *watch);
+
+/* Whether a loop that waits for the device may go on: always without a time-out, else what npu_watch finds. */
+NPU_INLINE bool npu_may_wait(struct npu_watch *watch)
+{
+    return npu.timeout == 0 || npu_watch(watch) == 0;
+}
+
+/* While on, with a time-out, interrupts are on and the timer's does what npu_watch does, for instructions that wait by
+   themselves: a stalled ENQCMD_T, a TWAIT without limit. It takes the timer, and not in an npu_sleep. */
+void npu_watchdog(bool on);
+
+/* Reset the device and open it again; commands in flight are lost. */
+void npu_restart(void);
+
+/* What was recovered from, for the host: `count` in all, the first of them in `log`. */
+struct npu_recoveries {
+    uint32_t count;
+    struct npu_recovery log[NPU_RECOVERIES];
+};
+extern struct npu_recoveries npu_recoveries;
+void npu_recovered(uint32_t what, uint32_t since, uint32_t detail);
+
+/* Whether `failed` commands are to be submitted once more, which is written down; at most NPU_REPEATS times in a row. */
+enum { NPU_REPEATS = 3 };
+bool npu_repeat(uint32_t repeats, uint32_t since, uint32_t failed);
+
 /* -- interrupts ------------------------------------------------------------------------------------------------- */
 
 /* Let the causes of `mask` (NPU_IRQ_*_MASK) interrupt. The handler acknowledges, reads IRQ_STATUS back and calls
    `scan`, which looks at tickets. The caller switches mstatus.MIE on. */
 void npu_irq_enable(uint32_t mask, void (*scan)(void));
 void npu_irq_disable(void);
+
+/* Sleep until an interrupt has been handled: call it with interrupts off. wfi wakes with interrupts off too, so none is
+   missed. With a time-out it also ends when the time is up, and has then handled what an interrupt would have; what it
+   returns is that of npu_watch. */
+int32_t npu_sleep_watched(void);
+NPU_INLINE int32_t npu_sleep(void)
+{
+    if (npu.timeout != 0) {
+        return npu_sleep_watched();
+    }
+    __asm__ volatile("wfi\n\tcsrsi mstatus, 8\n\tcsrci mstatus, 8" ::: "memory");
+    return 0;
+}
 
 /* Clear causes in IRQ_STATUS and return what is left. The write is posted: reading back makes sure that it has arrived,
    else it could clear a later event, or leave the line up. Tight mode uses the CSRs. */
@@ -146,5 +205,7 @@ NPU_INLINE void npu_write(uint32_t reg, uint32_t value)
 
 /* Choose the answer to ENQCMD_T when the queue is full: NPU_FULL_*. */
 void npu_full_policy(uint32_t policy);
+
+#include "npu_tile.h"
 
 #endif

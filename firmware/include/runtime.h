@@ -72,9 +72,12 @@ uint32_t npu_arg(uint32_t index, uint32_t otherwise);
         return npu_arg((number), (otherwise));                                                                 \
     }
 
-/* The program needs that much scratchpad: the platform refuses it otherwise. Once per program. */
-#define NPU_NEEDS_SPM(bytes) __asm__(".globl __spm_bytes\n.set __spm_bytes, " NPU_TEXT(bytes))
-#define NPU_TEXT(value) NPU_TEXT_(value)
-#define NPU_TEXT_(value) #value
+/* The program needs that much scratchpad, a constant expression: the platform refuses it otherwise. Once per program. */
+#define NPU_NEEDS_SPM(bytes)                                                                                   \
+    __attribute__((used)) static void npu_needs_spm(void)                                                      \
+    {                                                                                                          \
+        __asm__(".globl __spm_bytes\n.set __spm_bytes, %0" : : "i"(bytes));                                    \
+    }                                                                                                          \
+    NPU_STATIC_ASSERT((bytes) > 0, "of scratchpad")
 
 #endif

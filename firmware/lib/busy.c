@@ -13,7 +13,7 @@ void busy_descriptor(struct npu_descriptor *descriptor)
 {
     *descriptor = (struct npu_descriptor){
         .op = NPU_DESC(OPCODE, NPU_OPCODE_LOAD),
-        .in0_addr = NPU_MAP_DRAM_BASE,
+        .in0_addr = NPU_MAP_DRAM_BASE + boot->dram_size - ROWS * COLUMNS, /* which nothing else uses */
         .out_addr = boot->spm_base,
         .tile_m = ROWS,
         .tile_k = COLUMNS,

@@ -12,6 +12,11 @@ _start:
     la      t0, trap_vectors
     ori     t0, t0, 1               # vectored
     csrw    mtvec, t0
+#ifdef __riscv_flen
+    li      t0, 1 << 13             # mstatus.FS = Initial: the f registers may be used
+    csrs    mstatus, t0
+    fscsr   zero
+#endif
 
     la      t0, __bss_start
     la      t1, __bss_end

@@ -8,12 +8,20 @@ NPU_ARG(15, tail_write, 0) /* 1: write QUEUE_TAIL before each doorbell, as the p
 
 enum { HISTORY = 65536 /* completions whose ticket state the device keeps */ };
 
+NPU_ARG(13, timeout, 0) /* cycles without progress until a wait looks for what was lost; 0: it waits for ever */
+
 static void choose(bool tight)
 {
     const bool tail_write = arg_tail_write() != 0;
     npu.tight = tight;
     npu.tail_write = tail_write;
-    if (tight) {
+    npu.timeout = arg_timeout();
+    if (npu.timeout != 0) {
+        npu.submit = tight ? npu_submit_tight_watched : npu_submit_loose_watched;
+        npu.submit_prebuilt = tight ? npu_submit_prebuilt_tight_watched : npu_submit_prebuilt_loose_watched;
+        npu.stage = tight ? npu_submit_tight_watched : npu_submit_stage_watched;
+        npu.submit_once = npu_submit_once_watched;
+    } else if (tight) {
         npu.submit = npu_submit_tight;
         npu.submit_prebuilt = npu_submit_prebuilt_tight;
         npu.stage = npu_submit_tight;
@@ -93,19 +101,7 @@ int32_t npu_result(int32_t ticket)
     }
 }
 
-int32_t npu_wait(int32_t ticket)
-{
-    if (npu.tight && (npu.caps & NPU_CAPS_TWAIT) != 0) {
-        return npu_twait(ticket, 0);
-    }
-    int32_t result;
-    do {
-        result = npu_result(ticket);
-    } while (result == -NPU_EBUSY);
-    return result;
-}
-
-int32_t npu_wait_for(int32_t ticket, uint32_t units)
+static int32_t wait_for_units(int32_t ticket, uint32_t units)
 {
     int32_t result = -NPU_ETIMEDOUT;
     if (npu.tight && (npu.caps & NPU_CAPS_TWAIT) != 0) {
@@ -124,19 +120,80 @@ int32_t npu_wait_for(int32_t ticket, uint32_t units)
     return -NPU_ETIMEDOUT;
 }
 
+static int32_t wait_watched(int32_t ticket)
+{
+    struct npu_watch watch;
+    int32_t result;
+    npu_watch_begin(&watch);
+    while ((result = wait_for_units(ticket, 1)) == -NPU_ETIMEDOUT) {
+        if (npu_watch(&watch) != 0) {
+            return -NPU_ETIMEDOUT;
+        }
+    }
+    return result;
+}
+
+int32_t npu_wait(int32_t ticket)
+{
+    if (npu.timeout != 0) {
+        return wait_watched(ticket);
+    }
+    if (npu.tight && (npu.caps & NPU_CAPS_TWAIT) != 0) {
+        return npu_twait(ticket, 0);
+    }
+    int32_t result;
+    do {
+        result = npu_result(ticket);
+    } while (result == -NPU_EBUSY);
+    return result;
+}
+
+int32_t npu_wait_for(int32_t ticket, uint32_t units)
+{
+    if (npu.timeout == 0) {
+        return wait_for_units(ticket, units);
+    }
+    struct npu_watch watch;
+    int32_t result = -NPU_ETIMEDOUT;
+    npu_watch_begin(&watch);
+    for (; units > 0 && result == -NPU_ETIMEDOUT; units--) {
+        result = wait_for_units(ticket, 1);
+        if (result == -NPU_ETIMEDOUT && npu_watch(&watch) != 0) {
+            break;
+        }
+    }
+    return result;
+}
+
 uint32_t npu_completed(void)
 {
     return npu.tight ? NPU_CSR_READ(NPU_CSR_COMPLETED) : npu_read(NPU_REG_COMPLETED);
 }
 
-void npu_drain(void)
+static int32_t drain_watched(void)
 {
+    struct npu_watch watch;
+    npu_watch_begin(&watch);
+    while ((!npu.tight && npu_read(NPU_REG_QUEUE_HEAD) != npu.tail) || npu_counter(ACCEPTED) != npu_completed()) {
+        if (npu_watch(&watch) != 0) {
+            return -NPU_ETIMEDOUT;
+        }
+    }
+    return 0;
+}
+
+int32_t npu_drain(void)
+{
+    if (npu.timeout != 0) {
+        return drain_watched();
+    }
     if (!npu.tight) {
         while (npu_read(NPU_REG_QUEUE_HEAD) != npu.tail) {
         }
     }
     while (npu_counter(ACCEPTED) != npu_completed()) {
     }
+    return 0;
 }
 
 struct npu_status npu_status(void)

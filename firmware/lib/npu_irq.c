@@ -7,6 +7,7 @@
 
 NPU_ARG(14, plic, 0) /* 1: the NPU interrupts through the PLIC only (platform.irq: plic) */
 
+enum { MTIMECMP = 0x4000, MTIME = 0xbff8, TICK = 120 /* cycles of mtime's tick, about */ };
 enum { PLIC_PRIORITY = 0, PLIC_ENABLE = 0x2000, PLIC_THRESHOLD = 0x200000, PLIC_CLAIM = 0x200004 };
 
 static uint32_t enabled;
@@ -62,6 +63,76 @@ void npu_irq_enable(uint32_t mask, void (*scan_function)(void))
         trap_on_interrupt(TRAP_EXTERNAL, handle_plic);
     } else {
         trap_on_interrupt(TRAP_EXTERNAL, handle);
+    }
+}
+
+/* mtime at the end of the wait; the interrupt of the timer stays masked in mstatus, it only wakes. */
+static void timer(uint64_t when)
+{
+    const uintptr_t compare = NPU_MAP_CLINT_BASE + MTIMECMP;
+    mmio_write32(compare + 4, UINT32_MAX);
+    mmio_write32(compare, (uint32_t)when);
+    mmio_write32(compare + 4, (uint32_t)(when >> 32));
+}
+
+static uint64_t now(void)
+{
+    uint32_t high, low;
+    do {
+        high = mmio_read32(NPU_MAP_CLINT_BASE + MTIME + 4);
+        low = mmio_read32(NPU_MAP_CLINT_BASE + MTIME);
+    } while (high != mmio_read32(NPU_MAP_CLINT_BASE + MTIME + 4));
+    return (uint64_t)high << 32 | low;
+}
+
+int32_t npu_sleep_watched(void)
+{
+    static struct npu_watch watch;
+    if (watch.limit == 0) {
+        npu_watch_begin(&watch);
+    }
+    uint32_t since = cycles();
+    timer(now() + npu.timeout / TICK + 1);
+    CSR_SET(mie, 1u << TRAP_TIMER);
+    __asm__ volatile("wfi" ::: "memory");
+    CSR_CLEAR(mie, 1u << TRAP_TIMER);
+    bool woken = (CSR_READ(mip) & 1u << TRAP_EXTERNAL) != 0;
+    timer(UINT64_MAX);
+    interrupts_on();
+    interrupts_off();
+    if (woken) {
+        return 0;
+    }
+    if ((npu_read(NPU_REG_IRQ_STATUS) & enabled) != 0) {
+        npu_recovered(NPU_RECOVERY_INTERRUPT, since, npu_completed());
+        handle();
+        return 0;
+    }
+    return npu_watch(&watch);
+}
+
+static struct npu_watch dog;
+
+static void look_again(void)
+{
+    (void)npu_watch(&dog);
+    timer(now() + npu.timeout / TICK + 1);
+}
+
+void npu_watchdog(bool on)
+{
+    if (npu.timeout == 0) {
+        return;
+    }
+    if (on) {
+        npu_watch_begin(&dog);
+        timer(now() + npu.timeout / TICK + 1);
+        trap_on_interrupt(TRAP_TIMER, look_again);
+        interrupts_on();
+    } else {
+        interrupts_off();
+        trap_on_interrupt(TRAP_TIMER, NULL);
+        timer(UINT64_MAX);
     }
 }
 

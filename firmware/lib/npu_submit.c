@@ -200,10 +200,119 @@ HOT int32_t npu_submit_once_tight(uint32_t op, uint32_t flags, uint32_t in0, uin
     return ticket;
 }
 
+/* -- with waits that end ----------------------------------------------------------------------------------------- */
+
+/* What waits is called last and from nowhere else, so that a submission which need not wait saves no registers for it. */
+#define COLD __attribute__((noinline, noclone, cold))
+
+/* Wait until the ring has room. A reset empties it and moves its tail: look at that after this. */
+COLD static void wait_for_room(void)
+{
+    struct npu_watch watch;
+    npu_watch_begin(&watch);
+    while (npu.tail == npu.limit && npu_watch(&watch) == 0) {
+        npu.limit = npu_read(NPU_REG_QUEUE_HEAD) + npu.mask + 1;
+    }
+}
+
+COLD static int32_t loose_later(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+                                uint32_t k_param, uint32_t quant)
+{
+    wait_for_room();
+    return loose(op, flags, in0, in1, out, mn, k_param, quant, npu.tail_write);
+}
+
+COLD static int32_t prebuilt_later(const struct npu_descriptor *descriptor)
+{
+    wait_for_room();
+    return prebuilt_loose(descriptor, npu.tail_write);
+}
+
+COLD static int32_t enqueue_later(const struct npu_descriptor *descriptor)
+{
+    struct npu_watch watch;
+    int32_t ticket;
+    npu_watch_begin(&watch);
+    while ((ticket = npu_enqcmd_t(descriptor, 0)) == -NPU_EBUSY) {
+        (void)npu_watch(&watch);
+    }
+    return ticket;
+}
+
+HOT int32_t npu_submit_loose_watched(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+                                     uint32_t k_param, uint32_t quant)
+{
+    uint32_t tail = npu.tail;
+    if (__builtin_expect(tail == npu.limit || npu.tail_write, 0)) {
+        return loose_later(op, flags, in0, in1, out, mn, k_param, quant);
+    }
+    struct npu_descriptor *slot = &npu_ring[tail & npu.mask];
+    tail++;
+    fill(slot, op, flags, in0, in1, out, mn, k_param, quant, tail & TICKET_MASK);
+    return ring_doorbell(tail, false);
+}
+
+HOT int32_t npu_submit_prebuilt_loose_watched(const struct npu_descriptor *descriptor)
+{
+    uint32_t tail = npu.tail;
+    if (__builtin_expect(tail == npu.limit || npu.tail_write, 0)) {
+        return prebuilt_later(descriptor);
+    }
+    struct npu_descriptor *slot = &npu_ring[tail & npu.mask];
+    tail++;
+    copy(slot, descriptor, tail & TICKET_MASK);
+    return ring_doorbell(tail, false);
+}
+
+HOT int32_t npu_submit_tight_watched(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+                                     uint32_t k_param, uint32_t quant)
+{
+    struct npu_descriptor *buffer = npu.next;
+    fill(buffer, op, flags, in0, in1, out, mn, k_param, quant, 0);
+    int32_t ticket = npu_enqcmd_t(buffer, 0);
+    npu.next = next_buffer(buffer);
+    return __builtin_expect(ticket == -NPU_EBUSY, 0) ? enqueue_later(buffer) : ticket;
+}
+
+HOT int32_t npu_submit_prebuilt_tight_watched(const struct npu_descriptor *descriptor)
+{
+    int32_t ticket = npu_enqcmd_t(descriptor, 0);
+    return __builtin_expect(ticket == -NPU_EBUSY, 0) ? enqueue_later(descriptor) : ticket;
+}
+
+HOT int32_t npu_submit_stage_watched(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+                                     uint32_t k_param, uint32_t quant)
+{
+    if (npu.tail == npu.limit) {
+        wait_for_room();
+    }
+    return npu_submit_stage_loose(op, flags, in0, in1, out, mn, k_param, quant);
+}
+
+/* The wait goes on over attempts. */
+HOT int32_t npu_submit_once_watched(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+                                    uint32_t k_param, uint32_t quant)
+{
+    static struct npu_watch watch;
+    int32_t ticket = npu.tight ? npu_submit_once_tight(op, flags, in0, in1, out, mn, k_param, quant)
+                               : once_loose(op, flags, in0, in1, out, mn, k_param, quant, npu.tail_write);
+    if (ticket != -NPU_EBUSY) {
+        watch.limit = 0;
+    } else if (watch.limit == 0) {
+        npu_watch_begin(&watch);
+    } else {
+        (void)npu_watch(&watch);
+    }
+    return ticket;
+}
+
 HOT int32_t npu_send(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn, uint32_t k_param,
                      uint32_t quant)
 {
     if (!npu.tight) {
+        if (npu.timeout != 0 && npu.tail == npu.limit) {
+            wait_for_room();
+        }
         return loose(op, flags, in0, in1, out, mn, k_param, quant, npu.tail_write);
     }
     return tight(op, flags, in0, in1, out, mn, k_param, quant);

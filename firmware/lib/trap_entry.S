@@ -1,8 +1,44 @@
 # Trap vectors. Interrupts save what a C function may clobber; exceptions save the whole register file as a
-# struct trap_frame that their handler may change. Both save mepc and mstatus, so that an exception inside a handler is safe.
+# struct trap_frame that their handler may change; f registers are saved where the program may use them. Both save mepc and mstatus, so that an exception inside a handler is safe.
 
     .equ    FRAME_CALLER, 80
     .equ    FRAME_FULL, 144         # sizeof(struct trap_frame)
+
+#ifdef __riscv_flen
+#if __riscv_flen == 64
+#define FLOAT_STORE fsd
+#define FLOAT_LOAD  fld
+#else
+#define FLOAT_STORE fsw
+#define FLOAT_LOAD  flw
+#endif
+    .equ    FLOAT_BYTES, __riscv_flen / 8
+    .equ    FRAME_FLOAT, 32 * FLOAT_BYTES + 16
+
+    .macro  each_float operation    # what a C function may clobber
+    .irp    n, 0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 28, 29, 30, 31
+    \operation f\n, FLOAT_BYTES * \n(sp)
+    .endr
+    .endm
+#endif
+
+    .macro  save_float              # t0 is free
+#ifdef __riscv_flen
+    addi    sp, sp, -FRAME_FLOAT
+    each_float FLOAT_STORE
+    frcsr   t0
+    sw      t0, FRAME_FLOAT - 16(sp)
+#endif
+    .endm
+
+    .macro  restore_float
+#ifdef __riscv_flen
+    lw      t0, FRAME_FLOAT - 16(sp)
+    fscsr   t0
+    each_float FLOAT_LOAD
+    addi    sp, sp, FRAME_FLOAT
+#endif
+    .endm
 
     .section .text.trap, "ax"
     .balign 64
@@ -43,7 +79,9 @@ trap_interrupt_entry:
     csrr    a0, mcause
     sw      t0, 64(sp)
     sw      t1, 68(sp)
+    save_float
     call    trap_interrupt
+    restore_float
     lw      t0, 64(sp)
     lw      t1, 68(sp)
     csrw    mepc, t0
@@ -91,7 +129,9 @@ trap_exception_entry:
     sw      t2, 136(sp)
     sw      t3, 140(sp)
     mv      a0, sp
+    save_float
     call    trap_exception
+    restore_float
     lw      t0, 128(sp)
     lw      t1, 132(sp)
     csrw    mepc, t0

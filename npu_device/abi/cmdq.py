@@ -2,10 +2,11 @@
 
 A list is `{"schema": 1, "commands": [...]}`. A command is one of
 
-- DMA_LOAD_TILE, DMA_STORE_TILE: tensor_role, qbits, dram_addr, num_elements, spm_bank, spm_offset; perhaps rows of
-  equal length with dram_stride and spm_stride bytes between them (0: packed). With role kv they are KV_READ and
-  KV_APPEND, and may have instead head_dim (the elements must then be D, or c x D of a load), tokens (c is at most so
-  many), src_qbits (width in the scratchpad, default qbits) and params [scale as f32 bits, zero point];
+- DMA_LOAD_TILE, DMA_STORE_TILE: tensor_role, qbits, dram_addr, num_elements, spm_bank, spm_offset; perhaps dtype, the
+  element type (of qbits bits), alignment, to which the accesses of DRAM are widened (default dma.alignment), bank_mask,
+  and rows of equal length with dram_stride and spm_stride bytes between them (0: packed). With role kv they are
+  KV_READ and KV_APPEND, and may have instead head_dim (the elements must then be D, or c x D of a load), tokens (c is
+  at most so many), src_qbits (width in the scratchpad, default qbits) and params [scale as f32 bits, zero point];
 - KV_UPDATE: the keys and values of one head and token, as two KV_APPENDs: qbits, num_elements, k and v with dram_addr,
   spm_bank and spm_offset each, and head_dim, src_qbits, params as above;
 - a computation by the name of its opcode: in, out, tile [m, n, k], flags, params [param0, param1], and for the macro
@@ -106,6 +107,17 @@ def _words(field: str, value: Any) -> Iterator[Fault]:
     """The macro form's words: names and ranges are those of the extended block, see `extended`."""
     if not isinstance(value, dict):
         yield Fault(Code.TYPE, field, value, "must be a table of the extended block's words")
+        return
+    for name, one in value.items():
+        if name == "own":
+            if not isinstance(one, dict) or "own" in one:
+                yield Fault(Code.TYPE, f"{field}.own", one, "must be a table of the operation's own words")
+            else:
+                yield from _words(f"{field}.own", one)
+        elif name == "per_op":
+            yield Fault(Code.UNKNOWN, f"{field}.per_op", one, "no such field; give the operation's words in own")
+        elif not all(type(part) is int for part in (one if isinstance(one, list) else [one])):
+            yield Fault(Code.TYPE, f"{field}.{name}", one, "must be an integer, or a list of integers")
 
 
 _OPERAND: Mapping[str, Check] = {
@@ -144,6 +156,10 @@ _DMA: Mapping[str, Check] = {
     "tensor_role": _one_of(*ROLES), "qbits": _one_of(*MOVED_AS), "dram_addr": _integer(0, MAX_64),
     "num_elements": _integer(1, MAX_32), "spm_bank": _integer(0, 63), "spm_offset": _integer(0, MAX_32),
 }  # fmt: skip
+_OWN: Mapping[str, Check] = {
+    "dtype": _one_of(*TYPES), "alignment": _integer(1, MAX_32), "bank_mask": _integer(0, 255),
+}  # fmt: skip
+"""What all moves may have in addition to `_DMA`."""
 _ROWS: Mapping[str, Check] = {
     "rows": _integer(1, MAX_32), "dram_stride": _integer(0, MAX_32), "spm_stride": _integer(0, MAX_32),
 }  # fmt: skip
@@ -163,22 +179,6 @@ _COMPUTE: Mapping[str, Check] = {
 def _tile_of_cache(field: str, value: Any) -> Iterator[Fault]:
     """k or v of KV_UPDATE."""
     yield from _table({name: _DMA[name] for name in _PLACE}, _PLACE)(field, value)
-
-
-def _elements(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
-    """docs/bit-widths.md, R20: a store moves D elements, a load c x D with 1 <= c <= T; rows end at a byte (R15)."""
-    count, dim, tokens, qbits = (command.get(name) for name in ("num_elements", "head_dim", "tokens", "qbits"))
-    if not all(isinstance(one, int) and one > 0 for one in (count, dim, qbits)):
-        return
-    assert isinstance(count, int) and isinstance(dim, int) and isinstance(qbits, int)
-    if dim * qbits % 8:
-        yield Fault(Code.RANGE, prefix + "head_dim", dim, f"rows of {dim} x {qbits} bits must end at a byte")
-    if command["opcode"] != LOAD_TILE:
-        if count != dim:
-            yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be head_dim {dim}: one token of one head")
-    elif count % dim or (isinstance(tokens, int) and count > tokens * dim):
-        most = f" and at most {tokens} x {dim}, all tokens" if isinstance(tokens, int) else ""
-        yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be a multiple of head_dim {dim}{most}")
 
 
 def _fields(
@@ -224,11 +224,12 @@ def _command(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
     rules: dict[str, Check] = dict(_COMMON)
     required: tuple[str, ...] = ("opcode",)
     if opcode in (LOAD_TILE, STORE_TILE):
-        rules |= {**_DMA, **(_KV if command.get("tensor_role") == KV else _ROWS)}
+        rules |= {**_DMA, **_OWN, **(_KV if command.get("tensor_role") == KV else _ROWS)}
         required += tuple(_DMA)
     elif opcode == KV_UPDATE:
         needed = ("qbits", "num_elements", "k", "v")
         rules |= {name: _DMA[name] for name in needed[:2]} | {"k": _tile_of_cache, "v": _tile_of_cache, **_KV}
+        rules |= {name: _OWN[name] for name in ("dtype", "alignment")}
         required += needed
     elif opcode == Opcode.BARRIER.name:
         rules["scope"] = _one_of(*SCOPES)
@@ -237,8 +238,6 @@ def _command(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
         rules |= _COMPUTE
         required += ("in", "out", "tile")
     yield from _fields(prefix, command, rules, required)
-    if "head_dim" in command and "head_dim" in rules:
-        yield from _elements(prefix, command)
     count, rows = command.get("num_elements"), command.get("rows", 1)
     if "rows" in rules and isinstance(count, int) and isinstance(rows, int) and rows > 0 and count % rows:
         yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be a multiple of rows {rows}")

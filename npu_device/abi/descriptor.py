@@ -81,12 +81,18 @@ EXTENDED_WORDS = (
     Word("ldo", 24, 4, "bytes between rows of out"),
     Word("epilogue", 28, 4, "[3:0] activation, [4] bias, [5] residual, [6] requantize, [7] per-channel scale"),
     Word("in2", 32, 8, "residual or V"),
-    Word("bias", 40, 8, "bias"),
+    Word("bias", 40, 8, "bias; ATTN_T that appends: the new keys"),
     Word("scale", 48, 8, "f32, 1 or N of them"),
     Word("workspace", 56, 8, "scratchpad for the sequencer"),
     Word("workspace_bytes", 64, 4, "its size"),
     Word("zero_point", 68, 4, "in0, in1, in2, out", repeat=4, signed=True),
-    Word("ext_reserved", 84, 4, "zero"),
+    Word(
+        "alignments",
+        84,
+        4,
+        "DRAM accesses of in0, in1, in2, out, bias, scale, 5 bits each from bit 0: "
+        "0 dma.alignment, else log2 of the bytes + 1",
+    ),
     Word("per_op", 88, 40, "see the operation"),
 )
 
@@ -97,11 +103,15 @@ CONV2D_WORDS = tuple(
     )
 )
 
+CODEBOOK = "address of the codebooks of VQ8 weights, param0 of them; 0: no VQ8"
+CONV2D_WORDS += (Word("codebook", 120, 8, CODEBOOK),)
+
 ATTN_WORDS = (
-    *(Word(n, 88 + 2 * i, 2, "ATTN_T") for i, n in enumerate(("heads", "kv_heads", "head_dim", "attn_flags"))),
+    *(Word(n, 88 + 2 * i, 2, "ATTN_T") for i, n in enumerate(("heads", "kv_heads", "head_dim"))),
+    Word("attn_flags", 94, 2, "ATTN_T: [0] causal, [1] append new keys and values"),
     *(Word(n, 96 + 4 * i, 4, "ATTN_T") for i, n in enumerate(("q_len", "kv_len", "t_max", "window"))),
     Word("attn_scale", 112, 4, "ATTN_T: f32"),
-    Word("attn_reserved", 116, 4, "zero"),
+    Word("new_step", 116, 4, "ATTN_T that appends: bytes from the new keys to the new values", signed=True),
     Word("pos_addr", 120, 8, "address of the token position, u32"),
 )
 
@@ -232,7 +242,7 @@ def _check_order() -> None:
 
 check_layout(WORDS, DESCRIPTOR_SIZE)
 check_layout(EXTENDED_WORDS, EXTENDED_SIZE)
-check_layout(CONV2D_WORDS, 120, 88)
+check_layout(CONV2D_WORDS, EXTENDED_SIZE, 88)
 check_layout(ATTN_WORDS, EXTENDED_SIZE, 88)
 check_parts(PARTS, WORDS)
 _check_order()

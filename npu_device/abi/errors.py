@@ -7,6 +7,10 @@ class NpuDeviceError(Exception):
     """Misuse of the NPU side by its caller; the message says value, rule and remedy."""
 
 
+class ExternalEngineError(NpuDeviceError):
+    """An engine outside could not be greeted, has died, is late, breaks the protocol or computes something else."""
+
+
 class AbiError(NpuDeviceError):
     """A table of the ABI contradicts itself, or a value does not fit the ABI."""
 
@@ -46,6 +50,9 @@ class TicketError(IntEnum):
     EXTENDED_BLOCK = 274
     WORKSPACE = 275
     POSITION = 276
+    BUS = 277
+    KV_BLOCK = 278
+    KV_DATA = 279
 
 
 TICKET_ERROR_TEXT = {
@@ -70,6 +77,9 @@ TICKET_ERROR_TEXT = {
     TicketError.EXTENDED_BLOCK: "the extended block is misaligned or outside memory",
     TicketError.WORKSPACE: "the workspace is too small for the tiles",
     TicketError.POSITION: "the token position is not below t_max",
+    TicketError.BUS: "the memory system answered a transfer with an error",
+    TicketError.KV_BLOCK: "the parameter block of keys and values is wrong",
+    TicketError.KV_DATA: "keys or values cannot be encoded, or what is stored is no encoding",
 }
 
 assert set(TICKET_ERROR_TEXT) == set(TicketError), "every ticket error has a text"

@@ -3,10 +3,19 @@
 """
 
 import struct
+from collections.abc import Mapping
 from enum import IntEnum, unique
 from typing import Any, NamedTuple, Self
 
-from npu_device.abi.descriptor import ATTN_WORDS, CONV2D_WORDS, EXTENDED_SIZE, EXTENDED_WORDS, Word, check_layout
+from npu_device.abi.descriptor import (
+    ATTN_WORDS,
+    CODEBOOK,
+    CONV2D_WORDS,
+    EXTENDED_SIZE,
+    EXTENDED_WORDS,
+    Word,
+    check_layout,
+)
 from npu_device.abi.errors import AbiError
 from npu_device.abi.opcodes import Opcode
 
@@ -27,10 +36,27 @@ class Epilogue(IntEnum):
 
 ACTIVATION_MASK = 0xF
 
+ALIGNED = ("in0", "in1", "in2", "out", "bias", "scale")
+"""Operands in the order of the word `alignments`."""
+_ALIGNMENT_BITS = 5
+
+
+def alignments(sizes: Mapping[str, int]) -> int:
+    """The word of operands whose accesses of DRAM have an alignment of their own, in bytes. AbiError: none of that
+    name, no power of two."""
+    word = 0
+    for name, size in sizes.items():
+        if name not in ALIGNED or size < 1 or size & size - 1:
+            raise AbiError(f"alignment of {name} {size}: must be a power of two, of one of {', '.join(ALIGNED)}")
+        word |= size.bit_length() << _ALIGNMENT_BITS * ALIGNED.index(name)
+    return word
+
 
 def _shorts(names: tuple[str, ...], text: str) -> tuple[Word, ...]:
     return tuple(Word(name, PER_OP + 2 * index, 2, text) for index, name in enumerate(names))
 
+
+GEMM_WORDS = (Word("codebook", 88, 8, CODEBOOK),)
 
 ELTWISE_WORDS = (
     Word("broadcast0", 88, 4, "ELTWISE: shape of in0: 0 M x N, 1 one row, 2 one column, 3 one element"),
@@ -60,6 +86,7 @@ ROPE_WORDS = (
 )
 
 LAYOUTS: dict[Opcode, tuple[Word, ...]] = {
+    Opcode.GEMM_T: GEMM_WORDS,
     Opcode.CONV2D_T: CONV2D_WORDS,
     Opcode.ATTN_T: ATTN_WORDS,
     Opcode.KV_READ: ATTN_WORDS,
@@ -94,11 +121,13 @@ def pack_words(words: tuple[Word, ...], values: dict[str, Any]) -> bytes:
     flat: list[int] = []
     for word in words:
         value = values.get(word.name, 0)
-        parts = [value] * word.repeat if isinstance(value, int) else list(value)
+        parts = list(value) if isinstance(value, list | tuple) else [value] * word.repeat
         low = -(1 << 8 * word.size - 1) if word.signed else 0
-        if len(parts) != word.repeat or not all(low <= part < low + (1 << 8 * word.size) for part in parts):
+        if len(parts) != word.repeat or not all(
+            isinstance(part, int) and low <= part < low + (1 << 8 * word.size) for part in parts
+        ):
             kind = f"{'' if word.signed else 'un'}signed {8 * word.size}-bit"
-            raise AbiError(f"extended block field {word.name}: {value} is not {word.repeat} {kind} value(s)")
+            raise AbiError(f"extended block field {word.name}: {value!r} is not {word.repeat} {kind} value(s)")
         flat += parts
     return _format(words).pack(*flat)
 
@@ -123,7 +152,7 @@ class Extended(NamedTuple):
     workspace: int = 0
     workspace_bytes: int = 0
     zero_point: tuple[int, int, int, int] = (0, 0, 0, 0)
-    ext_reserved: int = 0
+    alignments: int = 0
     per_op: bytes = bytes(PER_OP_BYTES)
 
     def pack(self) -> bytes:
@@ -149,6 +178,16 @@ class Extended(NamedTuple):
         """The words of the operation's layout by name."""
         return unpack_words(LAYOUTS[opcode], self.per_op) if opcode in LAYOUTS else {}
 
+    def aligned(self) -> dict[str, int]:
+        """Bytes that accesses of DRAM are widened to, by operand; the others have that of the device. AbiError: bits
+        above those of the last operand."""
+        if self.alignments >> _ALIGNMENT_BITS * len(ALIGNED):
+            raise AbiError(f"alignments {self.alignments:#x}: bits above [29] must be 0")
+        if not self.alignments:
+            return {}
+        codes = ((name, self.alignments >> _ALIGNMENT_BITS * at & 0x1F) for at, name in enumerate(ALIGNED))
+        return {name: 1 << code - 1 for name, code in codes if code}
+
     def leftover(self, opcode: Opcode) -> bool:
         """Whether a byte that no word of the layout covers is not zero."""
         words = LAYOUTS.get(opcode, ())
@@ -158,7 +197,7 @@ class Extended(NamedTuple):
 def _check() -> None:
     if list(Extended._fields[:-1]) != [word.name for word in _SHARED] or EXTENDED_WORDS[-1].offset != PER_OP:
         raise AbiError("Extended's attributes must follow the order of EXTENDED_WORDS")
-    for words in (ELTWISE_WORDS, POOL_WORDS, COPY_WORDS, ROPE_WORDS):
+    for words in (GEMM_WORDS, ELTWISE_WORDS, POOL_WORDS, COPY_WORDS, ROPE_WORDS):
         check_layout(words, words[-1].offset + words[-1].size * words[-1].repeat, PER_OP)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import chain
 
-from npu_device.abi import descriptor, errors, extended, instructions, memory_map, opcodes, registers
+from npu_device.abi import descriptor, errors, extended, instructions, memory_map, opcodes, recovery, registers
 from npu_device.abi.descriptor import Part, Word
 from npu_device.abi.errors import AbiError
 from npu_device.abi.registers import Bits
@@ -26,12 +26,14 @@ ENUMS: tuple[tuple[str, type[IntEnum], str], ...] = (
     ("FULL", opcodes.FullPolicy, "u"),
     ("", errors.ReturnCode, ""),
     ("E", errors.TicketError, ""),
+    ("RECOVERY", recovery.Recovery, "u"),
 )
 """(prefix, enumeration, suffix of its constants). Codes that are returned negated stay signed."""
 
 PER_OP: dict[str, Sequence[Word]] = {
     "conv2d": descriptor.CONV2D_WORDS,
     "attn": descriptor.ATTN_WORDS,
+    "gemm": extended.GEMM_WORDS,
     "eltwise": extended.ELTWISE_WORDS,
     "pool": extended.POOL_WORDS,
     "copy": extended.COPY_WORDS,
@@ -110,6 +112,7 @@ def _memory_map() -> Iterator[tuple[str, str]]:
 
 def _boot() -> Iterator[tuple[str, str]]:
     yield "BOOTINFO_MAGIC", _hex(memory_map.BOOTINFO_MAGIC)
+    yield "RECOVERIES", f"{recovery.RECOVERIES}u"
     yield "BOOTINFO_ARGS", f"{memory_map.BOOTINFO_ARGS}u"
     yield "NOTE_OWNER", f'"{memory_map.NOTE_OWNER}"'
     yield "NOTE_SECTION", f'"{memory_map.NOTE_SECTION}"'
@@ -178,6 +181,7 @@ def _structures() -> Iterator[str]:
     yield _struct("npu_descriptor", descriptor.WORDS, align=descriptor.DESCRIPTOR_SIZE)
     for name, words in PER_OP.items():
         yield _struct(f"npu_{name}", words, extended.PER_OP)
+    yield _struct("npu_recovery", recovery.RECOVERY_WORDS)
     yield _struct("npu_extended", descriptor.EXTENDED_WORDS, align=descriptor.DESCRIPTOR_SIZE)
 
 

@@ -52,6 +52,24 @@ class Eltwise(IntEnum):
     EQUAL = 20
     GREATER = 21
     LESS = 22
+    LOG = 23
+    FLOOR = 24
+    CEIL = 25
+    ROUND = 26
+    """To the nearest integer, ties to the even one."""
+    RELU6 = 27
+    SILU = 28
+    HARD_SIGMOID = 29
+    HARD_SWISH = 30
+    MISH = 31
+
+
+@unique
+class Carried(IntEnum):
+    """Functions of LOAD and STORE: the role of what they move."""
+
+    ACTIVATION = 0
+    WEIGHT = 1
 
 
 @unique
@@ -87,6 +105,10 @@ class Activation(IntEnum):
     GELU = 4
     GELU_TANH = 5
     SILU = 6
+    RELU6 = 7
+    HARD_SIGMOID = 8
+    HARD_SWISH = 9
+    MISH = 10
 
 
 @unique
@@ -115,6 +137,8 @@ class Scope(IntEnum):
 
 
 FUNCTIONS: dict[Opcode, type[IntEnum]] = {
+    Opcode.LOAD: Carried,
+    Opcode.STORE: Carried,
     Opcode.GEMM_T: Gemm,
     Opcode.ELTWISE: Eltwise,
     Opcode.LAYERNORM: Norm,
@@ -141,6 +165,8 @@ class DataType(IntEnum):
     INT4 = 9
     UINT4 = 10
     INT2 = 11
+    VQ8 = 12
+    ENCODED = 13
 
 
 BITS = {
@@ -155,8 +181,21 @@ BITS = {
     DataType.INT4: 4,
     DataType.UINT4: 4,
     DataType.INT2: 2,
+    DataType.VQ8: 1,
+    DataType.ENCODED: 4,
 }
-"""Bits of one element."""
+"""Bits of one element; of VQ8 its part of the index, a byte for VQ_VECTOR elements of a row; of ENCODED, keys and
+values as their parameter block says, that of the dense part."""
+
+VQ_VECTOR = 8
+"""Elements that an index of VQ8 stands for."""
+VQ_ENTRIES = 256
+"""Vectors of a codebook."""
+VQ_EXPANDED = DataType.FP16
+"""Type of the elements of a codebook, which weights have behind the DMA."""
+KV_DECODED = DataType.FP16
+"""Type of keys and values of type ENCODED behind the DMA."""
+CODEBOOK_BYTES = VQ_ENTRIES * VQ_VECTOR * BITS[VQ_EXPANDED] // 8
 
 
 @unique

@@ -4,6 +4,7 @@ Interleaving puts consecutive blocks of bytes on banks or DRAM channels in turn.
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -19,11 +20,11 @@ READ_PORT, WRITE_PORT = 0, 1
 
 
 class Access(NamedTuple):
-    """One phase of a step: a region is read or written `times` times."""
+    """One phase of a step: a region is read or written `times` times; a part of it counts in proportion."""
 
     region: Region
     write: bool
-    times: int = 1
+    times: int | Fraction = 1
 
 
 class Demand(NamedTuple):

@@ -3,37 +3,44 @@
 All results are integers. Durations are NPU cycles; `Timing` turns them into core cycles.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import gcd
 from typing import NamedTuple
 
 import numpy as np
 
-from npu_device.abi.opcodes import BITS, Opcode
-from npu_device.config import NpuConfig
+from npu_device.abi.opcodes import BITS, Norm, Opcode
+from npu_device.config import NpuConfig, VeConfig, VeOperations
 from npu_device.cost.banks import Access, Demand, demands, spread
-from npu_device.cost.plan import Compute, Piece, Transfer
+from npu_device.cost.plan import Compute, Piece, Role, Transfer
 from npu_device.cost.rates import Rates
-from npu_device.cost.tensor import SPEED, Product, ceil_div, once_per_command, product
-from npu_device.memory.bitwidth import aligned_bytes, num_bursts
+from npu_device.cost.tensor import SPEEDS, Product, attention, ceil_div, once_per_command, product, speeds
+from npu_device.memory.bitwidth import aligned_bytes, expanded, num_bursts
 from npu_device.memory.region import Region
 from npu_device.trace.events import CACHED, ROLE, WRITES, Cause, Kind
 
+
+def vector_operations(costs: VeOperations, opcode: Opcode, function: int = 0) -> int:
+    """Operations per element of the vector engine; of POOL, one per element of the window."""
+    if opcode is Opcode.POOL:
+        return 1
+    rms = opcode is Opcode.LAYERNORM and function == Norm.RMS
+    made: int = getattr(costs, "rms" if rms else opcode.name.lower())
+    return made
+
+
 VECTOR_OPS = {
-    Opcode.ELTWISE: 1,
-    Opcode.LAYERNORM: 6,
-    Opcode.SOFTMAX: 6,
-    Opcode.GELU: 8,
-    Opcode.REDUCE: 1,
-    Opcode.COPY: 1,
-    Opcode.ROPE: 3,
-}
-"""Operations per element of the vector engine (COPY: chosen by us); of POOL, one per element of the window."""
-RMS_OPS = 4
+    opcode: vector_operations(VeOperations(), opcode)
+    for opcode in (Opcode.ELTWISE, Opcode.LAYERNORM, Opcode.SOFTMAX, Opcode.GELU, Opcode.REDUCE, Opcode.COPY,
+                   Opcode.ROPE)
+}  # fmt: skip
+"""Those of the default machine."""
 
 REMEMBERED = 4096
 """Costs."""
+ENGINE = -1
+"""In place of a bank: the step's own engine."""
 
 
 def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, int]:
@@ -60,9 +67,9 @@ def partial_lines(region: Region, alignment: int) -> int:
     return int((first | last).sum() + (first & last & ~one).sum())
 
 
-def vector_rate(lanes: int, activation_bits: int) -> Fraction:
+def vector_rate(ve: VeConfig, activation_bits: int) -> Fraction:
     """Operations per cycle of a vector engine (docs/bit-widths.md, R9)."""
-    return lanes * SPEED[activation_bits]
+    return ve.lanes * speeds(ve.f_a)[activation_bits]
 
 
 def compute_cycles(operations: int, rate: Fraction, start_up: int) -> int:
@@ -88,7 +95,8 @@ class Cost(NamedTuple):
     aux: int
     demands: tuple[Demand, ...]
     stalls: tuple[tuple[int, Cause, int], ...]
-    """(bank, cause, cycles) that its own accesses cost; they are in `cycles`."""
+    """(bank, cause, cycles) that its own accesses cost, or with ENGINE for a bank what its engine loses; they are in
+    `cycles`."""
     channels: tuple[int, ...] = ()
     """Transfer: aligned bytes on each DRAM channel."""
     least: int = 0
@@ -114,6 +122,11 @@ class Timing:
         """The same when the L2 lacks some of it."""
         self.turn = 1 if config.dram.channels == 1 else config.dram.channels * config.dram.interleave
         """Bytes of DRAM after which its channels come round again."""
+        self._unpack = {
+            Kind.TE: {4: config.te.unpack_int4, 2: config.te.unpack_int2},
+            Kind.VE: {4: config.ve.unpack_int4, 2: config.ve.unpack_int2},
+        }
+        """By the bits of an operand, how many times as long reading it takes."""
         self._once = once_per_command(config.te)
         self._costs: dict[Piece, Cost] = {}
 
@@ -149,9 +162,11 @@ class Timing:
         bursts = 0 if self._config.dma.bytes_per_cycle is None else self.core_cycles(piece.bursts)
         channels = self._channels(piece)
         data = self.rates.alone(*channels)
+        lookups = self.core_cycles(self.conversion(piece))
         own = demands([Access(piece.spm, not piece.write)], self._config.spm)
-        ports, stalls = _own_stalls(own, max(bursts, data))
-        cycles = max(bursts, ports)
+        ports, stalls = _own_stalls(own, max(bursts, lookups, data))
+        serial = piece.role is Role.KV and not self._config.kv_quant.overlap
+        cycles = max(bursts, data) + lookups if serial and lookups else max(bursts, lookups, ports)
         alone = self.latency + max(cycles, data)
         cached = self._cached(piece)
         least = self.hit_latency + max(cycles, self.rates.beside_dram(piece.aligned)) if cached else alone
@@ -174,6 +189,18 @@ class Timing:
             rows,
         )
 
+    def conversion(self, piece: Transfer) -> int:
+        """NPU cycles of the engine of a channel that expands weights, or encodes and decodes keys and values: the first
+        pass of encoding finds the extremes, the second has the codes (docs/oaken.md, "Engines")."""
+        if piece.role is not Role.KV:
+            return ceil_div(piece.elements, self._config.dma.vq_elements_per_cycle)
+        engine = self._config.kv_quant
+        if not piece.elements:
+            return 0
+        if piece.write:
+            return 2 * ceil_div(piece.elements, engine.w_q) + engine.d_q
+        return ceil_div(piece.elements, engine.w_dq) + engine.d_dq
+
     def _cached(self, piece: Transfer) -> bool:
         """Whether a transfer goes through the L2; writes do where it keeps them."""
         l2 = self._config.l2
@@ -184,7 +211,7 @@ class Timing:
         dram = self._config.dram
         if dram.channels == 1:
             return (piece.aligned,)
-        unit = self._config.dma.alignment
+        unit = piece.alignment or self._config.dma.alignment
         low = piece.dram.address + np.arange(piece.dram.rows, dtype=np.int64) * piece.dram.stride
         high = low + piece.dram.row_bytes
         shares = list(spread(low // unit * unit, -(-high // unit) * unit, dram.interleave, dram.channels))
@@ -195,20 +222,38 @@ class Timing:
     def _compute(self, piece: Compute) -> Cost:
         config = self._config
         payload = sum(region.payload for region in piece.writes)
-        if piece.kind is Kind.TE:
-            made = product(config.te, piece.m, piece.n, piece.k, piece.bits_a, piece.bits_w, piece.weights_kept)
+        if piece.sight is not None:
+            made = attention(config.te, piece.m, piece.sight, piece.bits_w)
+        elif piece.kind is Kind.TE:
+            made = product(
+                config.te, piece.m, piece.n, piece.k, piece.bits_a, piece.bits_w, piece.weights_kept, piece.groups
+            )
         elif config.ve.ideal:
             made = Product(0)
         else:
-            rate = vector_rate(config.ve.lanes, piece.bits_a if config.ve.speed == "by_bits" else 8)
+            rate = vector_rate(config.ve, piece.bits_a if config.ve.speed == "by_bits" else 8)
             made = Product(compute_cycles(piece.operations, rate, config.ve.latency))
         cycles = self.core_cycles(made.cycles)
-        accesses = [Access(region, False, made.reads[min(i, 1)]) for i, region in enumerate(piece.reads)]
-        own = demands([*accesses, *(Access(region, True) for region in piece.writes)], config.spm)
+        unpack = self._unpack[piece.kind]
+        widths = piece.bits_a, piece.bits_w or piece.bits_a
+        accesses = [
+            Access(region, False, made.reads[min(i, 1)] * unpack.get(widths[min(i, 1)], 1))
+            for i, region in enumerate(piece.reads)
+        ]
+        own = demands([*accesses, *(Access(region, True, made.writes) for region in piece.writes)], config.spm)
         ports, stalls = _own_stalls(own, cycles)
         cycles = max(cycles, ports)
         drain, cold = self.core_cycles(made.drain), self.core_cycles(made.cold)
+        stalls = (*stalls, *self._lost(made.lost))
         return Cost(piece.kind, False, cycles, cycles, drain, cold, payload, 0, piece.aux, own, stalls)
+
+    def _lost(self, lost: Sequence[tuple[Cause, int]]) -> Iterator[tuple[int, Cause, int]]:
+        """What an engine loses, in core cycles that add up."""
+        total = 0
+        for cause, cycles in lost:
+            begin = self._ratio[0] * total // self._ratio[1]
+            total += cycles
+            yield ENGINE, cause, self._ratio[0] * total // self._ratio[1] - begin
 
 
 def _own_stalls(own: Sequence[Demand], length: int) -> tuple[int, tuple[tuple[int, Cause, int], ...]]:
@@ -231,4 +276,4 @@ def _own_stalls(own: Sequence[Demand], length: int) -> tuple[int, tuple[tuple[in
     return fullest.cycles, tuple(stalls)
 
 
-assert all(bits in SPEED for bits in BITS.values()), "every element width has a speed"
+assert all(BITS[expanded(kind)] in SPEEDS for kind in BITS), "every element width has a speed"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from npu_device.memory.region import Region
 from npu_device.trace.events import Kind
 
-MAX_AFTER = 4
+MAX_AFTER = 8
 """Steps that one step may wait for."""
 NONE = -1
 """In `after`: nothing."""
@@ -42,13 +42,35 @@ class Transfer(NamedTuple):
     payload: int
     """Bytes of data."""
     aligned: int
-    """Bytes that cross NoC and DRAM pins (docs/bit-widths.md, R5; `timing.transfer_size`)."""
+    """Bytes that cross NoC and DRAM pins (docs/bit-widths.md, R5; `durations.transfer_size`)."""
     bursts: int
     spm: Region
     dram: Region
     """Its address counts modulo what accesses are aligned to; `Plan.dram` has the address itself."""
     aux: int = 0
     """Opcode | function << 8, for events: LOAD, STORE, KV_READ, ..."""
+    elements: int = 0
+    """That the DMA expands on their way; 0: bytes are moved as they are."""
+    alignment: int = 0
+    """Bytes that its accesses are widened to; 0: `dma.alignment`."""
+
+
+class Sight(NamedTuple):
+    """ATTN_T: which of `keys` consecutive keys the rows of a tile see. A row is a head of a group at one query."""
+
+    scores: bool
+    """Whether the product makes scores, of queries and keys; else it takes their weights to the values."""
+    keys: int
+    width: int
+    """Elements of a key."""
+    ahead: int
+    """Position of the first row's query less that of the first key."""
+    phase: int
+    """Which head of the group the first row is."""
+    group: int
+    causal: bool
+    window: int
+    """The latest so many keys up to a query's own; 0: all."""
 
 
 class Compute(NamedTuple):
@@ -73,6 +95,10 @@ class Compute(NamedTuple):
     """Empty while a sum stays in the accumulator."""
     weights_kept: bool = False
     """TE: the same weights as the step before (weight stationary order)."""
+    groups: int = 1
+    """TE: products side by side, each of n / groups columns; all are k deep."""
+    sight: Sight | None = None
+    """TE: what an engine that sees masks knows of a tile of ATTN_T."""
 
 
 Piece = Transfer | Compute
@@ -112,7 +138,7 @@ class Buffers(NamedTuple):
 
 
 def buffers(buffering: str, prefetch_dist: int) -> Buffers:
-    """Buffers of `dma.buffering` for a prefetch distance (docs/npu-timing.md, "Tiles at IA_TIMING")."""
+    """Buffers of `dma.buffering` for a prefetch distance (docs/npu-timing.md, "Tiles")."""
     if buffering == "none" or not prefetch_dist:
         return Buffers(1, 1, serial=True)
     if buffering == "out":

@@ -11,9 +11,35 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npu_device.abi.opcodes import BITS, VQ_EXPANDED
 from npu_device.cost.durations import partial_lines, transfer_size
 from npu_device.cost.plan import MAX_AFTER, NONE, Buffers, Column, Compute, Piece, Plan, Role, Transfer
+from npu_device.memory.bitwidth import num_bursts
 from npu_device.memory.region import Region, make_region
+
+
+def classes(*columns: Column) -> tuple[Column, Column]:
+    """(distinct rows in their order, index of each row among them) of columns side by side."""
+    combined = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        if not len(column) or column.min() == column.max():
+            continue
+        rank = _rank(column)
+        combined = _rank(combined * (1 + rank.max(initial=0)) + rank)
+    first = np.zeros(1 + combined.max(initial=-1), np.int64)
+    first[combined[::-1]] = np.arange(len(combined))[::-1]
+    return np.stack([column[first] for column in columns], axis=1), combined
+
+
+def _rank(column: Column) -> Column:
+    """How many smaller values a column has: by a table where its values lie close together, else by sorting."""
+    low, high = column.min(), column.max()
+    if high - low > 4 * len(column) + 1024:
+        return np.unique(column, return_inverse=True)[1].astype(np.int64)
+    there = np.zeros(high - low + 1, np.int64)
+    there[column - low] = 1
+    rank: Column = (np.cumsum(there) - 1)[column - low]
+    return rank
 
 
 class Bus(NamedTuple):
@@ -23,14 +49,15 @@ class Bus(NamedTuple):
     bus_width: int
     read_modify_write: bool = False
 
-    def size(self, region: Region, write: bool) -> tuple[int, int]:
-        """(aligned bytes, bursts) of moving a region of DRAM. A line that is read before a part of it is written
-        crosses the bus twice (docs/bit-widths.md, R21)."""
-        aligned, bursts = transfer_size(region, self.alignment, self.bus_width)
+    def size(self, region: Region, write: bool, alignment: int = 0) -> tuple[int, int]:
+        """(aligned bytes, bursts) of moving a region of DRAM whose tensor has an `alignment` of its own, or none. A
+        line that is read before a part of it is written crosses the bus twice (docs/bit-widths.md, R21)."""
+        unit = alignment or self.alignment
+        aligned, bursts = transfer_size(region, unit, self.bus_width)
         if write and self.read_modify_write:
-            lines = partial_lines(region, self.alignment)
-            aligned += lines * self.alignment
-            bursts += lines * -(-self.alignment // self.bus_width)
+            lines = partial_lines(region, unit)
+            aligned += lines * unit
+            bursts += lines * num_bursts(unit, self.bus_width)
         return aligned, bursts
 
 
@@ -82,20 +109,29 @@ class Stream:
     """A read that only the write-out needs (bias, scale, residual)."""
     shared: bool = False
     """A read that moves once, for all lanes."""
+    expansion: int = 1
+    """Bytes in the scratchpad of a byte in DRAM."""
+    table: bool = False
+    """What the DMA expands other streams with: their first read waits for it."""
+    alignment: int = 0
+    """Of the accesses of DRAM, bytes; 0: `dma.alignment`."""
+    early: bool = False
+    """A write of what the reads of its tile have brought, or what was there before: no computation comes first."""
 
     def pieces(self, bus: Bus) -> tuple[list[Piece], Column]:
         """What moves, and which of it at each move."""
-        phase = self.address % bus.alignment
-        keys = np.stack((self.rows, self.row_bytes, phase, self.buffer))
-        distinct, index = np.unique(keys, axis=1, return_inverse=True)
+        phase = self.address % (self.alignment or bus.alignment)
+        distinct, index = classes(self.rows, self.row_bytes, phase, self.buffer)
         made: list[Piece] = []
-        for rows, row_bytes, offset, buffer in distinct.T.tolist():
+        for rows, row_bytes, offset, buffer in distinct.tolist():
             region = make_region(offset, rows, row_bytes, self.stride)
-            aligned, bursts = bus.size(region, self.write)
+            aligned, bursts = bus.size(region, self.write, self.alignment)
             size = rows * row_bytes
-            spm = self.slots.region(buffer, size)
-            made.append(Transfer(self.write, self.role, size, aligned, bursts, spm, region, self.aux))
-        return made, index.reshape(-1).astype(np.int64)
+            spm = self.slots.region(buffer, size * self.expansion)
+            elements = size * self.expansion * 8 // BITS[VQ_EXPANDED] if self.expansion > 1 else 0
+            moved = self.write, self.role, size, aligned, bursts, spm, region, self.aux
+            made.append(Transfer(*moved, elements, self.alignment))
+        return made, index
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,8 +250,12 @@ def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, afte
     written = writes[:, 0] if nest.writes else none
     freed = np.where(written != NONE, written, ended) if buffers.serial else compute if nest.work is not None else ended
     earlier = _tiles_before(freed, none if nest.whole is None else nest.whole[tiles], buffers.inputs)
+    table = next((index for index, stream in enumerate(nest.reads) if stream.table), NONE)
     for index, stream in enumerate(nest.reads):
         after.add(step[:, index], earlier)
+        if stream.expansion > 1 and table != NONE:
+            first = step[:, index][step[:, index] != NONE][:1]
+            after.add(first, steps[nest.reads[table].tile[:1], table])
         consumer = writes[:, 0] if stream.late and nest.writes else compute
         if nest.work is None and nest.writes:
             consumer = writes[:, 0]
@@ -227,12 +267,26 @@ def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, afte
         after.add(vector, compute)
         after.add(compute[1:], vector[:-1])
     for index, stream in enumerate(nest.writes):
+        if stream.early:
+            _order_early(nest, index, step, tiles, after)
+            continue
         after.add(writes[:, index], done)
         moved = _positions(tiles, stream.tile)
         first = _positions(tiles, nest.outputs) if len(nest.outputs) else moved
         behind = buffers.outputs * nest.parts
         if len(moved) > behind:
             after.add(compute[first[behind:]], writes[moved[:-behind], index])
+
+
+def _order_early(nest: Nest, index: int, step: Column, tiles: Column, after: _After) -> None:
+    """A write without a computation waits for the reads of its tile, the next read into its buffer for the write."""
+    write = step[:, len(nest.reads) + 2 + index]
+    for which, stream in enumerate(nest.reads):
+        after.add(write, step[:, which])
+        copies = len(stream.slots.addresses)
+        if stream.slots is nest.writes[index].slots:
+            moved = _positions(tiles, stream.tile)
+            after.add(step[moved[copies:], which], write[moved[:-copies]])
 
 
 def _tiles_before(step: Column, whole: Column, distance: int) -> Column:

@@ -144,6 +144,8 @@ class Command:
     gates: int = 0
     """Barriers that must be lifted before it may start."""
     gates_clear: int = 0
+    announced: bool = False
+    """READY has been said of it: what becomes ready while others start comes after them."""
     oldest: bool = False
     """Nothing older of its stream is in flight: it may retire."""
     unit_class: UnitClass | None = None
@@ -152,6 +154,8 @@ class Command:
     """Code of the unit that executes it."""
     ended: bool = False
     result: WriteSet | None = None
+    products: object | None = None
+    """CA_FULL: what engines outside are given of it (`external.products`), or why they do not take it."""
     failure: DescriptorError | None = None
     """Why it could not start: it ends at once, without a unit, and its ticket becomes an error."""
 

@@ -4,10 +4,10 @@ Equal descriptors are unpacked and checked once.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, STATUS_OFFSET, Descriptor
-from npu_device.abi.errors import TicketError
+from npu_device.abi.errors import AbiError, TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
 from npu_device.config import NpuConfig
@@ -17,9 +17,11 @@ from npu_device.decode.operand_regions import OperandRegions
 from npu_device.decode.tile_plan import tile_step
 from npu_device.memory.memory import Memory
 from npu_device.memory.operands import INTEGERS
+from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.operations.limits import check_pads
 from npu_device.operations.macro.base import setting_of
-from npu_device.operations.tile_form import OPERATIONS, Operation, holds
+from npu_device.operations.tile_form import ALIGNING, OPERATIONS, Operation, holds, pool_window
 from npu_device.trace.events import Kind, unit_counts
 from pyv_state import Fields, StateError, inside
 
@@ -56,6 +58,16 @@ class Requests:
         return request
 
 
+class Uses(NamedTuple):
+    """Memory that a descriptor is about; no regions where it is invalid."""
+
+    descriptor: Descriptor
+    """Without status and ticket."""
+    reads: tuple[Region, ...] = ()
+    writes: tuple[Region, ...] = ()
+    """Without its workspace, and without what stays in an accumulator."""
+
+
 _OPCODES = {int(opcode): opcode for opcode in Opcode}
 _FUNCTION_VALUES = {opcode: frozenset(int(member) for member in kind) for opcode, kind in FUNCTIONS.items()}
 _NO_FUNCTION = frozenset((0,))
@@ -72,7 +84,12 @@ class Decoder:
         self._clusters = config.clusters
         self._units = unit_counts(config)
         self._te = config.te
+        self._limits = config.limits
         self._bus = setting_of(config).bus
+        self._costs = config.ve.operations
+        self._most_aligned = min(
+            config.dram.interleave, config.l2.line if config.l2.enabled else config.dram.interleave
+        )
         self.requests = Requests()
         self.reset()
 
@@ -108,6 +125,20 @@ class Decoder:
         if order.total is not None:
             self._accumulators[d.cluster].bind(made, order.total)
         return made
+
+    def uses(self, data: bytes) -> Uses:
+        """What 64 bytes and the extended block that they name, as they are now, ask for. Nothing changes."""
+        request = self.requests.of(data)
+        try:
+            order = request.order or self._order(request.descriptor)
+        except DescriptorError:
+            return Uses(request.descriptor)
+        if order.macro is None:
+            request.order = order
+            return Uses(request.descriptor, order.reads, order.writes)
+        operands = order.macro.operands
+        writes = () if order.holds else tuple([one.region for one in operands if one.written])
+        return Uses(request.descriptor, tuple([one.region for one in operands if not one.written]), writes)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -201,12 +232,16 @@ class Decoder:
         if operation.operands is None:
             raise DescriptorError(TicketError.UNSUPPORTED, f"{opcode.name} in tile form")
         inputs, output = operation.operands(d)
+        if opcode in ALIGNING and d.tile_n:
+            self._alignment("tile_n", d.tile_n)
         in_dram = operation.in_dram
         for index, matrix in enumerate(inputs):
             self._regions.tile_operand(d, _INPUTS[index], matrix, in_dram == _INPUTS[index])
         if output is None:
             return Order(d, opcode, operation.kind)
         self._regions.tile_operand(d, "out", output, in_dram == "out")
+        if opcode is Opcode.POOL:
+            check_pads(self._limits, pool_window(d), d.tile_k)
         total = None
         if opcode is Opcode.GEMM_T and (d.accumulate or d.function):
             total = Sum((d.tile_m, d.tile_n), inputs[0].kind in INTEGERS, holds(d))
@@ -219,7 +254,7 @@ class Decoder:
             holds=kept,
             total=total,
         )  # fmt: skip
-        return order._replace(step=tile_step(order, self._bus))
+        return order._replace(step=tile_step(order, self._bus, self._costs))
 
     def _macro_form(self, d: Descriptor, opcode: Opcode, operation: Operation, data: bytes | None) -> Order:
         block = self._block(d, opcode, operation, data)
@@ -247,14 +282,26 @@ class Decoder:
         if data is None:
             raise DescriptorError(TicketError.EXTENDED_BLOCK, f"no memory at {d.param1:#x}")
         block = Extended.unpack(data)
-        if block.ext_reserved:
-            raise DescriptorError(TicketError.RESERVED, f"extended block at {d.param1:#x}: word 84 must be 0")
+        try:
+            aligned = block.aligned()
+        except AbiError as error:
+            raise DescriptorError(TicketError.RESERVED, f"extended block at {d.param1:#x}: {error}") from None
+        for name, size in aligned.items():
+            self._alignment(f"alignment of {name}", size)
         if block.leftover(opcode):
             raise DescriptorError(
                 TicketError.RESERVED,
                 f"extended block at {d.param1:#x}: bytes that {opcode.name} does not use must be 0",
             )
         return block
+
+    def _alignment(self, name: str, size: int) -> None:
+        """An access is on one DRAM channel, and is made of whole lines of the L2."""
+        if size & size - 1 or size > self._most_aligned:
+            raise DescriptorError(
+                TicketError.SHAPE, f"{name} {size}: must be a power of two up to {self._most_aligned}, which is the "
+                f"least of dram.interleave and l2.line"
+            )  # fmt: skip
 
 
 _INPUTS = ("in0", "in1")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.operations.tile_form import ALIGNING
 
 DIMENSIONS = ("tile_m", "tile_n", "tile_k")
 UNIT = 8
@@ -18,7 +19,7 @@ def nearest_tile(d: Descriptor, check: Check) -> str:
 
     `check` decides, so the tile is legal in every respect, not only in the one that failed first.
     """
-    named = [name for name in DIMENSIONS if getattr(d, name)]
+    named = [name for name in DIMENSIONS if getattr(d, name) and (name != "tile_n" or d.opcode not in ALIGNING)]
     while True:
         tried = [(name, _halved(d, name)) for name in named if getattr(d, name) > 1]
         rated = [(over, name, smaller) for name, smaller in tried if (over := _excess(smaller, check)) is not None]

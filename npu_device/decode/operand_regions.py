@@ -43,7 +43,8 @@ class Banks:
         """
         allowed = self._named[mask]
         at = start
-        while at < end:
+        last = min(end, start + self._count * self._unit)  # which has touched every bank
+        while at < last:
             if not allowed >> self.bank(at) & 1:
                 break
             at = at - at % self._unit + self._unit
@@ -75,7 +76,10 @@ class OperandRegions:
         if size % config.spm.banks:
             raise NpuDeviceError(f"spm.banks {config.spm.banks}: must divide spm.size {size}")
         self.banks = Banks(config.spm)
-        self._sites = [Site(base, size, config.te.acc_bytes, size // config.spm.banks) for base in self._bases]
+        te, bank = config.te, size // config.spm.banks
+        fold = (te.rows, te.columns) if te.kind == "systolic_ws_pipe" else None
+        shared = size, te.acc_bytes, bank, config.limits, fold, config.ve.operations, config.kv_quant.p_out_permille
+        self._sites = [Site(base, *shared) for base in self._bases]
 
     def site(self, cluster: int) -> Site:
         return self._sites[cluster]

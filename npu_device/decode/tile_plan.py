@@ -1,20 +1,22 @@
 """A tile command as the one step of its plan."""
 
-from npu_device.abi.opcodes import BITS, Norm, Opcode
-from npu_device.cost.durations import RMS_OPS, VECTOR_OPS
+from npu_device.abi.opcodes import BITS, Carried, Opcode
+from npu_device.config import VeOperations
+from npu_device.cost.durations import vector_operations
 from npu_device.cost.plan import Compute, Piece, Role, Transfer
 from npu_device.cost.sequencer import Bus
 from npu_device.cost.tensor import ceil_div
 from npu_device.decode.command import Order
 from npu_device.memory.region import Region
-from npu_device.operations.tile_form import pool_window
+from npu_device.operations.tile_form import own_alignment, pool_window
 from npu_device.trace.events import Kind
 
 _KV = (Opcode.KV_READ, Opcode.KV_APPEND)
 _TO_DRAM = (Opcode.STORE, Opcode.KV_APPEND)
+_CARRIED = {int(Carried.WEIGHT): Role.WEIGHT}
 
 
-def tile_step(order: Order, bus: Bus) -> tuple[Piece, int]:
+def tile_step(order: Order, bus: Bus, costs: VeOperations) -> tuple[Piece, int]:
     """(the step, the DRAM address that it begins at)."""
     d = order.descriptor
     aux = order.opcode | d.function << 8
@@ -22,13 +24,16 @@ def tile_step(order: Order, bus: Bus) -> tuple[Piece, int]:
     first, output = order.inputs[0], order.output.region
     if order.kind is Kind.DMA:
         write = order.opcode in _TO_DRAM
-        role = Role.KV if order.opcode in _KV else Role.ACTIVATION
+        role = Role.KV if order.opcode in _KV else _CARRIED.get(d.function, Role.ACTIVATION)
+        alignment = own_alignment(d)
         source, target = first.region, output
         if order.opcode is Opcode.GATHER:
+            role, alignment = Role.WEIGHT, 0
             source = _gathered(source, d.tile_m, output.payload // d.tile_m, bus.alignment)
         inside, outside = (source, target) if write else (target, source)
-        aligned, bursts = bus.size(outside, write)
-        return Transfer(write, role, outside.payload, aligned, bursts, inside, outside, aux), outside.address
+        aligned, bursts = bus.size(outside, write, alignment)
+        moved = Transfer(write, role, outside.payload, aligned, bursts, inside, outside, aux, alignment=alignment)
+        return moved, outside.address
     bits = BITS[first.kind]
     if order.kind is Kind.TE:
         weights = BITS[order.inputs[1].kind]
@@ -36,18 +41,16 @@ def tile_step(order: Order, bus: Bus) -> tuple[Piece, int]:
             Compute(Kind.TE, aux, first.rows, d.tile_n, first.columns, bits, weights, 0, order.reads, order.writes), 0
         )  # fmt: skip
     counted = order.output if order.opcode is Opcode.POOL else first
-    work = counted.rows * counted.columns * _vector_ops(order)
+    work = counted.rows * counted.columns * _vector_ops(order, costs)
     return Compute(Kind.VE, aux, 0, 0, 0, bits, bits, work, order.reads, order.writes), 0
 
 
-def _vector_ops(order: Order) -> int:
+def _vector_ops(order: Order, costs: VeOperations) -> int:
     """Operations per element of a command of the vector engine."""
-    if order.opcode is Opcode.LAYERNORM and order.descriptor.function == Norm.RMS:
-        return RMS_OPS
     if order.opcode is Opcode.POOL:
         taps = pool_window(order.descriptor)
         return taps.kh * taps.kw
-    return VECTOR_OPS[order.opcode]
+    return vector_operations(costs, order.opcode, order.descriptor.function)
 
 
 def _gathered(table: Region, rows: int, row_bytes: int, alignment: int) -> Region:

@@ -4,7 +4,7 @@ A part of the event loop, in the native subset (`npu_device.native`).
 """
 
 from npu_device.event_loop.sharing import moved_at
-from npu_device.event_loop.state import DMA, DRAINING, MOVING, Bank, BankAccess, EventLoop, Piece, Unit
+from npu_device.event_loop.state import DMA, DRAINING, FLOWING, MOVING, Bank, BankAccess, EventLoop, Piece, Unit
 from npu_device.trace.events import Cause, What
 
 FRACTION_BITS = 16
@@ -24,7 +24,12 @@ def use_banks(loop: EventLoop, unit: Unit, t: int) -> None:
     """The bank accesses of a unit's step begin, all at once."""
     piece = unit.step.piece
     for own in piece.own_stalls:
-        emit(loop, t, loop.banks[own.bank].code, What.STALL, unit.run.ticket, unit.step.tile, own.cycles, own.cause)
+        code = unit.code
+        if own.bank >= 0:
+            code = loop.banks[own.bank].code
+            if loop.external and unit.external:
+                unit.stalled += own.cycles
+        emit(loop, t, code, What.STALL, unit.run.ticket, unit.step.tile, own.cycles, own.cause)
     for access in piece.accesses:
         bank = loop.banks[access.bank]
         bank.busy += access.cycles
@@ -36,8 +41,10 @@ def use_banks(loop: EventLoop, unit: Unit, t: int) -> None:
 def resolve_conflict(loop: EventLoop, unit: Unit, access: BankAccess, t: int) -> None:
     """Bandwidth of a port: the unit of lowest priority is stalled by what all accesses on it need too much.
 
-    The time of the new access is cut where one of the others ends; in each part the demands of all are added up.
+    The time of the new access is cut where one of the others begins or ends; in each part the demands of all are added
+    up.
     """
+    begin = unit.start
     length = unit.length
     deficit = 0
     lowest = unit
@@ -53,15 +60,16 @@ def resolve_conflict(loop: EventLoop, unit: Unit, access: BankAccess, t: int) ->
                 and other.length > 0
                 and other.step.piece.bank_mask >> access.bank % 32 & 1
             ):
-                left = expected_end(loop, other) - t - elapsed
+                left = expected_end(loop, other) - begin - elapsed
+                ahead = other.start - begin - elapsed
                 if left > 0:
                     cycles = port_cycles(other.step.piece, access)
-                    if cycles:
+                    if cycles and ahead > 0:
+                        part = min(part, ahead)
+                    elif cycles:
                         others += (cycles << FRACTION_BITS) // other.length
                         part = min(part, left)
                         lowest = lower_priority(lowest, other)
-        if not others:
-            break
         own = (access.cycles << FRACTION_BITS) // max(1, length)
         deficit += part * (max(0, others + own - WHOLE) - max(0, others - WHOLE))
         elapsed += part
@@ -91,9 +99,11 @@ def stall(loop: EventLoop, unit: Unit, bank: Bank, t: int, cycles: int) -> None:
     """A bank conflict lengthens a unit's step."""
     emit(loop, t, bank.code, What.STALL, unit.run.ticket, unit.step.tile, cycles, Cause.BANK_CONFLICT)
     unit.length += cycles
-    if unit.phase == MOVING:
+    if unit.phase == MOVING or unit.phase == FLOWING:
         unit.stalled += cycles
-    else:
+    if loop.external and unit.external:
+        unit.stalled += cycles
+    if unit.phase != MOVING:
         unit.end += cycles
 
 
@@ -117,12 +127,14 @@ def expected_end(loop: EventLoop, unit: Unit) -> int:
     if not unit.busy:
         return 0
     if unit.kind != DMA:
-        return unit.end
+        return unit.start + unit.length
     if unit.phase == MOVING:
         return max(moved_at(loop, unit), unit.earliest_end) + unit.stalled
-    return unit.end if unit.phase == DRAINING else 0
+    return unit.end if unit.phase >= DRAINING else 0
 
 
 def earliest_end(unit: Unit) -> int:
     """Cycle before which a unit does not leave its banks, however fast its data moves."""
+    if unit.kind != DMA:
+        return unit.start + unit.length
     return unit.earliest_end + unit.stalled if unit.phase == MOVING else unit.end

@@ -3,8 +3,8 @@
 The first steps of a device are stepped by Python. Then compiled code takes over; it gives the same events.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
@@ -39,13 +39,25 @@ STEP_EVENTS = {
 }
 
 
-def power_up(config: NpuConfig, timing: Timing) -> EventLoop:
-    """The state of a device on which nothing has run."""
+class Begun(NamedTuple):
+    """A step that has begun on an external unit."""
+
+    unit: int
+    """Its code."""
+    slot: int
+    step: int
+    """Which of its plan."""
+
+
+def power_up(
+    config: NpuConfig, timing: Timing, analytic: bool = False, external: Collection[int] = ()
+) -> EventLoop:  # fmt: skip
+    """The state of a device on which nothing has run. `external`: codes of the external units."""
     dram, l2, rates = config.dram, config.l2, timing.rates
     loop = EventLoop(
-        uniform=int(rates.uniform), total_rate=rates.total, dma_rate=rates.channel, priority_rate=rates.first,
-        burst=config.dma.bus_width_bytes * rates.per_byte, latency=timing.latency,
-        split=int(config.dma.direction == "split"), interleave=dram.interleave,
+        uniform=int(rates.uniform), analytic=int(analytic), total_rate=rates.total, dma_rate=rates.channel,
+        priority_rate=rates.first, burst=config.dma.bus_width_bytes * rates.per_byte, latency=timing.latency,
+        split=int(config.dma.direction == "split"), interleave=dram.interleave, external=int(bool(external)),
     )  # fmt: skip
     if dram.row_model == "open":
         loop.row_cycles, loop.row_bytes = timing.core_cycles(dram.row_cycles), dram.row_bytes
@@ -56,6 +68,7 @@ def power_up(config: NpuConfig, timing: Timing) -> EventLoop:
         for index in range(count * config.clusters):
             unit = Unit(unit_code(kind, index), int(kind), index // count, begin, end)
             unit.share = [0] * (dram.channels + 1)
+            unit.external = int(unit.code in external)
             loop.units.append(unit)
     loop.runs = [Run(slot, heads=[None] * CLASSES) for slot in range(MAX_RUNS)]
     loop.banks = [
@@ -79,13 +92,17 @@ class Machine:
     """Units, plans and events of one device."""
 
     def __init__(
-        self, config: NpuConfig, timing: Timing, events: EventStream, native_steps: int = NATIVE_STEPS
-    ) -> None:
+        self, config: NpuConfig, timing: Timing, events: EventStream, native_steps: int = NATIVE_STEPS,
+        *, analytic: bool = False, external: Collection[int] = (),
+    ) -> None:  # fmt: skip
+        """`analytic`: IA_TIMING. `external`: codes of the units whose steps end when `tell_end` says so."""
+        self._external = frozenset(external)
         self._config = config
         self._timing = timing
         self._singles = Singles(timing)
         self._events = events
         self._native_steps = native_steps
+        self._analytic = analytic
         self._seen = 0
         """Steps so far."""
         self.on_dropped: Callable[[Iterable[int]], None] | None = None
@@ -94,7 +111,10 @@ class Machine:
 
     def reset(self) -> None:
         """Everything idle, token buckets and rows as after power-up."""
-        self._use(Objects(power_up(self._config, self._timing)))
+        self._use(Objects(self._power_up()))
+
+    def _power_up(self) -> EventLoop:
+        return power_up(self._config, self._timing, self._analytic, self._external)
 
     def _use(self, storage: Objects | Words) -> None:
         self.storage = storage
@@ -113,7 +133,7 @@ class Machine:
             state, "time", "wake", "rates_due", "rates_since", "runs", "units", "banks", "channels", "tags", "seen"
         )  # fmt: skip
         self._seen = fields.integer("seen", 0, LATEST)
-        loop = power_up(self._config, self._timing)
+        loop = self._power_up()
         self._use(snapshot.load(loop, fields, self._timing, self._singles, plan_of))
         self._count(0)
 
@@ -139,6 +159,29 @@ class Machine:
     def want(self, classes: Sequence[tuple[Kind, int]]) -> None:
         """Commands wait for units of these kinds and clusters: `advance` stops when one is free."""
         self.storage.loop.requested = sum(1 << 4 * int(kind) + cluster for kind, cluster in set(classes))
+
+    def take_begun(self) -> list[Begun]:
+        """Steps that have begun on external units since the last call."""
+        storage, codes = self.storage, self.storage.loop.begun
+        found = []
+        for code in list(codes):
+            unit = storage.units[code]
+            slot = storage.slot_of(unit.run)
+            found.append(Begun(code, slot, storage.step_index(slot, unit.step)))
+        codes.clear()
+        return found
+
+    def stalled(self, code: int) -> int:
+        """Cycles that the step on an external unit has lost to its banks so far."""
+        lost: int = self.storage.units[code].stalled
+        return lost
+
+    def tell_end(self, code: int, cycles: int, result: int) -> None:
+        """The step on an external unit takes so many core cycles besides those lost to banks, and its result so many
+        more."""
+        unit = self.storage.units[code]
+        unit.end, unit.result = unit.start + cycles + unit.stalled, result
+        self._next = UNKNOWN
 
     @property
     def dirty_lines(self) -> int:
@@ -247,6 +290,26 @@ class Machine:
         tag: int = self.storage.text.mark(self.storage.root, line, flags)
         return tag
 
+    def slow_down(self, factor: int) -> None:
+        """Bytes cross the DRAM `factor` times as slowly until the machine is reset; what has no limit has none."""
+        loop = self.storage.loop
+        for rate in ("total_rate", "priority_rate"):
+            setattr(loop, rate, -(-getattr(loop, rate) // factor))
+        for index in range(self._config.dram.channels):
+            link = loop.links[index]
+            link.rate = -(-link.rate // factor)
+        loop.rates_due = 1
+        self._next = UNKNOWN
+
+    def dram_at(self, slowdown: int) -> None:
+        """Bytes cross the DRAM `slowdown` times as slowly as configured until the machine is reset."""
+        loop, own = self.storage.loop, self._power_up()
+        for rate in ("total_rate", "priority_rate"):
+            setattr(loop, rate, getattr(own, rate))
+        for index in range(self._config.dram.channels):
+            loop.links[index].rate = own.links[index].rate
+        self.slow_down(slowdown)
+
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _count(self, steps: int) -> None:
@@ -254,7 +317,7 @@ class Machine:
         self._seen += steps
         storage = self.storage
         if self._seen >= self._native_steps and isinstance(storage, Objects):
-            self._use(Words(*storage.pack(), self._timing.rates.uniform))
+            self._use(Words(*storage.pack(), self._timing.rates.uniform, self._analytic, bool(self._external)))
 
     def _free_slot(self) -> int:
         """The lowest slot that no run has."""

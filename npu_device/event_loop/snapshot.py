@@ -39,7 +39,7 @@ from pyv_state import LATEST, Fields, StateError, inside, listed, row
 _KIND_OF = {READ: DMA, WRITE: DMA, TENSOR: TE, VECTOR: VE}
 """Kind of unit that executes the steps of a class."""
 _CYCLE = (0, LATEST)
-_ON_UNIT = ("start", "end", "length", "phase", "left", "rate", "earliest_end", "stalled")
+_ON_UNIT = ("start", "end", "length", "phase", "left", "rate", "earliest_end", "stalled", "result")
 """Fields of a unit that belong to the step on it."""
 _OF_CHANNEL = ("tokens", "tokens_at", "paused_until", "moved")
 _OF_LOOP = ("time", "wake", "rates_due", "rates_since")
@@ -177,7 +177,9 @@ def _load_step(storage: Objects, unit: Unit, fields: Fields) -> None:
         raise StateError("runs on two units", "step")
     unit.busy, unit.run, unit.step = 1, run, step
     for name in _ON_UNIT:
-        setattr(unit, name, fields.integer(name, -1 if name == "length" else 0, LATEST))
+        # The end that an engine outside has not told is LATEST, and more by what its banks have cost.
+        latest = 2 * LATEST - 1 if name == "end" and unit.external else LATEST
+        setattr(unit, name, fields.integer(name, -1 if name == "length" else 0, latest))
     if not (LATENCY <= unit.phase <= DRAINING if unit.kind == DMA else unit.phase == 0):
         raise StateError(f"{unit.phase} is no phase of this unit", "phase")
     unit.share = fields.integers("share", 0, LATEST, len(unit.share))

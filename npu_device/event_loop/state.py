@@ -14,9 +14,9 @@ FOREVER = 1 << 62
 NOT_YET = -1
 """In place of a cycle."""
 
-MAX_UNITS = 48
-MAX_RUNS = 96
-MAX_LANES = 4
+MAX_UNITS = 96
+MAX_RUNS = 192
+MAX_LANES = 16
 MAX_BANKS = 256
 MAX_ROW_BANKS = 64
 
@@ -30,8 +30,9 @@ TE, VE, DMA = int(Kind.TE), int(Kind.VE), int(Kind.DMA)
 READ, WRITE, TENSOR, VECTOR = range(4)
 """Classes of steps. Those of one class start in the order of the plan."""
 CLASSES = 4
-LATENCY, MOVING, DRAINING = 1, 2, 3
-"""Phases of a transfer: before its first byte, while data moves, after its last byte. 0: none is in progress."""
+LATENCY, MOVING, DRAINING, FLOWING = 1, 2, 3, 4
+"""Phases of a transfer: before its first byte, while data moves, after its last byte; at IA_TIMING all of them. 0: none
+is in progress."""
 
 # -- plans -------------------------------------------------------------------------------------------------------------
 
@@ -47,9 +48,10 @@ class BankAccess:
 
 @record
 class OwnStall:
-    """What a step loses by its own accesses, without contention."""
+    """What a step loses by itself, without contention."""
 
     bank: int = 0
+    """Negative: the engine that it is on."""
     cause: int = 0
     cycles: int = 0
 
@@ -154,6 +156,8 @@ class Unit:
     """Transfer: LATENCY, MOVING, DRAINING."""
     left: int = 0
     """Transfer: credits to move."""
+    kept: int = 0
+    """The same in the cycle of now, while ends are computed."""
     rate: int = 0
     """Transfer: credits per cycle; 0: all at once, when there is no limit."""
     earliest_end: int = 0
@@ -162,6 +166,11 @@ class Unit:
     """Transfer: cycles lost to bank conflicts."""
     share: list[int] = words(MAX_DRAM_CHANNELS + 1)
     """Transfer: the part of its bytes on each link, in 1/WHOLE."""
+    external: int = 0
+    """Whether an engine outside says when its steps end: until it has, `end` is FOREVER or more. `stalled` are the
+    cycles for which that engine's clock stands still."""
+    result: int = 0
+    """External: cycles from the end of the step to its result."""
 
 
 @record
@@ -183,6 +192,8 @@ class Link:
     """Credits per cycle; 0: no limit."""
     spare: int = 0
     """Credits per cycle that have no owner yet, while rates are shared."""
+    weight: int = 0
+    """The parts that transfers have there, added up."""
 
 
 @record
@@ -240,6 +251,8 @@ class EventLoop:
 
     time: int = 0
     """The cycle that was stepped last."""
+    stepped: int = 0
+    """How many cycles were stepped."""
     wake: int = FOREVER
     """When the earliest step starts whose predecessors are over in the future."""
     finishing: int = 0
@@ -248,6 +261,10 @@ class EventLoop:
     """Units that commands wait for: bit 4 * kind + cluster."""
     uniform: int = 0
     """Whether all transfers use the one DRAM channel and the NoC in equal parts."""
+    analytic: int = 0
+    """IA_TIMING: whether a transfer's end is computed when it begins (`fluid`)."""
+    external: int = 0
+    """CA_FULL: whether units are external."""
     rates_due: int = 0
     """Whether a transfer began or ceased to move data: rates are to be shared anew."""
     rates_since: int = 0
@@ -277,6 +294,8 @@ class EventLoop:
     """Runs in flight, by acceptance number."""
     completed: list[int] = words(MAX_RUNS)
     """Slots of the runs that completed in this cycle."""
+    begun: list[int] = words(MAX_UNITS)
+    """Codes of the external units on which a step has begun, until the device takes them."""
     banks: list[Bank] = records(MAX_BANKS)
     """Of all clusters."""
     channels: list[DramChannel] = records(MAX_DRAM_CHANNELS)

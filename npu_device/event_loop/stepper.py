@@ -6,6 +6,7 @@ they depend on nothing else.
 """
 
 from npu_device.event_loop.arbiter import emit, use_banks
+from npu_device.event_loop.fluid import flow, foresee
 from npu_device.event_loop.sharing import moved_at, share_rates
 from npu_device.event_loop.state import (
     CLASSES,
@@ -30,7 +31,7 @@ from npu_device.event_loop.state import (
 from npu_device.event_loop.transfers import begin_bank_accesses, begin_transfer, progress, report_moved
 from npu_device.trace.events import What
 
-IDLE, COMPLETE, UNIT_FREE, FULL = range(4)
+IDLE, COMPLETE, UNIT_FREE, FULL, BEGUN = range(5)
 """Answers of `advance`."""
 
 
@@ -40,11 +41,14 @@ IDLE, COMPLETE, UNIT_FREE, FULL = range(4)
 def end_steps(loop: EventLoop, t: int) -> None:
     """Everything that ends in cycle `t`: steps on engines, transfers, commands."""
     loop.time = t
+    loop.stepped += 1
     for unit in loop.units:
         if unit.busy:
             if unit.kind == DMA:
                 progress(loop, unit, t)
-                if unit.phase == DRAINING and unit.end <= t:
+                if unit.phase >= DRAINING and unit.end <= t:
+                    if loop.analytic:
+                        flow(loop, t)
                     end_step(loop, unit, t)
             elif unit.end <= t:
                 end_step(loop, unit, t)
@@ -60,6 +64,8 @@ def end_step(loop: EventLoop, unit: Unit, t: int) -> None:
     emit(loop, t, unit.code, unit.end_event, run.ticket, step.tile, piece.payload, piece.aligned)
     step.released = t
     step.done = t + piece.drain
+    if loop.external and unit.external:
+        step.done = t + unit.result
     unit.busy = 0
     unit.phase = 0
     unit.last_end = t
@@ -153,7 +159,10 @@ def start_steps(loop: EventLoop, t: int) -> None:
             searching = 1
     if loop.rates_due:
         loop.rates_due = 0
-        share_rates(loop, t)
+        if loop.analytic:
+            foresee(loop, t)
+        else:
+            share_rates(loop, t)
         begin_bank_accesses(loop, t)
 
 
@@ -174,6 +183,10 @@ def begin_step(loop: EventLoop, run: Run, step: Step, unit: Unit, t: int) -> Non
         unit.start = t
         unit.length = cycles
         unit.end = t + cycles
+        if loop.external and unit.external:
+            unit.end = FOREVER
+            unit.stalled = 0
+            loop.begun.append(unit.code)
         use_banks(loop, unit, t)
 
 
@@ -231,7 +244,7 @@ def next_cycle(loop: EventLoop) -> int:
     soonest = loop.wake
     for unit in loop.units:
         if unit.busy:
-            if unit.kind != DMA or unit.phase == DRAINING:
+            if unit.kind != DMA or unit.phase >= DRAINING:
                 soonest = min(soonest, unit.end)
             elif unit.phase == LATENCY:
                 soonest = min(soonest, unit.start)
@@ -258,7 +271,7 @@ def advance(loop: EventLoop, limit: int) -> int:
 
     IDLE: nothing happens below `limit`. COMPLETE: commands completed in cycle `time`, whose starts are still to come
     and set `wake` anew. UNIT_FREE: the starts of cycle `time` left a unit that a command waits for. FULL: the events
-    must be taken first.
+    must be taken first. BEGUN: the starts of cycle `time` were the last before a step on an external unit.
     """
     while True:
         t = next_cycle(loop)
@@ -271,5 +284,7 @@ def advance(loop: EventLoop, limit: int) -> int:
             loop.wake = FOREVER
             return COMPLETE
         start_steps(loop, t)
+        if loop.external and loop.begun:
+            return BEGUN
         if requested_unit_free(loop):
             return UNIT_FREE

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.cost import rates
-from npu_device.event_loop import arbiter, cache, sharing, stepper, transfers
+from npu_device.event_loop import arbiter, cache, fluid, sharing, stepper, transfers
 from npu_device.event_loop.encoding import Encoded, Single
 from npu_device.event_loop.state import EVENT_WORDS, MAX_EVENTS, Cache, EventLoop, Run, Step, Unit
 from npu_device.native.records import Writer, layout, view
@@ -51,14 +51,17 @@ UNIFORM = {"EventLoop.uniform": 1, "Cache.line": 0}
 
 
 @made_once
-def compiled(uniform: bool) -> Loop:
-    """The loop in native code, for UNIFORM machines or all; made once per process, when a long plan asks for it."""
+def compiled(uniform: bool, analytic: bool, external: bool) -> Loop:
+    """The loop in native code, for UNIFORM machines or all; made once per process, when a long plan asks for it. What
+    only external units need is in none but theirs."""
     from npu_device.native.module import NativeModule
 
     names = [name for name in Loop._fields if not uniform or name not in ("maintain", "mark")]
     module = NativeModule(
-        rates, sharing, arbiter, cache, transfers, stepper,
-        root=EventLoop, only=names, known=UNIFORM if uniform else None,
+        rates, sharing, arbiter, cache, fluid, transfers, stepper, root=EventLoop, only=names,
+        known={
+            "EventLoop.analytic": int(analytic), "EventLoop.external": int(external), **(UNIFORM if uniform else {})
+        },
     )  # fmt: skip
     return INTERPRETED._replace(**{name: module.entry(name) for name in names})
 
@@ -176,9 +179,9 @@ class Words:
 
     native = True
 
-    def __init__(self, words: list[int], spans: dict[int, Span], uniform: bool) -> None:
-        """`spans`: words of the plans that run, by slot. `uniform`: as `EventLoop.uniform`."""
-        self.text = compiled(uniform)
+    def __init__(self, words: list[int], spans: dict[int, Span], uniform: bool, analytic: bool, external: bool) -> None:
+        """`spans`: words of the plans that run, by slot. `uniform`, `analytic`, `external`: as in `EventLoop`."""
+        self.text = compiled(uniform, analytic, external)
         self._span_of = spans
         self._spans = sorted((span.base, span.end) for span in spans.values())
         """These, and those of rooms."""

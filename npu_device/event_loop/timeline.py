@@ -117,9 +117,12 @@ class Timeline:
                 if heap and entry < heap[-1]:
                     raise StateError("comes after a later event")
                 heap.append(entry)
-        planned = Fields(fields["planned"], *(name for name in self._agendas if name in fields["planned"]))
+        given = fields["planned"]
+        names = [name for name in self._agendas if name in given] if isinstance(given, dict) else []
+        with inside("planned"):
+            planned = Fields(given, *names)
         for name, agenda in self._agendas.items():
-            agenda.planned = planned.integer(name, 0, LATEST) if name in fields["planned"] else NEVER
+            agenda.planned = planned.integer(name, 0, LATEST) if name in names else NEVER
         self._heap, self._sequence = heap, len(heap)
 
 

@@ -6,8 +6,9 @@ A part of the event loop, in the native subset (`npu_device.native`).
 from npu_device.cost.rates import WHOLE, part
 from npu_device.event_loop.arbiter import emit, use_banks
 from npu_device.event_loop.cache import access, bypass
+from npu_device.event_loop.fluid import begin_flow
 from npu_device.event_loop.sharing import move_credits, moved_at
-from npu_device.event_loop.state import DRAINING, LATENCY, MOVING, DramChannel, EventLoop, Unit
+from npu_device.event_loop.state import DRAINING, FLOWING, LATENCY, MOVING, DramChannel, EventLoop, Unit
 from npu_device.trace.events import CACHED, What
 
 
@@ -39,6 +40,8 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
     if loop.l2.line and loop.l2.written_back:
         for channel in loop.channels:
             unit.earliest_end = max(unit.earliest_end, channel.paused_until)
+    if loop.analytic:
+        begin_flow(loop, unit)
 
 
 def progress(loop: EventLoop, unit: Unit, t: int) -> None:
@@ -57,9 +60,13 @@ def progress(loop: EventLoop, unit: Unit, t: int) -> None:
 
 
 def begin_bank_accesses(loop: EventLoop, t: int) -> None:
-    """Transfers whose data begins to move in this cycle use banks, once their rates are known."""
+    """Transfers whose data begins to move in this cycle use banks, once their rates are known; at IA_TIMING those that
+    begin."""
     for unit in loop.units:
-        if unit.phase == MOVING and unit.start == t and unit.length < 0:
+        if unit.phase == FLOWING and unit.length < 0:
+            unit.length = max(unit.step.piece.cycles, unit.end - unit.start)
+            use_banks(loop, unit, t)
+        elif unit.phase == MOVING and unit.start == t and unit.length < 0:
             unit.length = max(unit.step.piece.cycles, moved_at(loop, unit) - t)
             use_banks(loop, unit, t)
 

@@ -20,6 +20,7 @@ from npu_device.abi.instructions import (
 from npu_device.abi.opcodes import TRAP_QUEUE_FULL, FullPolicy, Scope
 from npu_device.host.front_end import FrontEnd
 from npu_device.issue.barriers import STREAMS, Barriers
+from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.issue.retirement import Tickets
 from npu_device.issue.scheduler import CommandQueue
@@ -64,6 +65,7 @@ class CommandPort:
         counters: Counters,
         policy: Callable[[], FullPolicy],
     ) -> None:
+        self.injector: Injector | None = None
         self._events = events
         self._frontend = frontend
         self._queue = queue
@@ -96,6 +98,9 @@ class CommandPort:
             return PortReply(-ReturnCode.EINVAL)
         if not self._frontend.enabled:
             self._refuse(arrival, address, Refusal.DISABLED)
+            return PortReply(-ReturnCode.EBUSY)
+        if self.injector is not None and not self.injector.submission(arrival, address):
+            self._refuse(arrival, address, Refusal.RETRY)
             return PortReply(-ReturnCode.EBUSY)
         if not self._queue.room:
             return self._full(arrival, address)

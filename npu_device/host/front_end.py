@@ -15,8 +15,9 @@ from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.host.ring import INDEX_MASK, Ring
 from npu_device.issue.barriers import STREAMS
 from npu_device.issue.execution import Execution
+from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts, Irq
-from npu_device.issue.retirement import MODULUS, Completion, Tickets
+from npu_device.issue.retirement import MODULUS, UNKNOWN, Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
@@ -72,6 +73,7 @@ class FrontEnd:
         completion: Completion,
     ) -> None:
         self.enabled = False
+        self.injector: Injector | None = None
         self.accepted = 0
         """ACCEPT events so far."""
         self._config = config
@@ -132,7 +134,7 @@ class FrontEnd:
         for taken in self._promised.values():
             self.accepted += 1
             self._events.emit(cycle, FRONTEND, What.ACCEPT, taken.ticket, 0, min(taken.began, cycle), TIGHT)
-            self._completion.error(cycle, taken.ticket, TicketError.RESET, reason, None)
+            self._completion.error(cycle, taken.ticket, TicketError.RESET, reason, None, taken.number)
         self._promised.clear()
 
     # -- snapshots ---------------------------------------------------------------------------------------------
@@ -240,8 +242,11 @@ class FrontEnd:
         if data is None:
             ticket = self._tickets.assign(taken.number)
             self._announce_accept(cycle, ticket, taken)
-            self._fail(cycle, ticket, DescriptorError(TicketError.FETCH, f"{taken.address:#x}"), None)
+            invalid = DescriptorError(TicketError.FETCH, f"{taken.address:#x}")
+            self._fail(cycle, ticket, invalid, None, taken.number, UNKNOWN)
             return
+        if self.injector is not None:
+            data = self.injector.descriptor(cycle, data)
         request = self._decoder.requests.of(data)
         status_address = taken.address + STATUS_OFFSET if request.descriptor.write_status else None
         asked = int.from_bytes(data[TICKET_OFFSET:], "little")
@@ -252,7 +257,7 @@ class FrontEnd:
                 raise DescriptorError(TicketError.TICKET, f"{asked:#x}")
             command = self._decoder.command(request, taken.prio, taken.stream)
         except DescriptorError as invalid:
-            self._fail(cycle, ticket, invalid, status_address)
+            self._fail(cycle, ticket, invalid, status_address, taken.number, request.descriptor.opcode)
             return
         command.ticket, command.number, command.status_address = ticket, taken.number, status_address
         self._execution.accept(cycle, command)
@@ -271,6 +276,8 @@ class FrontEnd:
         self.accepted += 1
         self._events.emit(cycle, FRONTEND, What.ACCEPT, ticket, 0, taken.began, taken.slot)
 
-    def _fail(self, cycle: int, ticket: int, invalid: DescriptorError, status_address: int | None) -> None:
-        self._completion.error(cycle, ticket, invalid.code, invalid.reason, status_address)
+    def _fail(
+        self, cycle: int, ticket: int, invalid: DescriptorError, status_address: int | None, number: int, opcode: int
+    ) -> None:
+        self._completion.error(cycle, ticket, invalid.code, invalid.reason, status_address, number, opcode)
         self._queue.give_back(cycle)

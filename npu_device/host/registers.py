@@ -13,6 +13,7 @@ from npu_device.abi.registers import IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, 
 from npu_device.config import NpuConfig
 from npu_device.host.front_end import FrontEnd
 from npu_device.host.ring import Ring
+from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.issue.retirement import Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue
@@ -56,6 +57,7 @@ class RegisterFile:
         caps: int,
     ) -> None:
         """`caps`: the custom instructions that exist, as in the register CAPS."""
+        self.injector: Injector | None = None
         self._events = events
         self._control = control
         self._ring = ring
@@ -182,7 +184,7 @@ class RegisterFile:
             "QUEUE_BASE_HI": lambda: ring.base >> 32,
             "QUEUE_SIZE": lambda: ring.size,
             "CTRL": self._control.read_control,
-            "QUEUE_HEAD": lambda: ring.head,
+            "QUEUE_HEAD": self._head,
             "QUEUE_TAIL": lambda: ring.tail,
             "ERROR_TICKET": lambda: completion.error_ticket,
             "ERROR_CODE": lambda: completion.error_code,
@@ -210,7 +212,16 @@ class RegisterFile:
         }
         return {_OFFSET[name]: target for name, target in table.items()}
 
+    def _head(self) -> int:
+        return self._ring.head if self.injector is None else self.injector.head(self._ring.head, self._ring.size)
+
     def _doorbell(self, tail: int, cycle: int) -> bool:
+        if self.injector is None or self.injector.doorbell(cycle, tail):
+            self.ring_doorbell(tail, cycle)
+        return True
+
+    def ring_doorbell(self, tail: int, cycle: int) -> None:
+        """A doorbell arrives."""
         count = self._ring.doorbell(tail)
         if count is None:
             self._interrupts.set(cycle, Irq.RING_OVERFLOW)
@@ -218,7 +229,6 @@ class RegisterFile:
         else:
             self._events.emit(cycle, FRONTEND, What.SUBMIT, 0, 0, tail, count)
             self._frontend.request_fetch(cycle)
-        return True
 
     def _mask(self, value: int, cycle: int) -> bool:
         self._interrupts.set_mask(cycle, value)
@@ -269,7 +279,7 @@ def _identification(config: NpuConfig, caps: int) -> dict[str, int]:
         "DMA_COUNT": config.dma.channels,
         "BANK_COUNT": config.spm.banks,
         "SPM_BYTES": config.spm.size,
-        "QUEUE_LIMIT": config.queue.size,
+        "QUEUE_LIMIT": config.queue_limit,
     }
 
 

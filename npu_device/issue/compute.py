@@ -5,9 +5,7 @@ from npu_device.decode.command import Command
 from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import Matrix
 from npu_device.operations.kernels import elements, gemm, moves, rows
-from npu_device.operations.kernels.elements import as_float, as_signed
 from npu_device.operations.kernels.eltwise import eltwise
-from npu_device.operations.tile_form import REQUANTIZED
 
 _MOVES = frozenset((Opcode.LOAD, Opcode.STORE, Opcode.COPY))
 _KERNELS = {
@@ -26,7 +24,7 @@ _KERNELS = {
 
 
 def compute(command: Command, read: Read) -> WriteSet:
-    """Sample the operands through `read(region)` and compute; nothing of the result shares their memory.
+    """Sample the operands through `read(region)` and compute; the result may share their memory.
 
     DescriptorError where the data do not allow it.
     """
@@ -39,7 +37,7 @@ def compute(command: Command, read: Read) -> WriteSet:
     if output is None:
         return WriteSet()
     if command.opcode in _MOVES:
-        return WriteSet(((output.region, read(order.inputs[0].region).copy()),))
+        return WriteSet(((output.region, read(order.inputs[0].region)),))
     operands = [_values(matrix, read) for matrix in order.inputs]
     if command.opcode is Opcode.GEMM_T:
         return _gemm(command, operands, output)
@@ -59,10 +57,4 @@ def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> 
     if d.accumulate:
         assert command.accumulator is not None and command.accumulator.value is not None
         total = gemm.add(command.accumulator.value, total)
-    if command.order.holds:
-        return WriteSet(accumulator=total)
-    if output.kind in REQUANTIZED:
-        total = gemm.requantize(total, as_float(d.param0), as_signed(d.param1), output.kind)
-    elif total.dtype.kind == "f":
-        total = elements.to_float(total, output.kind)
-    return WriteSet(((output.region, elements.encode(total, output.kind)),))
+    return gemm.finish_tile(d, output, command.order.holds, total)

@@ -1,24 +1,31 @@
 """The engines: what lies between the start of a command on a unit and its end, on the device's timeline."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
+from npu_device.cost.plan import Column, Compute, Plan
 from npu_device.decode.command import Command, UnitClass
 from npu_device.event_loop.machine import Machine
 from npu_device.event_loop.snapshot import CommandPlan
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.scheduler import units_by_class
+from npu_device.memory.memory import Read
 from npu_device.operations.macro.base import setting_of
 from npu_device.trace.events import EventStream, Kind
 from pyv_state import WORD32, Fields, StateError, inside
+
+if TYPE_CHECKING:
+    from npu_device.external.link import End, External
 
 Ended = Callable[[int, Command], None]
 
 
 class Engines:
-    """CA_HYBRID: DMA channels, DRAM, NoC, banks and engines, event by event.
+    """DMA channels, DRAM, NoC, banks and engines, event by event; at IA_TIMING step by step (`fluid`).
 
     Steps run in bulk while nothing else on the timeline is due and no command waits for a unit that is free.
     """
@@ -30,9 +37,15 @@ class Engines:
         events: EventStream,
         ended: Ended,
         request_start: Callable[[int], None],
+        analytic: bool = False,
+        external: "External | None" = None,
     ) -> None:
         """`ended(cycle, command)` is called in phase END; `request_start(cycle)` has `start` called in phase START."""
-        self.machine = Machine(config, Timing(config), events)
+        if external is not None:
+            config = external.adopted
+        outside = () if external is None else external.units
+        self._external = external
+        self.machine = Machine(config, Timing(config), events, analytic=analytic, external=outside)
         self._timeline = timeline
         self._ended = ended
         self._request_start = request_start
@@ -40,17 +53,26 @@ class Engines:
         self._setting = setting_of(config)
         self._running: dict[int, Command] = {}
         """By slot of the machine."""
+        self.stuck: dict[int, Command] = {}
+        """Units that have taken a command and do not begin it, by an injected fault."""
         self._wanted: list[UnitClass] = []
         self._ended_steps = False
         """Steps ended in this cycle; others may start instead."""
         self._step = Agenda(timeline, "step", Phase.END, self._advance)
+        self._grant = Agenda(timeline, "grant", Phase.END, self._grant_time)
+        self._tensor_steps: dict[int, Column] = {}
+        """With engines outside: by slot, how many tensor steps stand before each step of its plan."""
 
     def find(self, unit_class: UnitClass) -> int | None:
         """The lowest free unit of those that `unit_class` names: its code, or None."""
         for code in self._units[unit_class]:
-            if self.machine.free(code):
+            if self.free(code):
                 return code
         return None
+
+    def free(self, code: int) -> bool:
+        """Whether a unit takes a command."""
+        return self.machine.free(code) and code not in self.stuck
 
     def want(self, classes: list[UnitClass]) -> None:
         """Classes of units for which ready commands wait."""
@@ -67,19 +89,26 @@ class Engines:
         if unit_class is None or macro is None:
             assert command.order.step is not None, "what runs on a unit has a step"
             slot = machine.begin_one(*command.order.step, command.number, command.ticket, command.unit, cycle)
+            self._running[slot] = command
         else:
-            units = [code for code in self._units[unit_class] if machine.free(code)]
+            units = [code for code in self._units[unit_class] if self.free(code)]
             units = units[: macro.lanes(len(units))]
             plan = macro.plan(self._setting, len(units))
             slot = machine.add(plan, command.number, command.ticket, units, command.descriptor.cluster, cycle)
+            self._running[slot] = command
+            if self._external is not None:
+                self._tensor_steps[slot] = _tensor_steps(plan)
             machine.start(cycle)
-        self._running[slot] = command
+        if self._external is not None:
+            self._begun(self._external, cycle)
 
     def start(self, cycle: int) -> None:
         """Steps that can start now do, before further commands. `schedule` is to follow in this cycle."""
         if self._ended_steps:
             self._ended_steps = False
             self.machine.start(cycle)
+            if self._external is not None:
+                self._begun(self._external, cycle)
 
     def schedule(self) -> None:
         """Act when something happens next."""
@@ -94,12 +123,60 @@ class Engines:
             self.schedule()
         return wait
 
+    def slow_down(self, cycle: int, factor: int) -> None:
+        """The DRAM takes `factor` times as long for its bytes from now on, until it is reset."""
+        self.machine.slow_down(factor)
+        self.machine.start(cycle)
+        if self._external is not None:
+            self._begun(self._external, cycle)
+        self.schedule()
+
+    def dram_at(self, cycle: int, slowdown: int) -> None:
+        """The DRAM takes `slowdown` times as long as configured for its bytes from now on, until it is reset."""
+        self.machine.dram_at(slowdown)
+        self.machine.start(cycle)
+        if self._external is not None:
+            self._begun(self._external, cycle)
+        self.schedule()
+
     def reset(self) -> None:
         """Forget what runs; the timeline has been cleared."""
+        self.stuck.clear()
         self.machine.reset()
         self._running.clear()
         self._wanted, self._ended_steps = [], False
         self._step.reset()
+        self._grant.reset()
+        self._tensor_steps.clear()
+        if self._external is not None:
+            self._external.reset()
+
+    # -- engines outside ---------------------------------------------------------------------------------------
+
+    def _begun(self, external: "External", cycle: int) -> None:
+        """Steps that have begun in this cycle on engines outside are given to these."""
+        for unit, slot, step in self.machine.take_begun():
+            command, steps = self._running[slot], self._tensor_steps.get(slot)
+            tensor = 0 if steps is None else int(steps[step])
+            end = external.begin(unit, cycle, command, tensor, len(self.machine.storage.runs[slot].units))
+            self._grant_unit(external, unit, cycle, end)
+
+    def _grant_unit(self, external: "External", unit: int, cycle: int, end: "End | None") -> None:
+        """Once its end is known, the event loop has it; until then the engine is granted more time when it is due."""
+        while end is None:
+            due = external.due(unit, self.machine.stalled(unit))
+            if due is None:
+                return
+            if due > cycle:
+                return self._grant.request(due)
+            end = external.grant(unit)
+        self.machine.tell_end(unit, *end)
+
+    def _grant_time(self, cycle: int) -> None:
+        assert self._external is not None
+        for unit in self._external.running:
+            self._grant_unit(self._external, unit, cycle, None)
+        self.schedule()
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -113,11 +190,16 @@ class Engines:
             "wanted": [list(map(int, place)) for place in self._wanted],
             "ended_steps": self._ended_steps,
             "machine": self.machine.state(),
+            "external": None if self._external is None else self._external.state(self._running.values()),
         }
 
-    def load_state(self, state: Any, running: Mapping[int, Command]) -> None:
-        """`running`: the commands on units, by number."""
-        fields = Fields(state, "wanted", "ended_steps", "machine")
+    def load_state(self, state: Any, running: Mapping[int, Command], read: Read) -> None:
+        """`running`: the commands on units, by number; `read`: how they read."""
+        fields = Fields(state, "wanted", "ended_steps", "machine", "external")
+        outside = fields["external"] is not None
+        if outside is not (self._external is not None):
+            raise StateError("was taken with engines outside" if outside else "was taken without", "external")
+        self.stuck.clear()
         self._wanted = []
         for index, (kind, cluster, unit) in enumerate(fields.rows("wanted", *[(0, WORD32)] * 3)):
             place = kind, cluster, unit
@@ -138,6 +220,14 @@ class Engines:
             if len(self._running) != len(running) or len(set(self._running.values())) != len(running):
                 raise StateError("these are not the commands that run", "runs")
         self.machine.want([place[:2] for place in self._wanted])
+        if self._external is not None:
+            self._tensor_steps.clear()
+            for slot, command in self._running.items():
+                if command.macro is not None:
+                    lanes = len(self.machine.storage.runs[slot].units)
+                    self._tensor_steps[slot] = _tensor_steps(command.macro.plan(self._setting, max(1, lanes)))
+            with inside("external"):
+                self._external.load_state(fields["external"], running, read)
 
     def _plan_of(self, command: Command, units: tuple[int, ...]) -> CommandPlan:
         """What a command in flight does on these units."""
@@ -165,6 +255,8 @@ class Engines:
             cycle = machine.now
         else:
             return self.schedule()
+        if self._external is not None:
+            self._begun(self._external, cycle)
         self._complete(cycle)
         if not machine.idle:
             self._ended_steps = True
@@ -172,4 +264,11 @@ class Engines:
 
     def _complete(self, cycle: int) -> None:
         for slot in self.machine.completed():
+            self._tensor_steps.pop(slot, None)
             self._ended(cycle, self._running.pop(slot))
+
+
+def _tensor_steps(plan: Plan) -> Column:
+    """How many steps on tensor engines stand before each step of a plan."""
+    tensor = np.array([isinstance(piece, Compute) and piece.kind is Kind.TE for piece in plan.pieces], bool)
+    return np.cumsum(tensor[plan.piece]) - 1

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode, TicketState
@@ -15,6 +15,7 @@ from npu_device.issue.barriers import STREAMS, Barriers
 from npu_device.issue.engines import Engines
 from npu_device.issue.hazards import Hazards
 from npu_device.issue.in_flight import ENDED, RUNNING, WAITING, InFlight, command_of, state_of
+from npu_device.issue.injection import Injector
 from npu_device.issue.results import Results
 from npu_device.issue.retirement import Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue, Scheduler
@@ -22,6 +23,9 @@ from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import FRONTEND, Cause, EventStream, What
 from pyv_state import LATEST, Fields, StateError, inside
+
+if TYPE_CHECKING:
+    from npu_device.external.link import External
 
 
 class Execution:
@@ -37,21 +41,25 @@ class Execution:
         tickets: Tickets,
         completion: Completion,
         values: bool = True,
+        analytic: bool = False,
+        external: "External | None" = None,
     ) -> None:
         """`values`: whether results are computed; without them all memory but status words stays as it is."""
         self.enabled = False
+        self.injector: Injector | None = None
         self._memory = memory
         self._values = values
+        self._external = external
         self.barriers = Barriers(config.clusters, events)
         self._events = events
         self._queue = queue
         self._tickets = tickets
         self._completion = completion
-        self.engines = Engines(config, timeline, events, self._ended, self.request_start)
+        self.engines = Engines(config, timeline, events, self._ended, self.request_start, analytic, external)
         self._scheduler = Scheduler(config, self.engines)
         self._hazards = Hazards()
         self.l2 = L2(config, memory, self.engines.machine, events) if config.l2.enabled else None
-        self._results = Results(memory if self.l2 is None or not self.l2.incoherent else self.l2)
+        self._results = Results(memory, self.l2 if self.l2 is not None and self.l2.incoherent else None)
         self._streams: list[deque[Command]] = [deque() for _ in range(STREAMS)]
         self._freed: list[Command] = []
         self._release = Agenda(timeline, "release", Phase.RELEASE, self._release_freed)
@@ -73,6 +81,8 @@ class Execution:
         self._hazards.add(command)
         if not command.hazards and not command.gates:
             self._ready(cycle, command)
+        if self.injector is not None:
+            self.injector.accepted(cycle, command, len(self._queue.waiting))
 
     def request_start(self, cycle: int) -> None:
         """Something that may let a command start has changed."""
@@ -86,7 +96,8 @@ class Execution:
         """Work in flight vanishes: its tickets become errors. The timeline has been cleared."""
         self.enabled = False
         for command in self.in_flight():
-            self._completion.error(cycle, command.ticket, TicketError.RESET, reason, None, command.unit)
+            code, opcode = TicketError.RESET, command.opcode
+            self._completion.error(cycle, command.ticket, code, reason, None, command.number, opcode, command.unit)
         self._queue.reset()
         self._scheduler.reset()
         if self.l2 is not None:
@@ -152,7 +163,7 @@ class Execution:
         self._scheduler.load_ready(command for command in ready if command.number not in freed)
         with inside("engines"):
             running = {one.command.number: one.command for one in restored if one.stage == RUNNING}
-            self.engines.load_state(fields["engines"], running)
+            self.engines.load_state(fields["engines"], running, self._results.read)
 
     def _load_order(self, restored: Sequence[InFlight]) -> None:
         """Streams, hazards and results that wait follow from the commands."""
@@ -238,7 +249,7 @@ class Execution:
                 break
             index, unit = choice
             command = self._queue.leave(cycle, index)
-            if unit is not None and not self._sample(command):
+            if unit is not None and not self._sample(cycle, command):
                 unit = None
             self._scheduler.start(command)
             self._tickets.start(command.ticket)
@@ -248,11 +259,23 @@ class Execution:
             command.unit = unit
             if self.l2 is not None and self.l2.on_use is not None:
                 self.l2.on_use((*command.reads(), *command.writes()))
+            if self.injector is not None and self.injector.takes(cycle, command):
+                self.engines.stuck[unit] = command
+                continue
             self.engines.begin(cycle, command)
         self.engines.schedule()
         self.engines.want(self._scheduler.wanted() if self.enabled else [])
 
-    def _sample(self, command: Command) -> bool:
+    def resume(self, cycle: int, command: Command) -> None:
+        """The unit that was stuck with a command begins it, unless a reset came first."""
+        if self.engines.stuck.get(command.unit) is not command:
+            return
+        del self.engines.stuck[command.unit]
+        self.engines.begin(cycle, command)
+        self.engines.schedule()
+        self.request_start(cycle)
+
+    def _sample(self, cycle: int, command: Command) -> bool:
         """Take the inputs, at the start: False when they do not allow the command to run."""
         try:
             if command.macro is not None:
@@ -260,7 +283,12 @@ class Execution:
             if self._values:
                 from npu_device.issue.compute import compute  # the kernels, which no run needs before its first command
 
-                command.result = compute(command, self._results.read)
+                read = self._results.read if self._external is None else self._external.remembered(self._results.read)
+                command.result = self._results.sampled(compute(command, read))
+                if self._external is not None:
+                    command.products = self._external.products(command, read)
+            if self.injector is not None:
+                self.injector.sampled(cycle, command)
         except DescriptorError as failure:
             command.failure = failure
         return command.failure is None
@@ -271,6 +299,9 @@ class Execution:
         command.ended = True
         if self._queue.waiting and command.kind is not None and command.failure is None:
             self._start.request(cycle)
+        if self._external is not None and command.products is not None:
+            made = self._external.over(command)
+            command.result = command.result if made is None else self._results.sampled(made)
         result = command.result
         if result is not None:
             self._results.park(command.number, result.writes)
@@ -293,7 +324,10 @@ class Execution:
             irq = bool(command.descriptor.irq)
             self._completion.done(cycle, command.ticket, command.unit, command.status_address, irq)
         else:
-            self._completion.error(cycle, command.ticket, failure.code, failure.reason, command.status_address)
+            self._completion.error(
+                cycle, command.ticket, failure.code, failure.reason, command.status_address, command.number,
+                command.opcode,
+            )  # fmt: skip
         if freed := self._hazards.retired(command):
             self._free_hazards(cycle, freed)
         if freed := self.barriers.completed(cycle, command):

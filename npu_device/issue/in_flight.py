@@ -96,17 +96,24 @@ def command_of(state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum], mem
         raise StateError(f"{shown(stage)} is none", "stage")
     command.ended = stage == ENDED
     if fields["position"] is not None:
-        _load_position(command, fields.integer("position", 0, WORD32), stage)
+        _load_position(command, fields.integer("position", 0, WORD32), stage, memory)
     if fields["failure"] is not None:
         _load_failure(command, fields.listed("failure", 2), stage)
     writes = _load_results(command, fields, stage, memory, values)
     return InFlight(command, stage, writes if stage == ENDED else None, fields.integers("epochs", 0, LATEST, 3))
 
 
-def _load_position(command: Command, position: int, stage: str) -> None:
+def _load_position(command: Command, position: int, stage: str, memory: Memory) -> None:
     word = np.frombuffer(position.to_bytes(4, "little"), np.uint8)
+    operands = () if command.macro is None else command.macro.operands
+    where = {part.region for part in operands if part.name == "pos_addr"}
+
+    def read(region: Region) -> Bytes:
+        """The position that was read; what else it reads when it starts has not changed since."""
+        return word if region in where else memory.rows(region)
+
     try:
-        macro = None if command.macro is None else command.macro.start(lambda _: word)
+        macro = None if command.macro is None else command.macro.start(read)
     except DescriptorError as error:
         raise StateError(str(error), "position") from None
     if macro is None or macro.position is None or stage == WAITING:

@@ -2,21 +2,41 @@
 
 A stream retires in order, so a command may end before it may retire. Its output is parked here; commands that depend
 on it read through the buffer, the core sees memory, where it appears at retirement.
+
+Operations see memory through views that cannot be written. What they make of it is `sampled` in the cycle of the start:
+from then on no store changes it.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from npu_device.event_loop.l2 import L2
-from npu_device.memory.memory import Bytes, Memory
+from npu_device.memory.memory import Bytes, Memory, WriteSet
 from npu_device.memory.region import Region, conflict
 
 
 class Results:
     """Parked outputs by acceptance number. Hazards see to it that no two of them overlap."""
 
-    def __init__(self, memory: Memory | L2) -> None:
-        self._memory = memory
+    def __init__(self, memory: Memory, l2: L2 | None = None) -> None:
+        """`l2`: what commands read and write through, where it may hold other bytes than `memory`."""
+        self._arrays = memory
+        self._memory = memory if l2 is None else l2
         self._parked: dict[int, tuple[tuple[Region, Bytes], ...]] = {}
+
+    def sampled(self, made: WriteSet) -> WriteSet:
+        """What a command has made, as data of its own: a copy of each array that is a view of memory."""
+        writes, total = made
+        if total is not None:
+            total = self._own(total)
+        return WriteSet(tuple([(region, self._own(data)) for region, data in writes]), total)
+
+    def _own(self, data: NDArray[Any]) -> NDArray[Any]:
+        own = data.copy() if self._arrays.shares(data) else data
+        own.setflags(write=False)
+        return own
 
     def park(self, number: int, writes: tuple[tuple[Region, Bytes], ...]) -> None:
         self._parked[number] = writes

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import StatusWord, TicketState
+from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.memory.memory import Memory
 from npu_device.trace.events import FRONTEND, EventStream, What
@@ -108,6 +109,14 @@ class ErrorEntry(NamedTuple):
     ticket: int
     code: TicketError
     reason: str
+    number: int
+    """Acceptance number of the command, from 1."""
+    opcode: int
+    """UNKNOWN where no descriptor was read."""
+
+
+UNKNOWN = 256
+"""Above every opcode."""
 
 
 class Completion:
@@ -120,6 +129,7 @@ class Completion:
         self._events = events
         self.log: deque[ErrorEntry] = deque(maxlen=LOG_SIZE)
         """The latest errors, oldest first."""
+        self.injector: Injector | None = None
         self.on_end: Callable[[int], None] | None = None
         """Called with each ticket that ends."""
         self.error_ticket = 0
@@ -127,26 +137,30 @@ class Completion:
 
     def done(self, cycle: int, ticket: int, unit: int, status_address: int | None, irq: bool) -> None:
         if status_address is not None:
-            self._write_status(status_address, StatusWord.DONE, ticket)
+            self._write_status(cycle, status_address, StatusWord.DONE, ticket)
         self._finish(ticket)
         self._events.emit(cycle, unit, What.DONE, ticket)
         if irq:
             self._interrupts.set(cycle, Irq.DONE)
 
     def error(
-        self, cycle: int, ticket: int, code: TicketError, reason: str, status_address: int | None, unit: int = FRONTEND
-    ) -> None:
+        self, cycle: int, ticket: int, code: TicketError, reason: str, status_address: int | None, number: int,
+        opcode: int = UNKNOWN, unit: int = FRONTEND,
+    ) -> None:  # fmt: skip
         if status_address is not None:
-            self._write_status(status_address, StatusWord.ERROR | code << 8, ticket)
+            self._write_status(cycle, status_address, StatusWord.ERROR | code << 8, ticket)
         self._finish(ticket, code)
         self.error_ticket, self.error_code = ticket, code
-        self.log.append(ErrorEntry(cycle, ticket, code, reason))
+        self.log.append(ErrorEntry(cycle, ticket, code, reason, number, opcode))
         self._events.emit(cycle, unit, What.ERROR, ticket, aux=code)
         self._interrupts.set(cycle, Irq.ERROR)
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps."""
-        log = [[entry.cycle, entry.ticket, int(entry.code), entry.reason] for entry in self.log]
+        log = [
+            [entry.cycle, entry.ticket, int(entry.code), entry.number, int(entry.opcode), entry.reason]
+            for entry in self.log
+        ]
         return {"log": log, "error_ticket": self.error_ticket, "error_code": int(self.error_code)}
 
     def load_state(self, state: Any) -> None:
@@ -154,11 +168,13 @@ class Completion:
         entries = []
         for index, item in enumerate(fields.listed("log")):
             with inside("log", index):
-                *numbers, reason = listed(item, 4)
-                cycle, ticket, code = row(numbers, (0, LATEST), (0, MODULUS - 1), (1, max(TicketError)))
+                *numbers, reason = listed(item, 6)
+                cycle, ticket, code, number, opcode = row(
+                    numbers, (0, LATEST), (0, MODULUS - 1), (1, max(TicketError)), (1, LATEST), (0, UNKNOWN)
+                )
                 if code not in list(TicketError) or type(reason) is not str:
                     raise StateError("is no error of a ticket")
-                entries.append(ErrorEntry(cycle, ticket, TicketError(code), reason))
+                entries.append(ErrorEntry(cycle, ticket, TicketError(code), reason, number, opcode))
         self.log.clear()
         self.log.extend(entries)
         self.error_ticket = fields.integer("error_ticket", 0, MODULUS - 1)
@@ -169,5 +185,7 @@ class Completion:
         if self.on_end is not None:
             self.on_end(ticket)
 
-    def _write_status(self, address: int, status: int, ticket: int) -> None:
+    def _write_status(self, cycle: int, address: int, status: int, ticket: int) -> None:
+        if self.injector is not None and not self.injector.writes_status(cycle, ticket):
+            return
         self._memory.write_bytes(address, status.to_bytes(4, "little") + ticket.to_bytes(4, "little"))

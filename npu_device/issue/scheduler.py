@@ -132,7 +132,8 @@ class Scheduler:
             self.ready(command)
 
     def ready(self, command: Command) -> None:
-        """A waiting command has become ready."""
+        """A waiting command has become ready, and READY says so."""
+        command.announced = True
         self._ready[command.unit_class] = self._ready.get(command.unit_class, 0) + 1
 
     def choose(self, waiting: Collection[Command]) -> tuple[int, int | None] | None:
@@ -151,7 +152,7 @@ class Scheduler:
         best: Command | None = None
         best_index = 0
         for index, command in enumerate(islice(waiting, self._window)):
-            if command.hazards or command.gates:
+            if not command.announced:
                 continue
             unit_class = command.unit_class
             if unit_class is None:

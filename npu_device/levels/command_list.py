@@ -1,6 +1,6 @@
 """From a command list (`abi.cmdq`) to descriptors, and its run (docs/model-flow.md, "CMDQ")."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from npu_device.abi.cmdq import KV, KV_UPDATE, LOAD_TILE, MOVED_AS, STORE_TILE, Code, Fault, faults
@@ -8,14 +8,26 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import AbiError, NpuDeviceError
 from npu_device.abi.extended import Extended
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
-from npu_device.abi.opcodes import DataType, Opcode, Scope
+from npu_device.abi.opcodes import Carried, DataType, Opcode, Scope
 from npu_device.config import NpuConfig
+from npu_device.cost.banks import bytes_per_bank
+from npu_device.decode.command import Command
 from npu_device.decode.decoder import Decoder
 from npu_device.issue.hazards import Hazards
-from npu_device.levels.analytic import Analytic
+from npu_device.levels.critical_path import CriticalPath
 from npu_device.levels.explain import Explanation, explain
 from npu_device.levels.runner import Listed, Runner, list_config
-from npu_device.memory.bitwidth import SPM_ALIGNMENT
+from npu_device.memory.bitwidth import (
+    FULL_PRECISION,
+    BitWidthError,
+    bits_total,
+    check_bank,
+    check_dtype,
+    check_role,
+    check_spm_offset,
+)
+from npu_device.memory.kv import valid_elements
+from npu_device.memory.region import Region, conflict
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import Batch, EventStream, records
 from npu_device.trace.spans import Spans
@@ -23,11 +35,16 @@ from npu_device.trace.spans import Spans
 LEVELS = ("IA_TIMING", "CA_HYBRID")
 
 
+SHOWN_FAULTS = 8
+"""Of a list, in the message; `ListError.faults` has all."""
+
+
 class ListError(NpuDeviceError):
-    """A list that cannot run: one line for each fault."""
+    """A list that cannot run: one line for each of the first faults."""
 
     def __init__(self, found: Sequence[Fault]) -> None:
-        super().__init__("\n".join(map(str, found)))
+        more = [f"and {len(found) - SHOWN_FAULTS} more"] if len(found) > SHOWN_FAULTS else []
+        super().__init__("\n".join([*map(str, found[:SHOWN_FAULTS]), *more]))
         self.faults = tuple(found)
 
 
@@ -51,14 +68,15 @@ def load(document: Any, config: NpuConfig) -> list[Listed]:
     commands = document["commands"]
     parts = []
     for index, command in enumerate(commands):
-        found += _places(f"commands[{index}]", command, config)
+        wrong = [*_places(f"commands[{index}]", command, config), *_sizes(f"commands[{index}].", command)]
+        found += wrong
+        if wrong:
+            continue
         try:
             parts.append(_listed(command, config))
         except AbiError as error:
             found.append(Fault(Code.RANGE, f"commands[{index}]", command["opcode"], str(error)))
-    if found:
-        raise ListError(found)
-    found = _check(commands, parts, config)
+    found = found or _check(commands, parts, config) or _banks(commands, parts, config)
     if found:
         raise ListError(found)
     return [one for part in parts for one in part]
@@ -69,16 +87,14 @@ def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID",
     config = list_config(config, len(commands))
     events = EventStream(keep=True)
     collected = records(events)
-    runner = Runner(config, events, values=values and level == "CA_HYBRID")
+    analytic = level == "IA_TIMING"
+    runner = Runner(config, events, values=values and not analytic, analytic=analytic)
     accepted = [max(one.at, index * config.submit.cost) for index, one in enumerate(commands)]
-    path = Analytic(config, runner.memory, unlimited=True).run(runner.place(commands), accepted)
-    counters = None
-    if level == "IA_TIMING":
-        Analytic(config, runner.memory, events).run(runner.place(commands), accepted)
-    else:
-        counters = runner.run(commands).device.counters.to_json()
+    path = CriticalPath(config, runner.memory).walk(runner.place(commands), accepted)
+    ran = runner.run(commands)
+    counters = None if analytic else ran.device.counters.to_json()
     seen = collected()
-    explanation = explain(Spans([seen]), config, path.cycles)
+    explanation = explain(Spans([seen]), config, path)
     return ListRun(explanation.makespan, events, seen, counters, explanation)
 
 
@@ -108,15 +124,19 @@ def _move(
     spm = _spm(config, shared.get("cluster", 0), place["spm_bank"], place["spm_offset"])
     load_tile = command["opcode"] == LOAD_TILE
     kind, elements = MOVED_AS[command["qbits"]], command["num_elements"]
+    if "dtype" in command:
+        kind = DataType[command["dtype"]]
     addresses = {"in0_addr": dram if load_tile else spm, "out_addr": spm if load_tile else dram}
+    addresses |= {"tile_n": command.get("alignment", 0), "bank_mask": command.get("bank_mask", 0)}
     if command.get("tensor_role", KV) != KV:
         strides = command.get("dram_stride", 0), command.get("spm_stride", 0)
         rows = command.get("rows", 1)
+        function = Carried[command["tensor_role"].upper()]
         return Descriptor(
-            opcode=Opcode.LOAD if load_tile else Opcode.STORE, tile_m=rows, tile_k=elements // rows, type_in0=kind,
-            param0=strides[0], param1=strides[1], **addresses, **shared,
+            opcode=Opcode.LOAD if load_tile else Opcode.STORE, function=function, tile_m=rows,
+            tile_k=elements // rows, type_in0=kind, param0=strides[0], param1=strides[1], **addresses, **shared,
         )  # fmt: skip
-    inside = MOVED_AS[command.get("src_qbits", command["qbits"])]
+    inside = MOVED_AS[command["src_qbits"]] if "src_qbits" in command else kind
     row = command.get("head_dim", elements)
     param0, param1 = command.get("params", (0, 0))
     return Descriptor(
@@ -179,11 +199,108 @@ def _places(field: str, command: Mapping[str, Any], config: NpuConfig) -> list[F
             found.append(Fault(Code.RANGE, f"{name}.spm_bank", bank, f"must be below spm.banks {config.spm.banks}"))
         if offset >= size:
             found.append(Fault(Code.RANGE, f"{name}.spm_offset", offset, f"must be below the bank's {size} bytes"))
-        if offset % SPM_ALIGNMENT:
-            found.append(
-                Fault(Code.RANGE, f"{name}.spm_offset", offset, f"must be a multiple of {SPM_ALIGNMENT} bytes")
-            )
+        try:
+            check_spm_offset(offset)
+        except BitWidthError as error:
+            found.append(Fault(Code.RANGE, f"{name}.spm_offset", offset, error.rule))
     return found
+
+
+def _sizes(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
+    """Widths that the role may have, of the type that is named; whole rows of a cache (docs/bit-widths.md, R2, R5, R10,
+    R15, R20)."""
+    if command["opcode"] not in (LOAD_TILE, STORE_TILE, KV_UPDATE):
+        return
+    qbits, role = command["qbits"], command.get("tensor_role", KV)
+    try:
+        if qbits != FULL_PRECISION:
+            check_role(role, qbits)
+        if "dtype" in command:
+            check_dtype(DataType[command["dtype"]], qbits)
+    except BitWidthError as error:
+        yield Fault(Code.CHOICE, prefix + "qbits", qbits, error.rule)
+    if command.get("alignment", 1) & command.get("alignment", 1) - 1:
+        yield Fault(Code.RANGE, prefix + "alignment", command["alignment"], "must be a power of two")
+    if "head_dim" not in command:
+        return
+    count, dim, tokens = command["num_elements"], command["head_dim"], command.get("tokens")
+    if bits_total(dim, qbits) % 8:
+        yield Fault(Code.RANGE, prefix + "head_dim", dim, f"rows of {dim} x {qbits} bits must end at a byte")
+    load_tile = command["opcode"] == LOAD_TILE
+    if valid_elements("load" if load_tile else "store", count, dim, tokens):
+        return
+    if not load_tile:
+        yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be head_dim {dim}: one token of one head")
+        return
+    most = f" and at most {tokens} x {dim}, all tokens" if tokens is not None else ""
+    yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be a multiple of head_dim {dim}{most}")
+
+
+def _banks(commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Listed]], config: NpuConfig) -> list[Fault]:
+    """A tile that goes on in the next banks has them alone while it is needed (docs/bit-widths.md, R4).
+
+    Another tile that is written over a part of it before its last reader would need the same bytes: what lies in that
+    bank is then more than the bank. Tiles inside of one bank are kept apart by their offsets.
+    """
+    runner = Runner(config, values=False)
+    decoder = Decoder(config, runner.memory)
+    owner = [index for index, part in enumerate(parts) for _ in part]
+    decoded = [decoder.decode(one, 0, 0) for one in runner.place([one for part in parts for one in part])]
+    for at, (index, command) in enumerate(zip(owner, decoded, strict=True)):
+        for region in command.writes() if commands[index]["opcode"] == LOAD_TILE else ():
+            if _spans(region, config) and (fault := _shared(commands, owner, decoded, at, region, config)) is not None:
+                return [fault]
+    return []
+
+
+def _spans(region: Region, config: NpuConfig) -> bool:
+    """Whether a region of the scratchpad lies in several banks."""
+    size = config.spm.size // config.spm.banks
+    return (region.address - SPM_BASE) // size != (region.end - 1 - SPM_BASE) // size
+
+
+def _shared(
+    commands: Sequence[Mapping[str, Any]], owner: Sequence[int], decoded: Sequence[Command], at: int, tile: Region,
+    config: NpuConfig,
+) -> Fault | None:  # fmt: skip
+    """What another command wants of the banks of a tile that is still needed: a command that reads more of it than what
+    was written over it since."""
+    over: list[tuple[int, Region]] = []
+    for index, command in zip(owner[at + 1 :], decoded[at + 1 :], strict=True):
+        for region in command.reads() if over else ():
+            if conflict(tile, region) and not any(_inside(region, written) for _, written in over):
+                return _too_full(commands, owner[at], *over[0], tile, config)
+        for region in command.writes():
+            if _inside(tile, region):
+                return None
+            if conflict(tile, region):
+                over.append((index, region))
+    return None
+
+
+def _inside(part: Region, whole: Region) -> bool:
+    return whole.address <= part.address and part.end <= whole.end
+
+
+def _too_full(
+    commands: Sequence[Mapping[str, Any]], first: int, index: int, region: Region, tile: Region, config: NpuConfig
+) -> Fault | None:
+    """The sum of two tiles in the first bank that cannot hold both, with the largest tile that could stay."""
+    size = config.spm.size // config.spm.banks
+    for both in zip(bytes_per_bank(tile, config.spm), bytes_per_bank(region, config.spm), strict=True):
+        try:
+            if all(both):
+                check_bank(both, size)
+        except BitWidthError as error:
+            command = commands[first]
+            room = size - command["spm_offset"]
+            legal = room * 8 // command["qbits"] // command.get("head_dim", 1) * command.get("head_dim", 1)
+            return Fault(
+                Code.RANGE, f"commands[{index}]", commands[index]["opcode"],
+                f"{error.rule}: commands[{first}] needs all of it still; legal tile: num_elements {legal} of "
+                f"commands[{first}], which stays in its bank",
+            )  # fmt: skip
+    return None
 
 
 def _check(commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Listed]], config: NpuConfig) -> list[Fault]:

@@ -6,7 +6,7 @@ begin. What it passes covers the makespan without gap or overlap: the causes add
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
@@ -15,7 +15,9 @@ import numpy as np
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.tensor import ceil_div, product
-from npu_device.trace.events import CACHED, Cause, Kind, What
+from npu_device.levels.critical_path import NO_PATH, Path
+from npu_device.levels.held import Held
+from npu_device.trace.events import CACHED, FRONTEND, Cause, Kind, What
 from npu_device.trace.spans import SPAN, UNFINISHED, Spans
 
 
@@ -40,11 +42,22 @@ class Blocker(StrEnum):
     """The channel was busy with the latency of an earlier transfer."""
     BANK_CONFLICT = "bank_conflict"
     PORT_BOUND = "port_bound"
+    QUERY_LOAD = "query_load"
+    """A chain of vector engines reads queries that no buffer holds."""
+    KEY_WAIT = "key_wait"
+    """Keys come later than the chain could take them."""
+    WIDTH = "width"
+    """What engines would have saved that are free, but were not when the command began: it keeps those that it took."""
+    CHAIN_FILL = "chain_fill"
+    """Engines of the chain have masked pairs, or none."""
+    TILE_RESTART = "tile_restart"
     DEPENDENCY = "dependency"
     """Nothing ran on the chain: the order of a stream, or a result on its way."""
     BARRIER = "barrier"
     SUBMISSION = "submission"
     """The command was not accepted yet."""
+    FAULT = "fault"
+    """Nothing ran on the chain, since an injected fault acted."""
 
 
 class Explanation(NamedTuple):
@@ -102,17 +115,18 @@ class _Step(NamedTuple):
     warm: bool
     """The unit had ended another step in the cycle of its begin."""
     stalls: tuple[tuple[int, int], ...]
-    """(cause, cycles) by which banks lengthened it."""
+    """(cause, cycles) by which banks lengthened it, or that its engine lost."""
     way: Way = Way.DRAM
 
 
-def explain(spans: Spans, config: NpuConfig, critical_path: int = 0) -> Explanation:
-    """`critical_path`: of the run's commands, see `Analytic(unlimited=True)`."""
-    return _Walk(spans, config).explanation(critical_path)
+def explain(spans: Spans, config: NpuConfig, critical_path: Path = NO_PATH) -> Explanation:
+    """`critical_path`: of the run's commands, see `CriticalPath`."""
+    return _Walk(spans, config, critical_path.engines).explanation(critical_path.cycles)
 
 
 class _Walk:
-    def __init__(self, spans: Spans, config: NpuConfig) -> None:
+    def __init__(self, spans: Spans, config: NpuConfig, engines: Sequence[tuple[int, int]] = ()) -> None:
+        """`engines`: as of `Path`."""
         self._config = config
         self._timing = Timing(config)
         self._product = product(config.te, 1, 1, 1, 8, 8)
@@ -134,6 +148,8 @@ class _Walk:
             self._last_of[step.ticket] = step
             self._busy[step.unit] = self._busy.get(step.unit, 0) + self._at_least(step)
         self._ends = sorted(self._ending)
+        self._faults = spans.select(What.FAULT)["end"].tolist()
+        self._held = Held(config, spans, dict(zip(tickets, engines, strict=False)))
         self._moved = int(spans.steps["moved"][spans.steps["unit"] >> 8 == Kind.DMA].sum())
         self._ports = _by_unit(spans, What.BANK_BUSY)
         self._channels = _by_unit(spans, What.CHANNEL_BYTES)
@@ -142,7 +158,8 @@ class _Walk:
     def _at_least(self, step: _Step) -> int:
         """Cycles of the step's unit under the best of circumstances."""
         cold = self._product.cold if step.unit >> 8 == Kind.TE and not step.warm else 0
-        return max(0, step.end - step.begin - cold - sum(cycles for _, cycles in step.stalls))
+        waited = sum(cycles for cause, cycles in step.stalls if cause in _WAITS)
+        return max(0, step.end - step.begin - cold - waited)
 
     # -- bounds ------------------------------------------------------------------------------------------------
 
@@ -206,6 +223,8 @@ class _Walk:
 
     def _gap(self, at: int, low: int, ticket: int) -> Blocker:
         """Why nothing of the chain ran between `low` and `at`."""
+        if bisect_left(self._faults, low) < bisect_left(self._faults, at):
+            return Blocker.FAULT
         if self._accepted.get(ticket, 0) == at or not low:
             return Blocker.SUBMISSION
         draining = any(step.unit >> 8 == Kind.TE for step in self._ending[low])
@@ -231,14 +250,16 @@ class _Walk:
         """Divide a step's cycles among their causes; `unit_busy`: what came after it waited for its unit."""
         left = step.end - step.begin
         for cause, cycles in step.stalls:
-            blocker = Blocker.BANK_CONFLICT if cause == Cause.BANK_CONFLICT else Blocker.PORT_BOUND
-            left -= self._take(step, blocker, cycles, left)
+            left -= self._take(step, Blocker[Cause(cause).name], cycles, left)
         kind = step.unit >> 8
         if kind == Kind.DMA:
             self._spend_transfer(step, left, unit_busy)
             return
         if kind == Kind.TE and not step.warm:
             left -= self._take(step, Blocker.FILL_DRAIN, self._product.cold, left)
+        left -= self._take(
+            step, Blocker.WIDTH, self._held.lost(step.unit, step.ticket, step.begin, step.end, left), left
+        )
         self._charge(step.ticket, Blocker.COMPUTE if kind == Kind.TE else Blocker.VECTOR, left)
 
     def _spend_transfer(self, step: _Step, left: int, unit_busy: bool) -> None:
@@ -270,17 +291,21 @@ class _Walk:
         return taken
 
 
+_WAITS = (Cause.BANK_CONFLICT, Cause.PORT_BOUND)
+"""For banks; the other causes belong to an engine's work."""
+
 _TICKET, _END = (list(SPAN.fields or ()).index(name) for name in ("ticket", "end"))
 
 
 def _steps(spans: Spans) -> Iterator[_Step]:
     """The steps of engines, in the order in which they ended."""
     work = spans.steps[spans.steps["last"] != UNFINISHED]
-    stalls: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    stalls: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
     for row in spans.select(What.STALL):
-        if row["unit"] >> 8 == Kind.BANK:
+        if row["unit"] != FRONTEND:
+            engine = 0 if row["unit"] >> 8 == Kind.BANK else int(row["unit"])
             key, cause = (int(row["ticket"]), int(row["tile"])), int(row["aux"])
-            stalls.setdefault(key, []).append((int(row["first"]), cause, int(row["bytes"])))
+            stalls.setdefault(key, []).append((int(row["first"]), engine, cause, int(row["bytes"])))
     missed = spans.select(What.L2_MISS)
     begun = np.sort(work["first"][work["what"] == What.DMA_BEGIN])
     filled = set(begun[np.searchsorted(begun, missed["first"][missed["bytes"] > 0]) - 1].tolist())
@@ -290,7 +315,9 @@ def _steps(spans: Spans) -> Iterator[_Step]:
         *(work[name].tolist() for name in names), strict=True
     ):
         own = stalls.get((ticket, tile), ())
-        lost = tuple((cause, cycles) for number, cause, cycles in own if first < number < last)
+        lost = tuple(
+            (cause, cycles) for number, engine, cause, cycles in own if first < number < last and engine in (0, unit)
+        )
         cached = unit >> 8 == Kind.DMA and aux & CACHED
         way = Way.FILL if first in filled else Way.L2 if cached else Way.DRAM
         yield _Step(unit, ticket, begin, end, moved, ended.get(unit) == begin, lost, way)

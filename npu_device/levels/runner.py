@@ -12,7 +12,7 @@ from npu_device.abi.descriptor import EXTENDED_SIZE, Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.registers import REGISTERS
-from npu_device.config import FrontEndConfig, NpuConfig
+from npu_device.config import MOST_QUEUED, FrontEndConfig, NpuConfig
 from npu_device.device import NpuDevice
 from npu_device.host.command_port import PortReply
 from npu_device.memory.memory import Memory, sparse
@@ -48,15 +48,18 @@ class Run(NamedTuple):
 
 def list_config(config: NpuConfig, commands: int) -> NpuConfig:
     """The configuration of a run without a core: nothing is fetched, and the queue holds the list as far as it can."""
-    size = min(65536, max(2, 1 << (commands - 1).bit_length())) if commands > config.queue.size else config.queue.size
-    return replace(config, mode="tight", frontend=FrontEndConfig(), queue=replace(config.queue, size=size))
+    held = max(config.device_queue, min(commands, MOST_QUEUED))
+    return replace(config, mode="tight", frontend=FrontEndConfig(), queue=replace(config.queue, tight_size=held))
 
 
 class Runner:
     """A device with memory of its own, without a core."""
 
-    def __init__(self, config: NpuConfig, events: EventStream | None = None, *, values: bool = True) -> None:
-        """`values`: whether results are computed. DRAM takes host memory only where it is written."""
+    def __init__(
+        self, config: NpuConfig, events: EventStream | None = None, *, values: bool = True, analytic: bool = False
+    ) -> None:
+        """`values`: whether results are computed. DRAM takes host memory only where it is written.
+        `analytic`: IA_TIMING."""
         self.config = config
         self.events = events or EventStream()
         regions = [("DRAM", DRAM_BASE, sparse(config.dram.size))]
@@ -64,7 +67,7 @@ class Runner:
             base = SPM_BASE + cluster * SPM_CLUSTER_STRIDE
             regions.append((f"SPM{cluster}", base, np.zeros(config.spm.size, np.uint8)))
         self.memory = Memory(regions)
-        self.device = NpuDevice(config, self.memory, self.events, values=values)
+        self.device = NpuDevice(config, self.memory, self.events, values=values, analytic=analytic)
         self.device.write(_CTRL, 4, self.device.read(_CTRL, 4, -1) | _ENABLE, -1)
 
     def place(self, commands: Sequence[Listed]) -> list[Descriptor]:

@@ -1,13 +1,17 @@
-"""Bits, bytes, packing and alignment of tensors (docs/bit-widths.md, R1 to R10): pure functions in whole numbers.
+"""The rule of bytes: elements -> bits -> bytes -> packed -> aligned -> bursts (docs/bit-widths.md, R1 to R10).
 
+Pure functions in whole numbers. Everything that has a size in memory asks them: tensors, tiles, transfers, caches.
 Errors name code, field and value (R25), so that a compiler can report them as they are.
 """
 
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+from numpy.typing import NDArray
+
 from npu_device.abi.errors import NpuDeviceError
-from npu_device.abi.opcodes import BITS, DataType
+from npu_device.abi.opcodes import BITS, KV_DECODED, VQ_EXPANDED, DataType
 
 PACKINGS = ("logical", "packed_rows", "unpacked_byte")
 """R3: ceil(n q / 8) bytes; each row padded to a byte; one byte per element below 8 bits."""
@@ -17,15 +21,17 @@ DEFAULT_ALIGNMENT = 32
 SPM_ALIGNMENT = 32
 """R6, R7: bytes."""
 
-ROLE_BITS = {"weight": (2, 4, 8, 16, 32), "activation": (4, 8, 16, 32), "kv": (2, 4, 8, 16, 32)}
-"""R10: widths that a role may have; 32 is full precision."""
+ROLE_BITS = {"weight": (2, 4, 8, 16, 32), "activation": (4, 8, 16, 32), "kv": (2, 4, 8, 16)}
+"""R10: widths that a role may be given."""
+FULL_PRECISION = 32
+"""Bits that a model may bring for any role."""
 
 
 class BitWidthError(NpuDeviceError):
     """A size, width or alignment that cannot be."""
 
     def __init__(self, code: str, field: str, value: object, rule: str) -> None:
-        self.code, self.field, self.value = code, field, value
+        self.code, self.field, self.value, self.rule = code, field, value, rule
         super().__init__(f"{code}: {field} {value}: {rule}")
 
 
@@ -41,6 +47,31 @@ def bits_total(elements: int, qbits: int) -> int:
 def bytes_total(elements: int, qbits: int) -> int:
     """R1: ceil(n q / 8)."""
     return -(-bits_total(elements, qbits) // 8)
+
+
+def bytes_of_columns(columns: NDArray[np.int64], qbits: int) -> NDArray[np.int64]:
+    """R1 for many numbers of elements at once, none of them negative."""
+    return (columns * qbits + 7) // 8
+
+
+def offset_bytes(elements: int, qbits: int) -> int:
+    """Where the element behind so many begins, which must be at a byte."""
+    bits = bits_total(elements, qbits)
+    if bits % 8:
+        raise BitWidthError("E_PACK", "offset", elements, f"{elements} x {qbits} bits do not end at a byte")
+    return bits // 8
+
+
+def expanded(kind: DataType) -> DataType:
+    """The type that elements have in the scratchpad, where the DMA changes it."""
+    if kind is DataType.ENCODED:
+        return KV_DECODED
+    return VQ_EXPANDED if kind is DataType.VQ8 else kind
+
+
+def expansion(kind: DataType) -> int:
+    """Bytes in the scratchpad of a byte in DRAM."""
+    return BITS[expanded(kind)] // BITS[kind]
 
 
 def check_dtype(kind: DataType, qbits: int) -> None:
@@ -78,7 +109,7 @@ def tensor_bytes(shape: Sequence[int], qbits: int, packing: str = "logical") -> 
     if packing == "unpacked_byte":
         return bytes_total(prod(shape), max(qbits, 8))
     if packing == "packed_rows" and shape:
-        return prod(shape[:-1]) * bytes_total(shape[-1], qbits)
+        return prod(shape[:-1]) * (packed_bytes(shape[-1], qbits) if qbits < 8 else bytes_total(shape[-1], qbits))
     return bytes_total(prod(shape), qbits)
 
 
@@ -120,5 +151,5 @@ def check_bank(tiles: Sequence[int], bank_bytes: int) -> None:
     total = sum(tiles)
     if total > bank_bytes:
         raise BitWidthError(
-            "E_BANK", "bytes_tile", total, f"a bank has {bank_bytes}: {total - bank_bytes} over, split the tile"
+            "E_BANK", "bytes_tile", total, f"{total} bytes in a bank of {bank_bytes}, {total - bank_bytes} over"
         )

@@ -54,13 +54,22 @@ class Memory:
         return False
 
     def rows(self, region: Region) -> Bytes:
-        """A view, shape (rows, row_bytes). NpuDeviceError outside memory."""
+        """A view that cannot be written, shape (rows, row_bytes). NpuDeviceError outside memory."""
+        view = self._rows(region)
+        view.setflags(write=False)
+        return view
+
+    def _rows(self, region: Region) -> Bytes:
         address, rows, row_bytes, stride = region
         end = address + (rows - 1) * stride + row_bytes
         for _, base, top, data in self._windows:
             if base <= address and end <= top:
                 return np.ndarray((rows, row_bytes), np.uint8, data, address - base, (stride, 1))
         raise NpuDeviceError(f"no memory at {region.address:#x}..{region.end:#x}: ask `holds` first")
+
+    def shares(self, data: NDArray[Any]) -> bool:
+        """Whether an array may be a view of this memory."""
+        return any(np.may_share_memory(data, window.data) for window in self._windows)
 
     def read(self, address: int, size: int) -> bytes | None:
         """`size` bytes, or None where there is no memory."""
@@ -71,7 +80,7 @@ class Memory:
 
     def write(self, region: Region, data: Bytes) -> None:
         """Store `data`, of as many bytes as the region's payload. NpuDeviceError outside memory."""
-        self.rows(region)[:] = data.reshape(region.rows, region.row_bytes)
+        self._rows(region)[:] = data.reshape(region.rows, region.row_bytes)
         if self._written is not None:
             self._written(region.address, region.end - region.address)
 

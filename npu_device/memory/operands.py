@@ -3,19 +3,20 @@
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import BITS, DataType
+from npu_device.memory.bitwidth import bytes_total
 from npu_device.memory.region import Region, make_region
 
 FLOATS = (DataType.FP32, DataType.FP16, DataType.BF16, DataType.E4M3FN, DataType.E5M2)
 INTEGERS = (DataType.INT32, DataType.INT8, DataType.UINT8, DataType.INT4, DataType.UINT4, DataType.INT2)
 TYPES = FLOATS + INTEGERS
 
-ELEMENT_BYTES = {kind: max(1, BITS[kind] // 8) for kind in TYPES}
+ELEMENT_BYTES = {kind: max(1, BITS[kind] // 8) for kind in (*TYPES, DataType.VQ8, DataType.ENCODED)}
 """What an address of such elements must be a multiple of."""
 
 
 def row_bytes(columns: int, kind: DataType) -> int:
     """Bytes of one row; rows of elements below 8 bits are padded to a byte."""
-    return (columns * BITS[kind] + 7) // 8
+    return bytes_total(columns, BITS[kind])
 
 
 class Matrix(NamedTuple):

@@ -43,7 +43,7 @@ class NoRoomError(DescriptorError):
         return NoRoomError(*self._found, remedy)
 
 
-_TYPE = {int(kind): kind for kind in TYPES}
+_TYPE = {int(kind): kind for kind in (*TYPES, DataType.VQ8, DataType.ENCODED)}
 
 
 def element_type(d: Descriptor, name: str, allowed: Collection[DataType]) -> DataType:

@@ -1,29 +1,4 @@
-"""What each opcode takes in tile form: its unit, its operands and their types (docs/interface.md, "Tile form").
-
-| op | in0 | in1 | out | param0, param1 |
-|---|---|---|---|---|
-| LOAD, STORE | tile_m rows of tile_k | - | the same | bytes between rows in DRAM, in the scratchpad; 0: packed |
-| GEMM_T | M x K | K x N (in1_nk: N x K) | M x N | out INT8 or UINT8: multiplier (f32 bits), zero point (i32); else 0 |
-| ELTWISE add sub mul div max min pow | M x N | M x N, or as param1 says | M x N | 0; `Broadcast` of in1 |
-| ELTWISE equal greater less | M x N | as above | M x N, UINT8 | 0; `Broadcast` of in1 |
-| ELTWISE relu sigmoid tanh erf exp sqrt sin cos | M x N | - | M x N | 0 |
-| ELTWISE clip | M x N | - | M x N | lowest, highest: f32 bits, or i32 for integers |
-| ELTWISE where | condition M x N | M x N | M x N, kept where in0 is 0 | 0 |
-| ELTWISE cast | M x N | - | M x N | 0 |
-| ELTWISE quant, dequant | M x N | - | M x N | scale (f32 bits), zero point (i32) |
-| LAYERNORM | M x N | layer: gamma, beta 2 x N; RMS: gamma 1 x N | M x N | epsilon (f32 bits) |
-| SOFTMAX | M x N, by row | - | M x N | 0 |
-| GELU | M x N | - | M x N | 0 with erf, 1 with tanh |
-| REDUCE | M x N, by row | - | M x 1 | 0 |
-| COPY | tile_m rows of tile_k | - | the same | bytes between rows of in0, of out; 0: packed |
-| POOL | image, tile_m x tile_n pixels of tile_k channels | - | P x Q pixels | bytes kh kw sh sw; pads t l b r |
-| ROPE | M x N, one head per row | M x N: cos and sin, N/2 each | M x N | 1: pairs are neighbours |
-| GATHER | table in DRAM, tile_n rows of tile_k | tile_m indices, INT32 | tile_m rows | bytes between rows of in0 |
-| KV_READ | tile_m rows of tile_k in DRAM, `type_kv` | - | the same, `type_out` | scale (f32 bits), zero point (i32) |
-| KV_APPEND | tile_m rows of tile_k, `type_in0` | - | the same in DRAM, `type_kv` | scale, zero point |
-
-M, N, K are tile_m, tile_n, tile_k. Operands are packed row-major where no stride is named. NOP and BARRIER take none.
-"""
+"""What each opcode takes in tile form: its unit, its operands and their types (docs/opcodes.md has tables)."""
 
 from collections.abc import Callable, Collection
 from enum import IntEnum
@@ -81,6 +56,15 @@ def _strided(d: Descriptor, address: int, kind: DataType, stride: str) -> Matrix
     return make_matrix(address, d.tile_m, d.tile_k, kind, distance)
 
 
+ALIGNING = frozenset((Opcode.LOAD, Opcode.STORE, Opcode.KV_READ, Opcode.KV_APPEND))
+"""Moves whose tile_n is an alignment."""
+
+
+def own_alignment(d: Descriptor) -> int:
+    """Bytes that the accesses of a move in tile form are widened to; 0: that of the device."""
+    return d.tile_n if d.opcode in ALIGNING else 0
+
+
 # -- operands ----------------------------------------------------------------------------------------------------------
 
 
@@ -134,8 +118,12 @@ def _rowwise(d: Descriptor, kind: DataType, *more: Matrix, out: DataType | None 
 
 
 FLOAT_ONLY = frozenset(
-    (Eltwise.SIGMOID, Eltwise.TANH, Eltwise.ERF, Eltwise.EXP, Eltwise.SQRT, Eltwise.POW, Eltwise.SIN, Eltwise.COS)
-)
+    (
+        Eltwise.SIGMOID, Eltwise.TANH, Eltwise.ERF, Eltwise.EXP, Eltwise.SQRT, Eltwise.POW, Eltwise.SIN, Eltwise.COS,
+        Eltwise.LOG, Eltwise.FLOOR, Eltwise.CEIL, Eltwise.ROUND, Eltwise.RELU6, Eltwise.SILU, Eltwise.HARD_SIGMOID,
+        Eltwise.HARD_SWISH, Eltwise.MISH,
+    )
+)  # fmt: skip
 COMPARE = frozenset((Eltwise.EQUAL, Eltwise.GREATER, Eltwise.LESS))
 BINARY = frozenset(
     (Eltwise.ADD, Eltwise.SUB, Eltwise.MUL, Eltwise.DIV, Eltwise.MAX, Eltwise.MIN, Eltwise.POW, Eltwise.WHERE)

@@ -1,5 +1,6 @@
 """The shape of windows that slide over images: CONV2D_T and POOL."""
 
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,9 @@ def blind(s: Windows) -> bool:
     for size, count, stride, dilation, taps, pad in (
         (s.h, s.p, s.sh, s.dh, s.kh, s.pt), (s.w, s.q, s.sw, s.dw, s.kw, s.pl),
     ):  # fmt: skip
-        start = np.arange(count) * stride - pad
+        if (count - 1) * stride - pad >= size:
+            return True
+        start = np.arange(min(count, -(-pad // stride))) * stride - pad  # those that begin in the image see it
         first = np.maximum(0, -(start // dilation))
         if not ((first < taps) & (start + first * dilation < size)).all():
             return True
@@ -71,6 +74,7 @@ def patch(s: Windows, row: Pixels, rows: Pixels) -> tuple[Pixels, Pixels]:
 
 
 def most_pixels(s: Windows, rows: int) -> int:
-    """Input pixels that `rows` output pixels look at, at the most."""
-    row = np.arange(0, s.pixels, rows)
+    """Input pixels that `rows` output pixels look at, at the most. Tiles repeat their places in images."""
+    image = s.p * s.q
+    row = np.arange(0, min(s.pixels, rows * (image // gcd(rows, image))), rows)
     return int(patch(s, row, np.minimum(rows, s.pixels - row))[1].max())

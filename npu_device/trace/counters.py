@@ -5,11 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE
+from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import NpuConfig
 from npu_device.trace.events import (
     CACHED,
     PACKED,
     SUBMISSION_REFUSALS,
+    TIGHT,
     WRITES,
     Batch,
     Cause,
@@ -24,11 +27,13 @@ from pyv_state import LATEST, WORD32, Fields, StateError
 
 _COUNTED = among(
     (
-        What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES, What.L2_HIT,
-        What.L2_MISS, What.L2_WRITE_BACK, What.STALE,
+        What.FETCH, What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES,
+        What.L2_HIT, What.L2_MISS, What.L2_WRITE_BACK, What.STALE,
     )
 )  # fmt: skip
 """By kind of event, whether it counts by itself."""
+_LAST_COUNTED = Cause.BANK_CONFLICT
+"""Later causes of a STALL are for those who explain a run."""
 _TOTALS = (
     "accepted", "completed", "errors", "rejected", "bad_accesses", "depth_max", "barrier_wait", "dram_bytes_read",
     "dram_bytes_written", "noc_bytes", "cycle",
@@ -57,10 +62,11 @@ class Counters:
         self.depth_max = 0
         self.barrier_wait = 0
         self.dram_bytes_read = 0
-        """Aligned bytes of transfers, and lines of the L2; fetches of descriptors are not among them."""
+        """Aligned bytes of transfers, lines of the L2, and descriptors that are fetched from a ring there."""
         self.dram_bytes_written = 0
         self.noc_bytes = 0
-        """Every transfer crosses the NoC."""
+        """Every transfer and every fetch from a ring crosses the NoC."""
+        self._interleave = config.dram.interleave
         self.channel_bytes = [0] * config.dram.channels
         """Of those, what each of several DRAM channels has moved for commands that are complete."""
         self.l2 = {"hits": 0, "misses": 0, "write_backs": 0, "stale": 0} if config.l2.enabled else None
@@ -76,6 +82,7 @@ class Counters:
         """Tickets of commands that were accepted and have not started."""
         self._running: Running = {}
         self._of_batch: dict[int, Callable[[Record], None]] = {
+            What.FETCH: self._fetch,
             What.ACCEPT: self._accept,
             What.REJECT: self._reject,
             What.STALL: self._stall,
@@ -175,7 +182,8 @@ class Counters:
     def _count_many(self, records: Batch) -> None:
         """As `_count_single`."""
         ended = steps(records, self._running, self._seen)
-        for record in records[_COUNTED[records["what"]] | first_begins(records)].tolist():
+        counted = _COUNTED[records["what"]] & ((records["what"] != What.STALL) | (records["aux"] <= _LAST_COUNTED))
+        for record in records[counted | first_begins(records)].tolist():
             self._of_batch[record[2]](record)
         busy = np.bincount(ended["unit"], ended["end"] - ended["start"])
         for unit in np.flatnonzero(busy).tolist():
@@ -231,6 +239,16 @@ class Counters:
         self._seen = self._events.count
 
     # -- one method per kind of record -------------------------------------------------------------------------
+
+    def _fetch(self, record: Record) -> None:
+        """A descriptor that ENQCMD_T names is read by the core."""
+        _, _, _, _, _, address, slot = record
+        if slot == TIGHT or address < DRAM_BASE:
+            return
+        self.dram_bytes_read += DESCRIPTOR_SIZE
+        self.noc_bytes += DESCRIPTOR_SIZE
+        if len(self.channel_bytes) > 1:
+            self.channel_bytes[address // self._interleave % len(self.channel_bytes)] += DESCRIPTOR_SIZE
 
     def _accept(self, record: Record) -> None:
         self.accepted += 1

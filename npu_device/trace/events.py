@@ -6,7 +6,7 @@
 | FETCH | front end | 0 | address of the descriptor | ring index, or TIGHT |
 | ACCEPT | front end | ticket | cycle at which its fetch began | ring index, or TIGHT |
 | REJECT | front end | 0 | address, register offset or tail that was refused | `Refusal` |
-| STALL | front end, or bank | ticket | cycles waited, or by which a step is lengthened | `Cause` |
+| STALL | front end, bank, or tensor engine | ticket | cycles waited, or by which a step is lengthened | `Cause` |
 | READY | front end | ticket | 0 | stream |
 | *_BEGIN | engine | ticket | payload bytes | opcode, function << 8; DMA: WRITES, ROLE * `plan.Role` |
 | *_END | engine | ticket | payload bytes | DMA: aligned bytes in DRAM, else 0 |
@@ -22,6 +22,7 @@
 | ERROR | the same | ticket | 0 | `TicketError` |
 | IRQ | front end | 0 | 0 | the causes that are set and not masked |
 | NOTIFY | front end | ticket, 0 for all | register offset, 0 for TWAIT | the value that was shown |
+| FAULT | front end | of the command that it hit, or 0 | 0 | which of the injected faults acted, from 0 |
 
 A barrier is open from its stamp until everything before it has completed.
 """
@@ -76,6 +77,7 @@ class What(IntEnum):
     L2_HIT = 22
     L2_MISS = 23
     L2_WRITE_BACK = 24
+    FAULT = 25
 
 
 class Kind(IntEnum):
@@ -127,12 +129,17 @@ SUBMISSION_REFUSALS = frozenset(
 
 class Cause(IntEnum):
     """`aux` of STALL. The first two: what an accepted command waited for; while both hold it back, the hazard counts.
-    The others: by what accesses to a bank of the scratchpad lengthened a step, with others or alone."""
+    The next two: by what accesses to a bank of the scratchpad lengthened a step, with others or alone. The rest: cycles
+    of a step that a chain of vector engines spent on something else than unmasked pairs (docs/chained-ve.md)."""
 
     HAZARD = 0
     BARRIER = 1
     BANK_CONFLICT = 2
     PORT_BOUND = 3
+    QUERY_LOAD = 4
+    KEY_WAIT = 5
+    CHAIN_FILL = 6
+    TILE_RESTART = 7
 
 
 RECORD = np.dtype(
@@ -182,6 +189,7 @@ class EventStream:
         self._buffer = bytearray(_BUFFER)
         self._used = 0
         self._flushed = 0
+        self._last = 0
         self._hash = hashlib.sha256()
         self._subscribers: list[Subscriber] = []
 
@@ -189,6 +197,14 @@ class EventStream:
     def count(self) -> int:
         """Events so far."""
         return self._flushed + self._used // RECORD.itemsize
+
+    @property
+    def last_cycle(self) -> int:
+        """The cycle of the latest event; no later one is earlier."""
+        if not self._used:
+            return self._last
+        cycle: int = PACKED.unpack_from(self._buffer, self._used - _RECORD)[0]
+        return cycle
 
     def pending(self, first: int) -> bytes:
         """Records that were not handed over yet, from number `first` on, as they stand in memory."""
@@ -225,6 +241,7 @@ class EventStream:
         """Hand over what has not been handed over yet."""
         if not self._used:
             return
+        self._last = self.last_cycle
         data = bytes(memoryview(self._buffer)[: self._used])
         self._flushed += self._used // RECORD.itemsize
         self._used = 0
@@ -252,6 +269,7 @@ class EventStream:
         A stream that keeps its records goes on keeping them only if the mark has those before it.
         """
         self._flushed = mark.flushed
+        self._last = 0
         self._used = len(mark.pending)
         self._buffer[: self._used] = mark.pending
         self._hash = mark.hash.copy()

@@ -5,7 +5,7 @@
 | DMA_BEGIN, TE_BEGIN, VE_BEGIN | begin and end of a step of an engine | of the begin: opcode and flags |
 | ACCEPT | start of the fetch, acceptance | ring index |
 | STALL of the front end | what delayed an accepted command | `Cause` |
-| STALL of a bank | start of the step that it lengthens, as long as it does | `Cause` |
+| STALL of a bank or engine | start of the step that it lengthens, as long as it does | `Cause` |
 | BARRIER_OPEN | opened, closed | scope and index |
 | any other | the cycle of the event, twice | of the event |
 
@@ -283,10 +283,10 @@ def _stretch(rows: Table) -> None:
     accepted = rows["what"] == What.ACCEPT
     rows["start"][accepted] = rows["bytes"][accepted]
     stalls = np.flatnonzero(rows["what"] == What.STALL)
-    bank = rows["unit"][stalls] >> 8 == Kind.BANK
+    step = rows["unit"][stalls] != FRONTEND
     length = rows["bytes"][stalls].astype(np.int64)
-    rows["end"][stalls[bank]] += length[bank]
-    front, length = stalls[~bank], length[~bank]
+    rows["end"][stalls[step]] += length[step]
+    front, length = stalls[~step], length[~step]
     if len(front):  # the stalls of a command follow each other up to READY: the last one ends there
         later = np.zeros(len(front), np.int64)
         same = rows["ticket"][front][1:] == rows["ticket"][front][:-1]

@@ -6,7 +6,7 @@ here: devices, memory close to the core, watched pages, pages with code, and add
 
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import LINE_BITS, PAGE, PAGE_BITS, Ram
@@ -16,9 +16,15 @@ from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
 from pyv_state import LATEST, WORD32, Fields
 
+if TYPE_CHECKING:
+    from pyv_ext.bus.shadow import Shadow
+
 __all__ = ["ADDRESS_SPACE", "Access", "Bus", "WatchedLoad"]
 
 ADDRESS_SPACE = 1 << 32
+
+_WORD = 4
+"""Bytes that the bus of devices carries at most."""
 
 
 class WatchedLoad(NamedTuple):
@@ -53,6 +59,8 @@ class Bus:
         self.on_map: list[Callable[[], None]] = []
         """`f()` after memory was added, or loads of memory other than `rams[0]` are watched or not any more."""
         self.read_cache = MmioReadCache()
+        self.shadow: Shadow | None = None
+        """Of a sanitizer; set before the program runs."""
         self.on_cbo: list[Callable[[str, int, int], None]] = []
         """`f(name, address, start)` at each cache-block operation of the hart."""
         self._windows: list[Window] = []
@@ -104,7 +112,9 @@ class Bus:
         return None
 
     def window_at(self, address: int, size: int) -> Window | None:
-        """The device that holds all of `size` bytes at `address`."""
+        """The device that holds all of `size` bytes at `address`; none where they are more than a word."""
+        if size > _WORD:
+            return None
         for window in self._windows:
             if window.base <= address and address + size <= window.end:
                 return window
@@ -118,6 +128,12 @@ class Bus:
         window = self.window_at(address, size)
         return window is not None and window.device.accepts(address - window.base, size, write)
 
+    def refuse(self, address: int, size: int, write: bool, start: int) -> None:
+        """LR, SC or AMO where there is no memory, in cycle `start`: a device there counts it."""
+        window = self.window_at(address, size)
+        if window is not None:
+            window.refuse(address, size, write, start)
+
     # -- accesses of the hart ----------------------------------------------------------------------------------
 
     def load(self, address: int, size: int, start: int) -> tuple[int, int] | None:
@@ -127,6 +143,8 @@ class Bus:
         timing = self.timing
         ram = self.ram_at(address, size)
         if ram is not None:
+            if self.shadow is not None:
+                self.shadow.loaded(address, size, start)
             cycles = timing.load + (timing.near_extra if ram.near else 0)
             value = ram.read(address, size)
             if self._watched and self._watched[address >> PAGE_BITS]:
@@ -146,6 +164,8 @@ class Bus:
         if ram is not None:
             if not ram.writable:
                 return None
+            if self.shadow is not None:
+                self.shadow.stored(address, size, start)
             ram.write(address, size, value)
             self._written(ram, address, size)
             cycles = timing.store + (timing.near_extra if ram.near else 0)
@@ -172,10 +192,14 @@ class Bus:
             span = f"{address:#x}..{address + len(data):#x}"
             raise PyvExtError(f"{what} memory at {span}: write inside RAM or scratchpad")
         ram.u8[address - ram.base : address - ram.base + len(data)] = data
+        if self.shadow is not None:
+            self.shadow.initialise(address, len(data))
         self._written(ram, address, len(data))
 
     def written(self, address: int, size: int) -> None:
         """Take note that memory changed; decoded code in it is dropped."""
+        if self.shadow is not None:
+            self.shadow.initialise(address, size)
         ram = self.ram_at(address, size)
         if ram is not None:
             self._written(ram, address, size)

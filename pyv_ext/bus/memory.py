@@ -13,6 +13,9 @@ LINE_BITS = 6
 LINE = 1 << LINE_BITS
 """Code is tracked by lines of 64 bytes."""
 
+_UNTOUCHED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+"""Pages that were never written take no memory, even when they are read."""
+
 
 class Ram:
     """`size` zero bytes at `base`, allocated when touched.
@@ -32,7 +35,7 @@ class Ram:
         self.end = base + size
         self.near = near
         self.writable = writable
-        self.data = mmap.mmap(-1, size)
+        self.data = mmap.mmap(-1, size, _UNTOUCHED)
         self.u8 = memoryview(self.data)
         self.u16 = self.u8.cast("H")
         self.u32 = self.u8.cast("I")

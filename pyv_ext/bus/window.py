@@ -225,6 +225,10 @@ class Window:
 
         return store
 
+    def refuse(self, address: int, size: int, write: bool, start: int) -> None:
+        """An access that is a fault whatever the register: LR, SC, AMO."""
+        self._refusal(address - self.base, size, write)(start)
+
     # -- accesses that it does not accept ----------------------------------------------------------------------
 
     def _refused_load(self, address: int, size: int) -> Load:

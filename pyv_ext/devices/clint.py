@@ -1,5 +1,6 @@
 """Core-local interruptor of one hart: software interrupt, timer and real-time counter (SiFive CLINT layout)."""
 
+from collections.abc import Callable
 from typing import Any
 
 from pyv_ext.bus.clock import NEVER
@@ -46,6 +47,18 @@ class Clint(RegisterDevice):
     def mtime(self, now: int) -> int:
         """The counter at the start of cycle `now`; CSR `time` shows the same."""
         return (self._offset + now // self._divider) % WRAP
+
+    def slow_down(self, factor: int, now: int) -> Callable[[], None]:
+        """Let a tick last `factor` times as long from cycle `now` on; the call that is returned ends that."""
+        divider, mtime = self._divider, self.mtime(now)
+        self._divider *= factor
+        self._offset = mtime - now // self._divider
+        self._decide(now)
+
+        def undo() -> None:
+            self._divider = divider
+
+        return undo
 
     def on_read(self, name: str, now: int) -> int:
         if name == "MTIME_LO":

@@ -42,21 +42,23 @@ class Plic(RegisterDevice):
     def set_level(self, source: int, level: bool) -> None:
         """The interrupt line of `source` (1..31) as it is now."""
         bit = 1 << source
-        self._levels = self._levels | bit if level else self._levels & ~bit
-        self._pass_requests()
+        if bool(self._levels & bit) != level:
+            self._levels ^= bit
+            self._pass_requests()
 
     def _pass_requests(self) -> None:
         self["PENDING"] |= self._levels & ~self._in_service
 
     def _best(self) -> int:
         """The enabled pending source of highest priority, of equal ones the lowest; 0 when there is none."""
-        candidates = self["PENDING"] & self["ENABLE"]
+        content = self._content
+        candidates = content["PENDING"] & content["ENABLE"]
         best = priority = 0
         while candidates:
             source = (candidates & -candidates).bit_length() - 1
             candidates &= candidates - 1
-            if self[_PRIORITIES[source]] > priority:
-                best, priority = source, self[_PRIORITIES[source]]
+            if content[_PRIORITIES[source]] > priority:
+                best, priority = source, content[_PRIORITIES[source]]
         return best
 
     def on_read(self, name: str, now: int) -> int:

@@ -2,20 +2,17 @@
 
 - The finisher of QEMU `virt` (SiFive test device): one store ends the run or asks for a reset.
 - HTIF: the words `tohost` and `fromhost` in RAM, as riscv-tests and Spike's front end use them.
-- Semihosting (RISC-V Semihosting 0.4; Arm semihosting, SYS_EXIT and SYS_EXIT_EXTENDED): a call is three instructions
-  that do nothing else: slli zero,zero,31; ebreak; srai zero,zero,7, with the operation in a0 and its parameter in a1.
-  Other operations find no host: their ebreak traps.
+- Semihosting (RISC-V Semihosting 0.4): SYS_EXIT and SYS_EXIT_EXTENDED. The other operations, where they are asked for,
+  are in `pyv_ext.devices.semihosting`.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.devices.uart import Console
-from pyv_ext.elf import Program
 from pyv_ext.errors import PyvExtError
-from pyv_ext.hart.hart import Hart
 from pyv_ext.protocols import Reply
 from pyv_state import LATEST, Fields
 
@@ -179,40 +176,25 @@ class Htif:
         return ram is not None and ram.writable
 
 
-_MAGIC = b"".join(word.to_bytes(4, "little") for word in (0x01F0_1013, 0x0010_0073, 0x4070_5013))
-_A0, _A1 = 10, 11
+ExitCalls = Callable[[int, int], int | None]
+"""`exits(operation, parameter)`: what a0 holds after a semihosting call; None where there is no such operation."""
 SEMIHOSTING_EXIT, SEMIHOSTING_EXIT_EXTENDED = 0x18, 0x20
 APPLICATION_EXIT = 0x2_0026
 """The reason ADP_Stopped_ApplicationExit; any other is a failure."""
 
 
-class Hooked(Protocol):
-    """What is needed of an engine."""
+def exit_calls(bus: Bus, on_exit: Callable[[int], None]) -> ExitCalls:
+    """The semihosting calls that end a program."""
 
-    def add_hook(self, pc: int, hook: Callable[[Hart], None]) -> None: ...
-
-
-def calls(program: Program) -> Iterator[int]:
-    """The address of each semihosting call of a program."""
-    for segment in program.segments:
-        at = segment.data.find(_MAGIC) if segment.executable else -1
-        while at >= 0:
-            yield segment.address + at
-            at = segment.data.find(_MAGIC, at + 4)
-
-
-def attach(program: Program, engine: Hooked, bus: Bus, on_exit: Callable[[int], None]) -> None:
-    """Let the calls of a program that end it end the run."""
-
-    def call(hart: Hart) -> None:
-        operation, parameter = int(hart.x[_A0]), int(hart.x[_A1])
+    def call(operation: int, parameter: int) -> int | None:
         if operation == SEMIHOSTING_EXIT:
             on_exit(0 if parameter == APPLICATION_EXIT else 1)
-        elif operation == SEMIHOSTING_EXIT_EXTENDED:
-            block = bus.peek(parameter, 8)
-            if block is not None:
-                reason, code = (int.from_bytes(block[at : at + 4], "little") for at in (0, 4))
-                on_exit(code if reason == APPLICATION_EXIT else 1)
+            return operation
+        block = bus.peek(parameter, 8) if operation == SEMIHOSTING_EXIT_EXTENDED else None
+        if block is None:
+            return None
+        reason, code = (int.from_bytes(block[at : at + 4], "little") for at in (0, 4))
+        on_exit(code if reason == APPLICATION_EXIT else 1)
+        return operation
 
-    for pc in calls(program):
-        engine.add_hook(pc, call)
+    return call

@@ -64,13 +64,14 @@ class Closures:
     def make(self, instruction: Instruction, pc: int) -> Step:
         """The closure of the instruction at `pc`."""
         row = instruction.row
-        if row.kind not in _STATEMENTS:
+        watched = self._bus.shadow is not None and row.kind in (Kind.LOAD, Kind.STORE)
+        if row.kind not in _STATEMENTS or row.floating or watched:
             return leave
         factory = self._factories.get(row.name)
         if factory is None:
             factory = self._factories[row.name] = self._compile(row)
         timing, mask = self._hart.timing, self._isa.mask
-        cost = getattr(timing, row.timing)
+        cost = row.cost(timing)
         next_pc = pc + row.length & mask
         target = pc + instruction.imm & mask
         ram = self._bus.rams[0]

@@ -65,7 +65,7 @@ class Engine:
         self.code = Code(self)
         self.peek = load_port(hart, bus)
         self.stopping: Stop | None = None
-        """What ends the run before the next instruction."""
+        """What ends the run before the next instruction; an exit stays here."""
         self._ahead: Ahead | None = None
         self._trapped: _Trapped | None = None
         self._loop_began = ""
@@ -87,8 +87,7 @@ class Engine:
                 self._burst(until)
             else:
                 self._traced(until)
-        stop, self.stopping = self.stopping, None
-        return stop
+        return self._stopped()
 
     def step(self, until: int = NEVER) -> Stop | None:
         """Execute one instruction, or take one trap or interrupt, however long it waits for it, but to `until` at most.
@@ -100,13 +99,19 @@ class Engine:
         while self.stopping is None and hart.instret + hart.traps == done and hart.cycle < until:
             if self._ready(until):
                 self._one()
-        stop, self.stopping = self.stopping, None
-        return stop
+        return self._stopped()
 
     def stop(self, stop: Stop) -> None:
         """Let the run end with `stop` after the current instruction."""
         if self.stopping is None:
             self.stopping = stop
+
+    def _stopped(self) -> Stop | None:
+        """What has ended the run. A program that has exited stays so: the next run ends at once, with the same."""
+        stop = self.stopping
+        if stop is not None and stop.reason is not StopReason.EXIT:
+            self.stopping = None
+        return stop
 
     def _burst(self, until: int) -> None:
         """Execute at least one instruction, and go on to cycle `until` as long as only instructions change anything.
@@ -308,10 +313,10 @@ class Engine:
         return decoded.instruction is not None and decoded.instruction.row.kind is Kind.WFI
 
     def _interrupted(self) -> bool:
-        """Take the interrupt that squashes the instruction at pc, if one does."""
+        """Take the interrupt that squashes the instruction at pc, if one does: a WFI that waits retires before it."""
         hart = self.hart
         interrupt = hart.interrupt()
-        if interrupt is None or self._at_wfi():
+        if interrupt is None or (hart.waiting is not None and self._at_wfi()):
             return False
         pc, start = hart.pc, hart.cycle if hart.waiting is None else hart.waiting.start
         self._ahead = None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.slow import Core
+from pyv_ext.hart.csr import FS
 from pyv_ext.hart.hart import Hart
 from pyv_ext.hart.pmp import READ, WRITE
 from pyv_ext.hart.traps import Cause
@@ -63,7 +64,7 @@ def _access(core: Core, instruction: Instruction) -> Fault | None:
         address = hart.x[instruction.rs1]
         permitted = any(hart.may_access(address, 1, right) for right in (READ, WRITE))
         return None if permitted else (Cause.STORE_FAULT, address)
-    if row.kind not in _ACCESSES:
+    if row.kind not in _ACCESSES or (row.floating and not hart.x[FS]):
         return None
     rights, cause = _ACCESSES[row.kind]
     plain = row.kind in (Kind.LOAD, Kind.STORE)

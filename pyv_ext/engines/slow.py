@@ -15,7 +15,7 @@ from pyv_ext.bus.clock import NEVER
 from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.closures import After, Step, leave
 from pyv_ext.engines.tracer import Tracer
-from pyv_ext.hart.csr import CBCFE, CBIE, REGISTERS, TW, Csr
+from pyv_ext.hart.csr import CBCFE, CBIE, FLOAT, REGISTERS, TW, Csr
 from pyv_ext.hart.hart import SINK, Hart, Wait
 from pyv_ext.hart.traps import MACHINE, Cause
 from pyv_ext.isa import Instruction, Isa, Kind
@@ -61,6 +61,11 @@ def slow_path(core: Core, pc: int, instruction: Instruction) -> Step:
     """The slow path of the instruction at `pc`; instructions that only compute have none."""
     kind = instruction.row.kind
     cached, execute = _CACHED.get(kind), _UNCACHED.get(kind)
+    if instruction.row.floating:
+        from pyv_ext.engines.floating import floating_step
+
+        access = cached(core, pc, instruction) if cached else leave
+        return floating_step(core.hart, pc, instruction, access, partial(_illegal, core, instruction))
     if cached is not None:
         return cached(core, pc, instruction)
     return leave if execute is None else partial(execute, core, instruction)
@@ -116,7 +121,7 @@ def _load(core: Core, pc: int, instruction: Instruction) -> Step:
     """Cached: how the bus loads from the address, as long as it stays the same."""
     hart, bus, row, mask = core.hart, core.bus, instruction.row, core.isa.mask
     x, rs1, rd, imm, size = hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm, row.size
-    sign = 1 << 8 * size - 1 if row.signed else 0
+    sign, kept = 1 << 8 * size - 1 if row.signed else 0, mask | (1 << 8 * size) - 1
     next_pc = pc + instruction.length & mask
     cached = -1
     load: Load
@@ -131,7 +136,7 @@ def _load(core: Core, pc: int, instruction: Instruction) -> Step:
         answer = bus.load(address, size, hart.cycle) if bus.guards else load(hart.cycle)
         if answer is None:
             return core.trap(Cause.LOAD_FAULT, address)
-        x[rd] = (answer[0] ^ sign) - sign & mask
+        x[rd] = (answer[0] ^ sign) - sign & kept
         return next_pc, answer[1]
 
     return step
@@ -174,7 +179,10 @@ def _atomic(core: Core, instruction: Instruction) -> After | None:
     if address & row.size - 1:
         return core.trap(Cause.MISALIGNED_LOAD if reads_only else Cause.MISALIGNED_STORE, address)
     ram = bus.ram_at(address, row.size)
-    if ram is None or not bus.check(address, row.size, not reads_only):
+    if ram is None:
+        bus.refuse(address, row.size, not reads_only, hart.cycle)
+        return core.trap(Cause.LOAD_FAULT if reads_only else Cause.STORE_FAULT, address)
+    if not bus.check(address, row.size, not reads_only):
         return core.trap(Cause.LOAD_FAULT if reads_only else Cause.STORE_FAULT, address)
     if row.kind is Kind.SC:
         return _store_conditional(
@@ -218,9 +226,20 @@ def waits_for_nothing(instruction: Instruction) -> bool:
     return instruction.row.kind is Kind.FENCE and not instruction.imm & 0x40
 
 
+W_BEFORE_O = 0x14
+"""Of a fence's immediate: w among its predecessors, o among its successors."""
+
+
+def publishes(instruction: Instruction) -> bool:
+    """Whether it is a fence that orders earlier stores to memory before later stores to devices."""
+    return instruction.row.kind is Kind.FENCE and instruction.imm & W_BEFORE_O == W_BEFORE_O
+
+
 def _fence(core: Core, instruction: Instruction) -> After:
     """Waits for posted stores, if it waits for something."""
-    cycles = core.hart.timing.fence
+    cycles, shadow = core.hart.timing.fence, core.bus.shadow
+    if shadow is not None and publishes(instruction):
+        shadow.fenced[0] = core.hart.cycle
     if not waits_for_nothing(instruction):
         cycles = max(cycles, core.bus.posted.drained - core.hart.cycle)
     return _next(core, instruction, cycles)
@@ -259,9 +278,10 @@ def _table_csr(core: Core, pc: int, instruction: Instruction, register: Csr, wri
     csrs, x, rs1, rd, imm = hart.csrs, hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
     value = evaluator(instruction.row.expr, core.isa.xlen)
     after = pc + instruction.length & core.isa.mask, hart.timing.csr
+    floating = address in FLOAT
 
     def step() -> After | None:
-        if hart.priv != MACHINE and not csrs.accessible(address, writes):
+        if (floating or hart.priv != MACHINE) and not csrs.accessible(address, writes):
             return _illegal(core, instruction)
         old = read(csrs)
         if write is not None:
@@ -302,12 +322,33 @@ def _ecall(core: Core, instruction: Instruction) -> After | None:
 
 
 def _ebreak(core: Core, instruction: Instruction) -> After | None:
-    return core.trap(Cause.BREAKPOINT, core.hart.pc)
+    hart = core.hart
+    answer = semihosting_answer(hart, core.bus)
+    if answer is None:
+        return core.trap(Cause.BREAKPOINT, hart.pc)
+    hart.x[A0] = answer
+    return _next(core, instruction, hart.timing.trap)
+
+
+_CALL = b"".join(word.to_bytes(4, "little") for word in (0x01F0_1013, 0x0010_0073, 0x4070_5013))
+"""slli zero, zero, 31; ebreak; srai zero, zero, 7: around an ebreak, which does not arise by chance."""
+A0, _A1 = 10, 11
+
+
+def semihosting_answer(hart: Hart, bus: Bus) -> int | None:
+    """What a0 holds after the ebreak at pc, if that is a semihosting call (RISC-V Semihosting 0.4) which is served."""
+    if hart.semihosting is None or bus.peek(hart.pc - 4, len(_CALL)) != _CALL:
+        return None
+    answer = hart.semihosting(int(hart.x[A0]), int(hart.x[_A1]))
+    return None if answer is None else answer & hart.isa.mask
 
 
 def _mret(core: Core, instruction: Instruction) -> After | None:
     if core.hart.priv != MACHINE:
         return _illegal(core, instruction)
+    shadow = core.bus.shadow
+    if shadow is not None:
+        shadow.on_return(core.hart.cycle)
     return core.hart.leave_trap(), core.hart.timing.jump
 
 
@@ -327,25 +368,28 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     Cached: what it needs of its row, and how its device is told.
     """
     hart, clock, peek, custom, word = core.hart, core.bus.clock, core.peek, instruction.row.custom, instruction.word
-    assert custom is not None  # rows of this kind have one
+    assert custom is not None and custom.handler is not None  # rows of this kind have one
     x, rs1, rs2, rd, mask = hart.x, word >> 15 & 31, word >> 20 & 31, instruction.rd or SINK, core.isa.mask
-    acts_after = max(hart.timing.custom if custom.issue is None else custom.issue, 1) - 1
+    later = acts_after(core, instruction)
     ready, handler, acted = custom.ready, custom.handler, clock.follow(custom.device)
+    looks, changes = custom.touches != "nothing", custom.touches == "devices"
     next_pc = pc + instruction.length & mask
 
     def step() -> After | None:
         waiting = hart.waiting
-        acts = hart.cycle + acts_after if waiting is None else hart.cycle
-        clock.advance(acts)
+        acts = hart.cycle + later if waiting is None else hart.cycle
+        if looks:
+            clock.advance(acts)
         operands = Operands(pc, word, x[rs1], x[rs2], acts, peek, waiting is not None)
         outcome: Outcome = Stall()
         if ready is None or ready(operands):
             outcome = handler(operands)
-            acted(acts + 1)
+            if changes:
+                acted(acts + 1)
         if isinstance(outcome, Value):
             value, cycles = outcome
         elif isinstance(outcome, Trap | Stall | Retry):
-            return _unfinished(core, outcome, hart.cycle if waiting is None else waiting.start, acts)
+            return unfinished(core, outcome, hart.cycle if waiting is None else waiting.start, acts)
         else:
             value, cycles = outcome, 0
         x[rd] = value & mask
@@ -354,7 +398,14 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     return step
 
 
-def _unfinished(core: Core, outcome: Trap | Stall | Retry, start: int, acts: int) -> After | None:
+def acts_after(core: Core, instruction: Instruction) -> int:
+    """Cycles from the begin of a custom instruction to the last one of its issue."""
+    custom = instruction.row.custom
+    issue = None if custom is None else custom.issue
+    return max(core.hart.timing.custom if issue is None else issue, 1) - 1
+
+
+def unfinished(core: Core, outcome: Trap | Stall | Retry, start: int, acts: int) -> After | None:
     """Trap, or wait: a custom instruction that began in cycle `start` was asked in cycle `acts` and does not retire."""
     if isinstance(outcome, Trap):
         return core.trap(outcome.cause, outcome.value, acts - core.hart.cycle)

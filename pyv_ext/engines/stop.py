@@ -12,6 +12,7 @@ class StopReason(StrEnum):
     TRAP_LOOP = "trap_loop"
     INTERRUPTED = "interrupted"
     BREAKPOINT = "breakpoint"
+    ENGINE = "engine"
 
 
 class AccessStopped(Exception):  # noqa: N818 - no error: a debugger stops the run

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from time import process_time
 from typing import NamedTuple
 
 from pyv_ext.bus.bus import Bus
@@ -11,11 +12,10 @@ from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.history import History, TimeMachine
+from pyv_ext.gdb.pacing import Clock, Intervals, Slices
 from pyv_ext.gdb.points import BREAKPOINTS, Hit, Points
 from pyv_ext.gdb.registers import Feature, Register, hart_features
-
-SLICE = 1 << 16
-"""Cycles between two looks at the client."""
+from pyv_ext.gdb.rtos import ALONE, Read, Tasks, Thread
 
 Poll = Callable[[], bool]
 """Whether the client wants the hart to stop."""
@@ -35,6 +35,7 @@ class Signal(IntEnum):
 _SIGNAL_OF = {
     StopReason.DEADLOCK: Signal.ABRT,
     StopReason.TRAP_LOOP: Signal.SEGV,
+    StopReason.ENGINE: Signal.ABRT,
     StopReason.LIMIT: Signal.XCPU,
     StopReason.TIMEOUT: Signal.XCPU,
 }
@@ -55,7 +56,8 @@ class Halt(NamedTuple):
 
 
 class Debugger:
-    """Controls one engine. `features` are registers beyond those of the hart; `limit` ends the run at a cycle.
+    """Controls one engine. `features` are registers beyond those of the hart; `limit` ends the run at a cycle;
+    `tasks(read)` are those of the RTOS that the program has, if it is known.
 
     With a `time_machine` it goes back; without one, or where it cannot save, only forward.
     """
@@ -65,23 +67,29 @@ class Debugger:
         engine: Engine,
         *,
         features: Sequence[Feature] = (),
+        tasks: Callable[[Read], Tasks | None] = lambda read: None,
         time_machine: TimeMachine | None = None,
         limit: int = NEVER,
+        clock: Clock = process_time,
     ) -> None:
         self.features = [*hart_features(engine.hart), *features]
         self.registers: list[Register] = [register for feature in self.features for register in feature.registers]
         self.points = Points(engine)
+        self._bus: Bus = engine.bus
+        self.tasks = tasks(self.read)
         self.running = False
         self._engine = engine
         self._hart = engine.hart
-        self._bus: Bus = engine.bus
         self._limit = limit
+        self._slices = Slices(clock)
+        self._look = 0
+        """The cycle of the next look at the client."""
         self._history: History | None = None
         self.no_history = "" if time_machine is not None else "this machine keeps no past"
         """Why it cannot go back; empty when it can."""
         if time_machine is not None:
             try:
-                self._history = History(engine, time_machine)
+                self._history = History(engine, time_machine, Intervals(clock))
                 self._history.remember()
             except PyvExtError as error:
                 self._history, self.no_history = None, str(error)
@@ -109,6 +117,42 @@ class Debugger:
         value: int | None = peek(found[1], 4, self._hart.cycle)
         return None if value is None else value.to_bytes(4, "little")[address & 3 :][:size]
 
+    def thread(self) -> int:
+        """The number of the thread that the hart executes."""
+        running = None if self.tasks is None else self.tasks.running
+        return ALONE if self.tasks is None or running is None else self.tasks.number(running)
+
+    def threads(self) -> dict[int, Thread]:
+        """The tasks of the RTOS by their numbers; none as long as there is only the hart."""
+        return {} if self.tasks is None else {thread.number: thread for thread in self.tasks.threads()}
+
+    def registers_of(self, number: int) -> Sequence[Register]:
+        """The registers as a thread has them: those of the hart, or where they are saved while it does not run.
+
+        What no frame holds, CSRs for example, is the hart's. ValueError for a thread that does not exist.
+        """
+        if number == self.thread():
+            return self.registers
+        thread, tasks = self.threads().get(number), self.tasks
+        if thread is None or tasks is None:
+            raise ValueError(f"thread {number}")
+        saved, pointer = tasks.saved(thread.task), tasks.stack_pointer(thread.task)
+
+        def as_saved(register: Register) -> Register:
+            if register.name == "sp" and pointer is not None:
+                return register._replace(read=lambda: pointer, write=None)
+            address = saved.get(register.name)
+            return register if address is None else self._in_memory(register, address)
+
+        return [as_saved(register) for register in self.registers]
+
+    def _in_memory(self, register: Register, address: int) -> Register:
+        size = register.bits // 8
+        return register._replace(
+            read=lambda: int.from_bytes(self.read(address, size), "little"),
+            write=lambda value: self.write(address, value.to_bytes(size, "little")),
+        )
+
     # -- changing ----------------------------------------------------------------------------------------------
 
     def write(self, address: int, data: bytes) -> None:
@@ -131,7 +175,7 @@ class Debugger:
 
     def resume(self, poll: Poll) -> Halt:
         """Run until something stops the hart."""
-        return self._forward(poll, lambda: self._engine.run(self._next_look()), lambda: False)
+        return self._forward(poll, lambda: self._engine.run(self._look), lambda: False)
 
     def step(self, poll: Poll) -> Halt:
         """One instruction, trap or interrupt, however long it waits."""
@@ -146,15 +190,15 @@ class Debugger:
             moved, done = self.position != done, self.position
             return moved and not start <= self._hart.pc < end
 
-        return self._forward(poll, lambda: self._engine.step(self._next_look()), stepped)
+        return self._forward(poll, lambda: self._engine.step(self._look), stepped)
 
     @property
     def position(self) -> int:
         """Instructions and traps so far."""
         return self._hart.instret + self._hart.traps
 
-    def _next_look(self) -> int:
-        return min(self._limit, self._hart.cycle + SLICE)
+    def _set_look(self) -> None:
+        self._look = min(self._limit, self._hart.cycle + self._slices.cycles)
 
     def _forward(self, poll: Poll, go: Callable[[], Stop | None], arrived: Callable[[], bool]) -> Halt:
         points, history = self.points, self._history
@@ -164,7 +208,8 @@ class Debugger:
         points.passing = self.position
         self.running = True
         points.plant()
-        look = self._hart.cycle + SLICE
+        self._slices.begin()
+        self._set_look()
         try:
             while True:
                 if self._hart.cycle >= self._limit:
@@ -175,8 +220,9 @@ class Debugger:
                     return self._halt(stop)
                 if arrived():
                     return Halt()
-                if self._hart.cycle >= look:
-                    look = self._hart.cycle + SLICE
+                if self._hart.cycle >= self._look:
+                    self._slices.end()
+                    self._set_look()
                     if poll():
                         return Halt(Signal.INT)
                     if history is not None and history.due:

@@ -9,11 +9,10 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from pyv_ext.engines.engine import Engine
+from pyv_ext.gdb.pacing import Intervals
 
 MARKS = 32
 """Snapshots kept; beyond that every second one goes, and the distance doubles."""
-DISTANCE = 1 << 18
-"""Positions between two snapshots at first."""
 NEAR = 16
 """From here on to the aim, step by step."""
 
@@ -38,11 +37,11 @@ class _Mark(NamedTuple):
 class History:
     """The past of one run, from the first `remember` on."""
 
-    def __init__(self, engine: Engine, machine: TimeMachine) -> None:
+    def __init__(self, engine: Engine, machine: TimeMachine, intervals: Intervals | None = None) -> None:
         self._engine = engine
         self._machine = machine
         self._marks: list[_Mark] = []
-        self._distance = DISTANCE
+        self._intervals = intervals or Intervals()
 
     @property
     def begin(self) -> int:
@@ -55,19 +54,21 @@ class History:
         return hart.instret + hart.traps
 
     def remember(self) -> None:
-        """Take a snapshot if there is none of about now. No point may be planted."""
-        here, last = self.position, self._marks[-1] if self._marks else None
-        if last is not None and here < last.position + self._distance:
+        """Take a snapshot if one is due. No point may be planted."""
+        if not self.due:
             return
-        self._marks.append(_Mark(here, self._machine.save(None if last is None else last.snapshot)))
+        self._intervals.begin()
+        before = self._marks[-1].snapshot if self._marks else None
+        self._marks.append(_Mark(self.position, self._machine.save(before)))
+        self._intervals.end()
         if len(self._marks) > MARKS:
             del self._marks[1::2]
-            self._distance *= 2
+            self._intervals.double()
 
     @property
     def due(self) -> bool:
-        """Whether `remember` would take a snapshot."""
-        return not self._marks or self.position >= self._marks[-1].position + self._distance
+        """Whether `remember` would take a snapshot: there is none of about now."""
+        return not self._marks or (self._intervals.over and self.position > self._marks[-1].position)
 
     def forget(self) -> None:
         """The debugger has changed something: what comes next does not follow from the past."""

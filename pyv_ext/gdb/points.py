@@ -1,6 +1,8 @@
 """Breakpoints and watchpoints: hooks in the engine and watches on the bus. Guest memory and time stay as they are."""
 
+from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from pyv_ext.bus.memory import PAGE
@@ -40,6 +42,9 @@ class Hit(NamedTuple):
     """Of the breakpoint, or of the first watched byte that was accessed."""
 
 
+Guard = Callable[[int, int, bool], None]
+
+
 class Points:
     """Those of one engine. All stop before the instruction; of RISC-V, GDB expects that from watchpoints too."""
 
@@ -50,6 +55,8 @@ class Points:
         self._engine = engine
         self._bus = engine.bus
         self._points: dict[Point, None] = {}
+        self._guards: dict[Point, Guard] = {}
+        """What watches the accesses, for each watchpoint that works: without any, accesses are as fast as ever."""
         self._planted = False
 
     def taken(self) -> Hit | None:
@@ -78,7 +85,6 @@ class Points:
     def plant(self) -> None:
         """Have all points work; while they do, no snapshot is taken or restored: watches would be part of it."""
         self._planted = True
-        self._bus.guards.append(self._accessed)
         for point in self._points:
             self._plant(point)
 
@@ -86,7 +92,6 @@ class Points:
         """Undo `plant`."""
         for point in self._points:
             self._unplant(point)
-        self._bus.guards.remove(self._accessed)
         self._planted = False
 
     # -- planting ----------------------------------------------------------------------------------------------
@@ -94,6 +99,9 @@ class Points:
     def _plant(self, point: Point) -> None:
         if point.kind in BREAKPOINTS:
             self._engine.add_hook(point.address, self._reached, first=True)
+        else:
+            self._guards[point] = guard = partial(self._accessed, point)
+            self._bus.guards.append(guard)
         for page in self._pages(point):
             self._bus.watch(page)
             self._bus.watch_stores(page, _nothing)
@@ -101,6 +109,8 @@ class Points:
     def _unplant(self, point: Point) -> None:
         if point.kind in BREAKPOINTS:
             self._engine.remove_hook(point.address, self._reached)
+        else:
+            self._bus.guards.remove(self._guards.pop(point))
         for page in self._pages(point):
             self._bus.unwatch(page)
             self._bus.unwatch_stores(page, _nothing)
@@ -125,12 +135,12 @@ class Points:
         self._hit = Hit(kind, hart.pc)
         return BREAKPOINT
 
-    def _accessed(self, address: int, size: int, write: bool) -> None:
-        kinds = (Kind.ACCESS, Kind.WRITE if write else Kind.READ)
-        for kind, start, length in self._points:
-            if kind in kinds and start < address + size and address < start + length and not self._passes():
-                self._hit = Hit(kind, max(start, address))
-                raise AccessStopped(BREAKPOINT)
+    def _accessed(self, point: Point, address: int, size: int, write: bool) -> None:
+        kind, start, length = point
+        concerns = kind is Kind.ACCESS or (kind is Kind.WRITE) == write
+        if concerns and start < address + size and address < start + length and not self._passes():
+            self._hit = Hit(kind, max(start, address))
+            raise AccessStopped(BREAKPOINT)
 
 
 def _nothing(address: int, size: int, now: int) -> None:

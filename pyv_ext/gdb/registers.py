@@ -4,13 +4,14 @@ Source: GDB manual, "Target Descriptions" and "RISC-V Features".
 """
 
 from collections.abc import Callable, Sequence
+from html import escape
 from typing import NamedTuple
-from xml.sax.saxutils import quoteattr
 
-from pyv_ext.hart.csr import REGISTERS
+from pyv_ext.hart.csr import FLOAT, REGISTERS
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa.csr_names import NAMES
-from pyv_ext.isa.text import ABI_NAMES
+from pyv_ext.isa.formats import BOX, F0
+from pyv_ext.isa.text import ABI_NAMES, F_ABI_NAMES
 
 ARCHITECTURE = "riscv:rv{xlen}"
 _POINTERS = {"sp": "data_ptr", "gp": "data_ptr", "tp": "data_ptr", "s0": "data_ptr", "ra": "code_ptr"}
@@ -38,6 +39,7 @@ def hart_features(hart: Hart) -> list[Feature]:
     """The registers of a hart: x0..x31 and pc first, then the CSRs that can hold something, then the privilege."""
     return [
         Feature("org.gnu.gdb.riscv.cpu", [_integer(hart, n) for n in range(32)] + [_pc(hart)]),
+        *([Feature("org.gnu.gdb.riscv.fpu", _float(hart))] if hart.isa.floating else []),
         Feature("org.gnu.gdb.riscv.csr", [_csr(hart, address) for address in sorted(REGISTERS) if _shown(address)]),
         Feature("org.gnu.gdb.riscv.virtual", [Register("priv", lambda: hart.priv)]),
     ]
@@ -61,8 +63,24 @@ def _pc(hart: Hart) -> Register:
     return Register("pc", lambda: hart.pc, write, hart.isa.xlen, "code_ptr")
 
 
+def _float(hart: Hart) -> list[Register]:
+    """f0..f31, of which a hart without D shows the single, and fcsr."""
+    mask, boxed = (1 << hart.isa.flen) - 1, 0 if hart.isa.flen == 64 else BOX
+
+    def register(number: int) -> Register:
+        def write(value: int) -> None:
+            hart.x[number] = value & mask | boxed
+
+        kind = "ieee_double" if hart.isa.flen == 64 else "ieee_single"
+        name = F_ABI_NAMES[number - F0]
+        return Register(name, lambda: int(hart.x[number]) & mask, write, hart.isa.flen, kind)
+
+    return [*(register(F0 + number) for number in range(32)), *(_csr(hart, address) for address in FLOAT)]
+
+
 def _shown(address: int) -> bool:
-    return "hpm" not in NAMES[address]  # event counters that this hart does not have
+    """Neither event counters, which this hart does not have, nor what stands among the f registers."""
+    return "hpm" not in NAMES[address] and address not in FLOAT
 
 
 def _csr(hart: Hart, address: int) -> Register:
@@ -79,11 +97,11 @@ def target_xml(features: Sequence[Feature], xlen: int) -> bytes:
     lines.append(f"<architecture>{ARCHITECTURE.format(xlen=xlen)}</architecture>")
     number = 0
     for feature in features:
-        group = f" group={quoteattr(feature.group)}" if feature.group else ""
-        lines.append(f"<feature name={quoteattr(feature.name)}>")
+        group = f' group="{escape(feature.group)}"' if feature.group else ""
+        lines.append(f'<feature name="{escape(feature.name)}">')
         for register in feature.registers:
             lines.append(
-                f'<reg name={quoteattr(register.name)} bitsize="{register.bits}" type="{register.type}" '
+                f'<reg name="{escape(register.name)}" bitsize="{register.bits}" type="{register.type}" '
                 f'regnum="{number}"{group}/>'
             )
             number += 1

@@ -42,7 +42,21 @@ class Monitor(NamedTuple):
     name: str
     """One word or more."""
     help: str
-    run: Callable[[], str]
+    run: Callable[[str], str]
+    """It is given what follows the name, nothing without `argument`."""
+    argument: str = ""
+    """What has to follow the name, for the help."""
+
+    @property
+    def usage(self) -> str:
+        return f"{self.name} {self.argument}".rstrip()
+
+    def argument_in(self, text: str) -> str | None:
+        """What follows the name in a line of words; None where the line is another command."""
+        if not self.argument:
+            return "" if text == self.name else None
+        rest = text.removeprefix(self.name + " ")
+        return rest if rest != text else None
 
 
 class End(Enum):
@@ -71,6 +85,8 @@ class Session:
         self._acknowledge = True
         self._last = b""
         self._halt = Halt()
+        self._thread = 0
+        """The thread whose registers are asked for; 0: the one that runs."""
         self._end: End | None = None
         self._commands: dict[str, Callable[[str, bytes], bytes | None]] = {
             "?": lambda text, data: self._stop_reply(self._halt),
@@ -78,9 +94,9 @@ class Session:
             "c": lambda text, data: self._go(self._debugger.resume, text),
             "C": lambda text, data: self._go(self._debugger.resume, text.partition(";")[2]),
             "D": lambda text, data: self._leave(End.DETACHED, OK),
-            "g": lambda text, data: b"".join(self._hex(register) for register in self._debugger.registers[:33]),
+            "g": lambda text, data: b"".join(self._hex(register) for register in self._registers()[:33]),
             "G": self._write_all,
-            "H": lambda text, data: OK,
+            "H": self._select,
             "k": lambda text, data: self._leave(End.KILLED, None),
             "m": self._read_memory,
             "M": self._write_memory,
@@ -90,7 +106,7 @@ class Session:
             "Q": self._set,
             "s": lambda text, data: self._go(self._debugger.step, text),
             "S": lambda text, data: self._go(self._debugger.step, text.partition(";")[2]),
-            "T": lambda text, data: OK,
+            "T": lambda text, data: OK if self._exists(int(text, 16)) else MALFORMED,
             "v": self._verbose,
             "X": self._write_binary,
             "Z": lambda text, data: self._point(text, self._debugger.points.insert),
@@ -174,6 +190,7 @@ class Session:
         if address:
             pc = next(register for register in self._debugger.registers if register.name == "pc")
             self._debugger.write_register(pc, int(address, 16))
+        self._thread = 0
         self._halt = halt = how(self._interrupted)
         if halt.text:
             self._say(halt.text + "\n")
@@ -191,6 +208,8 @@ class Session:
         elif halt.hit is not None:
             value = "" if halt.hit.kind in BREAKPOINTS else f"{halt.hit.address:x}"
             reason = f"{halt.hit.kind.value}:{value};"
+        if self._debugger.tasks is not None:
+            reason += f"thread:{self._debugger.thread():x};"
         registers = self._debugger.registers
         expedited = (f"{n:x}:{self._hex(registers[n]).decode()};" for n in range(33) if registers[n].name in _EXPEDITED)
         return f"T{halt.signal:02x}{reason}{''.join(expedited)}".encode()
@@ -225,13 +244,41 @@ class Session:
         act(point)
         return OK
 
+    # -- threads -----------------------------------------------------------------------------------------------
+
+    def _select(self, text: str, data: bytes) -> bytes:
+        """Which thread the next packets are about; any may be meant. All of them go on and stop with the hart."""
+        number = int(text[1:], 16)
+        if number > 0 and not self._exists(number):
+            return MALFORMED
+        if text[0] == "g":
+            self._thread = max(number, 0)
+        return OK
+
+    def _exists(self, number: int) -> bool:
+        return number == self._debugger.thread() or number in self._debugger.threads()
+
+    def _threads(self) -> bytes:
+        numbers = {*self._debugger.threads(), self._debugger.thread()}
+        return b"m" + ",".join(f"{number:x}" for number in sorted(numbers)).encode()
+
+    def _about_thread(self, text: str) -> bytes:
+        """A line for people. GDB never asks again after an empty answer."""
+        if self._debugger.tasks is None:
+            return NOTHING
+        thread = self._debugger.threads().get(int(text, 16))
+        return ("no task runs" if thread is None else str(thread)).encode().hex().encode()
+
+    def _registers(self) -> Sequence[Register]:
+        return self._debugger.registers_of(self._thread) if self._thread else self._debugger.registers
+
     # -- registers and memory ----------------------------------------------------------------------------------
 
     def _register(self, text: str) -> Register:
-        number = int(text, 16)
-        if not 0 <= number < len(self._debugger.registers):
+        number, registers = int(text, 16), self._registers()
+        if not 0 <= number < len(registers):
             raise ValueError
-        return self._debugger.registers[number]
+        return registers[number]
 
     @staticmethod
     def _hex(register: Register) -> bytes:
@@ -244,7 +291,7 @@ class Session:
 
     def _write_all(self, text: str, data: bytes) -> bytes:
         content = bytes.fromhex(text)
-        for register in self._debugger.registers[:33]:
+        for register in self._registers()[:33]:
             size = register.bits // 8
             if len(content) < size:
                 break
@@ -284,9 +331,12 @@ class Session:
             return self._transfer(rest)
         if text.startswith("Rcmd,"):
             return self._monitor(bytes.fromhex(text[5:]).decode("utf-8", "replace"))
-        return {"Attached": b"1", "C": b"QC1", "fThreadInfo": b"m1", "sThreadInfo": b"l", "Symbol": OK}.get(
-            name, NOTHING
-        )
+        if text.startswith("ThreadExtraInfo,"):
+            return self._about_thread(text.partition(",")[2])
+        if name == "fThreadInfo":
+            return self._threads()
+        running = f"QC{self._debugger.thread():x}".encode()
+        return {"Attached": b"1", "C": running, "sThreadInfo": b"l", "Symbol": OK}.get(name, NOTHING)
 
     def _set(self, text: str, data: bytes) -> bytes:
         if text != "StartNoAckMode":
@@ -305,18 +355,19 @@ class Session:
 
     def _monitor(self, text: str) -> bytes:
         words = " ".join(text.split())
-        command = next((command for command in self._monitors if command.name == words), None)
-        if command is not None:
-            try:
-                self._say(command.run().rstrip("\n") + "\n")
-            except PyvExtError as error:
-                self._say(f"{error}\n")
-        else:
-            if words not in ("", "help"):
-                self._say(f"{words}: unknown command\n")
-            width = max((len(command.name) for command in self._monitors), default=0)
-            lines = (f"{command.name:{width}}  {command.help}\n" for command in self._monitors)
-            self._say("".join(lines) or "there are no commands\n")
+        for command in self._monitors:
+            argument = command.argument_in(words)
+            if argument is not None:
+                try:
+                    self._say(command.run(argument).rstrip("\n") + "\n")
+                except PyvExtError as error:
+                    self._say(f"{error}\n")
+                return OK
+        if words not in ("", "help"):
+            self._say(f"{words}: unknown command\n")
+        width = max((len(command.usage) for command in self._monitors), default=0)
+        lines = (f"{command.usage:{width}}  {command.help}\n" for command in self._monitors)
+        self._say("".join(lines) or "there are no commands\n")
         return OK
 
 

@@ -75,6 +75,16 @@ MIE, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
 CBIE, CBCFE = 3 << 4, 1 << 6
 """Fields of menvcfg: cbo.inval, and cbo.clean and cbo.flush, in user mode."""
 
+_FS_SHIFT, _SD = 13, 1 << 31
+"""More of mstatus: where FS begins, and the summary of what is dirty."""
+
+DIRTY = 3
+"""FS once an f register or fcsr may have changed; 0 is Off."""
+
+FFLAGS, FRM, FS = 33, 34, 35
+"""The slots of `Hart.x` with exceptions and rounding mode of floating point and with FS of mstatus: native code has
+them there."""
+
 _INTERRUPTS = 1 << 3 | 1 << 7 | 1 << 11
 _ALL = (1 << 32) - 1
 
@@ -139,6 +149,8 @@ class Csrs:
         if address not in REGISTERS and address not in self.windows:
             return False
         if write and address >> 10 == 3:
+            return False
+        if address in FLOAT and not self.hart.x[FS]:
             return False
         priv = self.hart.priv
         if address >> 8 & 3 > priv:
@@ -211,7 +223,14 @@ def _plain(name: str, writable: int = _ALL) -> Csr:
 _ZERO = Csr(lambda csrs: 0)
 
 
+def _read_mstatus(csrs: Csrs) -> int:
+    fs = csrs.hart.x[FS]
+    return csrs.mstatus | fs << _FS_SHIFT | (_SD if fs == DIRTY else 0)
+
+
 def _write_mstatus(csrs: Csrs, value: int) -> None:
+    if csrs.hart.isa.floating:
+        csrs.hart.x[FS] = value >> _FS_SHIFT & DIRTY
     if csrs.hart.isa.user_mode:
         writable = MIE | MPIE | MPRV | TW
         level = MACHINE if value & MPP == MPP else USER
@@ -282,8 +301,30 @@ def _pmp_addr(region: int) -> Csr:
     return Csr(lambda csrs: csrs.pmp.addr[region], write)
 
 
+def _float(mode: bool, flags: bool) -> Csr:
+    """fcsr, or one of its fields: the rounding mode above the exceptions."""
+    shift = 5 if flags else 0
+
+    def read(csrs: Csrs) -> int:
+        x = csrs.hart.x
+        return (x[FRM] << shift if mode else 0) | (x[FFLAGS] if flags else 0)
+
+    def write(csrs: Csrs, value: int) -> None:
+        x = csrs.hart.x
+        if mode:
+            x[FRM] = value >> shift & 7
+        if flags:
+            x[FFLAGS] = value & 31
+        x[FS] = DIRTY
+
+    return Csr(read, write)
+
+
 _BY_NAME: dict[str, Csr] = {
-    "mstatus": Csr(lambda csrs: csrs.mstatus, _write_mstatus),
+    "fflags": _float(False, True),
+    "frm": _float(True, False),
+    "fcsr": _float(True, True),
+    "mstatus": Csr(_read_mstatus, _write_mstatus),
     "mstatush": _ZERO,
     "misa": Csr(lambda csrs: csrs.hart.isa.misa),
     "mie": _plain("mie", _INTERRUPTS),
@@ -321,3 +362,6 @@ _BY_NAME: dict[str, Csr] = {
 
 REGISTERS: dict[int, Csr] = {ADDRESSES[name]: csr for name, csr in _BY_NAME.items()}
 """Every register that exists, by address. Addresses with both top bits set are read-only to instructions."""
+
+FLOAT = tuple(ADDRESSES[name] for name in ("fflags", "frm", "fcsr"))
+"""Those that exist on a hart with f registers only, and are accessible unless FS is Off."""

@@ -4,17 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pyv_ext.hart.csr import MIE, MPIE, MPP, MPRV, Csrs
+from pyv_ext.hart.csr import DIRTY, FFLAGS, FRM, FS, MIE, MPIE, MPP, MPRV, Csrs
 from pyv_ext.hart.pmp import EXECUTE
 from pyv_ext.hart.traps import INTERRUPT, MACHINE, USER, Interrupt
 from pyv_ext.isa import Isa
+from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.timing import CoreTiming
 from pyv_state import LATEST, Fields, StateError, inside, row
 
 SINK = 32
 """The slot of `Hart.x` that takes what is written to x0."""
 
-_SLOTS = 34
+_SLOTS = F0 + 32
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Wait:
 class Hart:
     """Registers, pc, counters, CSRs and the interrupt lines of a hart that starts at `reset_pc`.
 
-    `x[0..31]` are the registers, each 0..2^XLEN-1 in 64 bits; `x[32]` takes writes to x0, so that x0 stays 0.
+    `x[0..31]` are the registers, each 0..2^XLEN-1 in 64 bits; `x[32]` takes writes to x0, so that x0 stays 0. `x[F0..]`
+    are f0..f31 (see `pyv_ext.isa.floating`).
     `cycle` is the cycle at whose start the next instruction begins; `instret` counts retired instructions.
     While `waiting`, `pc` names the instruction that waits, and `cycle` is how far the wait has come.
     `reset_cycles` is the cycle of the first instruction (1 in the cycle contract of the Py-V core).
@@ -52,11 +54,16 @@ class Hart:
         self.timing = timing
         self.hart_id = hart_id
         self.x = memoryview(bytearray(8 * _SLOTS)).cast("Q")
+        if isa.flen < 64:
+            for number in range(F0, _SLOTS):
+                self.x[number] = BOX
         self.pc = reset_pc
         self.cycle = reset_cycles
         self.instret = 0
         self.traps = 0
         """Traps taken, interrupts included."""
+        self.semihosting: Callable[[int, int], int | None] | None = None
+        """`semihosting(a0, a1)`: the answer to a semihosting call, for a0, or None: its ebreak traps."""
         self.on_interrupt: list[Callable[[int, int], None]] = []
         """`f(cause, cycle)` when an interrupt is taken whose handler starts in `cycle`."""
         self.priv = MACHINE
@@ -90,7 +97,7 @@ class Hart:
         self.csrs.mip = bits
 
     def interrupt(self) -> Interrupt | None:
-        """The interrupt that the next instruction is squashed for, unless it is a WFI."""
+        """The interrupt that the next instruction is squashed for, unless it is a WFI that waits."""
         csrs = self.csrs
         pending = csrs.mip & csrs.mie
         if not pending or (self.priv == MACHINE and not csrs.mstatus & MIE):
@@ -144,11 +151,25 @@ class Hart:
             "waiting": None if wait is None else [wait.start, wait.not_before, wait.until],
             "reservation": None if self.reservation is None else list(self.reservation),
             "csrs": self.csrs.state(),
+            **({"float": self._float_state()} if self.isa.floating else {}),
         }
 
+    def _float_state(self) -> dict[str, Any]:
+        x = self.x
+        return {"f": x[F0:].tolist(), "fflags": x[FFLAGS], "frm": x[FRM], "fs": x[FS]}
+
+    def _load_float(self, state: Any) -> None:
+        fields = Fields(state, "f", "fflags", "frm", "fs")
+        registers = fields.integers("f", 0 if self.isa.flen == 64 else BOX, (1 << 64) - 1, 32)
+        self.x[FFLAGS], self.x[FRM] = fields.integer("fflags", 0, 31), fields.integer("frm", 0, 7)
+        self.x[FS] = fields.integer("fs", 0, DIRTY)
+        for number, value in enumerate(registers, F0):
+            self.x[number] = value
+
     def load_state(self, state: Any) -> None:
+        floating = ("float",) if self.isa.floating else ()
         fields = Fields(
-            state, "x", "pc", "cycle", "instret", "traps", "priv", "waiting", "reservation", "csrs"
+            state, "x", "pc", "cycle", "instret", "traps", "priv", "waiting", "reservation", "csrs", *floating
         )  # fmt: skip
         word = (0, self.isa.mask)
         x, pc, priv = fields.integers("x", *word, SINK), fields.integer("pc", *word), fields.integer("priv", 0, 3)
@@ -171,4 +192,7 @@ class Hart:
             reserved = None if fields["reservation"] is None else row(fields["reservation"], word, word)
             self.reservation = None if reserved is None else (reserved[0], reserved[1])
         fields.load("csrs", self.csrs)
+        if floating:
+            with inside("float"):
+                self._load_float(fields["float"])
         self.guard()

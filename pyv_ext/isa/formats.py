@@ -57,6 +57,13 @@ class Bits:
         return self.extract(self.insert(value)) == value
 
 
+F0 = 64
+"""The number of register f0: f0..f31 follow each other, above the integer registers."""
+
+BOX = 0xFFFF_FFFF << 32
+"""The upper bits of an f register that holds a single."""
+
+
 def fixed(value: int) -> Bits:
     """An operand that the format implies and the word does not hold."""
     return Bits("", base=value)
@@ -66,14 +73,16 @@ def fixed(value: int) -> Bits:
 class Format:
     """The operand fields of a format (None: it has none) and its operand text.
 
-    `csr` is the address of a control and status register. In expressions `a` is the register rs1, and `b` the
-    register rs2 or, in a format without rs2, the immediate.
+    Registers are numbered x0 = 0 to x31, then from `F0` on f0 to f31. `csr` is the address of a control and status
+    register. In expressions `a` is the register rs1, and `b` the register rs2 or, in a format without rs2, the
+    immediate. The immediate of an instruction with a rounding mode is that.
     """
 
     text: str = ""
     rd: Bits | None = None
     rs1: Bits | None = None
     rs2: Bits | None = None
+    rs3: Bits | None = None
     imm: Bits | None = None
     csr: Bits | None = None
 
@@ -84,10 +93,10 @@ class Format:
 
 
 _FIELDS: dict[str, tuple[str, ...]] = {
-    **{name: (name,) for name in ("rd", "rs1", "rs2", "imm", "csr")},
+    **{name: (name,) for name in ("rd", "rs1", "rs2", "rs3", "imm", "csr")},
     "(rs1)": ("rs1",),
     "imm(rs1)": ("imm", "rs1"),
-    **dict.fromkeys(("hex", "upper", "target", "pred", "succ"), ("imm",)),
+    **dict.fromkeys(("hex", "upper", "target", "pred", "succ", "mode", "mode!"), ("imm",)),
 }
 """What each part of an operand text stands for."""
 
@@ -113,6 +122,28 @@ AMO = Format("rd,rs2,(rs1)", RD, RS1, RS2)
 LR = Format("rd,(rs1)", RD, RS1)
 CBO = Format("(rs1)", rs1=RS1)
 
+# Floating point: fd, fs1, fs2 and fs3 are the manual's rd, rs1, rs2 and rs3 where they name f registers.
+_FD, _FS1, _FS2, _FS3 = (
+    Bits("4:0@7", base=F0),
+    Bits("4:0@15", base=F0),
+    Bits("4:0@20", base=F0),
+    Bits("4:0@27", base=F0),
+)
+_MODE = Bits("2:0@12")
+F_LOAD = replace(LOAD, rd=_FD)
+F_STORE = replace(S, rs2=_FS2)
+F_R4 = Format("rd,rs1,rs2,rs3,mode", _FD, _FS1, _FS2, _FS3, imm=_MODE)
+F_R = Format("rd,rs1,rs2,mode", _FD, _FS1, _FS2, imm=_MODE)
+F_UNARY = Format("rd,rs1,mode", _FD, _FS1, imm=_MODE)
+F_EXACT = replace(F_UNARY, text="rd,rs1,mode!")
+F_TO_X = replace(F_UNARY, rd=RD)
+F_FROM_X = replace(F_UNARY, rs1=RS1)
+F_FROM_X_EXACT = replace(F_EXACT, rs1=RS1)
+F_R_PLAIN = Format("rd,rs1,rs2", _FD, _FS1, _FS2)
+F_COMPARE = replace(F_R_PLAIN, rd=RD)
+F_MOVE_TO_X = Format("rd,rs1", RD, _FS1)
+F_MOVE_FROM_X = Format("rd,rs1", _FD, RS1)
+
 
 def custom(syntax: str) -> Format:
     """The format of a custom instruction: `syntax` lists the operands that it has."""
@@ -136,6 +167,14 @@ CSS = Format("rs2,imm(rs1)", rs1=_SP, rs2=_FULL_RS2, imm=Bits("7:6@7 5:2@9"))
 CIW = Format("rd,rs1,imm", _LOW, _SP, imm=Bits("9:6@7 5:4@11 3@5 2@6"))
 CL = Format("rd,imm(rs1)", _LOW, _HIGH, imm=Bits("6@5 5:3@10 2@6"))
 CS = Format("rs2,imm(rs1)", rs1=_HIGH, rs2=_LOW, imm=CL.imm)
+_F_LOW = Bits("2:0@2", base=F0 + 8)
+_IMM_DOUBLE, _IMM_LDSP, _IMM_SDSP = Bits("7:6@5 5:3@10"), Bits("8:6@2 5@12 4:3@5"), Bits("8:6@7 5:3@10")
+CF_L = replace(CL, rd=_F_LOW)
+CF_S = replace(CS, rs2=_F_LOW)
+CF_LSP = replace(CI_LWSP, rd=_FD)
+CF_SSP = replace(CSS, rs2=Bits("4:0@2", base=F0))
+CD_L, CD_S = replace(CF_L, imm=_IMM_DOUBLE), replace(CF_S, imm=_IMM_DOUBLE)
+CD_LSP, CD_SSP = replace(CF_LSP, imm=_IMM_LDSP), replace(CF_SSP, imm=_IMM_SDSP)
 CA = Format("rd,rs2", _HIGH, _HIGH, _LOW)
 CB = Format("rs1,target", rs1=_HIGH, rs2=_ZERO, imm=Bits("8@12 7:6@5 5@2 4:3@10 2:1@3", signed=True))
 CB_SHIFT = Format("rd,hex", _HIGH, _HIGH, imm=CI_SHIFT.imm)

@@ -2,18 +2,21 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from pyv_ext.errors import PyvExtError
-from pyv_ext.isa import atomics, bit_manipulation, compressed, formats, integer
+from pyv_ext.isa import atomics, bit_manipulation, compressed, expressions, formats, integer
 from pyv_ext.isa.row import Instruction, Kind, Row
-from pyv_ext.protocols import CustomInstruction
+from pyv_ext.protocols import CustomInstruction, Operands
 
-EXTENSIONS: dict[str, tuple[Row, ...]] = {
+_TABLE: dict[str, tuple[Row, ...] | None] = {
     "i": integer.RV32I,
     "m": integer.M,
     "a": atomics.ROWS,
+    "f": None,
+    "d": None,
     "c": compressed.ROWS,
     "u": (),
     "zicsr": integer.ZICSR,
@@ -23,8 +26,44 @@ EXTENSIONS: dict[str, tuple[Row, ...]] = {
     "zbc": bit_manipulation.ZBC,
     "zbs": bit_manipulation.ZBS,
     "zicbom": integer.ZICBOM,
+    "zcf": None,
+    "zcd": None,
 }
+"""None: rows of `pyv_ext.isa.floating`, under the extension's name in capitals."""
+
+
+class _Extensions(Mapping[str, tuple[Row, ...]]):
+    """Those of floating point are made when a hart has them."""
+
+    def __getitem__(self, name: str) -> tuple[Row, ...]:
+        rows = _TABLE[name]
+        if rows is None:
+            from pyv_ext.isa import floating
+
+            rows = _TABLE[name] = getattr(floating, name.upper())
+        return rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_TABLE)
+
+    def __len__(self) -> int:
+        return len(_TABLE)
+
+
+EXTENSIONS = _Extensions()
 """The rows of each extension; "u" is user mode, which adds none."""
+
+_IMPLIED = (
+    ("g", ("m", "a", "f", "d", "zicsr", "zifencei")),
+    ("d", ("f",)),
+    ("f", ("zicsr",)),
+)
+"""What a letter stands for besides; later rows see what earlier ones imply."""
+
+_TOGETHER = {"zcf": "cf", "zcd": "cd"}
+"""Extensions that two letters have together, and that need both."""
+
+XLEN = 32
 
 _KEY = {2: 0xE003, 4: 0x707F}
 """Per instruction length, the bits by which rows are grouped: opcode and funct3."""
@@ -33,14 +72,14 @@ _KEY = {2: 0xE003, 4: 0x707F}
 class Isa:
     """What a hart can decode, built from an ISA string and custom instructions.
 
-    `name` is an ISA string such as "rv32imac_zicsr_zifencei": single letters, then the others after underscores.
-    PyvExtError if it names an unknown extension, or if a custom encoding overlaps another.
+    `name` is an ISA string such as "rv32imac_zicsr_zifencei": single letters, then the others after underscores; g is
+    imafd_zicsr_zifencei. PyvExtError if it names an unknown extension, or if a custom encoding overlaps another.
     """
 
     def __init__(self, name: str, custom: Sequence[CustomInstruction] = ()) -> None:
         self.name = name
         self.extensions = _extensions(name)
-        self.xlen = 32
+        self.xlen = XLEN
         self.mask = (1 << self.xlen) - 1
         """The largest value of a register."""
         self.custom = tuple(custom)
@@ -55,7 +94,10 @@ class Isa:
     @property
     def misa(self) -> int:
         """The value of CSR misa: MXL, a bit for each single-letter extension, X for custom instructions."""
-        letters = {*(name for name in self.extensions if len(name) == 1), *("x" if self.custom else "")}
+        letters = {
+            *(name for name in self.extensions if len(name) == 1),
+            *("x" if any(one.present for one in self.custom) else ""),
+        }
         return 1 << self.xlen - 2 | sum(1 << ord(letter) - ord("a") for letter in letters)
 
     @property
@@ -66,6 +108,16 @@ class Isa:
     @property
     def user_mode(self) -> bool:
         return "u" in self.extensions
+
+    @property
+    def floating(self) -> bool:
+        """Whether there are f registers."""
+        return "f" in self.extensions
+
+    @property
+    def flen(self) -> int:
+        """Bits of an f register that programs see."""
+        return 64 if "d" in self.extensions else 32
 
     @cached_property
     def by_name(self) -> dict[str, Row]:
@@ -79,12 +131,14 @@ class Isa:
         for row in self._groups.get((length, word & _KEY[length]), ()):
             if word & row.mask == row.match:
                 instruction = _operands(row, word)
-                if all(getattr(instruction, name) for name in row.nonzero):
+                if all(getattr(instruction, name) for name in row.nonzero) and not _reserved_mode(instruction):
                     return instruction
         return None
 
-    def encode(self, name: str, *, rd: int = 0, rs1: int = 0, rs2: int = 0, imm: int = 0, csr: int = 0) -> int:
-        """The word of an instruction; operands that its text does not have are ignored.
+    def encode(
+        self, name: str, *, rd: int = 0, rs1: int = 0, rs2: int = 0, imm: int = 0, csr: int = 0, rs3: int = 0
+    ) -> int:
+        """The word of an instruction; operands that its text does not have are ignored. f0 has the number 64.
 
         PyvExtError for an unknown mnemonic or an operand that the encoding cannot hold.
         """
@@ -92,7 +146,7 @@ class Isa:
         if row is None:
             raise PyvExtError(f"unknown instruction {name!r}: {self.name} has {', '.join(sorted(self.by_name))}")
         word = row.match
-        values = {"rd": rd, "rs1": rs1, "rs2": rs2, "imm": imm, "csr": csr}
+        values = {"rd": rd, "rs1": rs1, "rs2": rs2, "imm": imm, "csr": csr, "rs3": rs3}
         for field in row.format.written:
             bits, value = getattr(row.format, field), values[field]
             if not bits.fits(value) or (value == 0 and field in row.nonzero):
@@ -115,17 +169,26 @@ class Isa:
 
 def _extensions(name: str) -> tuple[str, ...]:
     """The extensions that an ISA string names, in its order."""
-    found = re.fullmatch(r"rv32(i[a-y]*)((?:_[a-z0-9]+)*)", name.lower())
+    found = re.fullmatch(r"rv32([ig][a-y]*)((?:_[a-z0-9]+)*)", name.lower())
     known = ", ".join(extension for extension in EXTENSIONS if extension != "i")
     if found is None:
-        raise PyvExtError(f"ISA {name!r} must be rv32i, then of {known}: for example rv32imac_zicsr_zifencei")
-    extensions = (*found[1], *found[2].split("_")[1:])
-    for extension in extensions:
-        if extension not in EXTENSIONS:
+        raise PyvExtError(f"ISA {name!r} must be rv32i or rv32g, then of {known}: for example rv32imac_zicsr_zifencei")
+    named = [*found[1].replace("g", "ig", 1), *found[2].split("_")[1:]]
+    for extension in named:
+        if extension not in EXTENSIONS and extension != "g":
             raise PyvExtError(f"ISA {name!r}: extension {extension!r} is not among {known}: remove it")
-        if extensions.count(extension) > 1:
+        if named.count(extension) > 1:
             raise PyvExtError(f"ISA {name!r}: extension {extension!r} appears more than once: name it once")
-    return extensions
+    extensions = dict.fromkeys(named)
+    for letter, implied in _IMPLIED:
+        if letter in extensions:
+            extensions |= dict.fromkeys(implied)
+    for extension, letters in _TOGETHER.items():
+        if all(letter in extensions for letter in letters):
+            extensions[extension] = None
+        elif extension in extensions:
+            raise PyvExtError(f"ISA {name!r}: extension {extension!r} needs {' and '.join(letters)}: add them")
+    return tuple(extension for extension in extensions if extension != "g")
 
 
 def _custom_rows(custom: Iterable[CustomInstruction]) -> list[Row]:
@@ -144,8 +207,37 @@ def _custom_rows(custom: Iterable[CustomInstruction]) -> list[Row]:
                 f"custom instruction {item.name}: operand {unknown[0]!r} is none of rd, rs1, rs2, imm: rewrite syntax"
             )
         bits = "".join(str(item.match >> i & 1) if fixed >> i & 1 else "-" for i in reversed(range(32)))
-        rows.append(Row(item.name, formats.custom(syntax), bits, Kind.CUSTOM, "custom", custom=item))
+        format = formats.custom(syntax)
+        if item.expr:
+            rows.append(_native_row(item, Row(item.name, format, bits, Kind.OP, "custom", item.expr)))
+        elif item.handler is None:
+            raise PyvExtError(f"custom instruction {item.name}: has neither a handler nor an expr: give one")
+        else:
+            rows.append(Row(item.name, format, bits, Kind.CUSTOM, "custom", custom=item))
     return rows
+
+
+def _native_row(item: CustomInstruction, row: Row) -> Row:
+    """The row of an instruction that is an expression; its handler is for engines that execute no expressions."""
+    if item.handler is not None or item.ready is not None or item.device is not None:
+        raise PyvExtError(f"custom instruction {item.name}: an expr has no handler, ready or device: drop one of them")
+    format = row.format
+    given = {"a": format.rs1, "b": format.rs2 or format.imm, "pc": True}
+    if format.rd is None:
+        raise PyvExtError(f"custom instruction {item.name}: an expr is the value of rd: add rd to its syntax")
+    try:
+        expressions.check(item.expr, XLEN, [name for name, field in given.items() if field])
+    except ValueError as error:
+        raise PyvExtError(f"custom instruction {item.name}: expr {item.expr!r}: {error}") from None
+    expr = f"({item.expr}) & M"
+    value = expressions.evaluator(expr, XLEN)
+    rs2, mask = format.rs2, (1 << XLEN) - 1
+
+    def handler(operands: Operands) -> int:
+        imm = format.imm.extract(operands.word) & mask if format.imm else 0
+        return value(operands.rs1, operands.rs2 if rs2 else imm, operands.pc, 0)
+
+    return replace(row, expr=expr, custom=replace(item, handler=handler, touches="nothing"))
 
 
 def _refuse_overlap(rows: Sequence[Row]) -> None:
@@ -154,7 +246,7 @@ def _refuse_overlap(rows: Sequence[Row]) -> None:
     Standard rows may share words: the one with more fixed bits wins, as in the manual's encodings.
     """
     for index, row in enumerate(rows):
-        if row.kind is not Kind.CUSTOM:
+        if row.custom is None:
             continue
         for other in rows[:index]:
             common = row.mask & other.mask
@@ -179,6 +271,11 @@ def _grouped(rows: Iterable[Row]) -> dict[tuple[int, int], list[Row]]:
     return dict(groups)
 
 
+def _reserved_mode(instruction: Instruction) -> bool:
+    """Whether the word names a rounding mode that does not exist; 7 is the one in frm."""
+    return instruction.row.kind is Kind.FLOAT and instruction.imm in (5, 6)
+
+
 def _operands(row: Row, word: int) -> Instruction:
     format = row.format
     return Instruction(
@@ -189,4 +286,5 @@ def _operands(row: Row, word: int) -> Instruction:
         rs2=format.rs2.extract(word) if format.rs2 else 0,
         imm=format.imm.extract(word) if format.imm else 0,
         csr=format.csr.extract(word) if format.csr else 0,
+        rs3=format.rs3.extract(word) if format.rs3 else 0,
     )

@@ -1,10 +1,12 @@
 """One row of the instruction table: everything that is known about one instruction."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from pyv_ext.isa.formats import Format
 from pyv_ext.protocols import CustomInstruction
+from pyv_ext.timing import CoreTiming
 
 
 class Kind(Enum):
@@ -36,8 +38,14 @@ class Kind(Enum):
     WFI = auto()
     CBO = auto()
     """cache-block operation on the block of a: no effect on data"""
+    FLOAT = auto()
+    """rd, exceptions = compute(rs1, rs2, rs3, rounding mode)"""
     CUSTOM = auto()
     """what `custom.handler` says"""
+
+
+Compute = Callable[[int, int, int, int], tuple[int, int]]
+"""`f(rs1, rs2, rs3, rounding mode) -> (rd, exceptions)`: registers as they are, exceptions as bits of fflags."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,8 @@ class Row:
     `bits` is its encoding as the manuals print it, most significant bit first: 0 and 1 are fixed, "-" belongs to an
     operand, blanks only group; 16 or 32 of them give its length. Words in which an operand named in `nonzero` is 0
     are another instruction or reserved. `timing` names the field of `CoreTiming` that is its cost (a taken branch
-    costs `taken` instead). `expr` is in the dialect of `pyv_ext.isa.expressions`.
+    costs `taken` instead). `expr` is in the dialect of `pyv_ext.isa.expressions`. `floating` rows, those with f
+    registers, are illegal while mstatus.FS is Off.
     """
 
     name: str
@@ -60,6 +69,8 @@ class Row:
     signed: bool = False
     nonzero: tuple[str, ...] = ()
     custom: CustomInstruction | None = None
+    floating: bool = False
+    compute: Compute | None = None
     match: int = field(init=False)
     mask: int = field(init=False)
     length: int = field(init=False)
@@ -70,6 +81,12 @@ class Row:
         object.__setattr__(self, "match", int(bits.replace("-", "0"), 2))
         object.__setattr__(self, "mask", int(bits.replace("0", "1").replace("-", "0"), 2))
         object.__setattr__(self, "length", len(bits) // 8)
+
+    def cost(self, timing: CoreTiming) -> int:
+        """Cycles of its issue; a taken branch costs `taken` instead."""
+        issue = None if self.custom is None else self.custom.issue
+        cycles: int = getattr(timing, self.timing) if issue is None else issue
+        return cycles if self.custom is None else max(cycles, 1)
 
 
 def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu") -> Row:
@@ -92,6 +109,7 @@ class Instruction:
     rs2: int = 0
     imm: int = 0
     csr: int = 0
+    rs3: int = 0
 
     @property
     def name(self) -> str:

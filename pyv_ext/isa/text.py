@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pyv_ext.isa.csr_names import NAMES
+from pyv_ext.isa.formats import F0
 from pyv_ext.isa.row import Instruction
 
 ABI_NAMES = (
@@ -12,6 +13,25 @@ ABI_NAMES = (
     *("t3", "t4", "t5", "t6"),
 )
 NUMERIC_NAMES = tuple(f"x{n}" for n in range(32))
+
+F_ABI_NAMES = (
+    *(f"ft{n}" for n in range(8)),
+    *("fs0", "fs1"),
+    *(f"fa{n}" for n in range(8)),
+    *(f"fs{n}" for n in range(2, 12)),
+    *(f"ft{n}" for n in range(8, 12)),
+)
+F_NUMERIC_NAMES = tuple(f"f{n}" for n in range(32))
+
+_MODES = ("rne", "rtz", "rdn", "rup", "rmm", "unknown", "unknown", "dyn")
+
+
+def _by_number(x_names: tuple[str, ...], f_names: tuple[str, ...]) -> tuple[str, ...]:
+    return x_names + ("",) * (F0 - len(x_names)) + f_names
+
+
+_ABI = _by_number(ABI_NAMES, F_ABI_NAMES)
+_NUMERIC = _by_number(NUMERIC_NAMES, F_NUMERIC_NAMES)
 
 
 def _ordering(bits: int) -> str:
@@ -23,6 +43,7 @@ _WORDS: dict[str, Callable[[Instruction, int, tuple[str, ...]], str]] = {
     "rs1": lambda i, target, names: names[i.rs1],
     "rs2": lambda i, target, names: names[i.rs2],
     "(rs1)": lambda i, target, names: f"({names[i.rs1]})",
+    "rs3": lambda i, target, names: names[i.rs3],
     "imm": lambda i, target, names: str(i.imm),
     "imm(rs1)": lambda i, target, names: f"{i.imm}({names[i.rs1]})",
     "hex": lambda i, target, names: f"{i.imm:#x}",
@@ -31,8 +52,11 @@ _WORDS: dict[str, Callable[[Instruction, int, tuple[str, ...]], str]] = {
     "csr": lambda i, target, names: NAMES.get(i.csr, f"{i.csr:#x}"),
     "pred": lambda i, target, names: _ordering(i.imm >> 4),
     "succ": lambda i, target, names: _ordering(i.imm & 15),
+    "mode": lambda i, target, names: "" if i.imm == 7 else _MODES[i.imm],
+    "mode!": lambda i, target, names: _MODES[i.imm] if i.imm else "",
 }
-"""How each part of a format's operand text is written."""
+"""How each part of a format's operand text is written; one that is empty is left out. A rounding mode is left out where
+it is the one that assemblers choose: `mode` the dynamic one, `mode!`, of an exact conversion, mode 0."""
 
 
 def text(instruction: Instruction, target: int, *, numeric: bool = False) -> str:
@@ -40,9 +64,9 @@ def text(instruction: Instruction, target: int, *, numeric: bool = False) -> str
 
     `target` is the address that the immediate of a jump means; `numeric` writes x0..x31 instead of the ABI's names.
     """
-    names = NUMERIC_NAMES if numeric else ABI_NAMES
+    names = _NUMERIC if numeric else _ABI
     template = instruction.row.format.text
     if not template:
         return instruction.row.name
-    operands = ",".join(_WORDS[part](instruction, target, names) for part in template.split(","))
-    return f"{instruction.row.name}\t{operands}"
+    operands = (_WORDS[part](instruction, target, names) for part in template.split(","))
+    return f"{instruction.row.name}\t{','.join(filter(None, operands))}"

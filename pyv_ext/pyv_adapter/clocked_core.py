@@ -62,13 +62,14 @@ class ClockedCore:
     def begin(self) -> bool:
         """Take over what devices have done; whether an interrupt squashes the instruction of the coming cycle."""
         self._after_devices()
-        csrs = self._hart.csrs
-        interrupt = self._hart.interrupt() if csrs.mip & csrs.mie else None
+        hart, csrs = self._hart, self._hart.csrs
+        waits = hart.waiting is not None and self.holds_wfi
+        interrupt = hart.interrupt() if csrs.mip & csrs.mie and not waits else None
         line = 0 if interrupt is None else interrupt | INTERRUPT
         if line != self.core.irq.read():
             with self._evaluation.driving:
                 self.core.irq.write(line)
-        return bool(line) and not self.holds_wfi
+        return bool(line)
 
     @property
     def holds_wfi(self) -> bool:

@@ -38,8 +38,7 @@ class PyvEngine(Engine):
         while self.stopping is None and self.hart.cycle < until:
             if self._ready(until):
                 self._one()
-        stop, self.stopping = self.stopping, None
-        return stop
+        return self._stopped()
 
     def step(self, until: int = NEVER) -> Stop | None:
         """As the base class says."""

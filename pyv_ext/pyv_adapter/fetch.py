@@ -17,19 +17,19 @@ NOP = 0x0000_0013
 _PY_V = frozenset((Kind.OP, Kind.LOAD, Kind.STORE, Kind.BRANCH, Kind.JUMP, Kind.ECALL, Kind.MRET))
 """Kinds that Py-V's decoder takes as they are (it decodes multiplications too: our ALU executes them)."""
 
-_DUTY = {Kind.WFI: Duty.WFI, Kind.CUSTOM: Duty.CUSTOM}
+_DUTY = {Kind.WFI: Duty.WFI}
 """Fences have none: this core does one thing at a time, and fetches from memory itself."""
 
 
 class Fetch(IFStage):
     """What the stock decoder cannot do goes to the system unit, and a NOP takes its place.
 
-    An interrupt that is due squashes the instruction here, so that no later stage sees any of it. A WFI is not
-    squashed.
+    An interrupt that is due squashes the instruction here, so that no later stage sees any of it.
     """
 
     def __init__(self, imem: Any, hart: Hart) -> None:
         super().__init__(imem)
+        self._hart = hart
         self._csrs = hart.csrs
         self._decode = cache(hart.isa.decode)
         self.irq_i = Input(int, [self.write_output])
@@ -61,9 +61,9 @@ class Fetch(IFStage):
         instruction = self.instruction = self._instruction(word)
         kind = None if instruction is None else instruction.row.kind
         irq = self.irq_i.read()
-        if irq and kind is not Kind.WFI:
+        if irq:
             return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(irq))
-        if kind in _PY_V:
+        if kind in _PY_V and instruction is not None and instruction.row.custom is None:
             return None
         if instruction is None:
             return SystemWork(Duty.TRAP, pc, None, self._nothing_legal(pc, word))
@@ -84,6 +84,10 @@ class Fetch(IFStage):
             if not self._csrs.accessible(instruction.csr, writes):
                 return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(Cause.ILLEGAL, word))
             return SystemWork(Duty.CSR_WINDOW, pc, instruction) if instruction.csr in self._csrs.windows else None
+        if kind is Kind.EBREAK and self._hart.semihosting is not None:
+            return SystemWork(Duty.EBREAK, pc, instruction)
         if kind is Kind.EBREAK:
             return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(Cause.BREAKPOINT, pc))
+        if instruction.row.custom is not None:
+            return SystemWork(Duty.CUSTOM, pc, instruction)
         return SystemWork(_DUTY.get(kind, Duty.NONE), pc, instruction)

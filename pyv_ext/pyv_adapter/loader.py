@@ -1,6 +1,7 @@
 """Finds Py-V and imports it, without the side effects of importing it.
 
-Py-V is on no package registry: it is found through PYV_HOME, or is importable. Its module `pyv.log` would truncate
+Py-V is on no package registry: it is found through PYV_HOME, in the cache where `pyv-npu get-py-v` puts it, or is
+importable. Its module `pyv.log` would truncate
 ./run.log and disable all logging of the process; a stand-in takes its place and stays there, so that a later import
 of more of Py-V does not do it either. A Py-V that is imported already is used as it is.
 """
@@ -13,9 +14,10 @@ from pathlib import Path
 from types import ModuleType
 
 from pyv_ext.errors import PyvExtError
+from pyv_ext.pyv_adapter import pinned
 
 HOME = "PYV_HOME"
-REMEDY = f"clone github.com/kyaso/py-v and set {HOME} to its folder"
+REMEDY = f"{pinned.COMMAND} brings it, or clone github.com/kyaso/py-v and set {HOME} to its folder"
 
 
 def load() -> None:
@@ -28,8 +30,7 @@ def load() -> None:
     except ImportError as error:
         for name in [name for name in sys.modules if name.partition(".")[0] == "pyv" and name not in before]:
             del sys.modules[name]
-        home = os.environ.get(HOME)
-        where = f"not in {HOME}={home}" if home else f"{HOME} is not set"
+        where = f"not in {HOME}={home()}" if home() else f"{HOME} is not set"
         raise PyvExtError(f"core pyv: Py-V is not here ({where}; {error}): {REMEDY}") from None
     structure.check()
 
@@ -43,6 +44,11 @@ def missing() -> str | None:
     return None
 
 
+def home() -> str:
+    """The folder that PYV_HOME names, which comes before the copy in the cache; "" where it names none."""
+    return os.environ.get(HOME, "")
+
+
 def folder() -> str:
     """Where the Py-V is that has been loaded."""
     import pyv
@@ -52,16 +58,16 @@ def folder() -> str:
 
 @contextmanager
 def _search_path() -> Iterator[None]:
-    """PYV_HOME, searched first while Py-V is imported and not at all afterwards."""
-    home = os.environ.get(HOME)
-    if not home:
+    """PYV_HOME, else the copy in the cache, searched first while Py-V is imported and not at all afterwards."""
+    place = home() or str(pinned.copy() or "")
+    if not place:
         yield
         return
-    sys.path.insert(0, home)
+    sys.path.insert(0, place)
     try:
         yield
     finally:
-        sys.path.remove(home)
+        sys.path.remove(place)
 
 
 def _import() -> None:

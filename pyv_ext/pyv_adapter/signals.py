@@ -25,6 +25,8 @@ class Duty(Enum):
     WFI = auto()
     CUSTOM = auto()
     CSR_WINDOW = auto()
+    EBREAK = auto()
+    """Where semihosting calls are served."""
 
 
 class SystemWork(NamedTuple):

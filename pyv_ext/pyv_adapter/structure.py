@@ -20,8 +20,9 @@ import pyv.stages
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.pyv_adapter.loader import folder
+from pyv_ext.pyv_adapter.pinned import COMMAND, COMMIT
 
-REMEDY = "check out commit d229dc0 (version 0.6.0) of github.com/kyaso/py-v"
+REMEDY = f"check out commit {COMMIT[:7]} (version 0.6.0) of github.com/kyaso/py-v, or {COMMAND} without PYV_HOME"
 
 _CALLABLES: dict[ModuleType, dict[str, str]] = {
     pyv.models.singlecycle: {"SingleCycle": "", "SingleCycle.connects": "self"},

@@ -13,7 +13,9 @@ from pyv.port import Input, Output
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.protection import load_port
+from pyv_ext.engines.slow import A0, semihosting_answer
 from pyv_ext.hart.hart import Hart, Wait
+from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.expressions import evaluator
 from pyv_ext.protocols import Operands, Outcome, Retry, Stall, Trap, Value
@@ -60,7 +62,7 @@ class SystemUnit(Module, Clocked):
     @property
     def acts(self) -> bool:
         """Whether there is something to do once in this cycle."""
-        return self.work_i.read().duty in (Duty.CUSTOM, Duty.CSR_WINDOW)
+        return self.work_i.read().duty in (Duty.CUSTOM, Duty.CSR_WINDOW, Duty.EBREAK)
 
     def _prepare_next_val(self) -> None:
         self.cycles = 1
@@ -70,6 +72,8 @@ class SystemUnit(Module, Clocked):
             self._custom(instruction)
         elif work.duty is Duty.CSR_WINDOW:
             self._window(instruction)
+        elif work.duty is Duty.EBREAK:
+            self._ebreak()
 
     def _tick(self) -> None:
         """What the answer of this cycle drove ends with it."""
@@ -84,7 +88,7 @@ class SystemUnit(Module, Clocked):
 
     def _custom(self, instruction: Instruction) -> None:
         hart, clock, custom = self._hart, self._bus.clock, instruction.row.custom
-        assert custom is not None  # rows of this kind have one
+        assert custom is not None and custom.handler is not None  # rows of this kind have one
         acts = hart.cycle
         if hart.waiting is None:
             issue = hart.timing.custom if custom.issue is None else custom.issue
@@ -96,7 +100,8 @@ class SystemUnit(Module, Clocked):
         outcome: Outcome = Stall()
         if custom.ready is None or custom.ready(operands):
             outcome = custom.handler(operands)
-            clock.changed(acts + 1)
+            if custom.touches == "devices":
+                clock.changed(acts + 1)
         self.cycles = acts + 1 - hart.cycle
         self._answer(instruction, outcome, acts)
 
@@ -112,6 +117,15 @@ class SystemUnit(Module, Clocked):
             value, cycles = outcome if isinstance(outcome, Value) else (outcome, 0)
             self.cycles += cycles
             self.result_o.write(SystemResult(instruction.rd, value & self._hart.isa.mask))
+
+    # -- semihosting -------------------------------------------------------------------------------------------
+
+    def _ebreak(self) -> None:
+        answer = semihosting_answer(self._hart, self._bus)
+        if answer is None:
+            self.trap_o.write(TrapRequest(Cause.BREAKPOINT, self._hart.pc))
+        else:
+            self.result_o.write(SystemResult(A0, answer))
 
     # -- CSRs of devices ---------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from pyv_ext.hart.hart import SINK, Hart
 from pyv_ext.hart.traps import MACHINE
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.csr_names import ADDRESSES, NAMES
+from pyv_ext.isa.formats import F0
 
 _LOADS = (Kind.LOAD, Kind.LR, Kind.AMO)
 _MEMORY = (*_LOADS, Kind.STORE, Kind.SC)
@@ -44,7 +45,10 @@ class CommitLog:
         hart, row = self._hart, instruction.row
         priv = MACHINE if row.kind is Kind.MRET else hart.priv
         line = f"core{hart.hart_id:4}: {priv} {pc:#010x} ({instruction.word:#0{2 + 2 * row.length}x})"
-        if instruction.rd:
+        if instruction.rd >= F0:
+            value = hart.x[instruction.rd] & (1 << hart.isa.flen) - 1
+            line += f" f{instruction.rd - F0:<2} {value:#0{2 + hart.isa.flen // 4}x}"
+        elif instruction.rd:
             line += f" x{instruction.rd:<2} {hart.x[instruction.rd]:#010x}"
         for address in _written(instruction):
             name = NAMES.get(address, "unknown-csr")

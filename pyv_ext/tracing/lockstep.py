@@ -6,10 +6,14 @@ from itertools import zip_longest
 
 from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.stop import Stop
-from pyv_ext.isa.text import ABI_NAMES
+from pyv_ext.hart.csr import FFLAGS, FRM, FS
+from pyv_ext.isa.formats import F0
+from pyv_ext.isa.text import ABI_NAMES, F_ABI_NAMES
 
 _PLAIN = ("pc", "cycle", "instret", "traps", "priv", "waiting", "reservation")
 _CSRS = ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "mcounteren")
+
+_FLOAT = {FFLAGS: "fflags", FRM: "frm", FS: "fs", **dict(enumerate(F_ABI_NAMES, F0))}
 
 
 @dataclass
@@ -26,6 +30,7 @@ class Side:
         state: dict[str, object] = {name: getattr(hart, name) for name in _PLAIN}
         state |= {name: hart.x[number] for number, name in enumerate(ABI_NAMES)}
         state |= {name: getattr(csrs, name) for name in _CSRS}
+        state |= {name: hart.x[number] for number, name in _FLOAT.items()}
         return state | {
             "mcycle": csrs.mcycle.value(hart.cycle),
             "minstret": csrs.minstret.value(hart.instret),

@@ -11,24 +11,39 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from pyv_jit import aot
-from pyv_npu.cli import output
-from pyv_npu.cli.output import Call, diagnose
-from pyv_npu.cli.progress import Progress
-from pyv_npu.errors import UsageError
+from pyv_npu.cli.shared import output
+from pyv_npu.cli.shared.output import Call, diagnose
+from pyv_npu.cli.shared.progress import Progress
+from pyv_npu.errors import UsageError, did_you_mean
 
 VERBS = {
     "run": "run firmware, or a model through firmware, on the core and the NPU",
     "compare": "run firmware or a model in loose and in tight mode and compare the submission latency",
+    "campaign": "run a program many times with one random fault each, and count what the faults lead to",
+    "sweep": "run a program at every point of some axes: one table, charts, on many processes if wanted",
+    "diff": "what differs between two results, and why; thresholds for CI",
+    "serve": "serve many requests with a built-in model: scheduler, batches, TTFT and TPOT",
     "compile": "compile an ONNX model: image.elf, weights.bin if needed, npu_ir.txt, npu_ir.jsonl, cmdq.json, "
     "model.json",
+    "check": "say what an ONNX model needs and whether it compiles, without running it",
     "calibrate": "run the published measurement that a timing preset was fitted to",
+    "new": "make a project: program, build files, tests, configuration, set-up of an editor",
+    "build": "compile a program of your own with the driver of this package",
+    "profile-kv": "find the thresholds with which Oaken encodes the keys and values of a decoder",
+    "reproduce": "compute published results again: chained-ve, oaken",
     "build-firmware": "compile the firmware of this package with riscv64-unknown-elf-gcc",
+    "asm": "assemble a small program without the GNU tools, the NPU's instructions included",
+    "build-engine": "build a tensor engine outside, for CA_FULL: rtl, systemc, or a template in Python",
+    "export-fmu": "a platform with its firmware as an FMI 2.0 co-simulation unit, for Simulink and others",
     "disasm": "disassemble an ELF or a word, the NPU's instructions included",
+    "get-py-v": "bring the Py-V core into the cache, for --core pyv",
+    "completion": "print the script by which bash, zsh or fish completes commands",
     "info": "list firmware, presets, configurations and versions",
     "doctor": "check this machine: packages, firmware, tools",
 }
-"""Each is a module of this package with `arguments(parser)` and `execute(args, call) -> exit code`. One that can be
-replayed has `perform` too. It is imported when its verb is parsed."""
+"""Each is a module of `verbs` or `programs` with `arguments(parser)` and `execute(args, call) -> exit code`.
+
+One that can be replayed has `perform` too. It is imported when its verb is parsed."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -36,6 +51,13 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Of a verb, or an option with choices."""
+        if action.choices is not None and value not in action.choices:
+            names = [str(choice) for choice in action.choices]
+            what = action.option_strings[0] if action.option_strings else action.metavar or action.dest
+            self.error(f"{what} {value}: choose {', '.join(names)}{did_you_mean(str(value), names)}")
 
 
 class _Verb(_Parser):
@@ -45,48 +67,114 @@ class _Verb(_Parser):
 
     def parse_known_args(self, *given: Any, **named: Any) -> Any:
         if self.verb:
-            module, self.verb = _module(self.verb), ""
+            module, self.verb = module_of(self.verb), ""
             self.add_argument("--traceback", action="store_true", help="show where an error came from")
             module.arguments(self)
             self.set_defaults(execute=module.execute, perform=getattr(module, "perform", None))
-        return super().parse_known_args(*given, **named)
+        args, unknown = super().parse_known_args(*given, **named)
+        if unknown:
+            first = unknown[0].partition("=")[0]
+            hint = did_you_mean(first, self._option_string_actions) if first.startswith("-") else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return args, unknown
 
 
-def _module(verb: str) -> ModuleType:
+def module_of(verb: str) -> ModuleType:
     """The module of a verb."""
     match verb:
         case "run":
-            from pyv_npu.cli import run
+            from pyv_npu.cli.verbs import run
 
             return run
         case "compare":
-            from pyv_npu.cli import compare
+            from pyv_npu.cli.verbs import compare
 
             return compare
+        case "campaign":
+            from pyv_npu.cli.verbs import campaign
+
+            return campaign
+        case "sweep":
+            from pyv_npu.cli.verbs import sweep
+
+            return sweep
+        case "diff":
+            from pyv_npu.cli.verbs import diff
+
+            return diff
+        case "serve":
+            from pyv_npu.cli.verbs import serve
+
+            return serve
         case "compile":
-            from pyv_npu.cli import compile
+            from pyv_npu.cli.verbs import compile
 
             return compile
+        case "check":
+            from pyv_npu.cli.verbs import check
+
+            return check
         case "calibrate":
-            from pyv_npu.cli import calibrate
+            from pyv_npu.cli.verbs import calibrate
 
             return calibrate
+        case "new":
+            from pyv_npu.cli.programs import new
+
+            return new
+        case "build":
+            from pyv_npu.cli.programs import build
+
+            return build
+        case "profile-kv":
+            from pyv_npu.cli.verbs import profile_kv
+
+            return profile_kv
+        case "reproduce":
+            from pyv_npu.cli.verbs import reproduce
+
+            return reproduce
         case "build-firmware":
-            from pyv_npu.cli import build_firmware
+            from pyv_npu.cli.programs import build_firmware
 
             return build_firmware
+        case "asm":
+            from pyv_npu.cli.programs import asm
+
+            return asm
+        case "build-engine":
+            from pyv_npu.cli.programs import build_engine
+
+            return build_engine
+        case "export-fmu":
+            from pyv_npu.cli.programs import export_fmu
+
+            return export_fmu
         case "disasm":
-            from pyv_npu.cli import disasm
+            from pyv_npu.cli.programs import disasm
 
             return disasm
+        case "get-py-v":
+            from pyv_npu.cli.verbs import get_py_v
+
+            return get_py_v
+        case "completion":
+            from pyv_npu.cli import completion
+
+            return completion
         case "info":
-            from pyv_npu.cli import info
+            from pyv_npu.cli.verbs import info
 
             return info
         case _:
-            from pyv_npu.cli import doctor
+            from pyv_npu.cli.verbs import doctor
 
             return doctor
+
+
+YOUNG = 100_000
+"""Objects between two collections of garbage in a process of ours: imports make as many, and with Python's 700 a
+twentieth of the start would go into finding that they are no garbage."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -118,12 +206,15 @@ class _Version(argparse.Action):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit codes are those of docs/results.md."""
+    if argv is None:
+        gc.set_threshold(YOUNG)
     arguments = list(sys.argv[1:] if argv is None else argv)
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)  # searching what goes with the process for cycles would take a fifth of a short command
     call = Call(["pyv-npu", *arguments], Progress(), lambda line: parser().parse_args(line))
     try:
         args = parser().parse_args(arguments)
+        call.opens = getattr(args, "open", False)
         if aot.form().stale:
             diagnose(f"compiled modules are not used: {aot.form().text}")
         with call.progress, warnings.catch_warnings():
@@ -145,6 +236,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             traceback.print_exc()
         return _report(error)
+    finally:
+        call.end()
 
 
 def _report(error: Exception) -> int:
@@ -152,6 +245,10 @@ def _report(error: Exception) -> int:
     if code is None:
         what = " ".join(f"{type(error).__name__}: {error}".split())
         return _fail(f"internal error: {what}; a bug of PyV-NPU: --traceback shows where", output.MODEL_BUG)
+    if code == output.TOOLCHAIN and (lines := getattr(error, "output", "")):
+        sys.stdout.flush()
+        sys.stderr.write(f"{lines}\n")  # the compiler's own, as people and editors know them
+        return _fail(str(error).partition(":")[0], code)
     if isinstance(error, OSError):
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), code)
     return _fail(str(error), code)

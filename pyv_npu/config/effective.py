@@ -23,6 +23,9 @@ RECORD = "record"
 COMMAND_LINE, CALLER, ARGUMENT = "command line", "caller", "argument "
 """Origins of what the user gives directly; ARGUMENT is followed by its name."""
 
+QUEUE_SIZE = "queue_size"
+"""What `--queue-size` sets. No key of its own: the length of the ring in loose mode, of the device queue in tight."""
+
 
 class Setting(NamedTuple):
     """One value that a layer sets."""
@@ -40,6 +43,11 @@ class Effective:
     config: Config
     origins: Mapping[str, str]
 
+    def with_defaults(self, defaults: Mapping[str, object], origin: str) -> "Effective":
+        """The same with what something needs where nothing is set; `origin`: what needs it."""
+        missing = {key: value for key, value in defaults.items() if key not in self.origins}
+        return self.adopt(with_values(self.config, missing), origin) if missing else self
+
     def adopt(self, config: Config, origin: str) -> "Effective":
         """The same with the values of `config`; `origin` is the origin of those that differ."""
         old = flatten(self.config)
@@ -56,7 +64,8 @@ def load(
     """The effective configuration: preset `soc-axi`, then each file, then `preset` and `overrides`.
 
     `arguments`: by key the argument of a function that an override was given as; the others are from the command line.
-    The Py-V core implies its instruction set and, unless another is named, its preset.
+    The Py-V core implies its instruction set and, unless another is named, its preset; the preset implies
+    that instruction set too.
     Raises BadInputError naming file and line, or UsageError for what the caller gave.
     """
     settings: list[Setting] = []
@@ -71,7 +80,16 @@ def load(
             raise UsageError(f"{COMMAND_LINE}: preset: {error}") from None
     names = {path: ARGUMENT + name for path, name in (arguments or {}).items()}
     settings += [Setting(path, value, names.get(path, COMMAND_LINE)) for path, value in own.items()]
-    return resolve(_beneath(settings) + settings)
+    return resolve(_beneath(settings) + _in_mode(settings))
+
+
+def _in_mode(settings: Sequence[Setting]) -> list[Setting]:
+    """The settings with the key that QUEUE_SIZE means in the mode that they choose."""
+    mode = next(
+        (one.value for one in reversed(settings) if one.path == "npu.mode"), keys_of(Config)["npu.mode"].default
+    )
+    key = "npu.queue.size" if mode == "loose" else "npu.queue.tight_size"
+    return [one._replace(path=key) if one.path == QUEUE_SIZE else one for one in settings]
 
 
 def check_isa(effective: Effective, name: str) -> None:
@@ -85,13 +103,15 @@ def _beneath(settings: Sequence[Setting]) -> list[Setting]:
     """The values below all that are given."""
     result = preset_settings(presets.DEFAULT, Path(), "default")
     given = {setting.path: setting.value for setting in settings}
-    if given.get("core.engine") == presets.PYV:
-        origin = f"core.engine = {presets.PYV}"
-        from pyv_ext import pyv_adapter
+    for path in ("core.engine", "preset"):
+        if given.get(path) == presets.PYV:
+            from pyv_ext import pyv_adapter
 
-        result.append(Setting("core.isa", pyv_adapter.ISA, origin))
-        if "preset" not in given:
-            result += preset_settings(presets.PYV, Path(), origin)
+            origin = f"{path} = {presets.PYV}"
+            result.append(Setting("core.isa", pyv_adapter.ISA, origin))
+            if "preset" not in given:
+                result += preset_settings(presets.PYV, Path(), origin)
+            break
     return result
 
 
@@ -132,6 +152,9 @@ def _find(keys: Mapping[str, Key], path: str) -> tuple[Key, str | None]:
     parent, _, item = path.rpartition(".")
     if parent in keys and keys[parent].form.shape is Shape.TABLE:
         return keys[parent], item
+    for name, key in keys.items():
+        if name.startswith(path + ".") and "." not in name[len(path) + 1 :] and "section_value" in key.rule:
+            return key, None
     if any(name.startswith(path + ".") for name in keys):
         raise RuleError(f"{path}: is a section, not a value; set one of its keys, for example {_first(keys, path)}")
     raise unknown(path, keys)

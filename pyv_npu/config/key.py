@@ -1,13 +1,12 @@
 """One key of the configuration: its type, its rule, and the one place where a value is checked against them."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from pyv_npu.errors import BadInputError
+from pyv_npu.errors import BadInputError, did_you_mean
 
 Value = Any
 """int, bool, str or None; a tuple of them; or a mapping of names to int."""
@@ -100,7 +99,7 @@ class Key:
         kind, value = self.form.scalar, item
         if isinstance(item, str):
             if kind is bool:
-                value = {"true": True, "false": False}.get(item.lower(), item)
+                value = {"true": True, "false": False, "on": True, "off": False}.get(item.lower(), item)
             elif kind is int:
                 value = _integer(item)
             else:
@@ -108,8 +107,7 @@ class Key:
         if type(value) is not kind:
             raise self._error(whole, self._words())
         if "choices" in self.rule and value not in self.rule["choices"]:
-            near = difflib.get_close_matches(str(value), self.rule["choices"], 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(str(value), self.rule["choices"])
             raise self._error(whole, f"must be one of {', '.join(self.rule['choices'])}{hint}")
         if isinstance(value, int) and not self._in_range(value):
             raise self._error(whole, self._words())

@@ -12,17 +12,24 @@ from typing import Any, NamedTuple
 
 from pyv_npu.config.schema import keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config
-from pyv_npu.config.yaml_file import Entry, read_entries
-from pyv_npu.errors import BadInputError
+from pyv_npu.config.yaml_file import Entry, check_name, read_entries
+from pyv_npu.errors import BadInputError, did_you_mean
 
-CONFIGS = {"onnxim-c1": "ONNXim's configuration C1: one 128 x 128 array at 1 GHz, fp16, HBM2"}
+CONFIGS = {
+    "onnxim-c1": "ONNXim's configuration C1: one 128 x 128 array at 1 GHz, fp16, HBM2",
+    "oaken-lpddr": "Oaken with LPDDR: 270 TFLOPS fp16, 1.1 TB/s, 256 GB, engines for keys and values",
+    "oaken-hbm": "Oaken with HBM: 270 TFLOPS fp16, 2.0 TB/s, 80 GB, engines for keys and values",
+    "lpu-lpddr": "the LPU with LPDDR: Oaken's cores and memory without the engines",
+    "lpu-hbm": "the LPU with HBM: Oaken's cores and memory without the engines",
+}
 """Name -> what it is. `--config NAME` means the shipped file; any other name is a path."""
 
 _CONFIG_FOLDER = Path(__file__).resolve().parent.parent / "configs"
 
 
 def config_file(name: Path | str) -> Path:
-    """The file of a shipped configuration, or the path as it is."""
+    """The file of a shipped configuration, or the path as it is; BadInputError for almost the name of one."""
+    check_name(Path(name), CONFIGS)
     return _CONFIG_FOLDER / f"{name}.yaml" if str(name) in CONFIGS else Path(name)
 
 
@@ -65,7 +72,8 @@ def _locate(name: str, folder: Path) -> Path:
         return _FOLDER / f"{name}.yaml"
     if name.endswith((".yaml", ".yml")):
         return folder / name
-    raise BadInputError(f"{name}: unknown preset; choose {', '.join(NAMES)} or a file whose name ends in .yaml")
+    hint = did_you_mean(name, NAMES)
+    raise BadInputError(f"{name}: unknown preset; choose {', '.join(NAMES)} or a file whose name ends in .yaml{hint}")
 
 
 def _read(path: Path, children: tuple[Path, ...]) -> Preset:

@@ -1,6 +1,5 @@
 """A tree of dataclasses as a flat table of keys, and back."""
 
-import difflib
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
@@ -8,7 +7,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from pyv_npu.config.key import Form, Key, Value
-from pyv_npu.errors import BadInputError
+from pyv_npu.errors import BadInputError, did_you_mean
 
 T = TypeVar("T")
 
@@ -70,10 +69,8 @@ def flatten(instance: Any, prefix: str = "") -> dict[str, Value]:
 
 def unknown(path: str, known: Iterable[str], listed_by: str = "--print-config lists every key") -> BadInputError:
     """The error for a key that does not exist, with the most similar one that does."""
-    return BadInputError(f"{path}: unknown key; {_nearest(path, list(known)) or listed_by}")
-
-
-def _nearest(path: str, names: list[str]) -> str:
+    names = list(known)
     last = path.rsplit(".", 1)[-1]
-    near = difflib.get_close_matches(path, names, 1) or [name for name in names if name.rsplit(".", 1)[-1] == last]
-    return f"did you mean {near[0]}?" if near else ""
+    equal = [f"; did you mean {name}?" for name in names if name.rsplit(".", 1)[-1] == last]
+    hint = did_you_mean(path, names) or next(iter(equal), f"; {listed_by}")
+    return BadInputError(f"{path}: unknown key{hint}")

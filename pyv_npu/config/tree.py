@@ -16,14 +16,22 @@ from pyv_npu.errors import BadInputError
 HART, ENGINE = 'docs/core-timing.md, "Hart"', 'docs/core-timing.md, "Engines"'
 MEMORY_MAP = 'docs/interface.md, "Memory map"'
 INSTRUCTIONS = 'docs/interface.md, "Custom instructions"'
+SEMIHOSTING = "docs/semihosting.md"
 FIRMWARE, RESULTS = "docs/firmware.md", "docs/results.md"
+RELIABILITY = 'docs/reliability.md, "Sanitizers"'
 CHOSEN = "chosen by us"
 
 CUSTOM_INSTRUCTIONS = ("enqcmd", "twait", "tbar", "tstat")
+SANITIZERS = ("boundary", "memory", "error")
 SIM_LEVELS = {"L0": "IA", "L1": "IA_TIMING", "L2": "CA_HYBRID", "L3": "CA_FULL"}
 """Short names of the simulation levels, and the levels."""
-NOT_CONNECTED = "needs a compute engine simulated by another tool, and none is connected"
-"""Why nothing runs at CA_FULL."""
+CORE_LEVELS = ("CA_HYBRID", "CA_FULL")
+"""Where firmware runs."""
+NOT_CONNECTED = (
+    "needs an engine outside, and npu.te.external.engine is empty; "
+    "`pyv-npu build-engine rtl -o DIR` builds one, --set npu.te.external=DIR takes it"
+)
+"""Why nothing runs at CA_FULL as it is configured."""
 
 
 def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rule: Any) -> Any:
@@ -41,7 +49,14 @@ class CoreConfig:
         source=ENGINE,
         choices=tuple(ENGINES),
     )
-    isa: str = _key("rv32im_zicsr_zifencei", "instruction set: misa, decoding and CSR masks follow it", source=HART)
+    isa: str = _key(
+        "rv32imac_zicsr_zifencei_zba_zbb_zbs_zicbom", "instruction set: misa, decoding and CSR masks follow it",
+        source=HART,
+    )  # fmt: skip
+    missing_extensions: str = _key(
+        "refuse", "a program with instructions of extensions that `isa` lacks is refused, or they trap",
+        source=HART, choices=("refuse", "trap"),
+    )  # fmt: skip
     misaligned: bool = _key(False, "misaligned accesses to RAM are allowed instead of trapping", source=HART)
     reset_pc: int | None = _key(None, "first pc; none: the entry of the ELF", "address", MEMORY_MAP, min=0,
                                 max=0xFFFF_FFFE, multiple_of=2)  # fmt: skip
@@ -75,9 +90,32 @@ class PlatformConfig:
 
 
 @dataclass(frozen=True)
+class SemihostingConfig:
+    """What a program may use of the host besides ending the run; off unless `console` or `folder` is set."""
+
+    console: bool = _key(False, "console, clock and command line of the host are there", source=SEMIHOSTING)
+    folder: str | None = _key(None, "folder whose files programs may open; with it, the console is there too",
+                              source=SEMIHOSTING)  # fmt: skip
+    command_line: str = _key("", "what programs are told as their command line", source=SEMIHOSTING)
+    input: str | None = _key(None, "file whose bytes can be read from the console", source=SEMIHOSTING)
+
+    @property
+    def on(self) -> bool:
+        return self.console or self.folder is not None
+
+
+@dataclass(frozen=True)
 class DriverConfig:
     tail_write: bool = _key(
         False, "the driver also writes QUEUE_TAIL before the doorbell", source='docs/interface.md, "NPU registers"'
+    )
+    timeout: int = _key(
+        0,
+        "without progress for so long, the driver looks for what was lost; 0: it waits for ever; with --faults: 10000",
+        "core cycles",
+        "docs/reliability.md",
+        min=0,
+        max=1 << 30,
     )
 
 
@@ -105,19 +143,27 @@ class RunConfig:
     max_cycles: int | None = _key(None, "stop after this many", "core cycles", RESULTS, min=1)
     timeout: int | None = _key(None, "stop after this much time of the host", "seconds", RESULTS, min=1)
     seed: int = _key(1, "of every random table", min=0, max=0xFFFF_FFFF)
+    sanitize: tuple[str, ...] = _key((), "look for errors of the firmware: at the boundary with the NPU, and in its "
+                                     "memory; with error they are the exit code 71", source=RELIABILITY,
+                                     choices=SANITIZERS)  # fmt: skip
     args: Mapping[str, int] = _key({}, "values that the firmware finds in npu_bootinfo", "32-bit words", FIRMWARE,
                                    min=-(1 << 31), max=0xFFFF_FFFF)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that decides what a run does. `Config()` alone is preset `pyv`; `load` starts from `soc-axi`."""
+    """Everything that decides what a run does. `Config()` alone has the timing of preset `pyv`; `load` starts from
+    `soc-axi`."""
 
     preset: str = _key("pyv", "timing preset that the values started from", source='docs/latency.md, "Timing presets"')
+    plugins: tuple[str, ...] = _key(
+        (), "Python files with devices and instructions of one's own", source="docs/extending.md"
+    )
     core: CoreConfig = field(default_factory=CoreConfig)
     clint: ClintConfig = field(default_factory=ClintConfig)
     platform: PlatformConfig = field(default_factory=PlatformConfig)
     npu: NpuConfig = field(default_factory=NpuConfig)
+    semihosting: SemihostingConfig = field(default_factory=SemihostingConfig)
     driver: DriverConfig = field(default_factory=DriverConfig)
     load: LoadConfig = field(default_factory=LoadConfig)
     run: RunConfig = field(default_factory=RunConfig)
@@ -130,6 +176,8 @@ class Config:
 
 def check_together(config: Config) -> None:
     """BadInputError where two values that are fine alone contradict each other."""
+    if config.run.sanitize and config.core.engine == "pyv":
+        raise BadInputError("run.sanitize: looks at the accesses of the engines fast and reference; choose one of them")
     spm = config.npu.spm
     if spm.size % spm.banks:
         raise BadInputError(
@@ -140,6 +188,12 @@ def check_together(config: Config) -> None:
         raise BadInputError(
             f"npu.spm.size = {spm.size}: must be a multiple of 64 x npu.spm.banks = {64 * spm.banks} with "
             f"npu.spm.interleave = 64B; nearest is {spm.size - spm.size % (64 * spm.banks)}"
+        )
+    asked = config.semihosting
+    idle = [name for name, value in (("input", asked.input), ("command_line", asked.command_line)) if value]
+    if idle and not asked.on:
+        raise BadInputError(
+            f"semihosting.{idle[0]} is set, and semihosting is off: set semihosting.console too, or semihosting.folder"
         )
     dma = config.npu.dma
     if dma.direction == "split" and dma.channels != 2:

@@ -4,11 +4,11 @@ A QConfig is one such file (docs/quantization.md; keys: `toolchain.quantize.qcon
 """
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyv_npu.errors import BadInputError
+from pyv_npu.errors import BadInputError, did_you_mean
 
 if TYPE_CHECKING:
     import yaml
@@ -80,7 +80,9 @@ def _walk(path: Path, loader: Any, node: "yaml.Node", prefix: str, sections: Con
             yield Entry(name, loader.construct_object(value_node, deep=True), line)
 
 
-_SECTION = re.compile(r"bitwidths|packing|alignment|spm|override|(override\.)?layer_\d+(\.(?!kv$|weight$)\w+)?")
+_SECTION = re.compile(
+    r"bitwidths|packing|vq|alignment|kv|spm|override|(override\.)?layer_\d+(\.(?!(kv|weight|activation)$)\w+)?"
+)
 
 
 class _Sections:
@@ -90,10 +92,31 @@ class _Sections:
         return isinstance(name, str) and bool(_SECTION.fullmatch(name))
 
 
+QCONFIGS = {
+    "allowed-widths": "which widths may be given, packing, alignment and scratchpad, with the usual values",
+    "int4-weights": "weights of 4 bits, those of the first layer of 8, keys and values of 8",
+    "kv-by-head": "keys and values of 4 and 8 bits by layer and by head",
+    "vector-weights": "weights in vector quantization with four codebooks",
+}
+"""Name -> what it is. `--qconfig NAME` means the shipped file; any other name is a path."""
+
+_QCONFIG_FOLDER = Path(__file__).resolve().parent.parent / "qconfigs"
+
+
+def check_name(path: Path, shipped: Iterable[str]) -> None:
+    """BadInputError for what is no file, and almost the name of one that ships."""
+    if not path.exists() and str(path) not in shipped and (hint := did_you_mean(str(path), shipped)):
+        raise BadInputError(f"{path}: neither a file nor one that ships with the package{hint}")
+
+
 def load_qconfig(path: Path) -> "QConfig":
-    """Read a file. BadInputError names its line: no YAML, an unknown key, a value that cannot be."""
+    """Read a file, or a shipped one by its name. BadInputError names its line: no YAML, an unknown key, a value that
+    cannot be."""
     from toolchain.quantize.qconfig import QConfigError, read_qconfig
 
+    check_name(path, QCONFIGS)
+    if str(path) in QCONFIGS:
+        path = _QCONFIG_FOLDER / f"{path}.yaml"
     entries = {entry.path: entry for entry in read_entries(path, _Sections())}
     try:
         return read_qconfig({name: entry.value for name, entry in entries.items()})

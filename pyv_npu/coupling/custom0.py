@@ -4,6 +4,7 @@ The core knows encodings and outcomes, the device knows submissions: neither kno
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
 from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS, CustomEncoding, match_mask
@@ -22,10 +23,14 @@ CsrObserver = Callable[[int, int, int], None]
 
 
 def custom_instructions(
-    port: CommandPort, device: Device, enabled: Sequence[str], slot: int, timing: CoreTiming, observe: Observer
-) -> list[CustomInstruction]:
-    """The instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3; the port is that of `device`."""
-    handlers = _Handlers(port, timing.custom_response)
+    port: CommandPort, device: Device, enabled: Sequence[str], slot: int, timing: CoreTiming, observe: Observer,
+    holds: Callable[[int, int], bool],
+) -> list[CustomInstruction]:  # fmt: skip
+    """The instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3; the port is that of `device`.
+
+    `holds(address, size)`: whether the device sees memory there, RAM or scratchpad; a ROM is none.
+    """
+    handlers = _Handlers(port, timing.custom_response, holds)
     rows = []
     for encoding in CUSTOM_INSTRUCTIONS:
         if encoding.isa_name in enabled:
@@ -36,7 +41,11 @@ def custom_instructions(
 
 def ignored_instructions(slot: int) -> list[CustomInstruction]:
     """All four as instructions that do nothing: `tight_off: nop`."""
-    return [_row(encoding, slot, lambda operands: Value(), syntax="") for encoding in CUSTOM_INSTRUCTIONS]
+    return [replace(_row(encoding, slot, _nothing, syntax=""), present=False) for encoding in CUSTOM_INSTRUCTIONS]
+
+
+def _nothing(operands: Operands) -> Outcome:
+    return Value()
 
 
 def _row(
@@ -63,11 +72,14 @@ def _observed(name: str, handler: Callable[[Operands], Outcome], observe: Observ
 class ObservedCsrs:
     """The device's CSR window with an observer."""
 
-    def __init__(self, window: CsrWindow, device: Device, observe: CsrObserver) -> None:
+    def __init__(
+        self, window: CsrWindow, device: Device, observe: CsrObserver, observe_write: Callable[[int, int], None]
+    ) -> None:  # fmt: skip
+        """`observe_write(address, cycle)` is told each write."""
         self.device = device
         self.addresses = window.addresses
-        self.write = window.write
         self._window = window
+        self._observe_write = observe_write
         self._observe = observe
 
     def read(self, address: int, now: int) -> int:
@@ -75,12 +87,17 @@ class ObservedCsrs:
         self._observe(address, value, now)
         return value
 
+    def write(self, address: int, value: int, now: int, written: int) -> None:
+        self._window.write(address, value, now, written)
+        self._observe_write(address, now)
+
 
 class _Handlers:
     """One method per instruction, named as in `--isa`."""
 
-    def __init__(self, port: CommandPort, response: int) -> None:
+    def __init__(self, port: CommandPort, response: int, holds: Callable[[int, int], bool]) -> None:
         self._port = port
+        self._holds = holds
         self._response = response
 
     def enqcmd(self, operands: Operands) -> Outcome:
@@ -88,7 +105,7 @@ class _Handlers:
         if address % DESCRIPTOR_SIZE:
             return Trap(LOAD_MISALIGNED, address)
         descriptor = operands.load(address, DESCRIPTOR_SIZE)
-        if descriptor is None:
+        if descriptor is None or not self._holds(address, DESCRIPTOR_SIZE):
             return Trap(LOAD_FAULT, address)
         return self._answer(self._port.enqcmd(address, descriptor, operands.rs2, operands.now))
 

@@ -127,10 +127,14 @@ class Outputs:
         self._spm = spm
         self._is_status = is_status
         self._ranges: dict[tuple[int, int], None] = {}
+        self.in_spm: dict[tuple[int, int], None] | None = None
+        """Ranges in scratchpads that the device has written; None: they are not recorded."""
 
     def written(self, address: int, size: int) -> None:
         """The device wrote `size` bytes at `address`."""
         if any(ram.base <= address < ram.end for ram in self._spm):
+            if self.in_spm is not None:
+                self.in_spm[address, size] = None
             return
         if size != STATUS_SIZE or not self._is_status(address):
             self._ranges[address, size] = None
@@ -146,20 +150,26 @@ class Outputs:
 
     def ranges(self) -> list[tuple[int, int]]:
         """Disjoint [start, end) ranges of DRAM, ascending."""
-        merged: list[tuple[int, int]] = []
-        for address, size in sorted(self._ranges):
-            if merged and address <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(merged[-1][1], address + size))
-            else:
-                merged.append((address, address + size))
-        return merged
+        return _merged(self._ranges)
 
-    def sha256(self) -> str:
-        """Hash of the scratchpads and of all that was written to DRAM, with its addresses."""
+    def sha256(self, *, everywhere: bool = True) -> str:
+        """Hash of the scratchpads and of all that was written to DRAM, with its addresses. Not `everywhere`: of the
+        scratchpads only what was written while `in_spm` was asked for."""
         digest = hashlib.sha256()
-        for ram in self._spm:
+        for ram in self._spm if everywhere else ():
             digest.update(ram.u8)
-        for start, end in self.ranges():
+        for start, end in [*([] if everywhere else _merged(self.in_spm or {})), *self.ranges()]:
             digest.update(f"{start:x}..{end:x}:".encode())
             digest.update(self._bus.peek(start, end - start) or b"")
         return digest.hexdigest()
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Disjoint [start, end) of ranges (address, size), ascending."""
+    merged: list[tuple[int, int]] = []
+    for address, size in sorted(ranges):
+        if merged and address <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], address + size))
+        else:
+            merged.append((address, address + size))
+    return merged

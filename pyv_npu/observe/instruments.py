@@ -1,53 +1,20 @@
-"""What can be learnt of a run besides its results: a commit log, a profile and its text, the signature of a test."""
+"""What can be learnt of a run besides its results: a commit log, every instruction, a profile, a test's signature."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from pyv_ext.elf import Program
-from pyv_ext.source_lines import Line
+from pyv_ext.isa import Kind
 from pyv_ext.tracing.commits import CommitLog, signature
-from pyv_ext.tracing.profile import STALLS, Profile
+from pyv_ext.tracing.instructions import InstructionLog
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
 from pyv_npu.errors import UsageError
+from pyv_npu.observe.profile.profile import Profile
+from pyv_npu.observe.profile.tables import Profiled
 from pyv_npu.platform import Platform
-from pyv_npu.text import MISSING, columns, wrapped
 
-STALL_HEADS = tuple(f"{stall} stall" for stall in STALLS)
-HEADS = ("function", "cycles", "share", "executing", *STALL_HEADS, "instructions", "hottest line")
-
-
-def render_profile(profile: Profile, program: Program) -> str:
-    """What each function took itself, then how often each instruction retired."""
-    cycles, instructions = profile.cycles.total(), profile.instructions.total()
-    rows = [
-        (
-            share.function,
-            f"{share.cycles:,}",
-            f"{share.cycles / max(cycles, 1):.1%}",
-            f"{share.executing:,}",
-            *(f"{share.stalls[stall]:,}" for stall in STALLS),
-            f"{share.instructions:,}",
-            _short(program.line_of(share.hottest)),
-        )
-        for share in profile.functions(program)
-    ]
-    head = f"profile: {cycles:,} cycles, {instructions:,} instructions"
-    head += f", {profile.traps:,} traps, {profile.interrupts:,} interrupts"
-    counts = "retired: " + ", ".join(f"{name} {count:,}" for name, count in _ranked(profile.mnemonics))
-    return "\n".join((head, "", columns(HEADS, rows), "", *wrapped(counts))) + "\n"
-
-
-def _short(line: Line | None) -> str:
-    """The line without the folders of its file: the function is in the row."""
-    return MISSING if line is None else f"{PurePosixPath(line.file).name}:{line.line}"
-
-
-def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:
-    """Largest first, equal ones by name."""
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+FOLDED, SPEEDSCOPE, LINES = "profile.folded", "profile.speedscope.json", "profile.csv"
 
 
 @dataclass
@@ -57,12 +24,21 @@ class Instruments:
     commits: Path | None = None
     """Spike's commit log."""
     profile: bool = False
-    folded: Path | None = None
-    """The profile as folded stacks."""
+    profile_folder: Path | None = None
+    """Where the profile goes: folded stacks, a speedscope file, a table by source line."""
     signature: Path | None = None
     """The words between begin_signature and end_signature, at the end of the run."""
-    table: str = field(default="", init=False)
-    """The profile as text, after the run."""
+    instructions: bool = False
+    """Whether every instruction is kept."""
+    profiled: Profiled | None = field(default=None, init=False)
+    """The profile, after the run."""
+    log: InstructionLog | None = field(default=None, init=False)
+    """Every instruction, after the run."""
+
+    @property
+    def table(self) -> str:
+        """The profile as text, after the run; empty where there is none."""
+        return "" if self.profiled is None else self.profiled.text()
 
     @contextmanager
     def on(self, platform: Platform) -> Iterator[None]:
@@ -78,16 +54,41 @@ class Instruments:
                 commits = CommitLog(platform.hart, platform.bus, log.write)
                 add_tracer(engine, commits)
                 ends.callback(remove_tracer, engine, commits)
+            if self.instructions:
+                self.log = InstructionLog(platform.isa)
+                add_tracer(engine, self.log)
+                ends.callback(remove_tracer, engine, self.log)
             if self.profile:
-                profile = Profile(platform.timing)
-                add_tracer(engine, profile)
-                ends.callback(self._profiled, profile, program)
-                ends.callback(remove_tracer, engine, profile)
+                profile = ends.enter_context(profiling(platform))
+                self.profiled = Profiled(profile, program)
             yield
+        if self.profiled is not None and self.profile_folder is not None:
+            for name, text in (
+                (FOLDED, self.profiled.folded()),
+                (SPEEDSCOPE, self.profiled.speedscope(program.name)),
+                (LINES, self.profiled.csv()),
+            ):
+                (self.profile_folder / name).write_text(text, encoding="utf-8")
         if self.signature is not None:
             self.signature.write_text(signature(program, platform.bus), encoding="ascii")
 
-    def _profiled(self, profile: Profile, program: Program) -> None:
-        self.table = render_profile(profile, program)
-        if self.folded is not None:
-            self.folded.write_text(profile.folded(program), encoding="utf-8")
+
+@contextmanager
+def profiling(platform: Platform) -> Iterator[Profile]:
+    """A profile of what the platform does within the block; it is complete afterwards."""
+    hart, bus, engine = platform.hart, platform.bus, platform.engine
+    profile = Profile(hart, platform.timing, platform.npu, platform.clint, platform.is_status)
+    bus.observers.append(profile.accessed)
+    bus.watchers.append(profile.loaded)
+    platform.on_custom.append(profile.answered)
+    add_tracer(engine, profile)
+    try:
+        yield profile
+    finally:
+        remove_tracer(engine, profile)
+        platform.on_custom.remove(profile.answered)
+        bus.watchers.remove(profile.loaded)
+        bus.observers.remove(profile.accessed)
+        word = bus.peek(hart.pc, 4)
+        instruction = None if word is None else platform.isa.decode(int.from_bytes(word, "little"))
+        profile.close(platform.cycle, instruction is not None and instruction.row.kind is Kind.WFI)

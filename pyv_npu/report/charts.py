@@ -90,7 +90,7 @@ class Point:
 
 
 @dataclass
-class _Chart:
+class Chart:
     """A figure with title, caption and one pair of axes, and what its artists say when the pointer rests on them."""
 
     axes: "Axes"
@@ -105,7 +105,7 @@ class _Chart:
 _P = ParamSpec("_P")
 
 
-def _drawn(draw: Callable[_P, _Chart]) -> Callable[_P, str]:
+def drawn_as_svg(draw: Callable[_P, Chart]) -> Callable[_P, str]:
     """Draw with settings of our own, and give the SVG text."""
 
     @wraps(draw)
@@ -121,7 +121,7 @@ def _drawn(draw: Callable[_P, _Chart]) -> Callable[_P, str]:
     return drawn
 
 
-def _svg(chart: _Chart) -> str:
+def _svg(chart: Chart) -> str:
     """Without names that are equal in every chart of a page, and with coordinates to a hundredth."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -142,9 +142,9 @@ def _svg(chart: _Chart) -> str:
     return head + body
 
 
-def _chart(
+def new_chart(
     height: int, title: str, caption: str, *, left: int = 130, right: int = 30, top: int = 70, bottom: int = 50
-) -> _Chart:
+) -> Chart:
     """Axes with these margins, in pixels."""
     from matplotlib.figure import Figure
 
@@ -154,7 +154,7 @@ def _chart(
     box = (left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH, (height - top - bottom) / height)
     axes = figure.add_axes(box)
     axes.margins(0)
-    return _Chart(axes, title)
+    return Chart(axes, title)
 
 
 def _rows(axes: "Axes", names: Sequence[str]) -> None:
@@ -193,13 +193,13 @@ def _over_time(axes: "Axes", end: int) -> None:
     axes.set_xlabel("core cycles")
 
 
-@_drawn
-def stacked(title: str, caption: str, rows: Mapping[str, Mapping[str, float]], colours: Mapping[str, str]) -> _Chart:
+@drawn_as_svg
+def stacked(title: str, caption: str, rows: Mapping[str, Mapping[str, float]], colours: Mapping[str, str]) -> Chart:
     """One bar a row, of the parts that are not zero; the legend below says what each colour is."""
     parts = [name for name in colours if any(row.get(name) for row in rows.values())]
     per_line = 3
     legend = 18 * -(-len(parts) // per_line)
-    chart = _chart(70 + 40 * len(rows) + 40 + legend, title, caption, bottom=36 + legend)
+    chart = new_chart(70 + 40 * len(rows) + 40 + legend, title, caption, bottom=36 + legend)
     axes = chart.axes
     for number, (name, row) in enumerate(rows.items()):
         at = 0.0
@@ -232,10 +232,10 @@ def _legend(axes: "Axes", colours: Mapping[str, str], columns: int) -> None:
                   handleheight=1, fontsize=11)  # fmt: skip
 
 
-@_drawn
-def ranges(title: str, caption: str, rows: Sequence[Range], unit: str) -> _Chart:
+@drawn_as_svg
+def ranges(title: str, caption: str, rows: Sequence[Range], unit: str) -> Chart:
     """One horizontal range a row: thin from low to high, thick between the first and the last mark."""
-    chart = _chart(70 + 26 * len(rows) + 50, title, caption, left=200)
+    chart = new_chart(70 + 26 * len(rows) + 50, title, caption, left=200)
     axes = chart.axes
     for number, row in enumerate(rows):
         first, last = min(row.marks.values(), default=row.low), max(row.marks.values(), default=row.high)
@@ -249,16 +249,16 @@ def ranges(title: str, caption: str, rows: Sequence[Range], unit: str) -> _Chart
     return chart
 
 
-@_drawn
+@drawn_as_svg
 def lines(
     title: str, caption: str, curves: Sequence[Line], x_label: str, y_label: str, *, dots: bool = False,
     at_x: Sequence[int] | None = None, level: float | None = None,
-) -> _Chart:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Curves over a common axis from zero; `at_x`: label these positions only, `level`: a horizontal line."""
     from matplotlib.ticker import MaxNLocator
 
     rows = 2 if len(curves) == 4 else -(-len(curves) // 3)
-    chart = _chart(320 + 18 * rows, title, caption, left=80, top=66 + 18 * rows)
+    chart = new_chart(320 + 18 * rows, title, caption, left=80, top=66 + 18 * rows)
     axes = chart.axes
     for curve in curves:
         xs, ys = zip(*curve.points, strict=True) if curve.points else ((), ())
@@ -284,12 +284,12 @@ def lines(
     return chart
 
 
-@_drawn
-def heat(title: str, caption: str, rows: Mapping[str, Sequence[float]], end: int, red: bool = False) -> _Chart:
+@drawn_as_svg
+def heat(title: str, caption: str, rows: Mapping[str, Sequence[float]], end: int, red: bool = False) -> Chart:
     """One row of cells a name, from left to right over [0, end) cycles; values are shares 0..1, blue or red."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    chart = _chart(70 + 16 * len(rows) + 50, title, caption)
+    chart = new_chart(70 + 16 * len(rows) + 50, title, caption)
     colours = LinearSegmentedColormap.from_list("share", ["#ffffff", "#ff2323" if red else "#2323ff"])
     chart.axes.imshow(
         np.array(list(rows.values())), cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="none",
@@ -300,11 +300,33 @@ def heat(title: str, caption: str, rows: Mapping[str, Sequence[float]], end: int
     return chart
 
 
-@_drawn
-def distributions(title: str, caption: str, curves: Sequence[Line]) -> _Chart:
+@drawn_as_svg
+def cells(
+    title: str, caption: str, rows: Mapping[str, Sequence[tuple[str, float]]], columns: Sequence[str], label: str
+) -> Chart:
+    """A table of cells, each with its text and its share 0..1 of the darkest colour; `label`: what columns are."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    chart = new_chart(70 + 30 * len(rows) + 50, title, caption, left=100)
+    axes = chart.axes
+    shares = np.array([[share for _, share in row] for row in rows.values()])
+    colours = LinearSegmentedColormap.from_list("share", ["#ffffff", "#74a9e8"])
+    axes.imshow(shares, cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="none")
+    for y, row in enumerate(rows.values()):
+        for x, (text, _) in enumerate(row):
+            axes.text(x, y, text, ha="center", va="center", color=INK)
+    _rows(axes, list(rows))
+    axes.grid(visible=False)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_xlabel(label)
+    return chart
+
+
+@drawn_as_svg
+def distributions(title: str, caption: str, curves: Sequence[Line]) -> Chart:
     """Empirical distributions: points are (cycles, per cent of the samples that took at most that), ascending."""
     rows = 2 if len(curves) == 4 else -(-len(curves) // 3)
-    chart = _chart(420 + 18 * rows, title, caption, left=80, top=66 + 18 * rows)
+    chart = new_chart(420 + 18 * rows, title, caption, left=80, top=66 + 18 * rows)
     axes = chart.axes
     for curve in curves:
         xs, ys = zip((curve.points[0][0], 0), *curve.points, strict=True)
@@ -318,10 +340,10 @@ def distributions(title: str, caption: str, curves: Sequence[Line]) -> _Chart:
     return chart
 
 
-@_drawn
-def gantt(title: str, caption: str, lanes: Mapping[str, tuple[str, Table]], end: int) -> _Chart:
+@drawn_as_svg
+def gantt(title: str, caption: str, lanes: Mapping[str, tuple[str, Table]], end: int) -> Chart:
     """Lanes of a colour; what lies within one column of the picture is one rectangle."""
-    chart = _chart(70 + 22 * len(lanes) + 50, title, caption)
+    chart = new_chart(70 + 22 * len(lanes) + 50, title, caption)
     count, whole = 2 * (WIDTH - 160), max(end, 1)
     for number, (colour, rows) in enumerate(lanes.values()):
         bars = [(first * whole / count, (last - first) * whole / count) for first, last in columns(rows, whole, count)]
@@ -342,10 +364,10 @@ def columns(rows: Table, end: int, count: int) -> list[tuple[int, int]]:
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
-@_drawn
-def roofline(title: str, caption: str, points: Sequence[Point], device: Roofline) -> _Chart:
+@drawn_as_svg
+def roofline(title: str, caption: str, points: Sequence[Point], device: Roofline) -> Chart:
     """Points under the ceilings of a device, on axes of whole decades; the area of a point is its cycles."""
-    chart = _chart(480, title, caption, left=80, top=76, bottom=56)
+    chart = new_chart(480, title, caption, left=80, top=76, bottom=56)
     axes = chart.axes
     most = max([roof.rate for roof in device.roofs] + [point.rate for point in points])
     xs = [point.intensity for point in points] + ([most / device.slope] if device.slope else [])

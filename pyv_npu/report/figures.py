@@ -166,21 +166,32 @@ def _core(submissions: Submissions) -> Table:
 
 
 def gantt_chart(
-    shown: Mapping[str, Table], end: int, tickets: Integers | None = None, layers: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The object that page/gantt.js reads; `layers`: of the commands with `tickets`, ascending, as far as known."""
+    shown: Mapping[str, Table], end: int, tickets: Integers | None = None, layers: Sequence[str] = (),
+    binned: Series | None = None, engines: Mapping[str, int] | None = None, waits: Sequence[Sequence[int]] = (),
+    hertz: float = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """The object that page/gantt.js reads. `layers`: of the commands with `tickets`, ascending, as far as known.
+    `binned`: what is drawn below the lanes; `engines`: how many of each kind; `waits`: as of an `Analysis`."""
     known = min(0 if tickets is None else len(tickets), len(layers))
     names = list(dict.fromkeys(layers))
     order = {name: index for index, name in enumerate(names)}
+    edges = np.zeros(1, np.int64) if binned is None else binned.edges
     return {
         "end": end,
+        "hertz": hertz,
+        "engines": dict(engines or {}),
         "layers": names,
         "known": known,
         "tickets": packed(np.zeros(0, np.int64) if tickets is None else tickets[:known]),
         "layer": packed(np.array([order[name] for name in layers[:known]], np.int64)),
+        "waits": [list(each) for each in waits[:known]],
+        "bins": len(edges) - 1,
+        "edges": packed(edges),
+        "tracks": [] if binned is None else _tracks(binned),
         "lanes": [
             {
                 "name": name,
+                "engine": _engine(name),
                 "colour": lane_colour(name),
                 "count": len(rows),
                 "start": packed(rows["start"]),
@@ -190,6 +201,31 @@ def gantt_chart(
             for name, rows in shown.items()
         ],
     }
+
+
+def _tracks(run: Series) -> list[dict[str, Any]]:
+    """What is known in bins only, as page/gantt.js reads it; nothing that is zero all the time."""
+    tracks = [
+        _track("barrier wait", "commands", run.barrier, 1 / 64),
+        *(_track(name, "%", values, 1 / 255, heat=True, most=1) for name, values in run.banks.items()),
+        *(_track(f"{name} conflict", "%", values, 1 / 255, heat=True, conflict=True, most=1)
+          for name, values in run.conflicts.items()),
+    ]  # fmt: skip
+    if run.scratchpad is not None:
+        tracks.insert(0, _track("scratchpad", "KiB", run.scratchpad / 1024, 1 / 16))
+    return [track for track in tracks if track["any"]]
+
+
+def _track(name: str, unit: str, values: Floats, step: float, **more: Any) -> dict[str, Any]:
+    """Values in whole multiples of `step`, rounded up, so that what is there is not lost."""
+    steps = np.ceil(values / step - 1e-9).astype(np.int64)
+    return {"name": name, "unit": unit, "step": step, "values": packed(steps), "any": bool(steps.any()), **more}
+
+
+def _engine(name: str) -> str:
+    """The kind of engine of a lane; empty for the core and the queue."""
+    kind = name.rstrip("0123456789")
+    return kind if kind in ("te", "ve", "dma") else ""
 
 
 def lane_colour(name: str) -> str:

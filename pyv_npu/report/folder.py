@@ -1,19 +1,149 @@
-"""The folder of a report: made once, files in it replaced whole."""
+"""The folder of a report: written beside its place and put there as a whole; files in it are replaced whole.
 
+Until a report is complete, the folder of that name is as it was. A folder that holds anything but a report is never
+replaced.
+"""
+
+import csv
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from pyv_npu.errors import UsageError
 
+RECORD_FILE = "run.yaml"
+"""Describes the run, and lists the files of its report: a folder with other files is not replaced."""
 
-def open_folder(folder: Path) -> None:
-    """Make the folder where it does not exist. UsageError where something else has its name."""
-    if folder.exists() and not folder.is_dir():
+
+class ReportFolder:
+    """Where a report is written (`draft`), and where it goes (`final`). UsageError where that place is taken."""
+
+    def __init__(self, final: Path) -> None:
+        self.final = final
+        self._place = final.resolve()
+        self._place.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(self._place)
+        _check(final)
+        self.draft = _sibling(self._place, os.getpid(), "part")
+        self.draft.mkdir()
+
+    @property
+    def taken(self) -> bool:
+        """Whether there is an earlier report in the place."""
+        return self._place.is_dir() and any(self._place.iterdir())
+
+    def files(self) -> list[str]:
+        """What has been written so far, by paths within the folder."""
+        return sorted(_files(self.draft))
+
+    def put(self) -> None:
+        """The report is complete: it takes its place. UsageError where other files have come there meanwhile."""
+        _check(self.final)
+        old = _sibling(self._place, os.getpid(), "old")
+        try:
+            if self._place.exists():
+                os.rename(self._place, old)
+            os.rename(self.draft, self._place)
+        except OSError:  # a mount point keeps its place, and so does a folder whose parent cannot be written
+            if old.exists():
+                os.rename(old, self._place)
+            _move_contents(self.draft, self._place)
+        finally:
+            if old.exists() and not self._place.exists():  # Ctrl-C between both
+                os.rename(old, self._place)
+        shutil.rmtree(old, ignore_errors=True)
+
+    @property
+    def placed(self) -> bool:
+        """Whether it has taken its place."""
+        return not self.draft.exists()
+
+    def discard(self) -> None:
+        """There is no report: nothing has happened."""
+        shutil.rmtree(self.draft, ignore_errors=True)
+
+
+def check_holds_only(place: Path, names: Collection[str], option: str, what: str) -> None:
+    """UsageError where a folder that `option` names is none, or holds anything but `names`, the files of `what`."""
+    if place.exists() and not place.is_dir():
+        raise UsageError(f"{option} {place}: is not a folder; name a new one")
+    others = sorted(path.name for path in place.iterdir() if path.name not in names) if place.exists() else []
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise UsageError(f"{option} {place}: holds {others[0]}{more}, which is not of {what}; name another folder")
+
+
+def _check(folder: Path) -> None:
+    """UsageError unless the place is free or holds a report, which may be replaced."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
         raise UsageError(f"--report {folder}: is not a folder; name a new one")
-    folder.mkdir(parents=True, exist_ok=True)
+    others = sorted(_files(folder) - _listed(folder))
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise UsageError(f"--report {folder}: holds {others[0]}{more}, which is not of a report; name another folder")
+
+
+def _listed(folder: Path) -> set[str]:
+    """The files of the report in a folder, as its run.yaml lists them."""
+    import yaml
+
+    try:
+        record = yaml.safe_load((folder / RECORD_FILE).read_text(encoding="utf-8"))["record"]
+        return {str(name) for name in record["files"]} | {RECORD_FILE}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        return set()
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+
+
+def _sibling(place: Path, process: int, what: str) -> Path:
+    """A hidden folder beside a place, of one process."""
+    return place.with_name(f".{place.name}.{process}.{what}")
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Remove what killed processes have left beside this place: their drafts, and the report that they were replacing,
+    which takes its place again where nothing else has."""
+    for what in ("old", "part"):
+        for left in sorted(place.parent.glob(f".{place.name}.*.{what}")):
+            process = left.name.removeprefix(f".{place.name}.").removesuffix(f".{what}")
+            if not process.isdecimal() or _runs(int(process)):
+                continue
+            if what == "old" and not place.exists():
+                os.rename(left, place)
+            else:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _move_contents(draft: Path, place: Path) -> None:
+    for path in place.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for path in draft.iterdir():
+        shutil.move(path, place / path.name)
+    with suppress(OSError):
+        draft.rmdir()
 
 
 @contextmanager
@@ -42,3 +172,13 @@ def write_bytes(path: Path, data: bytes) -> None:
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Replace a table as a whole; nothing for one without rows."""
+    if not rows:
+        return
+    with replacing(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(heads)
+        writer.writerows(rows)

@@ -1,7 +1,8 @@
 """A self-contained HTML page: its parts, and the templates of page/ that show them. Nothing is loaded from anywhere."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from pyv_npu.text import MISSING
@@ -32,12 +33,20 @@ class Pair(NamedTuple):
     pictures: Sequence[Picture]
 
 
+class Verdict(NamedTuple):
+    """What a reader should know first, a paragraph a sentence."""
+
+    sentences: Sequence[str]
+
+
 class Cell(NamedTuple):
-    """Of a table; `name` makes a figure findable in the page, `kind` "text" aligns it like text."""
+    """Of a table; `name` makes a figure findable in the page, `kind` "text" aligns it like text, `link` is a path
+    relative to the page."""
 
     text: str
     name: str = ""
     kind: str = ""
+    link: str = ""
 
 
 class Table(NamedTuple):
@@ -45,6 +54,8 @@ class Table(NamedTuple):
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    tools: bool = False
+    """Whether it can be filtered, however short it is."""
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -60,14 +71,14 @@ class Details(NamedTuple):
     table: Table
 
 
-class Gantt(NamedTuple):
-    """The chart of a run that page/gantt.js draws."""
+class OverTime(NamedTuple):
+    """Runs on one time axis, as page/gantt.js draws them."""
 
-    name: str
-    chart: Any
+    charts: Mapping[str, Any]
+    """By the name of the run, as `pyv_npu.report.figures.gantt_chart` makes them."""
 
 
-Part = Note | Heading | Picture | Pair | Table | Details | Gantt
+Part = Note | Heading | Picture | Pair | Verdict | Table | Details | OverTime
 
 
 class Tile(NamedTuple):
@@ -100,11 +111,23 @@ def render(title: str, head: Sequence[Part] = (), tiles: Sequence[Tile] = (), se
     )
     environment.filters["kind"] = lambda part: type(part).__name__
     folder = resources.files("pyv_npu.report") / "page"
-    style, script = (Markup((folder / name).read_text(encoding="utf-8")) for name in ("style.css", "gantt.js"))
+    style, theme, *scripts = (
+        Markup((folder / name).read_text(encoding="utf-8"))
+        for name in ("style.css", "theme.js", "tables.js", "gantt.js", "time.js")
+    )
+    shown = [Section(one.name, one.title, _side_by_side(one.parts)) for one in sections if one.parts]
     return environment.get_template("report.html").render(
-        title=title, head=head, tiles=tiles, sections=[section for section in sections if section.parts],
-        style=style, script=script,
+        title=title, head=head, tiles=tiles, sections=shown, style=style, theme=theme, scripts=scripts,
     )  # fmt: skip
+
+
+def _side_by_side(parts: Sequence[Part]) -> list[Part]:
+    """Pictures that follow each other stand side by side where there is room."""
+    found: list[Part] = []
+    for pictures, run in groupby(parts, lambda part: isinstance(part, Picture)):
+        together = list(run)
+        found += [Pair([part for part in together if isinstance(part, Picture)])] if pictures else together
+    return found
 
 
 def number(value: Any) -> str:
@@ -114,3 +137,8 @@ def number(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}".rstrip("0").rstrip(".")
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def mean(value: float | None) -> str:
+    """A mean or a rate: two decimals, like all others of the page."""
+    return MISSING if value is None else f"{value:,.2f}"

@@ -11,12 +11,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from npu_device.abi.opcodes import Opcode
 from npu_device.trace.spans import OPCODE, UNITS, Spans, Table
 from pyv_npu.observe.latency.rows import Submission
-from pyv_npu.report.timeline import unit_name
+from pyv_npu.report.timeline import open_rows, unit_name
 
 if TYPE_CHECKING:
     from pyv_npu.result import Result
@@ -213,10 +211,4 @@ def _engines(tracks: Tracks, spans: Spans, submissions: Sequence[Submission]) ->
 
 def _counter(track: int, rows: Table) -> Iterable[Event]:
     """How many rows are open, at each change."""
-    rows = rows[rows["end"] > rows["start"]]
-    cycles = np.concatenate([rows["start"], rows["end"]])
-    steps = np.repeat([1, -1], len(rows))
-    times, where = np.unique(cycles, return_inverse=True)
-    depth = np.cumsum(np.bincount(where, weights=steps, minlength=len(times))).astype(np.int64)
-    changes = zip(times.tolist(), depth.tolist(), strict=True)
-    return [Event(cycle, 1, track, Type.COUNTER, value=value) for cycle, value in changes]
+    return [Event(cycle, 1, track, Type.COUNTER, value=value) for cycle, value in open_rows(rows)]

@@ -67,9 +67,15 @@ CAUSE_COLOURS = {
     Blocker.CHANNEL_BUSY: "#d0bfff",
     Blocker.BANK_CONFLICT: "#e03131",
     Blocker.PORT_BOUND: "#ff8787",
+    Blocker.WIDTH: "#e8590c",
+    Blocker.QUERY_LOAD: "#0b7285",
+    Blocker.KEY_WAIT: "#15aabf",
+    Blocker.CHAIN_FILL: "#99e9f2",
+    Blocker.TILE_RESTART: "#a9e34b",
     Blocker.DEPENDENCY: "#868e96",
     Blocker.BARRIER: "#f08c00",
     Blocker.SUBMISSION: "#ffd43b",
+    Blocker.FAULT: "#c2255c",
 }
 CAUSES = {
     Blocker.COMPUTE: "computing: tensor engine",
@@ -83,9 +89,15 @@ CAUSES = {
     Blocker.CHANNEL_BUSY: "stalled: DMA channel busy",
     Blocker.BANK_CONFLICT: "stalled: bank conflict",
     Blocker.PORT_BOUND: "stalled: scratchpad port",
+    Blocker.WIDTH: "idle: engines that came free too late for a command",
+    Blocker.QUERY_LOAD: "stalled: query load of a chain",
+    Blocker.KEY_WAIT: "stalled: key wait of a chain",
+    Blocker.CHAIN_FILL: "stalled: chain fill",
+    Blocker.TILE_RESTART: "stalled: tile restart of a chain",
     Blocker.DEPENDENCY: "stalled: dependency",
     Blocker.BARRIER: "stalled: barrier",
     Blocker.SUBMISSION: "stalled: submission",
+    Blocker.FAULT: "stalled: injected fault",
 }
 
 

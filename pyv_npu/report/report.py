@@ -1,6 +1,5 @@
 """Everything that `--report` writes once the runs are over: CSV files, pictures and report.html."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ from pyv_npu.observe.analysis.metrics import Metric, metrics
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.observe.latency.table import Latency
-from pyv_npu.report import tokens
+from pyv_npu.report import memory, tokens
 from pyv_npu.report.figures import Series, gantt_chart, lanes, series, write_series_csv
-from pyv_npu.report.folder import replacing, write_text
+from pyv_npu.report.folder import write_csv, write_text
 from pyv_npu.report.pictures import Runs, all_pictures, distribution_steps
 from pyv_npu.report.sections import Sweep, write_page
 from pyv_npu.result import Result
@@ -47,12 +46,14 @@ def write_report(
     _write_reasons(folder / "reasons.csv", runs)
     write_series_csv(folder / "series.csv", binned)
     _write_sweeps(folder / "sweeps.csv", (comparison or {}).get("sweeps", ()))
-    _write(folder / "tokens.csv", tokens.CSV_HEADS, tokens.csv_rows(runs))
+    write_csv(folder / "tokens.csv", tokens.CSV_HEADS, tokens.csv_rows(runs))
+    write_csv(folder / "traffic.csv", memory.CSV_HEADS, memory.traffic_rows(runs))
     _write_metrics(folder / "metrics.csv", results)
     configs = {result.name: result.config for result in results}
-    gantts = {result.name: _gantt(result, rows[result.name]) for result in results}
+    gantts = {result.name: _gantt(result, rows[result.name], binned[result.name]) for result in results}
     sites = {result.name: _sites(result) for result in results}
-    page = write_page(runs, configs, effective, pictures, gantts, comparison, analyses, sites)
+    alone = {result.name: results[-1].without_firmware for result in results}  # the same commands in both modes
+    page = write_page(runs, configs, effective, pictures, gantts, comparison, analyses, sites, alone)
     write_text(folder / "report.html", page)
 
 
@@ -79,24 +80,18 @@ def _lanes(run: Result[Any]) -> dict[str, Table]:
     return lanes(run.spans, Submissions.of(()) if run.core is None else run.core.latency.submissions)
 
 
-def _gantt(run: Result[Any], shown: Mapping[str, Table]) -> dict[str, Any]:
-    names = () if run.analysis is None else run.analysis.names
+def _gantt(run: Result[Any], shown: Mapping[str, Table], binned: Series) -> dict[str, Any]:
+    names, waits = ((), ()) if run.analysis is None else (run.analysis.names, run.analysis.waits)
     assert run.cycles is not None, "a report shows runs with time"
-    return gantt_chart(shown, run.cycles, run.spans.commands["ticket"], names)
-
-
-def _write(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    if not rows:
-        return
-    with replacing(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heads)
-        writer.writerows(rows)
+    tickets = run.spans.commands["ticket"]
+    return gantt_chart(
+        shown, run.cycles, tickets, names, binned, _engines(run), waits, run.config.npu.clock_hz
+    )  # fmt: skip
 
 
 def _write_cdf(path: Path, latencies: Mapping[str, Latency]) -> None:
     rows = [(mode, stage, *step) for mode, stage, steps in distribution_steps(latencies) for step in steps]
-    _write(path, ("mode", "stage", "cycles", "submissions_at_most"), rows)
+    write_csv(path, ("mode", "stage", "cycles", "submissions_at_most"), rows)
 
 
 def _write_stages(path: Path, runs: Runs) -> None:
@@ -107,14 +102,14 @@ def _write_stages(path: Path, runs: Runs) -> None:
         for name, stage in (run["latency"] or {"stages": {}})["stages"].items()
         if stage is not None
     ]
-    _write(path, ("mode", "stage", *figures), rows)
+    write_csv(path, ("mode", "stage", *figures), rows)
 
 
 def _write_reasons(path: Path, runs: Runs) -> None:
     rows = [
         (mode, *item) for mode, run in runs.items() for item in (run["latency"] or {"reasons": {}})["reasons"].items()
     ]
-    _write(path, ("mode", "reason", "cycles"), rows)
+    write_csv(path, ("mode", "reason", "cycles"), rows)
 
 
 def _write_sweeps(path: Path, sweeps: Sequence[Sweep]) -> None:
@@ -125,7 +120,7 @@ def _write_sweeps(path: Path, sweeps: Sequence[Sweep]) -> None:
         for mode in ("loose", "tight")
         for figure in sweep["figures"]
     ]
-    _write(path, ("key", "value", "mode", "figure", "result", "unit"), rows)
+    write_csv(path, ("key", "value", "mode", "figure", "result", "unit"), rows)
 
 
 def _write_metrics(path: Path, results: Sequence[Result[Any]]) -> None:
@@ -135,4 +130,4 @@ def _write_metrics(path: Path, results: Sequence[Result[Any]]) -> None:
         if run.analysis is not None
         for metric in metrics(run.analysis, run.json, run.config, run.spans)
     ]
-    _write(path, ("run", *Metric._fields), rows)
+    write_csv(path, ("run", *Metric._fields), rows)

@@ -1,11 +1,13 @@
 """The folder of a report: described before the run, so that an interrupted run can be repeated too.
 
 `record` in run.yaml says what was run: command line, versions, SHA-256 of the files that were read and, once the run is
-over, of its events. `pyv-npu run --replay` goes by it.
+over, of its events, and the files of the report. `pyv-npu run --replay` goes by it.
 """
 
+import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,54 +16,114 @@ from pyv_npu.config import Effective
 from pyv_npu.config.render import render
 from pyv_npu.errors import BadInputError
 from pyv_npu.report import page
-from pyv_npu.report.folder import open_folder, write_text
+from pyv_npu.report.folder import RECORD_FILE, ReportFolder, write_bytes, write_text
 from pyv_npu.tables import provenance
 from pyv_npu.text import as_json
 from pyv_npu.versions import versions
 
 
 class RunFolder:
-    """Made before the run; UsageError where its name is taken by something else."""
+    """Made before the run; UsageError where its place is taken by something else than a report.
+
+    Files are written to `folder`, a draft beside the place. `put` gives the report its place, `discard` leaves the
+    place as it was.
+    """
 
     def __init__(
-        self, folder: Path, command: str, command_line: Sequence[str], effective: Effective, files: Iterable[str] = ()
+        self,
+        place: Path,
+        command: str,
+        command_line: Sequence[str],
+        effective: Effective,
+        files: Iterable[str] = (),
+        inside: Mapping[str, bytes] | None = None,
     ) -> None:
-        """`files`: what the run reads besides its program."""
-        self.folder = folder
+        """`files`: what the run reads besides its program. `inside`: by name, what it reads from the report itself."""
+        self.place = place
         self.effective = effective
         self.finished = False
         """Whether there are results in the folder."""
-        open_folder(folder)
+        self.partial = False
+        """Whether all files are written of a run that was cut, and say so."""
+        self._report = ReportFolder(place)
+        self.folder = self._report.draft
         program = effective.config.run.program
+        inputs = fingerprints([program, *files_beside(program), *files])
+        for name, data in (inside or {}).items():
+            write_bytes(self.folder / name, data)
+            inputs[str(place / name)] = sha256(data).hexdigest()
         self._record: dict[str, object] = {
             "command": command,
             "command_line": list(command_line),
+            "directory": os.path.relpath(Path.cwd(), place.resolve()),
             "versions": versions(),
-            "inputs_sha256": fingerprints([program, *files_beside(program), *files]),
+            "inputs_sha256": inputs,
         }
         self._describe()
 
     def finish(self, result: Mapping[str, Any], text: str, effective: Effective) -> None:
         """result.json is what `--json` prints, summary.txt what people see and where the parameters come from."""
         self.effective = effective
-        self.finished = True
         self._record["events_sha256"] = event_hashes(result)
         self._describe()
         write_text(self.folder / "result.json", as_json(result))
         write_text(self.folder / "summary.txt", f"{text}\n{provenance(effective)}")
+        self.finished = True
 
-    def interrupted(self) -> None:
-        """Ctrl-C ended the command before there were results: say so in place of them."""
+    def put(self) -> None:
+        """All files are written: the report takes its place, and an earlier one there goes."""
+        self._keep_inputs()
+        self._record["files"] = [name for name in self._report.files() if name != RECORD_FILE]
+        self._describe()
+        self._report.put()
+        self.folder = self.place
+
+    def discard(self) -> None:
+        """The run gave no report: its place is as it was."""
+        if self.folder != self.place:
+            self._report.discard()
+
+    def interrupted(self) -> str:
+        """Ctrl-C ended the command: what there is takes its place, and says what is missing; before all files are
+        written an earlier report stays. What happened, in words."""
+        place = self.place
+        if self._report.placed:
+            return f"the report is in {place}"
+        if self.partial:
+            self.put()
+            return f"what was complete is in {place}"
+        if self._report.taken:
+            return f"the earlier report stays in {place}"
         program = self.effective.config.run.program
-        text = "interrupted before the run came to its end: there are no figures; run.yaml repeats it"
-        result = {"schema": 1, "program": program, "exit_code": None, "stop_reason": "interrupted"}
-        write_text(self.folder / "result.json", as_json(result))
-        write_text(self.folder / "summary.txt", f"{program}: {text}\n")
+        if self.finished:
+            text = "interrupted while the report was written: files are missing; result.json has the figures"
+            summary = self.folder / "summary.txt"
+            write_text(summary, f"{program}: {text}\n\n{summary.read_text(encoding='utf-8')}")
+        else:
+            text = "interrupted before the run came to its end: there are no figures; run.yaml repeats it"
+            result = {"schema": 1, "program": program, "exit_code": None, "stop_reason": "interrupted"}
+            write_text(self.folder / "result.json", as_json(result))
+            write_text(self.folder / "summary.txt", f"{program}: {text}\n")
         write_text(self.folder / "report.html", page.render(program, [page.Note(text, "warning")]))
+        self.put()
+        return f"a report that says so is in {place}"
+
+    def _keep_inputs(self) -> None:
+        """What the run has read from the earlier report in its place stays in the new one."""
+        place = self.place.resolve()
+        inputs = self._record["inputs_sha256"]
+        assert isinstance(inputs, dict)
+        for name in inputs:
+            path = Path(name).resolve()
+            if path.is_relative_to(place) and path.is_file():
+                kept = self.folder / path.relative_to(place)
+                if not kept.exists():
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, kept)
 
     def _describe(self) -> None:
         """run.yaml: every key with its value and origin."""
-        write_text(self.folder / "run.yaml", render(self.effective, self._record))
+        write_text(self.folder / RECORD_FILE, render(self.effective, self._record))
 
 
 def fingerprints(names: Iterable[str]) -> dict[str, str]:

@@ -5,26 +5,30 @@ from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
-from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.latency.percentiles import Distribution
-from pyv_npu.report import page, tokens
-from pyv_npu.report.page import Cell, Details, Gantt, Heading, Note, Pair, Part, Picture, Section, Table, Tile, number
-from pyv_npu.report.pictures import CAUSES, TOP, Analyses, Runs, meaning
-from pyv_npu.result import agrees, checks
-from pyv_npu.tables import COMPARED, FIGURES, OPEN_LOOP, heading, headline, key_heading, notes, ratios
+from pyv_npu.report import layers, memory, page, tokens
+from pyv_npu.report.page import (
+    Cell,
+    Details,
+    Note,
+    OverTime,
+    Pair,
+    Part,
+    Picture,
+    Section,
+    Table,
+    Tile,
+    Verdict,
+    number,
+)
+from pyv_npu.report.pictures import Analyses, Runs, meaning
+from pyv_npu.result import SAME_RESULTS, SHOWN_ERRORS, agrees, checks, submission_of
+from pyv_npu.tables import COMPARED, FIGURES, OPEN_LOOP, heading, headline, key_heading, notes, ratios, spread_text
+from pyv_npu.verdict import cycles_table, sentences
 
 Sweep = Mapping[str, Any]
 Pictures = Mapping[str, str]
 """File name -> SVG text."""
-
-TIME_PICTURES = ("utilization.svg", "queue_depth.svg", "te_idle.svg", "barrier_wait.svg", "scratchpad.svg")
-BOUNDS = {
-    "compute": "engines",
-    "dram": "DRAM",
-    "noc": "NoC",
-    "spm": "scratchpad ports",
-    "critical_path": "critical path",
-}
 
 
 def write_page(
@@ -36,30 +40,50 @@ def write_page(
     comparison: Mapping[str, Any] | None,
     analyses: Analyses,
     sites: Mapping[str, Sequence[tuple[str, Distribution]]],
+    alone: Mapping[str, int | None],
 ) -> str:
     """The document. All by the name of the run; `comparison` has `ratio` and `same_results`, None for one run;
-    `sites`: function and source line of call sites, with cycles from start to accepted."""
+    `sites`: function and source line of call sites, with cycles from start to accepted;
+    `alone`: what the commands of a run take without firmware."""
     run = next(iter(runs.values()))
     subtitle = (
         f"preset {run['preset']}, core {run['core'] or 'none'}, {run['sim_level']}, "
         f"{effective.config.npu.clock_hz / 1e6:g} MHz; times are core cycles"
     )
     sweeps: Sequence[Sweep] = (comparison or {}).get("sweeps", ())
-    hint = Note("Wheel: zoom. Drag: move. The pointer shows ticket and cycles.", "muted")
     sections = [
+        Section("cycles", "Where the cycles lie", _cycles(runs, alone)),
         Section("tokens", "Tokens", _tokens(runs)),
-        *_of_model(analyses, pictures),
+        Section("faults", "Injected faults", _faults(runs)),
+        *layers.of_model(analyses, pictures),
+        Section("traffic", "Traffic", memory.traffic(runs, analyses)),
+        Section("kv", "Keys and values", memory.keys_and_values(runs)),
         Section("latency", "Submission latency", [*_latency(runs), *_drawn(pictures, "latency_cdf.svg")]),
         Section("stages", "Stages and reasons", [*_drawn(pictures, "stages.svg", "reasons.svg"), *_reasons(runs)]),
         Section("sites", "Where the program submits", _sites(sites)),
+        Section("outside", "Engines outside", _outside(runs)),
+        Section("errors", "Error tickets", _errors(runs)),
+        Section("sanitizer", "Sanitizer", _sanitizer(runs)),
         Section("sweeps", "Sweeps and break-even", [part for sweep in sweeps for part in _sweep(sweep, pictures)]),
-        Section("time", "Over time", [*_drawn(pictures, *TIME_PICTURES), *_banks(runs, pictures)]),
-        Section("gantt", "Gantt", [hint, *(Gantt(*item) for item in gantts.items())]),
+        Section("time", "Over time", [OverTime(gantts)]),
         Section("runs", "The runs", [_counters(runs)]),
         Section("parameters", "Parameters", [*_differences(configs), _parameters(effective)]),
     ]
     title = f"{run['program']}: {' against '.join(runs)}"
-    return page.render(title, [Note(subtitle, "muted"), *_partial(runs)], _tiles(comparison, runs), sections)
+    causes = {name: layers.causes(analysis) for name, analysis in analyses.items()}
+    said = sentences(runs, causes)
+    head: list[Part] = [Note(subtitle, "muted"), *_partial(runs), *([Verdict(said)] if said else [])]
+    return page.render(title, head, _tiles(comparison, runs), sections)
+
+
+def _cycles(runs: Runs, alone: Mapping[str, int | None]) -> list[Part]:
+    rows = [
+        [Cell(line.name, kind=f"depth{line.depth}" if line.depth else ""),
+         *(Cell(number(line.cycles[mode]), f"{mode}.{line.key}") for mode in runs)]
+        for line in cycles_table(runs, alone)
+    ]  # fmt: skip
+    note = "The three parts add up to the whole run. Without firmware: the NPU has all commands in cycle 0."
+    return [Table(("core cycles", *runs), rows), Note(note, "muted")] if rows else []
 
 
 def _drawn(pictures: Pictures, *names: str) -> list[Picture]:
@@ -80,13 +104,18 @@ def _tiles(comparison: Mapping[str, Any] | None, runs: Runs) -> list[Tile]:
     tiles = []
     if comparison is not None:
         for key, text in ratios(comparison["ratio"]).items():
-            tiles.append(Tile(f"ratio.{key}", number(comparison["ratio"][key]), f"{text}, loose / tight"))
-        tiles.append(Tile("same_results", "yes" if comparison["same_results"] else "NO", "same results in both modes"))
+            phases = comparison.get("phases")
+            over = "" if phases is None else f"; over phases {spread_text(phases['spread'][key])}"
+            tiles.append(Tile(f"ratio.{key}", number(comparison["ratio"][key]), f"{text}, loose / tight{over}"))
+        tiles.append(Tile("same_results", SAME_RESULTS[comparison["same_results"]], "same results in both modes"))
     for mode, run in runs.items():
         tiles.append(Tile(f"{mode}.cycles", number(run["cycles"]), f"cycles, {mode}"))
         if any(check["ok"] is not None for check in checks(run)):
             good = "yes" if agrees(run) else "NO"
             tiles.append(Tile(f"{mode}.correct", good, f"outputs as the ONNX reference, {mode}"))
+        if spent := submission_of(run):
+            saved = f"{spent['saved_per_command']:.1f}"
+            tiles.append(Tile(f"{mode}.saved", saved, f"core cycles saved per submission by generated code, {mode}"))
     return tiles
 
 
@@ -99,7 +128,8 @@ def _latency(runs: Runs) -> list[Part]:
         for mode, run in runs.items():
             stage = (run["latency"] or {"stages": {}})["stages"].get(name)
             if stage is not None:
-                figures = [Cell(number(stage[each]), f"{mode}.{name}.{each}") for each in (*FIGURES, "mean")]
+                figures = [Cell(number(stage[each]), f"{mode}.{name}.{each}") for each in FIGURES]
+                figures.append(Cell(page.mean(stage["mean"]), f"{mode}.{name}.mean"))
                 rows.append([Cell(name), Cell(mode, kind=mode), *figures, Cell(meaning(name), kind="text")])
     heads = ("stage", "mode", "N", "P50", "P95", "P99", "min", "max", "mean", "from, to")
     return [Table(heads, rows), *(Note(note, "muted") for note in notes(runs))] if rows else []
@@ -112,6 +142,60 @@ def _sites(sites: Mapping[str, Sequence[tuple[str, Distribution]]]) -> list[Part
             figures = (len(cycles), cycles.p50, cycles.values[-1])
             rows.append([Cell(place, kind="text"), Cell(mode, kind=mode), *(Cell(number(each)) for each in figures)])
     return [Table(("function, source line", "mode", "N", "start to accepted, P50", "max"), rows)] if rows else []
+
+
+def _errors(runs: Runs) -> list[Part]:
+    """The first error tickets of each run with their reasons, and how many more there are."""
+    parts: list[Part] = []
+    for mode, run in runs.items():
+        log = (run["npu"] or {}).get("error_log", ())
+        rows = [
+            [Cell(str(row["ticket"])), Cell(mode, kind=mode), Cell(row["opcode"] or "none", kind="text"),
+             Cell(number(row["cycle"])), Cell(row["name"], kind="text"), Cell(row["reason"], kind="text"),
+             Cell(row["submitted_at"] or "an unknown place", kind="text")]
+            for row in log[:SHOWN_ERRORS]
+        ]  # fmt: skip
+        if rows:
+            parts.append(Table(("ticket", "mode", "operation", "cycle", "code", "reason", "submitted at"), rows))
+        if len(log) > len(rows):
+            parts.append(Note(f"{mode}: and {len(log) - len(rows):,} more", "muted"))
+    return parts
+
+
+def _outside(runs: Runs) -> list[Part]:
+    """What ran in place of tensor engines, and the host time of the link; nothing below CA_FULL."""
+    rows = []
+    for name, run in runs.items():
+        made, host = run.get("external"), run["host"]
+        if made is not None:
+            cells = ("engines", "rows", "columns", "steps", "cycles")
+            rows.append([
+                Cell(name, kind="text"), Cell(made["name"], kind="text"),
+                *(Cell(number(made[key]), f"{name}.external.{key}") for key in cells),
+                Cell("yes" if made["checked"] else "no", kind="text"),
+                Cell(number(host["link_round_trips"])), Cell(f"{host['link_seconds']:.2f}"),
+            ])  # fmt: skip
+    heads = ("run", "engine", "engines", "rows", "columns", "steps", "cycles", "checked", "round trips", "host seconds")
+    note = "Cycles are the engine's own, of all steps. Host seconds are those of waiting for answers of the link."
+    return [Table(heads, rows), Note(note, "muted")] if rows else []
+
+
+def _sanitizer(runs: Runs) -> list[Part]:
+    """Findings, each with its sides; a note where a run was looked at and nothing was found."""
+    rows, parts = [], list[Part]()
+    for name, run in runs.items():
+        if "sanitizer" not in run:
+            continue
+        found = run["sanitizer"]["findings"]
+        if not found:
+            parts.append(Note(f"{name}: no findings", "muted"))
+        for each in found:
+            sides = (each["first"], each["second"])
+            words = [f"{side['what']}, cycle {side['cycle']:,}: {side['place'] or 'the device'}" for side in sides]
+            cells = (each["rule"], name, *words, f"{each['address']:#010x}", each["symbol"] or "", each["remedy"])
+            rows.append([*(Cell(text, kind="text") for text in cells), Cell(number(each["count"]))])
+    heads = ("rule", "run", "first", "second", "address", "variable", "remedy", "times")
+    return [*parts, *([Table(heads, rows)] if rows else [])]
 
 
 def _reasons(runs: Runs) -> list[Part]:
@@ -151,85 +235,40 @@ def _tokens(runs: Runs) -> list[Part]:
     return [Table(tokens.heads(runs), rows)] if rows else []
 
 
-# -- the model -----------------------------------------------------------------------------------------------------
-
-
-def _of_model(analyses: Analyses, pictures: Pictures) -> list[Section]:
-    bars = [f"bottlenecks_{name}.svg" for name in analyses]
-    top = [_top(name, analysis) for name, analysis in analyses.items() if analysis.bottlenecks]
-    bounds = [_bounds(name, analysis) for name, analysis in analyses.items()]
-    layers = [part for name, analysis in analyses.items() for part in _layers(name, analysis)]
-    return [
-        Section("bottlenecks", "Bottlenecks", [*_drawn(pictures, *bars), *top, *bounds]),
-        Section("roofline", "Roofline", _drawn(pictures, "roofline.svg")),
-        Section("layers", "Layers", layers),
-    ]
-
-
-def _top(name: str, analysis: Analysis) -> Table:
-    whole = max(analysis.explanation.makespan, 1)
-    rows = [
-        [Cell(str(rank), f"{name}.top.{rank}.rank"), Cell(layer, kind="text"), Cell(CAUSES[cause], kind="text"),
-         Cell(number(cycles), f"{name}.top.{rank}"), Cell(f"{100 * cycles / whole:.1f} %")]
-        for rank, (layer, cause, cycles) in enumerate(analysis.bottlenecks[:TOP], 1)
-    ]  # fmt: skip
-    return Table((f"top {len(rows)}, {name}", "layer", "cause", "core cycles", "of the makespan"), rows)
-
-
-def _bounds(name: str, analysis: Analysis) -> Table:
-    explained = analysis.explanation
-    whole = max(explained.makespan, 1)
-    causes = sorted(explained.causes.items(), key=lambda item: -item[1])
-    figures = [
-        *((f"lower bound: {BOUNDS[bound]}", f"bound.{bound}", cycles) for bound, cycles in explained.bounds.items()),
-        *((CAUSES[cause], f"cause.{cause}", cycles) for cause, cycles in causes),
-        ("makespan: cycle 0 to the last completion", "makespan", explained.makespan),
-    ]
-    rows = [
-        [Cell(text), Cell(number(cycles), f"{name}.{key}"), Cell(f"{100 * cycles / whole:.1f} %")]
-        for text, key, cycles in figures
-    ]
-    return Table((f"NPU, {name}", "core cycles", "of the makespan"), rows)
-
-
-def _layers(name: str, analysis: Analysis) -> list[Part]:
-    heads = (
-        "layer", "operations", "commands", "first cycle", "end", "active cycles", "TE busy", "VE busy", "DMA busy",
-        "DRAM bytes read", "written", "MACs", "ops/byte", "ops/cycle", "main cause", "of the makespan",
-    )  # fmt: skip
-    rows = []
-    makespan = max(analysis.explanation.makespan, 1)
-    for layer in analysis.layers:
-        worst = max(layer.chain, key=lambda cause: layer.chain[cause]) if layer.chain else None
-        figures = {
-            "commands": layer.commands, "start": layer.start, "end": layer.end, "active": layer.active,
-            **{f"{kind}_busy": busy for kind, busy in layer.busy.items()},
-            "dram_read": layer.read, "dram_written": layer.written, "macs": layer.macs,
-        }  # fmt: skip
-        rows.append(
-            [Cell(layer.name, kind="text"), Cell(" ".join(layer.operations), kind="text"),
-             *(Cell(number(value), f"{name}.layer.{layer.name}.{figure}") for figure, value in figures.items()),
-             Cell("-" if layer.intensity is None else f"{layer.intensity:,.2f}"), Cell(f"{layer.rate:,.1f}"),
-             Cell("-" if worst is None else CAUSES[worst], kind="text"),
-             Cell(f"{100 * sum(layer.chain.values()) / makespan:.1f} %")]
-        )  # fmt: skip
-    note = "Active: cycles in which an engine worked for the layer. Busy: summed over the engines of a kind."
-    return [Heading(name), Table(heads, rows), Note(note, "muted")]
-
-
 # -- the runs ------------------------------------------------------------------------------------------------------
 
 
-def _banks(runs: Runs, pictures: Pictures) -> Sequence[Part]:
-    maps = _drawn(pictures, *(f"{kind}_{mode}.svg" for kind in ("banks", "conflicts") for mode in runs))
-    return maps or [Note("No scratchpad bank was busy in these runs.", "muted")]
+def _faults(runs: Runs) -> list[Part]:
+    """What acted, and what it led to."""
+    parts: list[Part] = []
+    for name, run in runs.items():
+        found = run.get("faults")
+        if found is None:
+            continue
+        parts.append(Note(f"{name}: {found['outcome']}, {found['meaning']}"))
+        acted = [
+            (firing["cycle"], one["name"] or one["fault"], firing["what"])
+            for one in found["injected"]
+            for firing in one["fired"]
+        ]
+        noticed = [(entry["cycle"], "driver", entry["text"]) for entry in found["recovered"]]
+        rows = [
+            [Cell(f"{cycle:,}"), Cell(who, kind="text"), Cell(what, kind="text")]
+            for cycle, who, what in sorted([*acted, *noticed])
+        ]
+        parts.append(Table(["core cycle", "fault or driver", "what"], rows))
+    return parts
+
+
+HASH = {"events_sha256": "hash"}
+"""Rows of letters without end, which may break anywhere."""
 
 
 def _counters(runs: Runs) -> Table:
     counted = {mode: run["npu"] for mode, run in runs.items() if run["npu"] is not None}
     names = list(next(iter(counted.values()), ()))
     rows = [
-        [Cell(name), *(Cell(number(run.get(name)), f"{mode}.{name}") for mode, run in runs.items())]
+        [Cell(name), *(Cell(number(run.get(name)), f"{mode}.{name}", HASH.get(name, "")) for mode, run in runs.items())]
         for name in ("cycles", "instret", "stop_reason", "exit_code", "events_sha256")
     ]
     rows += [
@@ -251,7 +290,7 @@ def _differences(configs: Mapping[str, Config]) -> list[Part]:
     rows.append([Cell("custom instructions"),
                  *(Cell(", ".join(config.custom_enabled) or "none") for config in configs.values())])  # fmt: skip
     rows.append([Cell("commands in the device queue"),
-                 *(Cell(number(c.npu.queue.command_size if c.npu.mode == "loose" else c.npu.queue.size))
+                 *(Cell(number(c.npu.device_queue))
                    for c in configs.values())])  # fmt: skip
     return [Note("What differs between the runs:"), Table(["key", *configs], rows)]
 

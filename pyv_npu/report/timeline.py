@@ -6,13 +6,14 @@
 | ACCEPT | frontend | start of the fetch, in the queue |
 | STALL | frontend | what delayed an accepted command (its cause) began and ended |
 | BARRIER | frontend | opened, closed |
+| ERROR | frontend, or the engine | the cycle twice; its cause is the code and the reason in words |
 | any other event | where it happened | the same cycle twice |
 
 Rows come in the order in which things end. What is unfinished at the end of the run has no end.
 """
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
+from npu_device.issue.retirement import ErrorEntry
 from npu_device.trace.events import Batch, Cause, Kind, Refusal, What
 from npu_device.trace.spans import BEGINS, ENDS, NONE, OPCODE, UNFINISHED, Flags, SpanBuilder, Spans, Table, among
 from pyv_ext.elf import Program
@@ -62,7 +64,11 @@ class Row(NamedTuple):
     """Of the model; empty for other programs."""
 
 
-def named(table: Table, layers: Sequence[str]) -> Iterable[Row]:
+Reasons = Mapping[tuple[int, int], str]
+"""Of error tickets, by cycle and ticket: why, in words."""
+
+
+def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -> Iterable[Row]:
     """The table with names in place of codes; `layers`: of each command, in the order of acceptance."""
     layer_names = np.array([*layers, ""], object)
     what, aux, number = table["what"], table["aux"], table["number"]
@@ -73,6 +79,9 @@ def named(table: Table, layers: Sequence[str]) -> Iterable[Row]:
     for kind, codes in _CAUSES.items():
         chosen = np.flatnonzero(what == kind)
         causes[chosen] = [codes(code).name.lower() for code in aux[chosen].tolist()]
+    for row in np.flatnonzero(what == What.ERROR).tolist():
+        reason = (reasons or {}).get((int(table["start"][row]), int(table["ticket"][row])))
+        causes[row] += "" if reason is None else f": {reason}"
     columns = (
         [unit_name(unit) for unit in table["unit"].tolist()],
         names.tolist(),
@@ -131,12 +140,13 @@ def rows(batches: Iterable[Batch], layers: Sequence[str] = ()) -> list[Row]:
     return collected
 
 
-def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = ()) -> None:
-    """timeline.csv of a whole run."""
+def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = (), errors: Iterable[ErrorEntry] = ()) -> None:
+    """timeline.csv of a whole run; `errors`: the device's error log."""
+    reasons = {(entry.cycle, entry.ticket): entry.reason for entry in errors}
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Row._fields)
-        writer.writerows(named(spans.rows, layers))
+        writer.writerows(named(spans.rows, layers, reasons))
 
 
 @contextmanager
@@ -157,6 +167,16 @@ def unit_name(code: int) -> str:
     return _ONLY.get(kind) or f"{kind.name.lower()}{code & 0xFF}"
 
 
+def open_rows(table: Table) -> list[tuple[int, int]]:
+    """(cycle, how many rows are open) at each change."""
+    table = table[table["end"] > table["start"]]
+    cycles = np.concatenate([table["start"], table["end"]])
+    steps = np.repeat([1, -1], len(table))
+    times, where = np.unique(cycles, return_inverse=True)
+    depth = np.cumsum(np.bincount(where, weights=steps, minlength=len(times))).astype(np.int64)
+    return list(zip(times.tolist(), depth.tolist(), strict=True))
+
+
 # -- latency.csv ---------------------------------------------------------------------------------------------------
 
 _FACTS = ("number", "mode", "prebuilt", "ticket", "error", "function", "source")
@@ -168,6 +188,14 @@ _MODES = ("loose", "tight")
 
 def write_latency_csv(path: Path, submissions: Submissions, program: Program | None = None) -> None:
     """Submissions of a program in the order of acceptance."""
+    with replacing(path) as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(LATENCY_COLUMNS)
+        rows.writerows(zip(*latency_columns(submissions, program), strict=True))
+
+
+def latency_columns(submissions: Submissions, program: Program | None = None) -> list[list[object]]:
+    """The columns of latency.csv, None for what is not known."""
     columns: list[list[object]] = [list(range(len(submissions)))]
     columns.append([_MODES[tight] for tight in submissions.column("tight").tolist()])
     sites = _sites(submissions, program)
@@ -177,10 +205,7 @@ def write_latency_csv(path: Path, submissions: Submissions, program: Program | N
             continue
         values = submissions.column(name).tolist()
         columns.append([None if cycle == UNSEEN else cycle for cycle in values] if name in STAMPS else values)
-    with replacing(path) as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(LATENCY_COLUMNS)
-        rows.writerows(zip(*columns, strict=True))
+    return columns
 
 
 def _sites(submissions: Submissions, program: Program | None) -> dict[str, list[object]]:

@@ -37,13 +37,14 @@ def write_comparison(folder: RunFolder, both: Comparison, text: str, pictures: M
 
 
 def write_half(folder: RunFolder, loose: Result[Any]) -> None:
-    """The report of a comparison that was interrupted in its first run."""
+    """The report of a comparison that was interrupted before its second run began."""
     used = _used(folder, loose)
     head = "interrupted in the first run: there is nothing to compare it with\n\n"
     folder.finish({"schema": 1, "loose": loose.json, "tight": None}, head + summary(loose), used)
     _write_files(folder.folder, loose)
     write_lines(folder.folder / "loose", loose)
     write_report(folder.folder, [loose], used)
+    folder.partial = True
 
 
 def _used(folder: RunFolder, run: Result[Any]) -> Effective:
@@ -61,6 +62,7 @@ def _write_files(folder: Path, run: Result[Any]) -> None:
 def write_lines(folder: Path, run: Result[Any]) -> None:
     """A line per piece of work; on the core a line per submission."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_timeline(folder / "timeline.csv", run.spans, run.layer_names)
+    errors = () if run.core is None else run.core.log
+    write_timeline(folder / "timeline.csv", run.spans, run.layer_names, errors)
     if run.core is not None:
         write_latency_csv(folder / "latency.csv", run.core.latency.submissions, run.core.program)

@@ -17,7 +17,9 @@ from pyv_npu.snapshot import memory
 from pyv_npu.snapshot.snapshot import Snapshot
 from pyv_state import Fields, StateError, Stateful
 
-FREE = ("run.", "core.engine", "preset")
+FREE = (
+    "run.", "core.engine", "preset", "semihosting.folder", "npu.te.external.trace", "npu.te.external.timeout",
+)  # fmt: skip
 """Keys (or their beginnings) that may differ between the machine that was saved and the one that is restored."""
 ENGINE = "engine"
 """The part that may be of another class: any engine goes on from the state of any other."""

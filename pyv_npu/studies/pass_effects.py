@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pyv_npu.config import Config
 from pyv_npu.text import MISSING, columns, lines_of
-from pyv_npu.workloads.model import Choices, compile_loaded
+from pyv_npu.workloads.model_file import Choices, compile_loaded
 from pyv_npu.workloads.timing import run_commands
 from toolchain.errors import ModelError
 from toolchain.onnx_frontend import OnnxModel

@@ -1,31 +1,32 @@
 """Built-in decoder models without numbers: cycles, bytes and bounds of a prefill or of one token (docs/llm.md)."""
 
-import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from npu_device.abi.opcodes import BITS
 from npu_device.config import NpuConfig
+from npu_device.levels.runner import Listed
 from pyv_ext.elf import Program, parse_elf
 from pyv_npu.boot import find_program
 from pyv_npu.config import Config
+from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Detail, Result, Stopwatch
-from pyv_npu.text import MISSING, columns, lines_of
-from pyv_npu.workloads.built_in_figures import Traffic, figures
-from pyv_npu.workloads.compiled import target_of
+from pyv_npu.text import lines_of
+from pyv_npu.workloads.built_in_figures import figures
+from pyv_npu.workloads.compiled import listing, packed, seen_by_compiler, target_of
 from pyv_npu.workloads.firmware import LEVEL, run_program
+from pyv_npu.workloads.kv_figures import KvTraffic, csv_of
 from pyv_npu.workloads.timing import run_commands
-from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
+from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload
 from toolchain.decoders.builtin import CompiledShape, compile_shape
 from toolchain.decoders.generation import GENERATE
 from toolchain.decoders.shapes import ACTIVATION, KV_BITS, Job, shape_of
-from toolchain.errors import ModelError
+from toolchain.errors import ModelError, RuleError
 from toolchain.program_image import Piece, with_pieces
 from toolchain.quantize.qconfig import KEPT, QConfig
 
@@ -55,23 +56,39 @@ class Request(NamedTuple):
     t_max: int | None = None
     """Tokens that the caches hold; None: as many as the phase needs."""
     weight_bits: int = 16
+    """VQ_BITS: vector quantization."""
+    codebooks: int = 1
+    """Of each matrix in vector quantization."""
     kv_bits: int | Callable[[int, int], int] = KV_BITS
     """One width, or that of each (layer, KV head)."""
+    passes: str = "all"
+    granularity: str = "macro"
+    """tile: attention is tile commands too, which serve the position of this phase only."""
+    kv: str = ""
+    """oaken: keys and values are encoded; empty: they are numbers of `kv_bits`."""
+    qconfig: QConfig = QConfig()
+    """What else it says: widths of activations and by layer, packing, alignment, rows, scratchpad."""
 
     def quantized(self, config: QConfig) -> "Request":
         """The widths of a QConfig (docs/bit-widths.md, R14). ModelError where the model has no such layer or head."""
         shape = shape_of(self.name)
         for name in config.override:
             layer, *head, role = name.removeprefix("layer_").replace("head_", "").split(".")
-            if role == "weight":
-                raise ModelError(f"QConfig override.{name}: a built-in model has one width, qbits_weight_default")
+            if role == "activation":
+                raise RuleError(
+                    "E_QBITS", f"override.{name}", config.override[name],
+                    f"QConfig override.{name}: layers of a built-in model pass activations on, they have one width: "
+                    f"qbits_activation_default",
+                )  # fmt: skip
             if int(layer) >= shape.layers or (head and int(head[0]) >= shape.kv_heads):
                 raise ModelError(
                     f"QConfig override.{name}: {shape.name} has layers 0 to {shape.layers - 1} of KV heads 0 to "
                     f"{shape.kv_heads - 1}"
                 )
         bits = BITS[ACTIVATION] if config.weight is None or config.weight in KEPT else config.weight
-        return self._replace(weight_bits=bits, kv_bits=config.kv_bits)
+        return self._replace(
+            weight_bits=bits, codebooks=config.vectors.codebooks, kv_bits=config.kv_bits, qconfig=config
+        )
 
     @property
     def step(self) -> tuple[int, int]:
@@ -94,16 +111,25 @@ def build(config: NpuConfig, request: Request) -> CompiledShape:
     bits = request.kv_bits
     job = Job(
         shape, shape.layers if request.layers is None else request.layers, t_max, request.requests, request.weight_bits,
-        bits if callable(bits) else lambda layer, head: bits,
+        bits if callable(bits) else lambda layer, head: bits, request.codebooks,
+        {layer: request.qconfig.override[f"layer_{layer}.weight"] for layer in request.qconfig.layers_of_weights},
+        16 if request.qconfig.activation is None else request.qconfig.activation,
+        request.qconfig.packing == "unpacked_byte", request.qconfig.pad_rows,
+        config.kv_quant.p_out_permille if request.kv else None,
     )  # fmt: skip
-    return compile_shape(job, target_of(config), tokens)
+    if request.kv and request.granularity == "tile":
+        raise ModelError(f"{request.name}: --kv {request.kv}: tile commands know no encoded keys and values: drop one")
+    tiled = position if request.granularity == "tile" else None
+    target = target_of(config)._replace(qconfig=request.qconfig.without_weights())
+    return compile_shape(job, target, tokens, request.passes, tiled)
 
 
 @dataclass(frozen=True)
 class BuiltIn(Workload["PhaseDetail"]):
     """One phase of a built-in model: its commands alone, or submitted by firmware."""
 
-    defaults: ClassVar[Mapping[str, object]] = {"npu.dram.size": DRAM_BYTES}
+    defaults: ClassVar[Mapping[str, object]] = {"npu.dram.size": DRAM_BYTES, **SUBMITTING}
+    needs: ClassVar[str] = "default of built-in models"
     request: Request
     through_firmware: bool = False
     qconfig: Path | None = None
@@ -116,9 +142,12 @@ class BuiltIn(Workload["PhaseDetail"]):
     def uses_core(self, config: Config) -> bool:
         return self.through_firmware
 
+    def sees(self, config: Config) -> Hashable:
+        return seen_by_compiler(config), config.npu.kv_quant if self.request.kv else None
+
     def check(self, config: Config) -> None:
         level = config.run.sim_level
-        if self.through_firmware and level != LEVEL:
+        if self.through_firmware and level not in CORE_LEVELS:
             raise UsageError(f"--sim-level {level}: firmware runs at {LEVEL}; drop --mode")
 
     def prepare(self, config: Config) -> "PhaseCommands":
@@ -155,9 +184,10 @@ class PhaseCommands(Prepared["PhaseDetail"]):
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[PhaseDetail]":
         """Time the commands without a core, or let firmware submit them in the mode of `config`."""
+        config = packed(config, self.request.qconfig)
         if self.through_firmware:
             return self._through_firmware(config, session)
-        host, traffic = Stopwatch(), Traffic(len(self.made.commands))
+        host, traffic = Stopwatch(), self._traffic()
         timed = run_commands(
             self.made.commands,
             config.npu,
@@ -168,27 +198,47 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         )
         own = {"events": timed.events.count, "finished": [one._asdict() for one in timed.layers]}
         detail = self._detail(config.npu, timed.cycles, timed.counters, traffic, own)
+        if self.request.kv:
+            detail = replace(detail, figures={**detail.figures, "kv_engines": self._engines(config, timed.cycles)})
         return Result(
             self.request.name, config, detail, timed.cycles, timed.counters, timed.events, host=host.figures(),
-            commands=self.made.commands, memory=self.memory,
+            commands=self.made.commands, memory=self.memory, moved=timed.traffic,
         )  # fmt: skip
+
+    def _engines(self, config: Config, cycles: int) -> dict[str, Any]:
+        """Busy and exposed time of the engines; the exposed one by a second run, in which nothing waits for them."""
+        from pyv_npu.kv_quant import engines
+
+        npu, level = config.npu, config.run.sim_level
+        listed = [Listed(command.descriptor, 0, command.block) for command in self.made.commands]
+        busy = engines.busy(listed, npu, self.memory)
+        without = run_commands(self.made.commands, engines.unhindered(npu), level, memory=self.memory).cycles
+        return engines.figures(busy, cycles, without, npu.dma.channels * npu.clusters)
 
     def _through_firmware(self, config: Config, session: Session) -> "Result[PhaseDetail]":
         commands = self.made.commands
         layers = [command.layer for command in commands]
         ran = run_program(config, self.program(), config.run.args, session, layers=layers, values=False)
-        traffic = Traffic(len(commands))
+        traffic = self._traffic()
         assert ran.events is not None and ran.cycles is not None
         for batch in ran.events.kept():
             traffic.add(batch)
         detail = self._detail(config.npu, ran.cycles, ran.counters, traffic, {})
         return ran.extended(detail, commands, self.memory)
 
+    def _traffic(self) -> KvTraffic:
+        return KvTraffic(self.made.caches, (self.made.commands,))
+
     def _detail(
-        self, npu: NpuConfig, cycles: int, counters: Mapping[str, Any] | None, traffic: Traffic, own: Mapping[str, Any]
+        self,
+        npu: NpuConfig,
+        cycles: int,
+        counters: Mapping[str, Any] | None,
+        traffic: KvTraffic,
+        own: Mapping[str, Any],
     ) -> "PhaseDetail":
-        llm = figures(npu, self.made, self.request.step, cycles, counters, traffic.by_command)
-        return PhaseDetail(llm | {"phase": self.request.phase.value}, own)
+        llm = figures(npu, self.made, self.request.step, cycles, counters, traffic)
+        return PhaseDetail(llm | {"phase": self.request.phase.value}, own, self.made)
 
 
 @dataclass(frozen=True)
@@ -199,6 +249,7 @@ class PhaseDetail(Detail):
     """The `llm` object of the result."""
     timing: Mapping[str, Any]
     """Keys of a run without a core."""
+    made: CompiledShape
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         return {"timing_only": True, **self.timing, "llm": dict(self.figures)}
@@ -218,39 +269,34 @@ class PhaseDetail(Detail):
             ("cycles", f"{result.cycles:,} ({lasted} at {clock_hz / 1e9:g} GHz)"),
             ("tokens per second", f"{llm['tokens_per_second']:.2f}"),
             (f"bound by {limit.removesuffix('_cycles')}", f"{bound[limit]:,} cycles, {share} of the cycles"),
-            ("weights", f"{llm['weight_bytes'] / 1e9:.2f} GB, {llm['qbits_weight']} bits"),
-            ("KV in DRAM", f"{used} used of {alloc}, {llm['qbits_kv']} bits"),
+            ("weights", f"{llm['weight_bytes'] / 1e9:.2f} GB, {_width(llm)}"),
+            ("KV in DRAM", f"{used} used of {alloc}, {_stored(llm)}"),
             ("KV moved", f"keys {moved['bytes_k']:,} and values {moved['bytes_v']:,} bytes"),
         ]
+        if "kv_engines" in llm:
+            made = llm["kv_engines"]
+            share = f"{made['quantize_share']:.2%} and {made['dequantize_share']:.2%}"
+            rows.append(("KV engines", f"busy {share}, exposed {made['exposed_cycles']:,} cycles"))
         level = result.config.run.sim_level
         head = f"{result.program} {llm['phase']}, {level}: {llm['requests']} x {work}, timing only"
         return lines_of(head, rows) + "\n"
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
-        """The tables of keys and values."""
-        return {f"{name}.csv": _csv(self.figures[name]) for name in ("kv_tokens", "kv_layers")}
+        """The tables of keys and values, IR and commands."""
+        tables = {f"{name}.csv": csv_of(self.figures[name]) for name in ("kv_tokens", "kv_layers")}
+        return {**listing(self.made.program, result.config.npu), **tables}
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue().encode()
+def _stored(llm: Mapping[str, Any]) -> str:
+    """How keys and values are stored, in words."""
+    if "kv_encoded" not in llm:
+        return f"{llm['qbits_kv']} bits"
+    found = llm["kv_encoded"]
+    return f"{found['method']}: {found['b_eff']:.3f} bits at p_out {found['p_out']:g}, {found['pages']:,} pages"
 
 
-def render_widths(results: Sequence[Result[PhaseDetail]]) -> str:
-    """A row for each width of keys and values (docs/bit-widths.md, R24)."""
-    heads = ["qbits_kv", "KV bytes moved", "dma_cycles", "total_latency", "bw_usage", "tokens/s"]
-    rows = []
-    for result in results:
-        llm = result.detail.figures
-        sweep, (moved,) = llm["sweep"], llm["kv_tokens"]
-        usage = MISSING if sweep["bw_usage"] is None else f"{sweep['bw_usage']:.1%}"
-        dma = MISSING if sweep["dma_cycles"] is None else f"{sweep['dma_cycles']:,}"
-        total = moved["bytes_k"] + moved["bytes_v"]
-        latency, speed = f"{sweep['total_latency']:,}", f"{llm['tokens_per_second']:.2f}"
-        rows.append([str(llm["qbits_kv"]), f"{total:,}", dma, latency, usage, speed])
-    llm = results[0].detail.figures
-    title = f"{results[0].program} {llm['phase']}, {llm['requests']} requests, {llm['layers']} layers, timing only"
-    return f"{title}\n\n{columns(heads, rows)}\n"
+def _width(llm: Mapping[str, Any]) -> str:
+    """The width of weights in words."""
+    if llm["codebooks"]:
+        return f"vector quantization, codebooks of a matrix: {llm['codebooks']}"
+    return f"{llm['qbits_weight']} bits"

@@ -1,80 +1,64 @@
 """What is said about a phase of a built-in decoder model: bytes of keys and values, bounds, the figures of a sweep."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
-from npu_device.abi.opcodes import BITS, Opcode
+from npu_device.abi.opcodes import BITS
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Rates
-from npu_device.cost.tensor import SPEED, ceil_div
-from npu_device.trace.events import Batch, What
-from toolchain.codegen import Command
+from npu_device.cost.tensor import ceil_div, gemm_rate, peak_macs
+from npu_device.kv_quant.pages import pages
+from npu_device.kv_quant.storage import EncodedCache
+from npu_device.memory.bitwidth import bytes_total, expanded
+from pyv_npu.workloads.kv_figures import KvTraffic, kv_capacity, kv_figures
 from toolchain.decoders.builtin import CompiledShape
-from toolchain.decoders.shapes import ACTIVATION, Job
-from toolchain.decoders.step import KEYS
-
-_OPCODE_BITS = 0xFF
-"""Of `aux` of DMA_BEGIN."""
-
-
-class Traffic:
-    """Bytes that a run moves between caches and scratchpad, by command: a fold over its DMA events."""
-
-    def __init__(self, commands: int) -> None:
-        self.by_command = np.zeros(commands, np.int64)
-
-    def add(self, batch: Batch) -> None:
-        """The next events."""
-        begun = batch[batch["what"] == What.DMA_BEGIN]
-        kv = begun[np.isin(begun["aux"] & _OPCODE_BITS, (Opcode.KV_READ, Opcode.KV_APPEND))]
-        np.add.at(self.by_command, kv["ticket"].astype(np.int64) - 1, kv["bytes"].astype(np.int64))
+from toolchain.decoders.shapes import Job
+from toolchain.quantize.codebook import VQ_BITS
 
 
 def figures(
     config: NpuConfig, made: CompiledShape, step: tuple[int, int], cycles: int, counters: Mapping[str, Any] | None,
-    moved: Any,
+    traffic: KvTraffic,
 ) -> dict[str, Any]:  # fmt: skip
-    """The `llm` object of a result. `step`: (tokens, position of the first); `moved`: bytes by command."""
+    """The `llm` object of a result. `step`: (tokens, position of the first)."""
     job, shape = made.job, made.job.shape
     tokens, position = step
-    keys, values, by_layer = kv_traffic(made.commands, moved)
     bound = bounds(config, job, tokens, position)
     seconds = cycles / config.clock_hz
+    weights = sorted({job.weight_of(layer) for layer in range(job.layers)})
     widths = sorted({bits for layer in range(job.layers) for bits in job.head_bits(layer)})
+    encoded = {} if job.p_out_permille is None else _encoded(config, job, position + tokens)
     return {
         "tokens": tokens, "context": position, "requests": job.requests,
-        "layers": job.layers, "t_max": job.t_max, "commands": len(made.commands), "qbits_weight": job.weight_bits,
+        "layers": job.layers, "t_max": job.t_max, "commands": len(made.commands),
+        "qbits_weight": weights[0] if len(weights) == 1 else weights,
+        "qbits_activation": job.activation_bits,
+        "codebooks": job.codebooks if VQ_BITS in weights else 0,
         "qbits_kv": widths[0] if len(widths) == 1 else widths,
         "parameters": shape.parameters, "weight_bytes": job.weight_bytes,
-        "kv_bytes_alloc": job.kv_bytes, "kv_bytes_used": job.kv_bytes // job.t_max * (position + tokens),
-        "kv_tokens": [{"token": position + tokens - 1, "bytes_k": keys, "bytes_v": values}],
-        "kv_layers": [{"layer": layer, "kv_bytes_total": size} for layer, size in enumerate(by_layer)],
+        **kv_figures(made.caches, traffic, (position + tokens - 1,), position + tokens),
+        "kv_capacity": kv_capacity(made.caches, config.dram.size, job.weight_bytes),
         "seconds": seconds, "tokens_per_second": job.requests * tokens / seconds,
         "bound": bound, "bound_share": max(bound.values()) / cycles,
-        "sweep": _sweep(config, cycles, counters),
+        "sweep": _sweep(config, cycles, counters), **encoded,
     }  # fmt: skip
 
 
-def kv_traffic(made: Sequence[Command], moved: Any) -> tuple[int, int, list[int]]:
-    """(bytes of keys, bytes of values, bytes of each layer) from the bytes that each command moved.
-
-    A command that appends serves one of them, which its layer's name ends with; attention reads as much of both.
-    """
-    totals, by_layer = [0, 0], dict[str, int]()
-    for command, size in zip(made, map(int, moved), strict=True):
-        if not size:
-            continue
-        if command.descriptor.opcode == Opcode.KV_APPEND:
-            totals[not command.layer.endswith(f".{KEYS}")] += size
-        else:
-            totals[0] += size // 2
-            totals[1] += size // 2
-        layer = command.layer.partition(".")[0]
-        by_layer[layer] = by_layer.get(layer, 0) + size
-    return totals[0], totals[1], list(by_layer.values())
+def _encoded(config: NpuConfig, job: Job, tokens: int) -> dict[str, Any]:
+    """What is said of encoded keys and values, with the share of outliers that was assumed."""
+    assert job.p_out_permille is not None
+    shape = job.shape
+    cache = EncodedCache(0, shape.kv_heads, tokens, shape.head_dim)
+    streams = cache.expected(tokens, job.p_out_permille).sum(axis=0).tolist()
+    one = pages(cache, tokens, streams, config.kv_quant.page_bytes)
+    caches = 2 * job.layers * job.requests
+    found = {
+        "method": "oaken", "p_out": job.p_out_permille / 1000, "b_eff": 8 * one.payload / (tokens * cache.width),
+        "pages": caches * (one.dense + one.sparse + one.meta), "page_bytes": one.page_bytes,
+        "pages_slack": one.slack, "bursts": caches * one.bursts,
+    }  # fmt: skip
+    return {"kv_encoded": found, "kv_bytes_used": caches * one.payload, "qbits_kv": "oaken"}
 
 
 def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str, int]:
@@ -88,17 +72,31 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
     last = position + tokens
     seen = min(last, shape.window + tokens - 1) if shape.window else last
     kv = 2 * sum(job.kv_bytes_read(layer, seen) for layer in range(job.layers))
-    moved = matrices * job.weight_bits // 8 + head * BITS[ACTIVATION] // 8 + kv
-    macs = job.layers * rows * (shape.attention_parameters + shape.active * shape.ffn_parameters)
-    macs += job.requests * head
+    moved = job.matrix_bytes(experts) + bytes_total(head, job.activation_bits) + kv
     te = config.te
-    speed = SPEED[BITS[ACTIVATION]] * SPEED[job.weight_bits] if te.kind == "roofline" and te.speed == "by_bits" else 1
-    rate = Fraction(te.rows * te.columns * te.count * config.clusters) * speed
+    by_layer = rows * (shape.attention_parameters + shape.active * shape.ffn_parameters)
+    one = [_rate(config, job, layer) for layer in range(job.layers)]
+    computed = sum(by_layer / rate for rate in one) + job.requests * head / max(one)
     rates = Rates(config)
+    lookups = {}
+    if all(job.weight_of(layer) == VQ_BITS for layer in range(job.layers)):
+        channels = config.dma.channels * config.clusters * config.dma.vq_elements_per_cycle
+        core, own = config.clock_ratio
+        lookups = {"lookup_cycles": ceil_div(matrices * core, channels * own)}
     return {
+        **lookups,
         "dram_cycles": ceil_div(moved * rates.per_byte, rates.total) if rates.total else 0,
-        "compute_cycles": 0 if te.ideal else ceil_div(macs * rate.denominator, rate.numerator),
+        "compute_cycles": 0 if te.ideal else ceil_div(computed.numerator, computed.denominator),
     }
+
+
+def _rate(config: NpuConfig, job: Job, layer: int) -> Fraction:
+    """MACs per cycle of all tensor engines in the products of a layer."""
+    te = config.te
+    one = Fraction(peak_macs(te))
+    if te.kind == "roofline" and te.speed == "by_bits":
+        one = gemm_rate(te, BITS[expanded(job.weight_kind(layer))], job.activation_bits)
+    return te.count * config.clusters * one
 
 
 def _sweep(config: NpuConfig, cycles: int, counters: Mapping[str, Any] | None) -> dict[str, Any]:

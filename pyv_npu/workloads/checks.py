@@ -1,25 +1,30 @@
 """How the outputs of a model compare with the ONNX reference (docs/numerics.md)."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from pyv_npu.workloads.data import Values
 from toolchain.compiler import Compiled
 from toolchain.ir.data_types import NUMPY
-from toolchain.ir.graph import LayerIR
+from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
+from toolchain.ir.reference import executed
 from toolchain.onnx_frontend import OnnxModel
-from toolchain.onnx_model.node import layer_name, node_name
-from toolchain.onnx_model.reference import OWN, cut, evaluated, reference, rounded, with_weights
+from toolchain.onnx_model.node import layer_name
+from toolchain.onnx_model.reference import OWN, cut, evaluated, in_precision, reference, rounded, with_weights
+from toolchain.onnx_nodes.view import node_name
 from toolchain.passes import quantization
 from toolchain.quantize import precision as conversion
 from toolchain.quantize.post_training import without_batchnorm
 
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2, "float8_e4m3fn": 1e-1, "float8_e5m2": 1e-1}
 """Of a float output, relative to the largest value of the reference."""
+F8 = ("float8_e4m3fn", "float8_e5m2")
+"""Floats that are codes where a model rounds to them."""
 SHARE = 1e-4
 """Of the codes that a model rounds floats to, how many may be one step off; at least one may."""
 
@@ -54,21 +59,70 @@ def compare(
 
     Where a value lies in the middle of two codes, the last bit of a float sum decides which it becomes, and the layers
     behind it see one step more or less. The reference therefore continues with `codes`, those that the run has made;
-    its own are at most one step away, on at most SHARE of them. Between codes and outputs there are floats only.
+    its own are at most one step away, on at most SHARE of them, and wherever its value lies in the middle of two codes
+    (`ties`). Between codes and outputs there are floats only.
     """
     converted = compiled.precision in conversion.TOLERANCE
     source = compiled.original if converted and compiled.original is not None else compiled.model
-    proto = source.proto
-    if narrow := narrow_weights(compiled):
-        proto = _with_codes(compiled, source, narrow)
     least = conversion.TOLERANCE[compiled.precision] if converted else 0.0
+    narrow = narrow_weights(compiled)
+    if source.layers is not None:
+        wanted_layers = executed(_layers_with_codes(compiled) if narrow else source.layers, inputs)
+        return Checks({name: check(outputs[name], want, least) for name, want in wanted_layers.items()}, {})
+    proto = _with_codes(compiled, source, narrow) if narrow else source.proto
     own = {name: name + OWN for name in codes}
     wanted = {name: own.get(name, name) for name in source.outputs}
-    names = dict.fromkeys((*wanted.values(), *own.values()))
+    nodes = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.output[0] in own]
+    sources = [node.input[index] for node in nodes for index in (0, 1)]
+    names = dict.fromkeys((*wanted.values(), *own.values(), *sources))
     made = evaluated(cut(proto, codes), names, {**source.external, **inputs, **codes})
+    between = {node.output[0]: ties(made[node.input[0]], made[node.input[1]], node) for node in nodes}
     steps = set(rounded(source.proto))
     found = {name: check(outputs[name], made[want], least, steps=name in steps) for name, want in wanted.items()}
-    return Checks(found, check_codes((codes[name], made[want]) for name, want in own.items()) if own else {})
+    if converted and not all(one["ok"] for one in found.values()):
+        found = _of_arithmetic(compiled, source, inputs, outputs, {name: made[want] for name, want in wanted.items()})
+    pairs = [(codes[name], made[want]) for name, want in own.items()]
+    return Checks(found, check_codes(pairs, list(own), between) if own else {})
+
+
+_NARROW = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
+
+
+def _of_arithmetic(
+    compiled: Compiled, source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values],
+    want: Mapping[str, Values],
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """Outputs of a model that is deeper than the usual limit of its narrow type allows for: twice the error that
+    arithmetic in the type makes in onnx.reference, which is said beside."""
+    least, found = conversion.TOLERANCE[compiled.precision], {}
+    narrow: Mapping[str, Values] = {}
+    if compiled.precision in _NARROW:
+        proto = in_precision(source, _NARROW[compiled.precision])
+        narrow = evaluated(proto, source.outputs, {**source.external, **inputs})
+    for name, values in want.items():
+        error = check(narrow[name], values)["error"] if name in narrow else None
+        limit = least if error is None or not math.isfinite(error) else max(least, 2 * error)
+        found[name] = check(outputs[name], values, limit)
+        if limit > least:
+            found[name]["arithmetic"] = error
+    return found
+
+
+def ties(values: Values, scale: Values, node: Any) -> Values:
+    """Where values that are rounded to codes lie in the middle of two, as near as fp32 computes them: there the order
+    in which a sum is added decides."""
+    scales = scale.astype(np.float64)
+    if scales.size > 1:
+        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        axis, block = attributes.get("axis", 1) % values.ndim, attributes.get("block_size", 0)
+        if block:
+            scales = np.repeat(scales, block, axis)[(slice(None),) * axis + (slice(values.shape[axis]),)]
+        else:
+            scales = scales.reshape([-1 if at == axis else 1 for at in range(values.ndim)])
+    with np.errstate(all="ignore"):
+        steps = values.astype(np.float64) / scales
+        near = TOLERANCE["float32"] * np.abs(steps[np.isfinite(steps)]).max(initial=0)
+        return np.abs(steps - np.floor(steps) - 0.5) <= near
 
 
 def narrow_weights(compiled: Compiled) -> dict[str, LayerIR]:
@@ -89,13 +143,23 @@ def _with_codes(compiled: Compiled, source: OnnxModel, narrow: Mapping[str, Laye
     return with_weights(without_batchnorm(source) if folded else source.proto, weights, source.external)
 
 
+def _layers_with_codes(compiled: Compiled) -> Graph:
+    """The layers of NPU-IR before their weights were narrowed, with what the codes stand for as weights."""
+    at = [stage for stage, _ in compiled.stages].index("quantization")
+    (_, before), (_, after) = compiled.stages[at - 1 : at + 1]
+    graph, names = before.copy(), {layer.id: layer.inputs[1] for layer in before.layers if layer.op_type in PRODUCTS}
+    for layer in after.layers:
+        if layer.op_type in PRODUCTS and quantization.MADE.search(layer.inputs[1]):
+            name = names[layer.id]
+            graph.constants[name] = quantization.meant(after, layer).reshape(graph.constants[name].shape)
+    return graph
+
+
 def _meant(compiled: Compiled, layer: LayerIR, shape: tuple[int, ...]) -> Values:
-    """Codes times scales of a product as ONNX has weights of that shape."""
-    codes, scales = (compiled.graph.constant(layer.inputs[index]) for index in (1, -1))
-    assert codes is not None and scales is not None
+    """What the codes of a product stand for as ONNX has weights of that shape."""
+    values = quantization.meant(compiled.graph, layer)
     if layer.integer("in1_nk"):
-        return (codes * scales[:, None]).reshape(shape)
-    values = codes * scales
+        return values.reshape(shape)
     if layer.op_type == "CONV2D_T":
         values = values.reshape(-1, *shape[1:2], shape[0]).transpose(2, 1, 0)
     return values.reshape(shape)
@@ -107,21 +171,23 @@ def converted_error(
     """Output -> its error against the model before it, or its weights, were quantized, relative to the largest value:
     what the width costs. Empty for others."""
     original = compiled.original or compiled.model
-    if compiled.precision != conversion.INT8 and not narrow_weights(compiled):
+    if compiled.precision not in conversion.CALIBRATED and not narrow_weights(compiled):
         return {}
-    return {name: check(outputs[name], want)["error"] for name, want in reference(original, inputs).items()}
+    wanted = reference(original, inputs) if original.layers is None else executed(original.layers, inputs)
+    return {name: check(outputs[name], want)["error"] for name, want in wanted.items()}
 
 
 def check(got: Values, want: Values, least: float = 0.0, *, steps: bool = False) -> dict[str, Any]:
     """How a tensor compares with the reference's: the error, its limit, whether it is within. `least`: the smallest
     limit of floats; `steps`: integers are codes of floats, as `check_codes`. Errors of integers are shares."""
     if got.shape != want.shape:
-        return {"error": None, "limit": None, "ok": False}
+        return {"error": None, "limit": None, "ok": False, "trivial": ""}
     limit = TOLERANCE.get(want.dtype.name)
     if limit is None:
         codes = check_codes([(got, want)])
         error = codes["differ"] / max(1, codes["elements"])
-        return {"error": error, "limit": SHARE if steps else 0.0, "ok": codes["ok"] if steps else not error}
+        return {"error": error, "limit": SHARE if steps else 0.0, "ok": codes["ok"] if steps else not error,
+                "trivial": trivial(want)}  # fmt: skip
     limit = max(limit, least)
     a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)
@@ -129,27 +195,62 @@ def check(got: Values, want: Values, least: float = 0.0, *, steps: bool = False)
     scale = float(np.abs(b[finite]).max(initial=0.0))
     error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
     relative = error / scale if scale else error
-    return {"error": relative, "limit": limit, "ok": bool(same and relative <= limit)}
+    return {"error": relative, "limit": limit, "ok": bool(same and relative <= limit), "trivial": trivial(want)}
 
 
-def check_codes(pairs: Iterable[tuple[Values, Values]]) -> dict[str, Any]:
+def trivial(values: Values) -> str:
+    """Why values prove nothing about a run: "all NaN", or "constant", where there are several; else ""."""
+    if values.dtype.kind != "b" and values.size and np.isnan(values.astype(np.float64)).all():
+        return "all NaN"
+    return "constant" if values.size > 1 and (values == values.reshape(-1)[0]).all() else ""
+
+
+def check_codes(
+    pairs: Iterable[tuple[Values, Values]], names: Sequence[str] = (), between: Mapping[str, Values] | None = None
+) -> dict[str, Any]:
     """How codes compare with the reference's: pairs of tensors, which are seen as one. Floats among them, the scales
-    that a run computes, are within their tolerance."""
-    tensors = elements = differ = largest = 0
-    near = True
-    for got, want in pairs:
+    that a run computes, are within their tolerance. `names` of the tensors; `between`: by name, which of a tensor's
+    elements are ties: one step of theirs is no difference."""
+    tensors = elements = differ = largest = tied = most = 0
+    near, worst = True, ""
+    for index, (got, want) in enumerate(pairs):
+        name = names[index] if names else ""
         tensors += 1
-        if want.dtype.name in TOLERANCE:
+        near_zero: Values | bool = False
+        if want.dtype.name in F8:
+            near_zero = _within_float(got, want)
+            got, want = _ordinals(got), _ordinals(want)
+        elif want.dtype.name in TOLERANCE:
             near &= check(got, want)["ok"]
             continue
-        off = np.abs(got.astype(np.int64) - want.astype(np.int64))
-        elements, differ = elements + off.size, differ + int(np.count_nonzero(off))
+        off = np.where(near_zero, 0, np.abs(got.astype(np.int64) - want.astype(np.int64)))
+        mask = None if between is None else between.get(name)
+        if mask is not None:
+            free = mask & (off == 1)
+            tied, off = tied + int(np.count_nonzero(free)), np.where(free, 0, off)
+        count = int(np.count_nonzero(off))
+        if count > most:
+            most, worst = count, name
+        elements, differ = elements + off.size, differ + count
         largest = max(largest, int(off.max(initial=0)))
     limit = math.ceil(SHARE * elements)
     ok = near and largest <= 1 and differ <= limit
     return {
-        "tensors": tensors, "elements": elements, "differ": differ, "limit": limit, "steps": largest, "ok": ok
+        "tensors": tensors, "elements": elements, "differ": differ, "limit": limit, "steps": largest, "ties": tied,
+        "worst": worst, "ok": ok,
     }  # fmt: skip
+
+
+def _within_float(got: Values, want: Values) -> Values:
+    """Where floats of 8 bits are as near as those of 32: their steps near 0 are smaller than the error of a sum."""
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    return np.abs(a - b) <= TOLERANCE["float32"] * np.abs(b).max(initial=0.0)
+
+
+def _ordinals(values: Values) -> Values:
+    """The numbers of floats of 8 bits in their order: neighbours differ by 1, zeros are equal."""
+    bits = values.view(np.uint8).astype(np.int64)
+    return np.where(bits & 0x80, -(bits & 0x7F), bits)
 
 
 def codes_row(codes: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -157,7 +258,10 @@ def codes_row(codes: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not codes:
         return []
     off = f"{codes['differ']} of {codes['elements']:,} differ, limit {codes['limit']} by one step"
-    return [("codes on the way", f"{off}{'' if codes['ok'] else ': DIFFERS'}")]
+    if codes["ties"]:
+        off += f"; {codes['ties']} in the middle of two"
+    where = f": DIFFERS, most in {codes['worst']}" if codes["worst"] else ": DIFFERS"
+    return [("codes on the way", f"{off}{'' if codes['ok'] else where}")]
 
 
 assert set(TOLERANCE) == {kind.name for kind in NUMPY.values() if kind.kind not in "iu"}

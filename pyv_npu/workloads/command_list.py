@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_device.abi.cmdq import KV_UPDATE
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.levels.command_list import LEVELS, load, run
 from npu_device.levels.explain import Explanation
 from npu_device.levels.runner import Listed
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.observe.analysis.traffic import traffic_of
 from pyv_npu.result import Detail, Result, Stopwatch
 from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
 from toolchain.codegen import Command
@@ -37,7 +39,11 @@ class CommandList(Workload["ListDetail"]):
             listed = load(document, config.npu)
         except NpuDeviceError as error:
             raise BadInputError(f"{self.name}: {error}") from None
-        names = [str(command.get("layer", command["opcode"])) for command in document["commands"]]
+        names = [
+            str(command.get("layer", command["opcode"]))
+            for command in document["commands"]
+            for _ in range(2 if command["opcode"] == KV_UPDATE else 1)  # of keys and of values
+        ]
         return LoadedList(self.name, names, listed, host)
 
     def _read(self) -> Any:
@@ -69,7 +75,7 @@ class LoadedList(Prepared["ListDetail"]):
         commands = [Command(name, one.descriptor, one.block) for name, one in named]
         return Result(
             self.name, config, ListDetail(made.explanation), made.cycles, made.counters, made.events,
-            host=self.host.figures(), commands=commands,
+            host=self.host.figures(), commands=commands, moved=traffic_of(made.events.kept()),
         )  # fmt: skip
 
 

@@ -1,19 +1,36 @@
 """What a compiled model becomes: commands for the device of a configuration, a program, and the files of a folder."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from npu_device.config import NpuConfig
+from npu_device.config import NpuConfig, TeConfig
+from npu_device.cost.durations import VECTOR_OPS, vector_operations
+from npu_device.cost.tensor import product, speeds
+from npu_device.memory.bitwidth import pack_factor
 from pyv_ext.elf import Program, parse_elf
+from pyv_npu.config import Config, with_values
+from pyv_npu.config.tree import CORE_LEVELS
+from pyv_npu.errors import UsageError
+from pyv_npu.result import Result
+from pyv_npu.workloads.firmware import LEVEL
+from toolchain.backend import Program as Lowered
 from toolchain.codegen import Target
 from toolchain.codegen.cmdq import document
-from toolchain.compiler import Compiled
 from toolchain.ir.text import render
 from toolchain.program_image import WEIGHTS, weights_file
+from toolchain.quantize.qconfig import QConfig
 
+if TYPE_CHECKING:
+    from toolchain.compiler import Compiled  # which imports onnx: built-in models need none of it
+
+FIRMWARE_SUBMITS, GENERATED = "firmware", "generated"
+"""Who submits the commands of a model."""
+SUBMITTED = re.compile(r"submitted in (\d+) cycles")
+"""What firmware/apps/run_model.c says, whoever submits."""
 UNLIMITED = 1 << 20
 """Bytes per cycle that stand for a rate without a limit."""
 
@@ -35,25 +52,62 @@ def target_of(npu: NpuConfig) -> Target:
         engines=npu.te.count,
         array=(npu.te.rows, npu.te.columns),
         systolic=npu.te.kind != "roofline",
+        chain=_chain(npu.te) if npu.te.kind == "chained_ve" else None,
         kernel_position=npu.te.conv_lowering == "kernel_position",
         port=npu.spm.port or UNLIMITED,
         vectors=npu.ve.count,
         lanes=npu.ve.lanes,
         vector_latency=npu.ve.latency,
+        f_w=speeds(npu.te.f_w),
+        f_a=speeds(npu.te.f_a),
+        ve_f_a=speeds(npu.ve.f_a),
+        operations={opcode: vector_operations(npu.ve.operations, opcode) for opcode in VECTOR_OPS},
         channels=npu.dma.channels,
         channel_rate=npu.dma.bytes_per_cycle or UNLIMITED,
         dram_rate=max(1, min(per_cycle, default=UNLIMITED)),
+        lookups=npu.dma.vq_elements_per_cycle,
         latency=npu.dram.latency + npu.noc.latency,
+        most_aligned=min(npu.dram.interleave, npu.l2.line if npu.l2.enabled else npu.dram.interleave),
     )
 
 
-def loaded(elf: bytes, compiled: Compiled, name: str) -> Program:
+def seen_by_compiler(config: Config) -> Hashable:
+    """What of a configuration decides what a model becomes: the device as the compiler sees it, the seed of random
+    inputs, and the slot of generated instructions."""
+    chained = repr(config.npu.te) if config.npu.te.kind == "chained_ve" else ""
+    return repr(target_of(config.npu)._replace(chain=None)), chained, config.run.seed, config.core.custom_slot
+
+
+def _chain(te: TeConfig) -> Callable[[int, int, int, int, int], int]:
+    def cycles(m: int, n: int, k: int, bits_a: int, bits_w: int) -> int:
+        return product(te, m, n, k, bits_a, bits_w).cycles
+
+    return cycles
+
+
+def packed(config: Config, qconfig: QConfig) -> Config:
+    """The configuration of a run whose QConfig names `packing.use_packed_int<bits>` (docs/bit-widths.md, R3): engines
+    unpack such operands, in as many cycles as there are elements in a byte where `npu.te.unpack_int<bits>` and
+    `npu.ve.unpack_int<bits>` say nothing, or do not. UsageError: false, and a key says that they do."""
+    values: dict[str, object] = {}
+    for bits, used in qconfig.packed.items():
+        for engine in ("te", "ve"):
+            key = f"npu.{engine}.unpack_int{bits}"
+            now = getattr(config.npu.te if engine == "te" else config.npu.ve, f"unpack_int{bits}")
+            if used and now == 1:
+                values[key] = pack_factor(bits)
+            elif not used and now != 1:
+                raise UsageError(f"{key} = {now}: the QConfig has packing.use_packed_int{bits} false; drop one of them")
+    return with_values(config, values) if values else config
+
+
+def loaded(elf: bytes, compiled: "Compiled", name: str) -> Program:
     """The image of a model under a name, with the constants that the core does not see as a sidecar file."""
     program = parse_elf(elf, name)
     return replace(program, sidecars={WEIGHTS: weights_file(compiled)}) if compiled.memory.beyond else program
 
 
-def listing(compiled: Compiled, npu: NpuConfig) -> dict[str, bytes]:
+def listing(compiled: Lowered, npu: NpuConfig) -> dict[str, bytes]:
     """npu_ir.jsonl, the layers as imported and after every pass, and cmdq.json, the list of commands for a device."""
     return {
         "npu_ir.jsonl": "".join(f"{line}\n" for line in compiled.trace).encode(),
@@ -62,7 +116,7 @@ def listing(compiled: Compiled, npu: NpuConfig) -> dict[str, bytes]:
 
 
 def write_folder(
-    compiled: Compiled, elf: bytes, folder: Path, npu: NpuConfig, *, apart: bool = False,
+    compiled: "Compiled", elf: bytes, folder: Path, npu: NpuConfig, *, apart: bool = False,
     more: Mapping[str, Any] | None = None,
 ) -> list[Path]:  # fmt: skip
     """Write the image, the IR, the list of commands, and where inputs and outputs are; return the paths. `apart`: the
@@ -80,7 +134,7 @@ def write_folder(
     return [folder / name for name in made]
 
 
-def _description(compiled: Compiled) -> dict[str, object]:
+def _description(compiled: "Compiled") -> dict[str, object]:
     graph, memory = compiled.graph, compiled.memory
 
     def tensors(names: tuple[str, ...]) -> dict[str, object]:
@@ -97,3 +151,45 @@ def _description(compiled: Compiled) -> dict[str, object]:
         "schema": 1, "model": compiled.model.name, "commands": len(compiled.commands), "descriptors": memory.commands,
         "inputs": tensors(graph.inputs), "outputs": tensors(graph.outputs),
     }  # fmt: skip
+
+
+# -- who submits -------------------------------------------------------------------------------------------------------
+
+
+def check_submit(config: Config, submit: str) -> None:
+    """UsageError for a level at which nothing submits."""
+    if submit not in (FIRMWARE_SUBMITS, GENERATED):
+        raise UsageError(f"--submit {submit}: must be {FIRMWARE_SUBMITS} or {GENERATED}")
+    if submit == GENERATED and config.run.sim_level not in CORE_LEVELS:
+        raise UsageError(f"--submit {submit}: sim_level {config.run.sim_level} has no core; use {LEVEL}")
+
+
+def check_together(apart: bool) -> None:
+    """UsageError for weights in a file of their own."""
+    if apart:
+        raise UsageError(f"--weights-bin: --submit {GENERATED} makes one file; drop one of them")
+
+
+def submitted_in(run: "Result[Any]") -> int | None:
+    """Core cycles from before the first submission until behind the last; None: the program did not come so far."""
+    said = SUBMITTED.search(run.core.uart if run.core is not None else "")
+    return None if said is None else int(said[1])
+
+
+def submission(generated: int | None, firmware: int | None, commands: int) -> dict[str, Any]:
+    """Core cycles that commands take to submit, and what generated code saves for each; empty where some were not
+    seen."""
+    if generated is None or firmware is None:
+        return {}
+    saved = (firmware - generated) / commands
+    return {
+        "generated_cycles": generated, "firmware_cycles": firmware, "commands": commands, "saved_per_command": saved,
+    }  # fmt: skip
+
+
+def submission_row(spent: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A row of a summary; none where firmware submits."""
+    if not spent:
+        return []
+    both = f"generated code {spent['generated_cycles']:,} cycles, firmware {spent['firmware_cycles']:,}"
+    return [("submission", f"{both}: {spent['saved_per_command']:.1f} saved per command")]

@@ -18,8 +18,12 @@ from toolchain.onnx_frontend import OnnxModel, import_model
 Values = NDArray[Any]
 Tensors = Mapping[str, Values]
 
-_HOST = {"BOOL": np.dtype(np.bool_), "INT64": np.dtype(np.int64)}
+_HOST = {"BOOL": np.dtype(np.bool_), "DOUBLE": np.dtype(np.float64), "INT64": np.dtype(np.int64)}
 """ONNX types that the device holds in another form."""
+
+
+MASK = "mask"
+"""In the name of an input that says which elements count."""
 
 
 class Interface(Protocol):
@@ -33,15 +37,17 @@ class Interface(Protocol):
 
 
 def random_inputs(compiled: Interface, seed: int) -> dict[str, Values]:
-    """Values for every input, the same for the same seed: floats in -1..1, small integers, bools, and indices within
-    the tables that they go into."""
+    """Values for every input, the same for the same seed: floats in -1..1, small integers, bools, indices within the
+    tables that they go into, and masks of ones: a random one leaves a query no key, and all that follows is NaN."""
     random = np.random.default_rng(seed)
     made = {}
     for name in compiled.graph.inputs:
         tensor = compiled.graph.tensors[name]
         kind = NUMPY[tensor.dtype]
         given, rows = compiled.model.info[name].type, compiled.graph.index_bound(name)
-        if given == "BOOL":
+        if MASK in name.lower():
+            values = np.ones(tensor.shape, _HOST.get(given, kind))
+        elif given == "BOOL":
             values = random.integers(0, 2, tensor.shape).astype(np.bool_)
         elif rows is not None:
             values = random.integers(0, rows, tensor.shape).astype(_HOST.get(given, kind))
@@ -49,7 +55,7 @@ def random_inputs(compiled: Interface, seed: int) -> dict[str, Values]:
             limits = np.iinfo(np.int8 if kind.itemsize > 1 else kind)
             values = random.integers(limits.min, limits.max + 1, tensor.shape).astype(_HOST.get(given, kind))
         else:
-            values = random.uniform(-1, 1, tensor.shape).astype(kind)
+            values = random.uniform(-1, 1, tensor.shape).astype(kind).astype(_HOST.get(given, kind))
         made[name] = values
     return made
 
@@ -82,12 +88,52 @@ def read_inputs(path: Path) -> dict[str, Values]:
         raise BadInputError(f"{path}: not a .npz file; give arrays that numpy.savez wrote") from None
 
 
+def read_input(path: Path, wanted: Values) -> Values:
+    """One input of the shape and type of `wanted`: an array in a .npy file, or a picture (.png, .jpg), whose channels
+    become the dimension of 1 or 3 and whose values 0..1 for floats. BadInputError where there is none."""
+    if path.suffix.lower() == ".npy":
+        try:
+            return np.asarray(np.load(path, allow_pickle=False))
+        except OSError as error:
+            raise BadInputError(f"{path}: {error.strerror or 'not a .npy file'}; give what numpy.save wrote") from None
+        except ValueError:
+            raise BadInputError(f"{path}: not a .npy file; give what numpy.save wrote") from None
+    if path.suffix.lower() in PICTURES:
+        return _picture(path, wanted)
+    raise BadInputError(f"{path}: inputs are files that end in .npy, {', '.join(PICTURES)}, or a number")
+
+
+PICTURES = (".png", ".jpg", ".jpeg")
+
+
+def _picture(path: Path, wanted: Values) -> Values:
+    from PIL import Image, UnidentifiedImageError
+
+    first, last = wanted.ndim == 4 and wanted.shape[1] in (1, 3), wanted.ndim == 4 and wanted.shape[3] in (1, 3)
+    if not (first or last) or wanted.shape[0] != 1:
+        raise BadInputError(f"{path}: a picture is for an input of one image, not of shape {wanted.shape}: use .npy")
+    channels, size = (wanted.shape[1], wanted.shape[2:]) if first else (wanted.shape[3], wanted.shape[1:3])
+    try:
+        with Image.open(path) as opened:
+            pixels = np.asarray(opened.convert("L" if channels == 1 else "RGB"))
+    except UnidentifiedImageError:
+        raise BadInputError(f"{path}: no picture: give a .png or .jpg file") from None
+    except OSError as error:
+        raise BadInputError(f"{path}: {error.strerror or error}: give a .png or .jpg file") from None
+    if pixels.shape[:2] != size:
+        found = " x ".join(map(str, pixels.shape[:2]))
+        raise BadInputError(f"{path}: has {found} pixels, the model takes {size[0]} x {size[1]}: scale it, or --shape")
+    image = pixels.reshape(*size, channels)[None]
+    image = image.transpose(0, 3, 1, 2) if first else image
+    return image.astype(wanted.dtype) / wanted.dtype.type(255) if wanted.dtype.kind == "f" else image
+
+
 def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
     """The bytes of an input. UsageError for an INT64 that INT32, which the device has for it, cannot hold."""
     kind = NUMPY[compiled.graph.tensors[name].dtype]
-    stored = np.ascontiguousarray(values).astype(kind)
+    stored = np.ascontiguousarray(values).astype(kind).reshape(values.shape)
     if values.dtype == np.int64 and not np.array_equal(stored, values):
-        worst = values[stored != values].reshape(-1)[0]
+        worst = values.reshape(-1)[stored.reshape(-1) != values.reshape(-1)][0]
         raise UsageError(
             f"input {name}: {worst} does not fit INT32, which the device has for INT64: use smaller values"
         )

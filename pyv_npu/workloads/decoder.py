@@ -1,31 +1,46 @@
 """An ONNX decoder with a key/value cache: a prompt and steps at a level, compared with the ONNX reference."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from npu_device.abi.opcodes import DataType
+from npu_device.abi.instructions import DEFAULT_SLOT
+from npu_device.abi.opcodes import BITS, DataType
 from npu_device.config import NpuConfig
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import StopReason
-from pyv_npu.boot import find_program
+from pyv_npu.boot import find_program, model_name
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
+from pyv_npu.kv_quant import encoded_kv
+from pyv_npu.observe.analysis.traffic import Traffic
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.platform import Platform
 from pyv_npu.result import Result, Stopwatch
-from pyv_npu.workloads.compiled import loaded, target_of
+from pyv_npu.workloads.compiled import (
+    FIRMWARE_SUBMITS,
+    GENERATED,
+    check_submit,
+    check_together,
+    loaded,
+    packed,
+    seen_by_compiler,
+    submission,
+    target_of,
+)
 from pyv_npu.workloads.data import Values, prompts
 from pyv_npu.workloads.firmware import LEVEL, run_program
 from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
 from pyv_npu.workloads.ia import Codes, Machine
+from pyv_npu.workloads.kv_figures import KvTraffic
 from pyv_npu.workloads.timing import run_commands
-from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
+from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload
+from toolchain.codegen import Command
 from toolchain.compiler import Compiled
 from toolchain.decoders.decoder import (
     CONVERSATION,
@@ -43,10 +58,11 @@ from toolchain.decoders.decoder import (
 from toolchain.decoders.generation import GENERATE, tokens_of
 from toolchain.decoders.quantization import in_int8
 from toolchain.decoders.reference import head_scales
-from toolchain.decoders.shapes import BY_BITS
-from toolchain.onnx_model.reference import rounded
 from toolchain.program_image import build_image
 from toolchain.quantize.precision import INT8
+
+if TYPE_CHECKING:
+    from toolchain.mlir.npu.isa import Function
 
 LEVELS = ("IA", "IA_TIMING", "CA_HYBRID")
 
@@ -58,8 +74,8 @@ class Decoded(NamedTuple):
     read: Callable[[str], bytes]
     """The bytes that a tensor has at the end."""
     codes: Sequence[Mapping[str, Values]]
-    """What the prompt, and then each step, rounded numbers to; empty where caches or weights have another type than the
-    model's, so that no numbers are its own."""
+    """What the prompt, and then each step, rounded numbers to; where caches or weights have another type than the
+    model's, so that no numbers are its own, what attention led to."""
 
 
 def check_level(config: Config) -> None:
@@ -72,37 +88,46 @@ def check_level(config: Config) -> None:
 class Generation(Workload[GenerationDetail]):
     """An ONNX decoder in a file, or in memory, and what it generates."""
 
+    defaults: ClassVar[Mapping[str, object]] = SUBMITTING
     decoder: Path | Decoder
     request: GenerationRequest
 
     @property
     def files(self) -> tuple[Path, ...]:
         request = self.request
-        return (*request.calibration, *([] if request.qconfig is None else [request.qconfig]))
+        return (*request.calibration, *(one for one in (request.qconfig, request.thresholds) if one is not None))
 
     def uses_core(self, config: Config) -> bool:
         return config.run.sim_level == LEVEL
 
+    def sees(self, config: Config) -> Hashable:
+        return seen_by_compiler(config), (config.npu.kv_quant, config.run.seed) if self.request.kv else None
+
     def check(self, config: Config) -> None:
         check_level(config)
+        check_submit(config, self.request.submit)
 
     def prepare(self, config: Config) -> "ReadyDecoder":
         """Compile the decoder for the request and the device of `config`."""
         self.check(config)
-        decoder = load_decoder(self.decoder) if isinstance(self.decoder, Path) else self.decoder
+        decoder = _loaded(self.decoder) if isinstance(self.decoder, Path) else self.decoder
         request = self.request
+        request = request.settled(decoder)
         request.check(decoder)
+        if decoder.proto is None:
+            return self._of_layers(decoder, request, config)
         if request.precision == INT8:
             shown = prompts(decoder, request.calibration, config.run.seed)
             decoder = in_int8(decoder, shown, request.weights())
-        kind, scales = None, None
-        if request.kv_bits is not None:
-            kind = BY_BITS[request.kv_bits]
-            if kind is not DataType.FP16:
-                scales = head_scales(decoder, request.prompt, request.kv_bits)
+        bits, scales = request.cache_bits(), None
+        blocks = self._blocks(decoder, request, config) if request.kv else ()
+        widths = {bits(layer, head) for layer, cache in enumerate(decoder.caches[::2]) for head in range(cache.heads)}
+        if any(width is not None and width < BITS[DataType.FP16] for width in widths):
+            scales = head_scales(decoder, request.prompt, bits)
         compiled = compile_decoder(
             decoder, target_of(config.npu)._replace(qconfig=request.weights()), len(request.prompt),
-            request.t_max or request.total, passes=request.passes, kv_kind=kind, kv_scales=scales,
+            request.t_max or request.total, passes=request.passes, kv_bits=bits, kv_scales=scales,
+            tiled=max(1, request.new - 1) if request.granularity == "tile" else 0, kv_blocks=blocks,
         )  # fmt: skip
         known = compiled.compiled.graph.index_bound(POSITION)
         if known is not None and request.total - 1 > known:
@@ -110,7 +135,47 @@ class Generation(Workload[GenerationDetail]):
                 f"--generate {request.new}: the tables of {decoder.name} end at position {known - 1}: at most "
                 f"{known + 1 - len(request.prompt)} after a prompt of {len(request.prompt)}"
             )
-        return ReadyDecoder(request, compiled)
+        return ReadyDecoder(request, compiled, config.core.custom_slot)
+
+    @staticmethod
+    def _blocks(decoder: Decoder, request: GenerationRequest, config: Config) -> "list[Values]":
+        """The parameter block of each layer, of thresholds that a file has or that are profiled first."""
+        kv_quant, layers = config.npu.kv_quant, len(decoder.caches) // 2
+        if request.thresholds is not None:
+            found = encoded_kv.read_thresholds(request.thresholds, layers)
+        else:
+            shown = prompts(decoder, request.calibration, config.run.seed)
+            found = encoded_kv.profiled(decoder, shown, encoded_kv.ratios_of(kv_quant)).thresholds()
+        return [encoded_kv.block_of(layer, kv_quant.outlier_code) for layer in found]
+
+    def _of_layers(self, decoder: Decoder, request: GenerationRequest, config: Config) -> "ReadyDecoder":
+        """Of NPU-IR, which has its types, the length of the prompt and that of the caches. UsageError: others."""
+        from toolchain.decoders.layers import LayerDecoder
+
+        assert isinstance(decoder, LayerDecoder)
+        for option, given in (
+            ("--precision", request.precision), ("--qbits-kv", request.kv_bits), ("--qconfig", request.qconfig),
+            ("--granularity", request.granularity != "macro"), ("--kv", request.kv),
+        ):  # fmt: skip
+            if given:
+                raise UsageError(f"{option}: NPU-IR of a decoder is behind that; compile its ONNX model with it")
+        for option, given, own in (("--prompt", len(request.prompt), decoder.prompt),
+                                   ("--t-max", request.t_max or decoder.t_max, decoder.t_max)):  # fmt: skip
+            if given != own:
+                raise UsageError(f"{option}: {given} tokens: {decoder.name} is for {own}")
+        if request.total > decoder.t_max:
+            raise UsageError(f"--generate {request.new}: the caches of {decoder.name} hold {decoder.t_max} tokens")
+        compiled = decoder.compiled(target_of(config.npu), request.passes)
+        return ReadyDecoder(request, compiled, config.core.custom_slot)
+
+
+def _loaded(path: Path) -> Decoder:
+    """The decoder in an ONNX file or in a module of NPU-IR."""
+    if path.suffix == ".mlir":
+        from toolchain.decoders.layers import load_layers
+
+        return load_layers(path)
+    return replace(load_decoder(path), name=model_name(path))
 
 
 @dataclass(frozen=True)
@@ -119,6 +184,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
 
     request: GenerationRequest
     decoder: CompiledDecoder
+    slot: int = DEFAULT_SLOT
+    """Opcode slot of the instructions, of generated code."""
 
     @property
     def compiled(self) -> Compiled:
@@ -139,8 +206,34 @@ class ReadyDecoder(Prepared[GenerationDetail]):
     def image(self, *, apart: bool = False) -> bytes:
         """An ELF that generates; `apart`: the weights are in a file of their own."""
         made = self.decoder
-        arguments = {"prefill": made.prompt_commands, "conversation": made.address(CONVERSATION)}
+        arguments = {"conversation": made.address(CONVERSATION)}
+        if self.request.submit == GENERATED:
+            from toolchain.mlir.npu import generated
+
+            check_together(apart)
+            return generated.image(
+                made.compiled, self._functions(), self.inputs, self.slot, application=GENERATE,
+                arguments=arguments,
+            )  # fmt: skip
+        arguments |= {"prefill": made.prompt_commands, "stride": made.step_commands if made.tiled else 0}
         return build_image(find_program(GENERATE).read_bytes(), made.compiled, self.inputs, arguments, apart=apart)
+
+    def emitted(self, stage: str) -> bytes:
+        """One stage of the way down (docs/mlir.md)."""
+        from toolchain.mlir.npu import generated
+
+        return generated.emitted(stage, self.compiled, self._functions(), self.slot)
+
+    def _functions(self) -> "list[Function]":
+        """Of generated code: the prompt, and a token after it, which has commands of its own where they are tiles."""
+        from toolchain.mlir.npu import isa
+
+        made = self.decoder
+        prompt, words = made.prompt_tokens, (made.address(POSITION), made.address(IDS))
+        by_position = {prompt + index: made.step(index) for index in range(made.tiled)}
+        first = isa.Function(isa.PROMPT, self.compiled.commands[: made.prompt_commands])
+        step = isa.Function(isa.STEP, () if by_position else made.step(0), by_position, words)
+        return [first, step]
 
     def program(self) -> Program:
         """The image as a loaded program, under the decoder's name."""
@@ -159,27 +252,33 @@ class ReadyDecoder(Prepared[GenerationDetail]):
     def run(self, config: Config, session: Session = PLAIN) -> Result[GenerationDetail]:
         """Generate at IA, IA_TIMING or CA_HYBRID. UsageError for another level."""
         check_level(config)
+        config = packed(config, self.compiled.target.qconfig)
         if config.run.sim_level == LEVEL:
             return self._through_firmware(config, session)
         host = Stopwatch()
         decoded = self.decode(config.npu, self.request.given)
         cycles: list[int] | None = None
+        traffic = moved = None
         if config.run.sim_level == "IA_TIMING":
+            traffic, moved = self._traffic(), Traffic()
             steps = range(len(self.request.prompt), self.request.total - 1)
-            cycles = [self._timed(config, position) for position in (0, *steps)]
-        detail = GenerationDetail.of(self.decoder, self.request, decoded.tokens, decoded.read, decoded.codes, cycles)
+            tables = {} if not self.decoder.kv_blocks else encoded_kv.tables(self.decoder, decoded.read)
+            cycles = [self._timed(config, position, traffic, moved, tables) for position in (0, *steps)]
+        detail = GenerationDetail.of(
+            self.decoder, self.request, decoded.tokens, decoded.read, decoded.codes, cycles, traffic, config.npu
+        )
         total = None if cycles is None else sum(cycles)
-        return Result(self.decoder.decoder.name, config, detail, total, host={} if cycles is None else host.figures())
+        seconds = {} if cycles is None else host.figures()
+        return Result(self.decoder.decoder.name, config, detail, total, host=seconds, moved=moved)
 
     def decode(self, npu: NpuConfig, given: Sequence[int]) -> Decoded:
         """Reference decoding at IA: what firmware/apps/generate.c does, without a core and without time. The prompt at
         once, then token by token; `given`: the first tokens after the prompt."""
         made, request = self.decoder, self.request
         machine = Machine(made.compiled, npu, self.inputs)
-        commands, split = made.compiled.commands, made.prompt_commands
         first, later = self._codes()
         tokens = [*request.prompt, *given]
-        machine.run(commands[:split], partial(first.take, machine.read))
+        machine.run(made.compiled.commands[: made.prompt_commands], partial(first.take, machine.read))
         codes, following = [first.values], _words(machine.read(PROMPT + NEXT))[-1]
         for position in range(len(request.prompt), request.total):
             if position == len(tokens):
@@ -187,7 +286,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
             if position + 1 < request.total:
                 machine.memory.write_bytes(made.address(POSITION), position.to_bytes(4, "little"))
                 machine.memory.write_bytes(made.address(IDS), tokens[position].to_bytes(4, "little"))
-                machine.run(commands[split:], partial(later.take, machine.read))
+                machine.run(made.step(position - len(request.prompt)), partial(later.take, machine.read))
                 codes.append(dict(later.values))
                 following = _words(machine.read(NEXT))[0]
         return Decoded(tokens, machine.read, codes)
@@ -195,18 +294,36 @@ class ReadyDecoder(Prepared[GenerationDetail]):
     def _codes(self) -> tuple[Codes, Codes]:
         """Of the prompt and of a step: the tensors that both have."""
         graph = self.decoder.compiled.graph
-        names = rounded(self.decoder.decoder.proto) if self.request.exact else []
+        decoder = self.decoder.decoder
+        names = decoder.rounded if self.request.exact else decoder.attended
         both = Codes(graph, names, PROMPT).names & Codes(graph, names).names
         return Codes(graph, both, PROMPT), Codes(graph, both)
 
-    def _timed(self, config: Config, position: int) -> int:
-        """IA_TIMING: cycles of the prompt (position 0), or of the token at a position."""
+    def _steps(self) -> list[Sequence[Command]]:
+        """The commands of the prompt and of each token after it, in the order of submission."""
+        prompt = self.compiled.commands[: self.decoder.prompt_commands]
+        if self.decoder.tiled:
+            return [prompt, *(self.decoder.step(index) for index in range(self.request.new - 1))]
+        return [prompt, *[self.decoder.step(0)] * (self.request.new - 1)]
+
+    def _traffic(self) -> KvTraffic:
+        return KvTraffic(self.decoder.caches, self._steps())
+
+    def _timed(
+        self, config: Config, position: int, traffic: KvTraffic, moved: Traffic, tables: Mapping[int, bytes]
+    ) -> int:
+        """IA_TIMING: cycles of the prompt (position 0), or of the token at a position. `tables`: counts of encoded keys
+        and values, which sizes depend on."""
         made = self.decoder
-        chosen, name = made.compiled.commands[: made.prompt_commands], PROMPT + POSITION
+        steps, step, name = self._steps(), 0, PROMPT + POSITION
         if position:
-            chosen, name = made.compiled.commands[made.prompt_commands :], POSITION
-        memory = {made.address(name): position.to_bytes(4, "little")}
-        return run_commands(chosen, config.npu, "IA_TIMING", memory=memory).cycles
+            step, name = 1 + position - len(self.request.prompt), POSITION
+        first = sum(map(len, steps[:step]))
+        memory = {made.address(name): position.to_bytes(4, "little"), **tables}
+        watch = partial(traffic.add, first=first)
+        timed = run_commands(steps[step], config.npu, "IA_TIMING", memory=memory, watch=watch)
+        moved.join(timed.traffic)
+        return timed.cycles
 
     def _through_firmware(self, config: Config, session: Session) -> Result[GenerationDetail]:
         """CA_HYBRID: the firmware loops over the tokens."""
@@ -219,14 +336,36 @@ class ReadyDecoder(Prepared[GenerationDetail]):
                 size = compiled.graph.tensors[name].size
                 left[name] = platform.npu_memory.read(made.address(name), size) or b""
 
-        names = [command.layer for command in compiled.commands]
-        layers = names[: made.prompt_commands] + (request.new - 1) * names[made.prompt_commands :]
+        layers = [command.layer for step in self._steps() for command in step]
         ran = run_program(config, self.program(), config.run.args, session, layers=layers, after=take)
         ended = ran.stop.reason is StopReason.EXIT and ran.stop.code == 0
         tokens = tokens_of(left[CONVERSATION])
         codes = self._codes_of(config.npu, tokens, left) if ended else None
         cycles = self._step_cycles(ran.latency) if ended else []
-        return ran.extended(GenerationDetail.of(made, request, tokens, left.__getitem__, codes, cycles))
+        traffic = self._traffic()
+        for batch in ran.events.kept() if ran.events is not None else ():
+            traffic.add(batch)
+        detail = GenerationDetail.of(made, request, tokens, left.__getitem__, codes, cycles, traffic, config.npu)
+        if ended and request.submit == GENERATED:
+            firmware = replace(self, request=request._replace(submit=FIRMWARE_SUBMITS)).program()
+            other = run_program(config, firmware, config.run.args, layers=layers)
+            saved = submission(self._submitted_in(ran.latency), self._submitted_in(other.latency), len(layers))
+            detail = replace(detail, figures={**detail.figures, "submission": saved})
+        return ran.extended(detail)
+
+    def _submitted_in(self, latency: Latency) -> int | None:
+        """Core cycles from the first submission of the prompt, and of each token, to its last; None: some were not
+        seen."""
+        leave = [one.leave for one in latency.accepted]
+        bounds = self._bounds()
+        if len(leave) != bounds[-1]:
+            return None
+        return sum(leave[end - 1] - leave[start] for start, end in itertools.pairwise(bounds))
+
+    def _bounds(self) -> list[int]:
+        """How many submissions there are before the prompt, before each token after it, and at the end."""
+        first, step = self.decoder.prompt_commands, self.decoder.step_commands
+        return [0, *range(first, first + self.request.new * step, step)]
 
     def _codes_of(
         self, npu: NpuConfig, tokens: Sequence[int], left: Mapping[str, bytes]
@@ -234,18 +373,19 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         """The codes of each step of this conversation: those of IA, unless it leaves other bytes, as after an injected
         fault."""
         made, request = self.decoder, self.request
-        if not (rounded(made.decoder.proto) and request.exact):
+        if request.exact and not made.decoder.rounded:
             return [{} for _ in range(request.new)]
         again = self.decode(npu, tokens[len(request.prompt) :])
-        same = all(again.read(name) == left[name] for name in (LOG, *(cache.past for cache in made.decoder.caches)))
+        same = all(again.read(name) == left[name] for name in (LOG, *(one.tensor for one in made.caches)))
         return again.codes if same else [{} for _ in again.codes]
 
     def _step_cycles(self, latency: Latency) -> list[int]:
         """Core cycles of the prompt and of each token after it, from t0 of the first command until the firmware knows
-        that all are done, t7 (docs/latency.md); [] where some were not seen, as in a run that began from a snapshot."""
-        first, step = self.decoder.prompt_commands, self.decoder.step_commands
-        bounds = [0, *range(first, first + self.request.new * step, step)]
-        seen = [(one.t0, one.t7) for one in latency.accepted if one.t0 is not None and one.t7 is not None]
+        that all are done, t7 (docs/latency.md); [] where some were not seen, as in a run that began from a snapshot.
+        Generated code has no functions that begin at t0: there it is where the command leaves the core."""
+        bounds = self._bounds()
+        begun = [one.leave if one.t0 is None else one.t0 for one in latency.accepted]
+        seen = [(t0, one.t7) for t0, one in zip(begun, latency.accepted, strict=True) if one.t7 is not None]
         if len(seen) != bounds[-1]:
             return []
         steps = (seen[start:end] for start, end in itertools.pairwise(bounds))

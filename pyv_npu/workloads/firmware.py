@@ -1,7 +1,7 @@
 """Firmware on the core, with the NPU: a workload of its own, and how models and decoders run at CA_HYBRID."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from pyv_ext import elf
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop
 from pyv_npu import boot
-from pyv_npu.boot import find_program
+from pyv_npu.boot import MODEL_SUFFIXES, find_program
 from pyv_npu.config import Config
 from pyv_npu.config.tree import NOT_CONNECTED
 from pyv_npu.errors import BadInputError, UsageError
@@ -34,11 +34,14 @@ class Firmware(Workload[Detail]):
     def check(self, config: Config) -> None:
         if not self.name:
             raise UsageError("no firmware is named; give the path of an ELF or a name that `pyv-npu info` lists")
-        if self.name.endswith((".onnx", ".mlir")):
+        if self.name.endswith(MODEL_SUFFIXES):
             raise BadInputError(
                 f"{self.name}: this version runs RISC-V ELF files; give one or a name that `pyv-npu info` lists"
             )
         check_core(config)
+
+    def sees(self, config: Config) -> Hashable:
+        return None
 
     def prepare(self, config: Config) -> "LoadedFirmware":
         self.check(config)
@@ -61,8 +64,15 @@ class LoadedFirmware(Prepared[Detail]):
 def check_core(config: Config) -> None:
     """UsageError where a level has no core to run firmware on."""
     level = config.run.sim_level
-    if level != LEVEL:
-        raise UsageError(f"--sim-level {level}: {_NO_CORE.get(level, NOT_CONNECTED)}; firmware runs at {LEVEL}")
+    if level in _NO_CORE:
+        raise UsageError(f"--sim-level {level}: {_NO_CORE[level]}; firmware runs at {LEVEL} and CA_FULL")
+    check_engine(config)
+
+
+def check_engine(config: Config) -> None:
+    """UsageError at CA_FULL where no engine outside is named."""
+    if config.run.sim_level == "CA_FULL" and not config.npu.te.external.engine:
+        raise UsageError(f"sim_level CA_FULL: {NOT_CONNECTED}")
 
 
 def load(program: str | Path | Program) -> Program:
@@ -92,12 +102,26 @@ def run_program(
     loaded = load(program)
     config = replace(config, npu=sized_for(config.npu, boot.requirements(loaded).dram_bytes))
     host = Stopwatch()
+    check_engine(config)
     platform = make(config, console=session.console, values=values)
     platform.load(loaded, args)
+    injection = None if session.faults is None else platform.inject(*session.faults)
     stop = _located(platform.run() if session.drive is None else session.drive(platform), loaded)
+    platform.deliver()
     latency = platform.result()
     if after is not None:
         after(platform)
+    figures = host.figures(platform.hart.instret)
+    outside = None
+    if platform.external is not None:
+        outside = platform.external.to_json()
+        figures |= {f"link_{name}": value for name, value in platform.external.host.items()}
+        platform.external.close()
+    record = None
+    if injection is not None:
+        from pyv_npu.faults.record import record_of
+
+        record = record_of(platform, injection, loaded)
     hart, events = platform.hart, platform.events
     core = CoreRun(
         loaded,
@@ -107,10 +131,14 @@ def run_program(
         latency,
         platform.completion_order(),
         platform.outputs.sha256(),
+        platform.npu.error_log,
+        record,
+        None if platform.sanitizer is None else platform.sanitizer.findings(),
+        outside,
     )
     return Result(
         loaded.name, config, Detail(), hart.cycle, platform.npu.counters.to_json(), events, core,
-        host.figures(hart.instret), layers=layers,
+        figures, layers=layers,
     )  # fmt: skip
 
 

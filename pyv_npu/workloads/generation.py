@@ -1,26 +1,36 @@
 """What a decoder is asked to generate, and its result: tokens, logits, cycles of each step, how they compare."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
+from npu_device.abi.opcodes import BITS
+from npu_device.config import NpuConfig
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import UsageError
+from pyv_npu.kv_quant import encoded_kv
 from pyv_npu.report import tokens as steps_of
 from pyv_npu.result import Detail, Result
 from pyv_npu.text import columns, lines_of
 from pyv_npu.workloads.checks import check, check_codes, codes_row
-from pyv_npu.workloads.compiled import listing
+from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, listing, submission_row
 from pyv_npu.workloads.data import Values
-from toolchain.decoders.decoder import CODES, LOG, CompiledDecoder, Decoder
-from toolchain.decoders.reference import Reference
+from pyv_npu.workloads.kv_figures import KvTraffic, csv_of, error, kv_capacity, kv_errors, kv_figures
+from toolchain.decoders.decoder import CODES, LOG, CompiledDecoder, Decoder, KvBits
+from toolchain.decoders.reference import Reference, Step
 from toolchain.decoders.shapes import BY_BITS
 from toolchain.quantize.precision import INT8
 from toolchain.quantize.qconfig import QConfig
+
+TABLES = ("kv_tokens", "kv_layers", "kv_errors", "kv_encoded", "kv_methods")
+"""Figures that a report has as a table of their own."""
+TOKEN_BYTES = 4
+"""Of a token in what firmware and host share."""
 
 
 class GenerationRequest(NamedTuple):
@@ -42,12 +52,22 @@ class GenerationRequest(NamedTuple):
     """INT8: the model is quantized first; empty: it has its own."""
     calibration: tuple[Path, ...] = ()
     """Files with input_ids that show INT8 the ranges of the model."""
+    granularity: str = "macro"
+    """tile: attention is tile commands too, of their own for every token."""
+    submit: str = FIRMWARE_SUBMITS
+    """Who submits the commands: the firmware that goes through them, or code that is generated for them."""
+    kv: str = ""
+    """How keys and values are stored: oaken, or empty: as numbers."""
+    thresholds: Path | None = None
+    """A file of thresholds of oaken; None: they are profiled on `calibration`, or on random prompts."""
 
     @property
     def exact(self) -> bool:
         """Whether numbers are those of the model, so that they are compared with the reference. Narrow weights of a
         model that an option quantizes are its own."""
-        return self.kv_bits is None and (self.qconfig is None or self.precision == INT8)
+        config = self.weights()
+        kept = self.kv_bits is None and not config.names_caches and not self.kv
+        return kept and (self.qconfig is None or self.precision == INT8)
 
     @property
     def total(self) -> int:
@@ -69,20 +89,77 @@ class GenerationRequest(NamedTuple):
         if self.kv_bits is not None and self.kv_bits not in BY_BITS:
             raise UsageError(f"--qbits-kv {self.kv_bits}: must be one of {', '.join(map(str, BY_BITS))}")
         kind = decoder.caches[0].kind
-        if self.kv_bits is not None and kind in CODES:
-            raise UsageError(f"--qbits-kv {self.kv_bits}: the model keeps keys and values as {kind.name}: drop it")
+        for name, given in (
+            (f"--qbits-kv {self.kv_bits}", self.kv_bits is not None), (f"{self.qconfig}", self.weights().names_caches),
+        ):  # fmt: skip
+            if given and kind in CODES:
+                raise UsageError(f"{name}: the model keeps keys and values as {kind.name}: drop it")
+        if self.kv_bits is not None and self.weights().names_caches:
+            raise UsageError(f"--qbits-kv: {self.qconfig} names widths of keys and values: give one of them")
+        if self.kv:
+            others = {
+                "--qbits-kv": self.kv_bits is not None, "--granularity tile": self.granularity == "tile",
+                f"{self.qconfig}": self.weights().names_caches,
+            }  # fmt: skip
+            for option, given in others.items():
+                if given:
+                    raise UsageError(f"{option}: --kv {self.kv} says how keys and values are stored; drop one of them")
+            if kind in CODES:
+                raise UsageError(f"--kv {self.kv}: the model keeps keys and values as {kind.name}: drop it")
+        elif self.thresholds is not None:
+            raise UsageError("--thresholds: are for --kv oaken; give it too, or drop them")
+        self._check_layers(decoder)
+        self._check_rows(decoder)
         if self.t_max is not None and self.total > self.t_max:
             raise UsageError(f"--t-max {self.t_max}: prompt and new tokens are {self.total}: they must fit the caches")
 
     def weights(self) -> QConfig:
-        """The QConfig that is named, or an empty one. UsageError where it speaks of caches."""
-        if self.qconfig is None:
-            return QConfig()
-        config = load_qconfig(self.qconfig)
-        for name in config.override:
-            if name.endswith(".kv"):
-                raise UsageError(f"{self.qconfig}: override.{name}: a decoder's caches have one width, --qbits-kv")
-        return config
+        """The QConfig that is named, or an empty one."""
+        return QConfig() if self.qconfig is None else load_qconfig(self.qconfig)
+
+    def settled(self, decoder: Decoder) -> "GenerationRequest":
+        """The request with the conversion that the width of activations asks for. UsageError where there is none."""
+        config, own = self.weights(), decoder.caches[0].kind
+        if config.layers_of("activation") or config.activation not in (None, 8, BITS[own]):
+            raise UsageError(
+                f"{self.qconfig}: activations of a decoder: qbits_activation_default must be 8 (int8), or {BITS[own]}, "
+                f"which are those of {decoder.name}, for all layers"
+            )
+        return self._replace(precision=INT8) if config.activation == 8 else self
+
+    def cache_bits(self) -> KvBits:
+        """The width of the keys and values of each head (docs/bit-widths.md, R14)."""
+        if self.kv_bits is not None:
+            return lambda layer, head: self.kv_bits
+        return self.weights().cache_bits
+
+    def _check_rows(self, decoder: Decoder) -> None:
+        """UsageError for rows of keys and values that do not end at a byte and are not padded (docs/bit-widths.md,
+        R15)."""
+        bits, pad = self.cache_bits(), self.weights().pad_rows
+        for layer, cache in enumerate(decoder.caches[::2]):
+            for head in range(cache.heads):
+                width = bits(layer, head)
+                if width is not None and cache.head_dim * width % 8 and not pad:
+                    raise UsageError(
+                        f"E_PACK: layer {layer}, head {head}: a row of {cache.head_dim} x {width} bits does not end at "
+                        "a byte: kv.pad_rows: true in --qconfig pads it"
+                    )
+
+    def _check_layers(self, decoder: Decoder) -> None:
+        """UsageError for a layer or head that the decoder does not have."""
+        for name in self.weights().override:
+            layer, *head, role = name.removeprefix("layer_").replace("head_", "").split(".")
+            if role != "kv":
+                continue
+            layers = len(decoder.caches) // 2
+            heads = decoder.caches[2 * int(layer)].heads if int(layer) < layers else 0
+            if int(layer) >= layers or (head and int(head[0]) >= heads):
+                most = max(cache.heads for cache in decoder.caches)
+                raise UsageError(
+                    f"{self.qconfig}: override.{name}: {decoder.name} has layers 0 to {layers - 1} of KV heads 0 to "
+                    f"{(heads or most) - 1}"
+                )
 
 
 @dataclass(frozen=True)
@@ -103,24 +180,31 @@ class GenerationDetail(Detail):
     @classmethod
     def of(
         cls, made: CompiledDecoder, request: GenerationRequest, tokens: Sequence[int], read: Callable[[str], bytes],
-        codes: Sequence[Mapping[str, Values]] | None, cycles: Sequence[int] | None,
+        codes: Sequence[Mapping[str, Values]] | None, cycles: Sequence[int] | None, traffic: KvTraffic | None,
+        npu: NpuConfig,
     ) -> "GenerationDetail":  # fmt: skip
         """`read` gives the bytes that a tensor has at the end. `codes`: what each step has rounded numbers to, the
-        reference continues with it; None: the run is not compared."""
-        decoder, graph = made.decoder, made.compiled.graph
+        reference continues with it; None: the run is not compared. `traffic`: of its DMA, where there is one."""
+        decoder = made.decoder
         logits = made.logits(read(LOG))[: len(tokens) - 1]
-        kept = {name: read(name) for name in (LOG, *(cache.past for cache in decoder.caches))}
-        caches = [graph.tensors[cache.past] for cache in decoder.caches]
-        alloc = sum(cache.size for cache in caches)
+        kept = {LOG: read(LOG)}
+        for cache in decoder.caches:
+            kept[cache.past] = b"".join(read(one.id) for one in made.stored(cache.past))
+        kinds = {one.dtype.name: None for cache in decoder.caches for one in made.stored(cache.past)}
+        positions = range(len(request.prompt) - 1, request.total - 1)
         figures = {
             "prompt": list(request.prompt), "tokens": list(tokens), "given": list(request.given), "t_max": made.t_max,
-            "kv_type": caches[0].dtype.name, "kv_bytes_alloc": alloc,
-            "kv_bytes_used": alloc // made.t_max * (len(tokens) - 1),
+            "kv_type": "/".join(kinds), **kv_figures(made.caches, traffic, positions, len(tokens) - 1),
+            "kv_capacity": _capacity(made, npu),
             "commands": {"prompt": made.prompt_commands, "step": made.step_commands},
             "outputs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()},
         }  # fmt: skip
         nothing: dict[str, Any] = {"steps": [], "codes": {}, "original_error": None}
         figures |= nothing if codes is None else _compared(decoder, request, tokens, logits, codes)
+        if codes is not None and not request.exact and all(codes):
+            figures |= _errors(made, tokens, logits, read, codes)
+        if made.kv_blocks:
+            figures |= encoded_kv.figures(made, read, len(tokens) - 1, figures["kv_layers"], npu.kv_quant.page_bytes)
         return cls(made, tuple(tokens), logits, figures, cycles)
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
@@ -137,6 +221,7 @@ class GenerationDetail(Detail):
         ]
         if self.cycles is not None:
             rows.append(("cycles", f"{result.cycles:,}"))
+        rows += submission_row(made.get("submission", {}))
         steps = made["steps"]
         if steps:
             worst = max(steps, key=lambda step: -1.0 if step["error"] is None else float(step["error"]))
@@ -147,16 +232,26 @@ class GenerationDetail(Detail):
             same = sum(step["next"] == step["reference_next"] for step in steps)
             rows.append(("same choice", f"{same} of {len(steps)} positions"))
             rows += codes_row(made["codes"])
+            if "logits_error" in made:
+                rows.append(("relative error of logits", f"{made['logits_error']:.2e}"))
             if made["original_error"] is not None:
                 error = f"{made['original_error']:.2e} against the model before it was quantized"
                 rows.append(("original", f"error {error}"))
             rows += [("DIFFERS", f"position {step['position']}") for step in steps if step["ok"] is False]
         level = result.config.run.sim_level
-        head = f"decoder {result.program}, {level}, against onnx.reference"
-        return "\n\n".join([lines_of(head, rows), *_step_table({level: result})]) + "\n"
+        against = "onnx.reference" if self.compiled.decoder.proto is not None else "numpy on its layers"
+        head = f"decoder {result.program}, {level}, against {against}"
+        tables = [
+            *_error_table(made.get("kv_errors", ())), *_encoded_tables(made.get("kv_encoded", ()),
+            made.get("kv_methods", ())), *_step_table({level: result}),
+        ]  # fmt: skip
+        return "\n\n".join([lines_of(head, rows), *tables]) + "\n"
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
-        return listing(self.compiled.compiled, result.config.npu)
+        """IR and commands, and the tables of keys and values."""
+        tables = {name: self.figures.get(name) for name in TABLES}
+        made = {f"{name}.csv": csv_of(rows) for name, rows in tables.items() if rows}
+        return {**listing(self.compiled.compiled, result.config.npu), **made}
 
     def compared(self, loose: Result[Any], tight: Result[Any]) -> tuple[dict[str, Any], str]:
         """The tokens, and how long each took in both modes."""
@@ -172,14 +267,42 @@ class GenerationDetail(Detail):
         return [(name, " ".join(map(str, tokens))) for name, tokens in named]
 
 
+def _errors(
+    made: CompiledDecoder, tokens: Sequence[int], logits: Values, read: Callable[[str], bytes],
+    seen: Sequence[Mapping[str, Values]],
+) -> dict[str, Any]:  # fmt: skip
+    """Errors against the model as it was before anything was quantized, on the same tokens."""
+    decoder = made.decoder.original or made.decoder
+    prompt = len(tokens) - len(seen)
+    wanted = list(Reference(decoder, watched=decoder.attended).steps(tokens, prompt))
+    methods = {"kv_methods": encoded_kv.compared(made, wanted[-1].past)} if made.kv_blocks else {}
+    return {
+        **methods,
+        "kv_errors": kv_errors(made, read, wanted, seen),
+        "logits_error": error(logits.astype(np.float64), np.concatenate([step.logits for step in wanted])),
+    }
+
+
+def _capacity(made: CompiledDecoder, npu: NpuConfig) -> dict[str, Any]:
+    """How many tokens the caches could hold: what the run writes lies where the core sees it."""
+    program, tensors = made.compiled, made.compiled.graph.tensors
+    grows = sum(one.end - one.start for one in made.caches) + tensors[LOG].size
+    used = program.end - DRAM_BASE - grows
+    return kv_capacity(
+        made.caches, min(npu.dram.size, DRAM_CORE_VISIBLE), used, tensors[LOG].size // made.t_max + TOKEN_BYTES
+    )
+
+
 def _compared(
     decoder: Decoder, request: GenerationRequest, tokens: Sequence[int], logits: Values,
     codes: Sequence[Mapping[str, Values]],
 ) -> dict[str, Any]:  # fmt: skip
     """How each token's logits, and all codes, compare with the reference on the same tokens; with other types than the
     model's the error is reported."""
+    if not request.exact:
+        codes = [{} for _ in codes]
     taken = list(codes[0])
-    wanted = list(Reference(decoder, taken).steps(tokens, len(request.prompt), codes))
+    wanted = list(_reference(decoder, taken, tokens, len(request.prompt), codes))
     found = []
     for position, (got, want) in enumerate(zip(logits, np.concatenate([step.logits for step in wanted]), strict=True)):
         compared = check(got, want)
@@ -196,6 +319,44 @@ def _compared(
         before = Reference(decoder.original).steps(tokens, len(request.prompt))
         original = check(logits, np.concatenate([step.logits for step in before]))["error"]
     return {"steps": found, "codes": check_codes(pairs) if taken else {}, "original_error": original}
+
+
+def _reference(
+    decoder: Decoder, taken: Sequence[str], tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]]
+) -> Iterator[Step]:
+    """By onnx.reference; of NPU-IR, which has no model, by numpy on its layers."""
+    if decoder.proto is not None:
+        return Reference(decoder, taken).steps(tokens, prompt, codes)
+    from toolchain.decoders.layers import LayerDecoder
+
+    assert isinstance(decoder, LayerDecoder)
+    return decoder.steps(tokens)
+
+
+def _error_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A table of the errors that narrow keys and values make, by layer."""
+    if not rows:
+        return []
+    heads = ["layer", "qbits_kv", "error of K", "error of V", "error of attention"]
+    names = ("error_k", "error_v", "error_attention")
+    return [
+        columns(heads, [[str(row["layer"]), row["qbits_kv"], *(f"{row[name]:.2e}" for name in names)] for row in rows])
+    ]
+
+
+def _encoded_tables(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What encoded keys and values take, as counted, and other methods on the reference's ones."""
+    if not rows:
+        return []
+    heads = ["layer", "side", "outer", "inner", "p_out", "b_eff", "with counts", "b_slide"]
+    names = ("p_out", "b_eff", "b_eff_inline", "b_slide")
+    made = [columns(heads, [[str(row["layer"]), row["side"], f"{row['outer']:,}", f"{row['inner']:,}",
+                             *(f"{row[name]:.4f}" for name in names)] for row in rows])]  # fmt: skip
+    if methods:
+        heads = ["method, on the reference's K and V", "bits", "error of K", "error of V"]
+        made.append(columns(heads, [[row["method"], f"{row['bits']:.3f}", f"{row['error_k']:.2e}",
+                                     f"{row['error_v']:.2e}"] for row in methods]))  # fmt: skip
+    return made
 
 
 def _step_table(runs: Mapping[str, Result[Any]]) -> list[str]:

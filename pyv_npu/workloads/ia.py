@@ -18,6 +18,7 @@ from npu_device.memory.memory import Memory, sparse
 from npu_device.operations.checks import DescriptorError
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.workloads.data import Tensors, Values, from_device, to_device
+from pyv_npu.workloads.timing import blame
 from toolchain.backend import Program
 from toolchain.codegen import Command
 from toolchain.compiler import Compiled
@@ -50,7 +51,7 @@ class Machine:
                     decoded.macro = decoded.macro.start(self.memory.rows)
                 effect = compute(decoded, self.memory.rows)
             except DescriptorError as error:
-                text = f"command {number} of layer {command.layer}: {error}; a bug of the compiler"
+                text = f"command {number} of layer {command.layer}: {error}{blame(str(error))}"
                 raise PyvNpuError(text) from error
             for region, data in effect.writes:
                 self.memory.write(region, data)

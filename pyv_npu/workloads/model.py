@@ -1,116 +1,114 @@
-"""An ONNX model: compiled, run at a level, and compared with the ONNX reference; or its commands timed alone."""
+"""An ONNX model: run at a level, and compared with the ONNX reference; or its commands timed alone."""
 
 import hashlib
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
+from npu_device.abi.instructions import DEFAULT_SLOT
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import StopReason
 from pyv_npu.boot import find_program
 from pyv_npu.config import Config
-from pyv_npu.config.tree import NOT_CONNECTED
-from pyv_npu.config.yaml_file import load_qconfig
+from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.errors import UsageError
 from pyv_npu.platform import Platform
 from pyv_npu.result import Detail, Result, Stopwatch
 from pyv_npu.text import columns, lines_of
 from pyv_npu.workloads import ia, timing
 from pyv_npu.workloads.checks import Checks, codes_row, compare, converted_error, precision
-from pyv_npu.workloads.compiled import listing, loaded, target_of
-from pyv_npu.workloads.data import Tensors, Values, complete_inputs, from_device, read_inputs, samples, to_device
-from pyv_npu.workloads.firmware import LEVEL, run_program
+from pyv_npu.workloads.compiled import (
+    FIRMWARE_SUBMITS,
+    GENERATED,
+    check_submit,
+    check_together,
+    listing,
+    loaded,
+    packed,
+    seen_by_compiler,
+    submission,
+    submission_row,
+    submitted_in,
+)
+from pyv_npu.workloads.data import (
+    Tensors,
+    Values,
+    complete_inputs,
+    from_device,
+    read_input,
+    read_inputs,
+    to_device,
+)
+from pyv_npu.workloads.firmware import check_engine, run_program
+from pyv_npu.workloads.model_file import Choices, compile_for
 from pyv_npu.workloads.timing import Finished, run_commands
-from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
-from toolchain.compiler import Compiled, compile_model
-from toolchain.onnx_frontend import OnnxModel, load_model
+from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload
+from toolchain.compiler import Compiled
 from toolchain.onnx_model.reference import rounded
 from toolchain.program_image import FIRMWARE, build_image
-from toolchain.quantize.precision import INT8
 
-SUFFIX = ".onnx"
-LEVELS = ("IA", "IA_TIMING", "CA_HYBRID")
+LEVELS = ("IA", "IA_TIMING", *CORE_LEVELS)
 """Where models run."""
-
-
-class Choices(NamedTuple):
-    """How a model is compiled."""
-
-    shapes: Mapping[str, tuple[int, ...]] = {}
-    passes: str = "all"
-    granularity: str = "macro"
-    precision: str = ""
-    """One of `toolchain.quantize.precision.PRECISIONS`; empty: the model's own."""
-    calibration: tuple[Path, ...] = ()
-    """Files with inputs that show int8 the ranges of the model."""
-    qconfig: Path | None = None
-    """File with the widths of weights."""
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return (*self.calibration, *([] if self.qconfig is None else [self.qconfig]))
-
-    @property
-    def command_line(self) -> list[str]:
-        """The options of `pyv-npu run` that say the same."""
-        line = [f"--shape={name}={','.join(map(str, shape))}" for name, shape in self.shapes.items()]
-        line += [f"--precision={self.precision}"] if self.precision else []
-        line += [f"--calibration={path}" for path in self.calibration]
-        line += [f"--qconfig={self.qconfig}"] if self.qconfig is not None else []
-        return [*line, f"--passes={self.passes}", f"--granularity={self.granularity}"]
-
-
-def compile_for(config: Config, path: Path, choices: Choices) -> Compiled:
-    """Compile the model in a file for the device of a configuration. ModelError, one line."""
-    return compile_loaded(config, load_model(path, choices.shapes), choices)
-
-
-def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compiled:
-    """Compile a model. ModelError, one line."""
-    observed = samples(model, choices.calibration, config.run.seed) if choices.precision == INT8 else ()
-    device = target_of(config.npu)
-    if choices.qconfig is not None:
-        device = device._replace(qconfig=load_qconfig(choices.qconfig))
-    return compile_model(
-        model, device, passes=choices.passes, granularity=choices.granularity, precision=choices.precision,
-        samples=observed,
-    )  # fmt: skip
 
 
 def check_level(config: Config) -> None:
     """UsageError for a level that runs no models."""
     if config.run.sim_level not in LEVELS:
-        raise UsageError(f"sim_level {config.run.sim_level}: {NOT_CONNECTED}; models run at {', '.join(LEVELS)}")
+        raise UsageError(f"sim_level {config.run.sim_level}: models run at {', '.join(LEVELS)}")
+    check_engine(config)
 
 
 @dataclass(frozen=True)
 class Model(Workload["ModelDetail"]):
     """An ONNX file, how it is compiled, and the inputs that are given; the others are random numbers of `run.seed`."""
 
+    defaults: ClassVar[Mapping[str, object]] = SUBMITTING
     path: Path
     choices: Choices = field(default_factory=Choices)
     inputs: Path | None = None
     """A .npz file."""
+    single: Mapping[str, Path | float] = field(default_factory=dict)
+    """Inputs by name: a file each, or a number for all elements."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        return (*([] if self.inputs is None else [self.inputs]), *self.choices.files)
+        own = [path for path in self.single.values() if isinstance(path, Path)]
+        return (*([] if self.inputs is None else [self.inputs]), *own, *self.choices.files)
 
     def uses_core(self, config: Config) -> bool:
-        return config.run.sim_level == LEVEL
+        return config.run.sim_level in CORE_LEVELS
+
+    def sees(self, config: Config) -> Hashable:
+        return seen_by_compiler(config)
 
     def check(self, config: Config) -> None:
         check_level(config)
+        check_submit(config, self.choices.submit)
 
     def prepare(self, config: Config) -> "CompiledModel":
         self.check(config)
         compiled = compile_for(config, self.path, self.choices)
         given = {} if self.inputs is None else read_inputs(self.inputs)
-        return CompiledModel(compiled, complete_inputs(compiled, config.run.seed, given))
+        inputs = complete_inputs(compiled, config.run.seed, given)
+        for name, value in self.single.items():
+            if name not in inputs:
+                raise UsageError(f"--input {name}: the model has no such input; inputs are {', '.join(inputs)}")
+            wanted = inputs[name]
+            given[name] = read_input(value, wanted) if isinstance(value, Path) else _filled(name, value, wanted)
+        slot = config.core.custom_slot
+        return CompiledModel(compiled, complete_inputs(compiled, config.run.seed, given), self.choices.submit, slot)
+
+
+def _filled(name: str, value: float, wanted: Values) -> Values:
+    """A number in every element."""
+    made = np.full(wanted.shape, value).astype(wanted.dtype)
+    if wanted.dtype.kind in "iub" and made.size and float(made.reshape(-1)[0]) != value:
+        raise UsageError(f"--input {name}={value:g}: {wanted.dtype} does not hold it")
+    return made
 
 
 @dataclass(frozen=True)
@@ -119,25 +117,47 @@ class CompiledModel(Prepared["ModelDetail"]):
 
     compiled: Compiled
     inputs: Tensors
+    submit: str = FIRMWARE_SUBMITS
+    slot: int = DEFAULT_SLOT
+    """Opcode slot of the instructions, of generated code."""
 
     @property
     def description(self) -> dict[str, Any]:
         """What model.json says besides what it says of every model."""
         return {}
 
+    @property
+    def data(self) -> dict[str, bytes]:
+        """The inputs as they lie in DRAM."""
+        return {name: to_device(self.compiled, name, values) for name, values in self.inputs.items()}
+
     def image(self, *, apart: bool = False) -> bytes:
         """An ELF that runs the model on these inputs; `apart`: the weights are in a file of their own."""
-        data = {name: to_device(self.compiled, name, values) for name, values in self.inputs.items()}
+        if self.submit == GENERATED:
+            from toolchain.mlir.npu import generated
+
+            check_together(apart)
+            return generated.image(self.compiled, generated.submitting(self.compiled), self.data, self.slot)
+        data = self.data
         return build_image(find_program(FIRMWARE).read_bytes(), self.compiled, data, apart=apart)
+
+    def emitted(self, stage: str) -> bytes:
+        """One stage of the way down (docs/mlir.md)."""
+        from toolchain.mlir.npu import generated
+
+        return generated.emitted(stage, self.compiled, generated.submitting(self.compiled), self.slot)
 
     def program(self) -> Program:
         """The image as a loaded program, under the model's name."""
         return loaded(self.image(), self.compiled, self.compiled.model.name)
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[ModelDetail]":
-        """Run at IA, IA_TIMING or CA_HYBRID, and compare with the reference. UsageError for another level."""
+        """Run at IA, IA_TIMING, CA_HYBRID or CA_FULL, and compare with the reference. UsageError for another level."""
         check_level(config)
-        if config.run.sim_level == LEVEL:
+        if config.run.sanitize and config.run.sim_level not in CORE_LEVELS:
+            raise UsageError(f"run.sanitize: looks at firmware on the core; {config.run.sim_level} has none, drop it")
+        config = packed(config, self.compiled.target.qconfig)
+        if config.run.sim_level in CORE_LEVELS:
             return self._through_firmware(config, session)
         host, name, commands = Stopwatch(), self.compiled.model.name, self.compiled.commands
         detail = self._detail(*ia.observed(self.compiled, config.npu, self.inputs))
@@ -145,8 +165,9 @@ class CompiledModel(Prepared["ModelDetail"]):
             return Result(name, config, detail)
         timed = run_commands(commands, config.npu, "IA_TIMING", keep=True)
         return Result(
-            name, config, detail, timed.cycles, timed.counters, timed.events, host=host.figures(), commands=commands
-        )
+            name, config, detail, timed.cycles, timed.counters, timed.events, host=host.figures(), commands=commands,
+            moved=timed.traffic,
+        )  # fmt: skip
 
     def _through_firmware(self, config: Config, session: Session) -> "Result[ModelDetail]":
         compiled = self.compiled
@@ -162,6 +183,11 @@ class CompiledModel(Prepared["ModelDetail"]):
         ran = run_program(config, self.program(), config.run.args, session, layers=layers, after=take)
         ended = ran.stop.reason is StopReason.EXIT
         detail = self._detail(left, self._codes(config, left) if ended else None)
+        if ended and self.submit == GENERATED:
+            firmware = replace(self, submit=FIRMWARE_SUBMITS).program()
+            other = run_program(config, firmware, config.run.args, layers=layers)
+            saved = submission(submitted_in(ran), submitted_in(other), len(compiled.commands))
+            detail = replace(detail, submission=saved)
         return ran.extended(detail, compiled.commands)
 
     def _codes(self, config: Config, outputs: Tensors) -> dict[str, Values]:
@@ -183,11 +209,20 @@ class CompiledModel(Prepared["ModelDetail"]):
 
 
 def run_compiled(
-    config: Config, compiled: Compiled, inputs: Tensors | None = None, session: Session = PLAIN
-) -> "Result[ModelDetail]":
+    config: Config, compiled: Compiled, inputs: Tensors | None = None, session: Session = PLAIN,
+    submit: str = FIRMWARE_SUBMITS,
+) -> "Result[ModelDetail]":  # fmt: skip
     """Run a compiled model; inputs that are not given are random numbers of `run.seed`. UsageError for an input that
     the model does not have."""
-    return CompiledModel(compiled, complete_inputs(compiled, config.run.seed, inputs or {})).run(config, session)
+    return prepare_compiled(config, compiled, inputs, submit).run(config, session)
+
+
+def prepare_compiled(
+    config: Config, compiled: Compiled, inputs: Tensors | None = None, submit: str = FIRMWARE_SUBMITS
+) -> CompiledModel:
+    """The same, for any number of runs."""
+    values = complete_inputs(compiled, config.run.seed, inputs or {})
+    return CompiledModel(compiled, values, submit, config.core.custom_slot)
 
 
 @dataclass(frozen=True)
@@ -200,6 +235,8 @@ class ModelDetail(Detail):
     checks: Checks
     original_error: Mapping[str, float | None]
     """Output -> error against the model before it was quantized."""
+    submission: Mapping[str, Any] = field(default_factory=dict)
+    """As `submission` makes it; empty where firmware submits."""
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         hashes = {name: hashlib.sha256(values.tobytes()).hexdigest() for name, values in self.outputs.items()}
@@ -212,6 +249,7 @@ class ModelDetail(Detail):
                 "checks": self.checks.outputs,
                 "codes": self.checks.codes,
                 "original_error": dict(self.original_error),
+                **({"submission": dict(self.submission)} if self.submission else {}),
             }
         }
 
@@ -226,11 +264,18 @@ class ModelDetail(Detail):
         rows.append(("precision", f"{used['converted']}, converted: {products}" if used["converted"] else products))
         for name, check in self.checks.outputs.items():
             found = "equal" if check["error"] == 0 else f"error {check['error']:.2e}, limit {check['limit']:.0e}"
-            rows.append((f"output {name}", f"{found}{'' if check['ok'] else ': DIFFERS'}"))
+            found += "" if check["ok"] else ": DIFFERS"
+            if check["trivial"]:
+                found += f"; {check['trivial']}: this run proves nothing, give inputs with --input"
+            if "arithmetic" in check:
+                found += f"; {used['converted']} arithmetic by onnx.reference: error {check['arithmetic']:.2e}"
+            rows.append((f"output {name}", found))
         rows += codes_row(self.checks.codes)
+        rows += submission_row(self.submission)
         for name, error in self.original_error.items():
             rows.append((f"output {name}, original", f"error {error:.2e} against the model before it was quantized"))
-        return lines_of(f"model {result.program}, {result.json['sim_level']}, against onnx.reference", rows) + "\n"
+        against = "onnx.reference" if self.compiled.model.layers is None else "numpy on its layers"
+        return lines_of(f"model {result.program}, {result.json['sim_level']}, against {against}", rows) + "\n"
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
         """IR, commands, outputs."""
@@ -261,6 +306,9 @@ class TimedModel(Workload["TimingDetail"]):
     def files(self) -> tuple[Path, ...]:
         return self.choices.files
 
+    def sees(self, config: Config) -> Hashable:
+        return seen_by_compiler(config)
+
     def check(self, config: Config) -> None:
         timing.check_level(config.run.sim_level)
 
@@ -279,12 +327,13 @@ class TimedCommands(Prepared["TimingDetail"]):
     compile_cpu_s: float | None
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[TimingDetail]":
+        config = packed(config, self.compiled.target.qconfig)
         host, commands = Stopwatch(), self.compiled.commands
         timed = run_commands(commands, config.npu, config.run.sim_level, keep=session.keep)
         return Result(
             self.compiled.model.name, config, TimingDetail(self.compiled, timed.layers, session.keep), timed.cycles,
             timed.counters, timed.events, host={"compile_cpu_s": self.compile_cpu_s, **host.figures()},
-            commands=commands,
+            commands=commands, moved=timed.traffic,
         )  # fmt: skip
 
 

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from npu_device.config import NpuConfig
-from npu_device.levels.analytic import Analytic
+from npu_device.levels.critical_path import CriticalPath, Path
 from npu_device.levels.explain import Explanation, explain
 from npu_device.levels.runner import Listed, Run, Runner, list_config
+from npu_device.operations.limits import KEYS
 from npu_device.trace.events import Batch, EventStream, What
 from npu_device.trace.spans import Spans
 from pyv_npu.errors import PyvNpuError, UsageError
+from pyv_npu.observe.analysis.traffic import Traffic
 from toolchain.codegen import Command
 
 LEVELS = ("IA_TIMING", "CA_HYBRID")
@@ -38,6 +40,7 @@ class TimingRun(NamedTuple):
     events: EventStream
     explanation: Explanation | None
     """What the cycles were spent on, where it was asked for."""
+    traffic: Traffic
 
 
 def check_level(level: str) -> None:
@@ -72,31 +75,34 @@ def run_commands(
         completed.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
 
     events.subscribe(note)
+    traffic = Traffic()
+    events.subscribe(traffic.add)
     if watch is not None:
         events.subscribe(watch)
-    runner = Runner(list_config(config, len(listed)), events, values=False)
+    analytic = level == "IA_TIMING"
+    runner = Runner(list_config(config, len(listed)), events, values=False, analytic=analytic)
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
-    counters = None
-    if level == "IA_TIMING":
-        accepted = [index * config.submit.cost for index in range(len(listed))]
-        done = Analytic(runner.config, runner.memory, events).run(runner.place(listed), accepted).done
-    else:
-        ran = runner.run(listed)
-        _check(ran, commands)
-        counters, done = ran.device.counters.to_json(), tuple(completed[ticket] for ticket in ran.tickets)
-    events.flush()
+    ran = runner.run(listed)
+    _check(ran, commands)
+    counters = None if analytic else ran.device.counters.to_json()
+    done = tuple(completed[ticket] for ticket in ran.tickets)
     explanation = None
     if explained:
         explanation = explain(Spans(events.kept()), runner.config, _critical_path(listed, runner))
-    return TimingRun(max(done, default=0), _finished(commands, done), counters, events, explanation)
+    return TimingRun(max(done, default=0), _finished(commands, done), counters, events, explanation, traffic)
 
 
 def _check(ran: Run, commands: Sequence[Command]) -> None:
     """Every command must have been done."""
     for entry in ran.device.error_log:
         layer = commands[ran.tickets.index(entry.ticket)].layer
-        raise PyvNpuError(f"layer {layer}: {entry.code.name}: {entry.reason}; a bug of the compiler")
+        raise PyvNpuError(f"layer {layer}: {entry.code.name}: {entry.reason}{blame(entry.reason)}")
+
+
+def blame(reason: str) -> str:
+    """Whose fault a refused command is: a limit can be raised, all else should not have been made."""
+    return "" if KEYS in reason else "; a bug of the compiler"
 
 
 def _finished(commands: Sequence[Command], done: Sequence[int]) -> tuple[Finished, ...]:
@@ -106,6 +112,5 @@ def _finished(commands: Sequence[Command], done: Sequence[int]) -> tuple[Finishe
     return tuple(Finished(*item) for item in last.items())
 
 
-def _critical_path(listed: Sequence[Listed], runner: Runner) -> int:
-    path = Analytic(runner.config, runner.memory, unlimited=True)
-    return path.run(runner.place(listed), [0] * len(listed)).cycles
+def _critical_path(listed: Sequence[Listed], runner: Runner) -> Path:
+    return CriticalPath(runner.config, runner.memory).walk(runner.place(listed), [0] * len(listed))

@@ -1,7 +1,7 @@
 """The road of all work: a workload is prepared for a configuration, runs at its level, and gives a `Result`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -13,7 +13,11 @@ from pyv_npu.errors import UsageError
 from pyv_npu.result import Comparison, Detail, Result
 
 if TYPE_CHECKING:
+    from pyv_npu.faults.plan import Fault
     from pyv_npu.platform import Platform
+
+SUBMITTING: Mapping[str, object] = {"npu.queue.full_policy": "stall"}
+"""Of work whose firmware does nothing but submit: it waits in ENQCMD_T for room instead of trying again."""
 
 D = TypeVar("D", bound=Detail, covariant=True)
 
@@ -26,6 +30,8 @@ class Session:
     """Is given the UART's bytes as they come."""
     drive: "Callable[[Platform], Stop] | None" = None
     """Takes the loaded platform to its end: from a snapshot, or under a debugger; None: by itself."""
+    faults: "Sequence[Fault] | None" = None
+    """To be injected. Not None, if only an empty list: the run records what faults would lead to."""
     keep: bool = False
     """Whether a run without a core keeps its events, as a report needs them."""
 
@@ -51,6 +57,8 @@ class Workload(ABC, Generic[D]):
 
     defaults: ClassVar[Mapping[str, object]] = {}
     """Keys of the configuration that have these values unless they are set."""
+    needs: ClassVar[str] = "default of models: their firmware only submits"
+    """Why: the origin of those keys."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -60,6 +68,10 @@ class Workload(ABC, Generic[D]):
     def uses_core(self, config: Config) -> bool:
         """Whether firmware submits the work, at the level of `config`."""
         return False
+
+    def sees(self, config: Config) -> Hashable:
+        """What of the configuration `prepare` looks at: where it is equal, so is what is prepared."""
+        return repr(config.npu)
 
     def check(self, config: Config) -> None:
         """UsageError, BadInputError where it cannot run at the level of `config`, before anything is read."""

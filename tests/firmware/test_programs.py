@@ -47,7 +47,7 @@ def test_program_succeeds(program: str, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_small_queue_is_filled_too(mode: str) -> None:
-    result = run("fault_queue_full", mode, **{"npu.queue.size": 4})
+    result = run("fault_queue_full", mode, **{"npu.queue.size": 4, "npu.queue.tight_size": 4})
     assert result.exit_code == 0, result.json["uart"]
 
 
@@ -99,7 +99,7 @@ def skipped_descriptor(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return original(self)
 
     monkeypatch.setattr(Ring, "take", take)
-    return {"run.max_cycles": 3_000_000, "npu.queue.size": 8}
+    return {"run.max_cycles": 3_000_000, "npu.queue.size": 8, "npu.queue.tight_size": 8}
 
 
 def one_error_code(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Plans and their estimates for tests of the levels."""
+"""Lists of commands at IA_TIMING, and the steps of a run."""
 
 from typing import Any
 
@@ -6,19 +6,22 @@ import numpy as np
 from npu_graphs import BEGINS, ENDS
 
 from npu_device.config import NpuConfig, SpmConfig
-from npu_device.levels.analytic import Analytic
 from npu_device.levels.runner import Listed, Runner
 from npu_device.trace.events import EventStream, What, records
 
 FREE = SpmConfig(size=32 << 20, port=None)
 
 
-def analysed(commands: list[Listed], config: NpuConfig) -> tuple[int, np.ndarray[Any, Any]]:
+def analysed(commands: list[Listed], config: NpuConfig, native: bool = False) -> tuple[int, np.ndarray[Any, Any]]:
+    """(cycle of the last completion, events); `native`: in compiled code from the first step on."""
     events = EventStream()
-    seen = records(events)
-    runner = Runner(config, values=False)
-    made = Analytic(config, runner.memory, events).run(runner.place(commands), [one.at for one in commands])
-    return made.cycles, seen()
+    collected = records(events)
+    runner = Runner(config, events, values=False, analytic=True)
+    if native:
+        runner.device._execution.engines.machine._native_steps = 0
+    runner.run(commands)
+    seen = collected()
+    return int(seen["cycle"][seen["what"] == What.DONE].max()), seen
 
 
 def steps(events: np.ndarray[Any, Any]) -> list[tuple[int, ...]]:

@@ -11,6 +11,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Opcode, Scope
 from npu_device.config import (
+    ChainedConfig,
     DmaConfig,
     DramConfig,
     L2Config,
@@ -30,6 +31,7 @@ SPM_SIZE = 1 << 16
 WORKSPACE = SPM + (1 << 15)
 """Macro commands use the upper half of the scratchpad, tile commands the lower."""
 BLOCKS = DRAM + 0xC_0000
+KINDS = ("roofline", "systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe", "chained_ve")
 BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
 ENDS = (What.DMA_END, What.TE_END, What.VE_END)
 
@@ -86,13 +88,44 @@ def macros(draw: st.DrawFn) -> Listed:
     return Listed(descriptor, 0, block)
 
 
+@st.composite
+def attentions(draw: st.DrawFn) -> Listed:
+    kv_heads, group, width = (draw(st.sampled_from(choice)) for choice in ((1, 2), (1, 3), (8, 16)))
+    queries, past = draw(st.sampled_from((1, 5, 16, 24))), draw(st.sampled_from((0, 0, 7, 16)))
+    own = {
+        "heads": kv_heads * group, "kv_heads": kv_heads, "head_dim": width, "attn_flags": draw(st.integers(0, 1)),
+        "q_len": queries, "kv_len": queries + past, "window": draw(st.sampled_from((0, 0, 6))), "attn_scale": 0,
+    }  # fmt: skip
+    block = Extended.make(
+        Opcode.ATTN_T, own=own, in2=draw(_dram), workspace=WORKSPACE, workspace_bytes=1 << 15,
+    )  # fmt: skip
+    descriptor = Descriptor(
+        opcode=Opcode.ATTN_T, tile_m=draw(st.sampled_from((4, 16, 32))), tile_n=draw(st.sampled_from((8, 40))),
+        tile_k=width, type_in0=DataType.FP16, type_kv=DataType.FP16, type_out=DataType.FP16, in0_addr=draw(_dram),
+        in1_addr=draw(_dram), out_addr=DRAM + 0x5_0000 + 8192 * draw(st.integers(0, 3)),
+        prefetch_dist=draw(st.integers(0, 1)), **draw(_ways),
+    )  # fmt: skip
+    return Listed(descriptor, 0, block)
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> ChainedConfig:
+    """The parameters of `chained_ve`."""
+    return ChainedConfig(
+        T=draw(st.sampled_from((1, 2, 3, 8))), lanes=draw(st.sampled_from((1, 4, 16))),
+        channel_bytes=draw(st.sampled_from((1, 32))), lat=draw(st.sampled_from((0, 5, 16))),
+        restart=draw(st.sampled_from((0, 2))), mask_skip=draw(st.sampled_from(("none", "tile", "dataflow"))),
+        double_buffer=draw(st.booleans()),
+    )  # fmt: skip
+
+
 _barriers = st.builds(
     lambda scope, way: Listed(Descriptor(opcode=Opcode.BARRIER, function=scope, **way)),
     st.sampled_from(list(Scope)),
     _ways,
 )
 tiles = st.one_of(_moves(), _moves(), _gemms(), _vectors())
-graphs = st.lists(st.one_of(tiles, tiles, tiles, macros(), _barriers), min_size=4, max_size=24)
+graphs = st.lists(st.one_of(tiles, tiles, tiles, macros(), attentions(), _barriers), min_size=4, max_size=24)
 
 
 @st.composite
@@ -102,8 +135,7 @@ def configs(draw: st.DrawFn, **fixed: Any) -> NpuConfig:
     sections: dict[str, Any] = {
         "te": TeConfig(
             count=draw(st.integers(1, 2)), rows=draw(st.sampled_from((2, 8))), columns=4,
-            kind=draw(st.sampled_from(("roofline", "systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe"))),
-            form=draw(st.sampled_from(("v3", "paper"))),
+            kind=draw(st.sampled_from(KINDS)), form=draw(st.sampled_from(("v3", "paper"))), chained=draw(chains()),
         ),
         "ve": VeConfig(count=draw(st.integers(1, 2)), lanes=8, latency=draw(st.sampled_from((0, 16)))),
         "spm": SpmConfig(
@@ -131,7 +163,7 @@ def configs(draw: st.DrawFn, **fixed: Any) -> NpuConfig:
             policy=draw(st.sampled_from(("fifo", "prio", "cp"))), window=draw(st.sampled_from((1, 2, 16)))
         ),
         "clock_ratio": draw(st.sampled_from(((1, 1), (3, 2)))),
-        "queue": QueueConfig(size=64),
+        "queue": QueueConfig(tight_size=64),
     }  # fmt: skip
     return NpuConfig(**(sections | fixed))
 

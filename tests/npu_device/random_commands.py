@@ -99,7 +99,7 @@ configs = st.builds(
         scheduler=SchedulerConfig(policy=policy, window=window),
         frontend=FrontEndConfig(*front),
         clock_ratio=ratio,
-        queue=QueueConfig(size=queue, command_size=history, history=1000),
+        queue=QueueConfig(size=queue, command_size=history, tight_size=queue, history=1000),
     ),
     st.just(2),
     st.integers(1, 3),

@@ -8,7 +8,7 @@ import pytest
 
 from npu_device import config as parameters
 from npu_device.abi.errors import NpuDeviceError
-from npu_device.config import DmaConfig, DramConfig, NpuConfig, SpmConfig, TeConfig, check
+from npu_device.config import ChainedConfig, DmaConfig, DramConfig, NpuConfig, SpmConfig, TeConfig, check
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,10 @@ from npu_device.config import DmaConfig, DramConfig, NpuConfig, SpmConfig, TeCon
         ({"dram": DramConfig(interleave=64), "dma": DmaConfig(alignment=128)},
          "dram.interleave = 64: must be at least dma.alignment = 128, an access is on one channel"),
         ({"te": TeConfig(kind="magic")}, "te.kind = magic: must be one of roofline, systolic_os, systolic_ws, "
-                                         "systolic_is, systolic_ws_pipe"),
+                                         "systolic_is, systolic_ws_pipe, chained_ve"),
+        ({"te": TeConfig(chained=ChainedConfig(T=0))}, "te.chained.T = 0: must be at least 1"),
+        ({"te": TeConfig(chained=ChainedConfig(mask_skip="some"))},
+         "te.chained.mask_skip = some: must be one of none, tile, dataflow"),
         ({"clock_ratio": (0, 1)}, "clock_ratio = (0, 1): must be at least 1"),
         ({"clusters": 5}, "clusters = 5: must be at most 4"),
     ],

@@ -15,7 +15,9 @@ from qemu import Qemu
 
 from pyv_ext.elf import Program
 
-GROUPS = ("I", "M", "A", "C", "B", "Zifencei", "privilege")
+GROUPS = ("I", "M", "A", "C", "B", "Zifencei", "privilege", "F", "D")
+FLOATING = {"F": "f", "D": "fd"}
+"""The letters of floating point that the hart of a group has besides."""
 MODEL = Path(__file__).parent / "arch_model"
 _MISALIGNED = "hw_data_misaligned_support"
 QEMU_MTVAL = "-DSET_REL_TVAL_MSK=0xB0F2"
@@ -30,10 +32,15 @@ class Setup(NamedTuple):
 
     compressed: bool
     misaligned: bool
+    floating: str = ""
+
+    @property
+    def letters(self) -> str:
+        return f"ima{self.floating}{'c' if self.compressed else ''}u"
 
     @property
     def isa(self) -> str:
-        return "_".join((f"rv32ima{'c' if self.compressed else ''}u", *_EXTENSIONS))
+        return "_".join((f"rv32{self.letters}", *_EXTENSIONS))
 
     def fits(self, condition: str) -> bool:
         """Whether a condition of RVTEST_CASE holds, such as "ISA:=regex(.*I.*C.*)"."""
@@ -44,7 +51,7 @@ class Setup(NamedTuple):
         if name != "ISA" or pattern is None:
             raise ValueError(f"unknown condition {condition!r}")
         extensions = "_".join(name.capitalize() for name in _EXTENSIONS)
-        return re.match(pattern[1], f"RV32IMA{'C' if self.compressed else ''}U{extensions}") is not None
+        return re.match(pattern[1], f"RV32{self.letters.upper()}{extensions}") is not None
 
 
 class ArchTest(NamedTuple):
@@ -69,7 +76,8 @@ class ArchTest(NamedTuple):
     def build(self, folder: Path, *flags: str) -> Path:
         env = self.source.parents[3] / "env"
         target = folder / self.name.replace("/", "-")
-        defines = ("-DXLEN=32", *self._defined())
+        flen = {"f": ("-DFLEN=32",), "fd": ("-DFLEN=64",)}.get(self.setup.floating, ())
+        defines = ("-DXLEN=32", *flen, *self._defined())
         return build(self.source, target, self.march(), (MODEL, env), MODEL / "link.ld", *flags, *defines)
 
     def _defined(self) -> list[str]:
@@ -123,11 +131,12 @@ def arch_tests() -> list[ArchTest]:
 def _variants(source: Path) -> Iterator[ArchTest]:
     """The program on the first hart that it fits, and on the others that it asks about; references know no others."""
     cases = _cases(source)
-    referenced = ArchTest(source, Setup(True, False)).reference is not None
+    floating = FLOATING.get(source.parent.parent.name, "")
+    referenced = ArchTest(source, Setup(True, False, floating)).reference is not None
     found = 0
     for misaligned in (False, True) if _asks(cases, _MISALIGNED) and not referenced else (False,):
         for compressed in (True, False):
-            setup = Setup(compressed, misaligned)
+            setup = Setup(compressed, misaligned, floating)
             wanted = not found or (not referenced and (compressed or _asks(cases, _NOT_COMPRESSED)))
             if wanted and any(case.fits(setup) for case in cases):
                 found += 1
@@ -137,7 +146,7 @@ def _variants(source: Path) -> Iterator[ArchTest]:
 def qemu_signature(executable: Path, program: Program, setup: Setup) -> list[str]:
     """What the program leaves on QEMU."""
     begin, end = program.symbols["begin_signature"].address, program.symbols["end_signature"].address
-    with Qemu("-kernel", str(executable), compressed=setup.compressed) as machine:
+    with Qemu("-kernel", str(executable), compressed=setup.compressed, floating=setup.floating) as machine:
         machine.start()
         machine.finish()
         data = machine.memory(begin, end - begin)

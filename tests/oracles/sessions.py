@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("debugging", "python", "tutorial")}
+PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("debugging", "python", "serving", "tutorial")}
 """Those with sessions."""
 _BLOCK = re.compile(r"(?<=^```)(console|gdb|python)\n(.*?)(?=^```)", re.MULTILINE | re.DOTALL)
 _PROMPT = {"console": "$ ", "gdb": "(gdb) "}

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from bare_machine import ENGINES
 from lockstep import WITH_C, DifferenceError, campaign, lockstep
+from native_forms import FORMS, Form
 from qemu import needs_qemu
 from random_programs import random_program
 
@@ -14,11 +15,12 @@ from pyv_ext.isa import Isa
 pytestmark = needs_qemu
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_no_difference(engine: str) -> None:
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_no_difference(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    form.choose(monkeypatch)
     rows: Counter[str] = Counter()
     causes: Counter[int] = Counter()
-    for _, result in campaign(20_000, 1, engine):
+    for _, result in campaign(20_000, 1, form.engine):
         rows += result.rows
         causes += result.causes
     assert [row.name for row in Isa(WITH_C).rows if not rows[row.name]] == []

@@ -1,19 +1,15 @@
-"""`each_engine` runs the tests of a module with every engine that there is."""
+"""`each_engine` runs the tests of a module with every engine that there is, and with every form of native code."""
 
 import engine_choice
 import pytest
+from native_forms import NATIVE_FORMS, Form
 
 
-@pytest.fixture(scope="module", params=("reference", "fast"))
+@pytest.fixture(scope="module", params=(Form("reference"), *NATIVE_FORMS), ids=str)
 def each_engine(request, monkeypatch_module):
-    """The rigs make this engine; translators translate everything at once instead of what turns out to be hot."""
-    if request.param == "fast":
-        from pyv_ext.engines.fast import engine, native
-
-        monkeypatch_module.setattr(engine, "WARM_UP", 0)
-        monkeypatch_module.setattr(native, "HOT", 2)
-        monkeypatch_module.setattr(native, "WARM", 1)
-    monkeypatch_module.setattr(engine_choice, "NAME", request.param)
+    """The rigs make this engine."""
+    request.param.choose(monkeypatch_module)
+    monkeypatch_module.setattr(engine_choice, "NAME", request.param.engine)
 
 
 @pytest.fixture(scope="module")

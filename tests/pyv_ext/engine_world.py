@@ -4,7 +4,8 @@ A program is a main loop over routines of random instructions of every row of th
 trap, wait, access devices, store next to and into their own code. Meanwhile interrupt lines change, a bus master
 writes data and code, custom instructions stall, and posted stores are on their way. Everything follows from a seed.
 
-In a calm world loops are long, and all that interrupts translated code is rare: for a great many instructions.
+In a calm world loops are long, and all that interrupts translated code is rare: for a great many instructions. With
+wild jumps it also goes anywhere: between routines, into the middle of instructions, data and half-written code.
 """
 
 import random
@@ -127,8 +128,9 @@ def instruction_set(moods: Moods) -> Isa:
 class Generator:
     """`code` belongs at MAIN, `slots` are the addresses of instructions that may be overwritten by any of `words`."""
 
-    def __init__(self, seed: int, *, calm: bool = False, routines: int = 6) -> None:
+    def __init__(self, seed: int, *, calm: bool = False, jumps: bool = False, routines: int = 6) -> None:
         self.calm = calm
+        self.jumps = jumps
         self.isa = instruction_set(Moods())
         self.chance = random.Random(seed)
         kinds = {kind: [row for row in self.isa.rows if row.kind is kind] for kind in Kind}
@@ -203,6 +205,7 @@ class Generator:
             (4, 0.3, self._csr),
             (2, 0.1, self._fence),
             (2, 0.1, self._trap),
+            (2, 0.1, self._stray),
             (1, 0.02, lambda: self.one("wfi")),
             (1, 0.02, self._poll),
             (2, 0.05, lambda: self._random(self.isa.by_name["mood"])),
@@ -212,6 +215,8 @@ class Generator:
         )
         weights = [calm if self.calm else wild for wild, calm, _ in items]
         make = self.chance.choices([make for _, _, make in items], weights)[0]
+        if self.jumps and self.chance.random() < 0.08:
+            return self._wild_jump()
         return self._patched(place) if make is None else make()
 
     def _patched(self, place: int) -> bytes:
@@ -298,9 +303,32 @@ class Generator:
         row = self.chance.choice(self.rows["trap"])
         return row.match.to_bytes(row.length, "little")
 
+    def _stray(self) -> bytes:
+        """A jump to where there is no code: the handler returns to the instruction after it. At the end of memory there
+        is half of an instruction."""
+        chance = self.chance
+        nowhere = (0, 2 * chance.getrandbits(29), PORT + 4, LINES, SPM - 4, RAM + SIZE, RAM + SIZE - 2, 0xFFFF_FFFC)
+        return self.li(PATCH, chance.choice(nowhere)) + self.one("jalr", rd=LINK, rs1=PATCH)
+
+    def _wild_jump(self) -> bytes:
+        """An indirect jump to anywhere in code, data, scratchpad or the handler, to odd halves of instructions too, or
+        to what a register happens to hold. `PATCH` keeps the way back of those that do not link."""
+        chance = self.chance
+        link = chance.choice((0, 1, 5, LINK, PATCH))
+        if chance.random() < 0.3:
+            return self.one("jalr", rd=link, rs1=chance.choice((*FREE, *POINTERS)), imm=chance.randrange(-64, 64))
+        first, size = chance.choice(
+            ((MAIN, 0xC00), (MAIN, 0xC00), (DATA, 0x400), (SPM + 0x400, 0x400), (HANDLER, 0x100))
+        )
+        target = first + chance.randrange(0, size, chance.choice((1, 2, 4)))
+        return self.li(PATCH, target) + self.one("jalr", rd=link, rs1=PATCH)
+
     def handler(self) -> bytes:
-        """Interrupts are acknowledged; other traps go on after the instruction."""
+        """Interrupts are acknowledged; where there is nothing to fetch the routine goes on; other traps go on after the
+        instruction."""
         one = self.one
+        stray = [one("addi", rd=TRAP_2, imm=1), b"", one("csrrw", rs1=LINK, csr=0x341), one("mret")]
+        stray[1] = one("bne", rs1=TRAP, rs2=TRAP_2, imm=12)
         skip = [
             one("csrrs", rd=TRAP, csr=0x341),
             one("lhu", rd=TRAP_2, rs1=TRAP),
@@ -313,15 +341,16 @@ class Generator:
             one("mret"),
         ]
         serve = [one("sw", rs1=11, rs2=TRAP), one("mret")]
-        length = sum(map(len, skip))
-        return b"".join([one("csrrs", rd=TRAP, csr=0x342), one("blt", rs1=TRAP, imm=4 + length), *skip, *serve])
+        length = sum(map(len, (*stray, *skip)))
+        first = [one("csrrs", rd=TRAP, csr=0x342), one("blt", rs1=TRAP, imm=4 + length)]
+        return b"".join([*first, *stray, *skip, *serve])
 
 
 class World:
     """A machine with the program of a seed, and all that can be seen of it."""
 
-    def __init__(self, engine: str, seed: int, *, calm: bool = False) -> None:
-        program = Generator(seed, calm=calm)
+    def __init__(self, engine: str, seed: int, *, calm: bool = False, jumps: bool = False) -> None:
+        program = Generator(seed, calm=calm, jumps=jumps)
         moods = Moods()
         self.timing = TIMINGS[seed % len(TIMINGS)]
         self.clock = Clock()
@@ -381,9 +410,17 @@ class Done(NamedTuple):
     """Accesses to devices, executions of custom instructions, acts of `Chaos`."""
 
 
-def compare(engines: Sequence[str], seed: int, instructions: int, longest: int = 4001, *, calm: bool = False) -> Done:
+def compare(
+    engines: Sequence[str],
+    seed: int,
+    instructions: int,
+    longest: int = 4001,
+    *,
+    calm: bool = False,
+    jumps: bool = False,
+) -> Done:
     """Run the program of a seed on all engines in slices of 1..`longest` cycles; AssertionError if they differ."""
-    worlds = [World(engine, seed, calm=calm) for engine in engines]
+    worlds = [World(engine, seed, calm=calm, jumps=jumps) for engine in engines]
     first, others = worlds[0], worlds[1:]
     chance = random.Random(seed)
     events = 0

@@ -11,6 +11,7 @@ from pyv_ext.bus.memory import Ram
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Isa
 from pyv_ext.isa.csr_names import ADDRESSES
+from pyv_ext.isa.formats import F0
 from pyv_ext.protocols import CustomInstruction, Reply
 from pyv_ext.timing import CoreTiming
 
@@ -19,6 +20,7 @@ HANDLER = RAM + 0x400
 DATA = RAM + 0x4000
 PORT = 0x4000_0000
 LINES = 0x4100_0000
+MODES = ("rne", "rtz", "rdn", "rup", "rmm", "", "", "dyn")
 FULL = "rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"
 
 
@@ -55,8 +57,10 @@ def assemble(isa: Isa, text: str, origin: int = RAM) -> bytes:
 def _operands(template: str, text: str, labels: dict[str, int], pc: int) -> dict[str, int]:
     given: dict[str, int] = {}
     for part, value in zip(template.split(","), text.split(","), strict=True):
-        if part in ("rd", "rs1", "rs2"):
-            given[part] = int(value[1:])
+        if part in ("rd", "rs1", "rs2", "rs3"):
+            given[part] = int(value[1:]) + (F0 if value[0] == "f" else 0)
+        elif part in ("mode", "mode!"):
+            given["imm"] = MODES.index(value)
         elif part == "csr":
             given["csr"] = ADDRESSES[value] if value in ADDRESSES else int(value, 0)
         elif part.endswith("(rs1)"):

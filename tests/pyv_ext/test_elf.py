@@ -297,3 +297,27 @@ def test_no_damage_gives_anything_but_a_program_or_an_error(executable: Path, da
     for offset, value in data.draw(st.lists(headers, max_size=3)):
         image[offset] = value
     read_or_refuse(bytes(image[: data.draw(st.one_of(st.just(len(image)), st.integers(0, len(image))))]))
+
+
+@pytest.mark.parametrize("stripped", [False, True])
+def test_headers_that_a_linker_loads_before_the_program_need_no_memory(tmp_path: Path, stripped: bool) -> None:
+    """Plain -Ttext=0x80000000: the first segment begins a page lower with the headers of the file; QEMU runs it."""
+    text, image = tmp_path / "a.S", tmp_path / "a.elf"
+    text.write_text(".globl _start\n_start: li t0, 0x100000; li t1, 0x5555; sw t1, 0(t0); j .\n.data\n.word 7\n")
+    flags = ("-march=rv32im", "-mabi=ilp32", "-nostdlib", "-nostartfiles", f"-Wl,-Ttext={RAM:#x}")
+    oracles.gnu("gcc", *flags, "-o", image, text)
+    data = bytearray(image.read_bytes())
+    if stripped:
+        data[0x20:0x24] = data[0x30:0x34] = bytes(4)  # e_shoff, e_shnum and e_shstrndx
+    program = parse_elf(bytes(data), "a.elf")
+    first = program.segments[0]
+    assert first.address < RAM and first.address + first.head <= RAM
+    rig = Rig()
+    load(program, rig.bus)
+    assert rig.bus.peek(RAM, 4) == first.data[RAM - first.address :][:4]
+
+
+def test_a_program_that_begins_below_memory_is_refused(tmp_path: Path) -> None:
+    image = oracles.build(tmp_path, PROGRAM, f"-Wl,-Ttext={RAM - 64:#x}")
+    with pytest.raises(ElfError, match="lies outside writable memory"):
+        load(read_elf(image), Rig().bus)

@@ -67,7 +67,7 @@ def test_all_that_determines_code_counts(
         assert len(compiled) == expected
 
 
-class Features:
+class Features(dict[str, bool]):
     """None."""
 
     def flatten(self) -> str:

@@ -7,7 +7,7 @@ from npu_device.abi import memory_map as mm
 from npu_device.abi.cmdq import KV, LOAD_TILE, MOVED_AS, SCHEMA, STORE_TILE, faults
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.abi.opcodes import BITS, Carried, DataType, Opcode
 from toolchain.codegen import Command, Target
 from toolchain.errors import ToolchainError
 
@@ -63,13 +63,15 @@ def _move(d: Descriptor, opcode: Opcode, target: Target) -> dict[str, Any]:
     kind = DataType(d.type_kv or d.type_in0)
     move: dict[str, Any] = {
         "opcode": LOAD_TILE if load else STORE_TILE,
-        "tensor_role": KV if d.type_kv else "activation",
+        "tensor_role": KV if d.type_kv else Carried(d.function).name.lower(),
         "qbits": BITS[kind],
         "dram_addr": dram - mm.DRAM_BASE,
         "num_elements": d.tile_m * d.tile_k,
         "spm_bank": bank,
         "spm_offset": offset,
     }
+    if d.tile_n:
+        move["alignment"] = d.tile_n
     if d.type_kv:
         move |= {"head_dim": d.tile_k, "src_qbits": BITS[DataType(d.type_out if load else d.type_in0)]}
         return move | ({"params": [d.param0, d.param1]} if d.param0 or d.param1 else {})

@@ -1,12 +1,15 @@
 """What code is generated for, and what is generated."""
 
 import struct
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import NamedTuple
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import DataType
+from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.cost.durations import SPEEDS, VECTOR_OPS
 from toolchain.quantize.qconfig import QConfig
 
 BROADCAST = {"FULL": 0, "ROW": 1, "COLUMN": 2, "SCALAR": 3}
@@ -40,6 +43,8 @@ class Target(NamedTuple):
     array: tuple[int, int] = (64, 64)
     systolic: bool = False
     """Whether they take time by folds of the array, or by the roofline."""
+    chain: Callable[[int, int, int, int, int], int] | None = None
+    """Of vector engines: NPU cycles of M x K times K x N with so many bits, instead of both."""
     kernel_position: bool = False
     """Whether a convolution is one product per kernel position."""
     port: int = 64
@@ -48,6 +53,13 @@ class Target(NamedTuple):
     """Vector engines of a cluster."""
     lanes: int = 64
     """Of one of them."""
+    f_w: Mapping[int, Fraction] = SPEEDS
+    f_a: Mapping[int, Fraction] = SPEEDS
+    """Products per cycle of an element of the array by the bits of in1 and of in0."""
+    ve_f_a: Mapping[int, Fraction] = SPEEDS
+    """The same of a lane."""
+    operations: Mapping[Opcode, int] = VECTOR_OPS
+    """Of the vector engine per element."""
     vector_latency: int = 16
     """NPU cycles before the first element of a tile."""
     channels: int = 2
@@ -57,8 +69,12 @@ class Target(NamedTuple):
     """Bytes per NPU cycle of the DRAM, or of the NoC where that is slower."""
     latency: int = 128
     """NPU cycles of a transfer before its first byte."""
+    lookups: int = 64
+    """Elements of a codebook that one channel expands per NPU cycle."""
     resident: int = 0
     """Bytes of the scratchpad, at its end, where tensors stay."""
+    most_aligned: int = 4096
+    """Bytes that an access of DRAM may be aligned to."""
     qconfig: QConfig = QConfig()
     """How wide weights are to be."""
 

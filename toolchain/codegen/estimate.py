@@ -5,15 +5,15 @@ what nothing hides: the first loads, the last tile, the last store. Shapes at th
 tiles.
 """
 
-from math import ceil, prod
+from math import ceil, gcd, prod
 from typing import NamedTuple
 
-from npu_device.abi.opcodes import BITS, Opcode
-from npu_device.cost.durations import VECTOR_OPS
+from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.memory.bitwidth import expanded
 from toolchain.codegen.commands import Target
-from toolchain.codegen.tiles import Tile, bytes_of, demand, staged, total, whole
+from toolchain.codegen.tiles import SLOT, Tile, bytes_of, demand, groups_of, staged, total, whole
 from toolchain.ir.graph import Graph, LayerIR
-from toolchain.ir.operations import PRODUCTS, keys_of, windows_of
+from toolchain.ir.operations import CACHING, PRODUCTS, channels_of, keys_of, windows_of
 
 OVERLAP = 16
 """Computation and transfers hide each other but for one part in so many."""
@@ -43,13 +43,13 @@ def cycles(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ahead: int 
         one, load = _product(graph, layer, target, tile, ports, share)
     elif layer.op_type == "ATTN_T":
         one, load = _attention(graph, layer, target, tile, ports, share)
-    elif layer.op_type == "KV_APPEND":  # rows of each head, there and away
-        count = layer.integer("heads") * ceil(layer.integer("m") / tile[0])
+    elif layer.op_type in CACHING:  # rows of each head, there and away
+        count = len(layer.outputs) * layer.integer("heads") * ceil(layer.integer("m") / tile[0])
         one, load = 0, Load(0, 2 * count * sum(wanted.values()), (1 + len(moved)) * count)
     else:
         count = _count(layer, tile)
         kind = graph.tensors[layer.inputs[0]].dtype
-        work = ceil(prod(tile) * _operations(layer) * BITS[kind] / (8 * target.lanes))
+        work = ceil(prod(tile) * _operations(layer, target) / (target.lanes * target.ve_f_a[BITS[kind]]))
         one = target.vector_latency + max(ports, work)
         load = Load(ceil(count / share) * one, count * sum(moved.values()), count * len(moved))
     rate = min(target.dram_rate, target.channels * target.channel_rate)
@@ -62,8 +62,7 @@ def engines(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ahead: int
     """Engines that can share a layer out: as many as have tiles of their own, and buffers to load `ahead` of them."""
     if layer.op_type in PRODUCTS:
         (m, n, _), (rows, columns, _) = whole(layer), tile
-        repeats = 1 if layer.op_type == "GEMM_T" else layer.integer("groups")
-        there, chains = target.engines, repeats * max(ceil(m / rows), ceil(n / columns))
+        there, chains = target.engines, _blocks(layer, tile) * max(ceil(m / rows), ceil(n / columns))
     elif layer.op_type == "ATTN_T":
         there, chains = target.engines, layer.integer("kv_heads") * ceil(whole(layer)[0] / tile[0])
     else:
@@ -82,21 +81,24 @@ def _ports(target: Target, wanted: dict[str, int]) -> int:
     return ceil(min(sum(wanted.values()), target.bank_bytes) / target.port)
 
 
-def _operations(layer: LayerIR) -> int:
+def _operations(layer: LayerIR, target: Target) -> int:
     """Of the vector engine per element."""
     if layer.op_type == "POOL":
         return layer.integer("kh") * layer.integer("kw")
-    return layer.integer("n") if layer.op_type == "REDUCE" else VECTOR_OPS.get(Opcode[layer.op_type], 1)
+    cost = target.operations.get(Opcode[layer.op_type], 1)
+    return cost * layer.integer("n") if layer.op_type == "REDUCE" else cost
 
 
 def _product(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ports: int, share: int) -> tuple[int, Load]:
+    """Engines that take the same image from its bank wait for each other: tiles of other columns have no image of their
+    own."""
     m, n, k = whole(layer)
     rows, columns, depth = tile
-    repeats = 1 if layer.op_type == "GEMM_T" else layer.integer("groups")
+    repeats, groups = _blocks(layer, tile), groups_of(layer, tile)
     down, across = ceil(m / rows), ceil(n / columns)
     steps, deep = _depth(layer, target, k, depth)
     wanted = demand(graph, layer, tile)
-    one = max(ports, _step(graph, layer, target, (rows, columns, deep)))
+    one = max(ports, _step(graph, layer, target, (rows, columns, deep), groups))
     outputs = repeats * down * across
     kinds = [graph.tensors[name].dtype for name in layer.inputs]
     if graph.resident(layer.inputs[0]):
@@ -105,11 +107,41 @@ def _product(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ports: in
         source, loads = bytes_of(m * k, kinds[0]) * across, outputs * steps
     else:
         source, loads = wanted["in0"] * down, repeats * down
-    result = bytes_of(m * n, graph.tensors[layer.outputs[0]].dtype)
+    images = min(share, repeats * down) if layer.op_type == "CONV2D_T" else share
+    taken = ceil(outputs / images) * steps * _ports(target, {"in0": wanted["in0"]})
+    kind = graph.tensors[layer.outputs[0]].dtype
+    result = bytes_of(m * n * groups, kind)
+    if layer.op_type == "CONV2D_T":
+        source = _accessed(source, groups * channels_of(layer), layer.integer("cin"), kinds[0])
+        result = _accessed(result, columns, layer.integer("cout"), kind)
     out = 0 if graph.resident(layer.outputs[0]) else result
     extra = result if "residual" in staged(graph, layer, wanted) else 0
-    moved = repeats * (source + bytes_of(k * n, kinds[1]) * down + out + extra)
-    return one, Load(ceil(outputs / share) * steps * one, moved, loads + outputs * (steps + bool(out)))
+    weights = bytes_of(k * n * groups, kinds[1])
+    if layer.integer("codebooks"):
+        moved_codes, looked_up = _codes(layer, tile, (n, k)), _looked_up(target, n * k)
+        weights = max(moved_codes, looked_up) + min(moved_codes, looked_up) // OVERLAP
+    moved = repeats * (source + weights * down + out + extra)
+    computed = max(ceil(outputs / share) * steps * one, taken)
+    return one, Load(computed, moved, loads + outputs * (steps + bool(out)))
+
+
+def _accessed(size: int, columns: int, extent: int, kind: DataType) -> int:
+    """Bytes of a part of a matrix as accesses to DRAM move them, on average, where its rows have `columns` of
+    `extent`."""
+    row = bytes_of(columns, kind)
+    return size if columns >= extent else size * (row + SLOT - gcd(row, SLOT)) // row
+
+
+def _codes(layer: LayerIR, tile: Tile, extent: tuple[int, int]) -> int:
+    """Bytes of codes of vectors as accesses to DRAM move them: the rows of a tile are short."""
+    rows, columns, part = (*extent, tile[2]) if layer.integer("in1_nk") else (*extent[::-1], tile[1])
+    return rows * ceil(columns / part) * -(-bytes_of(part, DataType.VQ8) // SLOT) * SLOT
+
+
+def _looked_up(target: Target, elements: int) -> int:
+    """Bytes that could move in the time in which elements are expanded."""
+    rate = min(target.lookups, target.port // 2) * target.channels
+    return ceil(elements / rate) * min(target.dram_rate, target.channels * target.channel_rate)
 
 
 def _attention(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ports: int, share: int) -> tuple[int, Load]:
@@ -131,11 +163,20 @@ def _depth(layer: LayerIR, target: Target, k: int, depth: int) -> tuple[int, int
     return shape.kh * shape.kw * ceil(channels / depth), min(depth, channels)
 
 
-def _step(graph: Graph, layer: LayerIR, target: Target, tile: Tile) -> int:
-    """One tile on one engine: folds of an array, or the roofline."""
+def _blocks(layer: LayerIR, tile: Tile) -> int:
+    """Tiles of groups."""
+    return ceil(layer.integer("groups", 1) / groups_of(layer, tile))
+
+
+def _step(graph: Graph, layer: LayerIR, target: Target, tile: Tile, groups: int = 1) -> int:
+    """One tile on one engine: folds of an array, which holds several groups where it can, or the roofline."""
     m, n, k = tile
     rows, columns = target.array
+    a, w = (BITS[expanded(graph.tensors[name].dtype)] for name in layer.inputs[:2])
+    if target.chain is not None:
+        return groups * target.chain(m, n // groups, k, a, w)
     if target.systolic:
-        return ceil(k / rows) * ceil(n / columns) * max(m, rows)
-    bits = prod(BITS[graph.tensors[name].dtype] for name in layer.inputs[:2])
-    return ceil(m * n * k * bits / (64 * rows * columns))
+        filters = n // groups
+        at_once = max(1, min(rows // k, columns // filters, groups))
+        return ceil(groups / at_once) * ceil(k / rows) * ceil(filters / columns) * max(m, rows)
+    return ceil(m * n * k / (rows * columns * target.f_a[a] * target.f_w[w]))

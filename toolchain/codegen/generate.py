@@ -1,8 +1,8 @@
 """All commands of a graph, in the order of its layers."""
 
-from toolchain.codegen import macro_form, tile_form
+from toolchain.codegen import attention_tiles, macro_form, tile_form
 from toolchain.codegen.commands import Command, Target
-from toolchain.codegen.macro_form import Emitter
+from toolchain.codegen.macro_emitter import Emitter
 from toolchain.codegen.memory import DramMap
 from toolchain.ir.graph import Graph
 from toolchain.ir.operations import PRODUCTS
@@ -12,8 +12,9 @@ GRANULARITIES = ("macro", "tile")
 of integers with zero points or scales have the macro form only)."""
 
 
-def generate(graph: Graph, memory: DramMap, target: Target, granularity: str) -> list[Command]:
-    """The commands. ModelError names a layer of which no tile fits."""
+def generate(graph: Graph, memory: DramMap, target: Target, granularity: str, position: int = 0) -> list[Command]:
+    """The commands. `position`: of the first token, for attention in tile form. ModelError names a layer of which no
+    tile fits."""
     made: list[Command] = []
     products = 0
     for layer in graph.layers:
@@ -25,6 +26,9 @@ def generate(graph: Graph, memory: DramMap, target: Target, granularity: str) ->
             made += macro.commands()
             continue
         tiles = tile_form.Emitter(graph, layer, memory, target)
-        tile_form.FORMS[layer.op_type](tiles)
+        if layer.op_type == "ATTN_T":
+            attention_tiles.attention(tiles, graph, target, position)
+        else:
+            tile_form.FORMS[layer.op_type](tiles)
         made += tiles.commands()
     return made

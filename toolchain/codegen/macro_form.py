@@ -7,75 +7,20 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.extended import Epilogue, Extended
-from npu_device.abi.memory_map import SPM_BASE
-from npu_device.abi.opcodes import BITS, Activation, Eltwise, Norm, Opcode, Pool, Reduce
+from npu_device.abi.extended import Epilogue
+from npu_device.abi.opcodes import BITS, Activation, DataType, Eltwise, Norm, Opcode, Pool, Reduce
 from npu_device.operations.windows import Windows
-from toolchain.codegen.commands import BROADCAST, Command, Target, float_bits, word
-from toolchain.codegen.memory import DramMap
-from toolchain.codegen.tiles import SLOT, Tile, fits, tile_of
-from toolchain.ir.graph import Graph, LayerIR
-from toolchain.ir.operations import windows_of
-
-
-class Emitter:
-    """Writes the commands of one layer. Products take their shares of the scratchpad in turn, so that the next one can
-    begin before this one has ended; other layers take the share that the latest product has not."""
-
-    def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target, turn: int) -> None:
-        self.layer = layer
-        self.kinds = [graph.tensors[name].dtype for name in layer.inputs]
-        self.kind = graph.tensors[layer.outputs[0]].dtype
-        self.sizes = [graph.tensors[name].elements for name in layer.inputs]
-        self.inputs = [memory.address(graph, name) for name in layer.inputs]
-        self.out = memory.address(graph, layer.outputs[0])
-        self.pitches = [graph.tensors[name].pitch for name in (layer.inputs[0], layer.outputs[0])]
-        """Elements between the rows of in0 and of the result; 0: they follow each other."""
-        self._made: list[Command] = []
-        self._shares = layer.integer("buffers", 1)
-        self._turn = turn
-        buffers = self._shares * (layer.integer("prefetch") + 1)
-        self.tile: Tile = tile_of(graph, layer, target, buffers)
-        rest = target._replace(resident=target.resident + SLOT)
-        unaware = not layer.integer("spread") and fits(graph, layer, self.tile, rest, buffers)
-        self._base = SPM_BASE + (SLOT if unaware else 0)
-        self.share = (rest if unaware else target).workspace // self._shares // SLOT * SLOT
-
-    def rows_in(self, rows: int, columns: int) -> int:
-        """Bytes from a row of in0 to the one that is `rows` further."""
-        return rows * (self.pitches[0] or columns) * BITS[self.kinds[0]] // 8
-
-    def rows_out(self, rows: int, columns: int) -> int:
-        """The same of the result."""
-        return rows * (self.pitches[1] or columns) * BITS[self.kind] // 8
-
-    def commands(self) -> list[Command]:
-        return self._made
-
-    def put(
-        self, fields: dict[str, int], own: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
-    ) -> None:
-        """A command, by default of the layer's operation: fields of the descriptor, words of the extended block."""
-        opcode = opcode or Opcode[self.layer.op_type]
-        share = (self._turn + len(self._made)) % self._shares
-        for name, pitch, kind in zip(("ld0", "ldo"), self.pitches, (self.kinds[0], self.kind), strict=True):
-            if pitch:
-                block[name] = pitch * BITS[kind] // 8
-        extended = Extended.make(
-            opcode, own=own, workspace=self._base + share * self.share, workspace_bytes=self.share, **block
-        )
-        descriptor = Descriptor(
-            opcode=opcode, extended=1, rank=self.layer.integer("rank"), prefetch_dist=self.layer.integer("prefetch"),
-            **{"type_in0": self.kinds[0], "type_out": self.kind, **fields},
-        )  # fmt: skip
-        self._made.append(Command(self.layer.id, descriptor, extended))
+from toolchain.codegen.commands import BROADCAST, float_bits, word
+from toolchain.codegen.macro_emitter import Emitter
+from toolchain.codegen.tiles import SLOT
+from toolchain.errors import ModelError
+from toolchain.ir.graph import LayerIR
+from toolchain.ir.operations import appended, epilogue_of, windows_of
 
 
 def _operands(e: Emitter) -> dict[str, int]:
     """Step of the epilogue -> address of its tensor."""
-    steps = filter(None, e.layer.text("epilogue").split("+"))
-    return dict(zip(steps, e.inputs[2:], strict=True))
+    return dict(zip(epilogue_of(e.layer), e.inputs[2:], strict=False))
 
 
 def _finish(e: Emitter) -> dict[str, Any]:
@@ -84,11 +29,17 @@ def _finish(e: Emitter) -> dict[str, Any]:
     word = 0 if "bias_column" in more else int(Activation[layer.text("activation", "NONE")])
     for step, bit in (("bias", Epilogue.BIAS), ("residual", Epilogue.RESIDUAL), ("scale", Epilogue.REQUANTIZE)):
         word |= int(bit) if step in more else 0
-    if "scale" in more and e.sizes[-1] > 1:
+    if "scale" in more and e.sizes[2 + list(more).index("scale")] > 1:
         word |= int(Epilogue.PER_CHANNEL)
     zeros = tuple(layer.integer(f"zero{place}") for place in ("0", "1", "_in2", "_out"))
     addresses = {"bias": more.get("bias", 0), "scale": more.get("scale", 0), "in2": more.get("residual", 0)}
     return {"epilogue": word, "zero_point": zeros, **addresses}
+
+
+def _codebooks(e: Emitter) -> tuple[dict[str, int], dict[str, int]]:
+    """(parts of the descriptor, own words) that say where the codebooks of the weights are; none for others."""
+    count = e.layer.integer("codebooks")
+    return ({"param0": count}, {"codebook": e.inputs[-1]}) if count else ({}, {})
 
 
 def _tile(e: Emitter) -> dict[str, int]:
@@ -100,6 +51,7 @@ def gemm(e: Emitter) -> None:
     layer = e.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     words = _finish(e)
+    books, own = _codebooks(e)
     size = m * n * BITS[e.kind] // 8
     for index in range(layer.integer("batch")):
         fields = {
@@ -108,16 +60,17 @@ def gemm(e: Emitter) -> None:
             "out_addr": e.out + index * size, "type_in1": e.kinds[1], "in1_nk": layer.integer("in1_nk"),
         }  # fmt: skip
         residual = {"in2": words["in2"] + index * size} if words["in2"] else {}
-        e.put(fields | _tile(e), m=m, n=n, k=k, **{**words, **residual})
+        e.put(fields | _tile(e) | books, own, m=m, n=n, k=k, **{**words, **residual})
     more = _operands(e)
     if "bias_column" in more:
         _column_bias(e, m, n, more["bias_column"], layer.text("activation", "NONE"))
 
 
 def convolution(e: Emitter) -> None:
-    own = {name: e.layer.integer(name) for name in (*Windows._fields, "cin", "cout", "groups")}
+    books, where = _codebooks(e)
+    own = {name: e.layer.integer(name) for name in (*Windows._fields, "cin", "cout", "groups")} | where
     fields = {"in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "type_in1": int(e.kinds[1]), "out_addr": e.out}
-    e.put(fields | _tile(e), own, **_finish(e))
+    e.put(fields | _tile(e) | books, own, **_finish(e))
 
 
 def _column_bias(e: Emitter, m: int, n: int, bias: int, activation: str) -> None:
@@ -134,6 +87,8 @@ def _column_bias(e: Emitter, m: int, n: int, bias: int, activation: str) -> None
 
 MAX_BYTE = 255
 """Of windows in tile form."""
+APPEND = 2
+"""Of attn_flags: the command appends the new keys and values."""
 COPY_DIMS = 4
 """Dimensions that one COPY command walks."""
 
@@ -259,13 +214,27 @@ def rope(e: Emitter) -> None:
 
 
 def kv_append(e: Emitter) -> None:
-    """Rows of tokens into a cache, from the position on: one command per batch."""
+    """Rows of tokens into a log, from the position on."""
+    _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.pitch_of(0), 0)
+
+
+def kv_update(e: Emitter) -> None:
+    """New keys, then new values, into their caches: one command per batch."""
+    for side, out in enumerate(e.outs):
+        index = 3 + side
+        scale = e.inputs[index] if index < len(e.inputs) else 0
+        _append(e, e.inputs[side], out, e.inputs[2], e.kinds[side], e.pitch_of(side), scale)
+
+
+def _append(e: Emitter, x: int, cache: int, position: int, kind: DataType, pitch: int, scale: int) -> None:
     m, n, heads, t_max = (e.layer.integer(name) for name in ("m", "n", "heads", "t_max"))
-    own = {"kv_heads": heads, "head_dim": n // heads, "q_len": m, "t_max": t_max, "pos_addr": e.inputs[1]}
-    fields = {"type_out": 0, "type_kv": e.kind, "tile_m": e.tile[0]}
+    own = {"kv_heads": heads, "head_dim": n // heads, "q_len": m, "t_max": t_max, "pos_addr": position}
+    fields = {"type_in0": int(kind), "type_out": 0, "type_kv": int(e.kind), "tile_m": e.tile[0]}
+    step = e.bytes_out // e.layer.integer("batch", 1)
+    words = _kv_scale(scale, e.kind) | {"ld0": pitch * BITS[kind] // 8}
     for index in range(e.layer.integer("batch", 1)):
-        x, cache = e.inputs[0] + index * e.rows_in(m, n), e.out + index * e.rows_out(t_max, n)
-        e.put(fields | {"in0_addr": x, "out_addr": cache}, own, **_kv_scale(e, 2))
+        at, to = x + index * m * (pitch or n) * BITS[kind] // 8, cache + index * step
+        e.put(fields | {"in0_addr": at, "out_addr": to}, own, **words)
 
 
 def attention(e: Emitter) -> None:
@@ -274,25 +243,48 @@ def attention(e: Emitter) -> None:
     m, n, heads, kv_heads, t_max = (layer.integer(name) for name in ("m", "n", "heads", "kv_heads", "t_max"))
     size = n // heads
     own = {
-        "heads": heads, "kv_heads": kv_heads, "head_dim": size, "attn_flags": layer.integer("causal", 1), "q_len": m,
+        "heads": heads, "kv_heads": kv_heads, "head_dim": size, "q_len": m,
+        "attn_flags": layer.integer("causal", 1) | APPEND * layer.integer("append"),
         "kv_len": layer.integer("keys"), "t_max": t_max, "pos_addr": e.inputs[3] if len(e.inputs) > 3 else 0,
         "window": layer.integer("window"), "attn_scale": float_bits(layer.real("scale")),
     }  # fmt: skip
     tile = {"tile_m": e.tile[0], "tile_n": e.tile[1], "tile_k": size}
     zero = (0, layer.integer("zero1"), layer.integer("zero2"), 0)
     batch = layer.integer("batch", 1)
-    tokens = e.sizes[1] // batch * BITS[e.kinds[1]] // 8
+    tokens = e.bytes_in(1) // batch
+    new, kind, step, pitch = _new_tokens(e)
+    scale = e.inputs[4] if len(e.inputs) - 2 * bool(new) > 4 else 0
     for index in range(batch):
         q, k, v = (at + index * step for at, step in zip(e.inputs, (e.rows_in(m, n), tokens, tokens), strict=False))
         fields = {"in0_addr": q, "in1_addr": k, "out_addr": e.out + index * e.rows_out(m, n), "type_kv": e.kinds[1]}
-        e.put(fields | tile, own, in2=v, zero_point=zero, **_kv_scale(e, 4))
+        words = {"in2": v, "zero_point": zero, **_kv_scale(scale, e.kinds[1])}
+        if new:
+            fields["type_in1"] = int(kind)
+            words |= {"bias": new + index * m * pitch, "ld1": pitch}
+        e.put(fields | tile, own | ({"new_step": step} if new else {}), **words)
 
 
-def _kv_scale(e: Emitter, index: int) -> dict[str, Any]:
-    """The scales of keys and values that are integers: one per head."""
-    if index >= len(e.inputs):
-        return {}
-    return {"scale": e.inputs[index], "epilogue": int(Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL)}
+def _new_tokens(e: Emitter) -> tuple[int, DataType, int, int]:
+    """Of the keys and values that an ATTN_T appends: address of the keys, type, bytes to the values, bytes from row to
+    row. ModelError where the values are too far away."""
+    if not appended(e.layer):
+        return 0, DataType.NONE, 0, 0
+    (first, second), kind, layer = e.inputs[-2:], e.kinds[-1], e.layer
+    width = layer.integer("kv_heads") * layer.integer("n") // layer.integer("heads")
+    pitch = (e.pitch_of(len(e.inputs) - 2) or width) * BITS[kind] // 8
+    if not -(1 << 31) <= second - first < 1 << 31:
+        raise ModelError(
+            f"layer {layer.id}: new keys and values lie {second - first} bytes apart, a command reaches 2 GiB: "
+            "--passes=-kv-forwarding"
+        )
+    return first, kind, second - first, pitch
+
+
+def _kv_scale(scale: int, kind: DataType) -> dict[str, Any]:
+    """The scales of keys and values that are integers, one per head; the parameter block of encoded ones."""
+    if kind is DataType.ENCODED:
+        return {"scale": scale, "epilogue": int(Epilogue.REQUANTIZE)}
+    return {"scale": scale, "epilogue": int(Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL)} if scale else {}
 
 
 FORMS: dict[str, Callable[[Emitter], None]] = {
@@ -307,14 +299,20 @@ FORMS: dict[str, Callable[[Emitter], None]] = {
     "COPY": copy,
     "GATHER": gather,
     "KV_APPEND": kv_append,
+    "KV_UPDATE": kv_update,
     "ATTN_T": attention,
     "ROPE": rope,
 }
 
 
 def alone(layer: LayerIR) -> bool:
-    """Whether a layer has nothing but a macro form: tables, zero points, scales that are tensors, some windows."""
+    """Whether a layer has nothing but a macro form: tables, zero points, scales that are tensors, codebooks, some
+    windows."""
+    if layer.integer("codebooks"):
+        return True
     if layer.op_type == "GEMM_T":
+        if layer.text("activation") not in ("", "GELU", "GELU_TANH", *Eltwise.__members__):
+            return True
         return "scale" in layer.text("epilogue") or any(name in layer.attributes for name in ("zero0", "zero1"))
     if layer.op_type == "REDUCE":
         return layer.integer("k") > 1
@@ -323,5 +321,7 @@ def alone(layer: LayerIR) -> bool:
         dilated = (shape.dh, shape.dw) != (1, 1)
         return dilated or bool(layer.integer("count_pads")) or max(shape[3:7]) > MAX_BYTE or max(shape[9:]) > MAX_BYTE
     quantizes = layer.text("function") in ("QUANT", "DEQUANT")
-    tables = ("ATTN_T", "CONV2D_T", "GATHER", "KV_APPEND", "ROPE")
+    if layer.op_type == "ATTN_T":
+        return not layer.integer("tiles")
+    tables = ("CONV2D_T", "GATHER", "KV_APPEND", "KV_UPDATE", "ROPE")
     return layer.op_type in tables or (quantizes and "scale" not in layer.attributes)

@@ -9,9 +9,10 @@ from typing import NamedTuple, NoReturn
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.memory_map import SPM_BASE
+from npu_device.memory.bitwidth import offset_bytes
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
-from toolchain.ir.graph import SPM, Graph, Role, TensorIR
+from toolchain.ir.graph import SPM, Graph, LayerIR, Role, TensorIR
 
 FIRMWARE_BYTES = 8 << 20
 """DRAM that the submitting firmware may use; the model comes after it."""
@@ -36,12 +37,43 @@ class DramMap(NamedTuple):
     def address(self, graph: Graph, tensor: str) -> int:
         """Of a tensor or a view."""
         one = graph.tensors[tensor]
-        return self.addresses[one.view_of or tensor] + one.offset * one.qbits // 8
+        return self.addresses[one.view_of or tensor] + offset_bytes(one.offset, one.qbits)
 
     @property
     def beyond(self) -> bool:
         """Whether the constants lie where the core does not see them."""
         return self.weights[0] >= BEYOND
+
+
+class Stored(NamedTuple):
+    """Bytes that a command may move, and the tensor that they belong to."""
+
+    start: int
+    end: int
+    role: Role
+    alignment: int
+    """Of the accesses of DRAM where the tensor has its own, bytes; 0: that of the device."""
+
+
+class Operands:
+    """The stored tensors that a layer names, by address."""
+
+    def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap) -> None:
+        names = dict.fromkeys(map(graph.storage, (*layer.inputs, *layer.outputs)))
+        tensors = [(memory.addresses[name], graph.tensors[name]) for name in names]
+        self._stored = [Stored(at, at + one.size, one.role, one.alignment) for at, one in tensors]
+        self.aligned = any(one.alignment for one in self._stored)
+        """Whether one of them has an alignment of its own."""
+
+    def at(self, address: int) -> Stored:
+        """What lies at an address; an activation of the device's alignment where no operand does."""
+        for one in self._stored:
+            if one.start <= address < one.end:
+                return one
+        return _UNKNOWN
+
+
+_UNKNOWN = Stored(0, 0, Role.ACTIVATION, 0)
 
 
 class _Place(NamedTuple):

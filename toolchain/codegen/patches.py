@@ -13,7 +13,7 @@ import numpy as np
 from npu_device.operations.windows import Windows
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, steps
-from toolchain.ir.operations import matrix_of, windows_of
+from toolchain.ir.operations import epilogue_of, matrix_of, windows_of
 
 
 def lowered(graph: Graph) -> Graph:
@@ -21,7 +21,7 @@ def lowered(graph: Graph) -> Graph:
     graph = graph.copy()
     before, graph.layers = graph.layers, []
     for layer in before:
-        if layer.op_type == "CONV2D_T" and not _integer(layer):
+        if layer.op_type == "CONV2D_T" and not _macro(layer):
             graph.layers += _Lowering(graph, layer).convolution()
         elif layer.op_type == "REDUCE" and layer.integer("k") > 1:
             graph.layers += _Lowering(graph, layer).reduction()
@@ -30,8 +30,13 @@ def lowered(graph: Graph) -> Graph:
     return graph.dropped_unused()
 
 
-def _integer(layer: LayerIR) -> bool:
-    return "scale" in layer.text("epilogue") or any(name in layer.attributes for name in ("zero0", "zero1"))
+def _macro(layer: LayerIR) -> bool:
+    """Whether a convolution keeps its macro form."""
+    return (
+        "scale" in layer.text("epilogue")
+        or bool(layer.integer("codebooks"))
+        or any(name in layer.attributes for name in ("zero0", "zero1"))
+    )
 
 
 class _Lowering:
@@ -102,7 +107,7 @@ class _Lowering:
         """The epilogue of groups as layers of its own."""
         layer = self.layer
         stages: list[tuple[str, tuple[str, ...], Mapping[str, Attribute]]] = []
-        for name, tensor in zip(filter(None, layer.text("epilogue").split("+")), layer.inputs[2:], strict=True):
+        for name, tensor in epilogue_of(layer).items():
             how = "ROW" if name == "bias" else "FULL"
             stages.append(("ELTWISE", (self._narrow(tensor),), {"function": "ADD", "m": m, "n": n, "broadcast": how}))
         activation = layer.text("activation")

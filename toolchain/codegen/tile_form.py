@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.opcodes import BITS, DataType, Eltwise, Gemm, Norm, Opcode, Pool, Reduce
+from npu_device.abi.opcodes import BITS, Carried, DataType, Eltwise, Gemm, Norm, Opcode, Pool, Reduce
 from toolchain.codegen.commands import BROADCAST, Command, Target, float_bits, word
-from toolchain.codegen.memory import DramMap
+from toolchain.codegen.memory import DramMap, Operands, Stored
 from toolchain.codegen.tiles import (
     SpmAddresses,
     Tile,
@@ -22,7 +22,7 @@ from toolchain.codegen.tiles import (
     tile_of,
     whole_rows,
 )
-from toolchain.ir.graph import Graph, LayerIR
+from toolchain.ir.graph import Graph, LayerIR, Role
 from toolchain.ir.operations import windows_of
 
 
@@ -34,8 +34,11 @@ class Emitter:
         self.kinds = [graph.tensors[name].dtype for name in layer.inputs]
         self.kind = graph.tensors[layer.outputs[0]].dtype
         self.inputs = [memory.address(graph, name) for name in layer.inputs]
+        self.pitch = graph.tensors[layer.inputs[0]].pitch
+        """Elements between the rows of in0; 0: they follow each other."""
         self.out = memory.address(graph, layer.outputs[0])
         self.sum = sum_type(graph, layer)
+        self._operands = Operands(graph, layer, memory)
         self._made: list[Command] = []
         self._target = target
         count = layer.integer("buffers", 1)
@@ -65,14 +68,18 @@ class Emitter:
 
     def load(self, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int) -> None:
         """Rows that lie `distance` bytes apart in DRAM, packed into the scratchpad."""
-        packed = distance == bytes_of(columns, kind) or rows == 1
-        self.put(Opcode.LOAD, in0_addr=source, out_addr=target, tile_m=rows, tile_k=columns, type_in0=kind,
-                 type_out=kind, param0=0 if packed else distance)  # fmt: skip
+        self._move(Opcode.LOAD, source, target, rows, columns, kind, distance, self._operands.at(source))
 
     def store(self, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int) -> None:
+        self._move(Opcode.STORE, source, target, rows, columns, kind, distance, self._operands.at(target))
+
+    def _move(self, opcode: Opcode, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int,
+              stored: Stored) -> None:  # fmt: skip
+        """A LOAD or STORE with role and alignment of the tensor in DRAM."""
         packed = distance == bytes_of(columns, kind) or rows == 1
-        self.put(Opcode.STORE, in0_addr=source, out_addr=target, tile_m=rows, tile_k=columns, type_in0=kind,
-                 type_out=kind, param0=0 if packed else distance)  # fmt: skip
+        function = Carried.WEIGHT if stored.role is Role.WEIGHT else Carried.ACTIVATION
+        self.put(opcode, in0_addr=source, out_addr=target, tile_m=rows, tile_k=columns, type_in0=kind, type_out=kind,
+                 param0=0 if packed else distance, function=function, tile_n=stored.alignment)  # fmt: skip
 
     def vector(self, opcode: Opcode, spm: SpmAddresses, rows: int, columns: int, **fields: int) -> None:
         """An operation on rows x columns of the set."""
@@ -164,13 +171,13 @@ def rowwise(e: Emitter) -> None:
         Opcode.SOFTMAX: dict,
     }[opcode]()  # fmt: skip
     columns = 1 if opcode is Opcode.REDUCE else n
-    in_row, out_row = bytes_of(n, e.kinds[0]), bytes_of(columns, e.kind)
+    in_row, out_row = bytes_of(e.pitch or n, e.kinds[0]), bytes_of(columns, e.kind)
     for block in blocks(m, n, e.tile):
         spm = e.next_buffers()
         size = BITS[e.kinds[0]] // 8 * block.column
         e.load(e.inputs[0] + block.row * in_row + size, spm["in0"], block.rows, block.columns, e.kinds[0], in_row)
         for index, address in enumerate(e.inputs[1:]):
-            e.load(address, spm["in1"] + index * in_row, 1, n, e.kind, in_row)
+            e.load(address, spm["in1"] + index * bytes_of(n, e.kind), 1, n, e.kind, bytes_of(n, e.kind))
             fields["in1_addr"] = spm["in1"]
         e.vector(opcode, spm, block.rows, block.columns, **fields)
         width = 1 if opcode is Opcode.REDUCE else block.columns

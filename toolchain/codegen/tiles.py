@@ -4,12 +4,22 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
-from npu_device.abi.opcodes import BITS, DataType
+from npu_device.abi.opcodes import BITS, CODEBOOK_BYTES, VQ_VECTOR, DataType
+from npu_device.memory.bitwidth import bytes_total, expansion
 from npu_device.operations.windows import most_pixels
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR
-from toolchain.ir.operations import PRODUCTS, keys_of, matrix_of, windows_of
+from toolchain.ir.operations import (
+    CACHING,
+    PRODUCTS,
+    appended,
+    channels_of,
+    epilogue_of,
+    keys_of,
+    matrix_of,
+    windows_of,
+)
 
 GEMM_TILE = (128, 128, 64)
 """Of the default machine (docs/npu-timing.md)."""
@@ -25,13 +35,18 @@ Tile = tuple[int, ...]
 
 
 def bytes_of(elements: int, kind: DataType) -> int:
-    return -(-elements * BITS[kind] // 8)
+    return bytes_total(elements, BITS[kind])
 
 
 def sum_type(graph: Graph, layer: LayerIR) -> DataType:
     """Type of a product in the scratchpad: the output's, or fp32 while an epilogue follows."""
     out = graph.tensors[layer.outputs[0]].dtype
     return DataType.FP32 if out is not DataType.INT32 and finishes(layer) else out
+
+
+def groups_of(layer: LayerIR, tile: Tile) -> int:
+    """The groups of a convolution that a tile covers; 1 for others."""
+    return max(1, tile[1] // matrix_of(layer)[1]) if layer.op_type == "CONV2D_T" else 1
 
 
 def finishes(layer: LayerIR) -> bool:
@@ -48,13 +63,16 @@ def demand(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
         source = (
             m * k
             if layer.op_type == "GEMM_T"
-            else most_pixels(windows_of(layer), m) * layer.integer("cin") // layer.integer("groups")
+            else most_pixels(windows_of(layer), m) * channels_of(layer) * groups_of(layer, tile)
         )
         wanted = {
             "in0": bytes_of(source, kinds[0]),
-            "in1": n * bytes_of(k, kinds[1]) if layer.integer("in1_nk") else k * bytes_of(n, kinds[1]),
+            "in1": (n * bytes_of(k, kinds[1]) if layer.integer("in1_nk") else k * bytes_of(n, kinds[1]))
+            * expansion(kinds[1]),
             "out": bytes_of(m * n, sum_type(graph, layer)),
         }  # fmt: skip
+        if layer.integer("codebooks"):
+            wanted["codebook"] = layer.integer("codebooks") * CODEBOOK_BYTES
         if finishes(layer):
             wanted["bias"] = 4 * max(m, n)
             wanted["final"] = bytes_of(m * n, out)
@@ -68,16 +86,18 @@ def demand(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
         return _attention(graph, layer, tile)
     if layer.op_type == "COPY":
         return {"in0": bytes_of(m * n, kinds[0])}
-    if layer.op_type == "KV_APPEND":  # head by head, where it is converted
-        return {"in0": max(m * bytes_of(n // layer.integer("heads"), kind) for kind in (kinds[0], out))}
+    if layer.op_type in CACHING:  # head by head, where it is converted
+        return {
+            "in0": max(m * bytes_of(n // layer.integer("heads"), kind) * expansion(kind) for kind in (kinds[0], out))
+        }
     if layer.op_type == "POOL":
         return {"in0": bytes_of(most_pixels(windows_of(layer), m) * n, kinds[0]), "out": bytes_of(m * n, out)}
     if layer.op_type == "REDUCE" and layer.integer("k") > 1:
         return {"in0": bytes_of(m * layer.integer("n") * n, kinds[0]), "out": bytes_of(m * n, out)}
     columns = 1 if layer.op_type == "REDUCE" else n
     wanted = {"in0": bytes_of(m * n, kinds[0]), "out": bytes_of(m * columns, out)}
-    if layer.op_type == "ELTWISE" and len(layer.inputs) > 1:
-        wanted["in1"] = bytes_of(m * n, kinds[1])
+    if layer.op_type == "ELTWISE":
+        wanted |= {f"in{index}": bytes_of(m * n, kind) for index, kind in enumerate(kinds[1:], 1)}
     if layer.op_type == "LAYERNORM":
         wanted["in1"] = (len(layer.inputs) - 1) * bytes_of(n, kinds[0])
     if layer.op_type == "ROPE":
@@ -91,9 +111,10 @@ def staged(graph: Graph, layer: LayerIR, wanted: dict[str, int]) -> dict[str, in
     """Of `demand`, what needs buffers: operands that stay in the scratchpad are read and written where they are."""
     tensors = dict(zip(("in0", "in1", "in2"), layer.inputs, strict=False))
     if layer.op_type in PRODUCTS:
-        tensors |= dict(zip(layer.text("epilogue").split("+"), layer.inputs[2:], strict=False))
+        tensors |= epilogue_of(layer)
     else:
         tensors["out"] = layer.outputs[0]
+        tensors |= dict(zip(("new_keys", "new_values"), appended(layer), strict=False))
     return {name: size for name, size in wanted.items() if name not in tensors or not graph.resident(tensors[name])}
 
 
@@ -104,7 +125,10 @@ def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
     size = layer.integer("n") // layer.integer("heads")
     covered = min(layer.integer("m"), -(-rows // group) + 1) * group * size
     q, kv = graph.tensors[layer.inputs[0]].dtype, graph.tensors[layer.inputs[1]].dtype
-    moved = {"in0": bytes_of(covered, q), "in1": keys * bytes_of(size, kv), "in2": keys * bytes_of(size, kv)}
+    row = bytes_of(size, kv) * expansion(kv)
+    moved = {"in0": bytes_of(covered, q), "in1": row * keys, "in2": row * keys}
+    for name, tensor in zip(("new_keys", "new_values"), appended(layer), strict=False):
+        moved[name] = layer.integer("m") * bytes_of(size, graph.tensors[tensor].dtype)
     return moved | {"out": bytes_of(covered, q), "scores": rows * keys_of(layer) * SUM_BYTES}
 
 
@@ -140,7 +164,16 @@ def fit(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
 
 def fits(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> bool:
     """Whether `buffers` sets of a tile fit the scratchpad."""
+    if layer.integer("codebooks") and not _whole_vectors(layer, tile):
+        return False
     return total(staged(graph, layer, demand(graph, layer, tile))) <= target.workspace // buffers
+
+
+def _whole_vectors(layer: LayerIR, tile: Tile) -> bool:
+    """Whether a tile of weights begins and ends where vectors of a codebook do."""
+    axis = 2 if layer.integer("in1_nk") else 1
+    groups = layer.integer("groups", 1) if axis == 1 else 1
+    return tile[axis] % VQ_VECTOR == 0 or tile[axis] in (whole(layer)[axis], whole(layer)[axis] * groups)
 
 
 def smaller(layer: LayerIR, tile: Tile) -> Iterator[Tile]:
@@ -211,7 +244,7 @@ def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: i
     """What needs most, how much there is, and a legal tile."""
     wanted, room = staged(graph, layer, demand(graph, layer, tile)), target.workspace // buffers
     largest = max(wanted, key=lambda name: wanted[name])
-    positions = {"in0": 0, "in1": 1, "in2": 2, "bias": 2, "residual": -1}
+    positions = {"in0": 0, "in1": 1, "in2": 2, "bias": 2, "residual": -1, "new_keys": -2, "new_values": -1}
     tensor = layer.inputs[positions[largest]] if largest in positions else layer.outputs[0]
     legal = next((one for one in smaller(layer, tile) if fits(graph, layer, one, target, buffers)), None)
     if legal is not None:

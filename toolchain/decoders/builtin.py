@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from toolchain.backend import Program, compile_layers
 from toolchain.codegen import Command, Target
+from toolchain.decoders.caches import StoredCache, caches_of
 from toolchain.decoders.generation import conversation
 from toolchain.decoders.shapes import Job
 from toolchain.decoders.step import IDS, POSITION, step_graph
@@ -22,6 +24,11 @@ class CompiledShape:
     def commands(self) -> tuple[Command, ...]:
         return self.program.commands
 
+    @cached_property
+    def caches(self) -> tuple[StoredCache, ...]:
+        """Keys and values of all layers."""
+        return caches_of(self.program)
+
     def position(self, first: int) -> dict[int, bytes]:
         """What is in memory when the commands start: the position of the first token, by address."""
         return {self.program.address(POSITION): first.to_bytes(4, "little")}
@@ -34,7 +41,12 @@ class CompiledShape:
         )
 
 
-def compile_shape(job: Job, target: Target, tokens: int, passes: str = "all") -> CompiledShape:
-    """Compile a step. ModelError: what does not fit DRAM or scratchpad, one line."""
+def compile_shape(
+    job: Job, target: Target, tokens: int, passes: str = "all", position: int | None = None
+) -> CompiledShape:
+    """Compile a step. `position`: of its first token, for tile commands, which serve no other one. ModelError: what
+    does not fit DRAM or scratchpad, one line."""
     job.check_capacity(target.dram_bytes)
-    return CompiledShape(job, tokens, compile_layers(step_graph(job, tokens), target, passes=passes, traced=False))
+    form, phases = ("macro", ()) if position is None else ("tile", (("", position),))
+    program = compile_layers(step_graph(job, tokens), target, passes=passes, granularity=form, phases=phases)
+    return CompiledShape(job, tokens, program)

@@ -4,25 +4,31 @@ The prompt is one graph, a step that takes one token the other. Both read the po
 commands of a step serve every token. What a model has to look like: docs/llm.md, "Your own decoder".
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
+from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.opcodes import DataType
-from toolchain.codegen import Target
+from toolchain.codegen import Command, Target
 from toolchain.compiler import Compiled, compile_graph
+from toolchain.decoders.caches import StoredCache, caches_of
 from toolchain.decoders.generation import HEAD, conversation, merged
+from toolchain.decoders.shapes import BY_BITS
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS, NUMPY, ONNX
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.onnx_frontend import OnnxModel, import_model
 from toolchain.onnx_model.file import read_file
 from toolchain.onnx_model.model import prepare, type_name
-from toolchain.onnx_operators.attention import POSITION, SCALES
+from toolchain.onnx_model.reference import rounded
+from toolchain.onnx_operators.attention import HEADS, POSITION, SCALES, parts_of
 
 IDS, POSITIONS, LOGITS = "input_ids", "position_ids", "logits"
 """Names of a decoder's tensors. Caches are found by the inputs past_key and past_value of Attention."""
@@ -33,6 +39,17 @@ MAX_SHORT = 0xFFFF
 CODES = frozenset((DataType.INT8, DataType.UINT8))
 CACHED = FLOATS | CODES
 """Types of caches."""
+CACHE_TYPES = BY_BITS | {32: DataType.FP32}
+"""Bits of keys and values -> the type that they are stored in."""
+KvBits = Callable[[int, int], int | None]
+"""(layer, KV head) -> bits; None: the type of the model."""
+
+
+def own_type(layer: int, head: int) -> int | None:
+    """KvBits: every cache has the type of the model."""
+    return None
+
+
 PROMPT = "prompt."
 """Before the names of the prompt's graph."""
 
@@ -65,6 +82,19 @@ class Decoder:
     original: "Decoder | None" = None
     """What it was before an option quantized it."""
 
+    @property
+    def attended(self) -> tuple[str, ...]:
+        """What the Attention of each layer leads to."""
+        keys = {cache.present for cache in self.caches[::2]}
+        links = _Links(self.proto, (), keys)
+        nodes = (node for node in self.proto.graph.node if node.op_type == "Attention" and len(node.output) > 1)
+        return tuple(node.output[0] for node in nodes if links.behind(node.output[1]) in keys)
+
+    @property
+    def rounded(self) -> tuple[str, ...]:
+        """The tensors that the model rounds numbers to."""
+        return tuple(rounded(self.proto))
+
     def model(self, tokens: int) -> OnnxModel:
         """The model with `tokens` new tokens. The length of the past is nominal: caches take its place."""
         proto = onnx.ModelProto()
@@ -87,17 +117,38 @@ class CompiledDecoder:
     prompt_commands: int
     prompt_tokens: int
     t_max: int
+    scales: Mapping[str, Values] = field(default_factory=dict)
+    """Past -> f32 per head, of caches whose elements are integers."""
+    tiled: int = 0
+    """So many tokens have commands of their own; 0: the same commands take every token."""
+    kv_blocks: tuple[Values, ...] = ()
+    """The parameter block of each layer, of encoded caches."""
 
     @property
     def step_commands(self) -> int:
         """How many take one token."""
-        return len(self.compiled.commands) - self.prompt_commands
+        return (len(self.compiled.commands) - self.prompt_commands) // max(1, self.tiled)
+
+    def step(self, index: int) -> tuple[Command, ...]:
+        """The commands of a token behind the prompt."""
+        size = self.step_commands
+        first = self.prompt_commands + (index * size if self.tiled else 0)
+        return self.compiled.commands[first : first + size]
 
     def logits(self, log: bytes) -> Values:
         """The logits in the bytes of LOG, shape (t_max, vocabulary)."""
         tensor = self.compiled.graph.tensors[LOG]
         rows = np.frombuffer(log, NUMPY[tensor.dtype]).reshape(tensor.shape[1:])
         return rows.transpose(1, 0, 2).reshape(self.t_max, -1)
+
+    @cached_property
+    def caches(self) -> tuple[StoredCache, ...]:
+        """Keys and values of all layers."""
+        return caches_of(self.compiled)
+
+    def stored(self, past: str) -> list[TensorIR]:
+        """The tensors that hold a cache."""
+        return parts_of(self.compiled.graph.tensors, past)
 
     def address(self, tensor: str) -> int:
         return self.compiled.memory.address(self.compiled.graph, tensor)
@@ -201,35 +252,47 @@ def _cache(name: str, past: Any, present: Any) -> Cache:
 
 def compile_decoder(
     decoder: Decoder, target: Target, prompt: int, t_max: int, *, passes: str = "all",
-    kv_kind: DataType | None = None, kv_scales: Mapping[str, Values] | None = None,
+    kv_bits: KvBits = own_type, kv_scales: Mapping[str, Values] | None = None, tiled: int = 0,
+    kv_blocks: Sequence[Values] = (),
 ) -> CompiledDecoder:  # fmt: skip
     """Commands for a prompt of so many tokens and for one token, with caches of `t_max` tokens.
 
-    `kv_kind`: type of the caches, by default that of the model; integers need `kv_scales`: past -> f32 per head.
+    `tiled`: so many tokens behind the prompt have tile commands of their own, for their positions; 0: macro commands
+    serve all. `kv_bits`: of each head; integers need `kv_scales`: past -> f32 per head. `kv_blocks`: the parameter
+    block of each layer, 16 words: keys and values are encoded as it says (docs/oaken.md).
     """
     if not 1 <= prompt <= t_max:
         raise ModelError(f"{decoder.name}: a prompt of {prompt} tokens: must be 1..{t_max}, the caches' t_max")
     first = decoder.model(prompt)
     step = first if prompt == 1 else decoder.model(1)
-    shared = _shared(decoder, first, t_max, kv_kind, kv_scales or {})
+    shared = _shared(decoder, first, t_max, kv_bits, kv_scales or {}, kv_blocks)
     prompt_graph = _graph(decoder, first, shared, t_max)
     graph = merged(prompt_graph, _graph(decoder, step, shared, t_max), PROMPT, tuple(shared.tensors))
     graph.tensors[CONVERSATION] = TensorIR(CONVERSATION, Role.ACTIVATION, (HEAD.size // 4 + t_max + 1,), DataType.INT32)
     graph.inputs = (*graph.inputs, CONVERSATION)
     graph.outputs = (*graph.outputs, CONVERSATION)
-    compiled = compile_graph(step, graph, target, passes=passes)
+    phases = [(PROMPT, 0), *(("", prompt + index) for index in range(tiled))] if tiled else []
+    compiled = compile_graph(
+        step, graph, target, passes=passes, granularity="tile" if tiled else "macro", phases=phases
+    )
     count = sum(command.layer.startswith(PROMPT) for command in compiled.commands)
-    return CompiledDecoder(decoder, compiled, count, prompt, t_max)
+    blocks = tuple(np.asarray(one, np.int32) for one in kv_blocks)
+    return CompiledDecoder(decoder, compiled, count, prompt, t_max, kv_scales or {}, tiled, blocks)
 
 
 def _shared(
-    decoder: Decoder, model: OnnxModel, t_max: int, kind: DataType | None, scales: Mapping[str, Values]
+    decoder: Decoder, model: OnnxModel, t_max: int, bits: KvBits, scales: Mapping[str, Values], blocks: Sequence[Values]
 ) -> Graph:
     """What both graphs have: caches, the log of logits, and scales."""
     graph = Graph(decoder.name)
-    for cache in decoder.caches:
-        shape = (1, cache.heads, t_max, cache.head_dim)
-        graph.tensors[cache.past] = TensorIR(cache.past, Role.KV, shape, kind or cache.kind)
+    for index, cache in enumerate(decoder.caches):
+        if blocks:
+            encoded = TensorIR(cache.past, Role.KV, (1, cache.heads, t_max, cache.head_dim), DataType.ENCODED)
+            _check_encoded(decoder.name, encoded)
+            graph.tensors[encoded.id] = encoded
+            continue
+        for one in _stored(cache, t_max, [bits(index // 2, head) for head in range(cache.heads)]):
+            graph.tensors[one.id] = one
     logits = _kind(decoder.name, LOGITS, model.info[LOGITS].type, FLOATS)
     parts = _log_parts(decoder)
     graph.tensors[LOG] = TensorIR(LOG, Role.KV, (1, parts, t_max, decoder.vocab // parts), logits)
@@ -239,7 +302,35 @@ def _shared(
             name = keys.past + SCALES
             graph.tensors[name] = TensorIR(name, Role.WEIGHT, both.shape, DataType.FP32)
             graph.constants[name] = both
+    for keys, block in zip(decoder.caches[::2], blocks, strict=False):
+        name, words = keys.past + SCALES, np.asarray(block, np.int32)
+        graph.tensors[name] = TensorIR(name, Role.WEIGHT, words.shape, DataType.INT32)
+        graph.constants[name] = words
     return graph
+
+
+def _check_encoded(name: str, cache: TensorIR) -> None:
+    """ModelError for a cache whose token-vectors cannot be encoded."""
+    try:
+        cache.encoded(0)
+    except NpuDeviceError as error:
+        raise ModelError(f"{name}: {cache.id}: {error}") from None
+
+
+def _stored(cache: Cache, t_max: int, bits: Sequence[int | None]) -> Iterator[TensorIR]:
+    """A cache [1, H, T_max, D]. With several widths each run of heads of one width has a tensor of its own, and the
+    whole stands for them while the model is imported."""
+    whole = TensorIR(cache.past, Role.KV, (1, cache.heads, t_max, cache.head_dim), cache.kind)
+    first = 0
+    for width, heads in groupby(bits):
+        count, kind = len(list(heads)), cache.kind if width is None else CACHE_TYPES[width]
+        if count == cache.heads:
+            yield replace(whole, dtype=kind)
+            return
+        shape = (1, count, t_max, cache.head_dim)
+        yield TensorIR(f"{cache.past}{HEADS}{first}", Role.KV, shape, kind, is_kv_head_split=True)
+        first += count
+    yield whole
 
 
 def _log_parts(decoder: Decoder) -> int:
@@ -276,8 +367,9 @@ def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Gra
                 {"m": tokens, "n": decoder.vocab, "heads": _log_parts(decoder), "t_max": t_max}),
         LayerIR("choose", "REDUCE", (logits.id,), (NEXT,), {"function": "ARGMAX", "m": tokens, "n": decoder.vocab}),
     ]  # fmt: skip
-    graph.inputs = tuple(dict.fromkeys((*graph.inputs, *(cache.past for cache in decoder.caches), POSITION)))
-    graph.outputs = (LOG, NEXT, *(cache.past for cache in decoder.caches))
+    caches = [one.id for cache in decoder.caches for one in parts_of(shared.tensors, cache.past)]
+    graph.inputs = tuple(dict.fromkeys((*graph.inputs, *caches, POSITION)))
+    graph.outputs = (LOG, NEXT, *caches)
     return graph.dropped_unused()
 
 

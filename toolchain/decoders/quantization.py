@@ -12,8 +12,9 @@ from onnx.reference import ReferenceEvaluator
 from toolchain.decoders.decoder import Decoder, make_decoder
 from toolchain.decoders.reference import Reference
 from toolchain.onnx_frontend.qdq_graph import PARTS
-from toolchain.quantize.post_training import pair, quantized, scale_of
+from toolchain.quantize.post_training import quantized
 from toolchain.quantize.qconfig import QConfig
+from toolchain.quantize.scales import pair, scale_of
 
 Prompts = Sequence[Sequence[int]]
 

@@ -7,7 +7,7 @@ import numpy as np
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from toolchain.decoders.decoder import IDS, LOGITS, POSITIONS, Decoder
+from toolchain.decoders.decoder import IDS, LOGITS, POSITIONS, Decoder, KvBits
 from toolchain.onnx_model.reference import OWN, cut
 
 Values = Any
@@ -22,15 +22,17 @@ class Step(NamedTuple):
     """After them."""
     codes: dict[str, Values]
     """What the reference itself makes of the tensors that it takes."""
+    watched: dict[str, Values]
+    """The tensors that were asked for."""
 
 
 class Reference:
     """Runs a decoder with its past as ONNX has it: an array that grows. `taken`: tensors of
-    `toolchain.onnx_model.reference.rounded` that every step is given."""
+    `toolchain.onnx_model.reference.rounded` that every step is given; `watched`: others that every step leaves."""
 
-    def __init__(self, decoder: Decoder, taken: Collection[str] = ()) -> None:
+    def __init__(self, decoder: Decoder, taken: Collection[str] = (), watched: Collection[str] = ()) -> None:
         self._decoder = decoder
-        self._taken = tuple(taken)
+        self._taken, self._watched = tuple(taken), tuple(watched)
         self._evaluator = ReferenceEvaluator(cut(decoder.proto, taken))
         kinds = {value.name: value.type.tensor_type.elem_type for value in decoder.proto.graph.input}
         self._kinds = {cache.past: _numpy(kinds[cache.past]) for cache in decoder.caches}
@@ -55,13 +57,16 @@ class Reference:
         decoder = self._decoder
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
         own = [name + OWN for name in self._taken]
-        logits, *made = self._evaluator.run([*names, *own], {**self.feeds(tokens, past), **(codes or {})})
+        asked = [*names, *own, *self._watched]
+        logits, *made = self._evaluator.run(asked, {**self.feeds(tokens, past), **(codes or {})})
         present, rest = made[: len(decoder.caches)], made[len(decoder.caches) :]
+        seen = rest[len(own) :]
         pasts = zip(decoder.caches, present, strict=True)
         return Step(
             np.asarray(logits)[0],
             {cache.past: np.asarray(values) for cache, values in pasts},
-            {name: np.asarray(values) for name, values in zip(self._taken, rest, strict=True)},
+            {name: np.asarray(values) for name, values in zip(self._taken, rest, strict=False)},
+            {name: np.asarray(values) for name, values in zip(self._watched, seen, strict=True)},
         )
 
     def steps(
@@ -76,15 +81,17 @@ class Reference:
             yield step
 
 
-def head_scales(decoder: Decoder, prompt: Sequence[int], bits: int) -> dict[str, Values]:
-    """Past -> scale of each head: the largest value of the prompt's keys, or values, is the largest integer."""
+def head_scales(decoder: Decoder, prompt: Sequence[int], bits: KvBits) -> dict[str, Values]:
+    """Past -> scale of each head: the largest value of the prompt's keys, or values, is the largest integer. Heads of
+    floats have one too, which nothing uses."""
     reference = Reference(decoder)
     past = reference.step(prompt, reference.empty()).past
-    steps = (1 << bits - 1) - 1
-    return {
-        cache.past: np.maximum(np.abs(past[cache.past].astype(np.float32)).max(axis=(0, 2, 3)), 1e-6) / steps
-        for cache in decoder.caches
-    }
+    scales = {}
+    for index, cache in enumerate(decoder.caches):
+        steps = [(1 << (bits(index // 2, head) or 2) - 1) - 1 for head in range(cache.heads)]
+        largest = np.abs(past[cache.past].astype(np.float32)).max(axis=(0, 2, 3))
+        scales[cache.past] = np.maximum(largest, 1e-6) / np.asarray(steps, np.float32)
+    return scales
 
 
 def _numpy(code: int) -> Any:

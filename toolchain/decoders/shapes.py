@@ -4,14 +4,18 @@ Sources: the configuration files that the models were published with (OPT: Zhang
 arXiv 2307.09288; Llama 3: arXiv 2407.21783; Mistral 7B: arXiv 2310.06825; Mixtral: arXiv 2401.04088).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from npu_device.abi.opcodes import BITS, DataType
+from npu_device.abi.opcodes import BITS, CODEBOOK_BYTES, DataType
+from npu_device.kv_quant.oaken import META_BYTES
+from npu_device.kv_quant.storage import EncodedCache
+from npu_device.memory.bitwidth import bytes_total
 from npu_device.memory.kv import KvCache
-from toolchain.errors import ModelError
+from toolchain.errors import ModelError, RuleError
+from toolchain.quantize.codebook import VQ_BITS
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,11 @@ class Shape:
 
     def weight_bytes(self, bits: int = 16) -> int:
         """Bytes of all parameters."""
-        return -(-self.parameters * bits // 8)
+        return bytes_total(self.parameters, bits)
 
     def kv_bytes(self, tokens: int, requests: int = 1, bits: int = 16) -> int:
         """Bytes of K and V of all layers (docs/npu-timing.md, "Closed forms", F10)."""
-        return 2 * self.layers * self.kv_width * tokens * requests * bits // 8
+        return 2 * self.layers * bytes_total(self.kv_width * tokens * requests, bits)
 
 
 MODELS = {
@@ -116,8 +120,12 @@ def shape_of(name: str) -> Shape:
 
 ACTIVATION = DataType.FP16
 """Type of what has no width of its own: activations, and weights that are not matrices of a layer."""
+ACTIVATIONS = {16: ACTIVATION, 8: DataType.E4M3FN}
+"""Bits of activations -> their type."""
 BY_BITS = {16: DataType.FP16, 8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
 """Bits of weights, or of keys and values -> the type that they are stored in."""
+WEIGHTS = {**BY_BITS, VQ_BITS: DataType.VQ8}
+"""The same of weights, which may be in vector quantization."""
 KV_BITS = 4
 """Of built-in shapes, unless said otherwise (docs/llm.md)."""
 
@@ -139,8 +147,19 @@ class Job:
     t_max: int
     requests: int = 1
     weight_bits: int = 16
+    """VQ_BITS: vector quantization."""
     kv_bits: Callable[[int, int], int] = lambda layer, head: KV_BITS
     """(layer, KV head) -> bits (docs/bit-widths.md, R14)."""
+    codebooks: int = 1
+    """Of each matrix of a layer in vector quantization."""
+    layer_weights: Mapping[int, int] = field(default_factory=dict)
+    """Layer -> bits of its matrices, where they are not `weight_bits`."""
+    activation_bits: int = 16
+    unpacked: bool = False
+    """Elements below 8 bits have a byte each (`packing.mode: unpacked_byte`)."""
+    pad_rows: bool = False
+    p_out_permille: int | None = None
+    """Keys and values are encoded, with so many outliers of a thousand elements (docs/oaken.md); None: they are not."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "t_max", "requests"):
@@ -148,10 +167,31 @@ class Job:
                 raise ModelError(f"{self.shape.name}: {name} {getattr(self, name)}: must be at least 1")
         if self.layers > self.shape.layers:
             raise ModelError(f"{self.shape.name}: {self.layers} layers: the model has {self.shape.layers}")
-        used = {self.weight_bits, *(bits for layer in range(self.layers) for bits in self.head_bits(layer))}
-        for bits in used:
-            if bits not in BY_BITS:
-                raise ModelError(f"{self.shape.name}: {bits} bits: must be one of {', '.join(map(str, BY_BITS))}")
+        kv = dict.fromkeys(bits for layer in range(self.layers) for bits in self.head_bits(layer))
+        weights = dict.fromkeys((self.weight_bits, *self.layer_weights.values()))
+        for bits, known in (*((bits, WEIGHTS) for bits in weights), *((bits, BY_BITS) for bits in kv)):
+            if bits not in known:
+                rule = f"{self.shape.name}: {bits} bits: must be one of {', '.join(map(str, BY_BITS))}"
+                raise RuleError("E_QBITS", "qbits", bits, rule)
+        if self.activation_bits not in ACTIVATIONS:
+            rule = f"{self.shape.name}: activations of {self.activation_bits} bits: must be 16 or 8 (E4M3FN)"
+            raise RuleError("E_QBITS", "qbits_activation_default", self.activation_bits, rule)
+        used = [self.weight_of(layer) for layer in range(self.layers)]
+        if self.activation_kind is not ACTIVATION and not set(used) <= {2, 4, 8}:
+            rule = f"{self.shape.name}: activations of 8 bits need weights of 8, 4 or 2: qbits_weight_default: 8"
+            raise RuleError("E_QBITS", "qbits_activation_default", self.activation_bits, rule)
+
+    @property
+    def activation_kind(self) -> DataType:
+        return ACTIVATIONS[self.activation_bits]
+
+    def weight_of(self, layer: int) -> int:
+        """Bits of the matrices of a layer."""
+        return self.layer_weights.get(layer, self.weight_bits)
+
+    def stored_kind(self, bits: int) -> DataType:
+        """The type that elements of so many bits are stored in."""
+        return BY_BITS[max(bits, 8) if self.unpacked else bits]
 
     def head_bits(self, layer: int) -> tuple[int, ...]:
         """Bits of the keys and values of each KV head of a layer."""
@@ -159,46 +199,77 @@ class Job:
 
     def groups(self, layer: int) -> list[HeadGroup]:
         """The heads of a layer, as few commands as their widths allow."""
+        if self.p_out_permille is not None:
+            return [HeadGroup(0, self.shape.kv_heads, DataType.ENCODED)]
         found, first = [], 0
         for bits, heads in groupby(self.head_bits(layer)):
             count = len(list(heads))
-            found.append(HeadGroup(first, count, BY_BITS[bits]))
+            found.append(HeadGroup(first, count, self.stored_kind(bits)))
             first += count
         return found
 
     def cache(self, layer: int, base: int) -> KvCache:
         """K or V of a layer, of all requests (docs/bit-widths.md, R15)."""
         shape = self.shape
-        return KvCache(base, self.requests, shape.kv_heads, self.t_max, shape.head_dim, self.head_bits(layer))
+        bits = tuple(BITS[self.stored_kind(one)] for one in self.head_bits(layer))
+        return KvCache(base, self.requests, shape.kv_heads, self.t_max, shape.head_dim, bits, self.pad_rows)
 
-    @property
-    def weight_kind(self) -> DataType:
-        return BY_BITS[self.weight_bits]
+    def weight_kind(self, layer: int) -> DataType:
+        """Of the matrices of a layer."""
+        bits = self.weight_of(layer)
+        return DataType.VQ8 if bits == VQ_BITS else self.stored_kind(bits)
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the parameters that a run of these layers touches: the matrices in `weight_bits`, all else in 16."""
+        """Bytes of the parameters that a run of these layers touches: the matrices in their width, all else in that of
+        activations."""
+        rest = self.shape.embedding_parameters + self.shape.small_parameters
+        return self.matrix_bytes(self.shape.experts) + bytes_total(rest, self.activation_bits)
+
+    def matrix_bytes(self, experts: int) -> int:
+        """Bytes of the matrices of all layers, with so many experts each."""
         shape = self.shape
-        matrices = self.layers * (shape.attention_parameters + shape.experts * shape.ffn_parameters)
-        rest = shape.embedding_parameters + shape.small_parameters
-        return (matrices * self.weight_bits + rest * BITS[DataType.FP16]) // 8
+        count = shape.attention_parameters + experts * shape.ffn_parameters
+        found = 0
+        for layer in range(self.layers):
+            found += bytes_total(count, BITS[self.weight_kind(layer)]) + self.codebook_bytes(layer, experts)
+        return found
+
+    def codebook_bytes(self, layer: int, experts: int) -> int:
+        """Bytes of the codebooks of a layer with so many experts."""
+        matrices = 2 + experts * (3 if self.shape.gated else 2)
+        return matrices * self.codebooks * CODEBOOK_BYTES if self.weight_of(layer) == VQ_BITS else 0
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`)."""
+        if self.p_out_permille is not None:
+            return 2 * self.layers * self.encoded_bytes(self.t_max)
         return 2 * sum(self.cache(layer, 0).bytes_alloc for layer in range(self.layers))
+
+    def encoded_bytes(self, tokens: int) -> int:
+        """Bytes of encoded keys (or values) of a layer, all requests: nibbles, entries, metadata."""
+        assert self.p_out_permille is not None
+        cache = EncodedCache(0, self.shape.kv_heads, tokens, self.shape.head_dim)
+        entries = int(cache.expected(tokens, self.p_out_permille).sum())
+        return self.requests * (tokens * (cache.width // 2 + META_BYTES) + entries)
 
     def kv_bytes_read(self, layer: int, keys: int) -> int:
         """Bytes of keys (or of values) of the last `keys` tokens of all requests."""
+        if self.p_out_permille is not None:
+            return self.encoded_bytes(keys)
         return self.cache(layer, 0).bytes_alloc // self.t_max * keys
 
     def check_capacity(self, dram_bytes: int) -> None:
         """Weights and the caches of T_max tokens fit (docs/bit-widths.md, R25 and R26). ModelError, one line."""
         need = self.weight_bytes + self.kv_bytes
         if need > dram_bytes:
-            raise ModelError(
+            raise RuleError(
+                "E_CAPACITY",
+                "npu.dram.size",
+                dram_bytes,
                 f"{self.shape.name}: weights {self.weight_bytes / 1e9:.1f} GB and KV {self.kv_bytes / 1e9:.1f} GB "
                 f"({self.requests} x {self.t_max} tokens) are {need / 1e9:.1f} GB, npu.dram.size is "
                 f"{dram_bytes / 1e9:.1f} GB: fewer requests or tokens, narrower --qbits-kv, or "
-                f"--set npu.dram.size={need}"
+                f"--set npu.dram.size={need}",
             )

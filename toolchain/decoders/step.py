@@ -5,8 +5,10 @@ its own; products see the rows of all requests at once. The experts of a mixture
 of `experts / active` blocks see the first `active` experts, and so on. Weights have shapes and types, no values.
 """
 
-from npu_device.abi.opcodes import DataType
-from toolchain.decoders.shapes import ACTIVATION, HeadGroup, Job
+from npu_device.abi.kv_block import KV_HALF_WORDS
+from npu_device.abi.opcodes import BITS, VQ_ENTRIES, VQ_EXPANDED, VQ_VECTOR, DataType
+from toolchain.decoders.shapes import HeadGroup, Job
+from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
 
 EPSILON = 1e-5
@@ -15,20 +17,21 @@ POSITION_OFFSET = 2
 POSITION, IDS = "position", "ids"
 """What the step reads: the position of its first token, and the tokens; ARGMAX writes the next ones over them."""
 KEYS, VALUES = "keys", "values"
-"""At the end of the names of layers that append to a cache."""
+"""In the names of caches."""
 
 
 def step_graph(job: Job, tokens: int) -> Graph:
     """The layers that take `tokens` tokens of every request through the model, from the position on."""
-    return _Step(job, tokens).graph
+    return Step(job, tokens, tokens * job.requests).graph
 
 
-class _Step:
-    def __init__(self, job: Job, tokens: int) -> None:
-        self.job, self.shape, self.tokens = job, job.shape, tokens
-        self.rows = tokens * job.requests
+class Step:
+    """The step of requests that bring `tokens` tokens each, at one position."""
+
+    def __init__(self, job: Job, tokens: int, rows: int, positions: int = 1) -> None:
+        self.job, self.shape, self.tokens, self.rows = job, job.shape, tokens, rows
         self.graph = Graph(job.shape.name)
-        self._tensor(POSITION, (1,), DataType.INT32)
+        self._tensor(POSITION, (positions,), DataType.INT32)
         self._tensor(IDS, (self.rows,), DataType.INT32)
         self._table = self._weight("embedding.table", (self.shape.vocab, self.shape.width))
         if not self.shape.positions:
@@ -36,6 +39,7 @@ class _Step:
             self._angles = [self._weight(f"rotary.{name}", angles) for name in ("cos", "sin")]
         x = self._embedding()
         for index in range(job.layers):
+            self._kind = job.weight_kind(index)
             x = self._attention(f"layer{index}.attention", index, x)
             x = self._feed_forward(f"layer{index}.ffn", x)
         self._head(x)
@@ -43,10 +47,14 @@ class _Step:
 
     # -- parts of the model ------------------------------------------------------------------------------------
 
-    def _embedding(self) -> str:
+    def _tokens(self) -> str:
+        """The rows of the embedding."""
         shape, rows = self.shape, self.rows
-        x = self._layer("embedding", "GATHER", (self._table, IDS), (rows, shape.width), m=rows, n=shape.width,
-                        k=shape.vocab)  # fmt: skip
+        return self._layer("embedding", "GATHER", (self._table, IDS), (rows, shape.width), m=rows, n=shape.width,
+                           k=shape.vocab)  # fmt: skip
+
+    def _embedding(self) -> str:
+        shape, x = self.shape, self._tokens()
         if not shape.positions:
             return x
         table = self._weight("positions.table", (shape.positions, shape.width))
@@ -74,7 +82,7 @@ class _Step:
             self._layer(f"{name}.rope", "ROPE", (turned, *self._angles, POSITION), turned, m=self.tokens,
                         n=heads * dim, heads=heads, rotary=dim, t_max=job.t_max, batch=job.requests)  # fmt: skip
         attended = self._tensor(f"{name}.heads.out", (self.rows, shape.q_width))
-        groups = [(group, self._caches(f"{name}.{group.first}", group, qkv)) for group in job.groups(index)]
+        groups = [(group, self._caches(f"{name}.{group.first}", index, group, qkv)) for group in job.groups(index)]
         share = shape.heads // shape.kv_heads * dim
         for group, caches in groups:
             first, n = group.first * share, group.heads * share
@@ -85,22 +93,32 @@ class _Step:
             )  # fmt: skip
         return self._product(f"{name}.output", attended, shape.width, residual=x)
 
-    def _caches(self, name: str, group: HeadGroup, qkv: str) -> list[str]:
+    def _caches(self, name: str, index: int, group: HeadGroup, qkv: str) -> list[str]:
         """Append the keys and values of a group of heads: what attention reads behind the queries."""
         shape, job, n = self.shape, self.job, group.heads * self.shape.head_dim
         dims = job.requests, group.heads, job.t_max, shape.head_dim
-        integers, made, scales = group.kind is not ACTIVATION, list[str](), list[str]()
+        integers, new, caches, scales = group.kind not in FLOATS, list[str](), list[str](), list[str]()
         for value, kept in enumerate((KEYS, VALUES)):
             first = shape.q_width + value * shape.kv_width + group.first * shape.head_dim
-            cache = self._tensor(f"{name}.{kept}.cache", dims, group.kind, Role.KV)
-            if integers:
-                scales = [self._weight(f"{name}.{kept}.scale", (group.heads,), DataType.FP32)]
-            self._layer(f"{name}.{kept}", "KV_APPEND", (self._columns(qkv, first, n), POSITION, *scales), cache,
-                        m=self.tokens, n=n, heads=group.heads, t_max=job.t_max, batch=job.requests)  # fmt: skip
-            made.append(cache)
-        if integers:
+            new.append(self._columns(qkv, first, n))
+            caches.append(f"{name}.{kept}.cache")
+            self.graph.tensors[caches[-1]] = TensorIR(
+                caches[-1], Role.KV, dims, group.kind, is_kv_head_split=group.heads < shape.kv_heads
+            )
+            if group.kind is DataType.ENCODED:
+                scales.append(self._weight(f"{name}.{kept}.scale", (KV_HALF_WORDS,), DataType.INT32))
+            elif integers:
+                scales.append(self._weight(f"{name}.{kept}.scale", (group.heads,), DataType.FP32))
+        self.graph.layers.append(
+            LayerIR(f"{name}.update", "KV_UPDATE", (*new, POSITION, *scales), tuple(caches),
+                    {"m": self.tokens, "n": n, "heads": group.heads, "t_max": job.t_max, "batch": job.requests,
+                     "qbits_kv": BITS[group.kind], "kv_layer": index})
+        )  # fmt: skip
+        if group.kind is DataType.ENCODED:
+            scales = [self._weight(f"{name}.scale", (2 * KV_HALF_WORDS,), DataType.INT32)]
+        elif integers:
             scales = [self._weight(f"{name}.scale", (2 * group.heads,), DataType.FP32)]
-        return [*made, POSITION, *scales]
+        return [*caches, POSITION, *scales]
 
     def _feed_forward(self, name: str, x: str) -> str:
         shape = self.shape
@@ -123,7 +141,7 @@ class _Step:
     def _routing(self, name: str, normed: str) -> str:
         """The weights of the experts, a row for each expert."""
         rows, experts = self.rows, self.shape.experts
-        logits = self._product(f"{name}.router", normed, experts, kind=ACTIVATION)
+        logits = self._product(f"{name}.router", normed, experts, kind=self.job.activation_kind)
         weights = self._layer(f"{name}.routing", "SOFTMAX", (logits,), (rows, experts), m=rows, n=experts)
         return self._layer(f"{name}.columns", "COPY", (weights,), (experts, rows), **{
             "dims": (experts, rows), "from": (1, experts), "to": (rows, 1),
@@ -143,12 +161,17 @@ class _Step:
     def _head(self, x: str) -> None:
         """The logits of the last token of every request, and the largest of them as the next token."""
         shape, requests = self.shape, self.job.requests
-        last = self._view(x, (requests, shape.width), (self.tokens - 1) * shape.width, self.tokens * shape.width)
+        last = self._last_rows(x)
         normed = self._norm("head.norm", last)
         matrix = {} if shape.gated else {"weights": self._table}
-        logits = self._product("head", normed, shape.vocab, kind=ACTIVATION, **matrix)
+        logits = self._product("head", normed, shape.vocab, kind=self.job.activation_kind, **matrix)
         self._layer("head.token", "REDUCE", (logits,), self._view(IDS, (requests,), 0), function="ARGMAX", m=requests,
                     n=shape.vocab)  # fmt: skip
+
+    def _last_rows(self, x: str) -> str:
+        """The row of the last token of every request."""
+        width = self.shape.width
+        return self._view(x, (self.job.requests, width), (self.tokens - 1) * width, self.tokens * width)
 
     # -- layers ------------------------------------------------------------------------------------------------
 
@@ -159,17 +182,23 @@ class _Step:
         """x times weights of their own, or `weights` (n x k); narrow ones have a multiplier per column. Matrices of
         `kind` are no part of a layer, and have no bias."""
         m, k = self.graph.tensors[x].shape
-        inputs, epilogue = [x, weights or self._weight(f"{name}.weights", (k, n), kind or self.job.weight_kind)], []
+        inputs, epilogue = [x, weights or self._weight(f"{name}.weights", (k, n), kind or self._kind)], []
         if kind is None and not self.shape.gated:
             inputs.append(self._weight(f"{name}.bias", (n,), DataType.FP32))
             epilogue.append("bias")
         if residual:
             inputs.append(residual)
             epilogue.append("residual")
-        if kind is None and self.job.weight_kind is not ACTIVATION:
+        books: dict[str, Attribute] = {}
+        if kind is None and self._kind is DataType.VQ8:
+            books = {"codebooks": self.job.codebooks}
+            dims = self.job.codebooks * VQ_ENTRIES, VQ_VECTOR
+            inputs.append(self._weight(f"{name}.codebook", dims, VQ_EXPANDED))
+        elif kind is None and self._kind is not self.job.activation_kind:
             inputs.append(self._weight(f"{name}.scale", (n,), DataType.FP32))
             epilogue.append("scale")
         more: dict[str, Attribute] = {
+            **books,
             "epilogue": "+".join(epilogue),
             "activation": activation,
             "in1_nk": int(bool(weights)),
@@ -199,12 +228,12 @@ class _Step:
         return made
 
     def _tensor(
-        self, name: str, shape: tuple[int, ...], kind: DataType = ACTIVATION, role: Role = Role.ACTIVATION
+        self, name: str, shape: tuple[int, ...], kind: DataType | None = None, role: Role = Role.ACTIVATION
     ) -> str:
-        self.graph.tensors[name] = TensorIR(name, role, shape, kind)
+        self.graph.tensors[name] = TensorIR(name, role, shape, kind or self.job.activation_kind)
         return name
 
-    def _weight(self, name: str, shape: tuple[int, ...], kind: DataType = ACTIVATION) -> str:
+    def _weight(self, name: str, shape: tuple[int, ...], kind: DataType | None = None) -> str:
         return self._tensor(name, shape, kind, Role.WEIGHT)
 
     def _view(self, base: str, shape: tuple[int, ...], offset: int, pitch: int = 0) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 
 from toolchain.examples.decoder import decoder
 from toolchain.examples.decoder_kv import decoder_kv
-from toolchain.examples.networks import cnn, gemm, mlp, qdq_mlp, resnet18
+from toolchain.examples.networks import cnn, gemm, mlp, mobilenet_v2, qdq_mlp, resnet18
 from toolchain.examples.variants import decoder_in_int8, in_fp16, in_int8
 
 _FLOAT: dict[str, Callable[..., Any]] = {
-    "gemm": gemm, "mlp": mlp, "cnn": cnn, "resnet18": resnet18, "decoder": decoder,
+    "gemm": gemm, "mlp": mlp, "cnn": cnn, "resnet18": resnet18, "mobilenet_v2": mobilenet_v2, "decoder": decoder,
 }  # fmt: skip
 
 EXAMPLES: dict[str, Callable[..., Any]] = {
@@ -20,6 +20,9 @@ EXAMPLES: dict[str, Callable[..., Any]] = {
     **{f"{name}_int8": in_int8(make) for name, make in _FLOAT.items()},
 }
 """Name -> a function that makes the ONNX model."""
+
+LARGE = ("resnet18", "mobilenet_v2")
+"""What the names of large ones begin with."""
 
 _DECODERS: dict[str, Callable[..., Any]] = {
     "decoder_kv": decoder_kv,

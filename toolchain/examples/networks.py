@@ -45,10 +45,10 @@ def _int8_weight(b: Builder, k: int, n: int) -> str:
     return b.node("DequantizeLinear", b.constant(values), b.constant(scales), b.constant(np.zeros(n, np.int8)), axis=1)
 
 
-def _conv(b: Builder, x: str, cin: int, cout: int, kernel: int, stride: int = 1) -> str:
+def _conv(b: Builder, x: str, cin: int, cout: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
     """Convolution and batch normalization."""
-    pad = kernel // 2
-    x = b.node("Conv", x, b.weight(cout, cin, kernel, kernel), strides=[stride] * 2, pads=[pad] * 4)
+    pad, weights = kernel // 2, b.weight(cout, cin // groups, kernel, kernel)
+    x = b.node("Conv", x, weights, strides=[stride] * 2, pads=[pad] * 4, group=groups)
     return b.node("BatchNormalization", x, b.positive(cout), b.weight(cout), b.weight(cout), b.positive(cout))
 
 
@@ -81,3 +81,37 @@ def resnet18(kind: str = "float32", size: int = 224) -> Any:
     x = b.node("Flatten", b.node("GlobalAveragePool", x))
     x = b.node("Gemm", x, b.weight(1000, 512), b.weight(1000), transB=1)
     return b.model("resnet18", [1, 3, size, size], x, [1, 1000])
+
+
+MOBILENET_V2 = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+"""(expansion, channels, blocks, stride) of each stage."""
+
+
+def mobilenet_v2(kind: str = "float32", size: int = 224) -> Any:
+    """Sandler et al., arXiv 1801.04381, table 2: inverted residuals around depthwise convolutions."""
+    b = Builder(kind)
+    x, channels = _clipped(b, _conv(b, "x", 3, 32, 3, 2)), 32
+    for expansion, width, blocks, stride in MOBILENET_V2:
+        for block in range(blocks):
+            step, deep = stride if block == 0 else 1, expansion * channels
+            y = _clipped(b, _conv(b, x, channels, deep, 1)) if expansion > 1 else x
+            y = _conv(b, _clipped(b, _conv(b, y, deep, deep, 3, step, deep)), deep, width, 1)
+            x = b.node("Add", x, y) if step == 1 and channels == width else y
+            channels = width
+    x = _clipped(b, _conv(b, x, channels, 1280, 1))
+    x = b.node("Flatten", b.node("GlobalAveragePool", x))
+    x = b.node("Gemm", x, b.weight(1000, 1280), b.weight(1000), transB=1)
+    return b.model("mobilenet_v2", [1, 3, size, size], x, [1, 1000])
+
+
+def _clipped(b: Builder, x: str) -> str:
+    """ReLU6."""
+    return b.node("Clip", x, b.constant(np.array(0, b.kind)), b.constant(np.array(6, b.kind)))

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.abi.opcodes import BITS, DataType
+from npu_device.abi.opcodes import BITS, VQ_VECTOR, DataType
 
 NUMPY = {
     DataType.FP32: np.dtype(np.float32),
@@ -20,11 +20,15 @@ NUMPY = {
     DataType.INT4: np.dtype(np.int8),
     DataType.UINT4: np.dtype(np.uint8),
     DataType.INT2: np.dtype(np.int8),
+    DataType.VQ8: np.dtype(np.uint8),
+    DataType.ENCODED: np.dtype(np.uint8),
 }
-"""The array type of each type on the host; `stored` gives their bytes in DRAM."""
+"""The array type of each type on the host; `stored` gives their bytes in DRAM. Elements of VQ8 are the code of their
+vector."""
 
 ONNX = {
     "FLOAT": DataType.FP32,
+    "DOUBLE": DataType.FP32,
     "FLOAT16": DataType.FP16,
     "BFLOAT16": DataType.BF16,
     "FLOAT8E4M3FN": DataType.E4M3FN,
@@ -35,7 +39,8 @@ ONNX = {
     "UINT8": DataType.UINT8,
     "BOOL": DataType.UINT8,
 }
-"""ONNX's name of an element type -> the device's. A bool is a byte, 0 or 1; INT64 has the range of INT32."""
+"""ONNX's name of an element type -> the device's. A bool is a byte, 0 or 1; INT64 has the range of INT32, DOUBLE
+range and precision of FLOAT."""
 
 PACKED = {"INT4": DataType.INT4, "UINT4": DataType.UINT4}
 """Types that only constant factors of products have."""
@@ -48,6 +53,8 @@ def stored(values: NDArray[Any], kind: DataType) -> bytes:
     """The bytes in DRAM of values: row-major, below 8 bits element 2i in the low bits and every
     row at a byte (docs/numerics.md)."""
     bits = BITS[kind]
+    if kind is DataType.VQ8:
+        return np.ascontiguousarray(values.reshape(-1, values.shape[-1])[:, ::VQ_VECTOR]).tobytes()
     if bits >= 8:
         return np.ascontiguousarray(values).tobytes()
     per_byte = 8 // bits

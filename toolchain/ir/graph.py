@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from npu_device.abi.opcodes import BITS, DataType
+from npu_device.kv_quant.storage import EncodedCache
+from npu_device.memory.bitwidth import alignment_of, tensor_bytes
 
 Attribute = int | float | str | tuple[int, ...]
 Values = NDArray[Any]
@@ -24,8 +26,6 @@ class Role(StrEnum):
 
 DRAM, SPM = "DRAM", "SPM"
 """Storage classes."""
-ALIGNMENT = {Role.ACTIVATION: 32, Role.WEIGHT: 64, Role.KV: 64}
-"""Bytes (docs/bit-widths.md, R6 and R10)."""
 
 
 def steps(shape: Sequence[int]) -> tuple[int, ...]:
@@ -51,6 +51,8 @@ class TensorIR:
     """Of a view: the element of the stored tensor that it begins with."""
     pitch: int = 0
     """Of a view: elements from one row to the next; 0: rows follow each other."""
+    is_kv_head_split: bool = False
+    """Of keys or values: the heads of a layer are in several tensors, each with a width of its own."""
 
     @property
     def qbits(self) -> int:
@@ -58,19 +60,31 @@ class TensorIR:
         return BITS[self.dtype]
 
     @property
+    def layout(self) -> str:
+        """Names of the dimensions of a cache, batch, heads, tokens and size of a head (docs/bit-widths.md, R11); others
+        are row-major."""
+        return "[B, H, T, D]" if self.role is Role.KV else "row_major"
+
+    @property
     def elements(self) -> int:
         return math.prod(self.shape)
 
     @property
     def size(self) -> int:
-        """Bytes (docs/bit-widths.md, R1); below 8 bits each row begins at a byte (R3)."""
-        if not self.shape or self.qbits >= 8:
-            return self.elements * self.qbits // 8
-        return math.prod(self.shape[:-1]) * -(-self.shape[-1] * self.qbits // 8)
+        """Bytes (docs/bit-widths.md, R1); below 8 bits each row begins at a byte (R3). Encoded keys or values take
+        address space for outliers everywhere (docs/oaken.md, "In DRAM")."""
+        if self.dtype is DataType.ENCODED:
+            return self.shape[0] * self.encoded(0).size
+        return tensor_bytes(self.shape, self.qbits, "packed_rows")
+
+    def encoded(self, base: int) -> EncodedCache:
+        """Keys or values of type ENCODED of one request. NpuDeviceError: a shape that cannot be encoded."""
+        _, heads, t_max, size = self.shape
+        return EncodedCache(base, heads, t_max, size)
 
     @property
     def alignment_bytes(self) -> int:
-        return self.alignment or ALIGNMENT[self.role]
+        return alignment_of(self.role, self.alignment or None)
 
     @property
     def extent(self) -> int:

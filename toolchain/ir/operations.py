@@ -13,15 +13,19 @@ Every tensor is seen as a matrix, or as a list of matrices, that the attributes 
 | POOL | image | image | function, windows, channels, count_pads |
 | COPY | x | any part of a tensor | dims, from, to (steps in elements), at_in, at_out (first element) |
 | GATHER | table (k x n), m indices | m x n | m, n, k |
-| KV_APPEND | x, position, and scale of integers | rows of a cache | m tokens, n, heads, t_max, batch |
+| KV_UPDATE | new keys, new values, position, and scales of integers (of keys, of values) | caches of keys and values |
+m tokens, n, heads, t_max, qbits_kv, kv_layer (of the decoder), batch |
+| KV_APPEND | x, position | rows of a log [1, heads, t_max, n / heads] | m tokens, n, heads, t_max |
 | ATTN_T | q, keys, values, position, and scale of integers | m x n | m, n, heads, kv_heads, t_max, scale, window |
+| ATTN_T | the same, then new keys, new values | m x n, caches of keys and values | the same, append, kv_layer |
 | ATTN_T | q, keys, values | batch x m x n | the same, batch, keys, causal; t_max 0: a row per key with all heads |
 | ROPE | x, cos, sin (m x rotary / 2 each) | m x n | m, n, heads, rotary, neighbours |
 | ROPE | x, cos, sin (t_max x rotary / 2 each), position | batch x m x n | the same, t_max, batch |
 
 step0 and step1 are the elements from one product's A and B to the next. `epilogue` joins with + those of
 `bias` (n), `bias_column` (m), `residual` (m x n), `scale` (1 or n) that it has, in the order of their tensors. zero0,
-zero1, zero_in2, zero_out are the zero points of integers. Images are batch x h x w x channels, weights of CONV2D_T
+zero1, zero_in2, zero_out are the zero points of integers. A product with B of type VQ8 has `codebooks` of them, and
+behind all others the tensor of their vectors. Images are batch x h x w x channels, weights of CONV2D_T
 kh x kw x cin / groups x cout; windows are the fields of `npu_device.operations.windows.Windows`: batch, h, w, kh, kw,
 strides, dilations, pads at top, left, bottom, right.
 Tiling adds `tile` and `buffers`, placement `spread`, prefetch `prefetch`, schedule `rank`.
@@ -41,20 +45,22 @@ class LayerOp(NamedTuple):
     inputs: range
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
+    outputs: tuple[int, ...] = (1,)
 
 
 SCHEDULING = ("phase", "tile", "buffers", "spread", "prefetch", "rank")
 """Attributes of any layer: `phase`, where a graph holds several that run one after the other, and what passes add."""
 
-FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out")
-"""Attributes of products: what happens to the sum on its way out."""
+FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out", "codebooks")
+"""Attributes of products: what happens to the sum on its way out, and the codebooks of B."""
 PRODUCTS = ("GEMM_T", "CONV2D_T")
 IMAGES = ("CONV2D_T", "POOL")
+CACHING = ("KV_APPEND", "KV_UPDATE")
 
 LAYER_OPS = {
     "GEMM_T": LayerOp(
         Opcode.GEMM_T,
-        range(2, 6),
+        range(2, 7),
         ("batch", "m", "n", "k", "step0", "step1"),
         ("in1_nk", *FINISH),
     ),
@@ -64,29 +70,45 @@ LAYER_OPS = {
     "LAYERNORM": LayerOp(Opcode.LAYERNORM, range(2, 4), ("function", "m", "n", "epsilon")),
     "SOFTMAX": LayerOp(Opcode.SOFTMAX, range(1, 2), ("m", "n")),
     "GELU": LayerOp(Opcode.GELU, range(1, 2), ("m", "n"), ("tanh",)),
-    "CONV2D_T": LayerOp(Opcode.CONV2D_T, range(2, 6), (*Windows._fields, "cin", "cout", "groups"), FINISH),
+    "CONV2D_T": LayerOp(Opcode.CONV2D_T, range(2, 7), (*Windows._fields, "cin", "cout", "groups"), FINISH),
     "POOL": LayerOp(Opcode.POOL, range(1, 2), ("function", *Windows._fields, "channels"), ("count_pads",)),
     "REDUCE": LayerOp(Opcode.REDUCE, range(1, 2), ("function", "m", "n"), ("k",)),
     "COPY": LayerOp(Opcode.COPY, range(1, 2), ("dims", "from", "to"), ("at_in", "at_out")),
     "GATHER": LayerOp(Opcode.GATHER, range(2, 3), ("m", "n", "k")),
-    "KV_APPEND": LayerOp(Opcode.KV_APPEND, range(2, 4), ("m", "n", "heads", "t_max"), ("batch",)),
+    "KV_UPDATE": LayerOp(
+        Opcode.KV_APPEND, range(3, 6), ("m", "n", "heads", "t_max", "qbits_kv", "kv_layer"), ("batch",), outputs=(2,)
+    ),
+    "KV_APPEND": LayerOp(Opcode.KV_APPEND, range(2, 3), ("m", "n", "heads", "t_max")),
     "ATTN_T": LayerOp(
         Opcode.ATTN_T,
-        range(3, 6),
+        range(3, 9),
         ("m", "n", "heads", "kv_heads", "t_max", "scale"),
-        ("window", "zero1", "zero2", "batch", "keys", "causal"),
+        ("window", "zero1", "zero2", "batch", "keys", "causal", "append", "kv_layer", "qbits_kv", "tiles"),
+        outputs=(1, 3),
     ),
     "ROPE": LayerOp(Opcode.ROPE, range(3, 5), ("m", "n", "heads", "rotary"), ("neighbours", "t_max", "batch")),
 }
 PITCHED = {
-    "ATTN_T": ("in0", "out"), "KV_APPEND": ("in0",), "LAYERNORM": ("in0",), "ROPE": ("in0", "out"),
+    "ATTN_T": ("in0", "out", "new0", "new1"), "KV_APPEND": ("in0",), "KV_UPDATE": ("in0", "in1"),
+    "LAYERNORM": ("in0",), "ROPE": ("in0", "out"),
 }  # fmt: skip
 """Operands whose rows may lie apart."""
+
+
+def epilogue_of(layer: LayerIR) -> dict[str, str]:
+    """Step of a product's epilogue -> its tensor."""
+    steps = list(filter(None, layer.text("epilogue").split("+")))
+    return dict(zip(steps, layer.inputs[2 : 2 + len(steps)], strict=True))
 
 
 def windows_of(layer: LayerIR) -> Windows:
     """The windows of a CONV2D_T or POOL."""
     return Windows(*(layer.integer(name) for name in Windows._fields))
+
+
+def appended(layer: LayerIR) -> tuple[str, ...]:
+    """The new keys and values that an ATTN_T appends itself (docs/bit-widths.md, R23); empty: it appends none."""
+    return layer.inputs[-2:] if layer.integer("append") else ()
 
 
 def keys_of(layer: LayerIR) -> int:
@@ -99,7 +121,12 @@ def matrix_of(layer: LayerIR) -> tuple[int, int, int]:
     if layer.op_type == "GEMM_T":
         return layer.integer("m"), layer.integer("n"), layer.integer("k")
     shape, groups = windows_of(layer), layer.integer("groups")
-    return shape.pixels, layer.integer("cout") // groups, shape.kh * shape.kw * layer.integer("cin") // groups
+    return shape.pixels, layer.integer("cout") // groups, shape.kh * shape.kw * channels_of(layer)
+
+
+def channels_of(layer: LayerIR) -> int:
+    """Channels of the image that a filter of a CONV2D_T sees: those of its group."""
+    return layer.integer("cin") // layer.integer("groups")
 
 
 def macs(layer: LayerIR) -> int:

@@ -2,13 +2,20 @@
 
 import math
 
+from npu_device.abi.opcodes import DataType
+from npu_device.memory.bitwidth import FULL_PRECISION, BitWidthError, check_role
 from toolchain.errors import ToolchainError
-from toolchain.ir.graph import DRAM, SPM, Graph, LayerIR
-from toolchain.ir.operations import IMAGES, LAYER_OPS, PITCHED, SCHEDULING, windows_of
+from toolchain.ir.graph import DRAM, SPM, Graph, LayerIR, Role, TensorIR
+from toolchain.ir.operations import CACHING, IMAGES, LAYER_OPS, PITCHED, SCHEDULING, appended, windows_of
 
 
 class IrError(ToolchainError):
-    """A graph breaks a rule of NPU-IR: the pass that made it is wrong, or the text that was parsed."""
+    """A graph breaks a rule of NPU-IR: the pass that made it, or the text that was parsed, is wrong. Code, field and
+    value: docs/bit-widths.md, R25."""
+
+    def __init__(self, text: str, code: str = "E_IR", field: str = "", value: object = None) -> None:
+        self.code, self.field, self.value = code, field, value
+        super().__init__(text)
 
 
 def verify(graph: Graph) -> None:
@@ -26,6 +33,7 @@ def verify(graph: Graph) -> None:
             raise IrError(f"tensor {tensor.id}: offset and pitch are for views")
         if tensor.storage_class not in (DRAM, SPM):
             raise IrError(f"tensor {tensor.id}: storage_class {tensor.storage_class}: must be {DRAM} or {SPM}")
+        _widths(tensor)
     for name, values in graph.constants.items():
         if name not in graph.tensors or values.shape != graph.tensors[name].shape:
             raise IrError(f"constant {name}: values of shape {values.shape} need a tensor of that shape")
@@ -34,9 +42,23 @@ def verify(graph: Graph) -> None:
         _layer(graph, layer)
 
 
+def _widths(tensor: TensorIR) -> None:
+    """Widths that roles may have, or full precision; caches lie in DRAM (docs/bit-widths.md, R10 and R12)."""
+    if tensor.role is Role.KV and tensor.storage_class != DRAM:
+        rule = f"tensor {tensor.id}: storage_class {tensor.storage_class}: keys and values lie in {DRAM}"
+        raise IrError(rule, "E_STORAGE", "storage_class", tensor.storage_class)
+    if tensor.qbits == FULL_PRECISION or tensor.dtype is DataType.VQ8:
+        return
+    try:
+        check_role(tensor.role, tensor.qbits)
+    except BitWidthError as error:
+        raise IrError(f"tensor {tensor.id}: {error}", error.code, "qbits", tensor.qbits) from None
+
+
 def _order(graph: Graph) -> None:
     made = {graph.storage(name) for name in graph.inputs} | set(graph.constants)
-    made |= {tensor.id for tensor in graph.tensors.values() if tensor.role == "weight" and not tensor.view_of}
+    there = (Role.WEIGHT, Role.KV)
+    made |= {tensor.id for tensor in graph.tensors.values() if tensor.role in there and not tensor.view_of}
     seen: set[str] = set()
     for layer in graph.layers:
         if layer.id in seen:
@@ -63,8 +85,9 @@ def _layer(graph: Graph, layer: LayerIR) -> None:
         raise IrError(f"layer {layer.id}: no operation {layer.op_type}; there are {', '.join(LAYER_OPS)}")
     if len(layer.inputs) not in op.inputs:
         raise IrError(f"layer {layer.id}: {layer.op_type} takes {op.inputs} inputs, got {len(layer.inputs)}")
-    if len(layer.outputs) != 1:
-        raise IrError(f"layer {layer.id}: {layer.op_type} writes one tensor, got {len(layer.outputs)}")
+    if len(layer.outputs) not in op.outputs:
+        counts = " or ".join(map(str, op.outputs))
+        raise IrError(f"layer {layer.id}: {layer.op_type} writes {counts} tensors, got {len(layer.outputs)}")
     for name in op.required:
         if name not in layer.attributes:
             raise IrError(f"layer {layer.id}: {layer.op_type} needs attribute {name}")
@@ -72,8 +95,9 @@ def _layer(graph: Graph, layer: LayerIR) -> None:
     for name in layer.attributes:
         if name not in known:
             raise IrError(f"layer {layer.id}: {layer.op_type} has no attribute {name}; it has {', '.join(known)}")
-    ends = {"in0": layer.inputs[0], "out": layer.outputs[0]}
-    allowed = {ends[operand] for operand in PITCHED.get(layer.op_type, ())}
+    ends = {"in0": layer.inputs[0], "in1": layer.inputs[1] if len(layer.inputs) > 1 else "", "out": layer.outputs[0]}
+    ends |= dict(zip(("new0", "new1"), appended(layer), strict=False))
+    allowed = {ends[operand] for operand in PITCHED.get(layer.op_type, ()) if operand in ends}
     for name in (*layer.inputs, *layer.outputs):
         if graph.tensors[name].pitch and name not in allowed:
             raise IrError(f"layer {layer.id}: the rows of {name} must follow each other for {layer.op_type}")
@@ -101,7 +125,36 @@ def _shape(graph: Graph, layer: LayerIR) -> None:
         rows, columns = layer.integer("batch", 1) * layer.integer("m"), layer.integer("n")
     if layer.op_type == "REDUCE":
         columns = layer.integer("k", 1)
-    if layer.op_type == "KV_APPEND":
+    if layer.op_type in CACHING or appended(layer):
+        _caches(graph, layer)
+    if layer.op_type in CACHING:
         rows = layer.integer("batch", 1) * layer.integer("t_max")
     if rows * columns != out.elements:
         raise IrError(f"layer {layer.id}: {rows} x {columns} elements, output {out.id} has {out.elements}")
+
+
+def _caches(graph: Graph, layer: LayerIR) -> None:
+    """What is appended to is a cache [B, H, T_max, D] in DRAM, and takes rows of its heads (docs/bit-widths.md, R11 to
+    R13)."""
+    attends = layer.op_type == "ATTN_T"
+    caches = layer.outputs[1:] if attends else layer.outputs
+    new = appended(layer) if attends else layer.inputs[: len(caches)]
+    heads, batch = layer.integer("kv_heads" if attends else "heads"), layer.integer("batch", 1)
+    size = layer.integer("n") // layer.integer("heads")
+    wanted = (batch, heads, layer.integer("t_max"), size)
+    for name, row in zip(caches, new, strict=True):
+        cache, rows = graph.tensors[name], graph.tensors[row]
+        if cache.role is not Role.KV or cache.storage_class != DRAM:
+            raise IrError(
+                f"layer {layer.id}: appends to {name}, role {cache.role} in {cache.storage_class}: a cache has role "
+                f"{Role.KV} and lies in {DRAM}"
+            )
+        if cache.shape != wanted:
+            raise IrError(f"layer {layer.id}: {name} has shape {list(cache.shape)}: must be {list(wanted)}")
+        if rows.elements != batch * layer.integer("m") * heads * size:
+            raise IrError(
+                f"layer {layer.id}: {row} has {rows.elements} elements: {layer.integer('m')} tokens of {heads} heads "
+                f"of {size} are {batch * layer.integer('m') * heads * size}"
+            )
+        if layer.integer("qbits_kv", cache.qbits) != cache.qbits:
+            raise IrError(f"layer {layer.id}: qbits_kv {layer.integer('qbits_kv')}: {name} has {cache.qbits} bits")

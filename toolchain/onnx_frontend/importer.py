@@ -15,11 +15,14 @@ from onnx.inliner import inline_selected_functions
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS, ONNX
 from toolchain.ir.graph import Graph, Role, TensorIR, Values
-from toolchain.onnx_frontend import qdq
+from toolchain.onnx_frontend import patterns, qdq
 from toolchain.onnx_frontend import qdq_graph as qdq_cache
 from toolchain.onnx_frontend.table import OPERATORS
-from toolchain.onnx_model.model import OnnxModel, tensor_info
-from toolchain.onnx_model.node import Node, evaluate, node_name
+from toolchain.onnx_model.model import OnnxModel, opset_of
+from toolchain.onnx_model.node import Node
+from toolchain.onnx_nodes.evaluation import evaluate, inferred
+from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_operators import attention as cached_attention
 from toolchain.onnx_operators import quantized
 
@@ -28,7 +31,7 @@ def definition(node: Node) -> list[Any]:
     """The nodes that stand for one, with names of their own inside; none: it is no function of ONNX."""
     proto = node.proto
     try:
-        schema: Any = defs.get_schema(proto.op_type, node.model.opset)
+        schema: Any = defs.get_schema(proto.op_type, opset_of(node.model.proto))
     except defs.SchemaError:
         return []
     if not (schema.has_function or schema.has_context_dependent_function):
@@ -73,18 +76,64 @@ FOLDED = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "Dequanti
 floats: indices, shapes, conditions, quantized weights."""
 
 
+def _only_of_resize(model: OnnxModel, name: str) -> bool:
+    """Whether a tensor without elements stands for an input of Resize that is left out. Lists of dimensions may be
+    empty too."""
+    return {node.op_type for node in model.graph.node if name in node.input} <= {"Resize"}
+
+
+class Refusals:
+    """The nodes of a model that are not supported."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._found: dict[str, list[str]] = {}
+        self._unknown = set[str]()
+
+    def add(self, node: Node, error: ModelError) -> None:
+        """A node and why it is refused. What it makes is taken as known, where its shape is."""
+        self._found.setdefault(node.proto.op_type, []).append(str(error))
+        for name in node.proto.output:
+            info = node.model.info.get(name)
+            if info is None or info.type not in ONNX:
+                self._unknown.add(name)
+            elif name not in node.graph.tensors:
+                node.graph.tensors[name] = TensorIR(name, Role.ACTIVATION, info.shape, ONNX[info.type])
+
+    def behind(self, node: Node) -> bool:
+        """Whether a node reads an output of a refused one, whose shape is unknown: nothing can be said of it."""
+        if self._unknown.isdisjoint(node.proto.input):
+            return False
+        self._unknown.update(node.proto.output)
+        return True
+
+    def check(self) -> None:
+        """ModelError: all that were added, by operator."""
+        errors = [text for texts in self._found.values() for text in texts]
+        if len(errors) == 1:
+            raise ModelError(errors[0])
+        if errors:
+            prefix = f"{self._model}: "
+            said = [
+                f"{len(texts)} {operator}: {texts[0].removeprefix(prefix)}" for operator, texts in self._found.items()
+            ]
+            raise ModelError(f"{prefix}{len(errors)} nodes are not supported: {'; '.join(said)}")
+
+
 def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = None) -> Graph:
-    """The layers of a model. ModelError names the first node that is not supported and why, before any other work.
+    """The layers of a model. ModelError names every node that is not supported and why, before any other work.
 
     `fuse`: products between QuantizeLinear and DequantizeLinear become integer products. `given`: tensors that are
     there already, among them inputs that the device holds in a form of their own.
     """
+    if model.layers is not None:
+        return model.layers.copy()
     graph = Graph(model.graph.name or "model")
     if given is not None:
         graph.tensors, graph.constants = dict(given.tensors), dict(given.constants)
     known: dict[str, Values] = dict(model.initializers)
     for name, values in known.items():
-        if not values.size and values.dtype != np.int64:  # lists of dimensions may be empty
+        if not values.size and values.dtype != np.int64 and not _only_of_resize(model, name):
             raise ModelError(f"{model.name}: tensor {name}: shape {list(values.shape)} holds no element")
     for name in model.inputs:
         info = model.info[name]
@@ -98,12 +147,19 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
     caches = [name for name, tensor in graph.tensors.items() if tensor.role is Role.KV]
     cluster = qdq.fuse(model, caches) if fuse else qdq.Fused(list(model.graph.node), {})
     known.update(cluster.constants)
-    for proto in cluster.nodes:
+    refusals = Refusals(model.name)
+    for proto in patterns.recognized(model, cluster.nodes):
         node = Node(proto, model, graph, known)
-        if proto.domain == qdq.DOMAIN:
-            (cached_attention.cached_attention if proto.op_type == qdq_cache.OPERATOR else quantized.fused)(node)
-        else:
-            _node(node, known)
+        if refusals.behind(node):
+            continue
+        try:
+            if proto.domain == qdq.DOMAIN:
+                (cached_attention.cached_attention if proto.op_type == qdq_cache.OPERATOR else quantized.fused)(node)
+            else:
+                _node(node, known)
+        except ModelError as error:
+            refusals.add(node, error)
+    refusals.check()
     for name in model.outputs:
         if name not in graph.tensors:
             Node(model.graph.node[0], model, graph, known).named(name)
@@ -126,7 +182,7 @@ def _node(node: Node, known: dict[str, Values]) -> None:
             _node(Node(part, node.model, node.graph, known), known)
         return
     if row is None:
-        node.refuse(f"this operator is not supported; supported are {', '.join(OPERATORS)}")
+        node.refuse("this operator is not supported; docs/onnx-coverage.md lists those that are")
     for name in node.attributes:
         if name not in row.attributes:
             supported = ", ".join(row.attributes) or "none"
@@ -142,7 +198,14 @@ def _node(node: Node, known: dict[str, Values]) -> None:
     for index, name in enumerate(proto.output):
         if name and 0 in node.out_info(index).shape:
             node.refuse(f"shape {list(node.out_info(index).shape)} of {name} holds no element")
-    row.lower(node)
+    if row.compose is None or not row.composed(node):
+        row.lower(node)
+        return
+    made = Parts(node)
+    row.compose(made)
+    known.update(made.constants)
+    for part in made.nodes:
+        _node(Node(part, node.model, node.graph, known), known)
 
 
 def _at_compile_time(node: Node, known: dict[str, Values]) -> bool:
@@ -179,18 +242,6 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
 
 def _infer(node: Node, known: dict[str, Values]) -> None:
     """Shapes of a node whose inputs ONNX's inference over the whole model did not know, and the compiler now does."""
-    proto, info = node.proto, node.model.info
-    helper, inputs = onnx.helper, dict.fromkeys(name for name in proto.input if name)
-    kinds = onnx.TensorProto.DataType
-    graph = helper.make_graph(
-        [proto], "node",
-        [helper.make_tensor_value_info(name, kinds.Value(info[name].type), info[name].shape)
-         for name in inputs if name in info and name not in known],
-        [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
-        [onnx.numpy_helper.from_array(known[name], name) for name in inputs if name in known],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=list(node.model.proto.opset_import))
-    for value in onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output:
-        found = tensor_info(value)
-        if found is not None:
-            info.setdefault(value.name, found)
+    found = inferred(node.proto, node.model.info, known, node.model.proto.opset_import)
+    for name, info in found.items():
+        node.model.info.setdefault(name, info)

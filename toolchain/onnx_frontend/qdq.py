@@ -1,9 +1,10 @@
 """Quantized models with QuantizeLinear and DequantizeLinear around float operators: products become integer products.
 
-DequantizeLinear, (Conv | Gemm | MatMul), bias, Add of a residual behind DequantizeLinear, Relu, QuantizeLinear -> one
-node of `DOMAIN` on the integers, which its epilogue scales down. Without a QuantizeLinear behind it, the result is
-float. Operators that only move values between the two, with one scale, move the integers. What has no such form stays
-as it is.
+DequantizeLinear, (Conv | Gemm | MatMul), bias, Add of a residual behind DequantizeLinear, Relu or Clip, QuantizeLinear
+-> one node of `DOMAIN` on the integers, which its epilogue scales down. A Clip that the range of the codes implies
+needs nothing. Without a QuantizeLinear behind it, the result is float. Floats of 8 bits have the same form, with a
+float result. Operators that only move values between the two, with one scale, move the integers. What has no such form
+stays as it is.
 """
 
 from collections.abc import Collection
@@ -13,7 +14,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_frontend.qdq_graph import NIBBLES, Factor, QdqGraph, on_codes
+from toolchain.onnx_frontend.qdq_graph import FLOATS, NIBBLES, Factor, QdqGraph, on_codes
 from toolchain.onnx_model.model import OnnxModel
 
 DOMAIN = "pyv.qdq"
@@ -73,13 +74,15 @@ class _Fusion:
         return Fused(self._graph.live(nodes), self._constants)
 
     def _chain(self, node: Any) -> _Chain:
-        """The product and what alone reads it: the bias of MatMul, a residual, Relu, QuantizeLinear; as far as they
-        fuse. A residual has the type of the result."""
+        """The product and what alone reads it: the bias of MatMul, a residual, Relu, a Clip, QuantizeLinear; as far as
+        they fuse. A residual has the type of the result."""
         chain, residual = [node], 0
-        for operator in ("Add", "Add", "Relu", "QuantizeLinear"):
+        for operator in ("Add", "Add", "Relu", "Clip", "QuantizeLinear"):
             following = self._graph.only_reader(chain[-1].output[0])
             if following is None or following.op_type != operator:
                 continue
+            if operator == "Clip" and not self._graph.implied(following):
+                break
             if operator == "QuantizeLinear" and self._graph.target(following) is None:
                 break
             if operator == "Add" and not (node.op_type == "MatMul" and self._bias_of(following, node)):
@@ -112,10 +115,13 @@ class _Fusion:
         a, b = self._graph.factor(node.input[0]), self._graph.factor(node.input[1])
         if a is None or b is None or a.scale.size != 1 or not self._fits(node, b):
             return None
+        kinds = {self._model.info[one.name].type for one in (a, b)}
+        if kinds & set(FLOATS) and (len(kinds) > 1 or a.zero or b.zero):
+            return None
         scale, zero = a.scale.astype(np.float64) * b.scale.astype(np.float64), 0
         kept = {one.name: helper.get_attribute_value(one) for one in node.attribute if one.name not in _UNITS}
         bias = self._bias_name(nodes)
-        steps = self._integers(bias, scale) if bias else ""
+        steps = None if kinds & set(FLOATS) else self._integers(bias, scale) if bias else ""
         if steps is None:
             steps = ""
             del nodes[1 + (node.op_type == "MatMul") :]

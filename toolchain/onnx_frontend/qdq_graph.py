@@ -15,10 +15,12 @@ from onnx import helper
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel, check_scale
-from toolchain.onnx_model.node import node_name
+from toolchain.onnx_nodes.view import node_name
 
 BYTES = ("INT8", "UINT8")
 NIBBLES = ("INT4", "UINT4")
+FLOATS = ("FLOAT8E4M3FN", "FLOAT8E5M2")
+"""Types of codes."""
 
 
 class Factor(NamedTuple):
@@ -62,7 +64,7 @@ class QdqGraph:
             return None
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         info = self.model.info.get(node.input[0])
-        if info is None or info.type not in (*BYTES, *NIBBLES) or attributes.get("block_size"):
+        if info is None or info.type not in (*BYTES, *NIBBLES, *FLOATS) or attributes.get("block_size"):
             return None
         return self._quantity(node, attributes.get("axis", 1), node.input[0], len(info.shape))
 
@@ -71,6 +73,24 @@ class QdqGraph:
         info = self.model.info.get(node.output[0])
         found = self._quantity(node, 0, node.output[0], 1)
         return found if info is not None and info.type in BYTES and found and found.scale.size == 1 else None
+
+    def implied(self, clip: Any) -> bool:
+        """Whether the QuantizeLinear that alone reads a Clip with constant limits makes the same codes without it: its
+        codes end where the limits are, or before."""
+        quantizer = self.only_reader(clip.output[0])
+        if quantizer is None or quantizer.op_type != "QuantizeLinear" or (made := self.target(quantizer)) is None:
+            return False
+        kind = np.iinfo(self.model.info[made.name].type.lower())
+        for index, end in ((1, kind.min), (2, kind.max)):
+            if index >= len(clip.input) or not clip.input[index]:
+                continue
+            limit = self.model.initializers.get(clip.input[index])
+            if limit is None or limit.size != 1:
+                return False
+            code = np.rint(limit.reshape(-1)[0] / made.scale.reshape(-1)[0]) + made.zero
+            if not (code <= end if index == 1 else code >= end):
+                return False
+        return True
 
     def _quantity(self, node: Any, axis: int, name: str, rank: int) -> Factor | None:
         scale = self.model.initializers.get(node.input[1])

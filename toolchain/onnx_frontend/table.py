@@ -4,12 +4,16 @@ docs/onnx-coverage.md is made from it.
 """
 
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from npu_device.abi.opcodes import DataType
 from toolchain.ir.data_types import FLOATS, INTEGERS
-from toolchain.onnx_model.model import MIN_OPSET
 from toolchain.onnx_model.node import Node, Operator
+from toolchain.onnx_model.opset import OLDEST
+from toolchain.onnx_nodes import arithmetic, recurrent, selection
+from toolchain.onnx_nodes import images as images_of_parts
+from toolchain.onnx_nodes.contributed import CONTRIBUTED, DOMAIN
+from toolchain.onnx_nodes.parts import Compose
 from toolchain.onnx_operators import (
     attention,
     conversions,
@@ -48,11 +52,28 @@ def _evaluated(*attributes: str, constant: tuple[int, ...] = ()) -> Operator:
     return Operator(_refuse, dict.fromkeys(attributes, ALL), MOVED, "compile time", constant)
 
 
+def _composed(
+    compose: Compose, *attributes: str, types: frozenset[DataType] = FLOAT, note: str = "",
+    constant: tuple[int, ...] = (), **some: str,
+) -> Operator:  # fmt: skip
+    """An operator that is a graph of others; `some`: attributes of which not all values are supported."""
+    return Operator(_refuse, {**dict.fromkeys(attributes, ALL), **some}, types, note, constant, compose)
+
+
+TRANSPOSED = ("auto_pad", "dilations", "group", "kernel_shape", "output_padding", "output_shape", "pads", "strides")
+RECURRENT = (
+    "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget", "layout",
+    "linear_before_reset",
+)  # fmt: skip
+STEPS: dict[str, Any] = {"types": FLOAT | {DataType.INT32}, "note": "Gemm, ELTWISE", "constant": (4,)}
+ROWS = ("axis", "keepdims", "select_last_index")
+
 OPERATORS: dict[str, Operator] = {
     "Abs": Operator(elementwise.absolute, {}, ANY, "ELTWISE mul, max"),
     "Add": _binary("ADD"),
     "And": Operator(elementwise.binary("MIN"), {}, BYTE, "ELTWISE min of 0 and 1"),
     "ArgMax": Operator(rows.argmax, {"axis": ALL, "keepdims": ALL, "select_last_index": ALL}, ANY, "REDUCE argmax"),
+    "ArgMin": _composed(arithmetic.arg_min, *ROWS, types=ANY, note="mul, REDUCE argmax"),
     "Attention": Operator(
         attention.attention,
         {"is_causal": ALL, "kv_num_heads": ALL, "left_window_size": ALL, "q_num_heads": ALL,
@@ -70,7 +91,12 @@ OPERATORS: dict[str, Operator] = {
     ),
     "Cast": Operator(elementwise.cast, {"to": ALL, "saturate": ALL}, MOVED, "ELTWISE cast"),
     "CastLike": Operator(elementwise.cast, {"saturate": ALL}, MOVED, "ELTWISE cast"),
-    "Clip": Operator(elementwise.clip, {}, ANY, "ELTWISE clip", constant=(1, 2)),
+    "Ceil": _unary("CEIL"),
+    "Clip": Operator(
+        elementwise.clip, {}, ANY, "ELTWISE clip; computed limits: max, min", (), arithmetic.clip,
+        arithmetic.open_limits,
+    ),
+    "Compress": _composed(selection.compress, "axis", types=MOVED, note="Gather", constant=(1,)),
     "Concat": Operator(shaping.concat, {"axis": ALL}, MOVED, "COPY"),
     "Constant": _evaluated(*(f"value{kind}" for kind in ("", "_float", "_floats", "_int", "_ints"))),
     "ConstantOfShape": _evaluated("value", constant=(0,)),
@@ -79,32 +105,59 @@ OPERATORS: dict[str, Operator] = {
         quantized.convolution_integer, {**PADDING, "group": ALL}, BYTE,
         "CONV2D_T; with a constant w the zero point of x may be a tensor", constant=(2, 3)
     ),
+    "ConvTranspose": _composed(
+        images_of_parts.transposed_convolution, *TRANSPOSED, note="Pad, Conv; windows side by side: Conv, Transpose",
+        constant=(1,),
+    ),
     "Cos": _unary("COS"),
+    "CumSum": _composed(arithmetic.cumulative_sum, "exclusive", "reverse", note="MatMul", constant=(1,)),
     "DequantizeLinear": Operator(
-        conversions.dequantize, {"axis": ALL, "block_size": ALL}, INTEGERS,
-        "ELTWISE dequant; several scales: cast, sub, mul", constant=(1, 2),
+        conversions.dequantize, {"axis": ALL, "block_size": ALL}, INTEGERS | F8,
+        "ELTWISE dequant; several scales: cast, sub, mul; FP8: cast, mul", constant=(1, 2),
     ),
     "Div": _binary("DIV"),
+    "Dropout": _composed(selection.dropout, "seed", types=MOVED, note="compile time", constant=(2,)),
     "DynamicQuantizeLinear": Operator(
         conversions.dynamic_quantize, {}, frozenset((DataType.FP32,)), "REDUCE max, ELTWISE"
     ),
+    "Einsum": _composed(arithmetic.einsum, note="Transpose, MatMul", equation="no letter twice in an operand"),
     "Equal": _binary("EQUAL"),
     "Erf": _unary("ERF"),
     "Exp": _unary("EXP"),
     "Expand": Operator(shaping.expand, {}, MOVED, "COPY", constant=(1,)),
     "Flatten": Operator(shaping.renamed, {"axis": ALL}, MOVED, "compile time"),
+    "Floor": _unary("FLOOR"),
     "Gather": Operator(lookups.gather, {"axis": ALL}, MOVED, "GATHER; one constant index: COPY"),
+    "GatherElements": _composed(selection.gather_elements, "axis", types=MOVED, note="GATHER"),
+    "GatherND": _composed(selection.gather_nd, "batch_dims", types=MOVED, note="GATHER"),
     "Gelu": Operator(elementwise.gelu, {"approximate": ALL}, FLOAT, "GELU"),
     "Gemm": Operator(
         linear.gemm, {"alpha": ALL, "beta": ALL, "transA": ALL, "transB": ALL}, FLOAT, "GEMM_T, ELTWISE"
     ),
     "GlobalAveragePool": Operator(rows.global_average, {}, FLOAT, "REDUCE mean"),
+    "GlobalLpPool": _composed(images_of_parts.global_lp_pool, "p", note="Pow, REDUCE sum"),
+    "GlobalMaxPool": _composed(images_of_parts.global_max_pool, note="REDUCE max"),
     "Greater": _binary("GREATER"),
+    "GRU": _composed(recurrent.recurrent, *RECURRENT, **STEPS),
+    "HardSigmoid": Operator(
+        elementwise.unary("HARD_SIGMOID"), {"alpha": ALL, "beta": ALL}, FLOAT,
+        "ELTWISE hard_sigmoid; other than x / 6 + 1/2: mul, add, clip", (), arithmetic.hard_sigmoid,
+        arithmetic.not_by_sixths,
+    ),
+    "HardSwish": _unary("HARD_SWISH"),
+    "Hardmax": _composed(arithmetic.hardmax, "axis", note="REDUCE argmax, ELTWISE equal"),
     "Identity": Operator(shaping.renamed, {}, MOVED, "compile time"),
+    "InstanceNormalization": _composed(images_of_parts.instance_normalization, "epsilon", note="REDUCE mean, ELTWISE"),
+    "IsInf": _composed(arithmetic.is_infinite, "detect_negative", "detect_positive", note="ELTWISE equal"),
+    "IsNaN": _composed(arithmetic.is_nan, note="ELTWISE equal"),
     "LayerNormalization": Operator(
         rows.normalization("LAYER"), {"axis": ALL, "epsilon": ALL, "stash_type": "1"}, FLOAT, "LAYERNORM"
     ),
     "Less": _binary("LESS"),
+    "Log": _unary("LOG"),
+    "LogSoftmax": _composed(arithmetic.log_softmax, "axis", note="REDUCE, ELTWISE exp, log"),
+    "LRN": _composed(images_of_parts.local_response, "alpha", "beta", "bias", "size", note="MatMul, ELTWISE"),
+    "LSTM": _composed(recurrent.recurrent, *RECURRENT, **STEPS),
     "MatMul": Operator(linear.matmul, {}, FLOAT, "GEMM_T"),
     "MatMulInteger": Operator(quantized.matmul_integer, {}, BYTE, "GEMM_T", constant=(3,)),
     "Max": Operator(elementwise.variadic("MAX"), {}, ANY, "ELTWISE max"),
@@ -112,69 +165,113 @@ OPERATORS: dict[str, Operator] = {
         images.maximum_pool, {**PADDING, "ceil_mode": ALL, "storage_order": ALL}, FLOAT | BYTE, "POOL max"
     ),
     "Min": Operator(elementwise.variadic("MIN"), {}, ANY, "ELTWISE min"),
+    "Mish": _unary("MISH"),
+    "Mod": _composed(arithmetic.modulo, "fmod", types=ANY, note="ELTWISE"),
     "Mul": _binary("MUL"),
     "Neg": Operator(elementwise.negative, {}, ANY, "ELTWISE mul"),
     "Not": Operator(elementwise.logical_not, {}, BYTE, "ELTWISE equal"),
+    "OneHot": _composed(selection.one_hot, "axis", types=MOVED, note="ELTWISE equal, where", constant=(1,)),
     "Or": Operator(elementwise.binary("MAX"), {}, BYTE, "ELTWISE max of 0 and 1"),
-    "Pad": Operator(shaping.pad, {"mode": "constant"}, MOVED, "COPY", constant=(1, 2, 3)),
-    "Pow": Operator(elementwise.power, {}, FLOAT | INTEGERS, "ELTWISE pow; the base is a float"),
-    "QuantizeLinear": Operator(
-        conversions.quantize, {"axis": ALL, "block_size": ALL, "saturate": ALL, "output_dtype": "INT8, UINT8"}, FLOAT,
-        "ELTWISE quant; several scales: div, quant, add, clip, cast", constant=(1, 2),
+    "Pad": Operator(
+        shaping.pad, {"mode": ALL}, MOVED, "COPY", (1, 2, 3), images_of_parts.pad, shaping.pads_otherwise
     ),
+    "Pow": Operator(elementwise.power, {}, FLOAT | INTEGERS, "ELTWISE pow; the base is a float"),
     "QLinearConv": Operator(
         quantized.qlinear_convolution, {**PADDING, "group": ALL}, INTEGERS, "CONV2D_T",
         constant=(1, 2, 4, 5, 6, 7),
     ),
     "QLinearMatMul": Operator(quantized.qlinear_matmul, {}, BYTE, "GEMM_T", constant=(1, 2, 4, 5, 6, 7)),
+    "QuantizeLinear": Operator(
+        conversions.quantize,
+        {"axis": ALL, "block_size": ALL, "saturate": ALL, "output_dtype": "INT8, UINT8, FP8"}, FLOAT,
+        "ELTWISE quant; several scales: div, quant, add, clip, cast; FP8: div, cast", constant=(1, 2),
+    ),
     "Range": _evaluated(constant=(0, 1, 2)),
     "Reciprocal": Operator(elementwise.reciprocal, {}, FLOAT, "ELTWISE div"),
+    "ReduceLogSumExp": _composed(arithmetic.log_sum_exp, *REDUCED, note="REDUCE, ELTWISE exp, log", constant=(1,)),
     "ReduceMax": Operator(rows.reduction("MAX"), REDUCED, ANY, "REDUCE max", constant=(1,)),
     "ReduceMean": Operator(rows.reduction("MEAN"), REDUCED, FLOAT, "REDUCE mean", constant=(1,)),
+    "ReduceMin": _composed(arithmetic.reduce_min, *REDUCED, types=ANY, note="mul, REDUCE max", constant=(1,)),
+    "ReduceProd": _composed(arithmetic.reduce_product, *REDUCED, types=ANY, note="ELTWISE mul", constant=(1,)),
     "ReduceSum": Operator(rows.reduction("SUM"), REDUCED, FLOAT, "REDUCE sum", constant=(1,)),
     "Relu": Operator(elementwise.unary("RELU"), {}, ANY - {DataType.UINT8}, "ELTWISE relu"),
     "Reshape": Operator(shaping.renamed, {"allowzero": ALL}, MOVED, "compile time", constant=(1,)),
+    "Resize": _composed(
+        images_of_parts.resize, "antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a",
+        "exclude_outside", "keep_aspect_ratio_policy", "mode", "nearest_mode", types=MOVED,
+        note="MatMul per axis; nearest: COPY", constant=(1, 2, 3), extrapolation_value="not used",
+    ),
     "RMSNormalization": Operator(
         rows.normalization("RMS"), {"axis": ALL, "epsilon": ALL, "stash_type": "1"}, FLOAT, "LAYERNORM rms"
     ),
+    "RNN": _composed(recurrent.recurrent, *RECURRENT, **STEPS),
     "RotaryEmbedding": Operator(
         lookups.rotary_embedding, {"interleaved": ALL, "num_heads": ALL, "rotary_embedding_dim": ALL},
         FLOAT | {DataType.INT32}, "GATHER, ROPE",
     ),
+    "Round": _unary("ROUND"),
+    "ScatterElements": _composed(
+        selection.scatter_elements, "axis", types=MOVED, note="GATHER", constant=(1,), reduction="none"
+    ),
+    "ScatterND": _composed(selection.scatter_nd, types=MOVED, note="GATHER", constant=(1,), reduction="none"),
     "Shape": _evaluated("start", "end"),
     "Sigmoid": _unary("SIGMOID"),
+    "Sign": _composed(arithmetic.sign, types=ANY, note="ELTWISE greater, less, sub"),
     "Sin": _unary("SIN"),
     "Size": _evaluated(),
     "Slice": Operator(shaping.slice_, {}, MOVED, "COPY", constant=(1, 2, 3, 4)),
     "Softmax": Operator(rows.softmax, {"axis": ALL}, FLOAT, "SOFTMAX"),
+    "Softplus": _composed(arithmetic.softplus, note="ELTWISE exp, log"),
     "Split": Operator(shaping.split, {"axis": ALL, "num_outputs": ALL}, MOVED, "COPY", constant=(1,)),
     "Sqrt": _unary("SQRT"),
     "Squeeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
     "Sub": _binary("SUB"),
+    "Swish": Operator(
+        elementwise.unary("SILU"), {"alpha": ALL}, FLOAT, "ELTWISE silu; other alpha than 1: mul, sigmoid", (),
+        arithmetic.swish, arithmetic.not_plain,
+    ),
     "Sum": Operator(elementwise.variadic("ADD"), {}, ANY, "ELTWISE add"),
+    "Tan": _composed(arithmetic.tangent, note="ELTWISE sin, cos, div"),
     "Tanh": _unary("TANH"),
     "Tile": Operator(shaping.tile, {}, MOVED, "COPY", constant=(1,)),
+    "TopK": _composed(
+        selection.top_k, "axis", "largest", "sorted", note="K times REDUCE max, argmax, ELTWISE where", constant=(1,)
+    ),
     "Transpose": Operator(shaping.transpose, {"perm": ALL}, MOVED, "COPY"),
     "Trilu": Operator(shaping.trilu, {"upper": ALL}, ANY, "ELTWISE mul with a triangle of ones", constant=(1,)),
     "Unsqueeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
     "Where": Operator(elementwise.where, {}, ANY, "ELTWISE where"),
+    "Xor": _composed(arithmetic.xor, types=BYTE, note="ELTWISE equal"),
 }  # fmt: skip
 """Besides these, an operator whose inputs are all constant is evaluated by the compiler."""
 
 
 _HEAD = f"""# ONNX operators
 
-Made by `scripts/onnx-coverage` from the operator table. Models have opset {MIN_OPSET} or newer. An operator, attribute
+Made by `scripts/onnx-coverage` from the operator table. Models have opset {OLDEST} or newer. An operator, attribute
 or element type that is not here is refused by name before anything is compiled. The node tests of the onnx package
 check every row: each passes, or what it needs is refused by name (`tests/toolchain/onnx_frontend/test_onnx_nodes.py`).
 
-An operator that is not here and that ONNX defines by others (LeakyRelu, HardSwish, Elu, GroupNormalization, ...)
+An operator that is not here and that ONNX defines by others (LeakyRelu, Celu, Elu, GroupNormalization, ...)
 becomes those. Operators whose inputs are all constant are evaluated by the compiler, any operator of ONNX among them.
 BOOL is one byte, 0 or 1. INT64 is INT32 on the device: constants and inputs must fit, results that INT32 cannot hold
-wrap.
+wrap. DOUBLE is FP32 on the device: constants must be in its range, results have its precision.
 
 | operator | becomes | attributes | element types | constant inputs |
 |---|---|---|---|---|
+"""
+
+
+_CONTRIBUTED_HEAD = f"""
+## Operators of onnxruntime
+
+Those of domain {DOMAIN}, as onnxruntime's own tools write them, become operators of ONNX before anything else;
+onnxruntime judges each (`tests/toolchain/onnx_nodes/test_contributed.py`). Element types are those of the operators
+that they become. An attribute that is not here is accepted where it is 0, -1, empty or NONE. Requests of one
+GroupQueryAttention are equally long, and their caches grow by the new tokens.
+
+| operator | becomes | attributes |
+|---|---|---|
 """
 
 
@@ -187,7 +284,8 @@ def coverage_page() -> str:
         )
         inputs = ", ".join(map(str, row.constant))
         rows.append(f"| {name} | {row.note} | {attributes} | {_types(row.types)} | {inputs} |\n")
-    return _HEAD + "".join(rows)
+    others = (f"| {name} | {row.becomes} | {', '.join(row.attributes)} |\n" for name, row in CONTRIBUTED.items())
+    return _HEAD + "".join(rows) + _CONTRIBUTED_HEAD + "".join(others)
 
 
 def _types(kinds: Iterable[DataType]) -> str:

@@ -65,9 +65,14 @@ def _parsed(path: Path) -> Any:
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}: give the path of an ONNX model") from None
     try:
-        return onnx.load_model_from_string(data)
+        model = onnx.load_model_from_string(data)
+        for node in model.graph.node:
+            for text in (node.name, node.op_type, *node.input, *node.output):
+                if not isinstance(text, str):  # protobuf lets through what is no UTF-8
+                    raise ValueError(f"the name {text!r} is not UTF-8")
     except Exception as error:
         raise ModelError(f"{path}: no ONNX model ({one_line(error)}): export it again") from None
+    return model
 
 
 def _tensors(model: Any) -> Iterator[Any]:

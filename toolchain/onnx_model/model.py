@@ -1,40 +1,43 @@
 """A checked ONNX model: all tensors have a known type and shape, scales of quantized tensors are usable numbers."""
 
-from collections.abc import Container, Mapping
+import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper, shape_inference
+from onnx import helper, numpy_helper, shape_inference
 from onnx.inliner import inline_local_functions
 
 from toolchain.errors import ModelError
-from toolchain.ir.graph import Values
+from toolchain.ir.graph import Graph, Values
+from toolchain.onnx_model import dimensions
+from toolchain.onnx_model.canonical import canonical
 from toolchain.onnx_model.file import one_line, read_file
+from toolchain.onnx_model.opset import OLDEST
+from toolchain.onnx_nodes.evaluation import TensorInfo, tensor_info, type_name
 
-MIN_OPSET = 13
-_CACHED = "; a decoder with a key/value cache makes tokens with --prompt 3,1,4 --generate 8"
 MAX_PROTOBUF = (1 << 31) - 1
 """Bytes."""
-
-
-class TensorInfo(NamedTuple):
-    """Type and shape as ONNX has them."""
-
-    type: str
-    shape: tuple[int, ...]
 
 
 class OnnxModel:
     """The graph of a model, with types, shapes and initializers by name."""
 
-    def __init__(self, model: Any, name: str, external: Mapping[str, Values] | None = None) -> None:
-        """`external`: initializers that are not in the protobuf, which has inputs of their names."""
+    def __init__(
+        self, model: Any, name: str, external: Mapping[str, Values] | None = None, opset: int | None = None
+    ) -> None:
+        """`external`: initializers that are not in the protobuf, which has inputs of their names; `opset`: that of the
+        file, where it was raised."""
         self.proto = model
         self.external: Mapping[str, Values] = external or {}
         self.name = name
-        self.opset = _opset(model, name)
+        self.layers: Graph | None = None
+        """The layers of a model that was given as NPU-IR; it has no nodes."""
+        self.places: Mapping[str, str] = {}
+        """Node -> file:line:column and operation of the source that it comes from."""
+        self.opset = opset_of(model) if opset is None else opset
         self.graph = model.graph
         self.initializers: dict[str, Values] = {
             tensor.name: _values(tensor, name) for tensor in model.graph.initializer
@@ -77,10 +80,15 @@ class OnnxModel:
         return OnnxModel(proto, self.name)
 
 
-def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
-    """Read, check and complete the model in a file. ModelError: what is wrong with it, in one line."""
+def load_model(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    constants: Mapping[str, float] | None = None,
+) -> OnnxModel:
+    """Read, check and complete the model in a file; `shapes` and `constants` as in `prepare`. ModelError: what is wrong
+    with it, in one line."""
     proto, external = read_file(path)
-    return prepare(proto, str(path), shapes, external)
+    return prepare(proto, str(path), shapes, external, constants)
 
 
 def prepare(
@@ -88,47 +96,69 @@ def prepare(
     name: str,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     external: Mapping[str, Values] | None = None,
+    constants: Mapping[str, float] | None = None,
 ) -> OnnxModel:
-    """A model in memory, checked, with its shapes inferred; `external` as in OnnxModel. ModelError as `load_model`."""
+    """A model in memory, checked, in canonical form, with its shapes inferred.
+
+    `shapes`: shapes of inputs by name, and sizes of dimensions by theirs; `constants`: inputs of one element whose
+    value is fixed; `external` as in OnnxModel. ModelError as `load_model`.
+    """
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{name}: no ONNX model (it has no graph): export it again")
-    _opset(model, name)
+    opset = _opset(model, name)
     if not model.graph.output:
         raise ModelError(f"{name}: the model has no output: name the tensors that are wanted as outputs of its graph")
-    fixed = {*(tensor.name for tensor in model.graph.initializer), *(external or {})}
-    _bind(model, name, shapes or {}, fixed)
-    _clear(model)
-    for value in model.graph.input:
-        if value.name not in fixed and tensor_info(value) is None:
-            hint = (
-                _CACHED if any(node.op_type == "Attention" and len(node.input) > 4 for node in model.graph.node) else ""
-            )
-            raise ModelError(f"{name}: input {value.name} {_open(value)}{hint}")
+    dimensions.bind(model, name, shapes or {}, external or {})
+    _fix(model, name, constants or {})
     if model.functions:
-        model = inline_local_functions(model)
+        model = inline_local_functions(model, convert_version=True)
+    canonical(model, name, opset, external or {})
     try:
-        onnx.checker.check_model(model)
-        complete = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        _check(model)
+        complete = _inferred(model)
     except Exception as error:
         raise ModelError(f"{name}: {one_line(error)}") from None
-    return OnnxModel(complete, name, external)
+    return OnnxModel(complete, name, external, opset)
 
 
-def _open(value: Any) -> str:
-    """What an input without a known shape is, and what gives it one."""
-    kind = value.type.WhichOneof("value")
-    if kind is None:
-        return "has no type: export the model again"
-    if kind != "tensor_type":
-        return f"is a {kind.removesuffix('_type')}: supported are tensors"
-    if not value.type.tensor_type.HasField("shape"):
-        return f"has no shape: give one, --shape {value.name}=1,..."
-    dims = value.type.tensor_type.shape.dim
-    named = [dim.dim_param or (dim.dim_value if dim.HasField("dim_value") else "?") for dim in dims]
-    sizes = ",".join(str(dim.dim_value) if _known(dim) else "1" for dim in dims)
-    return (
-        f"has shape [{', '.join(map(str, named))}]: give every dimension a value, such as --shape {value.name}={sizes}"
-    )
+def _check(model: Any) -> None:
+    """onnx.checker, which wants a shape of every output, as exporters need not write it."""
+    missing = [one for one in model.graph.output if not one.type.tensor_type.HasField("shape")]
+    for value in missing:
+        value.type.tensor_type.shape.SetInParent()
+    onnx.checker.check_model(model)
+    for value in missing:
+        value.type.tensor_type.ClearField("shape")
+
+
+def _inferred(model: Any) -> Any:
+    """The model with the shapes of its tensors. What an exporter has written of them does not count where it is
+    wrong."""
+    options = {"check_type": True, "strict_mode": True, "data_prop": True}
+    try:
+        return shape_inference.infer_shapes(model, **options)
+    except shape_inference.InferenceError:
+        del model.graph.value_info[:]
+        for value in model.graph.output:
+            value.type.tensor_type.ClearField("shape")
+        return shape_inference.infer_shapes(model, **options)
+
+
+def _fix(model: Any, name: str, constants: Mapping[str, float]) -> None:
+    """Inputs of one element become constants."""
+    inputs = {value.name: value for value in model.graph.input}
+    for key, value in constants.items():
+        info = tensor_info(inputs[key]) if key in inputs else None
+        if info is None:
+            raise ModelError(f"{name}: --constant {key}: no such input; inputs are {', '.join(inputs)}")
+        if math.prod(info.shape) != 1:
+            raise ModelError(f"{name}: --constant {key}: has shape {list(info.shape)}; fixed are inputs of one element")
+        kind = helper.tensor_dtype_to_np_dtype(inputs[key].type.tensor_type.elem_type)
+        made = np.full(info.shape, value).astype(kind)
+        if float(made.reshape(-1)[0]) != value:
+            raise ModelError(f"{name}: --constant {key}={value:g}: {info.type} does not hold it")
+        model.graph.initializer.append(numpy_helper.from_array(made, key))
+        model.graph.input.remove(inputs[key])
 
 
 def _values(tensor: Any, name: str) -> Values:
@@ -138,63 +168,21 @@ def _values(tensor: Any, name: str) -> Values:
         raise ModelError(f"{name}: tensor {tensor.name}: {one_line(error)}: export the model again") from None
 
 
+def opset_of(model: Any) -> int:
+    """The operator set of an onnx.ModelProto; 0: it names none."""
+    return next((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
+
+
 def _opset(model: Any, name: str) -> int:
-    version = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
-    if version < MIN_OPSET:
-        raise ModelError(f"{name}: opset {version}: must be {MIN_OPSET} or newer; onnx.version_converter raises it")
+    version = opset_of(model)
+    if version < OLDEST:
+        raise ModelError(f"{name}: opset {version}: must be {OLDEST} or newer: export the model again")
     if version > onnx.defs.onnx_opset_version():
         raise ModelError(
             f"{name}: opset {version}: onnx {onnx.__version__} knows opsets up to {onnx.defs.onnx_opset_version()}: "
             f"install a newer onnx, or export the model for one of these"
         )
-    return int(version)
-
-
-def _bind(model: Any, name: str, shapes: Mapping[str, tuple[int, ...]], fixed: Container[str]) -> None:
-    inputs = {value.name: value for value in model.graph.input if value.name not in fixed}
-    for key, shape in shapes.items():
-        if key not in inputs:
-            raise ModelError(f"{name}: --shape {key}: no such input; inputs are {', '.join(inputs)}")
-        tensor = inputs[key].type.tensor_type
-        dims = tensor.shape.dim
-        if not tensor.HasField("shape"):
-            dims.extend(onnx.TensorShapeProto.Dimension() for _ in shape)
-        if len(dims) != len(shape):
-            raise ModelError(f"{name}: --shape {key}: has {len(dims)} dimensions, got {len(shape)}")
-        for dim, size in zip(dims, shape, strict=True):
-            if _known(dim) and dim.dim_value != size:
-                raise ModelError(f"{name}: --shape {key}: a dimension is {dim.dim_value} in the model, got {size}")
-            dim.Clear()
-            dim.dim_value = size
-
-
-def _clear(model: Any) -> None:
-    """Dimensions without a value, of what the model makes, follow from those of its inputs."""
-    for value in (*model.graph.value_info, *model.graph.output):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.HasField("dim_value") and not _known(dim):
-                dim.Clear()
-
-
-def _known(dim: Any) -> bool:
-    """Whether a dimension has a value; some exporters write -1 where it has none."""
-    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
-
-
-def type_name(code: int) -> str:
-    """A data type as ONNX calls it; a number that it does not know stays one."""
-    kinds = onnx.TensorProto.DataType
-    return str(kinds.Name(code)) if code in kinds.values() else str(code)
-
-
-def tensor_info(value: Any) -> TensorInfo | None:
-    """Type and shape of an onnx.ValueInfoProto; None where one of them is open."""
-    kind = value.type.tensor_type
-    if not kind.elem_type or not kind.HasField("shape"):
-        return None
-    if not all(map(_known, kind.shape.dim)):
-        return None
-    return TensorInfo(type_name(kind.elem_type), tuple(dim.dim_value for dim in kind.shape.dim))
+    return version
 
 
 _LEAST = float(np.finfo(np.float32).tiny)

@@ -1,22 +1,21 @@
 """One ONNX node while it is lowered: its inputs, its outputs, its refusals.
 
-What the compiler knows of a node it evaluates by ONNX's own definition.
+Its constants are evaluated by ONNX's own definition.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import onnx
-from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
 from npu_device.abi.opcodes import DataType
-from toolchain.errors import ModelError
 from toolchain.ir.data_types import NUMPY, ONNX, PACKED
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
-from toolchain.onnx_model.model import OnnxModel, TensorInfo
+from toolchain.onnx_model.model import OnnxModel
+from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.parts import Compose
+from toolchain.onnx_nodes.view import NodeView
 
 
 class Operator(NamedTuple):
@@ -31,73 +30,24 @@ class Operator(NamedTuple):
     """How it reaches the device, for the documentation."""
     constant: tuple[int, ...] = ()
     """Inputs that must be constant."""
+    compose: Compose | None = None
+    """The graph of other operators that it is, in the place of `lower`."""
+    composed: Callable[["Node"], bool] = lambda node: True
+    """Whether a node becomes that graph."""
 
 
-class Node:
+class Node(NodeView):
     """The node under work. Layers and tensors that it makes go into `graph`."""
 
     def __init__(self, proto: Any, model: OnnxModel, graph: Graph, compile_time: dict[str, Values]) -> None:
-        self.proto = proto
+        super().__init__(proto, model.name, model.opset, model.info, compile_time)
         self.model = model
         self.graph = graph
-        self._compile_time = compile_time
-        self._attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
         self._made = 0
-        self.name = node_name(proto)
-
-    def refuse(self, what: str) -> NoReturn:
-        """ModelError: this node, and what of it is not supported."""
-        raise ModelError(
-            f"{self.model.name}: node {self.name} ({self.proto.op_type}, opset {self.model.opset}): {what}"
-        )
+        if place := model.places.get(self.name.partition("/")[0]):
+            self._where = place
 
     # -- what it is given --------------------------------------------------------------------------------------
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """All that are given, as onnx.helper has them."""
-        return dict(self._attributes)
-
-    def attribute(self, name: str, otherwise: Any = None) -> Any:
-        value = self._attributes.get(name, otherwise)
-        return value.decode() if isinstance(value, bytes) else value
-
-    def axis(self, rank: int, otherwise: int | None = None) -> int:
-        """The attribute axis, counted from the front; refused where a tensor of that rank has none such."""
-        given = int(self.attribute("axis", otherwise))
-        if not -rank <= given < rank:
-            self.refuse(f"attribute axis={given}: the tensor has {rank} dimensions")
-        return given % rank
-
-    def has(self, index: int) -> bool:
-        """Whether an optional input is given."""
-        return index < len(self.proto.input) and bool(self.proto.input[index])
-
-    def info(self, index: int) -> TensorInfo:
-        return self._info(self.proto.input[index])
-
-    def out_info(self, index: int = 0) -> TensorInfo:
-        return self._info(self.proto.output[index])
-
-    def _info(self, name: str) -> TensorInfo:
-        found, values = self.model.info.get(name), self._compile_time.get(name)
-        if found is None and values is not None:
-            return TensorInfo(_onnx_name(values), values.shape)
-        if found is None:
-            self.refuse(f"the shape of {name} is not known before the run; give the shapes of the inputs with --shape")
-        return found
-
-    def constant(self, index: int) -> Values | None:
-        """The values of an input that never changes."""
-        name = self.proto.input[index]
-        return self._compile_time.get(name)
-
-    def needed(self, index: int, what: str) -> Values:
-        """The values of an input that must be known at compile time."""
-        values = self.constant(index)
-        if values is None:
-            self.refuse(f"{what} ({self.proto.input[index]}) must be constant")
-        return values
 
     def tensor(self, index: int) -> TensorIR:
         """An input as a tensor of the device."""
@@ -105,13 +55,15 @@ class Node:
 
     def named(self, name: str) -> TensorIR:
         if name not in self.graph.tensors:
-            values = self._compile_time.get(name)
+            values = self._known.get(name)
             if values is None:
                 self.refuse(f"data type {self._info(name).type} of {name} is not supported")
             info = self._info(name)
             kind = PACKED.get(info.type) or self.kind(info, name)
             if info.type == "INT64" and values.size and not -(1 << 31) <= values.min() <= values.max() < 1 << 31:
                 self.refuse(f"{name} has values beyond INT32, which the device has for INT64")
+            if info.type == "DOUBLE" and np.any(np.isfinite(values) & (np.abs(values) > np.finfo(np.float32).max)):
+                self.refuse(f"{name} has values beyond FLOAT, which the device has for DOUBLE")
             self.weight(values, kind, name)
         return self.graph.tensors[name]
 
@@ -153,10 +105,14 @@ class Node:
         self.graph.tensors[name] = tensor
         return tensor
 
-    def layer(self, op_type: str, inputs: Sequence[TensorIR], output: TensorIR, **attributes: Attribute) -> None:
+    def layer(
+        self, op_type: str, inputs: Sequence[TensorIR], output: TensorIR | Sequence[TensorIR], **attributes: Attribute
+    ) -> None:
         name = layer_name(f"{self.name}.{self._made}" if self._made else self.name)
         self._made += 1
-        self.graph.layers.append(LayerIR(name, op_type, tuple(one.id for one in inputs), (output.id,), attributes))
+        outputs = (output,) if isinstance(output, TensorIR) else output
+        read, written = (tuple(tensor.id for tensor in tensors) for tensors in (inputs, outputs))
+        self.graph.layers.append(LayerIR(name, op_type, read, written, attributes))
 
     def view(self, tensor: TensorIR, shape: Sequence[int], name: str = "") -> TensorIR:
         """The same bytes in another shape."""
@@ -175,30 +131,6 @@ class Node:
         return f"{prefix}.t{count}"
 
 
-def node_name(proto: Any) -> str:
-    """What a node is called in messages."""
-    return str(proto.name or f"{proto.op_type}_{proto.output[0]}")
-
-
 def layer_name(name: str) -> str:
     """A name without the characters that NPU-IR's text uses."""
     return name.replace(" ", "_").replace(":", "_")
-
-
-def _onnx_name(values: Values) -> str:
-    return {"float32": "FLOAT", "float16": "FLOAT16", "bool": "BOOL", "bfloat16": "BFLOAT16"}.get(
-        values.dtype.name, values.dtype.name.upper()
-    )
-
-
-def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> list[Values]:
-    """The outputs of a node whose inputs have these values. Raises what onnx.reference raises."""
-    helper = onnx.helper
-    kinds = {name: helper.np_dtype_to_tensor_dtype(values.dtype) for name, values in feeds.items()}
-    graph = helper.make_graph(
-        [proto], "constant",
-        [helper.make_tensor_value_info(name, kinds[name], values.shape) for name, values in feeds.items()],
-        [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
-    )  # fmt: skip
-    results: Any = ReferenceEvaluator(helper.make_model(graph, opset_imports=list(opsets))).run(None, dict(feeds))
-    return [np.asarray(one) for one in results]

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.model import OnnxModel
@@ -17,6 +18,39 @@ OWN = ".own"
 """Behind the name of a tensor that the reference makes itself and reads from another model."""
 
 
+class GlobalMaxPool(OpRun):
+    """onnx.reference takes the wrong axes of an image that has not two dimensions."""
+
+    op_domain = ""
+
+    def _run(self, x: Any) -> tuple[Any]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class GlobalLpPool(OpRun):
+    """onnx.reference has none."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, p: int = 2) -> tuple[Any]:
+        sums = (np.abs(x.astype(np.float64)) ** p).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
+        return ((sums ** (1 / p)).astype(x.dtype),)
+
+
+class GatherElements(OpRun):
+    """onnx.reference takes a last axis of -1 for one that is not to be gathered along."""
+
+    op_domain = ""
+
+    def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
+        kept = tuple(slice(None if at == axis % data.ndim else size) for at, size in enumerate(indices.shape))
+        return (np.take_along_axis(data[kept], indices.astype(np.int64), axis),)
+
+
+CORRECTED: list[type[OpRun]] = [GatherElements, GlobalLpPool, GlobalMaxPool]
+"""Operators of which onnx.reference has no right implementation."""
+
+
 def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
     """The outputs of a model by onnx.reference."""
     return evaluated(model.proto, model.outputs, {**model.external, **inputs})
@@ -24,7 +58,7 @@ def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Value
 
 def evaluated(proto: Any, names: Collection[str], inputs: Mapping[str, Values]) -> dict[str, Values]:
     """Tensors of an onnx.ModelProto by name; its external data counts among its inputs."""
-    results = ReferenceEvaluator(proto).run(list(names), dict(inputs))
+    results = ReferenceEvaluator(proto, new_ops=CORRECTED).run(list(names), dict(inputs))
     return {name: np.asarray(values) for name, values in zip(names, results, strict=True)}
 
 
@@ -65,4 +99,33 @@ def cut(proto: Any, names: Collection[str]) -> Any:
     for node in changed.graph.node:
         if node.op_type in QUANTIZERS:
             node.output[:] = [name + OWN if name in names else name for name in node.output]
+    return changed
+
+
+def in_precision(model: OnnxModel, code: int) -> Any:
+    """The model with every tensor of floats rounded to the type `code` of ONNX: what arithmetic in that type
+    makes of the numbers."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model.proto)
+    floats = {name for name, info in model.info.items() if info.type == "FLOAT"}
+    made: list[Any] = []
+
+    def through(name: str, source: str) -> list[Any]:
+        narrow = f"{name}.narrow"
+        return [helper.make_node("Cast", [source], [narrow], to=code),
+                helper.make_node("Cast", [narrow], [name], to=onnx.TensorProto.FLOAT)]  # fmt: skip
+
+    given = {*(value.name for value in changed.graph.input), *(one.name for one in changed.graph.initializer)} & floats
+    for name in sorted(given):
+        made += through(f"{name}.rounded", name)
+    for node in changed.graph.node:
+        copied = onnx.NodeProto.FromString(node.SerializeToString())
+        copied.input[:] = [f"{name}.rounded" if name in given else name for name in node.input]
+        copied.output[:] = [f"{name}.exact" if name in floats else name for name in node.output]
+        made.append(copied)
+        for name in node.output:
+            if name in floats:
+                made += through(name, f"{name}.exact")
+    del changed.graph.node[:]
+    changed.graph.node.extend(made)
     return changed

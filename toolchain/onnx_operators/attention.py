@@ -10,11 +10,13 @@ present too: new keys and values are appended at the position, and the queries s
 """
 
 import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from npu_device.abi.opcodes import BITS, DataType
+from npu_device.abi.opcodes import DataType
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Attribute, Role, TensorIR, Values
 from toolchain.onnx_model.node import Node
@@ -85,6 +87,8 @@ def attend(node: Node, s: Sizes, k: TensorIR, v: TensorIR, scale: float) -> None
 
 POSITION = "position"
 """The tensor (INT32) whose first element is the position of a step's first token."""
+HEADS = ".heads"
+"""Between a cache's name and the first head of a part of it."""
 SCALES = ".scales"
 """Behind a key cache's name: f32 scales of its heads, then of its value cache's."""
 _PAST = ((4, 1), (5, 2))
@@ -97,7 +101,7 @@ def applies(node: Node) -> bool:
 
 
 def cached_attention(node: Node) -> None:
-    """Two KV_APPEND and an ATTN_T. Refused: what ATTN_T cannot do."""
+    """A KV_UPDATE and an ATTN_T for each part of the cache. Refused: what ATTN_T cannot do."""
     for index, name in ((3, "attn_mask"), (6, "nonpad_kv_seqlen")):
         if node.has(index):
             node.refuse(f"input {name} with a cache of keys and values: only the causal mask is supported")
@@ -105,13 +109,13 @@ def cached_attention(node: Node) -> None:
         node.refuse("softcap and right_window_size are not supported with a cache of keys and values")
     if len(node.info(0).shape) != 3:
         node.refuse("with a cache Q, K and V must have three dimensions: batch, tokens, heads x size")
-    batch, tokens, width = node.info(0).shape
+    batch, tokens, _ = node.info(0).shape
     if batch != 1:
         node.refuse(f"batch {batch}: a cache serves one request")
     if tokens > 1 and not node.attribute("is_causal", 0):
         node.refuse("is_causal 0 with several tokens and a cache: only causal attention is supported")
     keys, values = (node.tensor(past) for past, _ in _PAST)
-    heads, (_, kv_heads, t_max, size) = int(node.attribute("q_num_heads", 0)), keys.shape
+    heads, (_, kv_heads, _, size) = int(node.attribute("q_num_heads", 0)), keys.shape
     sizes = [node.info(index).shape[-1] for index in range(3)]
     if not heads or heads % kv_heads or sizes != [heads * size, kv_heads * size, kv_heads * size]:
         node.refuse(
@@ -120,34 +124,93 @@ def cached_attention(node: Node) -> None:
         )
     if values.shape != keys.shape:
         node.refuse(f"past_key {keys.id} and past_value {values.id} must have heads of one size")
-    position = node.graph.tensors[POSITION]
-    scales = _scales(node, keys)
-    for index, (cache, (_, present)) in enumerate(zip((keys, values), _PAST, strict=True)):
-        new, scale = node.tensor(1 + index), scales[index : index + 1]
-        inputs = [new, position, *(scale if new.dtype is not cache.dtype else [])]
-        node.layer("KV_APPEND", inputs, cache, m=tokens, n=kv_heads * size, heads=kv_heads, t_max=t_max)
+    index = _next_layer(node)
+    for first, stored in _parts(node, keys, values):
+        _attend_to(node, index, first, stored, (tokens, heads // kv_heads * size, kv_heads))
+    for cache, (_, present) in zip((keys, values), _PAST, strict=True):
         if present < len(node.proto.output) and node.proto.output[present]:
             node.view(cache, cache.shape, node.proto.output[present])
+
+
+def parts_of(tensors: Mapping[str, TensorIR], past: str) -> list[TensorIR]:
+    """The tensors that hold the heads of a cache, in their order: one, or several with a width each."""
+    names = [name for name in tensors if name.startswith(past + HEADS)]
+    found = {int(name.removeprefix(past + HEADS)): tensors[name] for name in names}
+    return [found[first] for first in sorted(found)] or [tensors[past]]
+
+
+def _parts(node: Node, keys: TensorIR, values: TensorIR) -> Iterator[tuple[int, tuple[TensorIR, TensorIR]]]:
+    """(first head, keys and values) of the parts of a cache."""
+    first = 0
+    for pair in zip(*(parts_of(node.graph.tensors, cache.id) for cache in (keys, values)), strict=True):
+        yield first, pair
+        first += pair[0].shape[1]
+
+
+def _attend_to(
+    node: Node, index: int, first: int, stored: tuple[TensorIR, TensorIR], sizes: tuple[int, int, int]
+) -> None:
+    """Append to a part of the caches of a layer, and attend to it. `sizes`: tokens, elements of the queries of a KV
+    head, KV heads of the layer."""
+    (tokens, share, all_heads), (_, count, t_max, size) = sizes, stored[0].shape
+    position = node.graph.tensors[POSITION]
+    scales = _scales(node, node.tensor(4), stored[0], first)
+
+    def columns(x: TensorIR, one: int) -> TensorIR:
+        return x if count == all_heads else _columns(node, x, first * one, count * one, tokens)
+
+    new = [columns(node.tensor(1 + side), size) for side in (0, 1)]
+    converted = scales[:2] if new[0].dtype is not stored[0].dtype else []
+    node.layer(
+        "KV_UPDATE", [*new, position, *converted], stored, m=tokens, n=count * size, heads=count, t_max=t_max,
+        qbits_kv=stored[0].qbits, kv_layer=index,
+    )  # fmt: skip
     window = int(node.attribute("left_window_size", -1)) + 1
     zero1, zero2 = node.attribute("zero_kv", (0, 0))
+    out = node.graph.tensors.get(node.proto.output[0]) or node.output()
     node.layer(
-        "ATTN_T", [node.tensor(0), keys, values, position, *scales[2:]], node.output(), m=tokens, n=width, heads=heads,
-        kv_heads=kv_heads, t_max=t_max, scale=float(node.attribute("scale", 0.0)) or size**-0.5, window=window,
+        "ATTN_T", [columns(node.tensor(0), share), *stored, position, *scales[2:]], columns(out, share), m=tokens,
+        n=count * share, heads=count * share // size, kv_heads=count, t_max=t_max,
+        scale=float(node.attribute("scale", 0.0)) or size**-0.5, window=window,
         **({"zero1": zero1, "zero2": zero2} if zero1 or zero2 else {}),
     )  # fmt: skip
 
 
-def _scales(node: Node, keys: TensorIR) -> list[TensorIR]:
-    """(of the keys, of the values, of both) where they are integers: f32 per head."""
+def _columns(node: Node, x: TensorIR, first: int, count: int, rows: int) -> TensorIR:
+    """Some columns of rows."""
+    pitch = x.pitch or x.shape[-1]
+    made = replace(
+        x, id=f"{x.id}.columns{first}", shape=(rows, count), view_of=x.view_of or x.id, offset=x.offset + first,
+        pitch=pitch if rows > 1 else 0,
+    )  # fmt: skip
+    node.graph.tensors[made.id] = made
+    return made
+
+
+def _next_layer(node: Node) -> int:
+    """The decoder layer that comes next."""
+    return 1 + max((layer.integer("kv_layer", -1) for layer in node.graph.layers), default=-1)
+
+
+def _scales(node: Node, keys: TensorIR, part: TensorIR, first: int) -> list[TensorIR]:
+    """(of the keys, of the values, of both) of a part of a cache whose elements are integers: f32 per head."""
+    count = part.shape[1]
+    if part.dtype is DataType.ENCODED:
+        block = node.graph.tensors[keys.id + SCALES]
+        halves = np.split(node.graph.constants[block.id], 2)
+        return [*(node.weight(half, DataType.INT32) for half in halves), block]
     if given := node.attribute("scale_kv"):
-        made = [node.weight(np.full(keys.shape[1], scale), DataType.FP32) for scale in given]
-        return [*made, node.weight(np.repeat(given, keys.shape[1]), DataType.FP32)]
+        made = [node.weight(np.full(count, scale), DataType.FP32) for scale in given]
+        return [*made, node.weight(np.repeat(given, count), DataType.FP32)]
     both = node.graph.tensors.get(keys.id + SCALES)
-    if BITS[keys.dtype] > 8 or keys.dtype in (DataType.E4M3FN, DataType.E5M2) or both is None:
+    if part.dtype in FLOATS or both is None:
         return []
     half = both.elements // 2
     values = node.graph.constants[both.id].reshape(-1)
-    return [node.weight(values[:half], DataType.FP32), node.weight(values[half:], DataType.FP32), both]
+    of_keys, of_values = (values[start + first : start + first + count] for start in (0, half))
+    if count == half:
+        return [node.weight(of_keys, DataType.FP32), node.weight(of_values, DataType.FP32), both]
+    return [node.weight(one, DataType.FP32) for one in (of_keys, of_values, np.concatenate((of_keys, of_values)))]
 
 
 _LOWEST = float(np.finfo(np.float32).min)

@@ -11,6 +11,7 @@ from toolchain.onnx_model.model import check_scale
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_operators.elementwise import apply
 
+F8 = frozenset((DataType.E4M3FN, DataType.E5M2))
 LIMITS = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
 
 
@@ -46,9 +47,12 @@ def _grid(node: Node, shape: tuple[int, ...]) -> _Grid:
 
 def quantize(node: Node) -> None:
     x, out = node.tensor(0), node.output()
-    if out.dtype not in LIMITS:
-        node.refuse(f"result of type {out.dtype.name}: supported are INT8, UINT8")
+    if out.dtype not in (*LIMITS, *F8):
+        node.refuse(f"result of type {out.dtype.name}: supported are INT8, UINT8, E4M3FN, E5M2")
     grid = _grid(node, x.shape)
+    if out.dtype in F8:
+        _rounded(node, x, grid, out)
+        return
     if grid.single:
         scale, zero = float(grid.scale[0]), int(grid.zero[0])
         factor = node.weight(grid.scale, DataType.FP32)
@@ -59,6 +63,20 @@ def quantize(node: Node) -> None:
     steps = node.temporary(x.shape, DataType.FP32)
     apply(node, "DIV", x, node.weight(grid.scale, DataType.FP32), steps)
     _codes(node, steps, node.weight(np.ones(1), DataType.FP32), node.weight(grid.zero, DataType.INT32), out)
+
+
+def _rounded(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
+    """x / scale as floats of 8 bits, which saturate."""
+    if node.attribute("saturate", 1) != 1:
+        node.refuse("attribute saturate=0: supported is 1, values beyond the largest become the largest")
+    if grid.zero.any():
+        node.refuse(f"zero point of {out.dtype.name}: supported is 0")
+    steps, wide = node.temporary(x.shape, DataType.FP32), x
+    if x.dtype is not DataType.FP32:
+        wide = node.temporary(x.shape, DataType.FP32)
+        node.layer("ELTWISE", [x], wide, function="CAST", m=1, n=x.elements)
+    apply(node, "DIV", wide, node.weight(grid.scale, DataType.FP32), steps)
+    node.layer("ELTWISE", [steps], out, function="CAST", m=1, n=x.elements)
 
 
 def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, out: TensorIR) -> None:
@@ -73,9 +91,12 @@ def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, out: Tensor
 
 def dequantize(node: Node) -> None:
     x, out = node.tensor(0), node.output()
-    if x.dtype not in INTEGERS:
-        node.refuse(f"input of type {x.dtype.name}: supported are INT8, UINT8, INT32")
+    if x.dtype not in INTEGERS | F8:
+        node.refuse(f"input of type {x.dtype.name}: supported are INT8, UINT8, INT32, E4M3FN, E5M2")
     grid = _grid(node, x.shape)
+    if x.dtype in F8:
+        _widened(node, x, grid, out)
+        return
     if grid.single:
         scale, zero = float(grid.scale[0]), int(grid.zero[0])
         factor = node.weight(grid.scale, DataType.FP32)
@@ -89,6 +110,17 @@ def dequantize(node: Node) -> None:
     apply(node, "SUB", wide, node.weight(grid.zero, DataType.INT32), apart)
     node.layer("ELTWISE", [apart], real, function="CAST", m=1, n=x.elements)
     apply(node, "MUL", real, node.weight(grid.scale, DataType.FP32), out)
+
+
+def _widened(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
+    """Floats of 8 bits times their scale."""
+    if grid.zero.any():
+        node.refuse(f"zero point of {x.dtype.name}: supported is 0")
+    if out.dtype is not DataType.FP32:
+        node.refuse(f"input of type {x.dtype.name} with a result of {out.dtype.name}: supported is FP32")
+    wide = node.temporary(x.shape, DataType.FP32)
+    node.layer("ELTWISE", [x], wide, function="CAST", m=1, n=x.elements)
+    apply(node, "MUL", wide, node.weight(grid.scale, DataType.FP32), out)
 
 
 def dynamic_quantize(node: Node) -> None:

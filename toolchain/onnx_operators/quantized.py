@@ -9,7 +9,8 @@ from onnx import helper
 from npu_device.abi.opcodes import DataType
 from toolchain.ir.graph import Attribute, TensorIR, Values
 from toolchain.onnx_model.model import check_scale
-from toolchain.onnx_model.node import Node, evaluate
+from toolchain.onnx_model.node import Node
+from toolchain.onnx_nodes.evaluation import evaluate
 from toolchain.onnx_operators.copies import transposed
 from toolchain.onnx_operators.elementwise import apply
 from toolchain.onnx_operators.images import (

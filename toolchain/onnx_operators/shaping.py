@@ -70,10 +70,12 @@ def tile(node: Node) -> None:
     copy(node, source, out, dims, take, steps(dims))
 
 
+def pads_otherwise(node: Node) -> bool:
+    """Whether a Pad repeats the tensor, or cuts it."""
+    return node.attribute("mode", "constant") != "constant" or bool((node.needed(1, "pads") < 0).any())
+
+
 def pad(node: Node) -> None:
-    mode = node.attribute("mode", "constant")
-    if mode != "constant":
-        node.refuse(f"attribute mode={mode}: supported is constant")
     source, out = node.tensor(0), node.output()
     pads = [int(size) for size in node.needed(1, "pads")]
     value = float(node.needed(2, "constant_value").reshape(())) if node.has(2) else 0.0
@@ -83,8 +85,6 @@ def pad(node: Node) -> None:
     before = [0] * len(source.shape)
     for index, axis in enumerate(axes):
         before[axis] = pads[index]
-    if min(pads, default=0) < 0:
-        node.refuse(f"pads {pads}: must not be negative")
     pad_into(node, source, out, before, value)
 
 

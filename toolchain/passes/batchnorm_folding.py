@@ -1,19 +1,25 @@
 """A constant factor per channel, as batch normalization leaves it behind a product, goes into the product's weights.
 
-A bias between the two is scaled as well and comes after the factor: (x + b) f = x f + b f.
+A bias between the two is scaled as well and comes after the factor: (x + b) f = x f + b f. One number for all channels
+is one for each.
 """
+
+from dataclasses import replace
 
 import numpy as np
 
 from toolchain.codegen.commands import Target
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
-from toolchain.ir.operations import PRODUCTS
+from toolchain.ir.operations import PRODUCTS, matrix_of
 
 
 def run(graph: Graph, target: Target) -> Graph:
     """A product, then ELTWISE MUL with one constant factor per row or column -> the product with scaled weights."""
     graph = graph.copy()
+    for layer in list(graph.layers):
+        if layer.op_type in PRODUCTS:
+            _numbers_as_rows(graph, layer)
     for layer in list(graph.layers):
         layer = _before_bias(graph, layer)
         product = _product(graph, layer)
@@ -35,6 +41,27 @@ def run(graph: Graph, target: Target) -> Graph:
         graph.layers[at] = LayerIR(product.id, product.op_type, tuple(inputs), layer.outputs, product.attributes)
         graph.layers.remove(layer)
     return graph.dropped_unused()
+
+
+def _numbers_as_rows(graph: Graph, product: LayerIR) -> None:
+    """The sums and factors behind a product that are one constant number become a row of it."""
+    columns, source = matrix_of(product)[1] * product.integer("groups", 1), product.outputs[0]
+    while len(readers := graph.readers(source)) == 1:
+        (layer,) = readers
+        if layer.op_type != "ELTWISE" or layer.text("function") not in ("ADD", "MUL"):
+            return
+        if graph.storage(layer.inputs[0]) != graph.storage(source) or graph.constant(layer.inputs[1]) is None:
+            return
+        if layer.text("broadcast") == "SCALAR":
+            old = graph.tensors[layer.inputs[1]]
+            name = f"{old.id}.row.{layer.id}"
+            graph.tensors[name] = TensorIR(name, Role.WEIGHT, (columns,), old.dtype)
+            graph.constants[name] = np.full(columns, np.asarray(graph.constant(old.id)).reshape(-1)[0])
+            rows = graph.tensors[layer.outputs[0]].elements // columns
+            graph.layers[graph.layers.index(layer)] = replace(layer, inputs=(layer.inputs[0], name)).having(
+                m=rows, n=columns, broadcast="ROW"
+            )
+        source = layer.outputs[0]
 
 
 def _before_bias(graph: Graph, layer: LayerIR) -> LayerIR:

@@ -1,9 +1,12 @@
-"""Copies of constants are made by the compiler."""
+"""Copies of constants are made by the compiler, where they are no larger than `MOST_COPIED`."""
 
 import numpy as np
 
 from toolchain.codegen.commands import Target
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
+
+MOST_COPIED = 1 << 24
+"""Elements of a constant that is written out over a larger tensor; beyond that the device copies it."""
 
 
 def run(graph: Graph, target: Target) -> Graph:
@@ -15,7 +18,7 @@ def run(graph: Graph, target: Target) -> Graph:
         values = graph.constant(layer.inputs[0])
         if layer.op_type != "COPY" or values is None or len(writers) > 1 or out.id in graph.outputs:
             continue
-        if int(np.prod(layer.integers("dims"))) != out.elements:
+        if int(np.prod(layer.integers("dims"))) != out.elements or values.size < out.elements > MOST_COPIED:
             continue
         graph.tensors[out.id] = TensorIR(out.id, Role.WEIGHT, out.shape, out.dtype)
         graph.constants[out.id] = _copied(layer, values, out)
@@ -25,10 +28,11 @@ def run(graph: Graph, target: Target) -> Graph:
 
 def _copied(layer: LayerIR, values: Values, out: TensorIR) -> Values:
     dims = layer.integers("dims")
-    result = np.zeros(out.elements, values.dtype)
-    taken = _walk(values.reshape(-1), layer.integer("at_in"), dims, layer.integers("from"))
+    bits = np.dtype(f"u{values.itemsize}")  # numpy walks its own types only
+    result = np.zeros(out.elements, bits)
+    taken = _walk(values.reshape(-1).view(bits), layer.integer("at_in"), dims, layer.integers("from"))
     _walk(result, layer.integer("at_out"), dims, layer.integers("to"))[...] = taken
-    return result.reshape(out.shape)
+    return result.view(values.dtype).reshape(out.shape)
 
 
 def _walk(flat: Values, first: int, dims: tuple[int, ...], steps: tuple[int, ...]) -> Values:

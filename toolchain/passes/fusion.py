@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from npu_device.abi.opcodes import DataType
+from npu_device.abi.opcodes import Activation, DataType, Eltwise
 from toolchain.codegen.commands import Target
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
 from toolchain.ir.operations import PRODUCTS
 
-ACTIVATIONS = ("RELU", "SIGMOID", "TANH")
+ACTIVATIONS = tuple(one.name for one in Activation if one.name in Eltwise.__members__)
+"""Those that are functions of ELTWISE."""
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 
 
@@ -109,6 +110,8 @@ def _activation(product: LayerIR, layer: LayerIR) -> LayerIR | None:
         name = "GELU_TANH" if layer.integer("tanh") else "GELU"
     else:
         name = layer.text("function")
+        if name == "CLIP" and (layer.real("low"), layer.real("high")) == (0, 6):
+            name = "RELU6"
         if name not in ACTIVATIONS:
             return None
     attributes = {**product.attributes, "activation": name}

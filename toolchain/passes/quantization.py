@@ -3,6 +3,9 @@
 Weights of floats become codes around 0 with one scale per output channel; activations stay floats, the product of
 floats and codes is scaled on its way out (docs/descriptor.md, "Extended block"). Weights that are codes already, of a
 product of integers, keep their values in the narrower type: `toolchain.quantize.post_training` makes such.
+
+With the width `vq` weights of floats become codes of vectors, and codebooks
+(docs/quantization.md, "Vector quantization").
 """
 
 import re
@@ -11,16 +14,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from npu_device.abi.opcodes import BITS, DataType
+from npu_device.abi.opcodes import BITS, VQ_ENTRIES, VQ_EXPANDED, VQ_VECTOR, DataType
+from npu_device.memory.bitwidth import tensor_bytes
 from toolchain.codegen.commands import Target
-from toolchain.errors import ModelError
+from toolchain.errors import ModelError, RuleError
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.ir.operations import PRODUCTS
+from toolchain.quantize.codebook import VQ_BITS, coded
 from toolchain.quantize.qconfig import QConfig
 
 CODES = (DataType.INT8, DataType.UINT8)
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
-MADE = re.compile(r"\.int([248])$")
+MADE = re.compile(r"\.(int[248]|vq)$")
 """At the end of the name of weights that are codes."""
 TYPES = {8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
 
@@ -30,16 +35,20 @@ def run(graph: Graph, target: Target) -> Graph:
     config = target.qconfig
     _check_device(config, target)
     graph = graph.copy()
-    for name, tensor in graph.tensors.items():
-        wanted = config.alignment_of(tensor.role)
-        if wanted != tensor.alignment_bytes:
-            graph.tensors[name] = replace(tensor, alignment=wanted)
     numbers = _numbers(graph)
     if not numbers and (config.weight_bits(0) is not None or config.layers_of_weights):
         raise ModelError("QConfig: the model has no product with constant weights to quantize: leave weights out")
     for index, number in numbers.items():
         bits, layer = config.weight_bits(number), graph.layers[index]
-        if bits is not None and graph.tensors[layer.inputs[1]].dtype in FLOAT:
+        if bits == VQ_BITS:
+            graph.layers[index] = _in_vectors(graph, layer, number, config)
+        elif bits is not None and _split(layer, bits, config):
+            if number in config.layers_of_weights:
+                raise ModelError(
+                    f"QConfig layer_{number}.weight: {bits} bits: {layer.integer('cout') // layer.integer('groups')} "
+                    f"filters of a group of {layer.id} end inside a byte: override.layer_{number}.weight: 8"
+                )
+        elif bits is not None and graph.tensors[layer.inputs[1]].dtype in FLOAT:
             graph.layers[index] = _quantized(graph, layer, bits, config)
         elif bits is not None:
             graph.layers[index] = _narrowed(graph, layer, number, bits, config)
@@ -50,7 +59,24 @@ def run(graph: Graph, target: Target) -> Graph:
                 f"QConfig override.layer_{number}.weight: the model has {count} products with constant weights, "
                 f"layer_0 to layer_{count - 1}"
             )
-    return graph.dropped_unused()
+    graph = graph.dropped_unused()
+    for name, tensor in graph.tensors.items():
+        _check_rows(tensor, config)
+        wanted = config.alignment_of(tensor.role)
+        if wanted is not None:
+            graph.tensors[name] = replace(tensor, alignment=wanted)
+    return graph
+
+
+def _check_rows(tensor: TensorIR, config: QConfig) -> None:
+    """What `packing.mode: logical` promises: as many bits as there are (docs/bit-widths.md, R3)."""
+    size = tensor_bytes(tensor.shape, tensor.qbits)
+    if config.packing == "logical" and not tensor.view_of and tensor.size != size:
+        raise RuleError(
+            "E_PACK", "packing.mode", "logical",
+            f"QConfig packing.mode logical: tensor {tensor.id} has {size} bytes, but its rows of {tensor.shape[-1]} x "
+            f"{tensor.qbits} bits begin at bytes on the device, {tensor.size} in all: packing.mode: packed_rows",
+        )  # fmt: skip
 
 
 def _numbers(graph: Graph) -> dict[int, int]:
@@ -64,13 +90,30 @@ def _numbers(graph: Graph) -> dict[int, int]:
     return found
 
 
+def _split(layer: LayerIR, bits: int, config: QConfig) -> bool:
+    """Whether the weights of a group would end inside a byte, as those of a depthwise convolution do: the device has
+    no such groups, so that these weights keep their width."""
+    groups = layer.integer("groups", 1)
+    return groups > 1 and config.packing != "unpacked_byte" and bool(layer.integer("cout") // groups * bits % 8)
+
+
 def _check_device(config: QConfig, target: Target) -> None:
+    for role, size in config.alignment.items():
+        if size > target.most_aligned:
+            raise RuleError(
+                "E_ALIGN", f"alignment.{role}_alignment_bytes", size,
+                f"QConfig alignment.{role}_alignment_bytes {size}: accesses of the device have at most "
+                f"{target.most_aligned} bytes, the least of npu.dram.interleave and npu.l2.line",
+            )  # fmt: skip
     device = {"bank_size_bytes": target.bank_bytes, "num_banks": target.banks}
     for name, value in config.spm.items():
         if value != device[name]:
-            raise ModelError(
+            raise RuleError(
+                "E_BANK",
+                f"spm.{name}",
+                value,
                 f"QConfig spm.{name} {value}: the device has {device[name]}; leave it out, or set npu.spm.size and "
-                f"npu.spm.banks"
+                f"npu.spm.banks",
             )
 
 
@@ -116,6 +159,45 @@ def _quantized(graph: Graph, layer: LayerIR, bits: int, config: QConfig) -> Laye
     epilogue = "+".join(filter(None, (layer.text("epilogue"), "scale")))
     inputs = (layer.inputs[0], f"{name}.int{bits}", *layer.inputs[2:], f"{name}.int{bits}.scale")
     return LayerIR(layer.id, layer.op_type, inputs, layer.outputs, {**layer.attributes, "epilogue": epilogue})
+
+
+def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> LayerIR:
+    """The product with codes of vectors, and their codebooks behind its other operands."""
+    name, how = layer.inputs[1], config.vectors
+    values = graph.constant(name)
+    assert values is not None
+    at = f"QConfig layer_{number}.weight: vq: {layer.id}"
+    if graph.tensors[name].dtype not in FLOAT:
+        raise ModelError(f"{at}: its weights are codes of {BITS[graph.tensors[name].dtype]} bits already: drop vq")
+    filters = layer.integer("cout") // layer.integer("groups") if layer.op_type == "CONV2D_T" else VQ_VECTOR
+    if layer.integer("groups", 1) > 1 and filters % VQ_VECTOR:
+        if number not in config.layers_of_weights:
+            return layer
+        raise ModelError(
+            f"{at}: {filters} filters of a group, vectors have {VQ_VECTOR}: override.layer_{number}.weight: 16"
+        )
+    matrix = values.reshape(-1, values.shape[-1])
+    if how.codebooks > len(matrix):
+        raise ModelError(f"{at}: {how.codebooks} codebooks for {len(matrix)} rows of weights: fewer vq.codebooks")
+    if f"{name}.vq" not in graph.constants:  # another phase has the same product
+        made = coded(matrix, how)
+        codes = np.repeat(made.codes, VQ_VECTOR, axis=1)[:, : matrix.shape[1]].reshape(values.shape)
+        _constant(graph, f"{name}.vq", codes, DataType.VQ8)
+        _constant(graph, f"{name}.vq.codebook", made.vectors.reshape(-1, VQ_VECTOR), VQ_EXPANDED)
+    inputs = (layer.inputs[0], f"{name}.vq", *layer.inputs[2:], f"{name}.vq.codebook")
+    return LayerIR(layer.id, layer.op_type, inputs, layer.outputs, {**layer.attributes, "codebooks": how.codebooks})
+
+
+def meant(graph: Graph, layer: LayerIR) -> Values:
+    """The weights that the codes of a product of floats stand for, in their shape on the device."""
+    codes, last = (graph.constant(layer.inputs[index]) for index in (1, -1))
+    assert codes is not None and last is not None
+    if not layer.integer("codebooks"):
+        return codes * (last[:, None] if layer.integer("in1_nk") else last)
+    matrix = codes.reshape(-1, codes.shape[-1])
+    book = np.arange(len(matrix)) * layer.integer("codebooks") // len(matrix)
+    within = np.arange(matrix.shape[1]) % VQ_VECTOR
+    return last[book[:, None] * VQ_ENTRIES + matrix, within].reshape(codes.shape)
 
 
 def _constant(graph: Graph, name: str, values: Values, kind: DataType) -> None:

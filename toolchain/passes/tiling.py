@@ -12,11 +12,12 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
+from npu_device.abi.opcodes import BITS, DataType
 from toolchain.codegen.commands import Target
 from toolchain.codegen.estimate import SHARES, cycles
-from toolchain.codegen.tiles import SUM_BYTES, Tile, fit, fits, smaller, whole
+from toolchain.codegen.tiles import SLOT, SUM_BYTES, Tile, fit, fits, smaller, whole
 from toolchain.ir.graph import Graph, LayerIR
-from toolchain.ir.operations import PRODUCTS, keys_of
+from toolchain.ir.operations import PRODUCTS, channels_of, keys_of
 from toolchain.passes.schedule import cycles as bound
 from toolchain.passes.schedule import dependencies
 
@@ -112,7 +113,7 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> _Choice:
     plain = fit(graph, layer, target, buffers)
     candidates: Iterable[Tile] = smaller(layer, plain)
     if layer.op_type in PRODUCTS:
-        candidates = _products(layer, target)
+        candidates = _products(layer, target, graph.tensors[layer.inputs[0]].dtype)
     elif layer.op_type == "ATTN_T":
         candidates = _keys(layer, plain)
     elif layer.op_type == "COPY":
@@ -124,15 +125,25 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> _Choice:
     return _Choice(layer.having(tile=tile), times[tile])
 
 
-def _products(layer: LayerIR, target: Target) -> Iterator[Tile]:
-    """Tiles whose sum the accumulator holds."""
+def _products(layer: LayerIR, target: Target, kind: DataType) -> Iterator[Tile]:
+    """Tiles whose sum the accumulator holds. Those of a convolution with groups have a part of one, or several."""
     rows, columns = (
         sorted({min(size, extent) for size in choices})
         for extent, choices in zip(whole(layer)[:2], (ROWS, COLUMNS), strict=True)
     )
+    filters, groups = whole(layer)[1], layer.integer("groups", 1)
+    if groups > 1:
+        unit = max(1, SLOT * 8 // BITS[kind] // min(filters, channels_of(layer)))
+        columns += [filters * count for count in _shares(groups, unit) if filters * count <= COLUMNS[-1]]
     for tile in product(rows, columns, _depths(whole(layer)[2])):
         if tile[0] * tile[1] * SUM_BYTES <= target.acc_bytes:
             yield tile
+
+
+def _shares(groups: int, unit: int) -> list[int]:
+    """How many of several groups a tile may have: parts that are about equal, of whole accesses of DRAM."""
+    counts = {min(groups, -(-groups // (parts * unit)) * unit) for parts in range(1, max(1, groups // unit) + 1)}
+    return sorted(count for count in counts if count > 1)
 
 
 def _depths(extent: int) -> list[int]:

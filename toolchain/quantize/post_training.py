@@ -4,25 +4,24 @@ Activations have one scale from the range that samples show: UINT8 where nothing
 Weights are INT8 around 0, of as many bits as the QConfig says, with a scale per output channel, biases INT32 in steps
 of the sum. What is added to a convolution has the type of the sum. All else stays float. Batch normalization is folded
 into the weights of the convolution before it.
+
+With floats of 8 bits the operands of products have them: activations with one scale, weights with one per output
+channel, each so that the largest value is the largest of the type. Results, biases and all else stay float.
 """
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import helper, numpy_helper, version_converter
 
-from npu_device.abi.opcodes import BITS, DataType
+from npu_device.abi.opcodes import DataType
 from toolchain.errors import ModelError
-from toolchain.ir.graph import Values
-from toolchain.onnx_frontend.qdq import MOVES
 from toolchain.onnx_model.model import OnnxModel, prepare
-from toolchain.onnx_model.reference import QUANTIZERS
+from toolchain.quantize.products import FloatQuantizer, Quantizer
 from toolchain.quantize.qconfig import QConfig
+from toolchain.quantize.scales import Samples
 
 
 def without_batchnorm(model: OnnxModel) -> Any:
@@ -58,266 +57,32 @@ def without_batchnorm(model: OnnxModel) -> Any:
     return proto
 
 
-PRODUCTS = ("Conv", "Gemm", "MatMul")
-Samples = Sequence[Mapping[str, Values]]
+def quantized(
+    model: OnnxModel, samples: Samples, config: QConfig | None = None, kind: DataType = DataType.INT8
+) -> OnnxModel:
+    """The model in INT8, or in floats of 8 bits, calibrated on the inputs of `samples`; `config` may ask for weights of
+    fewer bits, which are codes of so many bits in INT8. ModelError: there is nothing to quantize, or a sample does not
+    fit the model."""
+    floats = kind is not DataType.INT8
+    model = _with_opset(model) if floats else model
+    proto, config = without_batchnorm(model.whole()), config or QConfig()
+    if floats:
+        return FloatQuantizer(model, proto, samples, config, kind).run()
+    return Quantizer(model, proto, samples, config).run()
 
 
-class Scale(NamedTuple):
-    """Of an activation, one for the whole tensor."""
-
-    scale: np.float32
-    kind: type
-    zero: int
+_FP8_OPSET = 19
+"""The first in which QuantizeLinear makes floats of 8 bits."""
 
 
-class Pair(NamedTuple):
-    """A tensor through codes and back: `.q` and `.dq` behind its name."""
-
-    nodes: tuple[Any, Any]
-    constants: tuple[Any, Any]
-
-
-class _Sum(NamedTuple):
-    """A convolution, what is added to it, and where the sum ends: it is never written, so it needs no scale."""
-
-    residual: str
-    end: str
-
-
-def quantized(model: OnnxModel, samples: Samples, config: QConfig | None = None) -> OnnxModel:
-    """The model in INT8, calibrated on the inputs of `samples`; `config` may ask for weights of fewer bits, which are
-    codes of so many bits in INT8. ModelError: there is nothing to quantize, or a sample does not fit the model."""
-    return _Quantizer(model, samples, config or QConfig()).run()
-
-
-class _Quantizer:
-    def __init__(self, model: OnnxModel, samples: Samples, config: QConfig) -> None:
-        self._name = model.name
-        self._proto = without_batchnorm(model.whole())
-        self._info = model.info
-        self._weights = {one.name: np.asarray(numpy_helper.to_array(one)) for one in self._proto.graph.initializer}
-        nodes = self._proto.graph.node
-        self._makers = {name: node for node in nodes for name in node.output if name}
-        self._readers = Counter(name for node in nodes for name in node.input)
-        self._readers.update(model.outputs)
-        self._outputs = set(model.outputs)
-        self._products = {node.output[0]: node for node in nodes if self._is_product(node)}
-        if any(node.op_type in QUANTIZERS for node in nodes):
-            raise ModelError(f"{model.name}: --precision int8: the model is quantized already: drop the option")
-        if not self._products:
-            raise ModelError(f"{model.name}: --precision int8: no product of floats to quantize: drop the option")
-        self._bits = self._widths(config)
-        self._sums = self._residuals()
-        self._scales = self._calibrated(samples)
-        self._new: list[Any] = []
-
-    def run(self) -> OnnxModel:
-        made: list[Any] = []
-        for name in self._scales:
-            if name not in self._makers:
-                made += self._pair(name)
-        for node in self._proto.graph.node:
-            changed = onnx.NodeProto.FromString(node.SerializeToString())
-            bias = self._bias(node)
-            for index, name in enumerate(node.input):
-                if name in self._scales:
-                    changed.input[index] = f"{name}.dq"
-            for index, name in enumerate(node.input[1:], 1):
-                if node.output[0] in self._products and index == 1 and name in self._weights:
-                    made.append(self._weight(node, name))
-                    changed.input[1] = made[-1].output[0]
-                elif bias and name == bias:
-                    made.append(self._steps(node, name))
-                    changed.input[index] = made[-1].output[0]
-            made.append(changed)
-            for name in node.output:
-                if name in self._scales:
-                    made += self._pair(name)
-        graph = self._proto.graph
-        read = {*self._outputs, *(name for node in made for name in node.input)}
-        kept = [one for one in (*graph.initializer, *self._new) if one.name in read]
-        for field in (graph.node, graph.initializer, graph.value_info):
-            del field[:]
-        graph.node.extend(made)
-        graph.initializer.extend(kept)
-        return prepare(self._proto, self._name)
-
-    # -- what is quantized ---------------------------------------------------------------------------------------------
-
-    def _is_product(self, node: Any) -> bool:
-        if node.op_type not in PRODUCTS or node.domain not in ("", "ai.onnx"):
-            return False
-        return node.input[0] not in self._weights and all(map(self._is_fp32, node.input[:2]))
-
-    def _widths(self, config: QConfig) -> dict[str, int]:
-        """Product -> bits of its weights, which the QConfig counts where they are one matrix."""
-        counted = [
-            name for name, node in self._products.items()
-            if (values := self._weights.get(node.input[1])) is not None
-            and (node.op_type != "MatMul" or math.prod(values.shape[:-2]) == 1)
-        ]  # fmt: skip
-        return {name: config.weight_bits(number) or BITS[DataType.INT8] for number, name in enumerate(counted)}
-
-    def _top(self, node: Any) -> int:
-        """The largest code of a product's weights."""
-        return (1 << self._bits.get(node.output[0], BITS[DataType.INT8]) - 1) - 1
-
-    def _is_fp32(self, name: str) -> bool:
-        if name in self._weights:
-            return bool(self._weights[name].dtype == np.float32)
-        return name in self._info and self._info[name].type == "FLOAT"
-
-    def _observed(self) -> list[str]:
-        """Tensors that get a scale: what products read, and what they make for others than the user."""
-        names: dict[str, None] = {}
-        for node in self._products.values():
-            for name in node.input[:2]:
-                while name not in self._weights and name not in names:
-                    names[name] = None
-                    name = self._moved_from(name)
-            found = self._sums.get(node.output[0])
-            names.update(dict.fromkeys((self._end(node),) if found is None else found))
-        return [name for name in names if not self._leaves(name)]
-
-    def _residuals(self) -> dict[str, _Sum]:
-        """Outputs of convolutions that only an Add of another tensor of their shape reads."""
-        found: dict[str, _Sum] = {}
-        for add in self._proto.graph.node:
-            for name, other in zip(add.input, reversed(add.input), strict=True) if add.op_type == "Add" else ():
-                product = self._products.get(name)
-                alone = self._readers[name] == 1 and self._readers[other] and other not in self._weights
-                shapes = {self._info[one].shape for one in (name, other) if one in self._info}
-                if product is not None and product.op_type == "Conv" and alone and len(shapes) == 1 and name != other:
-                    found[name] = _Sum(other, self._behind_relu(add.output[0]))
-                    break
-        return found
-
-    def _behind_relu(self, name: str) -> str:
-        following = next((one for one in self._proto.graph.node if name in one.input), None)
-        alone = following is not None and self._readers[name] == 1 and following.op_type == "Relu"
-        return following.output[0] if following is not None and alone else name
-
-    def _leaves(self, name: str) -> bool:
-        """Whether a tensor is what the user gets: it keeps its values."""
-        readers = [node for node in self._proto.graph.node if name in node.input]
-        through = bool(readers) and all(node.op_type == "Identity" for node in readers)
-        return name in self._outputs or (through and all(self._leaves(node.output[0]) for node in readers))
-
-    def _moved_from(self, name: str) -> str:
-        """The tensor whose values these are, one step back; itself where they are new."""
-        node = self._makers.get(name)
-        return name if node is None or node.op_type not in MOVES else str(node.input[0])
-
-    def _end(self, node: Any) -> str:
-        """The output of a product with the bias of MatMul and Relu behind it."""
-        name = str(node.output[0])
-        for operator in ("Add", "Relu"):
-            following = next((one for one in self._proto.graph.node if name in one.input), None)
-            if following is None or self._readers[name] != 1 or following.op_type != operator:
-                continue
-            if operator == "Add" and not any(one in self._weights for one in following.input):
-                continue
-            name = following.output[0]
-        return name
-
-    def _calibrated(self, samples: Samples) -> dict[str, Scale]:
-        names = self._observed()
-        lows, highs = dict.fromkeys(names, np.inf), dict.fromkeys(names, -np.inf)
-        evaluator = ReferenceEvaluator(self._proto)
-        for sample in samples:
-            try:
-                results: Any = evaluator.run(names, dict(sample))
-            except Exception as error:
-                raise ModelError(f"{self._name}: calibration: {' '.join(str(error).split())[:200]}") from None
-            for name, values in zip(names, results, strict=True):
-                lows[name] = min(lows[name], float(values.min()))
-                highs[name] = max(highs[name], float(values.max()))
-        scales = {name: scale_of(lows[name], highs[name]) for name in names}
-        for residual, end in self._sums.values():
-            source = self._origin(residual)
-            if end in scales and source in scales:
-                scales[source] = scale_of(lows[source], highs[source], scales[end].kind)
-        return {name: scales[self._origin(name)] for name in names}
-
-    def _origin(self, name: str) -> str:
-        before = self._moved_from(name)
-        return name if before == name else self._origin(before)
-
-    # -- what is added -------------------------------------------------------------------------------------------------
-
-    def _constant(self, name: str, values: Any) -> str:
-        self._new.append(numpy_helper.from_array(np.asarray(values), name))
-        return name
-
-    def _pair(self, name: str) -> list[Any]:
-        made = pair(name, self._scales[name])
-        self._new += made.constants
-        return list(made.nodes)
-
-    def _axis(self, node: Any, rank: int) -> int:
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        return 0 if node.op_type == "Conv" or attributes.get("transB") else rank - 1
-
-    def _weight_scales(self, node: Any) -> Values:
-        values = self._weights[node.input[1]]
-        axis = self._axis(node, values.ndim)
-        largest = np.abs(values).max(axis=tuple(a for a in range(values.ndim) if a != axis))
-        return np.where(largest > 0, largest / self._top(node), 1).astype(np.float32)
-
-    def _weight(self, node: Any, name: str) -> Any:
-        values, scales = self._weights[name], self._weight_scales(node)
-        axis = self._axis(node, values.ndim)
-        shaped = scales.reshape([-1 if a == axis else 1 for a in range(values.ndim)])
-        codes = np.clip(np.rint(values / shaped), -self._top(node), self._top(node)).astype(np.int8)
-        return self._dequantized(f"{node.output[0]}.weights", codes, scales, axis)
-
-    def _dequantized(self, name: str, codes: Values, scales: Values, axis: int) -> Any:
-        inputs = self._constant(f"{name}.codes", codes), self._constant(f"{name}.scale", scales)
-        return helper.make_node("DequantizeLinear", inputs, [name], name=f"{name}.dequantize", axis=axis)
-
-    def _product_of(self, node: Any) -> Any | None:
-        """The product whose bias a node adds: itself, or the MatMul before an Add."""
-        if node.output[0] in self._products:
-            return node if node.op_type != "MatMul" else None
-        if node.op_type != "Add":
-            return None
-        makers = (self._makers.get(name) for name in node.input)
-        names = (one.output[0] for one in makers if one is not None and one.op_type == "MatMul")
-        return next((self._products.get(name) for name in names if self._readers[name] == 1), None)
-
-    def _bias(self, node: Any) -> str:
-        """The constant row that a node adds to a product with constant weights; empty: none."""
-        product = self._product_of(node)
-        if product is None or product.input[1] not in self._weights:
-            return ""
-        names = node.input[2:3] if node is product else node.input
-        width = self._weight_scales(product).size
-        return next((name for name in names if name in self._weights and self._weights[name].shape == (width,)), "")
-
-    def _steps(self, node: Any, name: str) -> Any:
-        product = self._product_of(node)
-        assert product is not None
-        scales = (self._scales[product.input[0]].scale * self._weight_scales(product)).astype(np.float32)
-        codes = np.clip(np.rint(self._weights[name] / scales), -(2**31), 2**31 - 1).astype(np.int32)
-        return self._dequantized(f"{node.output[0]}.bias", codes, scales, 0)
-
-
-def pair(name: str, scale: Scale) -> Pair:
-    """QuantizeLinear and DequantizeLinear of a tensor."""
-    values = {f"{name}.scale": scale.scale, f"{name}.zero": scale.kind(scale.zero)}
-    nodes = (
-        helper.make_node("QuantizeLinear", [name, *values], [f"{name}.q"], name=f"{name}.quantize"),
-        helper.make_node("DequantizeLinear", [f"{name}.q", *values], [f"{name}.dq"], name=f"{name}.dequantize"),
-    )
-    first, second = (numpy_helper.from_array(np.asarray(value), one) for one, value in values.items())
-    return Pair(nodes, (first, second))
-
-
-def scale_of(low: float, high: float, kind: type | None = None) -> Scale:
-    """The scale of a range. `kind`: the type that another tensor has; UINT8 has its zero in the middle where there are
-    negative values."""
-    kind = kind or (np.uint8 if low >= 0 else np.int8)
-    positive = low >= 0 and kind is np.uint8
-    step = high / 255 if positive else max(-low, high) / 127
-    usable = step > float(np.finfo(np.float32).tiny)
-    return Scale(np.float32(step if usable else 1), kind, 0 if positive or kind is np.int8 else 128)
+def _with_opset(model: OnnxModel) -> OnnxModel:
+    """The model in an opset that has floats of 8 bits. ModelError where onnx cannot convert it."""
+    if model.opset >= _FP8_OPSET:
+        return model
+    try:
+        proto = version_converter.convert_version(model.whole().proto, _FP8_OPSET)
+    except Exception as error:
+        raise ModelError(
+            f"{model.name}: opset {model.opset} to {_FP8_OPSET}, which has fp8: {' '.join(str(error).split())[:200]}"
+        ) from None
+    return prepare(proto, model.name)

@@ -1,8 +1,8 @@
 """`--precision`: a model in another element type than it was made with, by explicit conversion.
 
 fp32, fp16 and bf16 change the graph here: every float tensor has the type, constants are rounded once, inputs and
-outputs keep theirs behind a cast. int8 changes the model (`toolchain.quantize.post_training`), which then is a
-quantized one.
+outputs keep theirs behind a cast. int8 and fp8 change the model (`toolchain.quantize.post_training`), which then is
+a quantized one.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,10 @@ from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 
 FLOAT_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
 INT8 = "int8"
-PRECISIONS = (*FLOAT_TYPES, INT8)
+FP8 = {"fp8": DataType.E4M3FN, "fp8_e4m3fn": DataType.E4M3FN, "fp8_e5m2": DataType.E5M2}
+CALIBRATED = {INT8: DataType.INT8, **FP8}
+"""Those that take ranges from samples -> the type of the weights."""
+PRECISIONS = (*FLOAT_TYPES, *CALIBRATED)
 TOLERANCE = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}
 """Against onnx.reference of the original model, relative to its largest value (docs/numerics.md)."""
 

@@ -6,13 +6,21 @@ follow from the type.
 | key | value |
 |---|---|
 | qbits_weight_default | bits of constant weights: 2, 4, 8 quantize them; 16, 32 and no key leave them as they are |
+| qbits_weight_default: vq | vector quantization (docs/quantization.md, "Vector quantization") |
+| vq.codebooks, .seed | of each product so weighted; .d, .codebook_bits: 8, as the device has them |
 | qbits_kv_default | bits of keys and values of built-in models, 4 |
+| qbits_activation_default | bits of activations: 32, 16, 8 of an ONNX model are --precision fp32, fp16, int8 |
 | override.layer_<i>.weight, .kv | of the i-th product with constant weights, of the i-th decoder layer |
+| override.layer_<i>.activation | 16 or 32 keep the i-th product with constant weights out of int8 |
 | override.layer_<i>.head_<j>.kv | of one head; before its layer, which is before the default |
 | bitwidths.weight, .activation, .kv | the widths that a file may use |
-| packing.mode | logical, packed_rows: as many bits as there are; unpacked_byte: a byte per element below 8 bits |
-| packing.use_packed_int4, .use_packed_int2 | the same in the words of the plan; false does not change sizes |
-| alignment.default_alignment_bytes, .weight_alignment_bytes, .kv_alignment_bytes | of tensors in DRAM |
+| layer_<i>... | the same as override.layer_<i>... |
+| packing.mode | packed_rows: each row padded to a byte, as without the key; logical: refused where a row needs that; |
+| | unpacked_byte: a byte per element below 8 bits |
+| packing.use_packed_int4, .use_packed_int2 | true: packed_rows, and engines unpack such operands (npu.te.unpack_int4) |
+| alignment.default_alignment_bytes, .weight_alignment_bytes, .kv_alignment_bytes | of tensors in DRAM, and of the |
+| | accesses that move them; without a key 32, 64, 64, and accesses of dma.alignment |
+| kv.pad_rows | true: rows of keys and values that do not end at a byte are padded, else refused |
 | spm.bank_size_bytes, .num_banks | must be those of the device |
 """
 
@@ -21,21 +29,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npu_device.memory.bitwidth import DEFAULT_ALIGNMENT, PACKINGS, ROLE_ALIGNMENT, ROLE_BITS
+from npu_device.abi.opcodes import VQ_VECTOR
+from npu_device.memory.bitwidth import PACKINGS, ROLE_ALIGNMENT, ROLE_BITS
+from toolchain.quantize.codebook import VQ_BITS, VectorQuantization
 
+VQ = "vq"
+"""As a width of weights: VQ_BITS for an element, and codebooks."""
 KEPT = (16, 32)
 """Widths of weights that mean: as they are."""
 
-_OVERRIDE = re.compile(r"override\.layer_(\d+)(?:\.head_(\d+))?\.(weight|kv)")
+_OVERRIDE = re.compile(r"(?:override\.)?layer_(\d+)(?:\.head_(\d+))?\.(weight|activation|kv)")
+_ACTIVATION = "qbits_activation_default"
+_PRECISION = {32: ("fp32",), 16: ("fp16", "bf16"), 8: ("int8", "fp8", "fp8_e4m3fn", "fp8_e5m2")}
+"""Bits of activations -> conversions of a model (`toolchain.quantize.precision`)."""
 _LEAST_ALIGNMENT = 4
 """Bytes of the widest element."""
 
 
 class QConfigError(Exception):
-    """A key or value that cannot be; `key` is its dotted name."""
+    """A key or value that cannot be; `key` is its dotted name. Code, field and value as docs/bit-widths.md, R25."""
 
-    def __init__(self, key: str, rule: str) -> None:
-        self.key = key
+    def __init__(self, key: str, rule: str, code: str = "E_QCONFIG", value: object = None) -> None:
+        self.key = self.field = key
+        self.code, self.value = code, value
         super().__init__(f"{key}: {rule}")
 
 
@@ -44,15 +60,22 @@ class QConfig:
     """See the table above. Without any key nothing is quantized."""
 
     weight: int | None = None
+    activation: int | None = None
     kv: int = 4
+    kv_named: bool = False
+    """Whether qbits_kv_default is there: without it a decoder that computes keeps the type of its model."""
     override: Mapping[str, int] = field(default_factory=dict)
     """`layer_3.weight`, `layer_3.kv`, `layer_3.head_2.kv` -> bits."""
     bitwidths: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: dict(ROLE_BITS))
-    packing: str = "logical"
-    alignment: Mapping[str, int] = field(
-        default_factory=lambda: {"default": DEFAULT_ALIGNMENT, **ROLE_ALIGNMENT}
-    )  # fmt: skip
+    packing: str = ""
+    """packing.mode; empty: not named."""
+    packed: Mapping[int, bool] = field(default_factory=dict)
+    """Bits -> use_packed_int<bits>, where it is named."""
+    alignment: Mapping[str, int] = field(default_factory=dict)
+    """`default` and roles -> bytes, where they are named."""
+    pad_rows: bool = False
     spm: Mapping[str, int] = field(default_factory=dict)
+    vectors: VectorQuantization = field(default_factory=VectorQuantization)
 
     def weight_bits(self, layer: int) -> int | None:
         """Of the weights of a product; None: as they are."""
@@ -64,14 +87,64 @@ class QConfig:
         names = (f"layer_{layer}.head_{head}.kv", f"layer_{layer}.kv")
         return next((self.override[name] for name in names if name in self.override), self.kv)
 
-    def alignment_of(self, role: str) -> int:
-        """Bytes (R6)."""
-        return self.alignment.get(role, self.alignment["default"])
+    @property
+    def names_caches(self) -> bool:
+        """Whether a key says how wide keys and values are."""
+        return self.kv_named or any(name.endswith(".kv") for name in self.override)
+
+    def cache_bits(self, layer: int, head: int) -> int | None:
+        """As `kv_bits`, of a decoder that computes: None where no key says, the type of the model."""
+        named = {f"layer_{layer}.head_{head}.kv", f"layer_{layer}.kv"} & self.override.keys()
+        return self.kv_bits(layer, head) if named or self.kv_named else None
+
+    def alignment_of(self, role: str) -> int | None:
+        """Bytes that tensors of a role are aligned to and accessed in (R6); None: no key says."""
+        return self.alignment.get(role, None if role in ROLE_ALIGNMENT else self.alignment.get("default"))
+
+    def product_activation(self, layer: int) -> int | None:
+        """Of what a product with constant weights reads; None: no key says."""
+        return self.override.get(f"layer_{layer}.activation", self.activation)
+
+    def precision(self, given: str) -> str:
+        """The conversion of an ONNX model that `--precision`, or the width of activations, asks for. QConfigError: they
+        contradict each other, or no kernel has such activations."""
+        if self.activation is None:
+            return self._overridden(given)
+        fitting = _PRECISION.get(self.activation)
+        if fitting is None:
+            raise QConfigError(
+                _ACTIVATION, f"{self.activation} bits: products of an ONNX model take 8, 16 or 32", "E_QBITS",
+                self.activation,
+            )  # fmt: skip
+        if given and given not in fitting:
+            raise QConfigError(
+                _ACTIVATION, f"{self.activation} bits are --precision {' or '.join(fitting)}, not {given}", "E_QBITS",
+                self.activation,
+            )  # fmt: skip
+        return self._overridden(given or fitting[0])
+
+    def _overridden(self, precision: str) -> str:
+        """The precision, which overrides of activations need to be int8."""
+        for number in self.layers_of("activation"):
+            key, bits = f"override.layer_{number}.activation", self.override[f"layer_{number}.activation"]
+            if precision != "int8":
+                raise QConfigError(key, f"{bits} bits: layers differ under int8, set {_ACTIVATION}: 8", "E_QBITS", bits)
+            if bits not in (8, *KEPT):
+                raise QConfigError(key, f"{bits} bits: products of an ONNX model take 8, 16 or 32", "E_QBITS", bits)
+        return precision
+
+    def without_weights(self) -> "QConfig":
+        """For layers whose weights have their type already: packing, alignment and scratchpad."""
+        return replace(self, weight=None, override={})
 
     @property
     def layers_of_weights(self) -> tuple[int, ...]:
-        """Products that an override names."""
-        found = (re.fullmatch(r"layer_(\d+)\.weight", name) for name in self.override)
+        """Products whose weights an override names."""
+        return self.layers_of("weight")
+
+    def layers_of(self, role: str) -> tuple[int, ...]:
+        """Layers of which an override names a role."""
+        found = (re.fullmatch(rf"layer_(\d+)\.{role}", name) for name in self.override)
         return tuple(int(match[1]) for match in found if match)
 
 
@@ -79,36 +152,50 @@ def read_qconfig(values: Mapping[str, Any]) -> QConfig:
     """From values by dotted key. QConfigError: an unknown key, a value that its key cannot have."""
     made = QConfig()
     for key, value in sorted(values.items(), key=lambda item: not item[0].startswith("bitwidths.")):
-        read = _KEYS.get(key, _override if key.startswith("override.") else _unknown)
+        read = _KEYS.get(key, _override if key.startswith(("override.", "layer_")) else _unknown)
         made = read(made, key, value)
+    for bits, packed in made.packed.items():
+        if packed and made.packing in ("logical", "unpacked_byte"):
+            rule = f"true: packing.mode is {made.packing}, drop one of them"
+            raise QConfigError(f"packing.use_packed_int{bits}", rule, "E_PACK", value=True)
+    if VQ_BITS not in (made.weight, *made.override.values()):
+        for key in (key for key in values if key.startswith(f"{VQ}.")):
+            raise QConfigError(key, f"no weights are {VQ}: qbits_weight_default: {VQ}, or override.layer_<i>.weight")
     return made
 
 
 def _unknown(made: QConfig, key: str, value: Any) -> QConfig:
-    raise QConfigError(key, f"no such key; keys are {', '.join(_KEYS)}, override.layer_<i>.weight or .kv")
+    raise QConfigError(
+        key, f"no such key; keys are {', '.join(_KEYS)}, override.layer_<i>.weight, .activation or .kv", "E_KEY", value
+    )
 
 
 def _override(made: QConfig, key: str, value: Any) -> QConfig:
     match = _OVERRIDE.fullmatch(key)
-    if match is None or (match[2] is not None and match[3] == "weight"):
-        raise QConfigError(
-            key, "no such override; there are layer_<i>.weight, layer_<i>.kv and layer_<i>.head_<j>.kv, none in time"
-        )
+    if match is None or (match[2] is not None and match[3] != "kv"):
+        known = "layer_<i>.weight, layer_<i>.activation, layer_<i>.kv and layer_<i>.head_<j>.kv"
+        raise QConfigError(key, f"no such override; there are {known}, none in time", "E_KEY", value)
     name = key.removeprefix("override.")
+    if name in made.override:
+        raise QConfigError(key, f"{name} is given twice, below override and without; drop one", "E_KEY", value)
     return replace(made, override={**made.override, name: _bits(made, key, match[3], value)})
 
 
 def _bits(made: QConfig, key: str, role: str, value: Any) -> int:
+    if role == "weight" and value == VQ:
+        return VQ_BITS
     allowed = made.bitwidths[role]
     if isinstance(value, bool) or value not in allowed:
-        raise QConfigError(key, f"{value} bits: must be one of {', '.join(map(str, allowed))}")
+        raise QConfigError(key, f"{value} bits: must be one of {', '.join(map(str, allowed))}", "E_QBITS", value)
     return int(value)
 
 
 def _default(role: str) -> "Callable[[QConfig, str, Any], QConfig]":
     def read(made: QConfig, key: str, value: Any) -> QConfig:
         bits = _bits(made, key, role, value)
-        return replace(made, weight=bits) if role == "weight" else replace(made, kv=bits)
+        if role == "kv":
+            return replace(made, kv=bits, kv_named=True)
+        return replace(made, weight=bits) if role == "weight" else replace(made, activation=bits)
 
     return read
 
@@ -123,39 +210,62 @@ def _widths(made: QConfig, key: str, value: Any) -> QConfig:
 
 def _packing(made: QConfig, key: str, value: Any) -> QConfig:
     if value not in PACKINGS:
-        raise QConfigError(key, f"{value}: must be one of {', '.join(PACKINGS)}")
+        raise QConfigError(key, f"{value}: must be one of {', '.join(PACKINGS)}", "E_PACK", value)
     return replace(made, packing=value)
 
 
 def _packed(made: QConfig, key: str, value: Any) -> QConfig:
     if not isinstance(value, bool):
-        raise QConfigError(key, f"{value}: must be true or false")
-    return made
+        raise QConfigError(key, f"{value}: must be true or false", "E_PACK", value)
+    return replace(made, packed={**made.packed, int(key[-1]): value})
+
+
+def _pad_rows(made: QConfig, key: str, value: Any) -> QConfig:
+    if not isinstance(value, bool):
+        raise QConfigError(key, f"{value}: must be true or false", "E_PACK", value)
+    return replace(made, pad_rows=value)
 
 
 def _alignment(made: QConfig, key: str, value: Any) -> QConfig:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or value < _LEAST_ALIGNMENT or value & (value - 1):
-        raise QConfigError(key, f"{value}: must be a power of two of at least {_LEAST_ALIGNMENT} bytes")
+        raise QConfigError(
+            key, f"{value}: must be a power of two of at least {_LEAST_ALIGNMENT} bytes", "E_ALIGN", value
+        )
     role = key.split(".")[1].removesuffix("_alignment_bytes")
     return replace(made, alignment={**made.alignment, role: value})
 
 
 def _scratchpad(made: QConfig, key: str, value: Any) -> QConfig:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise QConfigError(key, f"{value}: must be a whole number above 0")
+        raise QConfigError(key, f"{value}: must be a whole number above 0", "E_BANK", value)
     return replace(made, spm={**made.spm, key.split(".")[1]: value})
 
 
+def _vectors(made: QConfig, key: str, value: Any) -> QConfig:
+    name = key.split(".")[1]
+    low, high = _VECTORS[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        rule = f"must be {low}, the device has no other" if low == high else f"must be a whole number {low}..{high}"
+        raise QConfigError(key, f"{value}: {rule}")
+    return replace(made, vectors=made.vectors._replace(**{name: value})) if low < high else made
+
+
+_VECTORS = {"d": (VQ_VECTOR, VQ_VECTOR), "codebook_bits": (8, 8), "codebooks": (1, 1024), "seed": (0, (1 << 32) - 1)}
+"""What vq says: lowest and highest value."""
+
 _KEYS: dict[str, Callable[[QConfig, str, Any], QConfig]] = {
     "qbits_weight_default": _default("weight"),
+    _ACTIVATION: _default("activation"),
     "qbits_kv_default": _default("kv"),
     **{f"bitwidths.{role}": _widths for role in ROLE_BITS},
     "packing.mode": _packing,
     "packing.use_packed_int4": _packed,
     "packing.use_packed_int2": _packed,
     **{f"alignment.{role}_alignment_bytes": _alignment for role in ("default", *ROLE_ALIGNMENT)},
+    "kv.pad_rows": _pad_rows,
     "spm.bank_size_bytes": _scratchpad,
     "spm.num_banks": _scratchpad,
+    **{f"{VQ}.{name}": _vectors for name in _VECTORS},
 }
 """Keys that are not overrides."""

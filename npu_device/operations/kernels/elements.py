@@ -76,17 +76,50 @@ def encode(values: Values, kind: DataType) -> Bytes:
     return np.bitwise_or.reduce(packed, axis=2).astype(np.uint8)
 
 
+NAN_BITS = {
+    DataType.FP32: 0x7FC0_0000, DataType.FP16: 0x7E00, DataType.BF16: 0x7FC0, DataType.E4M3FN: 0x7F,
+    DataType.E5M2: 0x7E,
+}  # fmt: skip
+"""Quiet, positive, without a payload."""
+
+BLOCK = 1 << 24
+"""Elements that are computed at a time: what a command needs beyond its operands and its result does not grow."""
+
+
+def blocks(rows: int, width: int) -> list[slice]:
+    """Rows of so many elements, in blocks."""
+    step = max(1, BLOCK // max(1, width))
+    return [slice(start, min(rows, start + step)) for start in range(0, rows, step)]
+
+
+def joined(parts: list[Values]) -> Values:
+    """Blocks of rows as one array."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 def wide(values: Values) -> Values:
     """Integers as int64, in which the arithmetic of one step is exact; floats as fp32."""
     return values.astype(np.int64) if values.dtype.kind in "iu" else values.astype(np.float32)
 
 
 def to_float(values: Values, kind: DataType) -> Values:
-    """Round to a float type, half to even; fp8 saturates, the others overflow to infinity."""
+    """Round to a float type, half to even; fp8 saturates, the others overflow to infinity. Every not-a-number is
+    that of `NAN_BITS`."""
     if kind in LARGEST:
         values = np.clip(values, -LARGEST[kind], LARGEST[kind])
-    with np.errstate(over="ignore"):
-        return values.astype(DTYPE[kind])
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = values.astype(DTYPE[kind])
+    nowhere = np.isnan(values)
+    if nowhere.any():
+        made.view(f"u{made.dtype.itemsize}")[nowhere] = NAN_BITS[kind]
+    return made
+
+
+def positive_zero(values: Values) -> Values:
+    """Floats with 0 in place of -0, changed where they stand: what a maximum or minimum gives."""
+    if values.dtype.kind == "f":
+        values += values.dtype.type(0)
+    return values
 
 
 def wrap(values: Values, kind: DataType) -> Values:

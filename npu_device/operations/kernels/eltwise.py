@@ -14,7 +14,16 @@ import numpy as np
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Eltwise
 from npu_device.memory.operands import INTEGERS
-from npu_device.operations.kernels.elements import Values, as_float, as_signed, saturate, to_float, wide, wrap
+from npu_device.operations.kernels.elements import (
+    Values,
+    as_float,
+    as_signed,
+    positive_zero,
+    saturate,
+    to_float,
+    wide,
+    wrap,
+)
 from npu_device.operations.kernels.gemm import requantize
 
 
@@ -27,7 +36,17 @@ def in_fp64(function: Callable[[Values], Values]) -> Callable[[Values], Values]:
     return evaluate
 
 
-erf: Callable[[Values], Values] = np.vectorize(math.erf, otypes=[np.float64])
+_erf: Callable[[Values], Values] = np.vectorize(math.erf, otypes=[np.float64])
+_ERF_BLOCK = 1 << 20
+
+
+def erf(values: Values) -> Values:
+    """Of fp64; numpy has none, and one object per element meanwhile."""
+    if values.size <= _ERF_BLOCK:
+        return _erf(values)
+    flat = values.reshape(-1)
+    parts = [_erf(flat[start : start + _ERF_BLOCK]) for start in range(0, len(flat), _ERF_BLOCK)]
+    return np.concatenate(parts).reshape(values.shape)
 
 
 def _sigmoid(x: Values) -> Values:
@@ -35,11 +54,30 @@ def _sigmoid(x: Values) -> Values:
 
 
 def _relu(x: Values) -> Values:
-    return np.maximum(x, x.dtype.type(0))
+    return positive_zero(np.maximum(x, x.dtype.type(0)))
+
+
+def _relu6(x: Values) -> Values:
+    return np.minimum(_relu(x), x.dtype.type(6))
+
+
+def _hard_sigmoid(x: Values) -> Values:
+    """Of fp64, as MobileNetV3 has it (Howard et al., arXiv 1905.02244)."""
+    return _relu6(x + 3) / 6
+
+
+def _mish(x: Values) -> Values:
+    """Of fp64; log(1 + e^x) does not overflow (Misra, arXiv 1908.08681)."""
+    return x * np.tanh(np.logaddexp(0, x))
 
 
 UNARY: dict[Eltwise, Callable[[Values], Values]] = {
     Eltwise.RELU: _relu,
+    Eltwise.RELU6: _relu6,
+    Eltwise.SILU: in_fp64(lambda x: x / (1 + np.exp(-x))),
+    Eltwise.HARD_SIGMOID: in_fp64(_hard_sigmoid),
+    Eltwise.HARD_SWISH: in_fp64(lambda x: x * _hard_sigmoid(x)),
+    Eltwise.MISH: in_fp64(_mish),
     Eltwise.SIGMOID: in_fp64(_sigmoid),
     Eltwise.TANH: in_fp64(np.tanh),
     Eltwise.ERF: in_fp64(erf),
@@ -47,6 +85,10 @@ UNARY: dict[Eltwise, Callable[[Values], Values]] = {
     Eltwise.SQRT: np.sqrt,
     Eltwise.SIN: in_fp64(np.sin),
     Eltwise.COS: in_fp64(np.cos),
+    Eltwise.LOG: in_fp64(np.log),
+    Eltwise.FLOOR: np.floor,
+    Eltwise.CEIL: np.ceil,
+    Eltwise.ROUND: np.rint,
 }
 
 
@@ -66,8 +108,8 @@ BINARY: dict[Eltwise, Callable[[Values, Values], Values]] = {
     Eltwise.SUB: np.subtract,
     Eltwise.MUL: np.multiply,
     Eltwise.DIV: _divide,
-    Eltwise.MAX: np.maximum,
-    Eltwise.MIN: np.minimum,
+    Eltwise.MAX: lambda a, b: positive_zero(np.maximum(a, b)),
+    Eltwise.MIN: lambda a, b: positive_zero(np.minimum(a, b)),
     Eltwise.POW: _power,
 }
 
@@ -120,7 +162,7 @@ class Parameters(NamedTuple):
 
 def clip(values: Values, p: Parameters, kind: DataType) -> Values:
     number = as_signed if kind in INTEGERS else as_float
-    return np.minimum(np.maximum(wide(values), number(p.lowest)), number(p.highest))
+    return positive_zero(np.minimum(np.maximum(wide(values), number(p.lowest)), number(p.highest)))
 
 
 def apply(function: Eltwise, operands: list[Values], p: Parameters, kind: DataType) -> Values:

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npu_device.abi.opcodes import Activation, DataType
+from npu_device.abi.opcodes import Activation, DataType, Eltwise
 from npu_device.memory.operands import INTEGERS
 from npu_device.operations.kernels.elements import Values, saturate, to_float, wrap
-from npu_device.operations.kernels.eltwise import erf, in_fp64
+from npu_device.operations.kernels.eltwise import UNARY, erf, in_fp64
 from npu_device.operations.kernels.gemm import add
 
 _TANH_CUBIC = 0.044715
@@ -35,19 +35,13 @@ def gelu_tanh(x: Values) -> Values:
     return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + _TANH_CUBIC * x**3)))
 
 
-def _relu(x: Values) -> Values:
-    return np.maximum(x, x.dtype.type(0))
-
-
 ACTIVATIONS: dict[Activation, Callable[[Values], Values]] = {
     Activation.NONE: lambda x: x,
-    Activation.RELU: _relu,
-    Activation.SIGMOID: in_fp64(lambda x: 1 / (1 + np.exp(-x))),
-    Activation.TANH: in_fp64(np.tanh),
     Activation.GELU: in_fp64(gelu),
     Activation.GELU_TANH: in_fp64(gelu_tanh),
-    Activation.SILU: in_fp64(lambda x: x / (1 + np.exp(-x))),
+    **{one: UNARY[Eltwise[one.name]] for one in Activation if one.name in Eltwise.__members__},
 }
+"""Those of ELTWISE, and GELU."""
 ON_INTEGERS = frozenset((Activation.NONE, Activation.RELU))
 """Activations that an integer result may have: they do not depend on its scale."""
 

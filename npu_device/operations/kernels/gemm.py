@@ -2,15 +2,40 @@
 
 import numpy as np
 
+from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType
-from npu_device.operations.kernels.elements import Values, saturate, to_float, wrap
+from npu_device.memory.memory import WriteSet
+from npu_device.memory.operands import Matrix
+from npu_device.operations.kernels.elements import (
+    BLOCK,
+    Values,
+    as_float,
+    as_signed,
+    blocks,
+    encode,
+    joined,
+    saturate,
+    to_float,
+    wrap,
+)
+from npu_device.operations.tile_form import REQUANTIZED
 
 FP32_DEPTH = 256
 """Up to here sums of products of two bytes stay below 2^24: fp32 is exact, in whatever order they are added."""
 
 
 def product(in0: Values, in1: Values) -> Values:
-    """in0 (M x K) times in1 (K x N): int32 where both are integers, exact and wrapping; else fp32.
+    """in0 (M x K) times in1 (K x N), block by block where they are large; `_product` says how."""
+    (rows, depth), columns = in0.shape[-2:], in1.shape[-1]
+    if in0.ndim > 2 or max(rows * depth, depth * columns, rows * columns) <= BLOCK:
+        return _product(in0, in1)
+    across = blocks(columns, depth)
+    down = blocks(rows, max(depth, across[0].stop))
+    return joined([np.concatenate([_product(in0[r], in1[:, c]) for c in across], axis=1) for r in down])
+
+
+def _product(in0: Values, in1: Values) -> Values:
+    """int32 where both are integers, exact and wrapping; else fp32.
 
     Both go through float64 BLAS: exact for integers, whose sums stay below 2^53 for every tile that fits the
     scratchpad; for floats the sum of a tile is rounded once, to fp32. For bytes float32 may do.
@@ -34,6 +59,17 @@ def requantize(total: Values, multiplier: Values | np.float32, zero_point: int, 
     """rint_half_even(float64(sum) * float64(multiplier) + zero point), clipped."""
     with np.errstate(over="ignore", invalid="ignore"):
         return saturate(np.rint(total.astype(np.float64) * multiplier.astype(np.float64) + zero_point), kind)
+
+
+def finish_tile(d: Descriptor, output: Matrix, holds: bool, total: Values) -> WriteSet:
+    """What a GEMM_T in tile form makes of its sum."""
+    if holds:
+        return WriteSet(accumulator=total)
+    if output.kind in REQUANTIZED:
+        total = requantize(total, as_float(d.param0), as_signed(d.param1), output.kind)
+    elif total.dtype.kind == "f":
+        total = to_float(total, output.kind)
+    return WriteSet(((output.region, encode(total, output.kind)),))
 
 
 def tiled(in0: Values, in1: Values, tile_k: int, total: Values | None = None) -> Values:

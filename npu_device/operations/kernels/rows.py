@@ -5,7 +5,7 @@ import numpy as np
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Norm, Reduce
 from npu_device.memory.operands import INTEGERS
-from npu_device.operations.kernels.elements import Values, as_float, to_float, wide, wrap
+from npu_device.operations.kernels.elements import Values, as_float, positive_zero, to_float, wide, wrap
 from npu_device.operations.kernels.epilogue import gelu as gelu_erf
 from npu_device.operations.kernels.epilogue import gelu_tanh
 
@@ -49,8 +49,12 @@ def reduce_axis(x: Values, function: Reduce, kind: DataType) -> Values:
     """One element along axis 1, which stays with length 1; ARGMAX is the first index of the largest."""
     with np.errstate(all="ignore"):
         if function in (Reduce.ARGMAX, Reduce.MAX):
-            best = np.argmax(wide(x), axis=1, keepdims=True)
-            return best.astype(np.int32) if function is Reduce.ARGMAX else np.take_along_axis(x, best, axis=1)
+            values = wide(x)
+            best = np.argmax(values, axis=1, keepdims=True)
+            if function is Reduce.ARGMAX:
+                return best.astype(np.int32)
+            largest = np.take_along_axis(values, best, axis=1)
+            return wrap(largest, kind) if kind in INTEGERS else to_float(positive_zero(largest), kind)
         if kind in INTEGERS:
             return wrap(wide(x).sum(axis=1, keepdims=True), kind)
         total = x.astype(np.float64).sum(axis=1, keepdims=True)

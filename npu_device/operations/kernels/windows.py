@@ -4,7 +4,7 @@ import numpy as np
 
 from npu_device.abi.opcodes import DataType, Pool
 from npu_device.memory.operands import FLOATS
-from npu_device.operations.kernels.elements import Values, limits, to_float
+from npu_device.operations.kernels.elements import Values, limits, positive_zero, to_float
 from npu_device.operations.windows import Windows
 
 
@@ -15,12 +15,13 @@ def windows(images: Values, s: Windows, pad: float) -> Values:
         padded[:, s.pt : s.pt + s.h, s.pl : s.pl + s.w] = images
         images = padded
     image, row, column, channel = images.strides
-    return np.lib.stride_tricks.as_strided(
-        images,
+    seen = np.lib.stride_tricks.as_strided(
+        images.view(f"u{images.itemsize}"),  # numpy strides its own types only
         (s.batch, s.p, s.q, s.kh, s.kw, images.shape[3]),
         (image, row * s.sh, column * s.sw, row * s.dh, column * s.dw, channel),
         writeable=False,
     )
+    return seen.view(images.dtype)
 
 
 def pool(images: Values, s: Windows, function: Pool, count_pads: bool, kind: DataType) -> Values:
@@ -29,7 +30,8 @@ def pool(images: Values, s: Windows, function: Pool, count_pads: bool, kind: Dat
     if function is Pool.MAX:
         lowest = -np.inf if kind in FLOATS else limits(kind)[0]
         wide = images.astype(np.float32) if kind in FLOATS else images.astype(np.int64)
-        return windows(wide, s, lowest).max(axis=(3, 4)).astype(images.dtype)
+        largest = windows(wide, s, lowest).max(axis=(3, 4))
+        return to_float(positive_zero(largest), kind) if kind in FLOATS else largest.astype(images.dtype)
     total = windows(images.astype(np.float64), s, 0).sum(axis=(3, 4))
     count: Values | int = s.kh * s.kw
     if not count_pads:

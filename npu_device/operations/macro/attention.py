@@ -2,6 +2,10 @@
 
 Q and out have a row per query with all heads next to each other; K is in1, V is in2, of `type_kv`. The queries are the
 last positions of the keys: with `pos_addr` the first query is at t, and t + q_len keys are seen.
+
+With flag [1] the command appends: the keys and values of the queries' own tokens are at `bias`, and `new_step` bytes
+behind, in rows as those of Q. Attention takes them from there, as the cache will hold them, while KV_APPEND writes them
+to the cache; nothing of them is read back (docs/bit-widths.md, R23).
 """
 
 from dataclasses import dataclass, replace
@@ -12,17 +16,19 @@ import numpy as np
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
+from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import BITS, DataType, Opcode
-from npu_device.cost.durations import VECTOR_OPS
-from npu_device.cost.plan import Column, Compute, Plan, Role
-from npu_device.cost.sequencer import Nest, interleaved
-from npu_device.memory.memory import Read, WriteSet
+from npu_device.cost.plan import Column, Compute, Plan, Role, Sight
+from npu_device.cost.sequencer import Nest, Stream, interleaved
+from npu_device.memory.bitwidth import expanded, expansion
+from npu_device.memory.memory import Bytes, Read, WriteSet
 from npu_device.memory.operands import FLOATS, Matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
 from npu_device.operations.kernels import elements
 from npu_device.operations.kernels.attention import attention
-from npu_device.operations.kernels.moves import dequantized
+from npu_device.operations.kernels.moves import dequantized, quantized
+from npu_device.operations.limits import check_products
 from npu_device.operations.macro.base import (
     Macro,
     Operand,
@@ -31,19 +37,23 @@ from npu_device.operations.macro.base import (
     operand,
     position_operand,
     read_position,
+    require_dram,
     strided,
     values,
     whole,
 )
+from npu_device.operations.macro.encoded import Sizes, append_tokens, beside, read_tokens, sizes
 from npu_device.operations.macro.epilogue import zero_point
-from npu_device.operations.macro.kv import Cache, check_cache, per_head, scales
-from npu_device.operations.macro.tiles import Operands, Tiles, work
+from npu_device.operations.macro.kv import Cache, check_cache, check_encoded, per_head, scales
+from npu_device.operations.macro.tiles import Operands, Tiles, in_place, work
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tiles
 from npu_device.operations.tile_form import SMALL_INTEGERS
 from npu_device.trace.events import Kind
 
 SCORE_BYTES = 4
-_CAUSAL = 1
+NEW = ("new_keys", "new_values")
+"""Buffers of what is appended."""
+_CAUSAL, _APPEND = 1, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,19 +76,39 @@ class AttentionMacro(Macro):
     pos_addr: int
     tile: tuple[int, int]
     """(queries x heads of a group, keys)."""
+    new: tuple[Matrix, Matrix] | None = None
+    """Keys and values of the queries' tokens, which are appended to the caches; None: these have them already."""
+    known: tuple[Sizes, Sizes] | None = None
+    """Of encoded keys and values, once the command has started."""
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         scale = () if self.scale is None else (operand("scale", self.scale),)
+        caches = (("in1", self.k), ("in2", self.v))
+        new = () if self.new is None else (
+            *(operand(name, one) for name, one in zip(("new keys", "new values"), self.new, strict=True)),
+            *(part for name, one in caches for part in one.operands(name, written=True)[:1]),
+        )  # fmt: skip
         return (
-            operand("in0", self.q), operand("in1", self.k.matrix), operand("in2", self.v.matrix), *scale,
-            *position_operand(self.pos_addr), operand("out", self.out, written=True),
+            operand("in0", self.q), *(part for name, one in caches for part in one.operands(name)), *scale,
+            *position_operand(self.pos_addr), *new, operand("out", self.out, written=True),
         )  # fmt: skip
 
     def start(self, read: Read) -> Self:
         if not self.pos_addr:
             return self
-        return self.at(read_position(read, self.pos_addr, self.queries, self.k.t_max))
+        made = self.at(read_position(read, self.pos_addr, self.queries, self.k.t_max))
+        if self.k.kind is not DataType.ENCODED:
+            return made
+        return replace(made, known=(made._sizes(read, 0), made._sizes(read, 1)))
+
+    def _sizes(self, read: Read, which: int) -> Sizes:
+        """Of encoded keys (0) or values (1), the new ones included."""
+        cache = (self.k, self.v)[which]
+        encoded, fresh = cache.encoded, 0 if self.new is None else self.queries
+        assert encoded is not None
+        rows = None if self.new is None else values(read, self.new[which]).astype(np.float32)
+        return sizes(encoded, read, self.keys - fresh, fresh, rows, cache.half, self.site.p_out_permille)
 
     def at(self, position: int) -> Self:
         return replace(self, position=position, keys=position + self.queries)
@@ -86,14 +116,38 @@ class AttentionMacro(Macro):
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         heads, dim = self.k.heads, self.k.head_dim
         scale = (None, None) if self.scale is None else tuple(values(read, self.scale)[0].reshape(2, -1))
-        k = dequantized(self.k.read(read, self.keys), per_head(scale[0]), self.zeros[0])
-        v = dequantized(self.v.read(read, self.keys), per_head(scale[1]), self.zeros[1])
+        (k, k_new), (v, v_new) = (self._seen(read, which, per_head(scale[which])) for which in (0, 1))
         rows = values(read, self.q).reshape(self.queries, heads, self.group, dim).transpose(1, 0, 2, 3)
         q = rows.reshape(heads, self.queries * self.group, dim)
         position = np.repeat(np.arange(self.queries) + self.keys - self.queries, self.group)
         result = attention(q, k, v, self.score_scale, position, self.causal, self.window, self.tile[1])
         result = result.reshape(heads, self.queries, self.group, dim).transpose(1, 0, 2, 3)
-        return WriteSet((whole(self.out, elements.to_float(result.reshape(self.queries, -1), self.out.kind)),))
+        out = whole(self.out, elements.to_float(result.reshape(self.queries, -1), self.out.kind))
+        return WriteSet((out, *k_new, *v_new))
+
+    def _seen(
+        self, read: Read, which: int, scale: elements.Values | None
+    ) -> tuple[elements.Values, tuple[tuple[Region, Bytes], ...]]:
+        """All keys (0) or values (1) as numbers, and what of them goes into the cache."""
+        cache, zero = (self.k, self.v)[which], self.zeros[which]
+        encoded = cache.encoded
+        if encoded is not None:
+            stored = self.keys - (0 if self.new is None else self.queries)
+            seen = read_tokens(encoded, read, stored, cache.half)
+            if self.new is None:
+                return seen, ()
+            appended = values(read, self.new[which]).astype(np.float32)
+            writes, fresh = append_tokens(encoded, read, stored, appended, cache.half)
+            return np.concatenate((seen, fresh), axis=1), writes
+        if self.new is None:
+            return dequantized(cache.read(read, self.keys), scale, zero), ()
+        rows, old = values(read, self.new[which]), self.keys - self.queries
+        fresh = rows.reshape(self.queries, cache.heads, cache.head_dim).transpose(1, 0, 2)
+        if self.new[which].kind is not cache.kind:
+            fresh = quantized(fresh, cache.kind, scale, zero)
+        data = elements.encode(np.ascontiguousarray(fresh).reshape(-1, cache.head_dim), cache.kind)
+        seen = np.concatenate((cache.read(read, old), fresh), axis=1) if old else fresh
+        return dequantized(seen, scale, zero), ((cache.rows(old, self.queries), data),)
 
     @property
     def chains(self) -> int:
@@ -101,14 +155,12 @@ class AttentionMacro(Macro):
         return self.k.heads * tiles(self.queries * self.group, tile=self.tile[:1])
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
-        rows, keys = self.queries * self.group, self.tile[1]
-        blocks = [self._block(row, min(row + self.tile[0], rows)) for row in range(0, rows, self.tile[0])]
-        row, count, key, phase, last = (np.concatenate(column) for column in zip(*blocks, strict=True))
+        rows, masked = self.queries * self.group, setting.mask_skip != "none"
+        blocks = [self._block(row, min(row + self.tile[0], rows), masked) for row in range(0, rows, self.tile[0])]
+        table = [np.concatenate(column) for column in zip(*blocks, strict=True)]
         heads = self.k.heads
-        head = np.repeat(np.arange(heads), len(row))
-        row, count, key, phase, last = (np.tile(column, heads) for column in (row, count, key, phase, last))
-        start = key * keys
-        seen = np.minimum(keys, self.keys - start)
+        head = np.repeat(np.arange(heads), len(table[0]))
+        row, count, start, seen, fresh, phase, last = (np.tile(column, heads) for column in table)
         first = np.ones(len(row), bool)
         first[1:] = (row[1:] != row[:-1]) | (head[1:] != head[:-1])
         turn = np.ones(len(row), bool)
@@ -117,13 +169,13 @@ class AttentionMacro(Macro):
         ends = np.flatnonzero(last == 1)
         last_key[ends] = start[ends] + seen[ends] - start[np.flatnonzero(first)]
         order, lane = interleaved(head if heads >= lanes else np.cumsum(first), lanes)
-        columns = row, count, phase, last, head, start, seen, first, turn, last_key
-        row, count, phase, last, head, start, seen, first, turn, last_key = (column[order] for column in columns)
+        columns = row, count, phase, last, head, start, seen, fresh, first, turn, last_key
+        row, count, phase, last, head, start, seen, fresh, first, turn, last_key = (one[order] for one in columns)
         query, dim = row // self.group, self.k.head_dim
         queries = (row + count - 1) // self.group - query + 1
         wide = np.full_like(row, dim)
         across = (head * self.group * dim, wide * self.group)
-        of = Operands(self.reserved.slots(lanes), lane)
+        of = Operands(self.reserved.slots(lanes), lane, self.alignments)
         q = of.tiles("in0", self.q, query, queries, *across, np.flatnonzero(first))
         out = of.tiles("out", self.out, query, queries, *across, np.flatnonzero(last == 2))
 
@@ -132,67 +184,117 @@ class AttentionMacro(Macro):
                 place = (head * cache.t_max + start, seen, np.zeros_like(row), wide)
             else:
                 place = (start, seen, head * dim, wide)
-            return of.tiles(name, cache.matrix, *place, np.flatnonzero(phase == use))
+            return of.tiles(name, cache.matrix, *place, np.flatnonzero((phase == use) & (fresh == 0)))
 
         k, v = cached(self.k, "in1", 0), cached(self.v, "in2", 1)
+        new, appended = self._appended(of, head, row, fresh, phase)
+        ahead, part = np.zeros_like(row), np.zeros_like(row)
+        if setting.mask_skip:
+            from npu_device.cost.chained import alike  # most machines have no chains
+
+            part = row % self.group
+            ahead = alike(query + self.keys - self.queries - start, queries, seen, self.causal, self.window)
         scores = of.slots["scores"]
         aux = self.d.opcode | self.d.function << 8
 
         def product(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
-            size, depth, step, lane = shape
-            q_tile, k_tile, v_tile = reads
+            size, depth, step, own, lane, ahead, part = shape
+            sight = None
+            if setting.mask_skip:
+                sight = Sight(step == 0, depth, dim, ahead, part, self.group, self.causal, self.window)
+            q_tile, k_tile, v_tile = reads[:3] if not own else (reads[0], *reads[3:])
             table = scores.region(lane, size * depth * SCORE_BYTES)
-            bits = (BITS[self.q.kind], BITS[self.k.kind])
+            bits = (BITS[self.q.kind], BITS[expanded(self.k.kind)])
             if step == 0:
-                return Compute(Kind.TE, aux, size, depth, dim, *bits, 0, (q_tile, k_tile), (table,))
-            return Compute(Kind.TE, aux, size, dim, depth, *bits, 0, (table, v_tile), writes)
+                return Compute(Kind.TE, aux, size, depth, dim, *bits, 0, (q_tile, k_tile), (table,), sight=sight)
+            return Compute(Kind.TE, aux, size, dim, depth, *bits, 0, (table, v_tile), writes, sight=sight)
 
         def softmax(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
             size, total, lane = shape
             table = (scores.region(lane, size * total * SCORE_BYTES),)
-            operations = size * total * VECTOR_OPS[Opcode.SOFTMAX]
+            operations = size * total * self.site.operations(Opcode.SOFTMAX)
             return Compute(Kind.VE, aux, 0, 0, 0, 8 * SCORE_BYTES, 0, operations, table, table)
+
+        def entries(cache: Cache, which: int) -> tuple[Stream, ...]:
+            encoded, tile = cache.encoded, (k, v)[which]
+            if encoded is None or self.known is None:
+                return ()
+            name = ("in1", "in2")[which]
+            place = head, start, seen, tile.moves
+            return beside(of, name, tile.slots, encoded, self.known[which], *place, name, False)
 
         nest = Nest(
             of.lane,
             (
-                *q.stream(Role.ACTIVATION, Opcode.LOAD), *k.stream(Role.KV, Opcode.KV_READ),
-                *v.stream(Role.KV, Opcode.KV_READ),
+                *q.stream(Role.ACTIVATION, Opcode.LOAD), *k.stream(Role.KV, Opcode.KV_READ), *entries(self.k, 0),
+                *v.stream(Role.KV, Opcode.KV_READ), *entries(self.v, 1),
+                *(stream for one in new for stream in one.stream(Role.ACTIVATION, Opcode.LOAD)),
             ),
-            out.stream(Role.ACTIVATION, Opcode.STORE, write=True),
-            work(product, (count, seen, phase, lane), (q, k, v), ((out, last == 2),)),
+            (*out.stream(Role.ACTIVATION, Opcode.STORE, write=True), *appended),
+            work(product, (count, seen, phase, fresh, lane, ahead, part), (q, k, v, *new), ((out, last == 2),)),
             work(softmax, (count, last_key, lane), (), only=last == 1),
             outputs=np.flatnonzero(turn & (phase == 1)),
         )  # fmt: skip
         return setting.sequence(nest, self.d)
 
-    def _block(self, row: int, end: int) -> tuple[Column, ...]:
-        """Tiles of the rows `row`..`end`: (row, rows, key tile, phase, last of phase 1: 1, of phase 2: 2)."""
-        offset, size = self.keys - self.queries, self.tile[1]
-        stop = min(self.keys, (end - 1) // self.group + offset + 1) if self.causal else self.keys
-        begin = max(0, row // self.group + offset - self.window + 1) if self.window else 0
-        tiles = np.arange(begin // size, -(-stop // size))
-        key, phase = np.concatenate((tiles, tiles)), np.repeat((0, 1), len(tiles))
-        last = np.zeros(len(key), np.int64)
-        last[len(tiles) - 1], last[-1] = 1, 2
-        return np.full_like(key, row), np.full_like(key, end - row), key, phase, last
+    def _appended(
+        self, of: Operands, head: Column, row: Column, fresh: Column, phase: Column
+    ) -> tuple[list[Tiles], list[Stream]]:
+        """The tiles of the new keys and values, and their way into the caches, once for each head: there is nothing to
+        compute before it."""
+        read, written = list[Tiles](), list[Stream]()
+        if self.new is None:
+            return read, written
+        old, dim, zero = self.keys - self.queries, self.k.head_dim, np.zeros_like(head)
+        count, wide = np.full_like(head, self.queries), np.full_like(head, dim)
+        for use, (matrix, cache) in enumerate(zip(self.new, (self.k, self.v), strict=True)):
+            here, name = (fresh == 1) & (phase == use), NEW[use]
+            one = of.tiles(name, matrix, zero, count, head * dim, wide, np.flatnonzero(here), word="bias")
+            slots = Operands({name: one.slots or in_place(matrix)}, of.lane, of.alignments)
+            place = (head * cache.t_max + old, count, zero, wide)
+            once = np.flatnonzero(here & (row == 0))
+            rows = slots.tiles(name, cache.matrix, *place, once, word=("in1", "in2")[use])
+            read.append(one)
+            written += rows.stream(Role.KV, Opcode.KV_APPEND, write=True, early=True)
+            encoded = cache.encoded
+            if encoded is not None and self.known is not None:
+                put = head, zero + old, count, once
+                written += beside(of, name, rows.slots, encoded, self.known[use], *put, ("in1", "in2")[use], True)
+        return read, written
+
+    def _block(self, row: int, end: int, masked: bool) -> tuple[Column, ...]:
+        """Tiles of the rows `row`..`end`: (row, rows, first key, keys, whether they are new, phase, last of phase 1: 1,
+        of phase 2: 2). `masked`: without tiles that no row sees."""
+        new = 0 if self.new is None else self.queries
+        offset, size, old = self.keys - self.queries, self.tile[1], self.keys - new
+        stop = min(self.keys, (end - 1) // self.group + offset + 1) if self.causal and masked else self.keys
+        begin = max(0, row // self.group + offset - self.window + 1) if self.window and masked else 0
+        start = np.arange(begin // size, -(-min(stop, old) // size)) * size
+        seen, fresh = np.minimum(size, old - start), np.zeros_like(start)
+        if new:
+            start, seen, fresh = np.append(start, old), np.append(seen, new), np.append(fresh, 1)
+        count = len(start)
+        last = np.zeros(2 * count, np.int64)
+        last[count - 1], last[-1] = 1, 2
+        start, seen, fresh = (np.tile(column, 2) for column in (start, seen, fresh))
+        phase = np.repeat((0, 1), count)
+        return np.full_like(start, row), np.full_like(start, end - row), start, seen, fresh, phase, last
 
 
 def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMacro:
     """DescriptorError when types, shapes, strides, the cache or the workspace are wrong."""
     own = block.own(Opcode.ATTN_T)
     kind = element_type(d, "type_in0", FLOATS)
-    kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS))
+    kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS, DataType.ENCODED))
     kind_out = element_type(d, "type_out", dict.fromkeys((DataType.FP32, kind)))
-    unused_type(d, "type_in1")
-    unused_word(block, "m", "n", "k", "loop_order", "bias")
+    unused_word(block, "m", "n", "k", "loop_order")
     unused_word(d, "param0")
     dimensions(own, "heads", "kv_heads", "head_dim", "q_len")
     heads, kv_heads, dim, queries = own["heads"], own["kv_heads"], own["head_dim"], own["q_len"]
     if heads % kv_heads:
         raise DescriptorError(TicketError.SHAPE, f"kv_heads {kv_heads} must divide heads {heads}")
-    if own["attn_flags"] & ~_CAUSAL or own["attn_reserved"]:
-        raise DescriptorError(TicketError.RESERVED, f"flags {own['attn_flags']:#x}: bits above [0] must be 0")
+    if own["attn_flags"] & ~(_CAUSAL | _APPEND):
+        raise DescriptorError(TicketError.RESERVED, f"flags {own['attn_flags']:#x}: bits above [1] must be 0")
     keys, t_max = own["kv_len"], own["t_max"]
     if own["pos_addr"]:
         if keys or not t_max:
@@ -204,13 +306,17 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
     check_cache(kind_kv, dim, kv_heads, t_max)
     q = strided("in0", d.in0_addr, queries, heads * dim, kind, block.ld0)
     out = strided("out", d.out_addr, queries, heads * dim, kind_out, block.ldo)
-    if t_max:
-        unused_word(block, "ld1")
-    else:
+    if not t_max:
         strided("in1", d.in1_addr, keys, kv_heads * dim, kind_kv, block.ld1)
-    k, v = (Cache(address, kv_heads, t_max, dim, kind_kv, keys, block.ld1) for address in (d.in1_addr, block.in2))
+    k, v = (
+        Cache(address, kv_heads, t_max, dim, kind_kv, keys, block.ld1, block.scale + side * KV_HALF_SIZE)
+        for side, address in enumerate((d.in1_addr, block.in2))
+    )
+    check_encoded(block, own["pos_addr"], k, v)
+    new = _new_rows(d, block, site, (kind, kind_kv), (k, v), queries)
     scale = scales(block, (kind_kv, kind_kv), kv_heads)
     zeros = (zero_point(block, 1, kind_kv), zero_point(block, 2, kind_kv))
+    check_products(site.limits, 2 * heads * queries * keys * dim)
     group = heads // kv_heads
     for name, least in (("tile_m", 1), ("tile_n", 1), ("tile_k", dim)):
         if getattr(d, name) < least:
@@ -220,16 +326,44 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
     def demand(tile: Tile, buffers: Buffers) -> None:
         rows, columns = tile
         covered = min(queries, -(-rows // group) + 1)
-        row = row_bytes(dim, kind_kv)
+        row = row_bytes(dim, kind_kv) * expansion(kind_kv)
         buffers.read("in0", q, covered * row_bytes(group * dim, kind))
         buffers.read("in1", k.matrix, columns * row)
         buffers.read("in2", v.matrix, columns * row)
+        for name, one in zip(NEW, new or (), strict=False):
+            buffers.read(name, one, queries * row_bytes(dim, one.kind))
         buffers.write("out", out, covered * row_bytes(group * dim, kind_out))
         buffers.own("scores", rows * keys * SCORE_BYTES)
 
-    count = 2 * kv_heads * tiles(queries * group, keys, tile=tile)
+    count = 2 * kv_heads * tiles(queries * group, tile=tile[:1]) * (tiles(keys, tile=tile[1:]) + (new is not None))
     reserved = reserve(d, block, site, tile, count, demand)
     return AttentionMacro(
         d, block, site, reserved, q, k, v, out, scale, zeros, np.frombuffer(block.per_op[24:28], "<f4")[0], group,
-        queries, keys, causal, own["window"], own["pos_addr"], tile,
+        queries, keys, causal, own["window"], own["pos_addr"], tile, new,
     )  # fmt: skip
+
+
+def _new_rows(
+    d: Descriptor, block: Extended, site: Site, kinds: tuple[DataType, DataType], caches: tuple[Cache, Cache],
+    queries: int,
+) -> tuple[Matrix, Matrix] | None:  # fmt: skip
+    """Keys and values of the queries' own tokens where the command appends them. DescriptorError."""
+    own = block.own(Opcode.ATTN_T)
+    cache = caches[0]
+    if not own["attn_flags"] & _APPEND:
+        unused_type(d, "type_in1")
+        unused_word(block, "bias", *(("ld1",) if cache.t_max else ()))
+        if own["new_step"]:
+            raise DescriptorError(TicketError.RESERVED, f"new_step {own['new_step']}: must be 0 without flag [1]")
+        return None
+    if not cache.t_max:
+        raise DescriptorError(TicketError.SHAPE, "t_max 0: there is no cache to append to (flag [1])")
+    kind = element_type(d, "type_in1", dict.fromkeys(one for one in kinds if one is not DataType.ENCODED))
+    for name, one in zip(("in1", "in2"), caches, strict=True):
+        require_dram(site, name, one.matrix)
+    check_cache(kind, cache.head_dim, cache.heads, 0)
+    first, second = (
+        strided(name, at, queries, cache.heads * cache.head_dim, kind, block.ld1)
+        for name, at in (("new keys", block.bias), ("new values", max(0, block.bias + own["new_step"])))
+    )
+    return first, second

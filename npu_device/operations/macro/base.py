@@ -6,7 +6,7 @@ Among the operands is the token position, which a command reads when it starts.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Self
 
 from npu_device.abi.descriptor import Descriptor
@@ -33,6 +33,8 @@ class Setting(NamedTuple):
     conv_lowering: str
     fold: tuple[int, int] | None = None
     """Rows and columns of an array that takes tiles fold by fold."""
+    mask_skip: str = ""
+    """Of tensor engines that see the masks of attention: `te.chained.mask_skip`."""
 
     def sequence(self, nest: Nest, d: Descriptor) -> Plan:
         """The plan of a command's nest."""
@@ -45,6 +47,7 @@ def setting_of(config: NpuConfig) -> Setting:
         partial(buffers, config.dma.buffering),
         config.te.conv_lowering,
         (config.te.rows, config.te.columns) if config.te.kind == "systolic_ws_pipe" else None,
+        config.te.chained.mask_skip if config.te.kind == "chained_ve" else "",
     )
 
 
@@ -98,6 +101,11 @@ class Macro(ABC):
     def at(self, position: int) -> Self:
         """The command once it has read its token position."""
         return replace(self, position=position)
+
+    @cached_property
+    def alignments(self) -> dict[str, int]:
+        """Of operands whose accesses of DRAM have an alignment of their own (docs/bit-widths.md, R6)."""
+        return self.block.aligned()
 
     @property
     def accumulator_shape(self) -> tuple[int, int] | None:

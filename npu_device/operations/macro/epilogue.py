@@ -12,7 +12,7 @@ from npu_device.memory.memory import Read
 from npu_device.memory.operands import INTEGERS, Matrix, make_matrix
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels import epilogue
-from npu_device.operations.kernels.elements import limits
+from npu_device.operations.kernels.elements import blocks, joined, limits
 from npu_device.operations.kernels.gemm import shifted
 from npu_device.operations.macro.base import Operand, operand, strided, values
 
@@ -43,21 +43,21 @@ class Finish:
         """The result of a sum, in its type."""
         bias = None if self.bias is None else values(read, self.bias)
         scales = None if self.scale is None else values(read, self.scale)[0]
-        residual = None
-        if self.residual is not None:
-            residual = shifted(values(read, self.residual), self.residual_zero)
-        return epilogue.finish(
-            total,
-            epilogue.Epilogue(
-                self.activation,
-                bias,
-                None if scales is None else scales[: self.channels],
-                residual,
-                np.float32(1) if scales is None or len(scales) == self.channels else scales[-1],
-                self.zero_point,
-            ),
-            self.kind,
+        residual = None if self.residual is None else values(read, self.residual)
+        words = epilogue.Epilogue(
+            self.activation,
+            bias,
+            None if scales is None else scales[: self.channels],
+            None,
+            np.float32(1) if scales is None or len(scales) == self.channels else scales[-1],
+            self.zero_point,
         )
+        made = []
+        for rows in blocks(*total.shape):
+            if residual is not None:
+                words = words._replace(residual=shifted(residual[rows], self.residual_zero))
+            made.append(epilogue.finish(total[rows], words, self.kind))
+        return joined(made)
 
 
 def zero_point(block: Extended, index: int, kind: DataType | None) -> int:

@@ -6,14 +6,15 @@ import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import Gemm
 from npu_device.cost.plan import Column, Plan
 from npu_device.cost.sequencer import interleaved
 from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import row_bytes
-from npu_device.operations.checks import nonzero, unused_word
+from npu_device.operations.checks import nonzero
 from npu_device.operations.kernels import elements, gemm
-from npu_device.operations.macro.base import Setting, strided, values, whole
+from npu_device.operations.limits import check_products
+from npu_device.operations.macro.base import Setting, strided, values
+from npu_device.operations.macro.codebook import decode_codebooks
 from npu_device.operations.macro.epilogue import finish
 from npu_device.operations.macro.product import Product, ProductMacro, product_buffers, product_types, zero_points
 from npu_device.operations.macro.workspace import Site, tile_size, tiles
@@ -28,12 +29,12 @@ class GemmMacro(ProductMacro):
         return self.block.m, self.block.n
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
-        in0 = gemm.shifted(values(read, self.in0), self.zeros[0])
-        in1 = gemm.shifted(values(read, self.in1), self.zeros[1])
-        total = gemm.tiled(in0, in1.T if self.d.in1_nk else in1, self.tile[2], accumulated)
-        if self.d.function & Gemm.HOLD:
-            return WriteSet(accumulator=total)
-        return WriteSet((whole(self.out, self.finish.apply(total, read)),))
+        in0, in1 = self.factors(read)
+        return self.finished(gemm.tiled(in0[0], in1[0], self.tile[2], accumulated), read)
+
+    def factors(self, read: Read) -> tuple[elements.Values, elements.Values]:
+        in1 = self.weights(read)
+        return gemm.shifted(values(read, self.in0), self.zeros[0])[None], (in1.T if self.d.in1_nk else in1)[None]
 
     @property
     def chains(self) -> int:
@@ -41,7 +42,7 @@ class GemmMacro(ProductMacro):
         rows = 1 if self.weight_stationary else self.block.m
         return tiles(rows, self.block.n, tile=self.tile[:2])
 
-    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+    def _nest(self, setting: Setting, lanes: int) -> tuple[Product, Column]:
         b, (m, n, k) = self.block, self.tile
         weight = self.weight_stationary
         counts = [-(-extent // size) for extent, size in ((b.m, m), (b.n, n), (b.k, k))]
@@ -55,7 +56,14 @@ class GemmMacro(ProductMacro):
             np.minimum(k, b.k - at_k * k), at_k == 0, at_k == counts[2] - 1, (at_m > 0) & weight,
         )  # fmt: skip
         order, lane = interleaved(at_n if weight else at_m * counts[1] + at_n, lanes)
-        folds = self.parted(nest.taken(order), lane, lanes, setting, ())
+        return nest.taken(order), lane
+
+    def rows(self, setting: Setting, lanes: int) -> Product:
+        return self.parted(*self._nest(setting, lanes), lanes, setting, ()).nest
+
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+        nest, lane = self._nest(setting, lanes)
+        folds = self.parted(nest, lane, lanes, setting, ())
         nest, of, parts = folds
         fresh = np.flatnonzero(parts.across == 0)
         source = parts.first + parts.along if parts.split else None
@@ -67,11 +75,12 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
     """DescriptorError when types, shapes, strides or the workspace are wrong."""
     kind0, kind1, kind, integer = product_types(d)
     nonzero(block, "m", "n", "k")
-    unused_word(d, "param0")
     m, n, k = block.m, block.n, block.k
+    check_products(site.limits, m * n * k)
     out = strided("out", d.out_addr, m, n, kind, block.ldo)
     in0 = strided("in0", d.in0_addr, m, k, kind0, block.ld0)
     in1 = strided("in1", d.in1_addr, *((n, k) if d.in1_nk else (k, n)), kind1, block.ld1)
+    codebooks = decode_codebooks(d, block, site, in1)
     part = finish(d, block, m, n, integer, kind)
     tile = (
         tile_size(d, "tile_m", m),
@@ -80,6 +89,6 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
     )
     reserved = product_buffers(
         d, block, site, (in0, in1, out), part, tile, tiles(m, n, k, tile=tile), (m, k),
-        lambda rows, depth: rows * row_bytes(depth, kind0),
+        lambda rows, depth: rows * row_bytes(depth, kind0), codebooks,
     )  # fmt: skip
-    return GemmMacro(d, block, site, reserved, in0, in1, out, part, zero_points(block, in0, in1), tile)
+    return GemmMacro(d, block, site, reserved, in0, in1, out, part, zero_points(block, in0, in1), tile, codebooks)

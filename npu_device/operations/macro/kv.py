@@ -4,17 +4,20 @@ The tensor has a row per token with all KV adjacent heads. Appending begins at t
 the start, or at 0 without `pos_addr`; reading takes the first `kv_len` tokens. Elements are converted on the way.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.errors import TicketError
+from npu_device.abi.errors import NpuDeviceError, TicketError
 from npu_device.abi.extended import Epilogue, Extended
+from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.cost.plan import Plan, Role
 from npu_device.cost.sequencer import Nest
+from npu_device.kv_quant.storage import EncodedCache
+from npu_device.memory.bitwidth import expansion
 from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, make_matrix, row_bytes
 from npu_device.memory.region import Region
@@ -35,6 +38,7 @@ from npu_device.operations.macro.base import (
     values,
     whole,
 )
+from npu_device.operations.macro.encoded import Sizes, append_tokens, beside, half_region, sizes
 from npu_device.operations.macro.epilogue import zero_point
 from npu_device.operations.macro.tiles import Operands, in_place
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
@@ -56,6 +60,22 @@ class Cache:
     kind: DataType
     tokens: int
     stride: int
+    half: int = 0
+    """Where the parameter block speaks of this side, of encoded elements."""
+
+    @property
+    def encoded(self) -> EncodedCache | None:
+        """The cache of encoded elements that it is."""
+        if self.kind is not DataType.ENCODED:
+            return None
+        return EncodedCache(self.address, self.heads, self.t_max, self.head_dim)
+
+    def operands(self, name: str, written: bool = False) -> tuple[Operand, ...]:
+        """All memory that it is, and its half of the parameter block."""
+        encoded = self.encoded
+        if encoded is None:
+            return (operand(name, self.matrix, written),)
+        return Operand(name, encoded.region, 1, written), Operand(f"{name} parameters", half_region(self.half), 2)
 
     @property
     def matrix(self) -> Matrix:
@@ -84,12 +104,32 @@ def check_cache(kind: DataType, head_dim: int, heads: int, t_max: int) -> None:
         raise DescriptorError(TicketError.SHAPE, f"head_dim {head_dim}: heads of {kind.name} must end at a byte")
 
 
+def check_encoded(block: Extended, pos_addr: int, *caches: Cache) -> None:
+    """Encoded caches have token positions, chunks of whole rows, and a parameter block that is aligned."""
+    if caches[0].kind is not DataType.ENCODED:
+        return
+    if not caches[0].t_max or not pos_addr:
+        raise DescriptorError(TicketError.SHAPE, "encoded KV: t_max and pos_addr must not be 0")
+    if block.scale % KV_HALF_SIZE:
+        raise DescriptorError(TicketError.MISALIGNED, f"scale {block.scale:#x}: must be a multiple of {KV_HALF_SIZE}")
+    try:
+        EncodedCache(caches[0].address, caches[0].heads, caches[0].t_max, caches[0].head_dim)
+    except NpuDeviceError as error:
+        raise DescriptorError(TicketError.SHAPE, str(error)) from None
+
+
 def scales(block: Extended, kinds: tuple[DataType, ...], heads: int) -> Matrix | None:
     """f32 per tensor, or per tensor and head (epilogue bit 7); where one is of integers they must be there (bit 6)."""
     word = block.epilogue
     if word & ~(Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL):
         raise DescriptorError(TicketError.RESERVED, f"epilogue {word:#x}: only bits 6 and 7 have a meaning here")
     needed = any(kind in INTEGERS for kind in kinds)
+    if DataType.ENCODED in kinds:
+        if word != Epilogue.REQUANTIZE or not block.scale:
+            raise DescriptorError(
+                TicketError.RESERVED, "encoded KV: scale names their parameter block (epilogue bit 6)"
+            )
+        return None
     if needed != bool(word & Epilogue.REQUANTIZE):
         raise DescriptorError(
             TicketError.DATA_TYPE, "KV of integers need a scale (epilogue bit 6), others must not have one"
@@ -118,6 +158,8 @@ class KvMacro(Macro):
     tokens: int
     pos_addr: int
     tile: int
+    known: Sizes | None = None
+    """Of encoded tokens, once the command has started."""
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -125,7 +167,7 @@ class KvMacro(Macro):
         scale = () if self.scale is None else (operand("scale", self.scale),)
         return (
             operand(names[0], self.tensor, written=not self.append),
-            operand(names[1], self.cache.matrix, written=self.append),
+            *self.cache.operands(names[1], written=self.append),
             *scale,
             *position_operand(self.pos_addr),
         )
@@ -133,11 +175,25 @@ class KvMacro(Macro):
     def start(self, read: Read) -> Self:
         if not self.pos_addr:
             return self
-        return self.at(read_position(read, self.pos_addr, self.tokens, self.cache.t_max))
+        made = self.at(read_position(read, self.pos_addr, self.tokens, self.cache.t_max))
+        encoded = self.cache.encoded
+        if encoded is None:
+            return made
+        rows = values(read, self.tensor).astype(np.float32)
+        return replace(
+            made,
+            known=sizes(
+                encoded, read, made.position or 0, self.tokens, rows, self.cache.half, self.site.p_out_permille
+            ),
+        )
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         cache, tensor = self.cache, self.tensor
         scale = per_head(None if self.scale is None else values(read, self.scale)[0])
+        encoded = cache.encoded
+        if encoded is not None:
+            rows = values(read, tensor).astype(np.float32)
+            return WriteSet(append_tokens(encoded, read, self.position or 0, rows, cache.half)[0])
         if self.append:
             rows = values(read, tensor).reshape(self.tokens, cache.heads, cache.head_dim).transpose(1, 0, 2)
             if tensor.kind is not cache.kind:
@@ -157,12 +213,18 @@ class KvMacro(Macro):
         token = np.tile(np.arange(count) * self.tile, cache.heads)
         rows = np.minimum(self.tile, self.tokens - token)
         wide, zero = np.full_like(head, dim), np.zeros_like(head)
-        of = Operands(self.reserved.slots(1), zero)
-        inside = of.tiles("staging", self.tensor, token, rows, head * dim, wide)
+        of = Operands(self.reserved.slots(1), zero, self.alignments)
+        words = ("in0", "out") if self.append else ("out", "in0")
+        inside = of.tiles("staging", self.tensor, token, rows, head * dim, wide, word=words[0])
         of.slots.setdefault("staging", in_place(self.tensor))
-        outside = of.tiles("staging", cache.matrix, head * cache.t_max + (self.position or 0) + token, rows, zero, wide)
+        first = head * cache.t_max + (self.position or 0) + token
+        outside = of.tiles("staging", cache.matrix, first, rows, zero, wide, word=words[1])
         streams = outside.stream(Role.KV, Opcode(self.d.opcode), write=self.append)
         other = inside.stream(Role.ACTIVATION, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
+        encoded = cache.encoded
+        if encoded is not None:
+            place = head, (self.position or 0) + token, rows, of.every
+            streams += beside(of, "staging", outside.slots, encoded, self.known, *place, words[1], True)
         reads, writes = (other, streams) if self.append else (streams, other)
         return setting.sequence(Nest(of.lane, reads, writes), self.d)
 
@@ -171,13 +233,14 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     """DescriptorError when types, shapes, strides or the cache are wrong."""
     append = d.opcode == Opcode.KV_APPEND
     own = block.own(Opcode(d.opcode))
-    kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS))
-    kind = element_type(d, "type_in0" if append else "type_out", dict.fromkeys((*FLOATS, kind_kv)))
+    kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS, *((DataType.ENCODED,) if append else ())))
+    other = () if kind_kv is DataType.ENCODED else (kind_kv,)
+    kind = element_type(d, "type_in0" if append else "type_out", dict.fromkeys((*FLOATS, *other)))
     unused_type(d, "type_in1", "type_out" if append else "type_in0")
     unused_word(d, "param0", "in1_addr", "tile_n", "tile_k")
     unused_word(block, "m", "n", "k", "loop_order", "in2", "bias", "ld1", "ldo" if append else "ld0")
     dimensions(own, "kv_heads", "head_dim", "t_max", "q_len" if append else "kv_len")
-    for name in ("heads", "attn_flags", "window", "attn_scale", "attn_reserved", "kv_len" if append else "q_len"):
+    for name in ("heads", "attn_flags", "window", "attn_scale", "new_step", "kv_len" if append else "q_len"):
         if own[name]:
             raise DescriptorError(TicketError.RESERVED, f"{name} {own[name]}: must be 0, it is not used")
     if own["pos_addr"] and not append:
@@ -189,13 +252,16 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     check_cache(kind, dim, heads, 0)
     address, distance = (d.in0_addr, block.ld0) if append else (d.out_addr, block.ldo)
     tensor = strided("in0" if append else "out", address, tokens, heads * dim, kind, distance)
-    cache = Cache(d.out_addr if append else d.in0_addr, heads, t_max, dim, kind_kv, t_max, 0)
+    cache = Cache(d.out_addr if append else d.in0_addr, heads, t_max, dim, kind_kv, t_max, 0, block.scale)
+    check_encoded(block, own["pos_addr"], cache)
     require_dram(site, "out" if append else "in0", cache.matrix)
     scale = scales(block, () if kind is kind_kv else (kind_kv,), heads)
     size = tile_size(d, "tile_m", tokens)
 
     def demand(tile: Tile, buffers: Buffers) -> None:
-        buffers.read("staging", tensor, tile[0] * max(row_bytes(dim, kind), row_bytes(dim, kind_kv)))
+        buffers.read(
+            "staging", tensor, tile[0] * max(row_bytes(dim, kind), row_bytes(dim, kind_kv) * expansion(kind_kv))
+        )
 
     reserved = reserve(d, block, site, (size,), heads * tiles(tokens, tile=(size,)), demand)
     zero = zero_point(block, 3 if append else 0, kind_kv)

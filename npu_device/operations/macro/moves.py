@@ -22,6 +22,7 @@ from npu_device.memory.region import Region, make_region
 from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
 from npu_device.operations.kernels import elements
 from npu_device.operations.kernels.moves import row_numbers
+from npu_device.operations.limits import check_runs
 from npu_device.operations.macro.base import Macro, Operand, Setting, operand, require_dram, strided, values
 from npu_device.operations.macro.tiles import Blocks, in_place
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
@@ -70,6 +71,17 @@ class Lattice:
         return max(runs, default=self.size)
 
     @property
+    def stores(self) -> tuple[list[int], int | None, int]:
+        """How a result is stored: each step along the axes of the list is a store of rows along the one axis, or of one
+        row, of so many bytes."""
+        inner, size = 4, self.size
+        while inner and (self.dims[inner - 1] == 1 or self.strides[inner - 1] == size):
+            size *= self.dims[inner - 1]
+            inner -= 1
+        row = next((axis for axis in reversed(range(inner)) if self.dims[axis] > 1 and self.strides[axis] > 0), None)
+        return [axis for axis in range(inner) if axis != row], row, size
+
+    @property
     def distinct(self) -> tuple[int, ...]:
         """Dimensions along which elements differ."""
         return tuple(1 if stride == 0 else dim for dim, stride in zip(self.dims, self.strides, strict=True))
@@ -96,12 +108,7 @@ class CopyMacro(Macro):
     def _writes(self, taken: Bytes) -> list[tuple[Region, Bytes]]:
         """Few strided writes: whole rows where the last dimensions are contiguous; bytes between them stay."""
         out = self.out
-        inner, size = 4, out.size
-        while inner and (out.dims[inner - 1] == 1 or out.strides[inner - 1] == size):
-            size *= out.dims[inner - 1]
-            inner -= 1
-        row = next((axis for axis in reversed(range(inner)) if out.dims[axis] > 1 and out.strides[axis] > 0), None)
-        outer = [axis for axis in range(inner) if axis != row]
+        outer, row, size = out.stores
         writes = []
         for index in np.ndindex(*(out.dims[axis] for axis in outer)):
             at = dict(zip(outer, index, strict=True))
@@ -122,19 +129,23 @@ class CopyMacro(Macro):
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         blocks, slots = self._blocks, self.reserved.slots(lanes)
         count = blocks.rows * blocks.columns
-        size, aux = self.out.size, int(Opcode.COPY)
+        size, aux, cost = self.out.size, int(Opcode.COPY), self.site.operations(Opcode.COPY)
         distinct, index = np.unique(count, return_inverse=True)
-        pieces = [Compute(Kind.VE, aux, 0, 0, 0, 8 * size, 0, elements, (), ()) for elements in distinct.tolist()]
+        work = (cost * distinct).tolist()
+        pieces = [Compute(Kind.VE, aux, 0, 0, 0, 8 * size, 0, operations, (), ()) for operations in work]
         lane = blocks.operands(self, lanes).lane
 
         def stream(name: str, part: Lattice, write: bool) -> tuple[Stream, ...]:
-            return _moves(slots[name], part, blocks, lane, write) if name in slots else ()
+            own = self.alignments.get(name, 0)
+            return _moves(slots[name], part, blocks, lane, write, own) if name in slots else ()
 
         reads, writes = stream("in0", self.source, False), stream("out", self.out, True)
         return setting.sequence(Nest(lane, reads, writes, Work(pieces, index.reshape(-1).astype(np.int64))), self.d)
 
 
-def _moves(slots: Slots, part: Lattice, blocks: Blocks, lane: Column, write: bool) -> tuple[Stream, ...]:
+def _moves(
+    slots: Slots, part: Lattice, blocks: Blocks, lane: Column, write: bool, alignment: int
+) -> tuple[Stream, ...]:
     """The blocks of one side between DRAM and their buffers."""
     _, d1, d2, _ = part.dims
     row, moved = blocks.row, blocks.rows * blocks.columns * part.size
@@ -145,7 +156,7 @@ def _moves(slots: Slots, part: Lattice, blocks: Blocks, lane: Column, write: boo
     return (
         Stream(
             Role.ACTIVATION, int(opcode), slots, np.arange(len(row)), np.asarray(address, np.int64), -(-moved // run),
-            run, _far(part), slots.turns(lane), write,
+            run, _far(part), slots.turns(lane), write, alignment=alignment,
         ),
     )  # fmt: skip
 
@@ -177,6 +188,7 @@ def decode_copy(d: Descriptor, block: Extended, site: Site) -> CopyMacro:
             raise DescriptorError(TicketError.MISALIGNED, f"{name} {part.strides} of {size}-byte elements")
         if part.region.address < 0:
             raise DescriptorError(TicketError.ADDRESS, f"{name} {part.strides} leads below address 0")
+    check_runs(site.limits, prod(dims[axis] for axis in out.stores[0]))
     rows = dims[0] * dims[1] * dims[2]
     tile = (tile_size(d, "tile_m", rows), tile_size(d, "tile_n", dims[3]))
 
@@ -215,12 +227,13 @@ class GatherMacro(Macro):
         of, zero = blocks.operands(self, 1), np.zeros_like(blocks.row)
         spread = make_matrix(
             self.table.region.address, max(2, self.tile), self.table.columns, self.table.kind,
-            2 * max(setting.bus.alignment, row_bytes(self.table.columns, self.table.kind)),
+            2 * max(self.alignments.get("in0", setting.bus.alignment),
+                    row_bytes(self.table.columns, self.table.kind)),
         )  # fmt: skip
         indices = of.tiles("in1", self.indices, zero, zero + 1, blocks.row, blocks.rows)
-        out = of.tiles("staging", self.out, *blocks)
+        out = of.tiles("staging", self.out, *blocks, word="out")
         of.slots.setdefault("staging", in_place(self.out))
-        table = of.tiles("staging", spread, zero, blocks.rows, zero, blocks.columns)
+        table = of.tiles("staging", spread, zero, blocks.rows, zero, blocks.columns, word="in0")
         reads = indices.stream(Role.ACTIVATION, Opcode.LOAD) + table.stream(Role.WEIGHT, Opcode.GATHER)
         writes = out.stream(Role.ACTIVATION, Opcode.STORE, write=True)
         return setting.sequence(Nest(of.lane, reads, writes), self.d)

@@ -6,6 +6,7 @@ them: each part of an operand is moved by itself, a fold starts when its own par
 are written while the folds of others go on.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,10 +20,14 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Gemm, LoopOrder, Opcode
 from npu_device.cost.plan import Column, Compute, Plan, Role
 from npu_device.cost.sequencer import Nest, Slots, Stream
+from npu_device.memory.bitwidth import expanded, expansion
+from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError, element_type, unused_type
-from npu_device.operations.macro.base import Macro, Operand, Setting, operand
+from npu_device.operations.kernels import elements, gemm
+from npu_device.operations.macro.base import Macro, Operand, Setting, operand, values, whole
+from npu_device.operations.macro.codebook import Codebooks
 from npu_device.operations.macro.epilogue import Finish, zero_point
 from npu_device.operations.macro.tiles import Operands, Tiles, work
 from npu_device.operations.macro.workspace import Buffers, Reserved, Site, Tile, reserve
@@ -89,7 +94,7 @@ def parted(of: Operands, parts: Grid, sizes: Mapping[str, int], whole: Collectio
         size = sizes[name] // count
         cut = tuple(address + i * size for address in one.addresses for i in range(count))
         slots[name] = Slots(cut, one.lane_stride)
-    return Operands(slots, of.lane[parts.tile])
+    return Operands(slots, of.lane[parts.tile], of.alignments)
 
 
 SUM_BYTES = 4
@@ -97,10 +102,11 @@ SUM_BYTES = 4
 
 
 def product_types(d: Descriptor) -> tuple[DataType, DataType, DataType, bool]:
-    """(in0, in1, out, whether the sum is an integer) of a product. Floats also take integer weights."""
+    """(in0, in1, out, whether the sum is an integer) of a product. Floats also take integer weights, and those of a
+    codebook."""
     kind0 = element_type(d, "type_in0", (*SMALL_INTEGERS, *FLOATS))
     integer = kind0 in SMALL_INTEGERS
-    kind1 = element_type(d, "type_in1", SMALL_INTEGERS if integer else (kind0, *SMALL_INTEGERS))
+    kind1 = element_type(d, "type_in1", SMALL_INTEGERS if integer else (kind0, *SMALL_INTEGERS, DataType.VQ8))
     if integer:
         out = element_type(d, "type_out", (*INTEGERS, *FLOATS))
     else:
@@ -161,13 +167,42 @@ class ProductMacro(Macro):
     zeros: tuple[int, int]
     """Zero points of in0 and in1."""
     tile: tuple[int, int, int]
+    codebooks: Codebooks | None
+
+    def weights(self, read: Read) -> elements.Values:
+        """The elements of in1, less their zero point."""
+        if self.codebooks is not None:
+            return self.codebooks.expanded(read, self.in1)
+        return gemm.shifted(values(read, self.in1), self.zeros[1])
+
+    @abstractmethod
+    def factors(self, read: Read) -> tuple[elements.Values, elements.Values]:
+        """The matrices that are multiplied, less their zero points: groups x M x K and groups x K x N."""
+
+    @abstractmethod
+    def rows(self, setting: Setting, lanes: int) -> Product:
+        """One row for each step on a tensor engine, in the order of the plan for so many engines."""
+
+    def finished(self, total: elements.Values, read: Read) -> WriteSet:
+        """The result of a sum."""
+        if self.d.function & Gemm.HOLD:
+            return WriteSet(accumulator=total)
+        return WriteSet((whole(self.out, self.finish.apply(total, read)),))
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         return (
-            operand("in0", self.in0), operand("in1", self.in1), *self.finish.operands(),
+            operand("in0", self.in0), operand("in1", self.in1), *self._codebook_operand(), *self.finish.operands(),
             operand("out", self.out, written=True),
         )  # fmt: skip
+
+    def _codebook_operand(self) -> tuple[Operand, ...]:
+        return () if self.codebooks is None else (operand("codebook", self.codebooks.matrix),)
+
+    @property
+    def filters(self) -> int:
+        """Columns of the result that see the same columns of in0: all, or those of a group."""
+        return self.out.columns
 
     @property
     def weight_stationary(self) -> bool:
@@ -179,16 +214,20 @@ class ProductMacro(Macro):
         fold = setting.fold if self._divides(setting) else None
         parts = grid(nest.columns, nest.depth, fold, self.tile)
         sizes = {name: size for name, (size, _) in self.reserved.wanted.items()}
-        of = parted(Operands(self.reserved.slots(lanes), lane), parts, sizes, ("sums", *whole))
+        operands = Operands(self.reserved.slots(lanes), lane, self.alignments)
+        of = parted(operands, parts, sizes, ("sums", "codebook", *whole))
         return Parted(nest.parts(parts, fold), of, parts)
 
     def _divides(self, setting: Setting) -> bool:
-        """Whether the folds of the array take whole accesses of DRAM."""
-        if setting.fold is None:
+        """Whether the folds of the array take whole accesses of DRAM, and parts of one group."""
+        if setting.fold is None or self.tile[1] > self.filters:
             return False
         rows, columns = setting.fold
-        widths = ((self.in0, rows), (self.in1, rows if self.d.in1_nk else columns), (self.out, columns))
-        return all(whole_accesses(matrix, width, setting.bus.alignment) for matrix, width in widths)
+        widths = {"in0": (self.in0, rows), "in1": (self.in1, rows if self.d.in1_nk else columns),
+                  "out": (self.out, columns)}  # fmt: skip
+        return all(
+            whole_accesses(*part, self.alignments.get(name, setting.bus.alignment)) for name, part in widths.items()
+        )
 
     def product_plan(self, folds: Parted, in0: Tiles, setting: Setting) -> Plan:
         """The plan of a product whose first operand is seen as given."""
@@ -201,22 +240,23 @@ class ProductMacro(Macro):
         ends = np.flatnonzero(last)
         out = of.tiles("out", self.out, nest.row, nest.rows, *wide, ends)
         partial = of.slots.get("sums")
+        weight_bits = BITS[expanded(self.in1.kind)]
 
         def step(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
             rows, columns, depth, lane, kept, complete = shape
             if partial is not None and not complete:
                 writes = (partial.region(lane, rows * columns * SUM_BYTES),)
             return Compute(
-                Kind.TE, d.opcode | d.function << 8, rows, columns, depth, BITS[self.in0.kind], BITS[self.in1.kind], 0,
-                reads, writes, bool(kept),
+                Kind.TE, d.opcode | d.function << 8, rows, columns, depth, BITS[self.in0.kind], weight_bits, 0, reads,
+                writes, bool(kept), max(1, columns // self.filters),
             )  # fmt: skip
 
         lane = np.zeros_like(of.lane) if partial is None else of.lane
         flags = ((nest.kept & (not parts.split)).astype(np.int64), last.astype(np.int64))
         computed = work(step, (nest.rows, nest.columns, nest.depth, lane, *flags), (in0, in1), ((out, last),))
         reads = (
-            *in0.stream(Role.ACTIVATION, Opcode.LOAD), *in1.stream(Role.WEIGHT, Opcode.LOAD),
-            *self._finish_streams(nest, of, ends),
+            *self._codebook_stream(of), *in0.stream(Role.ACTIVATION, Opcode.LOAD),
+            *in1.stream(Role.WEIGHT, Opcode.LOAD), *self._finish_streams(nest, of, ends),
         )  # fmt: skip
         writes = out.stream(Role.ACTIVATION, Opcode.STORE, write=True) if len(ends) else ()
         begins = ends if self.weight_stationary else np.flatnonzero(nest.first)
@@ -224,6 +264,15 @@ class ProductMacro(Macro):
         return setting.sequence(
             Nest(of.lane, reads, writes, computed, outputs=begins, whole=whole, parts=parts.most_across), d
         )
+
+    def _codebook_stream(self, of: Operands) -> tuple[Stream, ...]:
+        """The one move of the codebooks, before the weights."""
+        if self.codebooks is None:
+            return ()
+        matrix, zero, once = self.codebooks.matrix, np.zeros_like(of.lane), np.zeros(1, np.int64)
+        whole = (zero, zero + matrix.rows, zero, zero + matrix.columns)
+        moved = of.tiles("codebook", matrix, *whole, once, shared=True)
+        return moved.stream(Role.WEIGHT, Opcode.LOAD, table=True)
 
     def _finish_streams(self, nest: Product, of: Operands, ends: Column) -> tuple[Stream, ...]:
         """Moves of the epilogue's operands, at the tiles that end an output."""
@@ -238,7 +287,8 @@ class ProductMacro(Macro):
         streams: tuple[Stream, ...] = ()
         for name, matrix, place, role in named:
             if matrix is not None:
-                streams += of.tiles(name, matrix, *place, ends).stream(role, Opcode.LOAD, late=True)
+                word = "in2" if name == "residual" else name
+                streams += of.tiles(name, matrix, *place, ends, word=word).stream(role, Opcode.LOAD, late=True)
         return streams
 
 
@@ -255,6 +305,7 @@ def _source(kept: NDArray[np.bool_], lane: Column, parts: Grid) -> Column:
 def product_buffers(
     d: Descriptor, block: Extended, site: Site, operands: tuple[Matrix, Matrix, Matrix], part: Finish,
     tile: tuple[int, int, int], count: int, extent: tuple[int, int], in0_bytes: Callable[[int, int], int],
+    codebooks: Codebooks | None,
 ) -> Reserved:  # fmt: skip
     """Buffers of in0, in1, out and the epilogue for `count` tiles over `extent` rows and depth.
 
@@ -265,6 +316,8 @@ def product_buffers(
     rows, depth = extent
     if block.loop_order not in (LoopOrder.OUTPUT, LoopOrder.WEIGHT):
         raise DescriptorError(TicketError.FUNCTION, f"loop_order {block.loop_order}: must be 0 or 1")
+    if site.fold is not None and not (tile[1] % site.fold[1] or tile[2] % site.fold[0]):
+        count *= tile[1] // site.fold[1] * (tile[2] // site.fold[0])
     need = tile[0] * tile[1] * SUM_BYTES
     if need > site.acc_bytes:
         tensor, level = f"the sum of a tile of {tile[0]} x {tile[1]} of out", "accumulator (te.acc_bytes)"
@@ -273,7 +326,9 @@ def product_buffers(
     def demand(tile: Tile, buffers: Buffers) -> None:
         tm, tn, tk = tile
         buffers.read("in0", in0, in0_bytes(tm, tk))
-        buffers.read("in1", in1, tn * row_bytes(tk, in1.kind) if d.in1_nk else tk * row_bytes(tn, in1.kind))
+        weights = tn * row_bytes(tk, in1.kind) if d.in1_nk else tk * row_bytes(tn, in1.kind)
+        buffers.read("in1", in1, weights * expansion(in1.kind))
+        buffers.own("codebook", 0 if codebooks is None else codebooks.size)
         buffers.write("out", None if d.function & Gemm.HOLD else out, tm * row_bytes(tn, out.kind))
         buffers.write("bias", part.bias, tn * SUM_BYTES)
         buffers.write("scale", part.scale, (tn if part.channels > 1 else 1) * SUM_BYTES)

@@ -9,13 +9,13 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.cost.durations import VECTOR_OPS
 from npu_device.cost.plan import Plan
 from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, Matrix, make_matrix, row_bytes
 from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
 from npu_device.operations.kernels import elements
 from npu_device.operations.kernels.attention import rope
+from npu_device.operations.limits import check_operations
 from npu_device.operations.macro.base import (
     Macro,
     Operand,
@@ -82,7 +82,7 @@ class RopeMacro(Macro):
         )
         x, out = of.tiles("in0", self.x, *blocks), of.tiles("out", self.out, *blocks)
         tables = [of.tiles("in1", self.cos, *turned), of.tiles("in2", self.sin, *turned)]
-        return vector_plan(self, setting, blocks, [x], out, self.x.kind, VECTOR_OPS[Opcode.ROPE], tables)
+        return vector_plan(self, setting, blocks, [x], out, self.x.kind, self.site.operations(Opcode.ROPE), tables)
 
 
 def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
@@ -97,6 +97,7 @@ def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
     nonzero(block, "m")
     dimensions(own, "rope_heads", "rope_head_dim", "rotary_dim", "rope_t_max")
     heads, dim, rotary, t_max = own["rope_heads"], own["rope_head_dim"], own["rotary_dim"], own["rope_t_max"]
+    check_operations(site.limits, block.m * heads * dim * site.operations(Opcode.ROPE))
     if rotary % 2 or rotary > dim:
         raise DescriptorError(TicketError.SHAPE, f"rotary_dim {rotary}: must be even and at most head_dim {dim}")
     if own["rope_flags"] & ~_NEIGHBOURS or own["rope_reserved"]:

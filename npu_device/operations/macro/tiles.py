@@ -3,7 +3,7 @@
 A tile sees an operand as a move into a buffer, or in place. Vector engines take blocks in any order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -12,24 +12,14 @@ from numpy.typing import NDArray
 
 from npu_device.abi.opcodes import BITS, DataType, Opcode
 from npu_device.cost.plan import NONE, Column, Compute, Plan, Role
-from npu_device.cost.sequencer import Nest, Slots, Stream, Work
+from npu_device.cost.sequencer import Nest, Slots, Stream, Work, classes
+from npu_device.memory.bitwidth import bytes_of_columns, expansion
 from npu_device.memory.operands import Matrix
 from npu_device.memory.region import Region, make_region
 from npu_device.operations.macro.base import Macro, Setting
 from npu_device.trace.events import Kind
 
 NOWHERE = -1
-
-
-def classes(*columns: Column) -> tuple[NDArray[np.int64], Column]:
-    """(distinct rows, index of each row among them) of columns side by side."""
-    combined = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        distinct, index = np.unique(column, return_inverse=True)
-        combined = combined * len(distinct) + index
-        _, combined = np.unique(combined, return_inverse=True)
-    _, first, index = np.unique(combined, return_index=True, return_inverse=True)
-    return np.stack([column[first] for column in columns], axis=1), index.astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +40,8 @@ class Tiles:
     """It moves once and all lanes use it."""
     source: Column | None = None
     """At which tile that moved which each tile uses; None: what moved last in its lane."""
+    alignment: int = 0
+    """Of its accesses of DRAM, bytes; 0: that of the device."""
 
     @property
     def _stride(self) -> int:
@@ -61,17 +53,21 @@ class Tiles:
         return self.matrix.region.address + self.row * self._stride + self.column * bits // 8
 
     def _row_bytes(self) -> Column:
-        return (self.columns * BITS[self.matrix.kind] + 7) // 8
+        return bytes_of_columns(self.columns, BITS[self.matrix.kind])
 
-    def stream(self, role: Role, opcode: Opcode, write: bool = False, late: bool = False) -> tuple[Stream, ...]:
-        """The moves; none for a matrix in the scratchpad."""
-        if self.slots is None:
+    def stream(
+        self, role: Role, opcode: Opcode, write: bool = False, late: bool = False, table: bool = False,
+        early: bool = False,
+    ) -> tuple[Stream, ...]:  # fmt: skip
+        """The moves; none for a matrix in the scratchpad, or that no tile uses."""
+        if self.slots is None or not len(self.moves):
             return ()
         at = self.moves
         return (
             Stream(
                 role, int(opcode), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
-                self._stride, self.slots.turns(self.lane[at]), write, late, self.shared,
+                self._stride, self.slots.turns(self.lane[at]), write, late, self.shared, expansion(self.matrix.kind),
+                table, self.alignment, early,
             ),
         )  # fmt: skip
 
@@ -92,12 +88,14 @@ class Tiles:
         """(address, rows, bytes of a row) in the scratchpad at each tile; NOWHERE where `only` is False."""
         if self.slots is None:
             where = (self._address(), self.rows, self._row_bytes())
+        elif not len(self.moves):
+            where = (np.full_like(self.row, self.slots.addresses[0]), self.rows, self._row_bytes())
         else:
             move = self._move() if only is None else np.searchsorted(self.moves, np.arange(len(self.row)))
             move = np.minimum(move, len(self.moves) - 1)
             latest = self.moves[move]
             address = self.slots.at(self.slots.turns(self.lane[self.moves]))[move]
-            size = (self.rows * self._row_bytes())[latest]
+            size = (self.rows * self._row_bytes())[latest] * expansion(self.matrix.kind)
             where = (address, np.ones_like(size), size)
         if only is None:
             return where
@@ -119,21 +117,24 @@ def in_place(matrix: Matrix) -> Slots:
 class Operands:
     """The operands of a nest: those for which the workspace has buffers move, the others are used in place."""
 
-    def __init__(self, slots: dict[str, Slots], lane: Column) -> None:
+    def __init__(self, slots: dict[str, Slots], lane: Column, alignments: Mapping[str, int]) -> None:
         self.slots = slots
         self.lane = lane
         """Of each tile."""
+        self.alignments = alignments
+        """Of operands that have one of their own (`Extended.aligned`)."""
         self.every = np.arange(len(lane))
 
     def tiles(
         self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column,
-        moves: Column | None = None, shared: bool = False, source: Column | None = None,
+        moves: Column | None = None, shared: bool = False, source: Column | None = None, word: str = "",
     ) -> Tiles:  # fmt: skip
-        """An operand; it moves at every tile if nothing else is said."""
+        """An operand; it moves at every tile if nothing else is said. `word`: the operand of the extended block that it
+        is, where its buffers have another name."""
         slots = self.slots.get(name)
         return Tiles(
             matrix, slots, row, rows, column, columns, self.every if moves is None else moves, self.lane, shared,
-            source,
+            source, self.alignments.get(word or name, 0),
         )  # fmt: skip
 
 
@@ -179,7 +180,7 @@ class Blocks(NamedTuple):
 
     def operands(self, macro: Macro, lanes: int) -> Operands:
         """The operands of a nest over the blocks: engines take them in turn."""
-        return Operands(macro.reserved.slots(lanes), np.arange(len(self.row)) % lanes)
+        return Operands(macro.reserved.slots(lanes), np.arange(len(self.row)) % lanes, macro.alignments)
 
 
 def vector_plan(

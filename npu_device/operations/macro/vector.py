@@ -1,14 +1,8 @@
 """Operations of the vector engine whose tiles are blocks of a matrix: ELTWISE, LAYERNORM, SOFTMAX, GELU, REDUCE.
 
-| op | in0 | in1 | in2 | out |
-|---|---|---|---|---|
-| ELTWISE | M x N, or as broadcast0 says | M x N, or as broadcast1 says | WHERE: value elsewhere, broadcast2 | M x N |
-| LAYERNORM | M x N | gamma, N; `bias`: beta, N of the same type (LAYER, epilogue bit 4) | - | M x N |
-| SOFTMAX, GELU | M x N | - | - | M x N |
-| REDUCE | M x N x K, over N; K 0 is 1 | - | - | M x K |
-
-QUANT and DEQUANT take `scale` (one f32, or N with epilogue bit 7) and a zero point; CLIP takes its bounds; LAYERNORM
-takes epsilon in param0, GELU its form. A scalar in a broadcast has one element, a row N, a column M.
+Shapes are in docs/opcodes.md, "Macro form". QUANT and DEQUANT take `scale` (one f32, or N with epilogue bit 7) and a
+zero point; CLIP takes its bounds; LAYERNORM takes epsilon in param0, GELU its form. A scalar in a broadcast has one
+element, a row N, a column M.
 """
 
 from collections.abc import Callable
@@ -22,7 +16,6 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode, Reduce
-from npu_device.cost.durations import RMS_OPS, VECTOR_OPS
 from npu_device.cost.plan import Column, Plan
 from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, TYPES, Matrix, make_matrix, row_bytes
@@ -30,6 +23,7 @@ from npu_device.operations.checks import DescriptorError, element_type, nonzero,
 from npu_device.operations.kernels import elements, rows
 from npu_device.operations.kernels.elements import Values, as_float
 from npu_device.operations.kernels.eltwise import Parameters, apply
+from npu_device.operations.limits import check_operations
 from npu_device.operations.macro.base import Macro, Operand, Setting, operand, strided, values, whole
 from npu_device.operations.macro.epilogue import zero_point
 from npu_device.operations.macro.tiles import Blocks, vector_plan
@@ -57,11 +51,12 @@ class Source(NamedTuple):
 
 
 Evaluate = Callable[[list[elements.Values]], elements.Values]
+"""Some rows of the sources to these rows of the result, or to what broadcasts to them."""
 
 
 @dataclass(frozen=True, eq=False)
 class VectorMacro(Macro):
-    """`evaluate` takes the sources as matrices and gives the whole result in its type."""
+    """`evaluate` takes rows of the sources as matrices and gives these rows of the result in its type."""
 
     sources: tuple[Source, ...]
     out: Matrix
@@ -77,7 +72,14 @@ class VectorMacro(Macro):
         )  # fmt: skip
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
-        return WriteSet((whole(self.out, self.evaluate([values(read, one.matrix) for one in self.sources])),))
+        columns = self.out.columns
+        sources = [(values(read, one.matrix), one.rows) for one in self.sources]
+        width = max(columns, *(rows * source.shape[1] for source, rows in sources))
+        made = []
+        for part in elements.blocks(self.out.rows, width):
+            taken = [x[part.start * rows : part.stop * rows] if rows else x for x, rows in sources]
+            made.append(np.broadcast_to(self.evaluate(taken), (part.stop - part.start, columns)))
+        return WriteSet((whole(self.out, elements.joined(made)),))
 
     @property
     def _blocks(self) -> Blocks:
@@ -110,6 +112,7 @@ def make_vector(
     work_per_element: int, tile: tuple[int, int],
 ) -> VectorMacro:  # fmt: skip
     """The command, with its buffers. DescriptorError when the workspace is too small."""
+    check_operations(site.limits, out.rows * out.columns * work_per_element)
 
     def demand(tile: Tile, buffers: Buffers) -> None:
         rows, columns = tile
@@ -194,11 +197,10 @@ def decode_eltwise(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
         parameters = Parameters(zero_point=zero, lowest=own["lowest"], highest=own["highest"])
         if scaled:
             parameters = parameters._replace(scale=operands[1][0])
-        result = apply(function, operands, parameters, out_kind)
-        return np.broadcast_to(result, (block.m, block.n))
+        return apply(function, operands, parameters, out_kind)
 
     out = strided("out", d.out_addr, block.m, block.n, out_kind, block.ldo)
-    return make_vector(d, block, site, tuple(made), out, evaluate, VECTOR_OPS[Opcode.ELTWISE], tile)
+    return make_vector(d, block, site, tuple(made), out, evaluate, site.operations(Opcode.ELTWISE), tile)
 
 
 def _float_block(d: Descriptor, block: Extended, *unused: str) -> tuple[Source, Matrix]:
@@ -227,7 +229,7 @@ def decode_norm(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
         beta = operands[2] if len(operands) > 2 else None
         return rows.normalize(operands[0], operands[1], beta, as_float(d.param0), norm, out.kind)
 
-    cost = RMS_OPS if norm is Norm.RMS else VECTOR_OPS[Opcode.LAYERNORM]
+    cost = site.operations(Opcode.LAYERNORM, d.function)
     return make_vector(d, block, site, tuple(made), out, evaluate, cost, _whole_rows(d, block))
 
 
@@ -236,7 +238,7 @@ def decode_softmax(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
     unused_type(d, "type_in1")
     unused_word(d, "param0", "in1_addr")
     evaluate = partial(rows.softmax, d, kind=out.kind, _=None)
-    return make_vector(d, block, site, (x,), out, evaluate, VECTOR_OPS[Opcode.SOFTMAX], _whole_rows(d, block))
+    return make_vector(d, block, site, (x,), out, evaluate, site.operations(Opcode.SOFTMAX), _whole_rows(d, block))
 
 
 def decode_gelu(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
@@ -247,7 +249,7 @@ def decode_gelu(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
         raise DescriptorError(TicketError.RESERVED, f"param0 {d.param0}: must be 0 (erf) or 1 (tanh)")
     tile = (tile_size(d, "tile_m", block.m), tile_size(d, "tile_n", block.n))
     evaluate = partial(rows.gelu, d, kind=out.kind, _=None)
-    return make_vector(d, block, site, (x,), out, evaluate, VECTOR_OPS[Opcode.GELU], tile)
+    return make_vector(d, block, site, (x,), out, evaluate, site.operations(Opcode.GELU), tile)
 
 
 def decode_reduce(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
@@ -267,7 +269,7 @@ def decode_reduce(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
         tile = (tile_size(d, "tile_m", m), tile_size(d, "tile_n", k, kind, out_kind))
 
     def evaluate(operands: list[Values]) -> Values:
-        x = operands[0].reshape(m, n, k)
-        return rows.reduce_axis(x, Reduce(d.function), out_kind).reshape(m, k)
+        x = operands[0].reshape(-1, n, k)
+        return rows.reduce_axis(x, Reduce(d.function), out_kind).reshape(-1, k)
 
-    return make_vector(d, block, site, (source,), out, evaluate, n * VECTOR_OPS[Opcode.REDUCE], tile)
+    return make_vector(d, block, site, (source,), out, evaluate, n * site.operations(Opcode.REDUCE), tile)

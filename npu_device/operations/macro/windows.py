@@ -2,7 +2,8 @@
 
 CONV2D_T takes weights kh, kw, Cin / groups, Cout (or Cout first, with in1_nk). The result is that of one matrix product
 per group, M = batch x P x Q pixels, K = kh x kw x Cin / groups in this order, N = Cout / groups, whose k tiles are
-tile_k long. `te.conv_lowering` only decides in which steps the array gets there.
+tile_k long. `te.conv_lowering` only decides in which steps the array gets there. A tile_n beyond N is a multiple of it:
+a tile has several groups side by side, whose channels move together, as depthwise convolutions want it.
 
 POOL has the same words, per channel. MAX ignores pads. AVG divides by the elements of the window that lie in the image,
 or with `count_pads` in the padded image.
@@ -24,7 +25,9 @@ from npu_device.memory.operands import FLOATS, TYPES, Matrix, make_matrix, row_b
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
 from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.kernels.windows import pool, windows
+from npu_device.operations.limits import check_operations, check_pads, check_products
 from npu_device.operations.macro.base import Macro, Operand, Setting, dimensions, operand, strided, values, whole
+from npu_device.operations.macro.codebook import decode_codebooks
 from npu_device.operations.macro.epilogue import finish
 from npu_device.operations.macro.product import Product, ProductMacro, product_buffers, product_types, zero_points
 from npu_device.operations.macro.tiles import Blocks, vector_plan
@@ -40,24 +43,54 @@ class ConvMacro(ProductMacro):
     groups: int
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
-        s, groups = self.shape, self.groups
+        patches, kernel = self._patches(read), self._kernel(read)
+        total = elements.joined([self._rows(part, kernel) for part in _images(patches)])
+        return self.finished(total, read)
+
+    def factors(self, read: Read) -> tuple[elements.Values, elements.Values]:
+        return self._by_group(self._patches(read)), self._kernel(read)
+
+    def _patches(self, read: Read) -> elements.Values:
+        """What each window sees, pads included."""
+        s = self.shape
         pixels = gemm.shifted(values(read, self.in0), self.zeros[0])
-        patches = windows(pixels.reshape(s.batch, s.h, s.w, -1), s, 0)
-        channels = patches.shape[-1] // groups
-        patches = patches.reshape(s.pixels, s.kh * s.kw, groups, channels).transpose(2, 0, 1, 3)
-        kernel = gemm.shifted(values(read, self.in1), self.zeros[1])
+        return windows(pixels.reshape(s.batch, s.h, s.w, -1), s, 0)
+
+    def _kernel(self, read: Read) -> elements.Values:
+        """Of each group, K x N."""
+        kernel = self.weights(read)
         if self.d.in1_nk:
             kernel = kernel.T
-        kernel = kernel.reshape(kernel.shape[0], groups, -1).transpose(1, 0, 2)
-        total = gemm.tiled(patches.reshape(groups, s.pixels, -1), kernel, self.tile[2])
-        total = np.ascontiguousarray(total.transpose(1, 0, 2)).reshape(s.pixels, -1)
-        return WriteSet((whole(self.out, self.finish.apply(total, read)),))
+        return kernel.reshape(kernel.shape[0], self.groups, -1).transpose(1, 0, 2)
+
+    def _by_group(self, patches: elements.Values) -> elements.Values:
+        """Of each group, windows x K."""
+        groups = self.groups
+        pixels, channels = int(np.prod(patches.shape[:-3])), patches.shape[-1] // groups
+        patches = patches.reshape(pixels, -1, groups, channels).transpose(2, 0, 1, 3)
+        return patches.reshape(groups, pixels, -1)
+
+    def _rows(self, patches: elements.Values, kernel: elements.Values) -> elements.Values:
+        """The sums of some rows of windows; the groups are products of their own."""
+        total = gemm.tiled(self._by_group(patches), kernel, self.tile[2])
+        return np.ascontiguousarray(total.transpose(1, 0, 2)).reshape(total.shape[1], -1)
+
+    @property
+    def filters(self) -> int:
+        return self.out.columns // self.groups
+
+    @property
+    def _together(self) -> int:
+        """Groups of a tile."""
+        return max(1, self.tile[1] // self.filters)
 
     @property
     def _counts(self) -> dict[str, int]:
-        """Groups, and tiles of pixels and filters."""
+        """Tiles of groups, of pixels and of the filters of a group."""
         m, n, _ = self.tile
-        return {"g": self.groups, "m": -(-self.shape.pixels // m), "n": -(-self.out.columns // self.groups // n)}
+        return {
+            "g": -(-self.groups // self._together), "m": -(-self.shape.pixels // m), "n": -(-self.filters // n),
+        }  # fmt: skip
 
     @property
     def _by_filters(self) -> bool:
@@ -70,9 +103,9 @@ class ConvMacro(ProductMacro):
         counts = self._counts
         return counts["g"] * counts["n" if self._by_filters else "m"]
 
-    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+    def _nest(self, setting: Setting, lanes: int) -> tuple[Product, dict[str, Column], Column]:
         s, (m, n, k) = self.shape, self.tile
-        channels, filters = self.in0.columns // self.groups, self.out.columns // self.groups
+        channels, filters, together = self.in0.columns // self.groups, self.filters, self._together
         if setting.conv_lowering == "kernel_position":
             starts = np.arange(0, channels, k)
             at = (np.arange(s.kh * s.kw)[:, None] * channels + starts).reshape(-1)
@@ -89,12 +122,25 @@ class ConvMacro(ProductMacro):
         order, lane = interleaved(index["g"] * counts[part] + index[part], lanes)
         index = {axis: column[order] for axis, column in index.items()}
         row, column = index["m"] * m, index["n"] * n
+        group = index["g"] * together
+        groups = np.minimum(together, self.groups - group)
         nest = Product(
-            row, np.minimum(m, s.pixels - row), index["g"] * filters + column, np.minimum(n, filters - column),
+            row, np.minimum(m, s.pixels - row), group * filters + column, np.minimum(n, groups * filters - column),
             at[index["k"]], depth[index["k"]], index["k"] == 0, index["k"] == len(at) - 1, (index["m"] > 0) & weight,
         )  # fmt: skip
+        return nest, index, lane
+
+    def rows(self, setting: Setting, lanes: int) -> Product:
+        nest, _, lane = self._nest(setting, lanes)
+        return self.parted(nest, lane, lanes, setting, ("in0",)).nest
+
+    def plan(self, setting: Setting, lanes: int = 1) -> Plan:
+        s, channels, weight = self.shape, self.in0.columns // self.groups, self.weight_stationary
+        nest, index, lane = self._nest(setting, lanes)
+        row, group = nest.row, index["g"] * self._together
+        groups = np.minimum(self._together, self.groups - group)
         fresh = np.ones(len(row), bool) if weight else (index["n"] == 0) & (index["k"] == 0)
-        place = (*patch(s, row, nest.rows), index["g"] * channels, np.full_like(row, channels))
+        place = (*patch(s, row, nest.rows), group * channels, groups * channels)
         folds = self.parted(nest, lane, lanes, setting, ("in0",))
         tile, begins = folds.parts.tile, folds.parts.first == np.arange(len(folds.parts.first))
         moves = np.flatnonzero(fresh[tile] & begins)
@@ -102,6 +148,15 @@ class ConvMacro(ProductMacro):
         at, rows, first, width = (column[tile] for column in place)
         in0 = folds.of.tiles("in0", self.in0, at, rows, first, width, moves, shared=shared)
         return self.product_plan(folds, in0, setting)
+
+
+def _images(patches: elements.Values) -> list[elements.Values]:
+    """All windows at once, or where these are too many the rows of each image in blocks."""
+    if patches.size <= elements.BLOCK:
+        return [patches]
+    return [
+        image[rows] for image in patches for rows in elements.blocks(len(image), image.size // len(image))
+    ]  # fmt: skip
 
 
 def window_shape(own: dict[str, Any], prefix: str = "") -> Windows:
@@ -121,7 +176,6 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
     own = block.own(Opcode.CONV2D_T)
     kind0, kind1, kind, integer = product_types(d)
     unused_word(block, "m", "n", "k")
-    unused_word(d, "param0")
     shape = window_shape(own)
     dimensions(own, "cin", "cout", "groups")
     groups = own["groups"]
@@ -129,26 +183,44 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
         raise DescriptorError(TicketError.SHAPE, f"groups {groups} must divide cin {own['cin']} and cout {own['cout']}")
     channels, filters = own["cin"] // groups, own["cout"] // groups
     depth = shape.kh * shape.kw * channels
+    check_pads(site.limits, shape, own["cin"])
+    check_products(site.limits, shape.pixels * depth * own["cout"])
     in0 = strided("in0", d.in0_addr, shape.batch * shape.h * shape.w, own["cin"], kind0, block.ld0)
     unused_word(block, "ld1")
     in1 = make_matrix(d.in1_addr, *((own["cout"], depth) if d.in1_nk else (depth, own["cout"])), kind1)
     out = strided("out", d.out_addr, shape.pixels, own["cout"], kind, block.ldo)
+    codebooks = decode_codebooks(d, block, site, in1)
     part = finish(d, block, shape.pixels, own["cout"], integer, kind)
-    if groups > 1:
+    together = _groups_of_tile(d, groups, filters)
+    if groups > together:
         for extent, name, one in ((channels, "cin", kind0), (filters, "cout", kind1), (filters, "cout", kind)):
-            if extent * BITS[one] % 8:
-                raise DescriptorError(TicketError.SHAPE, f"{name} / groups {extent}: {one.name} must end at a byte")
+            if together * extent * BITS[one] % 8:
+                rule = f"{name} / groups {extent}, {together} groups in a tile: {one.name} must end at a byte"
+                raise DescriptorError(TicketError.SHAPE, rule)
     tile = (
         tile_size(d, "tile_m", shape.pixels),
-        tile_size(d, "tile_n", filters, kind, *(() if d.in1_nk else (kind1,))),
+        tile_size(d, "tile_n", together * filters, kind, *(() if d.in1_nk else (kind1,))),
         tile_size(d, "tile_k", depth, *((kind1,) if d.in1_nk else ())),
     )
-    count = groups * shape.kh * shape.kw * tiles(shape.pixels, filters, channels, tile=tile)
+    count = -(-groups // together) * shape.kh * shape.kw * tiles(shape.pixels, filters, channels, tile=tile)
     reserved = product_buffers(
         d, block, site, (in0, in1, out), part, tile, count, (shape.pixels, depth),
-        lambda rows, _: most_pixels(shape, rows) * row_bytes(channels, kind0),
+        lambda rows, _: most_pixels(shape, rows) * row_bytes(together * channels, kind0), codebooks,
     )  # fmt: skip
-    return ConvMacro(d, block, site, reserved, in0, in1, out, part, zero_points(block, in0, in1), tile, shape, groups)
+    return ConvMacro(
+        d, block, site, reserved, in0, in1, out, part, zero_points(block, in0, in1), tile, codebooks, shape, groups
+    )  # fmt: skip
+
+
+def _groups_of_tile(d: Descriptor, groups: int, filters: int) -> int:
+    """The groups that a tile covers. DescriptorError when it ends within one."""
+    if d.tile_n >= groups * filters:
+        return groups
+    if d.tile_n > filters and d.tile_n % filters:
+        raise DescriptorError(
+            TicketError.SHAPE, f"tile_n {d.tile_n}: beyond cout / groups {filters} it must be a multiple of that"
+        )
+    return max(1, d.tile_n // filters)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +275,8 @@ def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
     if blind(shape):
         raise DescriptorError(TicketError.SHAPE, "a window sees nothing but pads")
     channels = own["channels"]
+    check_pads(site.limits, shape, channels)
+    check_operations(site.limits, shape.pixels * shape.kh * shape.kw * channels)
     source = strided("in0", d.in0_addr, shape.batch * shape.h * shape.w, channels, kind, block.ld0)
     out = strided("out", d.out_addr, shape.pixels, channels, kind, block.ldo)
     tile = (tile_size(d, "tile_m", shape.pixels), tile_size(d, "tile_n", channels, kind))

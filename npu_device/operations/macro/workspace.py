@@ -9,15 +9,16 @@ from typing import NamedTuple, Protocol
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import BITS, DataType
+from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.config import LimitsConfig, VeOperations
+from npu_device.cost.durations import vector_operations
 from npu_device.cost.sequencer import Slots
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.operations.limits import check_tiles
 
 SLOT_ALIGNMENT = 64
 """Of the buffers in a workspace, and of the workspace."""
-MAX_TILES = 1 << 22
-"""Hardware tiles of one command."""
 
 Tile = tuple[int, ...]
 
@@ -29,6 +30,16 @@ class Site(NamedTuple):
     spm_size: int
     acc_bytes: int
     bank_bytes: int
+    limits: LimitsConfig = LimitsConfig()
+    fold: tuple[int, int] | None = None
+    """Rows and columns of an array that takes tiles fold by fold."""
+    costs: VeOperations = VeOperations()
+    p_out_permille: int = 100
+    """Share of outliers of encoded keys and values in runs without values."""
+
+    def operations(self, opcode: Opcode, function: int = 0) -> int:
+        """Of the vector engine per element."""
+        return vector_operations(self.costs, opcode, function)
 
     def in_spm(self, region: Region) -> bool:
         return self.spm_base <= region.address and region.end <= self.spm_base + self.spm_size
@@ -125,8 +136,7 @@ class Reserved:
 
 def reserve(d: Descriptor, block: Extended, site: Site, tile: Tile, count: int, demand: Demand) -> Reserved:
     """Buffers in the workspace for a tile of a command with `count` tiles. NoRoomError when it is too small."""
-    if count > MAX_TILES:
-        raise DescriptorError(TicketError.SHAPE, f"{count} tiles: a command has at most {MAX_TILES}, use larger ones")
+    check_tiles(site.limits, count)
     buffers = Buffers(d, site)
     demand(tile, buffers)
     need = _total(buffers.wanted)

@@ -5,16 +5,28 @@
 leaves to the interpreter.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pyv_ext.bus import window
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS
 from pyv_ext.engines.fast import frame
+from pyv_ext.engines.fast.floating import boxed
 from pyv_ext.engines.fast.frame import CHANGES, MEMORIES, MEMORY_COUNT, READ_CACHE, address_of
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Row
 from pyv_jit.ir import Ir, Target
+
+LOADS, STORES, WORD_BITS = 1, 2, 2
+"""As in `pyv_ext.bus.shadow`, which a run without a sanitizer does not import."""
+
+SHADOW_WORDS = (frame.FLAGS, frame.STORE_PCS, frame.STORE_CYCLES, frame.STORE_PAGES, frame.WRITTEN)
+
+
+def _ones(size: int) -> int:
+    """So many bytes of 1."""
+    return int.from_bytes(b"\1" * size, "little")
 
 
 class Pointers(NamedTuple):
@@ -24,6 +36,16 @@ class Pointers(NamedTuple):
     ram: str
     code: str
     load_ok: str
+    shadow: Mapping[int, str]
+    """The tables of a sanitizer by their words of the frame."""
+
+
+class Place(NamedTuple):
+    """Of a store, for the shadow: IR values of its pc and of the progress before it, or `done` cycles before it."""
+
+    pc: str
+    progress: str
+    done: int = 0
 
 
 class RamAccess:
@@ -36,36 +58,90 @@ class RamAccess:
         self._store_size = ram.size if ram.writable else 0
         self._word = f"i{hart.isa.xlen}"
         self._watching = bus.watching
+        shadow = bus.shadow
+        self._shadow = () if shadow is None else SHADOW_WORDS if shadow.bytes_written else SHADOW_WORDS[:-1]
+
+    @property
+    def shadowed(self) -> bool:
+        """Whether a sanitizer looks on."""
+        return bool(self._shadow)
 
     def pointers(self, ir: Ir) -> Pointers:
         """The pointers, in the function's first block; the frame is its argument."""
-        return Pointers(
-            *(ir.load("ptr", "%frame", 8 * word) for word in (frame.X, frame.RAM, frame.CODE, frame.LOAD_OK))
+        x, ram, code, load_ok = (
+            ir.load("ptr", "%frame", 8 * word) for word in (frame.X, frame.RAM, frame.CODE, frame.LOAD_OK)
         )
+        shadow = {word: ir.load("ptr", "%frame", 8 * word) for word in self._shadow}
+        return Pointers(x, ram, code, load_ok, shadow)
 
     def load(self, ir: Ir, at: Pointers, row: Row, address: str, leave: Target) -> str:
-        """The register value that a load gives; to `leave` where the bus must do it."""
+        """The register value that a load gives (an i64 for an f register); to `leave` where the bus must do it."""
         offset = self._inside(ir, address, row.size, self._load_size, leave)
         if self._watching:
             page = ir.value(f"lshr {self._word} {address}, {PAGE_BITS}")
             allowed = ir.load("i8", ir.at(at.load_ok, self._index(ir, page)))
             ir.unless(ir.value(f"icmp ne i8 {allowed}, 0"), leave)
-        kind = f"i{8 * row.size}"
-        value = ir.load(kind, ir.at(at.ram, self._index(ir, offset)))
+        kind, offset = f"i{8 * row.size}", self._index(ir, offset)
+        if self._shadow:
+            self._unless_told(ir, at, offset, LOADS, leave)
+        if frame.WRITTEN in self._shadow:
+            written = ir.load(kind, ir.at(at.shadow[frame.WRITTEN], offset))
+            ir.unless(ir.value(f"icmp eq {kind} {written}, {_ones(row.size)}"), leave)
+        value = ir.load(kind, ir.at(at.ram, offset))
+        if row.floating:
+            return value if row.size == 8 else boxed(ir, value)
         if kind == self._word:
             return value
         return ir.value(f"{'sext' if row.signed else 'zext'} {kind} {value} to {self._word}")
 
-    def store(self, ir: Ir, at: Pointers, row: Row, address: str, value: str, leave: Target) -> None:
+    def store(
+        self, ir: Ir, at: Pointers, row: Row, address: str, value: str, place: Place, leave: Target
+    ) -> None:  # fmt: skip
         """Store a register's low bytes; to `leave` where the bus must do it."""
         offset = self._index(ir, self._inside(ir, address, row.size, self._store_size, leave))
         line = ir.value(f"lshr i64 {offset}, {LINE_BITS}")
         code = ir.load("i8", ir.at(at.code, line))
         ir.unless(ir.value(f"icmp eq i8 {code}, 0"), leave)
         kind = f"i{8 * row.size}"
-        if kind != self._word:
-            value = ir.value(f"trunc {self._word} {value} to {kind}")
+        if self._shadow:
+            self._unless_told(ir, at, offset, STORES, leave)
+            self._note(ir, at, offset, place)
+            if row.size == 8:
+                self._note(ir, at, ir.value(f"add i64 {offset}, 4"), place)
+        if frame.WRITTEN in self._shadow:
+            ir.store(kind, str(_ones(row.size)), ir.at(at.shadow[frame.WRITTEN], offset))
+        register = "i64" if row.floating else self._word
+        if kind != register:
+            value = ir.value(f"trunc {register} {value} to {kind}")
         ir.store(kind, value, ir.at(at.ram, offset))
+
+    def fence(self, ir: Ir, place: Place) -> None:
+        """A fence has ordered stores to memory before those to devices to come."""
+        if self._shadow:
+            ir.store("i64", self._cycle(ir, place), ir.load("ptr", "%frame", 8 * frame.FENCED))
+
+    def _unless_told(self, ir: Ir, at: Pointers, offset: str, bit: int, leave: Target) -> None:
+        """Leave where a sanitizer is told of the access."""
+        line = ir.value(f"lshr i64 {offset}, {LINE_BITS}")
+        flags = ir.value(f"and i8 {ir.load('i8', ir.at(at.shadow[frame.FLAGS], line))}, {bit}")
+        ir.unless(ir.value(f"icmp eq i8 {flags}, 0"), leave)
+
+    def _note(self, ir: Ir, at: Pointers, offset: str, place: Place) -> None:
+        """The shadow of a store."""
+        word = ir.value(f"lshr i64 {offset}, {WORD_BITS}")
+        page = ir.value(f"lshr i64 {offset}, {PAGE_BITS}")
+        cycle = self._cycle(ir, place)
+        for table, kind, value, index in (
+            (frame.STORE_PCS, "i32", place.pc, word),
+            (frame.STORE_CYCLES, "i64", cycle, word),
+            (frame.STORE_PAGES, "i64", cycle, page),
+        ):
+            ir.store(kind, value, ir.value(f"getelementptr {kind}, ptr {at.shadow[table]}, i64 {index}"))
+
+    @staticmethod
+    def _cycle(ir: Ir, place: Place) -> str:
+        cycle = frame.cycle_of(ir, place.progress)
+        return ir.value(f"add i64 {cycle}, {place.done}") if place.done else cycle
 
     def _inside(self, ir: Ir, address: str, size: int, limit: int, leave: Target) -> str:
         """The offset in RAM of an aligned access; rotating the low bits to the top makes one test of two."""
@@ -113,8 +189,10 @@ class OtherMemories:
         rams = bus.rams[1 : 1 + MOST_MEMORIES]
         for index, ram in enumerate(rams):
             extra = timing.near_extra if ram.near else 0
-            loadable = 0 if bus.watched_in(ram) else ram.size
-            row = (ram.base, loadable, ram.size if ram.writable else 0, address_of(ram.data), address_of(ram.code),
+            unseen = bus.shadow is None or not ram.writable
+            loadable = 0 if bus.watched_in(ram) or not unseen else ram.size
+            storable = ram.size if ram.writable and unseen else 0
+            row = (ram.base, loadable, storable, address_of(ram.data), address_of(ram.code),
                    timing.load + extra, timing.store + extra)  # fmt: skip
             for word, value in enumerate(row):
                 self._table[WORDS * index + word] = value

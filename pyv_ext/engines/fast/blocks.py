@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pyv_ext.isa import Instruction, Kind
 
 CONTROL = (Kind.BRANCH, Kind.JUMP)
-TRANSLATED = (Kind.OP, Kind.LOAD, Kind.STORE, *CONTROL)
+TRANSLATED = (Kind.OP, Kind.LOAD, Kind.STORE, Kind.FLOAT, *CONTROL)
 """The kinds of instruction that translators take; all others take the slow path."""
 
 
@@ -22,7 +22,8 @@ class Block(NamedTuple):
 
 
 def translatable(pc: int, instruction: Instruction, mask: int, alignment: int) -> bool:
-    """Whether a translator takes the instruction: one of a direct jump that must trap takes the slow path."""
+    """Whether a translator takes the instruction, as long as it has an operation for one of floating point: one of a
+    direct jump that must trap takes the slow path."""
     kind = instruction.row.kind
     target = target_of(pc, instruction, mask)
     return kind in TRANSLATED and (target is None or target % alignment == 0)

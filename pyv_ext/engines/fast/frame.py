@@ -22,6 +22,9 @@ MEMORIES, MEMORY_COUNT, READ_CACHE, CHANGES, LOG, LOG_END = range(12, 18)
 """More words: the table of other memories and its length, the MMIO read cache and what `Clock.changes` must be for its
 entries to hold (see `access`); where the log of stores goes on and ends (see `log`)."""
 
+FLAGS, STORE_PCS, STORE_CYCLES, STORE_PAGES, WRITTEN, FENCED = range(22, 28)
+"""More words: the tables of a sanitizer (`pyv_ext.bus.shadow`), 0 without one."""
+
 LEFT, DONE = 18, 19
 """Signed words: the cycles that Python gives, and what is left of them, below 0 when the last instruction took longer;
 the instructions that have retired."""
@@ -30,7 +33,10 @@ LIMIT, INSTRET = 20, 21
 """The cycle in which none are left, which Python may move while native code runs; the instructions that had retired
 when it was entered."""
 
-WORDS = 22
+CUSTOM = 28
+"""The address of the table of calls of custom instructions (see `custom`)."""
+
+WORDS = 29
 
 BIAS = 1 << 31
 """Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""
@@ -39,6 +45,18 @@ BIAS = 1 << 31
 def advance(cycles: int, instructions: int = 1) -> int:
     """What is added to progress, which is: instructions retired << 32 | cycles left + BIAS."""
     return (instructions << 32) - cycles
+
+
+def left_of(ir: Ir, progress: str) -> str:
+    """The cycles (an i64) that are left by an i64 progress."""
+    low = ir.value(f"and i64 {progress}, {(1 << 32) - 1}")
+    return ir.value(f"sub i64 {low}, {BIAS}")
+
+
+def with_left(ir: Ir, progress: str, left: str) -> str:
+    """Progress with so many cycles left (an i64) instead."""
+    done = ir.value(f"and i64 {progress}, {-1 << 32}")
+    return ir.value(f"or i64 {done}, {ir.value(f'add i64 {left}, {BIAS}')}")
 
 
 def cycle_of(ir: Ir, progress: str) -> str:
@@ -60,6 +78,11 @@ def make_frame(hart: Hart, bus: Bus, table: object, functions: object) -> memory
     for word, buffer in ((X, hart.x), (RAM, ram.data), (CODE, ram.code), (LOAD_OK, bus.load_ok)):
         frame[word] = address_of(buffer)
     frame[TABLE], frame[FUNCTIONS] = address_of(table), address_of(functions)
+    if bus.shadow is not None:
+        own = bus.shadow.tables[0]
+        tables = (own.flags, own.pcs, own.cycles, own.pages, own.written, bus.shadow.fenced)
+        for word, part in zip(range(FLAGS, FENCED + 1), tables, strict=True):
+            frame[word] = 0 if part is None else address_of(part)
     return frame
 
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from pyv_ext.engines.code import Code
-from pyv_ext.engines.fast import entries
+from pyv_ext.engines.fast import entries, floating
 from pyv_ext.engines.fast.access import OtherMemories, RamAccess
 from pyv_ext.engines.fast.blocks import TRANSLATED, Block, find_blocks, translatable
+from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.entries import Entries
 from pyv_ext.engines.fast.frame import (
     BIAS,
@@ -72,16 +73,23 @@ class Native:
         self._words = self._frame.cast("B").cast("q")
         self._memories = OtherMemories(core.bus, self._frame)
         self._regions: dict[int, _Region] = {}
-        rows = [row for row in isa.rows if row.kind in TRANSLATED]
+        rows = [row for row in isa.rows if row.kind in TRANSLATED and not row.floating]
+        self._compiler = make_compiler()
+        fused = self._compiler.fused
+        floats = floating.operations(isa.rows, fused=fused)
         self._numbers = {row.name: number for number, row in enumerate(rows, entries.FIRST)}
         first = entries.FIRST + len(rows)
         self._readings = {reading: number for number, reading in enumerate(READINGS, first)}
         self._fence = first + len(READINGS)
+        self._custom = self._fence + 1
+        self._floats = {operation: number for number, operation in enumerate(floats, self._custom + 1)}
         access = RamAccess(core.hart, core.bus)
-        self._translator = RegionTranslator(isa, timing, access)
+        self._translator = RegionTranslator(isa, timing, access, fused=fused)
         self._upcalls = Upcalls(core, self._frame, self._words, slow)
-        self._compiler = make_compiler()
-        text = Interpreter(isa, timing, access, self._upcalls, rows).text(HOT) + caller("interpret")
+        self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
+        text = Interpreter(isa, timing, access, self._upcalls, rows, floats, fused=fused).text(HOT) + caller(
+            "interpret"
+        )
         pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers()
         self._interpreter = self._compiler.load(text, "call", pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
@@ -109,7 +117,7 @@ class Native:
                     return
             else:
                 if reason == _FAULT:
-                    self._core.trap(*upcalls.fault)
+                    upcalls.ended()
                 return
 
     def restored(self) -> None:
@@ -137,13 +145,29 @@ class Native:
             return False
         if instruction is not None and self._takes(pc, instruction):
             number, rd = self._number(instruction), instruction.rd or SINK
-            self._entries.instruction(pc, number, rd, instruction.rs1, instruction.rs2, instruction.imm)
+            imm = instruction.rs3 or instruction.imm
+            self._entries.instruction(pc, number, rd, instruction.rs1, instruction.rs2, imm)
+        elif instruction is not None and pc not in self._code.hooks:
+            self._decode_custom(pc, instruction)
         else:
             self._entries.instruction(pc, entries.LEAVE)
         return True
 
+    def _decode_custom(self, pc: int, instruction: Instruction) -> None:
+        """Its operands are where an R-type has them, whatever its syntax."""
+        number, word = self._custom_calls.number(pc, instruction), instruction.word
+        if number is None:
+            self._entries.instruction(pc, entries.LEAVE)
+            return
+        rd = instruction.rd or SINK
+        self._entries.instruction(pc, self._custom, rd, word >> 15 & 31, word >> 20 & 31, number)
+
     def _number(self, instruction: Instruction) -> int:
         """The operation of an instruction that is taken."""
+        if instruction.row.floating:
+            operation = floating.operation_of(instruction)
+            assert operation is not None  # else it was not taken
+            return self._floats[operation]
         if waits_for_nothing(instruction):
             return self._fence
         reading = reading_of(instruction, self._isa)
@@ -155,6 +179,8 @@ class Native:
         if pc in self._code.hooks:
             return False
         isa = self._isa
+        if instruction.row.floating:
+            return floating.operation_of(instruction) in self._floats
         return (
             translatable(pc, instruction, isa.mask, isa.alignment)
             or reading_of(instruction, isa) is not None

@@ -6,12 +6,16 @@ once. Within a block, registers are kept in values; at its end, and wherever it 
 
 from collections.abc import Sequence
 
-from pyv_ext.engines.fast.access import Pointers, RamAccess
+from pyv_ext.engines.fast import floating
+from pyv_ext.engines.fast.access import Place, Pointers, RamAccess
 from pyv_ext.engines.fast.blocks import CONTROL, Block, target_of
+from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.frame import BIAS, advance, read_counter, reading_of
 from pyv_ext.engines.fast.interpreter import WORD, Left
 from pyv_ext.engines.fast.lowering import Lowering, declarations
+from pyv_ext.engines.slow import publishes
 from pyv_ext.isa import Instruction, Isa, Kind
+from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir, Target
 
@@ -28,7 +32,7 @@ class _Registers:
     def __getitem__(self, number: int) -> str:
         value = self._values.get(number)
         if value is None:
-            value = self._values[number] = self._ir.load(WORD, self._x, 8 * number)
+            value = self._values[number] = self._ir.load(_kind(number), self._x, 8 * number)
         return value
 
     def __setitem__(self, number: int, value: str) -> None:
@@ -36,26 +40,36 @@ class _Registers:
             self._values[number] = self.unsaved[number] = value
 
     def save(self, values: dict[int, str]) -> None:
-        """Put values into the state array. The upper half of a slot is and stays zero."""
+        """Put values into the state array. The upper half of an integer's slot is and stays zero."""
         for number, value in values.items():
-            self._ir.store(WORD, value, self._x, 8 * number)
+            self._ir.store(_kind(number), value, self._x, 8 * number)
+
+
+def _kind(number: int) -> str:
+    """The type of a register."""
+    return WORD if number < F0 else "i64"
 
 
 class RegionTranslator:
     """Makes the IR of regions."""
 
-    def __init__(self, isa: Isa, timing: CoreTiming, access: RamAccess) -> None:
+    def __init__(self, isa: Isa, timing: CoreTiming, access: RamAccess, *, fused: bool) -> None:
+        """`fused`: see `floating`."""
         self._isa = isa
         self._timing = timing
         self._access = access
+        self._fused = fused
 
     def text(self, blocks: Sequence[Block]) -> str:
         """A module with `region(frame, progress, number of block) -> (progress, Left << 32 | pc)`."""
-        return _Region(self._isa, self._timing, self._access, blocks).text()
+        return _Region(self._isa, self._timing, self._access, blocks, fused=self._fused).text()
 
 
 class _Region:
-    def __init__(self, isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[Block]) -> None:
+    def __init__(
+        self, isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[Block], *, fused: bool
+    ) -> None:
+        self._fused = fused
         self._isa = isa
         self._timing = timing
         self._access = access
@@ -74,11 +88,13 @@ class _Region:
             self._block(block)
         self._dispatch()
         self._exits()
-        return declarations(self._isa.xlen) + ir.text("{i64, i64} @region(ptr %frame, i64 %progress, i32 %block)")
+        floats = floating.declarations() if self._isa.floating else ""
+        return (
+            declarations(self._isa.xlen) + floats + ir.text("{i64, i64} @region(ptr %frame, i64 %progress, i32 %block)")
+        )
 
     def _cost(self, instruction: Instruction) -> int:
-        cost: int = getattr(self._timing, instruction.row.timing)
-        return cost
+        return instruction.row.cost(self._timing)
 
     def _block(self, block: Block) -> None:
         ir = self._ir
@@ -91,6 +107,12 @@ class _Region:
         left = ir.value(f"trunc i64 {self._progress} to i32")
         fits = ir.value(f"icmp ugt i32 {left}, {BIAS + before_last}")
         ir.unless(fits, ("step", (str(block.pc), self._progress)))
+        self._floats = Floating(ir, fused=self._fused)
+        needed = [floating.operation_of(each) for _, each in block.instructions if each.row.floating]
+        if needed:
+            rounds, inexact = (any(getattr(one, name) for one in needed) for name in ("rounds", "inexact"))
+            ready = floating.ready(ir, self._at.x, rounds=rounds, inexact=inexact)
+            ir.unless(ready, ("step", (str(block.pc), self._progress)))
         for count, (pc, instruction) in enumerate(block.instructions):
             self._instruction(pc, instruction, count)
             self._done += self._cost(instruction)
@@ -123,9 +145,15 @@ class _Region:
         if reading is not None:
             x[instruction.rd] = read_counter(ir, reading, self._progress, self._done, count)
             return
+        place = Place(str(pc), self._progress, self._done)
         if row.kind is Kind.FENCE:
+            if publishes(instruction):
+                self._access.fence(ir, place)
             return
         immediate = str(instruction.imm)
+        if row.kind is Kind.FLOAT:
+            self._float(pc, instruction, count)
+            return
         given = {"pc": str(pc), "a": x[instruction.rs1]}
         given["b"] = x[instruction.rs2] if row.format.rs2 else immediate
         if row.kind is Kind.OP:
@@ -136,9 +164,16 @@ class _Region:
             if row.kind is Kind.LOAD:
                 x[instruction.rd] = self._access.load(ir, self._at, row, address, leave)
             else:
-                self._access.store(ir, self._at, row, address, given["b"], leave)
+                self._access.store(ir, self._at, row, address, given["b"], place, leave)
         else:
             self._control(pc, instruction, count, given)
+
+    def _float(self, pc: int, instruction: Instruction, count: int) -> None:
+        x, operation = self._x, floating.operation_of(instruction)
+        assert operation is not None  # else it was not taken
+        fields = [name for name in ("rs1", "rs2", "rs3") if getattr(instruction.row.format, name)]
+        operands = [x[getattr(instruction, name)] for name in fields]
+        x[instruction.rd] = self._floats.value(operation, operands, self._leave(pc, count))
 
     def _control(self, pc: int, instruction: Instruction, count: int, given: dict[str, str]) -> None:
         ir, x, row = self._ir, self._x, instruction.row

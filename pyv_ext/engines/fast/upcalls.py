@@ -6,6 +6,7 @@ entered with the GIL (`ctypes.PYFUNCTYPE`), which also raises what a called func
 
 import ctypes
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.fast.frame import BIAS, CHANGES, INSTRET, LIMIT, PC, show_counters
@@ -16,15 +17,16 @@ from pyv_ext.hart.traps import Cause
 from pyv_jit.compiler import variable
 from pyv_jit.ir import Ir
 
-LOAD, STORE, DUE, SLOW = "ask_load", "ask_store", "ask_due", "ask_slow"
+LOAD, STORE, DUE, SLOW, CALL = "ask_load", "ask_store", "ask_due", "ask_slow", "ask_handler"
 """`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(..., value) -> answer`: cycles left after the
 access << 32 | value loaded, or one of the numbers below 0.
 `ask_due(cycles left) -> cycles left` when there are none: events happen.
 `ask_slow(pc, progress) -> cycles left << 1 | whether the instruction at pc has retired`: the frame has the next pc. No
-cycles left: something else comes before the next instruction."""
+cycles left: something else comes before the next instruction.
+`ask_handler(Python function, ...) -> what it returns` for a custom instruction (see `custom`)."""
 
 LEAVE, FAULT = -1, -2
-"""Nothing was done, the instruction takes the slow path; `Upcalls.fault` tells what the instruction has run into."""
+"""Nothing was done, the instruction takes the slow path; `Upcalls.ended` does what the instruction comes to."""
 
 SPAN = 50_000_000
 """Cycles that native code goes on for at most, so that Ctrl-C is noticed."""
@@ -55,11 +57,12 @@ class Upcalls:
         self._loads: dict[int, Load] = {}
         self._stores: dict[int, Store] = {}
         self._watching = core.bus.watching
+        self._shadowed = core.bus.shadow is not None
         self._until = 0
         """The cycle to which native code may go on at most."""
         self.limit = 0
-        self.fault = (0, 0)
-        """Cause and address."""
+        self.ended: Callable[[], object] = int
+        """What ends the instruction that native code has left: a trap, a wait."""
         self._counted = -1
         """How often the counters had been written or inhibited when native code was shown them."""
         self._tracer: Tracer | None = None
@@ -78,7 +81,8 @@ class Upcalls:
     def functions(self) -> str:
         """The IR of what native code calls."""
         arguments = {LOAD: 2, STORE: 3, DUE: 1, SLOW: 2}
-        return _interface() + "".join(_function(name, arguments[name]) for name in self._called)
+        asking = "".join(_function(name, arguments[name]) for name in self._called)
+        return _interface() + asking + _function(CALL, 3, given=True)
 
     def pointers(self) -> dict[str, int]:
         """What the variables of that IR point to."""
@@ -164,10 +168,12 @@ class Upcalls:
             self._loads[place] = load
         if self._bus.guards:
             return LEAVE
+        if self._shadowed:
+            self._hart.pc = self._words[PC]
         start = self.limit - left
         answer = load(start)
         if answer is None:
-            self.fault = Cause.LOAD_FAULT, place & _WORD
+            self.ended = partial(self._core.trap, Cause.LOAD_FAULT, place & _WORD)
             return FAULT
         return self._left(start + answer[1]) << 32 | answer[0] & _WORD
 
@@ -180,10 +186,12 @@ class Upcalls:
             self._stores[place] = store
         if self._bus.guards:
             return LEAVE
+        if self._shadowed:
+            self._hart.pc = self._words[PC]
         start = self.limit - left
         cycles = store(value, start)
         if cycles is None:
-            self.fault = Cause.STORE_FAULT, place & _WORD
+            self.ended = partial(self._core.trap, Cause.STORE_FAULT, place & _WORD)
             return FAULT
         return self._left(start + cycles) << 32
 
@@ -227,15 +235,16 @@ def _pointers(called: Mapping[str, Callable[..., int]]) -> dict[str, int]:
     return api | {_called(name): id(function) for name, function in called.items()}
 
 
-def _function(name: str, arguments: int) -> str:
-    """A module's function `name(i64, ...) -> i64` that calls what `pointers` gives it."""
+def _function(name: str, arguments: int, *, given: bool = False) -> str:
+    """A module's function `name(i64, ...) -> i64` that calls what `pointers` gives it, or its own first argument."""
     ir = Ir()
     ir.block("entry")
     vector = ir.value(f"alloca [{arguments} x ptr]")
     for number in range(arguments):
         made = ir.value(f"call ptr {ir.load('ptr', '@PyLong_FromLongLong')}(i64 %a{number})")
         ir.store("ptr", made, vector, 8 * number)
-    target, call = ir.load("ptr", f"@{_called(name)}"), ir.load("ptr", "@PyObject_Vectorcall")
+    target = "%target" if given else ir.load("ptr", f"@{_called(name)}")
+    call = ir.load("ptr", "@PyObject_Vectorcall")
     answer = ir.value(f"call ptr {call}(ptr {target}, ptr {vector}, i64 {arguments}, ptr null)")
     for number in range(arguments):
         ir.do(f"call void {ir.load('ptr', '@Py_DecRef')}(ptr {ir.load('ptr', vector, 8 * number)})")
@@ -246,6 +255,8 @@ def _function(name: str, arguments: int) -> str:
     ir.block("raised")
     ir.do(f"ret i64 {RAISED}")
     signature = ", ".join(f"i64 %a{number}" for number in range(arguments))
+    if given:
+        return ir.text(f"i64 @{name}(ptr %target, {signature})")
     return variable(_called(name)) + ir.text(f"i64 @{name}({signature})")
 
 

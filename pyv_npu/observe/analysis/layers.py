@@ -8,6 +8,7 @@ import numpy as np
 from npu_device.levels.explain import Blocker
 from npu_device.trace.events import CACHED, WRITES, Kind, What
 from npu_device.trace.spans import UNITS, Integers, Spans, Table
+from pyv_npu.observe.analysis.traffic import ROLES, role_of
 from pyv_npu.observe.analysis.work import Work
 
 ENGINES = tuple(kind.name.lower() for kind in UNITS)
@@ -31,6 +32,8 @@ class Layer:
     read: int = 0
     """Bytes from DRAM, as counted on its pins."""
     written: int = 0
+    roles: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    """"activation", "weight", "kv" -> aligned bytes that the DMA moved."""
     macs: int = 0
     vector: int = 0
     """Operations of vector engines."""
@@ -87,6 +90,11 @@ def layers(
         chosen = kinds == kind
         for layer, busy in zip(ordered, sums(index[chosen], length[chosen]), strict=True):
             layer.busy[kind.name.lower()] = busy
+    moves = kinds == Kind.DMA
+    for code, role in enumerate(ROLES):
+        of_role = moves & (role_of(steps["aux"]) == code)
+        for layer, moved in zip(ordered, sums(index[of_role], steps["moved"][of_role]), strict=True):
+            layer.roles[role] = moved
     _extents(ordered, steps, index)
     lines, line_index = known(spans.select(What.L2_MISS, What.L2_WRITE_BACK))
     size = lines["bytes"].astype(np.int64)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import vector_rate
-from npu_device.cost.tensor import gemm_rate
+from npu_device.cost.tensor import gemm_rate, peak_macs
 from npu_device.trace.events import unit_counts
 from npu_device.trace.spans import UNITS, Spans
 from pyv_npu.config import Config
@@ -53,16 +53,16 @@ def roofline(config: NpuConfig, layers: Iterable[Layer]) -> Roofline:
     widths = sorted({bits for layer in layers for bits in layer.bits})
     if not config.te.ideal:
         engines = config.te.count * config.clusters
-        cells = config.te.rows * config.te.columns
+        cells = peak_macs(config.te)
         by_bits = config.te.kind == "roofline" and config.te.speed == "by_bits"
         for a, w in widths if by_bits else widths[:1]:
-            rate = gemm_rate(cells, w, a) if by_bits else Fraction(cells)
+            rate = gemm_rate(config.te, w, a) if by_bits else Fraction(cells)
             kind = f", {a} x {w} bits" if by_bits else ""
             roofs.append(Roof(f"{engines} tensor engines{kind}", float(2 * engines * rate * ratio)))
     if not config.ve.ideal:
         engines = config.ve.count * config.clusters
         bits = max((a for a, _ in widths), default=8) if config.ve.speed == "by_bits" else 8
-        rate = vector_rate(config.ve.lanes, bits)
+        rate = vector_rate(config.ve, bits)
         roofs.append(Roof(f"{engines} vector engines, {bits} bits", float(engines * rate * ratio)))
     limits = [rate for rate in (config.dram.bytes_per_second, config.noc.bytes_per_second) if rate is not None]
     return Roofline(min(limits) / config.clock_hz if limits else None, tuple(roofs))
@@ -139,6 +139,8 @@ def _layer(layer: Layer) -> Iterator[Metric]:
         yield row(f"{kind}_busy", busy, CYCLES)
     yield row("dram_read", layer.read, BYTES)
     yield row("dram_written", layer.written, BYTES)
+    for role, moved in layer.roles.items():
+        yield row(f"moved_{role}", moved, BYTES)
     yield row("macs", layer.macs, "multiply-accumulate steps")
     yield row("ops", layer.ops, "operations")
     yield row("rate", layer.rate, "operations per core cycle")

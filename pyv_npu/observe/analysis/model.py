@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npu_device.config import NpuConfig
-from npu_device.levels.analytic import Analytic
+from npu_device.levels.critical_path import CriticalPath, Path
 from npu_device.levels.explain import Blocker, Explanation, explain
 from npu_device.levels.runner import Listed, Runner
 from npu_device.trace.spans import Spans, Table
@@ -25,6 +25,8 @@ class Analysis:
     explanation: Explanation
     scratchpad: Table
     """Occupancy of the scratchpads, `bytes` of it."""
+    waits: Sequence[Sequence[int]] = ()
+    """Of each command: the older ones whose bytes it has to wait for, in the order of acceptance."""
 
     @property
     def bottlenecks(self) -> list[tuple[str, Blocker, int]]:
@@ -50,18 +52,19 @@ def analyse(
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
     names = [command.layer for command in commands]
     done: list[Work] = works(listed, config, memory)
-    explanation = explain(spans, config, _critical_path(listed, spans, config, memory))
+    path = _critical_path(listed, spans, config, memory)
+    explanation = explain(spans, config, path)
     by_layer = layers(spans, names, done, explanation.chain)
-    return Analysis(names, by_layer, explanation, occupied(spans, done))
+    return Analysis(names, by_layer, explanation, occupied(spans, done), path.waits)
 
 
 def _critical_path(
     listed: Sequence[Listed], spans: Spans, config: NpuConfig, memory: Mapping[int, bytes] | None
-) -> int:
+) -> Path:
     """The end of the longest chain of commands that were accepted when they were, with units without end."""
     accepted = spans.commands["accepted"].tolist()
     known = listed[: len(accepted)]
     runner = Runner(config, values=False)
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
-    return Analytic(config, runner.memory, unlimited=True).run(runner.place(known), accepted[: len(known)]).cycles
+    return CriticalPath(config, runner.memory).walk(runner.place(known), accepted[: len(known)])

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
@@ -14,7 +12,6 @@ from pyv_ext.devices.interrupts import MEIP, InterruptWiring
 from pyv_ext.elf import Program
 from pyv_ext.engines.engine import Engine
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Isa
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_ext.timing import CoreTiming
 from pyv_npu.config import Config
@@ -84,7 +81,6 @@ class LatencyProbe:
             functions,
             self._rows,
             self._committed,
-            early=_holds_custom(program, platform.hart.isa),
         )
         platform.bus.observe(platform.npu, self._access)
         platform.bus.watchers.append(self._watched)
@@ -99,8 +95,7 @@ class LatencyProbe:
         if self._arrivals:
             epoch = int.from_bytes(self._bus.peek(self._epoch, 4) or b"", "little")
             assign(accepted, self.recorder.refused, epoch, self._arrivals)
-        rejected = self.recorder.rejected + self.stamps.overwritten
-        return Latency(accepted, rejected, self.t0_source, warmup)
+        return Latency(accepted, self.recorder.rejected, self.t0_source, warmup, self.stamps.overwritten)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -126,6 +121,8 @@ class LatencyProbe:
 
     def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
         """The NPU answered a custom instruction."""
+        if self.recorder.asleep:
+            self.recorder.touched()
         if name == "ENQCMD_T":
             self.recorder.enqcmd(operands, outcome, self._timing.custom)
         elif name == "TWAIT" and isinstance(outcome, Value):
@@ -176,13 +173,3 @@ class LatencyProbe:
     def _interrupt(self, cause: int, handler_start: int) -> None:
         if cause == _EXTERNAL_INTERRUPT:
             self.stamps.handler(handler_start)
-
-
-def _holds_custom(program: Program, isa: Isa) -> bool:
-    """Whether some word of the program may be a custom instruction."""
-    for segment in program.segments:
-        halves = np.frombuffer(segment.data[: len(segment.data) & -2], "<u2").astype(np.uint32)
-        words = halves[:-1] | halves[1:] << 16
-        if any(bool(np.any(words & custom.mask == custom.match)) for custom in isa.custom):
-            return True
-    return False

@@ -1,7 +1,7 @@
 """The core's side of the latency probe: turns instructions, doorbells and ENQCMD_T into submissions.
 
 It sees every instruction only while a submission is under way (or, when the program has no submit symbols, from where
-it may prepare one); the rest of the program runs at full speed.
+it first uses the NPU, which it must enable before a submission); the rest of the program runs at full speed.
 """
 
 from array import array
@@ -64,14 +64,12 @@ class Recorder:
         functions: Mapping[int, bool],
         rows: Rows,
         committed: Callable[[int, int | None, bool, bool], None],
-        *,
-        early: bool = True,
     ) -> None:
         """`functions`: entry -> whether the descriptor is prebuilt; empty when the program has no submit symbols.
         `rows`: where submissions are written. `committed(row, index in the ring or None, asks for an interrupt, asks
         for its status word)`.
 
-        Such a program is followed from its start if `early`, else from where it first accesses the NPU (`touched`).
+        Such a program is followed from where it first uses the NPU (`touched`).
         """
         self.rejected = 0
         """Submissions that were given up: refused, and not tried again."""
@@ -102,15 +100,13 @@ class Recorder:
         """Start of the ENQCMD_T being executed, and when the device has it."""
         self._return_hooks: set[int] = set()
         self._tracing = False
-        self.asleep = not (functions or early)
-        """Whether to call `touched` when the program accesses the NPU."""
+        self.asleep = not functions
+        """Whether to call `touched` when the program uses the NPU."""
         if functions:
             for entry, prebuilt in functions.items():
                 engine.add_hook(entry, self._entry_hook(prebuilt))
         else:
             self._stack.append(Window(serial=0, t0=None))
-            if early:
-                self._trace(True)
 
     # -- windows -----------------------------------------------------------------------------------------------
 
@@ -241,7 +237,7 @@ class Recorder:
         (add_tracer if on else remove_tracer)(self._engine, self)
 
     def touched(self) -> None:
-        """A program without submit symbols accesses the NPU: from now on it may prepare submissions anywhere."""
+        """A program without submit symbols uses the NPU: from now on it may prepare submissions anywhere."""
         self.asleep = False
         self._trace(True)
 

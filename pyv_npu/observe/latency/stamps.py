@@ -39,7 +39,7 @@ class StampBook:
     def __init__(self, rows: Rows, validate: int) -> None:
         """`rows`: of the submissions that have left the core. `validate`: the configured cycles of validation."""
         self.overwritten = 0
-        """Ring submissions that the device never accepted: their doorbell was ignored."""
+        """Ring submissions that the device never accepted: their doorbell was ignored, or a soft reset came first."""
         self._rows = rows
         self._validate = validate
         self._ring: dict[int, int] = {}

@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.rows import NONE, Reason, Submissions
 
@@ -30,13 +32,15 @@ STAGES = {
 class Latency:
     """The submissions of one run, without the first `warmup` of them."""
 
-    def __init__(self, accepted: Submissions, rejected: int, t0_source: str, warmup: int = 0) -> None:
+    def __init__(self, accepted: Submissions, rejected: int, t0_source: str, warmup: int = 0, lost: int = 0) -> None:
+        """`lost`: left the core and were never accepted, by a soft reset or because the doorbell was ignored."""
         self.accepted = accepted
         """All of them, with those that warm up or end in an error."""
         kept = accepted[warmup:]
         self.t0_source = t0_source
         self.warmup = min(warmup, len(accepted))
         self.rejected = rejected
+        self.lost = lost
         good = kept.column("error") == 0
         self.errors = len(kept) - int(good.sum())
         self.submissions = kept.where(good)
@@ -81,6 +85,19 @@ class Latency:
         totals = self._of(STAGES[stage]).reasons().sum(axis=0).tolist()
         return {reason.value: cycles for reason, cycles in zip(Reason, totals, strict=True)}
 
+    def parts(self, cycles: int) -> dict[str, int] | None:
+        """Where the cycles of a run lie: before its first submission, from there to the last completion, and after it.
+
+        They add up to `cycles`. None where nothing was accepted.
+        """
+        if not len(self.accepted):
+            return None
+        starts, completions = self.accepted.column("t0"), self.accepted.column("t4")
+        begins = np.where(starts == NONE, self.accepted.column("leave"), starts)
+        first = int(begins.min())
+        last = cycles if (completions == NONE).any() else max(first, min(cycles, int(completions.max())))
+        return {"before_submission": first, "work": last - first, "after_completion": cycles - last}
+
     def by_call_site(self) -> list[tuple[int, Distribution]]:
         """Call sites, those with most submissions first, with the cycles from start to accepted of each."""
         sites = self.submissions.column("call_site")
@@ -93,13 +110,14 @@ class Latency:
 
     def to_json(self) -> dict[str, Any] | None:
         """None when nothing was submitted at all."""
-        if not self.submissions and not self.errors and not self.rejected:
+        if not self.submissions and not self.errors and not self.rejected and not self.lost:
             return None
         stages = {name: self.stage(name).summary() for name in STAGES}
         headline = stages["t_submit"]
         return {
             "n": headline["n"] if headline else 0,
             "n_rejected": self.rejected,
+            "n_lost": self.lost,
             "n_errors": self.errors,
             "n_warmup": self.warmup,
             "t0_source": self.t0_source,

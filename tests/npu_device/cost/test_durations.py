@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,8 @@ from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
 from npu_device.cost import durations as timing
 from npu_device.cost.rates import Rates
+from npu_device.cost.sequencer import classes
+from npu_device.cost.tensor import product
 from npu_device.memory.region import Region, make_region
 from npu_device.trace.events import What
 
@@ -206,3 +209,34 @@ def test_double_buffering_is_the_closed_form_f8(n: int, side: int, slowest: str)
     times = dict(zip(("load", "compute", "store"), (end[ticket] - begin[ticket] for ticket in (1, 2, 3)), strict=True))
     assert max(times, key=lambda name: times[name]) == slowest
     assert end[3 * n] - begin[1] == sum(times.values()) + (n - 1) * times[slowest]
+
+
+@given(
+    st.integers(0, 30), st.lists(st.sampled_from((1, 2, 5, 1 << 40)), min_size=1, max_size=4), st.integers(0, 1 << 30)
+)
+def test_equal_steps_are_found_whatever_their_columns_hold(count: int, widths: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    columns = [rng.integers(-width, width, count) for width in widths]
+    table, index = classes(*columns)
+    rows = np.stack(columns, axis=1)
+    assert table.tolist() == np.unique(rows, axis=0).tolist()
+    assert (table[index] == rows).all()
+
+
+@given(
+    st.sampled_from(("systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe", "roofline", "chained_ve")),
+    st.integers(1, 70), st.integers(1, 6), st.integers(1, 40), st.integers(1, 30),
+)  # fmt: skip
+def test_groups_side_by_side(kind: str, m: int, n: int, k: int, groups: int) -> None:
+    """An array that holds weights has block matrices of several groups on its diagonal; others take groups in turn."""
+    te = TeConfig(kind=kind, rows=16, columns=8)
+    together = product(te, m, groups * n, k, 32, 32, groups=groups).cycles
+    one = product(te, m, n, k, 32, 32).cycles
+    if kind == "roofline":
+        assert together == product(te, m, groups * n, k, 32, 32).cycles  # as many multiplications
+    elif kind in ("systolic_ws", "systolic_ws_pipe"):
+        blocks = max(1, min(16 // k, 8 // n))
+        whole = product(te, m, min(blocks, groups) * n, min(blocks, groups) * k, 32, 32).cycles
+        assert together == math.ceil(groups / blocks) * whole <= groups * one
+    else:
+        assert together == groups * one

@@ -11,7 +11,17 @@ from npu_rig import DRAM, SPM
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.config import DmaConfig, DramConfig, L2Config, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
+from npu_device.config import (
+    DmaConfig,
+    DramConfig,
+    L2Config,
+    NocConfig,
+    NpuConfig,
+    QueueConfig,
+    SpmConfig,
+    TeConfig,
+    VeConfig,
+)
 from npu_device.cost.durations import Timing
 from npu_device.cost.tensor import product
 from npu_device.levels.runner import Listed
@@ -61,6 +71,16 @@ def test_2_bytes_are_conserved(commands: list[Listed], config: NpuConfig) -> Non
     for ticket, (d, _, block) in zip(seen.run.tickets, commands, strict=True):
         if d.opcode in (Opcode.LOAD, Opcode.STORE):
             assert by_ticket[ticket] == d.tile_m * d.tile_k
+        elif d.opcode == Opcode.ATTN_T:
+            assert block is not None
+            own = block.own(Opcode.ATTN_T)
+            rows = 2 * own["q_len"] * own["heads"] * own["head_dim"]
+            kv = 2 * own["kv_len"] * own["kv_heads"] * own["head_dim"]
+            blocks = -(-own["q_len"] * own["heads"] // own["kv_heads"] // d.tile_m)
+            most = (
+                2 * kv * blocks + 2 * own["heads"] * own["head_dim"] * 2 * 2 * blocks
+            )  # a block of rows may split a query
+            assert (0 if own["window"] else 2 * kv) <= by_ticket[ticket] - 2 * rows <= most
         elif block is not None:
             n_tiles, m_tiles = -(-block.n // d.tile_n), -(-block.m // d.tile_m)
             k_tiles = -(-block.k // d.tile_k)
@@ -115,9 +135,10 @@ FREE = SpmConfig(size=SPM_SIZE, port=None)
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 30), st.sampled_from((16, 32)), st.sampled_from((1, 16, None)))
 def test_5_the_limits_are_exact(count: int, rows: int, k: int, rate: int | None) -> None:
-    """Zero latencies, no bank limits, one engine, one channel."""
+    """Zero latencies, no bank limits, one engine, one channel, a queue that holds everything."""
     base = NpuConfig(
-        te=TeConfig(count=1), spm=FREE, dma=DmaConfig(channels=1, bytes_per_cycle=None),
+        queue=QueueConfig(command_size=64), te=TeConfig(count=1), spm=FREE,
+        dma=DmaConfig(channels=1, bytes_per_cycle=None),
         dram=DramConfig(size=1 << 20, latency=0, bytes_per_second=None),
         noc=NocConfig(latency=0, bytes_per_second=None),
     )  # fmt: skip

@@ -20,7 +20,7 @@ LOAD = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=64, type_in0=DataType.INT
 
 
 def tight(policy: str = "retry", size: int = 2, **front: int) -> Rig:
-    queue = QueueConfig(size=size, full_policy=policy)
+    queue = QueueConfig(tight_size=size, full_policy=policy)
     return Rig(NpuConfig(spm=SMALL_SPM, queue=queue, frontend=FrontEndConfig(**front)))
 
 
@@ -50,7 +50,7 @@ def test_a_submission_takes_fetch_and_validate_and_is_accepted_then() -> None:
 
 
 def test_the_operand_fills_in_priority_and_stream_where_the_descriptor_has_none() -> None:
-    config = NpuConfig(spm=SMALL_SPM, queue=QueueConfig(size=16), dma=DmaConfig(channels=1))
+    config = NpuConfig(spm=SMALL_SPM, queue=QueueConfig(tight_size=16), dma=DmaConfig(channels=1))
     rig = Rig(config)
     rig.submit(LOAD)
     waiting = [
@@ -220,7 +220,7 @@ def test_completion_comes_before_timeout_in_the_same_cycle() -> None:
 
 
 def test_a_completed_ticket_leaves_no_deadline_for_its_next_life() -> None:
-    rig = Rig(NpuConfig(spm=SMALL_SPM, queue=QueueConfig(size=4)))
+    rig = Rig(NpuConfig(spm=SMALL_SPM, queue=QueueConfig(tight_size=4)))
     rig.ring(LOAD.with_(ticket=9))
     rig.go(rig.now + 2)
     first = wait(rig, 9, 1)
@@ -322,7 +322,7 @@ def test_idle_percent_is_exact_between_any_two_looks(gaps: list[int]) -> None:
 
 
 def test_tstat_saturates() -> None:
-    rig = Rig(NpuConfig(spm=SMALL_SPM, queue=QueueConfig(size=1024)))
+    rig = Rig(NpuConfig(spm=SMALL_SPM, queue=QueueConfig(tight_size=1024)))
     rig.write("CTRL", 1)
     for _ in range(200):
         rig.submit(LOAD)

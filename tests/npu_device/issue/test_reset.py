@@ -24,7 +24,7 @@ RESET = 4 | TicketError.RESET << 8
 
 def busy() -> tuple[Rig, list[int]]:
     """Running, ended but not retired in its stream, waiting for a hazard, behind a barrier, in the ring."""
-    rig = Rig(NpuConfig(spm=SMALL_SPM, queue=QueueConfig(size=8), frontend=FrontEndConfig(20, 0, 4)))
+    rig = Rig(NpuConfig(spm=SMALL_SPM, queue=QueueConfig(size=8, tight_size=8), frontend=FrontEndConfig(20, 0, 4)))
     rig.dram[:4096] = 1
     rig.spm[0][8192:8320] = 1
     tickets = [
@@ -133,7 +133,7 @@ def test_a_reset_in_the_cycle_of_an_enable_and_a_doorbell() -> None:
 
 
 def test_a_stalled_submission_is_a_new_one_after_a_reset() -> None:
-    rig = Rig(NpuConfig(spm=SMALL_SPM, queue=QueueConfig(size=2, full_policy="stall")))
+    rig = Rig(NpuConfig(spm=SMALL_SPM, queue=QueueConfig(tight_size=2, full_policy="stall")))
     for _ in range(3):
         rig.submit(LOAD)
     assert rig.enqcmd(LOAD) == rig.enqcmd(LOAD) == PortWait(None)

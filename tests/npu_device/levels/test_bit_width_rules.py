@@ -15,7 +15,7 @@ from npu_rig import DRAM, SPM
 from npu_device.abi.cmdq import Code
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import BITS, DataType, Opcode
-from npu_device.config import DmaConfig, DramConfig, NpuConfig, SpmConfig
+from npu_device.config import DmaConfig, DramConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
 from npu_device.cost.durations import partial_lines, vector_rate
 from npu_device.cost.tensor import gemm_rate
 from npu_device.levels.command_list import ListError, load, run
@@ -74,14 +74,14 @@ def test_r4_a_tile_larger_than_its_bank_crosses_into_the_next_and_one_larger_tha
 
 def test_r7_an_offset_in_the_scratchpad_is_a_multiple_of_32() -> None:
     commands(move(spm_offset=8000), move(spm_offset=4000))
-    assert fault(move(spm_offset=4016)) == ("commands[0].spm_offset", 4016, "must be a multiple of 32 bytes")
+    assert fault(move(spm_offset=4016)) == ("commands[0].spm_offset", 4016, "must be a multiple of 32")
 
 
 def test_r9_the_same_widths_set_bytes_and_speed() -> None:
-    assert [gemm_rate(4096, w, a) for w, a in ((8, 8), (4, 8), (2, 8), (4, 4), (16, 16))] == [
+    assert [gemm_rate(TeConfig(), w, a) for w, a in ((8, 8), (4, 8), (2, 8), (4, 4), (16, 16))] == [
         4096, 8192, 16384, 16384, 1024,
     ]  # fmt: skip
-    assert [vector_rate(64, bits) for bits in (4, 8, 16)] == [128, 64, 32]
+    assert [vector_rate(VeConfig(), bits) for bits in (4, 8, 16)] == [128, 64, 32]
 
 
 def test_r10_a_width_that_no_type_has_is_refused_with_its_field() -> None:

@@ -7,7 +7,7 @@ from npu_rig import DRAM, SPM
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig
-from npu_device.levels.analytic import Analytic
+from npu_device.levels.critical_path import CriticalPath
 from npu_device.levels.explain import Blocker, Explanation, explain
 from npu_device.levels.runner import Listed, Runner
 from npu_device.trace.spans import Spans
@@ -20,8 +20,8 @@ INT8, INT32 = DataType.INT8, DataType.INT32
 def test_8_causes_add_up_to_the_makespan_and_bounds_stay_below(commands: list[Listed], config: NpuConfig) -> None:
     seen = listed(commands, config)
     runner = Runner(config, values=False)
-    path = Analytic(config, runner.memory, unlimited=True).run(runner.place(commands), [0] * len(commands))
-    made = explain(Spans([seen.events]), config, path.cycles)
+    path = CriticalPath(config, runner.memory).walk(runner.place(commands), [0] * len(commands))
+    made = explain(Spans([seen.events]), config, path)
     assert made.makespan == seen.makespan
     assert sum(made.causes.values()) == made.makespan
     assert all(cycles > 0 for cycles in made.causes.values())

@@ -38,7 +38,7 @@ def test_errors_name_code_field_and_value() -> None:
     assert error("aligned_bytes", 0, 1, 48) == ("E_ALIGN", "alignment", 48)
     assert error("check_spm_offset", 4000, 64) == ("E_ALIGN", "spm_offset", 4000)
     assert error("check_bank", [2_097_152], 262_144) == ("E_BANK", "bytes_tile", 2_097_152)
-    with pytest.raises(NpuDeviceError, match="1835008 over, split the tile"):
+    with pytest.raises(NpuDeviceError, match="2097152 bytes in a bank of 262144, 1835008 over"):
         bitwidth.check_bank([2_097_152], 262_144)
 
 
@@ -91,27 +91,9 @@ def test_r15_addresses() -> None:
 @pytest.mark.parametrize(("qbits", "size"), [(2, 1_048_576), (4, 2_097_152), (8, 4_194_304), (16, 8_388_608)])
 def test_r16_footprint(qbits: int, size: int) -> None:
     one = cache(32, 1024, 128, qbits)
-    assert one.bytes_alloc == one.bytes_used(1024) == size
-    assert one.bytes_used(512) * 2 == size
+    assert one.bytes_alloc == size
 
 
-def test_r18_r20_tiles() -> None:
-    one = cache(4, 64, 128, 4)
-    assert [(elements, size) for _, elements, size in one.append_tiles(7)] == [(128, 64)] * 4
-    chunks = list(one.read_tiles(2, 40, 16))
-    assert [elements for _, elements, _ in chunks] == [2048, 2048, 1024]
-    assert sum(size for *_, size in chunks) == 40 * 64
-    assert chunks[1][0] == chunks[0][0] + 16 * 64
+def test_r20_elements() -> None:
     assert [valid_elements("store", count, 128, 40) for count in (128, 256, 64)] == [True, False, False]
     assert [valid_elements("load", count, 128, 40) for count in (128, 5120, 5248, 64, 0)] == [True, True] + [False] * 3
-
-
-@pytest.mark.parametrize(
-    ("head_dim", "penalties"),
-    [(64, {4: 2.0, 8: 1.0, 2: 4.0}), (80, {4: 2.4, 8: 1.6}), (96, {4: 2.0, 8: 1.3333}), (112, {4: 2.0, 8: 1.4286}),
-     (128, {4: 1.0, 8: 1.0, 2: 2.0}), (256, {4: 1.0, 8: 1.0, 2: 1.0})],
-)  # fmt: skip
-def test_r21_the_price_of_appending_unaligned_rows(head_dim: int, penalties: dict[int, float]) -> None:
-    for qbits, penalty in penalties.items():
-        aligned, payload = cache(1, 64, head_dim, qbits).append_penalty(64, 64)
-        assert round(aligned / payload, 4) == penalty

@@ -222,6 +222,14 @@ FLOAT_UNARY = {
     Eltwise.ERF: math.erf,
     Eltwise.EXP: math.exp,
     Eltwise.SQRT: math.sqrt,
+    Eltwise.FLOOR: math.floor,
+    Eltwise.CEIL: math.ceil,
+    Eltwise.ROUND: round,
+    Eltwise.RELU6: lambda x: min(max(x, 0.0), 6.0),
+    Eltwise.SILU: lambda x: x / (1 + math.exp(-x)),
+    Eltwise.HARD_SIGMOID: lambda x: min(max(x / 6 + 0.5, 0.0), 1.0),
+    Eltwise.HARD_SWISH: lambda x: x * min(max(x / 6 + 0.5, 0.0), 1.0),
+    Eltwise.MISH: lambda x: x * math.tanh(math.log1p(math.exp(x))),
 }
 
 
@@ -245,6 +253,32 @@ def test_float_arithmetic_is_fp32_rounded_once(function: Eltwise, kind: DataType
         else:
             expected = FLOAT_BINARY[function](a.astype(np.float32), b.astype(np.float32))
     assert same(run(eltwise(function, (5, 17), kind, kind, kind), a, b), rounded(expected, kind))
+
+
+PATTERNS = {
+    T.FP32: (0x7FC0_0000, 0xFFC0_1234), T.FP16: (0x7E00, 0xFE12), T.BF16: (0x7FC0, 0xFFC5), T.E4M3FN: (0x7F, 0xFF),
+    T.E5M2: (0x7E, 0xFF),
+}  # fmt: skip
+"""The not-a-number of docs/numerics.md, and another one."""
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_zeros_of_a_maximum_are_positive_and_every_not_a_number_has_one_pattern(kind: DataType) -> None:
+    dtype = elements.DTYPE[kind]
+    bits = np.dtype(f"<u{dtype.itemsize}")
+    own, other = (np.array([pattern], bits).view(dtype)[0] for pattern in PATTERNS[kind])
+    sign = 1 << 8 * dtype.itemsize - 1
+    zero, minus = dtype.type(0), np.array([sign], bits).view(dtype)[0]
+    a = np.array([[zero, minus, minus, other, zero, other] * 8], dtype)
+    b = np.array([[minus, zero, minus, zero, other, other] * 8], dtype)
+    expected = [0, 0, 0, *[PATTERNS[kind][0]] * 3] * 8
+    for function, second in ((Eltwise.MAX, b), (Eltwise.MIN, b), (Eltwise.RELU, None)):
+        made = run(eltwise(function, (1, 48), kind, kind if second is not None else 0, kind), a, second)
+        wanted = expected if second is not None else [0, 0, 0, PATTERNS[kind][0], 0, PATTERNS[kind][0]] * 8
+        assert made.view(bits).ravel().tolist() == wanted
+    for row, wanted in (([minus, zero, minus], 0), ([minus, other, own], PATTERNS[kind][0])):
+        d = Descriptor(opcode=Opcode.REDUCE, function=Reduce.MAX, tile_m=1, tile_n=3, type_in0=kind, type_out=kind)
+        assert run(d, np.array([row], dtype)).view(bits).item() == wanted
 
 
 @pytest.mark.parametrize("kind", FLOATS)

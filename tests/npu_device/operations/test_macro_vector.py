@@ -90,13 +90,17 @@ def test_quantize_and_dequantize_per_channel_are_those_of_onnx(per_channel: bool
 
 
 @pytest.mark.parametrize(("function", "op"), [(Eltwise.SIN, "Sin"), (Eltwise.COS, "Cos"), (Eltwise.ERF, "Erf"),
-                                              (Eltwise.SIGMOID, "Sigmoid"), (Eltwise.TANH, "Tanh")])  # fmt: skip
+                                              (Eltwise.SIGMOID, "Sigmoid"), (Eltwise.TANH, "Tanh"),
+                                              (Eltwise.LOG, "Log"), (Eltwise.FLOOR, "Floor"), (Eltwise.CEIL, "Ceil"),
+                                              (Eltwise.ROUND, "Round"), (Eltwise.MISH, "Mish"),
+                                              (Eltwise.HARD_SWISH, "HardSwish")])  # fmt: skip
 def test_functions_are_those_of_onnx(function: Eltwise, op: str) -> None:
     rig = MacroRig()
     x = random(T.FP32, 5, 7, 1)
     d = Descriptor(opcode=Opcode.ELTWISE, function=function, tile_m=4, tile_n=4, type_in0=T.FP32,
                    in0_addr=rig.put(x, T.FP32))  # fmt: skip
-    assert np.allclose(run(rig, d, 5, 7, T.FP32, m=5, n=7), reference(op, x), rtol=1e-5, atol=1e-7)
+    got = run(rig, d, 5, 7, T.FP32, m=5, n=7)
+    assert np.allclose(got, reference(op, x), rtol=1e-5, atol=1e-7, equal_nan=True)
 
 
 TOLERANCE = {T.FP32: 1e-5, T.FP16: 2e-3, T.BF16: 2e-2}

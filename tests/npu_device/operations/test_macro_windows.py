@@ -15,6 +15,7 @@ from npu_device.cost.plan import Compute, Transfer, buffers
 from npu_device.cost.sequencer import Bus
 from npu_device.operations.macro.base import Setting
 from npu_device.operations.macro.windows import ConvMacro
+from npu_device.operations.windows import Windows, most_pixels, patch
 
 T = DataType
 
@@ -25,16 +26,38 @@ def conv(x: Array, w: Array, s: dict[str, int], groups: int) -> Array:
     return y.transpose(0, 2, 3, 1).reshape(-1, w.shape[3])
 
 
+SIZES = (*[(1, 9)] * 3, *[(1, 4)] * 2, *[(1, 3)] * 2, *[(1, 2)] * 2, *[(0, 2)] * 4)
+"""Least and largest of each field of Windows."""
+
+
+@given(st.tuples(*(st.integers(*limits) for limits in SIZES)), st.integers(1, 800))
+def test_the_most_pixels_of_a_tile_are_those_of_all_tiles(sizes: tuple[int, ...], rows: int) -> None:
+    shape = Windows(*sizes)
+    assume(shape.p > 0 and shape.q > 0)
+    starts = np.arange(0, shape.pixels, rows)
+    assert most_pixels(shape, rows) == patch(shape, starts, np.minimum(rows, shape.pixels - starts))[1].max()
+
+
+def test_bounds_of_a_large_batch_take_no_memory() -> None:
+    """As many tiles as there are pixels, of 2^40 images."""
+    assert most_pixels(Windows(1 << 40, 8, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1), 1) == 24
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     shapes, st.sampled_from((1, 2, 3)), st.integers(1, 4), st.integers(1, 4), st.booleans(),
-    st.sampled_from((T.UINT8, T.INT8, T.FP32, T.FP16)), st.integers(0, 1), st.booleans(), st.integers(0, 2),
+    st.sampled_from((T.UINT8, T.INT8, T.FP32, T.FP16, T.BF16, T.E4M3FN, T.E5M2)), st.integers(0, 1), st.booleans(),
+    st.integers(0, 2), st.integers(0, 3),
 )  # fmt: skip
 def test_convolution(
-    s: dict[str, int], groups: int, cin: int, cout: int, nk: bool, kind: DataType, order: int, spm: bool, prefetch: int
-) -> None:
+    s: dict[str, int], groups: int, cin: int, cout: int, nk: bool, kind: DataType, order: int, spm: bool,
+    prefetch: int, together: int,
+) -> None:  # fmt: skip
+    """Tiles have two filters, or so many groups together."""
     p, q = out_size(s)
     assume(p > 0 and q > 0)
+    tile = together * cout or 2
+    assume(tile <= cout or tile % cout == 0)
     cin, cout = cin * groups, cout * groups
     integer = kind in (T.UINT8, T.INT8)
     weight_kind = T.INT8 if integer else kind
@@ -44,7 +67,7 @@ def test_convolution(
     rig = MacroRig()
     zeros = (3, -2, 0, 0) if integer else (0, 0, 0, 0)
     d = Descriptor(
-        opcode=Opcode.CONV2D_T, tile_m=5, tile_n=2, tile_k=4, type_in0=kind, type_in1=weight_kind, type_out=out_kind,
+        opcode=Opcode.CONV2D_T, tile_m=5, tile_n=tile, tile_k=4, type_in0=kind, type_in1=weight_kind, type_out=out_kind,
         in0_addr=rig.put(x, kind, "spm" if spm else "dram"), in1_addr=rig.put(w.T if nk else w, weight_kind),
         out_addr=rig.place(s["batch"] * p * q * cout * 4), in1_nk=int(nk), prefetch_dist=prefetch,
     )  # fmt: skip
@@ -103,6 +126,15 @@ def test_lowering_changes_steps_and_nothing_else(lowering: str, depths: list[int
     moved = [step for step in steps if isinstance(step, Transfer) and step.spm.address in patch]
     assert len(moved) == 4  # a patch per tile of pixels, in two buffers
     assert sum(step.payload for step in steps if isinstance(step, Transfer) and step.write) == 63 * 8
+
+
+def test_a_tile_that_ends_within_a_group_is_a_shape_error() -> None:
+    rig, d, made, _ = residual_block()
+    own = made.own(Opcode.CONV2D_T) | {"groups": 4}
+    ticket = rig.submit(rig.macro(d.with_(tile_n=3, type_out=T.INT32), block(Opcode.CONV2D_T, own)))
+    rig.idle()
+    assert rig.status(ticket) & 0xFF == 4
+    assert "tile_n 3: beyond cout / groups 2 it must be a multiple" in rig.device.error_log[0].reason
 
 
 def test_a_window_that_does_not_fit_is_a_shape_error() -> None:

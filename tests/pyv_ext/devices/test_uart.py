@@ -3,6 +3,11 @@ from device_rig import PLIC, UART, UART_SOURCE, Rig
 
 from pyv_ext.devices.interrupts import MEIP
 from pyv_ext.devices.uart import Console, Uart
+from pyv_ext.engines.engine import Engine
+from pyv_ext.gdb.debugger import Debugger
+from pyv_ext.hart.hart import Hart
+from pyv_ext.isa import Isa
+from pyv_ext.timing import CoreTiming
 
 DATA, IER, IIR, LCR, MCR, LSR, MSR, SCR = range(8)
 FCR = IIR
@@ -160,3 +165,35 @@ def test_host_input_reaches_mip_through_the_plic() -> None:
     assert rig.mip == MEIP
     assert rig.load(PLIC + 0x20_0004) == UART_SOURCE
     assert rig.mip == 0
+
+
+def test_a_debugger_sees_the_registers_and_changes_nothing() -> None:
+    """Whatever the UART holds: what is peeked is what a read gives, and the next peek shows the same."""
+    uart = Uart()
+    write(uart, FCR, 1)
+    write(uart, IER, RX | THRE)
+    uart.feed(b"xy")
+    write(uart, SCR, 0x5A)
+    before = uart.state()
+    words = [uart.peek(offset, 4, 0) for offset in (0, 4, 8)]
+    assert words[2] is None
+    assert uart.state() == before
+    shown = b"".join(word.to_bytes(4, "little") for word in words if word is not None)
+    assert shown[DATA] == ord("x")
+    assert [shown[offset] for offset in (IER, IIR, LCR, MCR, LSR, MSR, SCR)] == [
+        read(uart, offset) for offset in (IER, IIR, LCR, MCR, LSR, MSR, SCR)
+    ]
+    write(uart, LCR, 0x83)
+    write(uart, DATA, 0x34)
+    write(uart, IER, 0x12)
+    assert uart.peek(0, 2, 0) == 0x1234
+
+
+def test_gdb_reads_them() -> None:
+    rig = Rig()
+    rig.uart.feed(b"k")
+    hart = Hart(Isa("rv32im"), CoreTiming())
+    debugger = Debugger(Engine(hart, rig.bus))
+    assert debugger.read(UART, 8)[0] == ord("k")
+    assert debugger.read(UART + LSR, 1) == b"\x61"
+    assert rig.uart.text == "" and rig.uart.read(DATA, 1, 0) == ord("k")

@@ -202,15 +202,18 @@ def test_tracing_changes_nothing():
 # -- stops -----------------------------------------------------------------------------------------------------
 
 
-def test_a_stop_ends_the_run_after_the_current_instruction():
+@pytest.mark.parametrize("reason", StopReason)
+def test_a_stop_ends_the_run_after_the_current_instruction(reason):
+    """After it the run may go on, but not after an exit."""
     rig = Rig("addi x1,x0,1\nsw x1,0(x11)\naddi x1,x0,2")
     rig.hart.x[11] = PORT
-    wanted = Stop(StopReason.EXIT, 3)
+    wanted = Stop(reason, 3)
     rig.port.on_write = lambda value: rig.engine.stop(wanted)
     assert rig.engine.run(100) is wanted
     assert (rig.x[1], rig.hart.instret) == (1, 2)
-    assert rig.engine.run(3) is None
-    assert rig.x[1] == 2
+    exits = reason is StopReason.EXIT
+    assert rig.engine.run(3) is rig.engine.step() is (wanted if exits else None)
+    assert rig.x[1] == (1 if exits else 2)
 
 
 def test_a_posted_store_stops_the_run_when_it_arrives():

@@ -1,7 +1,7 @@
 """Interrupts and WFI: priority, enables, and the exact cycle of the cycle contract."""
 
 import pytest
-from hart_rig import HANDLER, LINES, RAM, Rig, Trace
+from hart_rig import HANDLER, LINES, RAM, Rig, Trace, assemble
 
 from pyv_ext.engines.stop import StopReason
 from pyv_ext.timing import CoreTiming
@@ -122,11 +122,39 @@ def test_wfi_wakes_without_the_global_enable_but_not_without_the_enable_of_the_l
     assert rig.hart.traps == 0
 
 
-def test_wfi_is_never_squashed():
-    rig = rig_with_interrupts("addi x1,x1,1\nwfi\naddi x2,x2,1", [(1, MTI)])
+@pytest.mark.parametrize("line", [0, 1])
+def test_an_interrupt_that_is_pending_comes_before_a_wfi(line):
+    """Only a WFI that waits retires before it."""
+    rig = rig_with_interrupts("addi x1,x1,1\nwfi\naddi x2,x2,1", [(line, MTI)])
     rig.engine.run(3)
-    assert rig.engine.tracer.retired == [(RAM, 0, 1, "addi"), (RAM + 4, 1, 2, "wfi")]
-    assert rig.hart.csrs.mepc == RAM + 8
+    assert rig.engine.tracer.traps == [(RAM + 4 * line, 7, 0, line, line + 1, True)]
+    assert all(name != "wfi" for _, _, _, name in rig.engine.tracer.retired)
+    assert rig.hart.csrs.mepc == RAM + 4 * line
+
+
+ENABLES = (
+    "csrrsi x0,mstatus,8",
+    "li x5,8; csrrs x0,mstatus,x5",
+    "li x5,0x1888; csrrw x0,mstatus,x5",
+    "li x5,0x80; csrrw x0,mie,x5",
+    "li x5,0x80; csrrs x0,mie,x5",
+    "li x5,0x8000001c; csrrw x0,mepc,x5; li x5,0x1880; csrrw x0,mstatus,x5; mret",
+)
+
+
+@pytest.mark.parametrize("code", [*ENABLES, "li x5,0x41000000; li x6,0x80; sw x6,0(x5)"])
+@pytest.mark.parametrize("traced", [False, True])
+def test_what_makes_an_interrupt_pending_and_enabled_is_followed_by_it(code, traced):
+    """CSR writes, mret and stores to a device: a WFI right after them is not executed first."""
+    store = code.startswith("li x5,0x41")
+    rig = rig_with_interrupts(f"{code}; wfi; wfi", [] if store else [(0, MTI)], handler=HANDLE)
+    csrs = rig.hart.csrs
+    csrs.mie, csrs.mstatus = (0 if ",mie," in code else ALL), (8 if store or ",mie," in code else 0)
+    if not traced:
+        rig.engine.tracer = None
+    rig.engine.run(100)
+    wfi = RAM + len(assemble(rig.isa, code))
+    assert (csrs.mcause, csrs.mepc, rig.hart.traps) == (0x8000_0007, wfi, 1)
 
 
 def test_wfi_with_nothing_ever_pending_is_a_deadlock():
@@ -165,3 +193,30 @@ def test_lines_can_be_read_by_loads():
     rig = rig_with_interrupts(f"li x5,{LINES}\nlw x6,0(x5)", [(1, MSI)], enabled=False)
     rig.engine.run(3)
     assert rig.x[6] == MSI
+
+
+STRAY = "li x5,{:#x}\n addi x1,x0,1\n addi x1,x0,1\n addi x1,x0,1\n addi x1,x0,1\n jalr x0,0(x5)"
+"""Jumps away in cycle 6."""
+
+
+@pytest.mark.parametrize("target", [0, 0x2000_0000, LINES, RAM - 4, RAM + 0x10_0000])
+@pytest.mark.parametrize("due", range(4, 10))
+def test_an_interrupt_comes_before_a_fetch_fault(target, due):
+    """Where a jump to nowhere and the line fall on the same cycle, before and after it; untraced, in bursts."""
+    rig = rig_with_interrupts(STRAY.format(target), [(due, MTI)], handler=HANDLE)
+    rig.engine.tracer = None
+    rig.engine.run(100)
+    csrs = rig.hart.csrs
+    assert (csrs.mcause, csrs.mepc) == {True: (1, target), False: (0x8000_0007, target if due == 7 else RAM + 4 * due)}[
+        due > 7
+    ]
+    assert rig.hart.traps == 1
+
+
+@pytest.mark.parametrize("until", range(5, 12))
+def test_a_fetch_fault_waits_for_the_budget(until):
+    """Split at each cycle: the fault is taken in its own, which takes three."""
+    rig = Rig(STRAY.format(0x2000_0000), timing=CoreTiming(trap=3))
+    rig.engine.run(until)
+    assert rig.hart.cycle == (until if until <= 7 else max(until, 10))
+    assert rig.hart.traps == (until > 7)

@@ -61,7 +61,7 @@ def machine() -> Machine:
 
 @pytest.fixture
 def client(machine: Machine) -> Iterator[Client]:
-    with session(machine.debugger, [Monitor("say hello", "says hello", lambda: "hello\nworld")]) as (one, _):
+    with session(machine.debugger, [Monitor("say hello", "says hello", lambda given: "hello\nworld")]) as (one, _):
         yield one
 
 
@@ -327,13 +327,22 @@ def test_monitor(client: Client) -> None:
 
 def test_long_answers_come_in_pieces() -> None:
     text = "x" * 40_000 + "\n"
-    with session(Machine().debugger, [Monitor("long", "", lambda: text)]) as (client, _):
+    with session(Machine().debugger, [Monitor("long", "", lambda given: text)]) as (client, _):
         assert client.ask("qRcmd," + b"long".hex()) == "OK"
         assert client.console == text
 
 
+def test_what_follows_a_name_is_given_to_a_command_that_takes_it() -> None:
+    echo = Monitor("echo it", "echoes", lambda given: f"[{given}]", "TEXT")
+    with session(Machine().debugger, [echo]) as (client, _):
+        for line in ("echo it", "echo it a  b", "echo its"):
+            assert client.ask("qRcmd," + line.encode().hex()) == "OK"
+    usage = "echo it TEXT  echoes\n"
+    assert client.console == f"echo it: unknown command\n{usage}[a b]\necho its: unknown command\n{usage}"
+
+
 def test_an_error_of_a_command_is_shown() -> None:
-    def fail() -> str:
+    def fail(given: str) -> str:
         raise PyvExtError("not now")
 
     with session(Machine().debugger, [Monitor("fail", "", fail)]) as (client, _):

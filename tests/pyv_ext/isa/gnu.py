@@ -7,7 +7,7 @@ from pathlib import Path
 
 from external_tools import needs
 
-MARCH = "rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"
+MARCH = "rv32imafdc_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"
 ORIGIN = 0x10_0000
 PREFIX = "riscv64-unknown-elf-"
 

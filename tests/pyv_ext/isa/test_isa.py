@@ -33,10 +33,12 @@ def test_misa_has_a_bit_for_each_letter(name, misa):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("rv64i", "ISA 'rv64i' must be rv32i, then of m, a, c"),
+        ("rv64i", "ISA 'rv64i' must be rv32i or rv32g, then of m, a, f, d, c"),
         ("rv32mi", "must be rv32i"),
         ("", "must be rv32i"),
-        ("rv32imf", "extension 'f' is not among m, a, c, u, zicsr"),
+        ("rv32imq", "extension 'q' is not among m, a, f, d, c, u, zicsr"),
+        ("rv32imc_zcf", "extension 'zcf' needs c and f: add them"),
+        ("rv32gg", "extension 'g' appears more than once"),
         ("rv32im_zfoo", "extension 'zfoo' is not among"),
         ("rv32imm", "extension 'm' appears more than once: name it once"),
     ],

@@ -19,8 +19,20 @@ def sample(row: Row, chance: random.Random) -> int:
     while True:
         word = row.match | chance.getrandbits(8 * row.length) & ~row.mask
         instruction = ISA.decode(word)
-        if instruction is not None and instruction.row is row and (not row.format.csr or instruction.csr in NAMES):
+        if (
+            instruction is not None
+            and instruction.row is row
+            and (not row.format.csr or instruction.csr in NAMES)
+            and not _unknown_to_gnu(word)
+            and not (row.length == 2 and "hex" in row.format.text and instruction.imm == 0)  # a hint, see below
+        ):
             return word
+
+
+def _unknown_to_gnu(word: int) -> bool:
+    """A conversion that is always exact, with a rounding mode all the same: binutils 2.40 has no text for it."""
+    instruction = ISA.decode(word)
+    return instruction is not None and "mode!" in instruction.row.format.text and instruction.imm != 0
 
 
 def samples() -> list[int]:
@@ -96,7 +108,11 @@ def test_random_words_are_legal_where_objdump_knows_them(tmp_path):
     codes = [word for word in codes if word & 0x707F not in fences and not _names_csr(word)]
     theirs = objdump(words(codes), tmp_path, numeric=True)
     for mine, other in zip(listing(codes, numeric=True), theirs, strict=True):
-        if other[2].split("\t")[0] in ISA.by_name and not _long_shift(other[2]):
+        if _unknown_to_gnu(int.from_bytes(other[1], "little")):
+            assert other[2].startswith(".4byte")
+        elif other[2].endswith(",unknown"):  # a rounding mode that is reserved
+            assert mine[2].startswith(".4byte"), other
+        elif other[2].split("\t")[0] in ISA.by_name and not _long_shift(other[2]):
             assert mine == other
         else:  # objdump knows words of supervisor and debug mode whatever -march says
             assert mine[2].startswith(".4byte"), other

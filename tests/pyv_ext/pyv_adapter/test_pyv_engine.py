@@ -321,3 +321,19 @@ def test_every_kind_of_difference_is_found(change, what: str) -> None:
 
 def test_the_same_seed_is_the_same_program() -> None:
     assert random_image(5, 300) == random_image(5, 300) != random_image(6, 300)
+
+
+def test_an_instruction_that_is_an_expression_takes_its_cycle() -> None:
+    """Py-V's decoder does not know it: the system unit computes it."""
+    row = CustomInstruction("own", 0x5C00_000B, 0xFE00_707F, "rd,rs1,rs2", expr="(a * 3 + b) & M")
+    ends = []
+    for name in ("reference", "pyv"):
+        isa, timing, clock = Isa("rv32im_zicsr_zifencei", [row]), CoreTiming(), Clock()
+        bus = Bus(clock, timing)
+        bus.add_ram(Ram("ram", RAM, 0x1000))
+        bus.poke(RAM, assemble(isa, "addi x5,x0,7\naddi x6,x0,-2\nown x7,x5,x6\nadd x8,x7,x7\nspin:; jal x0,spin"))
+        hart = Hart(isa, timing, reset_pc=RAM, reset_cycles=1)
+        make_engine(name, hart, bus).run(10)
+        ends.append((hart.pc, hart.cycle, hart.instret, list(hart.x[:32])))
+    assert ends[0] == ends[1]
+    assert ends[0][3][7:9] == [19, 38]

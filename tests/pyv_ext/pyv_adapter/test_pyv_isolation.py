@@ -21,7 +21,7 @@ from pyv_ext.pyv_adapter import loader
 from pyv_ext.tracing.lockstep import Side
 
 ROOT = Path(__file__).resolve().parents[3]
-REMEDY = "clone github.com/kyaso/py-v and set PYV_HOME to its folder"
+REMEDY = "pyv-npu get-py-v brings it, or clone github.com/kyaso/py-v and set PYV_HOME to its folder"
 needs_pyv = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
@@ -34,7 +34,7 @@ def counting(evaluation: str, step: int) -> Side:
 def run_python(program: str, folder: Path, **environment: str) -> str:
     """What a fresh interpreter prints, whose working folder is `folder`."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYV_HOME", "PYTHONPATH")}
-    env |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    env |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "PYV_NPU_CACHE": "off", **environment}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=folder, env=env, capture_output=True, text=True, timeout=60
     )
@@ -226,5 +226,5 @@ def test_a_py_v_of_another_structure_is_refused_in_one_line(
         loader.load()
     assert str(caught.value) == (
         f"core pyv: the Py-V in {home} is not the one extended here: {says}: "
-        "check out commit d229dc0 (version 0.6.0) of github.com/kyaso/py-v"
+        "check out commit d229dc0 (version 0.6.0) of github.com/kyaso/py-v, or pyv-npu get-py-v without PYV_HOME"
     )

@@ -27,8 +27,7 @@ if MISSING is not None:
 from pyv.stages import EXStage, IDStage, WBStage
 
 from pyv_ext.pyv_adapter.clocked_core import ClockedCore
-from pyv_ext.pyv_adapter.fetch import Fetch
-from pyv_ext.pyv_adapter.signals import Duty, SystemWork, TrapRequest
+from pyv_ext.pyv_adapter.signals import Duty
 from pyv_ext.pyv_adapter.stages import Decode, Execute, MemoryAccess, WriteBack
 from pyv_ext.pyv_adapter.system import SystemUnit
 
@@ -109,10 +108,21 @@ def _no_kill(self: WriteBack) -> None:
         self.regfile.write_request(result.rd, result.value)
 
 
-def _fetch_squashes_wfi(self: Fetch, pc: int, word: int, work: Any = Fetch._work) -> SystemWork | None:
-    irq = self.irq_i.read()
-    found = work(self, pc, word)
-    return SystemWork(Duty.TRAP, pc, self.instruction, TrapRequest(irq)) if irq else found
+def _nothing_waits(self: ClockedCore, begin: Any = ClockedCore.begin) -> bool:
+    waiting, self._hart.waiting = self._hart.waiting, None
+    try:
+        return bool(begin(self))
+    finally:
+        self._hart.waiting = waiting
+
+
+def _wfi_is_never_squashed(self: ClockedCore, begin: Any = ClockedCore.begin) -> bool:
+    squashes = begin(self)
+    if squashes and self.holds_wfi:
+        with self._evaluation.driving:
+            self.core.irq.write(0)
+        return False
+    return bool(squashes)
 
 
 def _wfi_wants_mie(self: SystemUnit, process: Any = SystemUnit.process) -> None:
@@ -155,7 +165,8 @@ MUTATIONS: dict[str, tuple[type, str, Callable[..., Any], tuple[str, ...]]] = {
     "what asked units drive stays": (ClockedCore, "release", _nothing, ANY),
     "no kill": (WriteBack, "process", _no_kill, ANY),
     "misaligned stores go out": (MemoryAccess, "process", _access_while_misaligned, ANY),
-    "interrupts squash WFI": (Fetch, "_work", _fetch_squashes_wfi, ANY),
+    "interrupts squash a WFI that waits": (ClockedCore, "begin", _nothing_waits, ANY),
+    "interrupts squash no WFI": (ClockedCore, "begin", _wfi_is_never_squashed, ANY),
     "WFI wants mstatus.MIE": (SystemUnit, "process", _wfi_wants_mie, ANY),
     "stock SLT": (Execute, "alu", EXStage.alu, ANY),
     "stock JALR": (Decode, "wb_sel", IDStage.wb_sel, ANY),

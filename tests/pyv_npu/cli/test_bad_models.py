@@ -60,10 +60,10 @@ def refused(proto: Any, **more: Any) -> str:
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, 0.0, 1e-45])
 def test_a_scale_that_nothing_can_be_divided_by_is_named(scale: float) -> None:
     text = refused(model(CODES, s=np.float32(scale), z=np.int8(0)))
-    assert text == (
-        f"m: node QuantizeLinear_q (QuantizeLinear, opset 21): scale s holds {np.float32(scale):g}: must be finite and "
+    assert (
+        f"node QuantizeLinear_q (QuantizeLinear, opset 21): scale s holds {np.float32(scale):g}: must be finite and "
         f"at least 1.18e-38 in size: quantize the model again"
-    )
+    ) in text
 
 
 @pytest.mark.parametrize(("scale", "good"), [(np.nan, False), (np.inf, False), (0.0, True), (-0.5, True)])
@@ -92,12 +92,12 @@ def test_an_opset_from_the_future_is_not_guessed() -> None:
         f"m: opset {newest + 1}: onnx {onnx.__version__} knows opsets up to {newest}: install a newer onnx, or export "
         f"the model for one of these"
     )
-    assert refused(model([RELU], opset=9)).startswith("m: opset 9: must be 13 or newer")
+    assert refused(model([RELU], opset=6)).startswith("m: opset 6: must be 7 or newer")
 
 
 def test_minus_one_is_a_dimension_without_a_value() -> None:
     assert refused(model([RELU], shape=(-1, 4))) == (
-        "m: input x has shape [-1, 4]: give every dimension a value, such as --shape x=1,4"
+        "m: input x has shape [?, 4]: give every dimension a size, --shape x=N,4 with a number for each N"
     )
     made = prepare(model([RELU], shape=(-1, 4)), "m", {"x": (3, 4)})
     assert made.info["y"].shape == (3, 4)
@@ -199,7 +199,7 @@ def test_a_choice_of_passes_that_contradicts_itself(choice: str, message: str) -
          f"no tile fits, not even the largest scratchpad of {SPM_CLUSTER_STRIDE}: a smaller shape"),
         (["run", "llama2-7b", "--qbits-kv", ""], 64, "--qbits-kv : must be 2, 4, 8 or 16"),
         (["run", "llama2-7b", "--qbits-kv", "4,4"], 64, "--qbits-kv 4,4: must be 2, 4, 8 or 16, or a list of diff"),
-        (["compare", "llama2-7b"], 64, "llama2-7b: compare takes no built-in model; `pyv-npu run llama2-7b` times it"),
+        (["compare", "llama2-7b", "--qbits-kv", "4,8"], 64, "--qbits-kv 4,8: one width on the core"),
         (["compile", "llama2-7b", "-o", "d"], 64, "llama2-7b: compile takes no built-in model"),
     ],
 )  # fmt: skip

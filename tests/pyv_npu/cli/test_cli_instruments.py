@@ -20,7 +20,9 @@ def test_files_of_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert (code, err) == (0, f"pyv-npu: the report is in {folder}\n")
     instret = json.loads((folder / "result.json").read_text())["instret"]
     assert len((folder / "commits.log").read_text().splitlines()) == instret
-    assert (folder / "profile.folded").read_text().startswith("put ")
+    assert "\n_start;main" in (folder / "profile.folded").read_text()
+    assert json.loads((folder / "profile.speedscope.json").read_text())["exporter"] == "PyV-NPU"
+    assert (folder / "profile.csv").read_text().startswith("function,file,line,")
     assert "\nprofile: " in (folder / "summary.txt").read_text()
 
 

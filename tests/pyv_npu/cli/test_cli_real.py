@@ -108,8 +108,9 @@ def test_ctrl_c_leaves_a_partial_report(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pyv_npu", "run", str(path), "--report", str(report)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not (report / "run.yaml").exists() and time.monotonic() < deadline:
+    while not list(tmp_path.glob(".r.*/run.yaml")) and time.monotonic() < deadline:
         time.sleep(0.05)
+    assert time.monotonic() < deadline
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=60)
@@ -147,9 +148,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if "submit_latency" not in shipped_programs():
         pytest.skip("no prebuilt firmware: pyv-npu build-firmware firmware/prebuilt")
     folder = tmp_path_factory.mktemp("report")
-    assert (
-        main(["compare", "submit_latency", "--arg", "n=120", "--sweep", "none", "--json", "--report", str(folder)]) == 0
-    )
+    assert main(["compare", "submit_latency", "--arg", "n=120", "--no-sweeps", "--json", "--report", str(folder)]) == 0
     return folder
 
 
@@ -164,7 +163,7 @@ def without_host(result: dict[str, Any]) -> dict[str, Any]:
 def test_json_has_the_keys_of_the_schema_and_reasons_that_add_up(comparison: Path) -> None:
     result = load(comparison)
     assert {"loose", "tight", "same_results", "ratio"} <= set(result)
-    assert set(result["ratio"]) == {"t_submit_p50", "t_submit_p99", "core_busy_p50", "t_submit_prebuilt_p50"}
+    assert set(result["ratio"]) == {"cycles", "t_submit_p50", "t_submit_p99", "core_busy_p50", "t_submit_prebuilt_p50"}
     assert result["same_results"] is True
     for mode in ("loose", "tight"):
         run = result[mode]
@@ -211,7 +210,7 @@ def test_timeline_and_counters_tell_the_same(comparison: Path) -> None:
 def test_run_yaml_replays_to_the_same_bytes(
     comparison: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    again = ["compare", "--config", str(comparison / "run.yaml"), "--sweep", "none"]
+    again = ["compare", "--config", str(comparison / "run.yaml"), "--no-sweeps"]
     assert main([*again, "--report", str(tmp_path), "--json"]) == 0
     capsys.readouterr()
     first, second = load(comparison), load(tmp_path)
@@ -230,17 +229,3 @@ def test_the_uart_is_on_the_terminal_or_in_the_json(capsys: pytest.CaptureFixtur
     assert uart.startswith("hello")
     assert main(["run", "hello"]) == 0
     assert capsys.readouterr().out.startswith(uart)
-
-
-def test_the_first_instruction_comes_soon() -> None:
-    """Start-up costs at most the CPU time that a person does not notice."""
-    program = (
-        "import sys, time\nfrom pyv_npu.cli import main\nfrom pyv_npu.platform import Platform\n"
-        "def run(self, until=None):\n    print('first', time.process_time())\n    sys.exit(0)\n"
-        "Platform.run = run\nmain(['run', 'hello', '--json'])"
-    )
-    times = []
-    for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-        times.append(float(done.stdout.split()[1]))
-    assert min(times) < 0.6  # 0.25 s on an idle machine of 2023; twice that for a busy one

@@ -97,7 +97,7 @@ def test_levels_have_two_names(here: Path, capsys: pytest.CaptureFixture[str], l
 def test_the_external_level_is_one_clear_line(here: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert run(f"pyv-npu {command} --sim_level CA_FULL --report out/x") == 64
     error = capsys.readouterr().err
-    assert "CA_FULL: needs a compute engine simulated by another tool, and none is connected; " in error
+    assert "CA_FULL: needs an engine outside, and npu.te.external.engine is empty; " in error
     assert error.count("\n") == 1 and not (here / "out").exists()
 
 

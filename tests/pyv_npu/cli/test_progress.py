@@ -13,11 +13,12 @@ from typing import Any, cast
 import onnx
 import pytest
 
-from pyv_npu.cli.progress import ERASE, Progress, bar, of_platform
+from pyv_npu.cli.shared.progress import ERASE, Progress, bar, of_platform
 from pyv_npu.config import load, with_values
 from pyv_npu.platform import Platform
 from pyv_npu.workloads.data import random_inputs
-from pyv_npu.workloads.model import Choices, CompiledModel, compile_for
+from pyv_npu.workloads.model import CompiledModel
+from pyv_npu.workloads.model_file import Choices, compile_for
 from toolchain.examples import EXAMPLES
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pyv_npu.config import Config, load, with_values
 from pyv_npu.config.key import Key, Shape
+from pyv_npu.config.presets import NAMES
 from pyv_npu.config.render import render
 from pyv_npu.config.schema import build, flatten, keys_of
 from pyv_npu.errors import BadInputError, UsageError
@@ -31,9 +32,18 @@ def write(folder: Path, text: str, name: str = "my.yaml") -> Path:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("npu.te.count", "9", "npu.te.count = 9: must be an integer from 1 to 4 (default 2)"),
-        ("npu.te.count", "two", "npu.te.count = two: must be an integer from 1 to 4 (default 2)"),
-        ("npu.te.count", "none", "npu.te.count = none: must be an integer from 1 to 4 (default 2)"),
+        ("npu.te.count", "17", "npu.te.count = 17: must be an integer from 1 to 16 (default 2)"),
+        ("npu.te.count", "two", "npu.te.count = two: must be an integer from 1 to 16 (default 2)"),
+        ("npu.te.count", "none", "npu.te.count = none: must be an integer from 1 to 16 (default 2)"),
+        ("npu.te.chained.T", "0", "npu.te.chained.T = 0: must be an integer from 1 to 256 (default 8)"),
+        ("npu.te.chained.T", "-8", "npu.te.chained.T = -8: must be an integer from 1 to 256 (default 8)"),
+        ("npu.te.chained.T", "257", "npu.te.chained.T = 257: must be an integer from 1 to 256 (default 8)"),
+        ("npu.te.chained.lanes", "0", "npu.te.chained.lanes = 0: must be an integer from 1 to 4096 (default 16)"),
+        ("npu.te.chained.channel_bytes", "1000000", "npu.te.chained.channel_bytes = 1000000: must be an integer from 1 "
+         "to 4096 (default 32)"),
+        ("npu.te.chained.lat", "-1", "npu.te.chained.lat = -1: must be an integer from 0 to 65536 (default 16)"),
+        ("npu.te.chained.mask_skip", "tiles", "npu.te.chained.mask_skip = tiles: must be one of none, tile, dataflow; "
+         "did you mean tile?"),
         ("npu.queue.size", "1000", "npu.queue.size = 1000: must be an integer from 2 to 65536, a power of two "
                                    "(default 1024)"),
         ("platform.mmio_base", "0x40000100", "platform.mmio_base = 0x40000100: must be an integer from 0x0 to "
@@ -46,11 +56,11 @@ def write(folder: Path, text: str, name: str = "my.yaml") -> Path:
                                        "did you mean twait?"),
         ("core.custom", "twait,twait", "core.custom = twait,twait: must not name an entry twice"),
         ("core.engine", "quick", "core.engine = quick: must be one of fast, reference, pyv"),
-        ("npu.clock_ratio", "1", "npu.clock_ratio = 1: must be a list of 2 integers of at least 1 each, for example "
+        ("npu.clock_ratio", "1", "npu.clock_ratio = 1: must be a list of 2 integers from 1 to 65536 each, for example "
                                  "[1, 1]"),
-        ("npu.clock_ratio", "1,0", "npu.clock_ratio = 1,0: must be a list of 2 integers of at least 1 each, for "
+        ("npu.clock_ratio", "1,0", "npu.clock_ratio = 1,0: must be a list of 2 integers from 1 to 65536 each, for "
                                    "example [1, 1]"),
-        ("core.timing.alu", "0", "core.timing.alu = 0: must be an integer of at least 1 (default 1)"),
+        ("core.timing.alu", "0", "core.timing.alu = 0: must be an integer from 1 to 4294967296 (default 1)"),
         ("run.args.n", "5000000000", "run.args.n = 5000000000: must be an integer from -2147483648 to 4294967295"),
         ("core.timing.mmio_reed", "1", "core.timing.mmio_reed: unknown key; did you mean core.timing.mmio_read?"),
         ("mmio_base", "1", "mmio_base: unknown key; did you mean platform.mmio_base?"),
@@ -68,9 +78,9 @@ def test_a_wrong_override_is_one_line_with_key_value_rule_remedy(key: str, value
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("npu:\n  te:\n    count: 9\n", "3: npu.te.count = 9: must be an integer from 1 to 4 (default 2)"),
-        ("npu.te.count: 2.0\n", "1: npu.te.count = 2.0: must be an integer from 1 to 4 (default 2)"),
-        ("npu.te.count: true\n", "1: npu.te.count = true: must be an integer from 1 to 4 (default 2)"),
+        ("npu:\n  te:\n    count: 17\n", "3: npu.te.count = 17: must be an integer from 1 to 16 (default 2)"),
+        ("npu.te.count: 2.0\n", "1: npu.te.count = 2.0: must be an integer from 1 to 16 (default 2)"),
+        ("npu.te.count: true\n", "1: npu.te.count = true: must be an integer from 1 to 16 (default 2)"),
         ("# nothing\nnpu: 3\n", "2: npu: must be a table of keys and values"),
         ("- 1\n", "1: the file: must be a table of keys and values"),
         ("npu:\n  te: {count: 2}\n  te: {count: 3}\n", "3: npu.te.count: given twice, first in line 2; keep one"),
@@ -163,6 +173,14 @@ def test_the_pyv_core_implies_its_preset_unless_one_is_named(tmp_path: Path) -> 
     assert load(preset="rocket", overrides={"core.engine": "pyv"}).config.preset == "rocket"
 
 
+def test_the_instruction_set_is_full_except_that_of_py_v() -> None:
+    full, base = "rv32imac_zicsr_zifencei_zba_zbb_zbs_zicbom", "rv32im_zicsr_zifencei"
+    assert {name: load(preset=name).config.core.isa for name in NAMES} == dict.fromkeys(NAMES, full) | {"pyv": base}
+    assert load(preset="pyv", overrides={"core.isa": full}).config.core.isa == full
+    assert load().config.core.isa == full
+    assert load().origins.get("core.isa") is None
+
+
 def test_short_level_names_are_the_plans() -> None:
     assert load(overrides={"run.sim_level": "L1"}).config.run.sim_level == "IA_TIMING"
 
@@ -221,6 +239,8 @@ def test_what_is_printed_is_read_back_to_the_same(
     values["npu.spm.banks"] = 8
     values["npu.spm.size"] = 1 << 20
     values["npu.dma.channels"] = 2
+    values["semihosting.console"] = True
+    values["core.engine"] = "fast"
     config = build(Config, {path: KEYS[path].convert(value) for path, value in values.items()})
     effective = load().adopt(config, "test")
     path = write(
@@ -256,5 +276,5 @@ def test_the_printed_configuration_explains_every_key() -> None:
     assert len(lines) == len(KEYS)
     assert all(" -- " in line for line in lines)
     assert "    count: 4" in text
-    assert "# tensor engines of a cluster [engines] -- command line" in text
+    assert "# tensor engines of a cluster; affinity can name 15 [engines] -- command line" in text
     assert "# MMIO read, round trip [cycles] -- preset soc-axi: gem5's default pio latency" in text

@@ -96,7 +96,9 @@ def test_a_program_without_symbols_is_measured_from_its_first_store() -> None:
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_retries_and_full_queues_are_attributed(mode: str) -> None:
     result = run(
-        mode, args={"phases": BURST, "n": 60, "burst": 0, "tile": 128}, **{"npu.queue.size": 4, "npu.te.rows": 8}
+        mode,
+        args={"phases": BURST, "n": 60, "burst": 0, "tile": 128},
+        **{"npu.queue.size": 4, "npu.queue.tight_size": 4, "npu.te.rows": 8},
     )
     check(result)
     reasons = result.json["latency"]["reasons"]
@@ -125,7 +127,12 @@ def test_prebuilt_descriptors_have_a_line_of_their_own() -> None:
     prefetch=st.integers(0, 4),
 )
 def test_reasons_add_up_for_any_load(mode: str, preset: str, policy: str, size: int, batch: int, **args: int) -> None:
-    overrides = {"npu.queue.size": size, "npu.queue.full_policy": policy, "npu.te.rows": 16}
+    overrides = {
+        "npu.queue.size": size,
+        "npu.queue.tight_size": size,
+        "npu.queue.full_policy": policy,
+        "npu.te.rows": 16,
+    }
     check(run(mode, preset, {"batch": min(batch, size), **args}, **overrides))
 
 

@@ -72,7 +72,7 @@ def test_a_burst_of_arrivals_waits_for_itself_and_a_closed_loop_hides_it() -> No
 
 def test_arrivals_of_dropped_commands_are_theirs() -> None:
     result = run("tight", **BUSY, **{"load.arrivals": "periodic", "load.interval": 150, "load.count": 60,
-                                     "npu.queue.size": 2, "npu.queue.full_policy": "drop"})  # fmt: skip
+                                     "npu.queue.tight_size": 2, "npu.queue.full_policy": "drop"})  # fmt: skip
     assert result.latency.rejected > 5
     assert result.json["latency"]["stages"]["response"]["n"] == 60 - result.latency.rejected
     for submission in result.latency.submissions:
@@ -100,7 +100,12 @@ def test_impossible_arrivals_are_refused(program: str, overrides: dict[str, Any]
 def test_policies_side_by_side() -> None:
     found = {}
     for policy in ("retry", "stall", "trap", "drop"):
-        result = run("tight", {"window": 0}, **BUSY, **{"npu.queue.size": 2, "npu.queue.full_policy": policy})
+        result = run(
+            "tight",
+            {"window": 0},
+            **BUSY,
+            **{"npu.queue.size": 2, "npu.queue.tight_size": 2, "npu.queue.full_policy": policy},
+        )
         check(result)
         found[policy] = result
     reasons = {policy: result.json["latency"]["reasons"] for policy, result in found.items()}
@@ -116,7 +121,12 @@ def test_policies_side_by_side() -> None:
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_back_off_trades_attempts_for_waiting(mode: str) -> None:
     eager, backing_off = (
-        run(mode, {"window": 0, "backoff": backoff}, **BUSY, **{"npu.queue.size": 2, "npu.queue.command_size": 2})
+        run(
+            mode,
+            {"window": 0, "backoff": backoff},
+            **BUSY,
+            **{"npu.queue.size": 2, "npu.queue.tight_size": 2, "npu.queue.command_size": 2},
+        )
         for backoff in (0, 2000)
     )
     for result in (eager, backing_off):
@@ -136,7 +146,8 @@ def test_background_transfers_are_not_measured() -> None:
     alone, loaded = (run("loose", {"background": background}) for background in (0, 32_768))
     check(loaded)
     assert alone.json["latency"]["n"] == loaded.json["latency"]["n"] == 24
-    assert loaded.json["npu"]["dram_bytes_read"] == 24 * 32_768
+    fetched = 64 * loaded.json["npu"]["accepted"]
+    assert loaded.json["npu"]["dram_bytes_read"] == 24 * 32_768 + fetched
     assert sum(loaded.json["npu"]["dma_busy"]) >= 24 * 32_768 // 128  # bytes of a channel's cycle
     assert loaded.json["cycles"] > alone.json["cycles"]
 
@@ -173,6 +184,7 @@ def test_reasons_add_up_for_any_load_policy_and_preset(
     mode: str, preset: str, policy: str, size: int, arrivals: str, interval: int, group: int, **args: int
 ) -> None:
     check(run(mode, args, preset, **BUSY, **{
-        "npu.queue.size": size, "npu.queue.full_policy": policy, "load.arrivals": arrivals,
+        "npu.queue.size": size, "npu.queue.tight_size": size, "npu.queue.full_policy": policy,
+        "load.arrivals": arrivals,
         "load.interval": interval, "load.group": group, "load.count": 24,
     }))  # fmt: skip

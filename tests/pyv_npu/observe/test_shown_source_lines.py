@@ -3,10 +3,12 @@
 import csv
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
 
+from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
 from pyv_ext.elf import Program, read_elf
 from pyv_ext.engines.stop import Stop
 from pyv_ext.source_lines import SourceLines
@@ -63,16 +65,50 @@ def test_the_report_has_a_row_for_each_place(folder: Path) -> None:
         assert place in sites
 
 
+def test_the_page_says_why_tickets_ended_in_errors(result: Result[Detail], folder: Path) -> None:
+    log = result.json["npu"]["error_log"]
+    page = unescape((folder / "page" / "report.html").read_text(encoding="utf-8"))
+    errors = page.partition('<section id="errors">')[2].partition("</section>")[0]
+    assert len(log) > 10
+    for row in log[:10]:
+        assert row["reason"] in errors and (row["submitted_at"] or "an unknown place") in errors
+    assert errors.count("<tr") == 11
+    assert f"and {len(log) - 10} more" in errors
+
+
+def test_the_timeline_says_why_tickets_ended_in_errors(result: Result[Detail], folder: Path) -> None:
+    rows = [row for row in csv.DictReader((folder / "timeline.csv").open()) if row["what"] == "ERROR"]
+    found = [(int(row["ticket"]), int(row["start"]), row["cause"]) for row in rows]
+    log = result.json["npu"]["error_log"]
+    assert found == [(row["ticket"], row["cycle"], f"{row['name'].lower()}: {row['reason']}") for row in log]
+
+
 def test_ticket_errors_say_where_they_were_submitted(result: Result[Detail]) -> None:
     errors = result.json["ticket_errors"]
     assert len(errors) == 10 < result.json["latency"]["n_errors"]
     first = dict(errors[0])
     function, _, source = first.pop("submitted_at").partition(", ")
-    assert first == {"ticket": 2, "code": 258, "text": "unknown opcode"}
+    assert first == {"ticket": 2, "code": 258, "text": "unknown opcode", "reason": "unknown opcode: opcode 18"}
     assert function == "expect_row"
     assert "npu_submit_prebuilt(" in source_text(source)
     text = render_run(result.json, result.config)
-    assert f"error    ticket 2: 258, unknown opcode; submitted at expect_row, {source}\n" in text
+    assert f"error    ticket 2: 258, unknown opcode: opcode 18; submitted at expect_row, {source}\n" in text
+    assert f"and {result.json['npu']['errors'] - 10} more\n" in text
+
+
+def test_the_error_log_names_command_opcode_reason_cycle_and_place(result: Result[Detail]) -> None:
+    log = result.json["npu"]["error_log"]
+    assert len(log) == result.json["npu"]["errors"] == result.json["latency"]["n_errors"]
+    assert [each["cycle"] for each in log] == sorted(each["cycle"] for each in log)
+    first = log[0]
+    assert (first["ticket"], first["code"], first["name"]) == (2, 258, "OPCODE")
+    assert (first["opcode"], first["command"]) == (18, 1)
+    assert "npu_submit_prebuilt(" in source_text(first["submitted_at"].partition(", ")[2])
+    assert result.core is not None and result.core.program.place(first["pc"]) == first["submitted_at"]
+    assert {each["opcode"] for each in log} > {"GEMM_T"}
+    for each in log:
+        text = "soft reset" if each["name"] == "RESET" else TICKET_ERROR_TEXT[TicketError(each["code"])]
+        assert each["reason"].startswith(text)
 
 
 def test_without_submit_symbols_it_is_where_the_doorbell_or_enqcmd_is() -> None:

@@ -22,6 +22,7 @@ from pyv_npu.boot import find_program
 from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
+from pyv_npu.studies.break_even import AUTOMATIC, Sweep
 from toolchain.examples import EXAMPLES
 
 PROGRAM = "submit_latency"
@@ -96,7 +97,7 @@ def start(command: str, report: Path) -> "subprocess.Popen[str]":
     args = [sys.executable, "-m", "pyv_npu", command, PROGRAM, "--arg", "n=10000000", "--report", str(report)]
     process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not (report / "run.yaml").exists():
+    while not list(report.parent.glob(f".{report.name}.*.part/run.yaml")):
         assert process.poll() is None and time.monotonic() < deadline, process.kill()
         time.sleep(0.02)
     time.sleep(2)
@@ -106,7 +107,7 @@ def start(command: str, report: Path) -> "subprocess.Popen[str]":
 def test_ctrl_c_leaves_a_report_and_code_130(tmp_path: Path) -> None:
     process = start("run", tmp_path)
     os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "stopped  interrupted" in out
     assert "interrupted at pc 0x8000" in err
@@ -121,9 +122,9 @@ def test_ctrl_c_leaves_a_report_and_code_130(tmp_path: Path) -> None:
 def test_ctrl_c_in_the_first_half_of_a_comparison_leaves_that_half(tmp_path: Path) -> None:
     process = start("compare", tmp_path)
     os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert err == "pyv-npu: error: interrupted\n"
+    assert err == f"pyv-npu: what was complete is in {tmp_path}\npyv-npu: error: interrupted\n"
     assert (tmp_path / "loose" / "latency.csv").stat().st_size > 0
     assert not (tmp_path / "tight").exists()
     result = json.loads((tmp_path / "result.json").read_text())
@@ -152,10 +153,11 @@ def press_during(monkeypatch: pytest.MonkeyPatch, which: int, after: float = 0) 
 
 def test_ctrl_c_in_the_second_half_of_a_comparison_keeps_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     press_during(monkeypatch, 2)
-    line = ["compare", PROGRAM, "--arg", "n=20", "--sweep", "none", "--report", str(tmp_path), "--json"]
+    line = ["compare", PROGRAM, "--arg", "n=20", "--no-sweeps", "--report", str(tmp_path), "--json"]
     assert main(line) == 130
     result = json.loads((tmp_path / "result.json").read_text())
     assert [result[mode]["stop_reason"] for mode in ("loose", "tight")] == ["exit", "interrupted"]
+    assert result["same_results"] is None  # a verdict needs two whole runs
     page = (tmp_path / "report.html").read_text()
     assert "tight did not come to its end (interrupted)" in page and "loose did not come" not in page
 
@@ -164,8 +166,9 @@ def test_ctrl_c_in_a_sweep_keeps_what_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     press_during(monkeypatch, 5)
-    sweep = ["--sweep", "run.args.tile=16", "--sweep", "npu.queue.size=8,16"]
-    line = ["compare", PROGRAM, "--arg", "n=20", *sweep, "--report", str(tmp_path), "--json"]
+    sweeps = (Sweep("run.args.tile", ("16",)), Sweep("npu.queue.size", ("8", "16")))
+    monkeypatch.setitem(AUTOMATIC, PROGRAM, sweeps)
+    line = ["compare", PROGRAM, "--arg", "n=20", "--report", str(tmp_path), "--json"]
     assert main(line) == 130
     result = json.loads((tmp_path / "result.json").read_text())
     assert [one["key"] for one in result["sweeps"]] == ["run.args.tile"]
@@ -210,3 +213,19 @@ def test_ctrl_c_before_the_run_leaves_a_report_that_says_so(
     assert json.loads((tmp_path / "result.json").read_text())["stop_reason"] == "interrupted"
     for name in ("summary.txt", "report.html"):
         assert "interrupted before the run came to its end: there are no figures" in (tmp_path / name).read_text()
+
+
+def test_ctrl_c_before_the_run_keeps_an_earlier_report(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def press(*args: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    assert main(["run", "hello", "--report", str(tmp_path / "out")]) == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    monkeypatch.setattr("pyv_npu.workloads.model.compile_for", press)
+    capsys.readouterr()
+    assert main(["run", model, "--report", str(tmp_path / "out")]) == 130
+    assert capsys.readouterr().err.startswith(f"pyv-npu: the earlier report stays in {tmp_path / 'out'}\n")
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

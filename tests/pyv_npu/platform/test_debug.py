@@ -1,7 +1,7 @@
 """A debugger on the whole platform: it sees everything, takes no simulated time, and goes back exactly."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import guest
@@ -15,12 +15,14 @@ from npu_device.abi.registers import REGISTERS, Mode
 from pyv_ext.devices.base import DeviceBase
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.gdb.debugger import Debugger, Halt, Signal
+from pyv_ext.gdb.pacing import FIRST
 from pyv_ext.gdb.points import BREAKPOINTS, Kind, Point
 from pyv_ext.gdb.session import Monitor
 from pyv_npu.boot import find_program
 from pyv_npu.config import load
 from pyv_npu.debug import SHOWN, monitors, npu_feature, time_machine
 from pyv_npu.platform import Placed, Platform
+from pyv_npu.snapshot import Snapshot
 
 ENGINES = ("reference", "fast")
 PROGRAM, ARGS = "submit_latency", {"n": 3, "tile": 16}
@@ -109,7 +111,10 @@ ACTION = st.one_of(
 def test_a_debugged_run_is_the_same_run(mode: str, engine: str, actions: list[tuple[str, Any]]) -> None:
     platform = machine(mode, engine)
     debugger = debugger_of(platform)
-    looks = [*(monitor.run for monitor in monitors(platform)), *(register.read for register in debugger.registers)]
+    looks = [
+        *(partial(monitor.run, "") for monitor in monitors(platform) if not monitor.argument),
+        *(register.read for register in debugger.registers),
+    ]
     halt = Halt()
     for action, argument in actions:
         if halt.end is not None:
@@ -170,7 +175,7 @@ def test_the_registers_of_the_npu_are_those_of_the_table() -> None:
 
 def text_of(name: str, platform: Platform) -> str:
     found: dict[str, Monitor] = {monitor.name: monitor for monitor in monitors(platform)}
-    return found[name].run()
+    return found[name].run("")
 
 
 def test_monitor_commands() -> None:
@@ -266,11 +271,21 @@ def test_going_back_meets_the_same_points_in_reverse(mode: str) -> None:
 
 
 def test_the_far_past_is_reached_through_few_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyv_ext.gdb.history.DISTANCE", 500)
     monkeypatch.setattr("pyv_ext.gdb.history.MARKS", 5)
-    monkeypatch.setattr("pyv_ext.gdb.debugger.SLICE", 700)
     platform = machine("tight")
-    debugger = debugger_of(platform)
+    saved = []
+    machinery = time_machine(platform)
+
+    def save(before: Snapshot | None) -> Snapshot:
+        saved.append(platform.hart.instret)
+        return machinery.save(before)
+
+    debugger = Debugger(
+        platform.engine,
+        features=[npu_feature(platform)],
+        time_machine=machinery._replace(save=save),
+        clock=lambda: platform.hart.instret / 10_000,  # so slow a host that there are several
+    )
     start = state(platform)
     main, submit = symbols("main", "npu_submit_tight")
     debugger.points.insert(Point(Kind.HARDWARE, main, 4))
@@ -281,6 +296,7 @@ def test_the_far_past_is_reached_through_few_snapshots(monkeypatch: pytest.Monke
     for _ in range(8):
         late = debugger.resume(never)
     assert late.hit is not None
+    assert len(saved) > 10 and saved[-1] - saved[-2] > 2 * (saved[2] - saved[1])
     debugger.points.clear()
     debugger.points.insert(Point(Kind.HARDWARE, main, 4))
     assert debugger.resume_back(never).hit is not None
@@ -290,6 +306,22 @@ def test_the_far_past_is_reached_through_few_snapshots(monkeypatch: pytest.Monke
     debugger.points.clear()
     halt = debugger.resume(never)
     assert outcome(platform, halt.end) == undisturbed("tight")
+
+
+def test_on_a_fast_host_few_looks_and_one_snapshot_interrupt_a_run() -> None:
+    platform = machine("tight")
+    saved, looks = [], []
+    machinery = time_machine(platform)
+
+    def save(before: Snapshot | None) -> Snapshot:
+        saved.append(before)
+        return machinery.save(before)
+
+    debugger = Debugger(platform.engine, time_machine=machinery._replace(save=save), clock=lambda: 0.0)
+    halt = debugger.resume(lambda: bool(looks.append(platform.cycle)))
+    assert outcome(platform, halt.end) == undisturbed("tight")
+    assert len(saved) == 1
+    assert len(looks) <= (platform.cycle // FIRST).bit_length()
 
 
 def test_going_back_shows_nothing_twice_and_ctrl_c_stays_where_it_is() -> None:

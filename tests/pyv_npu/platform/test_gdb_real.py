@@ -99,7 +99,7 @@ def test_a_session_from_start_to_exit_changes_nothing() -> None:
     """
     with simulator("--json", *ARGS) as (process, port):
         text = gdb(port, script)
-        assert values(text)[1:4] == ["0x4e500001", "1024", "0x4e500001"]
+        assert values(text)[1:4] == ["0x4e500001", "16", "0x4e500001"]
         assert "in main ()" in text
         assert "CTRL           0x00000000  ENABLE=0" in text
         assert "ring at 0x0: 0 of 1024 entries" in text
@@ -291,7 +291,7 @@ def test_source_lines_and_variables(tmp_path: Path) -> None:
         text = gdb(port, script, elf)
         assert re.search(r"main \(\) at apps/submit_latency\.c:\d+", text)
         assert re.search(r"npu_drain \(\) at lib/npu_driver\.c:\d+", text)
-        assert re.search(r"\$1 = \{base = 1073741824, .*submit = 0x\w+ <npu_submit_tight>", text)
+        assert re.search(r"\$2 = \{base = 1073741824, .*submit = 0x\w+ <npu_submit_tight>", text)
         assert re.search(r"Hardware watchpoint 3: seen\n\nOld value = 0\nNew value = [1-9]", text)
         assert re.search(r"#0 .* on_completion \(.*\n(#\d+ .*\n)*#\d+ .* trap_interrupt_entry \(\)", text)
         process.communicate(timeout=60)

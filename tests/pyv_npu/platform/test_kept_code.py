@@ -17,7 +17,7 @@ import sys
 from npu_device.event_loop.storage import compiled
 from pyv_npu.cli import main
 for simple in (True, False):
-    compiled(simple)
+    compiled(simple, False, False)
 sys.exit(main(["run", "submit_latency", "--json", "--arg", "n=60"]))
 """
 """The core's interpreter, its regions and calls of Python, and both loops of the NPU."""

@@ -51,7 +51,7 @@ def test_misuse(platform, npu, uart):
         uart.text
     with pytest.raises(UsageError, match="argument mode: npu.mode = fast: must be one of loose, tight"):
         platform.run("hello", mode="fast")
-    with pytest.raises(BadInputError, match="nothing.elf: neither a file nor a firmware"):
+    with pytest.raises(BadInputError, match="nothing.elf: neither a file, nor firmware"):
         platform.run("nothing.elf")
     platform.load("hello")
     with pytest.raises(AttributeError, match="finished: the NPU has no such counter; there are submitted, "):
@@ -73,6 +73,26 @@ def test_own_devices(platform):
 def test_fixtures(tmp_path: Path) -> None:
     done = session(tmp_path, FIXTURES)
     assert "3 passed" in done.stdout, done.stdout
+
+
+FAILING = """
+def test_errors(platform, npu):
+    platform.run("fault_descriptor")
+    assert npu.errors == 0
+
+def test_other(platform, npu):
+    platform.run("hello")
+    assert npu.errors == 1
+"""
+
+
+def test_a_failing_test_shows_the_reasons_of_error_tickets(tmp_path: Path) -> None:
+    done = session(tmp_path, FAILING)
+    assert "2 failed" in done.stdout
+    assert done.stdout.count("NPU error tickets") == 1
+    (line,) = re.findall(r"ticket 2, 18, cycle .*", done.stdout)
+    assert "unknown opcode: opcode 18; submitted at expect_row, firmware/apps/fault_descriptor.c:" in line
+    assert re.search(r"^and \d+ more$", done.stdout, re.MULTILINE)
 
 
 def test_a_session_that_uses_nothing_loads_nothing(tmp_path: Path) -> None:

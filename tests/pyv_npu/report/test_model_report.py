@@ -204,7 +204,8 @@ def test_the_page_shows_the_figures_of_metrics_csv(report: Path, browser: Any) -
     assert shown["tight.correct"] == "yes"
     sections = browser.execute_script("return [...document.querySelectorAll('section')].map((part) => part.id)")
     assert sections == [
-        "bottlenecks", "roofline", "layers", "latency", "stages", "sites", "time", "gantt", "runs", "parameters",
+        "cycles", "bottlenecks", "roofline", "layers", "traffic", "latency", "stages", "sites", "time", "runs",
+        "parameters",
     ]  # fmt: skip
     layer = browser.execute_script("const c = gantts['gantt-tight']; return c.layerOf(c.tickets[3])")
     fourth = [row["layer"] for row in csv.DictReader((report / "timeline.csv").open()) if row["what"] == "ACCEPT"][3]
@@ -270,7 +271,7 @@ def test_a_replay_of_a_report_made_in_python(model: str, tmp_path: Path) -> None
 
 
 def test_replay_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["compare", "submit_latency", "--arg", "n=4", "--sweep", "none", "--preset", "ibex", "--json"]
+    line = ["compare", "submit_latency", "--arg", "n=4", "--no-sweeps", "--preset", "ibex", "--json"]
     assert main([*line, "--report", str(tmp_path)]) == 0
     first = json.loads(capsys.readouterr().out)
     assert main(["run", "--replay", str(tmp_path), "--json"]) == 0
@@ -309,7 +310,7 @@ def test_another_model_is_refused(model: str, tmp_path: Path, capsys: pytest.Cap
     assert f"{path}: is another file than that of the recorded run (SHA-256 " in error and error.count("\n") == 1
     path.unlink()
     assert main(["run", "--replay", str(tmp_path / "out")]) == 65
-    assert f"{path}: no such file here" in capsys.readouterr().err
+    assert f"{path}: is neither here nor where the run was started" in capsys.readouterr().err
 
 
 def test_other_events_are_an_error(report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

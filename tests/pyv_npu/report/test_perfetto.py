@@ -106,9 +106,22 @@ def test_equal_runs_give_equal_bytes(run: Result[Any], tmp_path: Path) -> None:
     assert first == second
 
 
-def test_slices_of_a_model_are_called_by_what_the_engine_does(tmp_path: Path) -> None:
+MOVES = {"LOAD", "STORE"}
+
+
+@pytest.mark.parametrize(
+    ("model", "tensor", "vector"),
+    [
+        ("cnn", {"CONV2D_T", "GEMM_T"}, set()),
+        ("cnn_int8", {"CONV2D_T", "GEMM_T"}, {"COPY", "POOL", "ELTWISE"}),
+        ("decoder", {"GEMM_T"}, {"COPY", "LAYERNORM", "SOFTMAX", "ELTWISE"}),
+    ],
+)
+def test_slices_of_a_model_are_called_by_what_the_engine_does(
+    model: str, tensor: set[str], vector: set[str], tmp_path: Path
+) -> None:
     path = tmp_path / "model.onnx"
-    onnx.save(EXAMPLES["cnn"](), path)
+    onnx.save(EXAMPLES[model](), path)
     run = Simulator(path, mode="tight").run()._result
     assert run is not None
     write_trace(tmp_path, run)
@@ -119,5 +132,6 @@ def test_slices_of_a_model_are_called_by_what_the_engine_does(tmp_path: Path) ->
     for _, event in events(read):
         if event.type == Kind.TYPE_SLICE_BEGIN:
             slices[named[event.track_uuid][:2]].add(event.name.split()[0])
-    assert slices["te"] == {"CONV2D_T", "GEMM_T"}
-    assert slices["dm"] == {"LOAD", "STORE"}
+    assert slices["te"] == tensor
+    assert slices["ve"] >= vector and not slices["ve"] & (tensor | MOVES)
+    assert slices["dm"] == MOVES

@@ -1,6 +1,9 @@
 """The files of a report: complete or absent, and right."""
 
 import csv
+import errno
+import json
+import os
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,22 +18,80 @@ from npu_device.trace.events import FRONTEND, Cause, EventStream, Kind, Refusal,
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.report.charts import RUN_COLOURS, Line, Range, distributions, ranges
-from pyv_npu.report.folder import open_folder, replacing, write_text
+from pyv_npu.report.folder import RECORD_FILE, ReportFolder, replacing, write_text
 from pyv_npu.report.pictures import cumulative
 from pyv_npu.report.timeline import LATENCY_COLUMNS, timeline_csv, write_latency_csv
 
 # -- folder ----------------------------------------------------------------------------------------------------
 
 
+def report_of(folder: Path, **files: str) -> ReportFolder:
+    """A complete report that lists its files, not yet in its place."""
+    report = ReportFolder(folder)
+    for name, text in files.items():
+        (report.draft / name).write_text(text)
+    (report.draft / RECORD_FILE).write_text(json.dumps({"record": {"files": report.files()}}))
+    return report
+
+
 def test_a_file_with_the_name_of_the_folder_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "report"
     path.write_text("mine")
     with pytest.raises(UsageError, match=r"report: is not a folder; name a new one"):
-        open_folder(path)
+        ReportFolder(path)
     assert path.read_text() == "mine"
-    open_folder(tmp_path / "a" / "b")
-    open_folder(tmp_path / "a" / "b")
-    assert (tmp_path / "a" / "b").is_dir()
+    report_of(tmp_path / "a" / "b", x="1").put()
+    assert (tmp_path / "a" / "b" / "x").read_text() == "1"
+
+
+def test_a_report_takes_its_place_as_a_whole(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    report_of(place, first="1", same="1").put()
+    second = report_of(place, second="2", same="2")
+    assert (place / "same").read_text() == "1" and second.taken  # nothing has happened yet
+    second.put()
+    assert {path.name for path in place.iterdir()} == {"second", "same", RECORD_FILE}
+    report_of(place, third="3").discard()
+    assert (place / "same").read_text() == "2"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    report_of(place, mine="1").put()
+    report = report_of(place, mine="2")
+    (place / "notes.txt").write_text("mine")
+    for attempt in (lambda: ReportFolder(place), report.put):
+        with pytest.raises(UsageError, match=r"out: holds notes\.txt, which is not of a report; name another folder"):
+            attempt()
+    assert (place / "mine").read_text() == "1" and (place / "notes.txt").read_text() == "mine"
+    report.discard()
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_folder_that_cannot_be_renamed_gets_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mount point, as a container has."""
+    place = tmp_path / "out"
+    report_of(place, old="1").put()
+
+    def refuse(*args: object) -> None:
+        raise OSError(errno.EBUSY, "is busy")
+
+    report = report_of(place, new="2")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", refuse)
+        report.put()
+    assert {path.name for path in place.iterdir()} == {"new", RECORD_FILE}
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for process in (gone.pid, os.getppid()):
+        (tmp_path / f".out.{process}.part").mkdir()
+    report = ReportFolder(tmp_path / "out")
+    assert set(tmp_path.iterdir()) == {report.draft, tmp_path / f".out.{os.getppid()}.part"}
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

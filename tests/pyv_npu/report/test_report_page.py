@@ -19,17 +19,19 @@ from npu_device.trace.spans import rows_between
 from pyv_npu.cli import main
 from pyv_npu.config.presets import NAMES
 from pyv_npu.report.figures import _covered, _deepest, gantt_chart, packed
-from pyv_npu.report.page import Gantt, render
-from pyv_npu.studies.sweeps import AUTOMATIC
+from pyv_npu.report.page import OverTime, render
+from pyv_npu.studies.break_even import AUTOMATIC, Sweep
 
 FEW = ["--arg", "n=120", "--arg", "tile=16"]
-SWEEPS = ["--sweep", "run.args.tile=16,32", "--sweep", "npu.queue.full_policy=retry,stall"]
+SWEEPS = (Sweep("run.args.tile", ("16", "32")), Sweep("npu.queue.full_policy", ("retry", "stall")))
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    assert main(["compare", "submit_latency", *FEW, *SWEEPS, "--json", "--report", str(folder)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(AUTOMATIC, "submit_latency", SWEEPS)
+        assert main(["compare", "submit_latency", *FEW, "--json", "--report", str(folder)]) == 0
     return folder
 
 
@@ -69,7 +71,8 @@ def check_modes(shown: dict[str, str], result: dict[str, Any]) -> None:
         for stage, values in result[mode]["latency"]["stages"].items():
             for name, value in (values or {}).items():
                 text = shown[f"{mode}.{stage}.{name}"]
-                assert text == "-" if value is None else float(text.replace(",", "")) == value
+                shown_as = f"{value:,.2f}" if name == "mean" else str(value)
+                assert text.replace(",", "") == ("-" if value is None else shown_as.replace(",", ""))
                 seen += 1
         for reason, cycles in result[mode]["latency"]["reasons"].items():
             text = shown.get(f"{mode}.reasons.{reason}", "0")
@@ -92,7 +95,7 @@ def test_it_shows_the_figures_of_the_json(report: Path, browser: Any) -> None:
 
 @pytest.mark.parametrize("preset", NAMES)
 def test_every_preset_has_a_page(preset: str, tmp_path: Path, browser: Any) -> None:
-    line = ["compare", "submit_latency", "--preset", preset, "--arg", "n=8", "--sweep", "none", "--json"]
+    line = ["compare", "submit_latency", "--preset", preset, "--arg", "n=8", "--no-sweeps", "--json"]
     assert main([*line, "--report", str(tmp_path)]) == 0
     check_modes(figures(tmp_path, browser), json.loads((tmp_path / "result.json").read_text()))
 
@@ -142,8 +145,8 @@ def test_submission_over_computation_is_swept_by_tile_size_and_prefetch_distance
 def test_every_part_is_there(report: Path, browser: Any) -> None:
     browser.get((report / "report.html").as_uri())
     sections = browser.execute_script("return [...document.querySelectorAll('section')].map((part) => part.id)")
-    assert sections == ["latency", "stages", "sites", "sweeps", "time", "gantt", "runs", "parameters"]
-    assert browser.execute_script("return document.querySelectorAll('svg').length") >= 6
+    assert sections == ["cycles", "latency", "stages", "sites", "sweeps", "time", "runs", "parameters"]
+    assert browser.execute_script("return document.querySelectorAll('svg').length") >= 4
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     text = browser.execute_script("document.querySelector('details').open = true; return document.body.innerText")
     assert "core.timing.mmio_one_way" in text and "gem5" in text
@@ -152,7 +155,7 @@ def test_every_part_is_there(report: Path, browser: Any) -> None:
 def test_the_pictures_and_tables_are_files_too(report: Path) -> None:
     page = (report / "report.html").read_text(encoding="utf-8")
     sweep = "sweep_run.args.tile_submit_per_compute.svg"
-    for name in ("latency_cdf.svg", "stages.svg", "reasons.svg", "queue_depth.svg", "te_idle.svg", sweep):
+    for name in ("latency_cdf.svg", "stages.svg", "reasons.svg", sweep):
         assert (report / name).read_text(encoding="utf-8") in page
     result = json.loads((report / "result.json").read_text())
     for row in csv.DictReader((report / "stages.csv").open()):
@@ -175,7 +178,7 @@ def test_the_chart_stays_fluid_at_100_000_spans(tmp_path: Path, browser: Any) ->
         {"te0": rows_between(start, start + 37, tickets), "queue": rows_between(start, start + 400, tickets)},
         count * 50,
     )
-    (tmp_path / "x.html").write_text(render("x", [Gantt("tight", drawn)]))
+    (tmp_path / "x.html").write_text(render("x", [OverTime({"tight": drawn})]))
     browser.get((tmp_path / "x.html").as_uri())
     milliseconds = browser.execute_script(
         "const chart = gantts['gantt-tight']; const begin = performance.now();"
@@ -207,8 +210,8 @@ def test_the_chart_stays_fluid_at_100_000_spans(tmp_path: Path, browser: Any) ->
 
 
 def test_data_cannot_end_its_element() -> None:
-    page = render("x", [Gantt("tight", {"name": "</script>"})])
-    assert page.count("</script>") == render("x", [Gantt("tight", {})]).count("</script>")
+    page = render("x", [OverTime({"tight": {"name": "</script>", "waits": []}})])
+    assert page.count("</script>") == render("x", [OverTime({"tight": {"waits": []}})]).count("</script>")
 
 
 @given(st.lists(st.integers(0, 1 << 45), max_size=40))

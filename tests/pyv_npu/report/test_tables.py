@@ -4,7 +4,7 @@ import pytest
 import synthetic
 
 from pyv_npu.config import load
-from pyv_npu.tables import provenance, render_compare, render_run
+from pyv_npu.tables import provenance, queues, render_compare, render_run
 from pyv_npu.text import columns
 
 CONFIG = load(preset="rocket").config
@@ -100,3 +100,14 @@ def test_columns_align(groups: tuple[str, ...]) -> None:
     text = columns(["name", "a", "b"], [["x", "1", "22"], ["long name", "333", "4"]], groups)
     lines = [line for line in text.splitlines()[len(groups) // 2 :] if not line.startswith("-")]
     assert len(set(map(len, lines))) == 1
+
+
+def test_the_device_holds_as_much_in_both_modes_unless_it_is_told_otherwise() -> None:
+    same = queues(load().config)
+    assert same == ("loose: ring of 1,024 commands before 16 in the device; tight: 16 in the device; when full: retry")
+    other = queues(load(overrides={"npu.queue.tight_size": 64}).config)
+    assert "tight: 64 in the device" in other
+    assert other.endswith(
+        "The device holds more commands in tight mode: a comparison of the modes compares storage too"
+    )
+    assert "more commands in loose mode" in queues(load(overrides={"npu.queue.tight_size": 2}).config)

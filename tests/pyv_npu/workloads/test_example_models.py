@@ -11,13 +11,12 @@ from pyv_npu.config import Config, with_values
 from pyv_npu.workloads.model import run_compiled
 from toolchain.codegen import Target
 from toolchain.compiler import compile_model
-from toolchain.examples import EXAMPLES
+from toolchain.examples import EXAMPLES, LARGE
 from toolchain.onnx_model.model import prepare
 
 ROOT = Path(__file__).parents[3]
 WAYS = ({"run.sim_level": "IA"}, {"run.sim_level": "IA_TIMING"}, {"npu.mode": "loose"}, {"npu.mode": "tight"})
-LARGE = [name for name in EXAMPLES if name.startswith("resnet18")]
-VARIANTS = [name for name in EXAMPLES if name.endswith(("_fp16", "_int8")) and name not in LARGE]
+VARIANTS = [name for name in EXAMPLES if name.endswith(("_fp16", "_int8")) and not name.startswith(LARGE)]
 
 
 def assert_same_everywhere(name: str) -> None:
@@ -36,7 +35,7 @@ def test_a_model_gives_the_same_everywhere(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name.startswith(LARGE)])
 def test_a_large_model_gives_the_same_everywhere(name: str) -> None:
     assert_same_everywhere(name)
 

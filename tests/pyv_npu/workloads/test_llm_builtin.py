@@ -58,17 +58,22 @@ def test_one_token_moves_the_keys_that_it_sees_and_its_own(name: str, seen: int,
     row = shape.kv_width * bits // 8
     tile = 512
     first = (5001 - seen) // tile * tile  # a window begins with the tile that its first key is in
-    per_layer = 2 * (5001 - first + 1) * row
+    per_layer = 2 * (5001 - first) * row  # all but its own are read, its own is written (R23)
     (token,) = made["kv_tokens"]
     assert token == {"token": 5000, "bytes_k": 2 * per_layer, "bytes_v": 2 * per_layer}
-    assert made["kv_layers"] == [{"layer": layer, "kv_bytes_total": 2 * per_layer} for layer in range(2)]
+    for index, layer in enumerate(made["kv_layers"]):
+        written = 2 * 2 * row
+        assert layer == {
+            "layer": index, "qbits_kv": str(bits), "kv_bytes_total": 2 * 2 * 5001 * row,
+            "kv_bytes_alloc": 2 * 2 * 5001 * row, "kv_bytes_read": 2 * per_layer - written, "kv_bytes_written": written,
+        }  # fmt: skip
     assert made["kv_bytes_alloc"] == 2 * 2 * 2 * 5001 * row
 
 
 def test_narrow_keys_halve_their_bytes_and_the_time_of_a_long_context() -> None:
     request = Request("llama2-7b", context=8191, layers=1, requests=2)
     eight, four = (run(CONFIG, request._replace(kv_bits=bits)) for bits in (8, 4))
-    moved = [one["llm"]["kv_layers"][0]["kv_bytes_total"] for one in (eight, four)]
+    moved = [one["llm"]["kv_layers"][0]["kv_bytes_read"] for one in (eight, four)]
     assert moved[0] == 2 * moved[1]
     assert 0.5 <= four["cycles"] / eight["cycles"] < 1  # R17
 
@@ -109,7 +114,8 @@ def test_heads_of_their_own_width_are_commands_of_their_own() -> None:
     request = Request("mistral-7b", context=99, layers=2, kv_bits=lambda layer, head: 8 if layer and head < 4 else 4)
     made = run(CONFIG, request)["llm"]
     row = 1024 // 2
-    assert [one["kv_bytes_total"] for one in made["kv_layers"]] == [2 * 101 * row, 2 * 101 * row * 3 // 2]
+    moved = [one["kv_bytes_read"] + one["kv_bytes_written"] for one in made["kv_layers"]]
+    assert moved == [one["kv_bytes_total"] for one in made["kv_layers"]] == [2 * 100 * row, 2 * 100 * row * 3 // 2]
     assert made["qbits_kv"] == [4, 8]
 
 
@@ -121,13 +127,13 @@ def test_a_qconfig_names_layers_and_heads(tmp_path: Path, capsys: pytest.Capture
     made = json.loads(capsys.readouterr().out)["llm"]
     head = 128 // 8
     assert [one["kv_bytes_total"] for one in made["kv_layers"]] == [
-        2 * 101 * head * 8 * 2, 2 * 101 * head * (7 * 8 + 16),
+        2 * 100 * head * 8 * 2, 2 * 100 * head * (7 * 8 + 16),
     ]  # fmt: skip
     assert (made["qbits_weight"], made["qbits_kv"]) == (8, [2, 8, 16])
     for text, message in (
         ("layer_32: {kv: 8}", "layers 0 to 31 of KV heads 0 to 7"),
         ("layer_0: {head_8: {kv: 8}}", "layers 0 to 31 of KV heads 0 to 7"),
-        ("layer_0: {weight: 8}", "a built-in model has one width"),
+        ("layer_0: {activation: 8}", "they have one width: qbits_activation_default"),
     ):
         path.write_text(f"override:\n  {text}\n")
         assert main(words) == 65
@@ -188,8 +194,11 @@ def test_the_command_line_runs_a_model(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_report_shows_layers_and_bytes(tmp_path: Path) -> None:
     assert main(["run", "mistral-7b", "--context", "99", "--layers", "2", "--report", str(tmp_path)]) == 0
-    assert (tmp_path / "kv_layers.csv").read_text() == "layer,kv_bytes_total\n0,103424\n1,103424\n"
-    assert (tmp_path / "kv_tokens.csv").read_text() == "token,bytes_k,bytes_v\n99,103424,103424\n"
+    assert (tmp_path / "kv_layers.csv").read_text() == (
+        "layer,qbits_kv,kv_bytes_total,kv_bytes_alloc,kv_bytes_read,kv_bytes_written\n"
+        "0,4,102400,102400,101376,1024\n1,4,102400,102400,101376,1024\n"
+    )
+    assert (tmp_path / "kv_tokens.csv").read_text() == "token,bytes_k,bytes_v\n99,102400,102400\n"
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "layer1.attention" in page
     assert "roofline" in page

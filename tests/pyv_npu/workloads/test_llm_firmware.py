@@ -33,7 +33,8 @@ def test_firmware_submits_the_same_commands(mode: str) -> None:
     assert made["npu"]["completed"] == alone["llm"]["commands"]
     for figure in ("kv_tokens", "kv_layers", "bound"):
         assert made["llm"][figure] == alone["llm"][figure]
-    assert made["npu"]["dram_bytes_read"] == alone["npu"]["dram_bytes_read"]
+    fetched = 64 * made["npu"]["accepted"] if mode == "loose" else 0
+    assert made["npu"]["dram_bytes_read"] == alone["npu"]["dram_bytes_read"] + fetched
     assert made["cycles"] > alone["cycles"]
 
 
@@ -59,11 +60,24 @@ def test_a_prefill_goes_through_firmware_too(tmp_path: Path, capsys: pytest.Capt
     assert "the events are those of the recorded run" in capsys.readouterr().err
 
 
+def test_loose_against_tight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "mistral-7b", "--context", "99", "--layers", "1", "--json"]
+    assert main([*words, "--report", str(tmp_path)]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["same_results"] is True
+    for mode in ("loose", "tight"):
+        run = BuiltIn(Request("mistral-7b", context=99, layers=1), through_firmware=True).run(config(mode)).json
+        assert (made[mode]["cycles"], made[mode]["llm"]) == (run["cycles"], run["llm"])
+    assert "layer0.ffn" in (tmp_path / "loose" / "timeline.csv").read_text()
+    assert main(["run", "--replay", str(tmp_path), "--json"]) == 0
+    assert "the events are those of the recorded run" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--sim-level", "IA_TIMING"], "--sim-level IA_TIMING: firmware runs at CA_HYBRID; drop --mode"),
-        (["--qbits-kv", "4,8"], "--qbits-kv: one width with --mode"),
+        (["--qbits-kv", "4,8"], "--qbits-kv 4,8: one width on the core"),
     ],
 )
 def test_what_needs_no_core_says_so(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

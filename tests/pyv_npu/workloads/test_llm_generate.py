@@ -56,13 +56,16 @@ def test_every_token_is_that_of_the_reference_at_every_level(kind: str, kv_heads
     assert first.correct
     assert first.detail.tokens[:7] == (*PROMPT, 9, 2)
     assert first.detail.tokens[7:] == tuple(step["reference_next"] for step in steps(first)[6:])
+    taken: dict[str, int] = {}
     for level, mode in (("IA_TIMING", "tight"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight")):
         made = generated(decoder, request, level, mode)
         assert made.detail.tokens == first.detail.tokens
         assert made.json["generate"]["outputs_sha256"] == first.json["generate"]["outputs_sha256"]
         assert made.correct
+        taken[level] = sum(made.json["cycles_by_step"])
+    assert abs(taken["IA_TIMING"] - taken["CA_HYBRID"]) < 0.1 * taken["CA_HYBRID"]
     counts = made.json["generate"]["commands"]
-    assert made.json["npu"]["submitted"] == counts["prompt"] + 4 * counts["step"]
+    assert made.json["npu"]["accepted"] == counts["prompt"] + 4 * counts["step"]
 
 
 def test_the_caches_hold_what_the_reference_calls_present() -> None:
@@ -117,9 +120,6 @@ def test_narrow_weights_report_their_error(tmp_path: Path) -> None:
     one = generated(model(), GenerationRequest(PROMPT, 3, qconfig=path)).detail.compiled.compiled.graph
     narrow = {layer.id for layer in one.layers for name in layer.inputs if one.tensors[name].dtype.name == "INT4"}
     assert narrow == {"prompt.matmul3", "matmul3"}  # the same product in the prompt and in a step
-    path.write_text("override:\n  layer_0: {kv: 8}\n")
-    with pytest.raises(UsageError, match="a decoder's caches have one width, --qbits-kv"):
-        generated(model(), GenerationRequest(PROMPT, 3, qconfig=path))
 
 
 def test_a_step_beyond_the_caches_is_an_error() -> None:
@@ -170,7 +170,7 @@ def test_the_command_line_generates(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert made["generate"]["prompt"] == [3, 1, 4]
     assert len(made["generate"]["tokens"]) == 6
     rows = (tmp_path / "out" / "timeline.csv").read_text().splitlines()[1:]
-    steps_, prompt = (sum(row.endswith(f",{name}attention.0.2") for row in rows) for name in ("", "prompt."))
+    steps_, prompt = (sum(row.endswith(f",{name}attention.0.1") for row in rows) for name in ("", "prompt."))
     assert steps_ > prompt > 0  # two of the three new tokens take a step
     assert "decoder.onnx" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert main([*words, "--sim-level", "IA_TIMING"]) == 0

@@ -24,7 +24,7 @@ from toolchain.decoders.decoder import Decoder, compile_decoder, make_decoder
 from toolchain.decoders.reference import Reference
 from toolchain.errors import ModelError
 from toolchain.examples import DECODERS
-from toolchain.ir.operations import PRODUCTS
+from toolchain.ir.operations import PRODUCTS, appended
 
 REQUEST = GenerationRequest((3, 1, 4, 1, 5), 4, given=(9, 2))
 WAYS = (("IA_TIMING", "tight"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight"))
@@ -117,8 +117,9 @@ def test_codes_are_appended_as_they_are_and_take_a_quarter_of_the_bytes() -> Non
     sizes = [made.json["generate"]["kv_bytes_alloc"] for made in (wide, narrow)]
     assert sizes[0] == 4 * sizes[1]
     graph = narrow.detail.compiled.compiled.graph
-    appended = [layer for layer in graph.layers if layer.op_type == "KV_APPEND" and "log" not in layer.id]
-    assert {graph.tensors[name].dtype.name for layer in appended for name in (layer.inputs[0], *layer.outputs)} == {
+    appending = [layer for layer in graph.layers if appended(layer)]
+    assert appending
+    assert {graph.tensors[name].dtype.name for one in appending for name in (*appended(one), *one.outputs[1:])} == {
         "INT8"
     }
     commands = narrow.detail.compiled.compiled.commands[narrow.detail.compiled.prompt_commands :]
@@ -218,7 +219,11 @@ def test_weights_may_be_narrower_than_activations(tmp_path: Path) -> None:
     [
         ("decoder_kv_int8", ["--precision", "int8"], "--precision int8: the model is quantized already: drop the"),
         ("decoder_kv_fp16", ["--precision", "int8"], "--precision int8: no product of floats to quantize: drop the"),
-        ("decoder_kv", ["--precision", "fp16"], "takes --passes, --qconfig and --precision int8 of the options"),
+        (
+            "decoder_kv",
+            ["--precision", "fp16"],
+            "takes --passes, --granularity, --submit, --qconfig and --precision int8 of",
+        ),
         ("decoder_kv", ["--precision", "int8", "--calibration", "x.npz"], "must hold input_ids, tokens of 0..95"),
         ("decoder_kv", ["--calibration", "x.npz"], "--calibration: a decoder that generates takes"),
     ],

@@ -118,7 +118,7 @@ override:
     [
         ("qbits_weight: 4\n", ":1: qbits_weight: no such key; keys are qbits_weight_default, "),
         ("override:\n  layer_0:\n    timestep_1: {kv: 4}\n", ":3: override.layer_0.timestep_1.kv: no such override; "),
-        ("layer_0: {kv: 4}\n", ":1: layer_0.kv: no such key; "),
+        ("layer_0.x: {kv: 4}\n", ":1: layer_0.x.kv: no such override; "),
         ("qbits_weight_default: 3\n", ":1: qbits_weight_default: 3 bits: must be one of 2, 4, 8, 16, 32"),
         ("spm: 4\n", ":1: spm: must be a table of keys and values"),
     ],

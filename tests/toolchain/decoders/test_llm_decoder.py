@@ -1,5 +1,6 @@
 """What a decoder in ONNX has to have, and what becomes of it."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +20,9 @@ from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
 from toolchain.ir.text import parse, render
 
 
-def compiled(tokens: int = 4, t_max: int = 32, **settings: Any) -> CompiledDecoder:
+def compiled(tokens: int = 4, t_max: int = 32, passes: str = "all", **settings: Any) -> CompiledDecoder:
     model = decoder_kv(**{"width": 64, "vocab": 96, **settings})
-    return compile_decoder(make_decoder(model, "m"), Target(), tokens, t_max)
+    return compile_decoder(make_decoder(model, "m"), Target(), tokens, t_max, passes=passes)
 
 
 def test_caches_are_shared_and_have_their_role() -> None:
@@ -34,13 +35,39 @@ def test_caches_are_shared_and_have_their_role() -> None:
     assert not any(name.startswith(PROMPT + "w") for name in graph.constants)  # weights are there once
 
 
-def test_a_token_appends_twice_and_attends_once_per_layer() -> None:
-    made = compiled(layers=3)
+@pytest.mark.parametrize(("passes", "appends"), [("all", 0), ("-kv-forwarding", 2)])
+def test_a_token_attends_once_per_layer_and_appends_there_or_twice(passes: str, appends: int) -> None:
+    made = compiled(layers=3, passes=passes)
     step = made.compiled.commands[made.prompt_commands :]
     opcodes = [Opcode(command.descriptor.opcode) for command in step]
     assert opcodes.count(Opcode.ATTN_T) == 3
-    assert opcodes.count(Opcode.KV_APPEND) == 2 * 3 + 1  # the last one logs the logits
+    assert opcodes.count(Opcode.KV_APPEND) == appends * 3 + 1  # the last one logs the logits
     assert Opcode.KV_READ not in opcodes  # R18: appending loads nothing
+    assert [(one.layer, one.side) for one in made.caches] == [(i // 2, i % 2) for i in range(6)]
+
+
+def test_the_trace_has_tensors_and_every_submission() -> None:
+    made = compiled(layers=2, tokens=1).compiled
+    lines = [json.loads(line) for line in made.trace]
+    caches = [line for line in lines if line["stage"] == "tensors" and line["role"] == "kv" and "past" in line["id"]]
+    assert len(caches) == 4
+    assert {(line["layout"], line["storage_class"], line["qbits"]) for line in caches} == {("[B, H, T, D]", "DRAM", 32)}
+    updates = [line for line in lines if line["stage"] == "import" and line["op"] == "KV_UPDATE"]
+    assert [line["qbits_kv"] for line in updates] == [32] * 4  # two layers, of the prompt and of a step
+    submitted = [line for line in lines if line["stage"] == "commands"]
+    pointers = [int(line["desc_ptr"], 16) for line in submitted if line["op"] == "ENQCMD_T"]
+    assert pointers == [made.memory.commands + 64 * index for index in range(len(made.commands))]
+    done = 0
+    for line in submitted:
+        if line["op"] == "ENQCMD_T":
+            done += 1
+            assert line["ticket"] == done
+        elif line["op"] == "WAIT":
+            assert 1 <= line["ev"] <= done
+    assert submitted[-1] == {"stage": "commands", "op": "TWAIT", "ticket": done, "scope": "global"}
+    (attention, *_) = (line for line in submitted if line["op"] == "ATTN_T")
+    assert [tile["tile_type"] for tile in attention["kv_tiles"]] == ["kv_read", "kv_write"]
+    assert attention["kv_tiles"][1]["tile_elements"] == 16  # D, for each head
 
 
 def test_commands_do_not_depend_on_the_position() -> None:

@@ -10,12 +10,12 @@ from onnx import defs, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
 from toolchain.onnx_frontend.table import OPERATORS
-from toolchain.onnx_model.model import MIN_OPSET
+from toolchain.onnx_model.opset import OLDEST
 
 FUNCTIONS: dict[str, tuple[int, ...]] = {
-    "Celu": (), "DepthToSpace": (), "Elu": (), "GreaterOrEqual": (), "GroupNormalization": (), "HardSigmoid": (),
-    "HardSwish": (), "LeakyRelu": (), "LessOrEqual": (), "PRelu": (), "ReduceL1": (1,), "ReduceL2": (1,),
-    "ReduceSumSquare": (1,), "Selu": (), "Softsign": (), "SpaceToDepth": (), "SwiGLU": (), "Swish": (),
+    "Celu": (), "DepthToSpace": (), "Elu": (), "GreaterOrEqual": (), "GroupNormalization": (),
+    "LeakyRelu": (), "LessOrEqual": (), "PRelu": (), "ReduceL1": (1,), "ReduceL2": (1,),
+    "ReduceSumSquare": (1,), "Selu": (), "Softsign": (), "SpaceToDepth": (), "SwiGLU": (),
     "ThresholdedRelu": (),
 }  # fmt: skip
 """Operators that ONNX defines by those of the table, and which inputs must be constant."""
@@ -76,10 +76,10 @@ def _raise_opset(model: Any) -> None:
     """To the oldest that is supported, where its operators are still the same ones there."""
     for opset in model.opset_import:
         versions = [
-            [defs.get_schema(node.op_type, version).since_version for version in (opset.version, MIN_OPSET)]
+            [defs.get_schema(node.op_type, version).since_version for version in (opset.version, OLDEST)]
             for node in model.graph.node
-            if opset.domain == "" and opset.version < MIN_OPSET
+            if opset.domain == "" and opset.version < OLDEST
         ]
         if versions and all(old == new for old, new in versions):
-            opset.version = MIN_OPSET
+            opset.version = OLDEST
             model.ir_version = max(model.ir_version, 7)

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from npu_device.config import NpuConfig
+from npu_device.config import DramConfig, NpuConfig
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.compiler import compile_model
+from toolchain.decoders.builtin import compile_shape
+from toolchain.decoders.shapes import Job, shape_of
 from toolchain.examples import EXAMPLES
 from toolchain.onnx_model.model import prepare
 from toolchain.passes import PASSES
@@ -54,7 +56,24 @@ def test_tiles_fit_small_scratchpads_whatever_passes_run(size: int, passes: str)
         assert cycles(EXAMPLES[name](), config, passes) > 0  # the device refuses nothing
 
 
-@pytest.mark.parametrize("name", [name for name in PASSES if name != "quantization"])  # see test_qconfig
+@pytest.mark.parametrize("name", [name for name in PASSES if name not in ("quantization", "kv-forwarding")])
 def test_a_model_takes_longer_without_the_pass(name: str) -> None:
     proto, config = MODELS[name]
     assert cycles(proto(), config, "all") < cycles(proto(), config, f"-{name}")
+
+
+@pytest.mark.parametrize("requests", [1, 64])  # activations in the scratchpad, or in DRAM
+def test_a_token_takes_longer_when_its_own_keys_are_read_back(requests: int) -> None:
+    config = replace(NpuConfig(), dram=DramConfig(size=256_000_000_000))
+    job = Job(shape_of("mistral-7b"), layers=1, t_max=256, requests=requests)
+    seen = []
+    for passes in ("all", "-kv-forwarding"):
+        made = compile_shape(job, target_of(config), 1, passes)
+        seen.append(run_commands(made.commands, config, memory=made.position(200)))
+    chip, back = seen
+    assert chip.cycles < back.cycles
+    assert chip.counters is not None and back.counters is not None
+    row = 2 * 8 * 128 // 2 * requests  # keys and values of 8 heads, 4 bits
+    aligned = back.counters["dram_bytes_read"] - chip.counters["dram_bytes_read"]
+    assert aligned == row  # one row per head and layer less
+    assert chip.counters["dram_bytes_written"] == back.counters["dram_bytes_written"]

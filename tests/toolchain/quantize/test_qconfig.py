@@ -42,24 +42,25 @@ def test_weights_have_a_default_and_layers() -> None:
     [
         (
             {"qbits_weights": 4},
-            "qbits_weights: no such key; keys are qbits_weight_default, qbits_kv_default, ",
+            "qbits_weights: no such key; keys are qbits_weight_default, qbits_activation_default, qbits_kv_default, ",
         ),
-        ({"layer_3.kv": 4}, "layer_3.kv: no such key; "),
+        ({"layer_3.timestep_1.kv": 4}, "layer_3.timestep_1.kv: no such override; "),
+        ({"layer_3.kv": 4, "override.layer_3.kv": 4}, "override.layer_3.kv: layer_3.kv is given twice, "),
         (
             {"override.layer_0.timestep_3.kv": 4},
-            "override.layer_0.timestep_3.kv: no such override; there are layer_<i>.weight, layer_<i>.kv and "
-            "layer_<i>.head_<j>.kv, none in time",
+            "override.layer_0.timestep_3.kv: no such override; there are layer_<i>.weight, layer_<i>.activation, "
+            "layer_<i>.kv and layer_<i>.head_<j>.kv, none in time",
         ),
         ({"override.layer_0.head_1.weight": 4}, "override.layer_0.head_1.weight: no such override; "),
         ({"override.layer_x.kv": 4}, "override.layer_x.kv: no such override; "),
-        ({"qbits_kv_default": 5}, "qbits_kv_default: 5 bits: must be one of 2, 4, 8, 16, 32"),
-        ({"qbits_kv_default": True}, "qbits_kv_default: True bits: must be one of 2, 4, 8, 16, 32"),
+        ({"qbits_kv_default": 5}, "qbits_kv_default: 5 bits: must be one of 2, 4, 8, 16"),
+        ({"qbits_kv_default": True}, "qbits_kv_default: True bits: must be one of 2, 4, 8, 16"),
         (
             {"override.layer_1.weight": 2, "bitwidths.weight": [4, 8]},
             "override.layer_1.weight: 2 bits: must be one of 4, 8",
         ),
         ({"bitwidths.weight": [3]}, "bitwidths.weight: [3]: must be a list of 2, 4, 8, 16, 32"),
-        ({"bitwidths.kv": []}, "bitwidths.kv: []: must be a list of 2, 4, 8, 16, 32"),
+        ({"bitwidths.kv": []}, "bitwidths.kv: []: must be a list of 2, 4, 8, 16"),
         ({"packing.mode": "none"}, "packing.mode: none: must be one of logical, packed_rows, unpacked_byte"),
         ({"packing.use_packed_int4": 1}, "packing.use_packed_int4: 1: must be true or false"),
         (
@@ -135,9 +136,9 @@ def test_alignment_is_of_the_role_and_shows_in_the_text() -> None:
         ),
         (
             {"spm.num_banks": 4},
-            "QConfig spm.num_banks 4: the device has 8; leave it out, or set npu.spm.size and npu.spm.banks",
+            "E_BANK: QConfig spm.num_banks 4: the device has 8; leave it out, or set npu.spm.size and npu.spm.banks",
         ),
-        ({"spm.bank_size_bytes": 4096}, "QConfig spm.bank_size_bytes 4096: the device has 262144; "),
+        ({"spm.bank_size_bytes": 4096}, "E_BANK: QConfig spm.bank_size_bytes 4096: the device has 262144; "),
     ],
 )
 def test_what_is_not_there_is_named(config: dict[str, Any], message: str) -> None:

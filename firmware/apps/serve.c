@@ -1,0 +1,305 @@
+/* The scheduler of an LLM server: requests arrive at a port, each step takes tokens of some of them, blocks of the caches
+   are taken on demand, and a request gives its own back where none is free. The rules are those of docs/serving.md, and
+   the decisions those of the host's scheduler. `pyv-npu serve MODEL --scheduler firmware` gives it a port. */
+#include "npu_driver.h"
+#include "runtime.h"
+#include "trap.h"
+
+NPU_ARG(0, port, 0) /* address of the port; 0: there is none */
+NPU_ARG(1, blocks, 0)
+NPU_ARG(2, block_size, 16)
+NPU_ARG(3, budget, 2048) /* tokens of a step */
+NPU_ARG(4, most, 256) /* requests that run */
+NPU_ARG(5, gate, 1) /* all tokens of a request must have room, not its first chunk alone */
+NPU_ARG(6, watermark, 0) /* blocks that admission leaves free */
+NPU_ARG(7, chunks, 1) /* a prompt may come in chunks */
+NPU_ARG(8, source, 12) /* of the port, at the PLIC */
+
+/* Registers of the port: pyv_npu/serving/port.py. */
+enum {
+    PORT_ARRIVED = 0x00, PORT_ID = 0x04, PORT_PROMPT = 0x08, PORT_ANSWER = 0x0c, PORT_POP = 0x10, PORT_STEP = 0x14,
+    PORT_STATUS = 0x18, PORT_ACK = 0x1c, PORT_ANSWERED = 0x20, PORT_SLEEP = 0x24
+};
+enum { STATUS_DONE = 1, STATUS_OVER = 2 };
+enum { PLIC_ENABLE = 0x2000, PLIC_THRESHOLD = 0x200000, PLIC_CLAIM = 0x200004 };
+enum { SLOTS = 8192, RUN_MAX = 1024, BLOCKS_MAX = 1 << 18 };
+#define NONE 0xffffffffu
+
+struct request {
+    uint32_t id, answer; /* tokens asked for */
+    uint32_t tokens, computed, answered; /* prompt and what was generated; in the caches; generated */
+    uint32_t held, first, last; /* blocks: how many, and their list */
+};
+
+/* What the port reads when a step begins. */
+static struct {
+    uint32_t count, preempted, running, waiting, used;
+    uint32_t schedule, allocate, submit, wait; /* cycles since the last step */
+    struct {
+        uint32_t id, tokens, context;
+    } chunk[RUN_MAX];
+    uint32_t out[RUN_MAX];
+} step;
+
+static struct request slot[SLOTS];
+static uint16_t queue[SLOTS]; /* waiting: a ring */
+static uint32_t queue_first, queue_count;
+static uint16_t unused[SLOTS];
+static uint32_t unused_count;
+static uint16_t running[RUN_MAX], chosen[RUN_MAX];
+static uint32_t running_count;
+static uint32_t next[BLOCKS_MAX]; /* the block behind a block, in a request or in the list of free ones */
+static uint32_t free_first, free_last, free_count;
+static struct npu_descriptor command[RUN_MAX];
+static uint32_t allocating;
+static volatile bool done;
+
+static void put(uint32_t reg, uint32_t value)
+{
+    mmio_write32(arg_port() + reg, value);
+}
+
+static uint32_t get(uint32_t reg)
+{
+    return mmio_read32(arg_port() + reg);
+}
+
+static void on_interrupt(void)
+{
+    const uint32_t source = mmio_read32(NPU_MAP_PLIC_BASE + PLIC_CLAIM);
+    if (source == arg_source()) {
+        done = done || (get(PORT_STATUS) & STATUS_DONE) != 0;
+        put(PORT_ACK, 1);
+        (void)get(PORT_STATUS); /* the posted write has arrived, the line is down */
+    }
+    mmio_write32(NPU_MAP_PLIC_BASE + PLIC_CLAIM, source);
+    (void)mmio_read32(NPU_MAP_PLIC_BASE + PLIC_THRESHOLD);
+}
+
+/* -- blocks ------------------------------------------------------------------------------------------------------- */
+
+static uint32_t needed(uint32_t tokens)
+{
+    const uint32_t size = arg_block_size();
+    return (tokens + size - 1) / size;
+}
+
+/* Blocks for so many more tokens, if there are. */
+static bool grow(struct request *r, uint32_t tokens)
+{
+    const uint32_t begin = cycles(), want = needed(r->computed + tokens);
+    const bool fits = want <= r->held + free_count;
+    while (fits && r->held < want) {
+        const uint32_t block = free_first;
+        free_first = next[block];
+        free_count--;
+        next[block] = NONE;
+        if (r->held == 0) {
+            r->first = block;
+        } else {
+            next[r->last] = block;
+        }
+        r->last = block;
+        r->held++;
+    }
+    allocating += cycles() - begin;
+    return fits;
+}
+
+static void release(struct request *r)
+{
+    const uint32_t begin = cycles();
+    if (r->held != 0) {
+        if (free_count == 0) {
+            free_first = r->first;
+        } else {
+            next[free_last] = r->first;
+        }
+        free_last = r->last;
+        free_count += r->held;
+        r->held = 0;
+    }
+    allocating += cycles() - begin;
+}
+
+/* -- the scheduler ------------------------------------------------------------------------------------------------ */
+
+static void take_arrivals(void)
+{
+    for (uint32_t n = get(PORT_ARRIVED); n > 0 && unused_count > 0; n--) {
+        const uint16_t at = unused[--unused_count];
+        slot[at] = (struct request){.id = get(PORT_ID), .tokens = get(PORT_PROMPT), .answer = get(PORT_ANSWER)};
+        put(PORT_POP, 1);
+        queue[(queue_first + queue_count++) % SLOTS] = at;
+    }
+}
+
+static void choose(uint16_t at, uint32_t tokens)
+{
+    struct request *r = &slot[at];
+    chosen[step.count] = at;
+    step.chunk[step.count].id = r->id;
+    step.chunk[step.count].tokens = tokens;
+    step.chunk[step.count].context = r->computed;
+    step.count++;
+}
+
+static void preempt_last(void)
+{
+    const uint16_t at = running[--running_count];
+    struct request *r = &slot[at];
+    release(r);
+    r->computed = 0;
+    queue_first = (queue_first + SLOTS - 1) % SLOTS;
+    queue[queue_first] = at;
+    queue_count++;
+    step.out[step.preempted++] = r->id;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static void schedule(void)
+{
+    uint32_t budget = arg_budget();
+    step.count = step.preempted = 0;
+    for (uint32_t i = 0; i < running_count && budget > 0;) {
+        struct request *r = &slot[running[i]];
+        const uint32_t tokens = least(r->tokens - r->computed, budget);
+        if (!grow(r, tokens)) {
+            preempt_last();
+            continue;
+        }
+        choose(running[i], tokens);
+        budget -= tokens;
+        i++;
+    }
+    while (step.preempted == 0 && budget > 0 && running_count < arg_most() && queue_count > 0) {
+        const uint16_t at = queue[queue_first];
+        struct request *r = &slot[at];
+        const uint32_t tokens = least(r->tokens, budget);
+        const uint32_t room = needed(arg_gate() != 0 ? r->tokens : tokens) + arg_watermark();
+        if ((tokens < r->tokens && arg_chunks() == 0) || room > free_count) {
+            break;
+        }
+        queue_first = (queue_first + 1) % SLOTS;
+        queue_count--;
+        (void)grow(r, tokens);
+        running[running_count++] = at;
+        choose(at, tokens);
+        budget -= tokens;
+    }
+}
+
+/* The descriptor of each request gets its chunk, its context and its first block, and is submitted. */
+static void submit(void)
+{
+    for (uint32_t i = 0; i < step.count; i++) {
+        struct npu_descriptor *d = &command[i];
+        d->op = NPU_DESC(OPCODE, NPU_OPCODE_NOP);
+        d->tile_m = step.chunk[i].tokens;
+        d->tile_n = step.chunk[i].context;
+        d->tile_k = slot[chosen[i]].first;
+        (void)npu_submit_prebuilt(d);
+    }
+}
+
+/* The step is over: those whose tokens are all computed have a new one. */
+static void commit(void)
+{
+    for (uint32_t i = 0; i < step.count; i++) {
+        struct request *r = &slot[chosen[i]];
+        r->computed += step.chunk[i].tokens;
+        if (r->computed == r->tokens) {
+            r->tokens++;
+            r->answered++;
+        }
+    }
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < running_count; i++) {
+        struct request *r = &slot[running[i]];
+        if (r->answered == r->answer) {
+            release(r);
+            put(PORT_ANSWERED, r->id);
+            unused[unused_count++] = running[i];
+        } else {
+            running[left++] = running[i];
+        }
+    }
+    running_count = left;
+}
+
+static void set_up(void)
+{
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        unused[i] = (uint16_t)i;
+    }
+    unused_count = SLOTS;
+    for (uint32_t i = 0; i < arg_blocks(); i++) {
+        next[i] = i + 1;
+    }
+    free_first = 0;
+    free_count = arg_blocks();
+    free_last = free_count - 1;
+    mmio_write32(NPU_MAP_PLIC_BASE + 4 * arg_source(), 1);
+    mmio_write32(NPU_MAP_PLIC_BASE + PLIC_ENABLE, 1u << arg_source());
+    mmio_write32(NPU_MAP_PLIC_BASE + PLIC_THRESHOLD, 0);
+    (void)trap_on_interrupt(TRAP_EXTERNAL, on_interrupt);
+}
+
+int main(void)
+{
+    if (arg_port() == 0) {
+        print("no requests: pyv-npu serve MODEL --scheduler firmware has some\n");
+        return 0;
+    }
+    if (npu_open(NPU_MODE_AUTO) != 0) {
+        print("no NPU\n");
+        return 1;
+    }
+    if (arg_blocks() > BLOCKS_MAX || arg_most() > RUN_MAX) {
+        print("at most %u blocks and %u requests that run\n", (unsigned)BLOCKS_MAX, (unsigned)RUN_MAX);
+        return 1;
+    }
+    set_up();
+    uint32_t steps = 0, waited = 0, begin = cycles();
+    for (;;) {
+        take_arrivals();
+        schedule();
+        if (step.count == 0) {
+            if ((get(PORT_STATUS) & STATUS_OVER) != 0) {
+                break;
+            }
+            put(PORT_SLEEP, 1);
+            (void)get(PORT_STATUS); /* an arrival from now on interrupts */
+            (void)npu_sleep();
+            begin = cycles();
+            allocating = 0;
+            continue;
+        }
+        const uint32_t decided = cycles();
+        step.running = running_count;
+        step.waiting = queue_count;
+        step.used = arg_blocks() - free_count;
+        step.allocate = allocating;
+        step.schedule = decided - begin - allocating;
+        submit();
+        step.submit = cycles() - decided;
+        step.wait = waited;
+        done = false;
+        put(PORT_STEP, (uint32_t)(uintptr_t)&step);
+        const uint32_t asleep = cycles();
+        while (!done) {
+            (void)npu_sleep();
+        }
+        begin = cycles();
+        waited = begin - asleep;
+        allocating = 0;
+        commit();
+        steps++;
+    }
+    print("mode %s: %u steps\n", npu.tight ? "tight" : "loose", (unsigned)steps);
+    return 0;
+}

@@ -1,0 +1,30 @@
+/* Code that is generated for a model (toolchain/mlir/npu/lowering.py) in place of a list of commands. Programs that call
+   it are built with -DNPU_GENERATED, and linked with it. */
+#ifndef NPU_GENERATED_H
+#define NPU_GENERATED_H
+
+#include "npu_driver.h"
+
+/* Return the last ticket. */
+typedef int32_t npu_generated_tight(uint32_t position, uint32_t token);
+/* Return the new tail of the ring. */
+typedef uint32_t npu_generated_loose(struct npu_descriptor *ring, uintptr_t registers, uint32_t tail, uint32_t mask,
+                                     uint32_t position, uint32_t token);
+
+/* The function `name` of generated code in the mode that is open: it submits its commands and returns the last ticket.
+   Functions that take a token write it, and its position, where their commands read them. */
+#define NPU_GENERATED_FUNCTION(name)                                                                                 \
+    npu_generated_tight npu_generated_tight_##name;                                                                  \
+    npu_generated_loose npu_generated_loose_##name, npu_generated_loose_tail_##name;                                 \
+    static int32_t generated_##name(uint32_t position, uint32_t token)                                               \
+    {                                                                                                                \
+        if (npu.tight) {                                                                                             \
+            return npu_generated_tight_##name(position, token);                                                      \
+        }                                                                                                            \
+        npu.tail = (npu.tail_write ? npu_generated_loose_tail_##name                                                 \
+                                   : npu_generated_loose_##name)(npu_ring, npu.base, npu.tail, npu.mask, position,   \
+                                                                 token);                                             \
+        return (int32_t)(npu.tail & INT32_MAX);                                                                      \
+    }
+
+#endif

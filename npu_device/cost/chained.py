@@ -1,0 +1,229 @@
+"""How long a chain of vector engines takes: closed forms of docs/chained-ve.md, which `dataflow` simulates.
+
+T engines are one tensor engine of kind `chained_ve`. In a step each engine meets one query with one key, `lanes`
+elements per cycle. A chain reads keys for all engines at once, one channel each, and moves them from engine to engine;
+plain engines read them one by one.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.config import ChainedConfig
+from npu_device.cost.plan import Column, Sight
+from npu_device.trace.events import Cause
+
+
+def _ceil(value: int, divisor: int) -> int:
+    return -(-value // divisor)
+
+
+class Work(NamedTuple):
+    """What a chain does with one operand tile, NPU cycles."""
+
+    steps: int = 0
+    """Cycles in which engines meet queries with keys."""
+    useful: int = 0
+    """Of these, as many as the unmasked pairs would take if no engine were ever without one."""
+    key_wait: int = 0
+    """Keys arrive later than engines could take them."""
+    query_load: int = 0
+    """Queries that no buffer holds are read one by one."""
+    restart: int = 0
+    """From one tile to the next."""
+    keys_read: int = 0
+    """Vectors that the key streams read."""
+
+    @property
+    def cycles(self) -> int:
+        return self.steps + self.key_wait + self.query_load + self.restart
+
+    def __add__(self, other: object) -> "Work":
+        """Both, one after the other."""
+        assert isinstance(other, Work)
+        return Work(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+    def times(self, count: int) -> "Work":
+        """So many of it."""
+        return Work(*(count * part for part in self))
+
+    @property
+    def lost(self) -> tuple[tuple[Cause, int], ...]:
+        """Its cycles that are not useful, by cause."""
+        causes = (
+            (Cause.QUERY_LOAD, self.query_load), (Cause.KEY_WAIT, self.key_wait),
+            (Cause.CHAIN_FILL, self.steps - self.useful), (Cause.TILE_RESTART, self.restart),
+        )  # fmt: skip
+        return tuple((cause, cycles) for cause, cycles in causes if cycles)
+
+
+class Tiles(NamedTuple):
+    """Tiles of `side` queries and keys that a chain works through."""
+
+    side: int
+    diagonal: int
+    """By the dataflow that passes over masked pairs."""
+    other: int
+    keys_read: int
+    """Vectors: keys of all tiles, without those that only fill a tile up."""
+
+
+# -- tiles and pairs ---------------------------------------------------------------------------------------------------
+
+
+def tiles(chain: ChainedConfig, queries: int, keys: int, ahead: int = 0, causal: bool = True, window: int = 0) -> Tiles:
+    """The tiles of `queries` consecutive queries and `keys` consecutive keys.
+
+    `ahead`: position of the first query less that of the first key. `window`: a query sees the latest so many keys up
+    to its own, 0: all. Tiles begin at the diagonal: keys before it are the past. With at most T queries or keys, tiles
+    have T of each.
+    """
+    t = chain.T
+    if chain.mask_skip == "none":
+        return Tiles(t, 0, _ceil(queries, t) * _ceil(keys, t), _ceil(queries, t) * keys)
+    if causal and ahead < 0:
+        queries, ahead = queries + ahead, 0
+    dataflow = chain.mask_skip == "dataflow" and min(queries, keys) > t
+    side = 2 * t if dataflow else t
+    past = min(ahead, keys) if causal else keys
+    row = np.arange(max(0, _ceil(queries, side)))
+    across = _ceil(keys - past, side)
+    first = np.full_like(row, -_ceil(past, side))
+    last = np.minimum(row, across - 1)
+    seen = np.ones_like(row)
+    if window:
+        lowest = ahead + row * side - window + 1
+        first = np.maximum(first, (lowest - past) // side)
+        seen = (lowest < keys).astype(np.int64)
+    seen *= np.maximum(0, last - first + 1)
+    low, high = (np.clip(past + at * side, 0, keys) for at in (first, last + 1))
+    read = int((np.maximum(0, high - low) * (seen > 0)).sum())
+    diagonal = int(((row < across) & (seen > 0)).sum()) if dataflow else 0
+    return Tiles(side, diagonal, int(seen.sum()) - diagonal, read)
+
+
+def pairs(queries: int, keys: int, ahead: int = 0, causal: bool = True, window: int = 0) -> int:
+    """Unmasked pairs of a query and a key; arguments as for `tiles`."""
+    position = ahead + np.arange(queries)
+    high = np.minimum(keys, position + 1) if causal else np.full(queries, keys)
+    low = np.maximum(0, position - window + 1) if window else np.zeros(queries, np.int64)
+    return int(np.maximum(0, high - low).sum())
+
+
+# -- cycles ------------------------------------------------------------------------------------------------------------
+
+
+def step_cycles(chain: ChainedConfig, width: int) -> int:
+    """One engine, one pair of vectors of `width` elements."""
+    return _ceil(width, chain.lanes)
+
+
+def read_cycles(chain: ChainedConfig, width: int, bits: int, vectors: int = 1) -> int:
+    """Latency and beats of so many vectors over one channel."""
+    return chain.lat + vectors * _ceil(width * bits, 8 * chain.channel_bytes)
+
+
+def _tile(chain: ChainedConfig, steps: int, read: int) -> Work:
+    """One tile whose keys are read while the tile before it is at work."""
+    return Work(steps, 0, max(0, read - steps), 0, chain.restart)
+
+
+def masked(
+    chain: ChainedConfig, queries: int, keys: int, width: int, bits: int, ahead: int = 0, causal: bool = True,
+    window: int = 0,
+) -> Work:  # fmt: skip
+    """Queries of one head with keys of `width` elements of `bits`; the other arguments as for `tiles`."""
+    t, step = chain.T, step_cycles(chain, width)
+    once = read_cycles(chain, width, bits)
+    count = pairs(queries, keys, ahead, causal, window)
+    useful = _ceil(count * step, t)
+    if queries == 1:
+        seen = keys if chain.mask_skip == "none" else count
+        steps = _ceil(seen, t)
+        wait = steps * max(0, once - step)
+        return Work(steps * step, useful, wait, 0, _ceil(steps, t) * chain.restart, seen)
+    grid = tiles(chain, queries, keys, ahead, causal, window)
+    if grid.side == t:
+        made = _tile(chain, t * step, once).times(grid.other)
+    else:
+        twice = read_cycles(chain, width, bits, 2)
+        diagonal = _tile(chain, (2 * t + 1) * step, twice)
+        if not chain.double_buffer:
+            diagonal = diagonal._replace(query_load=t * once)
+        made = diagonal.times(grid.diagonal) + _tile(chain, 4 * t * step, twice).times(grid.other)
+    return made._replace(useful=useful, keys_read=grid.keys_read)
+
+
+def attention(chain: ChainedConfig, rows: int, sight: Sight, bits: int) -> Work:
+    """A tile of ATTN_T: rows of all heads of a group, head by head; `bits`: of an element of keys or values."""
+    members: Counter[tuple[int, int]] = Counter()
+    for member in range(sight.group):
+        first = (member - sight.phase) % sight.group
+        if first < rows:
+            members[_ceil(rows - first, sight.group), sight.ahead + (sight.phase + first) // sight.group] += 1
+    made = Work()
+    for (queries, ahead), count in members.items():
+        one = masked(chain, queries, sight.keys, sight.width, bits, ahead, sight.causal, sight.window)
+        made += one.times(count)
+    return made
+
+
+def unmasked_rows(rows: int, sight: Sight) -> int:
+    """Unmasked pairs of a tile of ATTN_T."""
+    row = (sight.phase + np.arange(rows)) // sight.group
+    high = np.minimum(sight.keys, sight.ahead + row + 1) if sight.causal else np.full(rows, sight.keys)
+    low = np.maximum(0, sight.ahead + row - sight.window + 1) if sight.window else np.zeros(rows, np.int64)
+    return int(np.maximum(0, high - low).sum())
+
+
+class Broadcast(NamedTuple):
+    """A product on engines without chain: T vectors stay in the engines, those of the other operand pass by all."""
+
+    work: Work
+    reads: tuple[Fraction, Fraction]
+    """How often in0 and in1 are read."""
+
+
+def product(chain: ChainedConfig, m: int, n: int, k: int, bits_a: int, bits_w: int) -> Broadcast:
+    """M x K times K x N: rows of in0 stay and columns of in1 pass by, or the other way round, whichever is faster."""
+    rows = _broadcast(chain, m, n, k, bits_a, bits_w)
+    columns = _broadcast(chain, n, m, k, bits_w, bits_a)
+    if columns.work.cycles < rows.work.cycles:
+        return columns._replace(reads=(columns.reads[1], columns.reads[0]))
+    return rows
+
+
+def _broadcast(chain: ChainedConfig, held: int, passing: int, k: int, bits_held: int, bits_passing: int) -> Broadcast:
+    """`held` vectors, T at a time, meet `passing` others. A single one passes from a register."""
+    t, step = chain.T, step_cycles(chain, k)
+    load = read_cycles(chain, k, bits_held)
+    each = max(step, read_cycles(chain, k, bits_passing)) if passing > 1 else step
+    groups = _ceil(held, t)
+    steps = groups * passing
+    wait = groups * max(load, passing * each) - steps * step
+    work = Work(steps * step, _ceil(held * passing * step, t), wait, 0, _ceil(steps, t) * chain.restart)
+    return Broadcast(work, (Fraction(1), Fraction(groups if passing > 1 else 1)))
+
+
+def plain(chain: ChainedConfig, queries: int, keys: int, width: int, bits: int, ahead: int = 0) -> Work:
+    """Causal attention on engines without chain that skip wholly masked tiles of T x T."""
+    grid = tiles(replace(chain, mask_skip="tile"), queries, keys, ahead)
+    t, step = chain.T, step_cycles(chain, width)
+    one = Work(t * step, 0, t * max(0, read_cycles(chain, width, bits) - step), 0, chain.restart)
+    useful = _ceil(pairs(queries, keys, ahead) * step, t)
+    return one.times(grid.other)._replace(useful=useful, keys_read=grid.keys_read)
+
+
+def alike(ahead: Column, queries: Column, keys: Column, causal: bool, window: int) -> Column:
+    """`ahead` of many tiles, equal for those all of whose queries see all of their keys."""
+    if not causal and not window:
+        return np.zeros_like(ahead)
+    whole = np.ones(len(ahead), bool)
+    if causal:
+        whole &= ahead >= keys
+    if window:
+        whole &= ahead + queries <= window
+    return np.where(whole, keys, ahead)

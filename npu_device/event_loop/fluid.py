@@ -1,0 +1,80 @@
+"""IA_TIMING: transfers as flows that share DRAM and NoC, whose ends are computed when one of them begins.
+
+Nothing happens to a transfer between its begin and its end: there is no event for its first byte, and none for a change
+of rates. The credits that have moved are added up when a transfer begins or ends. When one begins, all then flow on to
+their ends, as if no other came (docs/npu-timing.md, "Differences between the levels"). A part of the event loop, in the
+native subset (`npu_device.native`).
+"""
+
+from npu_device.cost.rates import FRACTION_BITS
+from npu_device.event_loop.state import FLOWING, FOREVER, EventLoop, Unit
+
+
+def begin_flow(loop: EventLoop, unit: Unit) -> None:
+    """A transfer, whose data moves from `unit.start` on, takes along the lines of the L2 that it writes back."""
+    unit.phase = FLOWING
+    unit.end = unit.earliest_end
+    unit.left += loop.l2.written_back * loop.l2.line_credits
+    loop.rates_due = 1
+
+
+def foresee(loop: EventLoop, t: int) -> None:
+    """Compute the ends of all transfers, after the last one that begins in cycle `t`."""
+    flow(loop, t)
+    for unit in loop.units:
+        unit.kept = unit.left
+    flow(loop, FOREVER)
+    for unit in loop.units:
+        unit.left = unit.kept
+    loop.rates_since = t
+
+
+def flow(loop: EventLoop, until: int) -> None:
+    """Move credits from `rates_since` to `until`. Rates stay between two cycles in which a transfer joins or leaves."""
+    now = loop.rates_since
+    while now < until:
+        count = 0
+        soonest = until
+        for link in loop.links:
+            link.weight = 0
+        for unit in loop.units:
+            if unit.phase == FLOWING and unit.left:
+                if unit.start > now:
+                    soonest = min(soonest, unit.start)
+                else:
+                    count += 1
+                    if not loop.uniform:
+                        for i in range(len(loop.links)):
+                            loop.links[i].weight += unit.share[i]
+        if count:
+            remainder = loop.total_rate % count
+            for unit in loop.units:
+                if unit.phase == FLOWING and unit.left and unit.start <= now:
+                    unit.rate = fair_rate(loop, unit, count, remainder)
+                    remainder = 0
+                    soonest = min(soonest, now + (unit.left + unit.rate - 1) // unit.rate if unit.rate else now)
+            for unit in loop.units:
+                if unit.phase == FLOWING and unit.left and unit.start <= now:
+                    unit.left = max(0, unit.left - unit.rate * (soonest - now)) if unit.rate else 0
+                    if not unit.left:
+                        unit.end = max(soonest, unit.earliest_end) + unit.stalled
+        now = soonest
+    loop.rates_since = now
+
+
+def fair_rate(loop: EventLoop, unit: Unit, count: int, remainder: int) -> int:
+    """Credits per cycle of one of `count` transfers: an equal part of each link that it uses; 0: all at once.
+
+    `remainder`: of the division, which the lowest channel gets.
+    """
+    rate = loop.dma_rate
+    if loop.uniform:
+        fair = loop.total_rate // count + remainder
+        return fair if fair and (not rate or fair < rate) else rate
+    for i in range(len(loop.links)):
+        link = loop.links[i]
+        if link.rate and unit.share[i]:
+            fair = max(1, (link.rate << FRACTION_BITS) // link.weight)
+            if not rate or fair < rate:
+                rate = fair
+    return rate

@@ -1,0 +1,247 @@
+"""Our end of the co-simulation link: starts an engine or connects to one, and waits no longer than it may."""
+
+import json
+import os
+import selectors
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from npu_device.abi.errors import ExternalEngineError, NpuDeviceError
+from npu_device.external.protocol import (
+    LENGTH,
+    MAX_FRAME,
+    VERSION,
+    Event,
+    Feature,
+    Frame,
+    Hello,
+    Offer,
+    Start,
+    Type,
+    name_of,
+    pack,
+    pack_cycle,
+    unpack_cycle,
+)
+
+MANIFEST = "engine.json"
+"""In the folder of an engine: {"arguments": [program, ...]}; files of the folder are named relative to it."""
+CHUNK = 1 << 18
+MOST_ELEMENTS = 1 << 14
+"""Rows or columns of an array."""
+
+
+def arguments_of(engine: Sequence[str]) -> list[str]:
+    """The program and its arguments that a configuration means. NpuDeviceError where there is none."""
+    folder = Path(engine[0])
+    if not folder.is_dir():
+        return list(engine)
+    rule = f"must hold {MANIFEST}; `pyv-npu build-engine rtl -o {folder}` makes one"
+    try:
+        given = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["arguments"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise NpuDeviceError(f"te.external.engine = {folder}: {rule}") from None
+    if not isinstance(given, list) or not given or not all(isinstance(word, str) for word in given):
+        raise NpuDeviceError(f"te.external.engine = {folder}: {rule}")
+    return [str(folder.resolve() / word) if (folder / word).is_file() else word for word in given] + list(engine[1:])
+
+
+class Client:
+    """One engine. ExternalEngineError says in one line what it did wrong."""
+
+    def __init__(self, engine: Sequence[str], hello: Hello, timeout: float) -> None:
+        """NpuDeviceError where the engine cannot be started or reached."""
+        self._timeout = timeout
+        self._buffer = bytearray()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._closed = False
+        self.round_trips = 0
+        self.seconds = 0.0
+        """Of the host, in which answers were waited for."""
+        first = engine[0]
+        try:
+            if first.startswith(("unix:", "tcp:")):
+                self._socket = _connect(first, timeout)
+                self._in = self._out = self._socket.fileno()
+            else:
+                arguments = arguments_of(engine)
+                self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                assert self._process.stdin is not None and self._process.stdout is not None
+                self._out, self._in = self._process.stdin.fileno(), self._process.stdout.fileno()
+        except OSError as error:
+            raise NpuDeviceError(
+                f"te.external.engine = {' '.join(engine)}: {error.strerror or error}; give a folder that "
+                "`pyv-npu build-engine` made, a program, unix:PATH or tcp:HOST:PORT"
+            ) from None
+        os.set_blocking(self._in, False)
+        os.set_blocking(self._out, False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._in, selectors.EVENT_READ)
+        try:
+            self.offer = self._greet(hello)
+        except ExternalEngineError:
+            self.close()
+            raise
+
+    def _greet(self, hello: Hello) -> Offer:
+        self._send(Frame.HELLO, hello.pack())
+        offer = Offer.unpack(self._expect(Frame.HELLO))
+        if offer.version != VERSION:
+            raise ExternalEngineError(f"speaks protocol {offer.version}, and this is protocol {VERSION}")
+        if not (1 <= offer.rows <= MOST_ELEMENTS and 1 <= offer.columns <= MOST_ELEMENTS):
+            raise ExternalEngineError(f"an array of {offer.rows} x {offer.columns}: 1 to {MOST_ELEMENTS} each")
+        if not offer.types >> Type.INT8 & 1:
+            raise ExternalEngineError(f"types {offer.types:#x}: without int8 it can take no command")
+        if offer.lookahead < 1:
+            raise ExternalEngineError("lookahead 0: a step takes at least 1 cycle")
+        return offer
+
+    # -- what the device asks ----------------------------------------------------------------------------------
+
+    def start(self, step: Start) -> None:
+        """Give it a product."""
+        self._send(Frame.START, step.pack())
+
+    def run_until(self, cycle: int) -> tuple[list[Event], int]:
+        """Let it run up to a cycle of its step: (events, the cycle that it has reached)."""
+        began = time.perf_counter()
+        self.round_trips += 1
+        self._send(Frame.RUN_UNTIL, pack_cycle(cycle))
+        events: list[Event] = []
+        while True:
+            frame, body = self._receive()
+            if frame == Frame.REACHED:
+                self.seconds += time.perf_counter() - began
+                return events, unpack_cycle(body)
+            if frame != Frame.EVENT:
+                raise self._unexpected(frame, body, "EVENT or REACHED")
+            events.append(Event.unpack(body))
+
+    def reset(self) -> None:
+        """Forget the step."""
+        self._send(Frame.RESET)
+        self._expect(Frame.READY)
+
+    @property
+    def saves(self) -> bool:
+        """Whether it says that it can save its state."""
+        return bool(self.offer.features >> Feature.SAVES & 1)
+
+    def save(self) -> bytes:
+        """All that it holds, in a form of its own."""
+        self._send(Frame.SAVE)
+        return self._expect(Frame.STATE)
+
+    def load(self, state: bytes) -> None:
+        """Let it go on from what `save` gave, of this or another process; what runs on it is forgotten."""
+        self._send(Frame.LOAD, state)
+        self._expect(Frame.READY)
+
+    def close(self) -> None:
+        """Say goodbye; a process that does not leave is ended."""
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(ExternalEngineError, OSError, ValueError):
+            self._send(Frame.BYE)
+        self._selector.close()
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None:
+            assert self._process.stdin is not None and self._process.stdout is not None
+            with suppress(OSError):
+                self._process.stdin.close()
+            self._process.stdout.close()
+            try:
+                self._process.wait(2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    # -- frames ------------------------------------------------------------------------------------------------
+
+    def _expect(self, wanted: Frame) -> bytes:
+        frame, body = self._receive()
+        if frame != wanted:
+            raise self._unexpected(frame, body, wanted.name)
+        return body
+
+    def _unexpected(self, frame: int, body: bytes, wanted: str) -> ExternalEngineError:
+        if frame == Frame.ERROR:
+            return ExternalEngineError(f"says: {body.decode('utf-8', 'replace').splitlines()[0] if body else 'error'}")
+        return ExternalEngineError(f"sent {name_of(Frame, frame)} where {wanted} is due")
+
+    def _send(self, frame: Frame, body: bytes = b"") -> None:
+        data = memoryview(pack(frame, body))
+        deadline = time.monotonic() + self._timeout
+        while data:
+            try:
+                data = data[os.write(self._out, data[:CHUNK]) :]
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise ExternalEngineError(f"did not take {frame.name} within {self._timeout:g} s") from None
+                with selectors.DefaultSelector() as writable:
+                    writable.register(self._out, selectors.EVENT_WRITE)
+                    writable.select(max(0.0, deadline - time.monotonic()))
+            except OSError:
+                raise self._gone(frame.name) from None
+
+    def _receive(self) -> tuple[int, bytes]:
+        size = LENGTH.unpack(self._take(LENGTH.size))[0]
+        if not 1 <= size <= MAX_FRAME:
+            raise ExternalEngineError(f"sent a frame of {size} bytes, a frame has 1 to {MAX_FRAME}")
+        frame = self._take(size)
+        return frame[0], frame[1:]
+
+    def _take(self, size: int) -> bytes:
+        buffer, deadline = self._buffer, time.monotonic() + self._timeout
+        while len(buffer) < size:
+            try:
+                data = os.read(self._in, CHUNK)
+            except BlockingIOError:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise ExternalEngineError(
+                        f"has not answered for {self._timeout:g} s (npu.te.external.timeout)"
+                    ) from None
+                self._selector.select(left)
+                continue
+            except OSError:
+                data = b""
+            if not data:
+                raise self._gone("an answer")
+            buffer += data
+        taken = bytes(buffer[:size])
+        del buffer[:size]
+        return taken
+
+    def _gone(self, what: str) -> ExternalEngineError:
+        code: Any = None
+        if self._process is not None:
+            try:
+                code = self._process.wait(min(self._timeout, 10))
+            except subprocess.TimeoutExpired:
+                code = None
+        how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
+        return ExternalEngineError(f"ended{how} before {what}" if how else f"closed the link before {what}")
+
+
+def _connect(where: str, timeout: float) -> socket.socket:
+    kind, _, rest = where.partition(":")
+    if kind == "unix":
+        made = socket.socket(socket.AF_UNIX)
+        made.settimeout(timeout)
+        made.connect(rest)
+        return made
+    host, _, port = rest.rpartition(":")
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise NpuDeviceError(f"te.external.engine = {where}: tcp needs HOST:PORT with a port from 1 to 65535")
+    made = socket.create_connection((host, int(port)), timeout)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made

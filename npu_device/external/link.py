@@ -1,0 +1,379 @@
+"""Tensor engines outside: what they are given, how far they may run, and what they say (docs/co-simulation-link.md).
+
+A step's end is not known when it begins. The engine is granted time, at most `te.external.grant` cycles at once, and
+says in which cycle of its own it is done. Nothing but a reset acts on an engine between its START and its end, so
+grants do not change what happens, only when the device learns of it.
+
+Banks are the device's: cycles that a step loses to them are cycles for which the engine's clock stands still.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import finalize
+
+import numpy as np
+
+from npu_device.abi.errors import ExternalEngineError
+from npu_device.config import NpuConfig
+from npu_device.decode.command import Command
+from npu_device.external.client import Client
+from npu_device.external.products import Job, Products, Remembered, expected, jobs_of, products_of
+from npu_device.external.protocol import Dataflow, Event, Happening, Hello, Offer, Start, name_of
+from npu_device.external.step import Step, Totals
+from npu_device.memory.memory import Read, WriteSet
+from npu_device.operations.macro.base import Setting, setting_of
+from npu_device.trace.events import Kind, unit_code
+from pyv_state import LATEST, Fields, StateError, inside, listed, shown
+
+_OF_STEP = ("index", "lanes", "began", "at", "before", "granted", "written")
+"""Fields of a step that a snapshot keeps as they are."""
+
+
+class End(NamedTuple):
+    """When a step is over, in core cycles since its begin without those lost to banks."""
+
+    cycles: int
+    result: int
+    """More, until its result is there."""
+
+
+class External:
+    """The engines outside of one device."""
+
+    def __init__(self, config: NpuConfig) -> None:
+        """Start them all. NpuDeviceError where one cannot be started, ExternalEngineError where it misbehaves.
+
+        The name of each further engine's waveform has the engine's number at the end.
+        """
+        own = config.te.external
+        self._own = own
+        self._ratio = config.clock_ratio
+        units = sorted(set(own.units) or range(config.te.count))
+        self.units = [unit_code(Kind.TE, c * config.te.count + unit) for c in range(config.clusters) for unit in units]
+        """Their codes in events."""
+        self._clients: dict[int, Client] = {}
+        try:
+            for index, unit in enumerate(self.units):
+                file = own.trace if not index or not own.trace else f"{own.trace}.{index}"
+                self._clients[unit] = Client(own.engine, Hello(*self._ratio, unit, file), own.timeout)
+        except ExternalEngineError as error:
+            self.close()
+            raise ExternalEngineError(f"engine outside {' '.join(own.engine)}: {error}") from None
+        except BaseException:
+            self.close()
+            raise
+        self.adopted = self._adopted(config, len(units) == config.te.count)
+        """The configuration with what the engines say of themselves, where all are outside."""
+        self._setting: Setting = setting_of(self.adopted)
+        self._steps: dict[int, Step] = {}
+        self._jobs: dict[tuple[int, int], list[list[Job]]] = {}
+        """By command and lanes, while it runs."""
+        self.totals = Totals()
+        self._finalize = finalize(self, _close, self._clients)
+        self.on_failure: Callable[[str], None] | None = None
+        """Told in one line what an engine did wrong: nothing more happens on it."""
+
+    def _adopted(self, config: NpuConfig, every: bool) -> NpuConfig:
+        if not every:
+            return config
+        offer = self.offer
+        kind, form = ("systolic_os", "rtl") if offer.dataflow == Dataflow.OUTPUT_STATIONARY else ("roofline", "v3")
+        return replace(config, te=replace(config.te, kind=kind, form=form, rows=offer.rows, columns=offer.columns))
+
+    @property
+    def offer(self) -> Offer:
+        """What the first engine says of itself."""
+        return next(iter(self._clients.values())).offer
+
+    @property
+    def host(self) -> dict[str, float]:
+        """Host time of the link: round trips, and seconds in which answers were waited for."""
+        clients = self._clients.values()
+        return {"round_trips": sum(one.round_trips for one in clients), "seconds": sum(one.seconds for one in clients)}
+
+    def to_json(self) -> dict[str, Any]:
+        """For results: what is outside, and what it has done."""
+        offer, totals = self.offer, self.totals
+        return {
+            "name": offer.name, "rows": offer.rows, "columns": offer.columns, "engines": len(self.units),
+            "checked": self._own.check, "steps": totals.steps, "cycles": totals.cycles,
+            "read_bytes": list(totals.read_bytes),
+        }  # fmt: skip
+
+    def products(self, command: Command, read: Read) -> Products | str | None:
+        """What a command multiplies, sampled as it starts, or why engines outside do not take it; None: it is for no
+        tensor engine."""
+        if command.kind is not Kind.TE:
+            return None
+        try:
+            return products_of(command, read)
+        except ExternalEngineError as error:
+            return str(error)
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def begin(self, unit: int, cycle: int, command: Command, step: int, lanes: int) -> End | None:
+        """The tensor step number `step` of a command begins on a unit: when it ends, if that is known."""
+        return self._guarded(unit, lambda: self._begin(unit, cycle, command, step, lanes))
+
+    def due(self, unit: int, stalled: int) -> int | None:
+        """The core cycle from which more time can be granted to a unit; None: it needs none."""
+        step = self._steps.get(unit)
+        if step is None or step.ended:
+            return None
+        return step.began + stalled + self._core(step.before + step.granted + 1) - 1
+
+    def grant(self, unit: int) -> End | None:
+        """The time granted so far is over: the end of the step, if it is known then."""
+        return self._guarded(unit, lambda: self._run(unit))
+
+    @property
+    def running(self) -> list[int]:
+        """Units whose end is unknown."""
+        return [unit for unit, step in self._steps.items() if not step.ended]
+
+    def over(self, command: Command) -> WriteSet | None:
+        """A command has ended: its result, where it is made of what the engines have computed."""
+        for key in [key for key in self._jobs if key[0] == command.number]:
+            del self._jobs[key]
+        products, command.products = command.products, None
+        if self._own.check or not isinstance(products, Products) or command.unit not in self._clients:
+            return None
+        return products.result(command)
+
+    def remembered(self, read: Read) -> Read:
+        """How a command reads that starts: what it has read can be read again when it ends."""
+        return read if self._own.check else Remembered(read)
+
+    def reset(self) -> None:
+        """Forget what runs."""
+        for unit, step in self._steps.items():
+            if not step.ended:
+                self._guarded(unit, self._clients[unit].reset)
+        self._steps.clear()
+        self._jobs.clear()
+
+    def close(self) -> None:
+        """End the engines."""
+        _close(self._clients)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    @property
+    def cannot_save(self) -> str | None:
+        """The name of an engine that does not say that it saves; None where all do."""
+        return next((one.offer.name for one in self._clients.values() if not one.saves), None)
+
+    def state(self, running: Iterable[Command]) -> dict[str, Any]:
+        """What a snapshot keeps, of the engines too. `running`: the commands on units. ExternalEngineError where an
+        engine does not give its state."""
+        totals = self.totals
+        products = []
+        for command in running:
+            made = command.products
+            if made is not None:
+                products.append([command.number, made.state() if isinstance(made, Products) else str(made)])
+        return {
+            "engine": self.offer.name,
+            "totals": [totals.steps, totals.cycles, *totals.read_bytes],
+            "products": products,
+            "units": [
+                {"held": self._asked(unit, self._clients[unit].save), "step": self._step_state(unit)}
+                for unit in self.units
+            ],
+        }
+
+    def load_state(self, state: Any, running: Mapping[int, Command], read: Read) -> None:
+        """`running`: the commands on units, by number; `read`: how they read. ExternalEngineError where an engine does
+        not take its state, StateError where this is none of these engines."""
+        fields = Fields(state, "engine", "totals", "products", "units")
+        if (name := fields.text("engine")) != self.offer.name:
+            raise StateError(f"is of {shown(name)}, and the engine is {shown(self.offer.name)}", "engine")
+        if (cannot := self.cannot_save) is not None:
+            raise StateError(f"{shown(cannot)} does not say that it can take a state", "engine")
+        steps, cycles, *reads = fields.row("totals", *[(0, LATEST)] * 4)
+        self._steps.clear()
+        self._jobs.clear()
+        for index, item in enumerate(fields.listed("products")):
+            with inside("products", index):
+                number, made = listed(item, 2)
+                if type(number) is not int or number not in running:
+                    raise StateError(f"{shown(number)} is no command that runs")
+                running[number].products = made if type(made) is str else Products.restored(made, read)
+        for index, (unit, item) in enumerate(zip(self.units, fields.listed("units", len(self.units)), strict=True)):
+            with inside("units", index):
+                one = Fields(item, "held", "step")
+                held = one.data("held")
+                if one["step"] is not None:
+                    with inside("step"):
+                        self._steps[unit] = self._step_of(one["step"], running)
+                self._asked(unit, partial(self._clients[unit].load, held))
+        self.totals = Totals(steps, cycles, reads)
+
+    def _step_state(self, unit: int) -> dict[str, Any] | None:
+        step = self._steps.get(unit)
+        if step is None or step.ended:
+            return None
+        own: dict[str, Any] = {name: getattr(step, name) for name in _OF_STEP}
+        return own | {"number": step.command.number, "result": step.result.tobytes()}
+
+    def _step_of(self, state: Any, running: Mapping[int, Command]) -> Step:
+        fields = Fields(state, "number", "result", *_OF_STEP)
+        command = running.get(fields.integer("number", 1, LATEST))
+        if command is None or not isinstance(command.products, Products):
+            raise StateError("is no command on an engine outside", "number")
+        index, began, at, before, granted, written = (
+            fields.integer(name, 0, LATEST) for name in ("index", "began", "at", "before", "granted", "written")
+        )
+        lanes = fields.integer("lanes", 1, len(self.units))
+        steps = self._jobs_of(command, lanes)
+        if index >= len(steps) or at >= len(steps[index]):
+            raise StateError("is no step of its command", "index")
+        made = Step(command, command.products, steps[index], index, lanes, began, at, before, granted, written=written)
+        in0, in1 = made.products.operands(made.jobs[at])
+        m, n = in0.shape[0], in1.shape[1]
+        made.result = np.frombuffer(fields.data("result", 4 * m * n), np.int32).reshape(m, n).copy()
+        return made
+
+    def _asked(self, unit: int, call: Callable[[], Any]) -> Any:
+        """What a call gives; ExternalEngineError names the engine."""
+        try:
+            return call()
+        except ExternalEngineError as error:
+            raise ExternalEngineError(f"engine outside TE{unit & 0xFF}: {error}") from None
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _guarded(self, unit: int, call: Callable[[], Any]) -> Any:
+        """What a call gives; a fault of the engine is reported, and nothing more happens on it."""
+        try:
+            return call()
+        except ExternalEngineError as error:
+            step = self._steps.get(unit)
+            if step is not None:
+                step.ended = True
+            if self.on_failure is None:
+                raise
+            self.on_failure(f"engine outside TE{unit & 0xFF}: {error}")
+            return None
+
+    def _jobs_of(self, command: Command, lanes: int) -> list[list[Job]]:
+        key = command.number, lanes
+        made = self._jobs.get(key)
+        if made is None:
+            made = self._jobs[key] = jobs_of(command, self._setting, lanes)
+        return made
+
+    def _core(self, cycles: int) -> int:
+        """NPU cycles as core cycles."""
+        return -(-cycles * self._ratio[0] // self._ratio[1])
+
+    def _begin(self, unit: int, cycle: int, command: Command, index: int, lanes: int) -> End | None:
+        if not isinstance(command.products, Products):
+            raise ExternalEngineError(str(command.products))
+        self._steps[unit] = Step(command, command.products, self._jobs_of(command, lanes)[index], index, lanes, cycle)
+        return self._start(unit)
+
+    def _start(self, unit: int) -> End | None:
+        """The next job of a unit begins."""
+        step = self._steps[unit]
+        job = step.jobs[step.at]
+        in0, in1 = step.products.operands(job)
+        (m, k), n = in0.shape, in1.shape[1]
+        step.granted = step.written = 0
+        step.result = np.zeros((m, n), np.int32)
+        now = step.began + self._core(step.before)
+        self._clients[unit].start(Start(now, step.command.number - 1, job.tile, m, n, k, in0.tobytes(), in1.tobytes()))
+        return self._run(unit)
+
+    def _run(self, unit: int) -> End | None:
+        step, own = self._steps[unit], self._own
+        until = own.limit if own.grant is None else min(own.limit, step.granted + own.grant)
+        if step.granted >= own.limit:
+            raise ExternalEngineError(
+                f"command {step.command.number - 1} is not done after {own.limit:,} cycles (npu.te.external.limit)"
+            )
+        events, reached = self._clients[unit].run_until(until)
+        last = step.granted
+        for event in events:
+            self._check_order(event, last, step.granted, until)
+            last = event.cycle
+            if event.what == Happening.DONE:
+                if event is not events[-1] or reached != event.cycle:
+                    raise ExternalEngineError("went on after DONE: it is the last event, and REACHED has its cycle")
+                return self._done(unit, event)
+            self._note(step, event)
+        if reached != until:
+            raise ExternalEngineError(f"reached cycle {reached} without DONE, and was granted {until}")
+        step.granted = until
+        if own.grant is None:
+            return self._run(unit)
+        return None
+
+    def _check_order(self, event: Event, last: int, granted: int, until: int) -> None:
+        what = name_of(Happening, event.what)
+        if event.cycle > until:
+            raise ExternalEngineError(f"{what} in cycle {event.cycle}, and it was granted {until}")
+        if event.cycle < last or (granted and event.cycle <= granted):
+            raise ExternalEngineError(f"{what} in cycle {event.cycle}, and it had come to {max(last, granted)}")
+
+    def _note(self, step: Step, event: Event) -> None:
+        if event.what == Happening.BEGIN:
+            return
+        if event.what == Happening.READ:
+            if event.operand > 1:
+                raise ExternalEngineError(f"READ of operand {event.operand}: 0 and 1 exist")
+            self.totals.read_bytes[event.operand] += event.size
+            return
+        if event.what != Happening.WRITE:
+            raise ExternalEngineError(f"an event of kind {event.what}: BEGIN, READ, WRITE and DONE are 1 to 4")
+        rows, columns = step.result.shape
+        if event.row + event.rows > rows or event.column + event.columns > columns:
+            raise ExternalEngineError(
+                f"WRITE of rows {event.row}..{event.row + event.rows - 1}, columns "
+                f"{event.column}..{event.column + event.columns - 1}: the result is {rows} x {columns}"
+            )
+        if len(event.data) != 4 * event.rows * event.columns:
+            raise ExternalEngineError(
+                f"WRITE has {len(event.data)} bytes for {event.rows} x {event.columns} elements of 4 bytes"
+            )
+        block = np.frombuffer(event.data, "<i4").reshape(event.rows, event.columns)
+        step.result[event.row : event.row + event.rows, event.column : event.column + event.columns] = block
+        step.written += block.size
+
+    def _done(self, unit: int, event: Event) -> End | None:
+        step, offer = self._steps[unit], self._clients[unit].offer
+        if step.written != step.result.size:
+            raise ExternalEngineError(f"DONE after {step.written} of {step.result.size} elements of the result")
+        if event.cycle < offer.lookahead:
+            raise ExternalEngineError(f"DONE in cycle {event.cycle}: its lookahead is {offer.lookahead}")
+        products, job = step.products, step.jobs[step.at]
+        if self._own.check:
+            self._compare(step, job, products)
+        products.add(job, step.result)
+        step.before += event.cycle
+        step.at += 1
+        self.totals.cycles += event.cycle
+        if step.at < len(step.jobs):
+            return self._start(unit)
+        step.ended = True
+        self.totals.steps += 1
+        cycles = self._core(step.before)
+        return End(cycles, self._core(step.before + event.size) - cycles)
+
+    def _compare(self, step: Step, job: Job, products: Products) -> None:
+        right = expected(*products.operands(job))
+        if np.array_equal(right, step.result):
+            return
+        row, column = np.argwhere(right != step.result)[0].tolist()
+        raise ExternalEngineError(
+            f"command {step.command.number - 1}, tile {job.tile}: row {job.rows.start + row}, column "
+            f"{job.columns.start + column} is {step.result[row, column]}, and the numpy kernel has {right[row, column]}"
+        )
+
+
+def _close(clients: Mapping[int, Client]) -> None:
+    for client in clients.values():
+        client.close()

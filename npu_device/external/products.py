@@ -1,0 +1,192 @@
+"""What an engine outside is given of a command: products of int8 matrices, and what its sums become.
+
+Elements go over the link as int8 codes: those of signed types as they are, those of unsigned ones less 128. Zero
+points are no part of the products; what they add to a sum is known from the rows and columns of both matrices:
+(a - za) (b - zb) = ab - zb a - za b + za zb.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.errors import ExternalEngineError
+from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.decode.command import Command
+from npu_device.memory.memory import Bytes, Read, WriteSet
+from npu_device.memory.region import Region
+from npu_device.operations.kernels import elements, gemm
+from npu_device.operations.kernels.elements import limits, wrap
+from npu_device.operations.macro.base import Setting
+from npu_device.operations.macro.product import ProductMacro
+from npu_device.operations.tile_form import SMALL_INTEGERS
+from pyv_state import WORD32, WORD64, Fields, data, inside, listed, row
+
+Codes = NDArray[np.int8]
+
+
+class Job(NamedTuple):
+    """A product that an engine takes at once: a part of a tile, of one group."""
+
+    tile: int
+    group: int
+    rows: slice
+    columns: slice
+    """Within the group."""
+    depth: slice
+
+
+class Products:
+    """The products of one command, and the sums that come back."""
+
+    def __init__(self, in0: Codes, in1: Codes, zeros: tuple[int, int], read: Read) -> None:
+        """Groups x M x K and groups x K x N; the codes of their zero points. `read`: how the epilogue reads."""
+        self.in0, self.in1 = in0, in1
+        self._read = read
+        self._zeros = zeros
+        self.total: NDArray[np.int32] = np.zeros((in0.shape[0], in0.shape[1], in1.shape[2]), np.int32)
+        """Sums of the products so far."""
+
+    def operands(self, job: Job) -> tuple[Codes, Codes]:
+        """The matrices of a job."""
+        in0, in1 = self.in0[job.group, job.rows, job.depth], self.in1[job.group, job.depth, job.columns]
+        return np.ascontiguousarray(in0), np.ascontiguousarray(in1)
+
+    def add(self, job: Job, result: NDArray[np.int32]) -> None:
+        """A job is done."""
+        with np.errstate(over="ignore"):
+            self.total[job.group, job.rows, job.columns] += result
+
+    def sums(self) -> elements.Values:
+        """M x N, all groups side by side, zero points taken into account, wrapping."""
+        total = self.total.astype(np.int64)
+        za, zb = self._zeros
+        if zb:
+            total -= zb * self.in0.sum(2, np.int64)[:, :, None]
+        if za:
+            total -= za * self.in1.sum(1, np.int64)[:, None, :]
+        total += za * zb * self.in0.shape[2]
+        flat = np.ascontiguousarray(total.transpose(1, 0, 2)).reshape(total.shape[1], -1)
+        return wrap(flat, DataType.INT32)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps: matrices and sums, and what has been read where it may be read again."""
+        (groups, m, k), n = self.in0.shape, self.in1.shape[2]
+        seen = self._read.seen if isinstance(self._read, Remembered) else {}
+        return {
+            "shape": [groups, m, n, k],
+            "in0": self.in0.tobytes(),
+            "in1": self.in1.tobytes(),
+            "zeros": list(self._zeros),
+            "total": self.total.tobytes(),
+            "read": [[[*region], content.tobytes()] for region, content in seen.items()],
+        }
+
+    @classmethod
+    def restored(cls, state: Any, read: Read) -> "Products":
+        """The inverse. StateError for what it cannot be. `read`: for what has not been read."""
+        fields = Fields(state, "shape", "in0", "in1", "zeros", "total", "read")
+        groups, m, n, k = fields.row("shape", *[(1, WORD32)] * 4)
+        za, zb = fields.row("zeros", *[(-(1 << 15), 1 << 15)] * 2)
+        in0 = np.frombuffer(fields.data("in0", groups * m * k), np.int8).reshape(groups, m, k)
+        in1 = np.frombuffer(fields.data("in1", groups * k * n), np.int8).reshape(groups, k, n)
+        seen = {}
+        for index, item in enumerate(fields.listed("read")):
+            with inside("read", index):
+                where, content = listed(item, 2)
+                region = Region(*row(where, *[(0, WORD64)] * 4))
+                flat = np.frombuffer(data(content, region.payload), np.uint8)
+                seen[region] = flat.reshape(region.rows, region.row_bytes)
+        made = cls(in0, in1, (za, zb), Remembered(read, seen))
+        total = np.frombuffer(fields.data("total", made.total.nbytes), np.int32)
+        made.total = total.reshape(made.total.shape).copy()
+        return made
+
+    def result(self, command: Command) -> WriteSet:
+        """The result of the command: of the sums that came back."""
+        total = self.sums()
+        if command.descriptor.accumulate:
+            assert command.accumulator is not None and command.accumulator.value is not None
+            total = gemm.add(command.accumulator.value, total)
+        if isinstance(command.macro, ProductMacro):
+            return command.macro.finished(total, self._read)
+        assert command.order.output is not None
+        return gemm.finish_tile(command.descriptor, command.order.output, command.order.holds, total)
+
+
+class Remembered:
+    """Reads, and gives the same bytes whenever it is asked again."""
+
+    def __init__(self, read: Read, seen: dict[Region, Bytes] | None = None) -> None:
+        self._read = read
+        self.seen = {} if seen is None else seen
+        """Bytes by where they were read."""
+
+    def __call__(self, region: Region) -> Bytes:
+        seen = self.seen.get(region)
+        if seen is None:
+            seen = self.seen[region] = self._read(region).copy()
+        return seen
+
+
+def products_of(command: Command, read: Read) -> Products:
+    """What a command multiplies. ExternalEngineError, one line, for what engines outside do not take."""
+    macro = command.macro
+    if command.opcode not in (Opcode.GEMM_T, Opcode.CONV2D_T) or not (macro is None or isinstance(macro, ProductMacro)):
+        raise ExternalEngineError(
+            f"command {command.number - 1} is {command.opcode.name}: engines outside take GEMM_T and CONV2D_T; "
+            "run it at CA_HYBRID"
+        )
+    kinds = (macro.in0.kind, macro.in1.kind) if macro is not None else _kinds(command)
+    for name, kind in zip(("in0", "in1"), kinds, strict=True):
+        if kind not in SMALL_INTEGERS:
+            raise ExternalEngineError(
+                f"command {command.number - 1}: {name} is {kind.name}, and the link carries integers of up to 8 bits; "
+                "compile with --precision int8, or run at CA_HYBRID"
+            )
+    if macro is not None:
+        values, zeros = macro.factors(read), macro.zeros
+    else:
+        in0, in1 = (elements.decode(read(one.region), one.kind, one.rows, one.columns) for one in command.order.inputs)
+        values, zeros = (in0[None], (in1.T if command.descriptor.in1_nk else in1)[None]), (0, 0)
+    codes, points = [], []
+    for value, kind, zero in zip(values, kinds, zeros, strict=True):
+        point = zero - (128 if limits(kind)[0] == 0 and BITS[kind] == 8 else 0)
+        codes.append((value.astype(np.int16) + point).astype(np.int8))
+        points.append(point)
+    return Products(codes[0], codes[1], (points[0], points[1]), read)
+
+
+def _kinds(command: Command) -> tuple[DataType, DataType]:
+    in0, in1 = command.order.inputs
+    return in0.kind, in1.kind
+
+
+def jobs_of(command: Command, setting: Setting, lanes: int) -> list[list[Job]]:
+    """The jobs of each step on a tensor engine, in the order of the plan."""
+    macro = command.macro
+    if macro is None:
+        d = command.descriptor
+        return [[Job(0, 0, slice(0, d.tile_m), slice(0, d.tile_n), slice(0, d.tile_k))]]
+    assert isinstance(macro, ProductMacro)
+    nest, filters = macro.rows(setting, lanes), macro.filters
+    found = []
+    for tile, (top, rows, column, columns, at, depth) in enumerate(
+        zip(*(part.tolist() for part in nest[:6]), strict=True)
+    ):
+        jobs, end = [], column + columns
+        while column < end:
+            group, first = divmod(column, filters)
+            last = min(filters, first + end - column)
+            jobs.append(Job(tile, group, slice(top, top + rows), slice(first, last), slice(at, at + depth)))
+            column += last - first
+        found.append(jobs)
+    return found
+
+
+def expected(in0: Codes, in1: Codes) -> NDArray[np.int32]:
+    """The result by the numpy kernels."""
+    made: NDArray[np.int32] = gemm.product(in0, in1)
+    return made

@@ -1,0 +1,170 @@
+"""The co-simulation link: frames between the device and an engine outside (docs/co-simulation-link.md).
+
+A frame is its length (u32, of what follows), its type (u8) and its body. All integers are little endian.
+"""
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from npu_device.abi.errors import ExternalEngineError
+
+VERSION = 1
+MAX_FRAME = 1 << 28
+"""Bytes: a frame that says to be longer is nonsense."""
+LENGTH = struct.Struct("<I")
+
+
+class Frame(IntEnum):
+    """Types of frames."""
+
+    HELLO = 1
+    RESET = 2
+    START = 3
+    RUN_UNTIL = 4
+    EVENT = 5
+    REACHED = 6
+    SAVE = 7
+    STATE = 8
+    LOAD = 9
+    READY = 10
+    ERROR = 11
+    BYE = 12
+
+
+class Happening(IntEnum):
+    """What an EVENT says."""
+
+    BEGIN = 1
+    READ = 2
+    WRITE = 3
+    DONE = 4
+
+
+class Type(IntEnum):
+    """Types of operands, and bits of the mask in which an engine says what it takes."""
+
+    INT8 = 1
+
+
+class Feature(IntEnum):
+    """Bits of what an engine can do besides."""
+
+    SAVES = 0
+    """It answers SAVE and LOAD."""
+
+
+class Dataflow(IntEnum):
+    """What an engine says of itself, for the banks of the scratchpad."""
+
+    OTHER = 0
+    OUTPUT_STATIONARY = 1
+
+
+_HELLO = struct.Struct("<HHIII")
+_OFFER = struct.Struct("<HHHHHHI")
+_START = struct.Struct("<QIIIIIBBH")
+_CYCLE = struct.Struct("<Q")
+_EVENT = struct.Struct("<QBBHIIIII")
+
+
+class Hello(NamedTuple):
+    """From the device: who it is."""
+
+    core: int
+    """Core cycles : NPU cycles is `core` : `npu`."""
+    npu: int
+    unit: int
+    """Code of the unit, as in events."""
+    trace: str = ""
+    """File for the engine's waveform; empty: none."""
+
+    def pack(self) -> bytes:
+        return _HELLO.pack(VERSION, 0, self.core, self.npu, self.unit) + self.trace.encode()
+
+
+class Offer(NamedTuple):
+    """An engine's answer to HELLO: what it is."""
+
+    version: int
+    rows: int
+    columns: int
+    types: int
+    """Mask of `1 << Type`."""
+    dataflow: int
+    features: int
+    """Mask of `1 << Feature`."""
+    lookahead: int
+    """NPU cycles from START before which it is never done, at least 1."""
+    name: str
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "Offer":
+        if len(body) < _OFFER.size:
+            raise ExternalEngineError(f"HELLO has {len(body)} bytes, and its answer at least {_OFFER.size}")
+        return cls._make((*_OFFER.unpack_from(body), body[_OFFER.size :].decode("utf-8", "replace")))
+
+
+class Start(NamedTuple):
+    """A product M x K times K x N."""
+
+    now: int
+    """Core cycle, for waveforms: the engine's cycle 0."""
+    command: int
+    tile: int
+    m: int
+    n: int
+    k: int
+    in0: bytes
+    in1: bytes
+
+    def pack(self) -> bytes:
+        head = _START.pack(self.now, self.command, self.tile, self.m, self.n, self.k, Type.INT8, Type.INT8, 0)
+        return head + self.in0 + self.in1
+
+
+class Event(NamedTuple):
+    """Something that the engine does, in cycles since START.
+
+    READ: `size` bytes of operand `operand`. WRITE: `rows` x `columns` elements of the result from (`row`, `column`) on.
+    DONE: the step is over, its result is in the scratchpad `size` cycles later.
+    """
+
+    cycle: int
+    what: int
+    operand: int
+    size: int
+    row: int
+    rows: int
+    column: int
+    columns: int
+    data: bytes
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "Event":
+        if len(body) < _EVENT.size:
+            raise ExternalEngineError(f"EVENT has {len(body)} bytes, at least {_EVENT.size} are its fields")
+        cycle, what, operand, _, *rest = _EVENT.unpack_from(body)
+        return cls._make((cycle, what, operand, *rest, body[_EVENT.size :]))
+
+
+def name_of(kind: type[IntEnum], value: int) -> str:
+    """For messages."""
+    return next((one.name for one in kind if one == value), f"number {value}")
+
+
+def pack(frame: Frame, body: bytes = b"") -> bytes:
+    """A whole frame."""
+    return LENGTH.pack(1 + len(body)) + bytes((frame,)) + body
+
+
+def pack_cycle(cycle: int) -> bytes:
+    """The body of RUN_UNTIL and REACHED."""
+    return _CYCLE.pack(cycle)
+
+
+def unpack_cycle(body: bytes) -> int:
+    if len(body) != _CYCLE.size:
+        raise ExternalEngineError(f"REACHED has {len(body)} bytes, not {_CYCLE.size}")
+    cycle: int = _CYCLE.unpack(body)[0]
+    return cycle

@@ -1,0 +1,46 @@
+"""What runs on an engine outside, and what engines have done so far."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.decode.command import Command
+from npu_device.external.products import Job, Products
+
+
+@dataclass
+class Step:
+    """What runs on an engine."""
+
+    command: Command
+    products: Products
+    jobs: Sequence[Job]
+    index: int
+    """Which tensor step of its command."""
+    lanes: int
+    """Units of its command."""
+    began: int
+    """Core cycle."""
+    at: int = 0
+    """Which job."""
+    before: int = 0
+    """NPU cycles of the jobs before it."""
+    granted: int = 0
+    """NPU cycles of the job that the engine has run."""
+    ended: bool = False
+    result: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), np.int32))
+    written: int = 0
+    """Elements of it."""
+
+
+@dataclass
+class Totals:
+    """What engines outside have done."""
+
+    steps: int = 0
+    cycles: int = 0
+    """NPU cycles."""
+    read_bytes: list[int] = field(default_factory=lambda: [0, 0])
+    """Of in0 and in1, as the engines say."""

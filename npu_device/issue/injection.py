@@ -1,0 +1,44 @@
+"""The points of the device at which faults act (docs/reliability.md). Without an injector there is none of this."""
+
+from npu_device.decode.command import Command
+
+
+class Injector:
+    """What is asked at each point. This one changes nothing: faults override what they change.
+
+    Cycles are those from whose start the change holds.
+    """
+
+    def line(self, level: bool) -> bool:
+        """The interrupt line as the core sees it, where the device drives `level`."""
+        return level
+
+    def doorbell(self, cycle: int, tail: int) -> bool:
+        """Whether a doorbell arrives at the ring."""
+        return True
+
+    def submission(self, cycle: int, address: int) -> bool:
+        """Whether an ENQCMD_T arrives at the command port; else the core is told that the queue is full."""
+        return True
+
+    def head(self, head: int, size: int) -> int:
+        """QUEUE_HEAD as a read shows it."""
+        return head
+
+    def descriptor(self, cycle: int, content: bytes) -> bytes:
+        """The 64 bytes that the decoder gets."""
+        return content
+
+    def accepted(self, cycle: int, command: Command, depth: int) -> None:
+        """A command was accepted; `depth` commands wait, this one among them."""
+
+    def sampled(self, cycle: int, command: Command) -> None:
+        """A command is about to start on a unit, with its result computed: it may be changed, or fail."""
+
+    def takes(self, cycle: int, command: Command) -> bool:
+        """Whether the unit of a command that starts is stuck: the injector resumes the command, or never does."""
+        return False
+
+    def writes_status(self, cycle: int, ticket: int) -> bool:
+        """Whether a status word that was asked for is written."""
+        return True

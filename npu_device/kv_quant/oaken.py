@@ -1,0 +1,278 @@
+"""Oaken's codec: groups by thresholds, group shift, quantizers of 4 and 5 bits, fused dense-and-sparse encoding.
+
+Source: Kim et al., Oaken, ISCA 2025, section 4. What the paper leaves open is settled in docs/oaken.md. The definition,
+element by element, is `npu_device.kv_quant.oaken_plain`; this file does the same for blocks of tokens in numpy.
+
+A token-vector has C elements: K, or V, of one token and layer, all KV heads. Encoded it is C/2 bytes of nibbles
+(dense), a byte of sparse data for each outlier, a count of outliers for each chunk of 64 elements, and 12 bytes of
+metadata.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.errors import NpuDeviceError
+from npu_device.kv_quant.thresholds import Thresholds
+
+CHUNK = 64
+"""Elements that the 6-bit index of a sparse entry counts through."""
+META_BYTES = 12
+"""fp16 min and step of the outer, middle and inner group."""
+MIDDLE_TOP, OUTLIER_TOP = 15, 31
+"""Largest codes: of 4 and of 5 bits."""
+MSB_CLAMP, SIGN_MAG = "msb_clamp", "sign_mag"
+OUTLIER_CODES = (MSB_CLAMP, SIGN_MAG)
+OUTER, MIDDLE, INNER = 0, 1, 2
+"""Order of the groups in the metadata."""
+_LARGEST = 65504.0
+_TINY = np.float32(2.0**-24)
+"""The smallest fp16 number above 0."""
+_BLOCK = 1 << 16
+"""Elements that are encoded together: intermediate arrays stay in the cache."""
+Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Tokens in encoded form."""
+
+    dense: Bytes
+    """(tokens, C / 2): element 2i in the low nibble of byte i; of an outlier the 4 low bits of its code."""
+    counts: Bytes
+    """(tokens, C / 64): outliers of each chunk."""
+    sparse: Bytes
+    """An entry per outlier, by token, chunk, index: index | outer << 6 | bit 4 of the code << 7."""
+    meta: Bytes
+    """(tokens, 12): fp16 min and step of outer, middle, inner."""
+
+    @property
+    def payload(self) -> int:
+        """Bytes without counts, which the management table keeps."""
+        return int(self.dense.size + self.sparse.size + self.meta.size)
+
+
+def check_width(width: int) -> None:
+    """NpuDeviceError unless C is a multiple of 64."""
+    if width < CHUNK or width % CHUNK:
+        raise NpuDeviceError(f"Oaken: a token-vector of {width} elements: must be a multiple of {CHUNK}")
+
+
+def check_code(code: str) -> None:
+    """NpuDeviceError for an outlier code that there is not."""
+    if code not in OUTLIER_CODES:
+        raise NpuDeviceError(f"outlier_code {code}: must be one of {', '.join(OUTLIER_CODES)}")
+
+
+def check_values(x: Floats) -> None:
+    """NpuDeviceError for NaN, infinities, and what fp16 does not hold."""
+    if x.size and not max(float(x.max()), -float(x.min())) <= _LARGEST:
+        token = int(np.flatnonzero(~(np.abs(x) <= _LARGEST).all(axis=1))[0])
+        raise NpuDeviceError(
+            f"Oaken: token {token} has an element that is NaN, infinite or beyond fp16: must be finite"
+        )
+
+
+class _Scale(NamedTuple):
+    """Of one group of each token, fp32 values that fp16 holds."""
+
+    low: Floats
+    step: Floats
+
+    @property
+    def sigma(self) -> Floats:
+        """1 / step; 0 where there is but one value."""
+        made: Floats = np.divide(np.float32(1), self.step, out=np.zeros_like(self.step), where=self.step > 0)
+        return made
+
+    def values(self, top: int) -> Floats:
+        """(tokens, codes): what each code stands for before the shift is undone."""
+        return np.arange(top + 1, dtype=np.float32) * self.step[:, None] + self.low[:, None]
+
+
+def _half(x: Floats) -> Floats:
+    """Rounded to fp16; a zero has no sign."""
+    return x.astype(np.float16).astype(np.float32) + np.float32(0)
+
+
+def _scale(low: Floats, high: Floats, top: int) -> _Scale:
+    """Min and step of a group from its extremes; those of an empty group (low > high) are 0."""
+    empty = low > high
+    low, high = np.where(empty, np.float32(0), low), np.where(empty, np.float32(0), high)
+    return _Scale(_half(low), _half((high - low) / np.float32(top)))
+
+
+def _sided(scale: _Scale, has_low: NDArray[np.bool_], has_high: NDArray[np.bool_], top: int) -> _Scale:
+    """A scale with a code below 0 where the group has elements of the low side, and one from 0 on where it has some of
+    the high side: min and step give way by one unit of fp16 where their rounding left none."""
+    low, step = scale.low.copy(), scale.step.copy()
+    short = has_low & (low >= 0)
+    step[short & has_high & (step == 0)] = _TINY
+    low[short] = -np.maximum(step[short], _TINY)
+    last = np.float32(top) * step + low
+    short = has_high & (last < 0)
+    step[short] = np.nextafter(step[short].astype(np.float16), np.float16(np.inf)).astype(np.float32)
+    return _Scale(low, step)
+
+
+def _regions(x: Floats, t: Thresholds) -> Bytes:
+    """Where each element lies: 0 outer low, 1 middle low, 2 inner, 3 middle high, 4 outer high."""
+    above_outer = np.greater_equal if t.outer_low == t.outer_high else np.greater
+    above_inner = np.greater_equal if t.inner_low == t.inner_high else np.greater
+    region: Bytes = above_outer(x, np.float32(t.outer_low)).view(np.uint8)
+    region += above_inner(x, np.float32(t.inner_low)).view(np.uint8)
+    region += (x >= np.float32(t.inner_high)).view(np.uint8)
+    region += (x >= np.float32(t.outer_high)).view(np.uint8)
+    return region
+
+
+def _shifts(t: Thresholds) -> Floats:
+    return np.array([t.outer_low, t.inner_low, 0, t.inner_high, t.outer_high], np.float32)
+
+
+def encode(x: NDArray[Any], t: Thresholds, code: str = MSB_CLAMP) -> Encoded:
+    """Tokens (tokens, C) of any float type in encoded form. NpuDeviceError: C, the code, numbers not finite."""
+    x = np.ascontiguousarray(x, np.float32)
+    check_width(x.shape[1])
+    check_code(code)
+    check_values(x)
+    step = max(1, _BLOCK // x.shape[1])
+    parts = [_encode(x[at : at + step], t, code) for at in range(0, len(x), step)] or [_encode(x, t, code)]
+    if len(parts) == 1:
+        return parts[0]
+    fields = ("dense", "counts", "sparse", "meta")
+    return Encoded(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
+
+
+def _encode(x: Floats, t: Thresholds, code: str) -> Encoded:
+    tokens, width = x.shape
+    region = _regions(x, t)
+    v = np.take(_shifts(t), region)
+    np.subtract(x, v, out=v)
+    middle = (region & np.uint8(1)).view(np.bool_)
+    at = np.flatnonzero(~middle)
+    # the middle group, with neutral numbers in the places of the others
+    flat = v.reshape(-1)
+    outliers = flat[at]
+    flat[at] = np.inf
+    low = v.min(axis=1)
+    flat[at] = -np.inf
+    scale = _scale(low, v.max(axis=1), MIDDLE_TOP)
+    flat[at] = 0
+    if code == MSB_CLAMP:
+        scale = _sided(scale, (region == 1).any(axis=1), (region == 3).any(axis=1), MIDDLE_TOP)
+    np.subtract(v, scale.low[:, None], out=v)
+    v *= scale.sigma[:, None]
+    np.rint(v, out=v)
+    np.minimum(v, np.float32(MIDDLE_TOP), out=v)
+    np.maximum(v, np.float32(0), out=v)
+    q: Bytes = v.astype(np.uint8)
+    if code == MSB_CLAMP:
+        # the least code of the high side where an element is of it, the largest of the low side elsewhere
+        zero = _first_high(scale, MIDDLE_TOP)[:, None]
+        is_high = (region >= 3).view(np.uint8)
+        np.minimum(q, np.maximum(zero, 1) - np.uint8(1) + is_high * np.uint8(MIDDLE_TOP), out=q)
+        np.maximum(q, zero * is_high, out=q)
+    meta = np.zeros((tokens, 2 * 3), np.float16)
+    meta[:, 2 * MIDDLE], meta[:, 2 * MIDDLE + 1] = scale.low, scale.step
+    # outliers
+    token, found = at // width, region.reshape(-1)[at]
+    numbers = outliers
+    outer = found != 2
+    codes = np.zeros(len(at), np.uint8)
+    for group, chosen in ((OUTER, outer), (INNER, ~outer)):
+        rows, some = token[chosen], numbers[chosen]
+        above = found[chosen] == 4
+        magnitude = group == OUTER and code == SIGN_MAG
+        top = MIDDLE_TOP if magnitude else OUTLIER_TOP
+        some = np.abs(some) if magnitude else some
+        scale = _scale(*_extremes(some, rows, tokens), top)
+        if group == OUTER and not magnitude:
+            there = [np.bincount(rows[one], minlength=tokens) > 0 for one in (~above, above)]
+            scale = _sided(scale, there[0], there[1], top)
+        made = np.clip(np.rint((some - scale.low[rows]) * scale.sigma[rows]), 0, top).astype(np.uint8)
+        if magnitude:
+            made |= above.view(np.uint8) << np.uint8(4)
+        elif group == OUTER:
+            zero = _first_high(scale, top)[rows]
+            made = np.where(above, np.maximum(made, zero), np.minimum(made, np.maximum(zero, 1) - np.uint8(1)))
+        codes[chosen] = made
+        meta[:, 2 * group], meta[:, 2 * group + 1] = scale.low, scale.step
+    q.reshape(-1)[at] = codes & np.uint8(15)
+    sparse = (at % CHUNK).astype(np.uint8) | outer.view(np.uint8) << np.uint8(6) | (codes >> np.uint8(4)) << np.uint8(7)
+    counts = np.bincount(at // CHUNK, minlength=x.size // CHUNK).astype(np.uint8).reshape(tokens, -1)
+    pairs = q.view("<u2")
+    dense = (pairs | pairs >> 4).astype(np.uint8)
+    return Encoded(dense, counts, sparse, meta.view(np.uint8).reshape(tokens, -1))
+
+
+def _first_high(scale: _Scale, top: int) -> Bytes:
+    """The first code that stands for 0 or more, of each token."""
+    made: Bytes = (scale.values(top) < 0).sum(axis=1).astype(np.uint8)
+    return made
+
+
+def _extremes(numbers: Floats, rows: NDArray[np.int64], tokens: int) -> tuple[Floats, Floats]:
+    """(smallest, largest) of each row; infinity and its negative where there is none. `rows` ascends."""
+    low, high = np.full(tokens, np.inf, np.float32), np.full(tokens, -np.inf, np.float32)
+    if len(rows):
+        first = np.flatnonzero(np.diff(rows, prepend=-1))
+        low[rows[first]] = np.minimum.reduceat(numbers, first)
+        high[rows[first]] = np.maximum.reduceat(numbers, first)
+    return low, high
+
+
+def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np.float16]:
+    """The numbers of encoded tokens, (tokens, C) fp16. NpuDeviceError where counts and entries contradict."""
+    check_code(code)
+    tokens, width = len(encoded.dense), 2 * encoded.dense.shape[1]
+    check_width(width)
+    counts = encoded.counts.reshape(-1)
+    if int(counts.sum(dtype=np.int64)) != len(encoded.sparse) or counts.max(initial=0) > CHUNK:
+        raise NpuDeviceError(
+            f"Oaken: {len(encoded.sparse)} sparse entries: counts of chunks are at most {CHUNK} and sum to that"
+        )
+    meta = np.ascontiguousarray(encoded.meta).view(np.float16).astype(np.float32)
+    scales = [_Scale(meta[:, 2 * group], meta[:, 2 * group + 1]) for group in (OUTER, MIDDLE, INNER)]
+    tables = [
+        _outer(scales[OUTER], t, code),
+        _unshifted(scales[MIDDLE].values(MIDDLE_TOP), t.inner_low, t.inner_high),
+        scales[INNER].values(OUTLIER_TOP),
+    ]
+    with np.errstate(over="ignore"):
+        outer, middle, inner = (np.clip(table, -_LARGEST, _LARGEST).astype(np.float16) for table in tables)
+    made = np.empty((tokens, width), np.float16)
+    step = max(1, _BLOCK // width)
+    for at in range(0, tokens, step):
+        dense = encoded.dense[at : at + step]
+        # all 256 bytes of a token stand for two numbers of its table
+        pairs = np.empty((len(dense), 256, 2), np.float16)
+        pairs[..., 0] = np.tile(middle[at : at + step], 16)
+        pairs[..., 1] = np.repeat(middle[at : at + step], 16, axis=1)
+        index = dense + (np.arange(len(dense)) * 256)[:, None]
+        made[at : at + step] = pairs.reshape(-1, 2).view(np.uint32).reshape(-1)[index].view(np.float16)
+    chunk = np.repeat(np.arange(len(counts)), counts)
+    entry = encoded.sparse
+    position = chunk * CHUNK + (entry & np.uint8(CHUNK - 1))
+    nibble = encoded.dense.reshape(-1)[position >> 1] >> ((position & 1) << 2).astype(np.uint8) & np.uint8(15)
+    codes = nibble | (entry >> np.uint8(7)) << np.uint8(4)
+    at_code = position // width * (OUTLIER_TOP + 1) + codes
+    is_outer = (entry & np.uint8(CHUNK)).view(np.bool_)
+    made.reshape(-1)[position] = np.where(is_outer, outer.reshape(-1)[at_code], inner.reshape(-1)[at_code])
+    return made
+
+
+def _unshifted(v: Floats, low: float, high: float) -> Floats:
+    """Numbers of a group: the side is that of the sign."""
+    return v + np.where(v >= 0, np.float32(high), np.float32(low))
+
+
+def _outer(scale: _Scale, t: Thresholds, code: str) -> Floats:
+    """(tokens, 32): numbers of the codes of the outer group."""
+    if code == MSB_CLAMP:
+        return _unshifted(scale.values(OUTLIER_TOP), t.outer_low, t.outer_high)
+    size = scale.values(MIDDLE_TOP)
+    return np.concatenate((np.float32(t.outer_low) - size, np.float32(t.outer_high) + size), axis=1)

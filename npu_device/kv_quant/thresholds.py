@@ -1,0 +1,156 @@
+"""Thresholds between the groups of Oaken: profiled offline, a set for the keys and one for the values of each layer.
+
+Source: Kim et al., Oaken, ISCA 2025, section 4.3; the file form is that of its artifact (docs/oaken.md, "Thresholds").
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.errors import NpuDeviceError
+
+RATIOS = (0.04, 0.90, 0.06)
+"""Outer, middle and inner share of the elements."""
+GROUPS = 3
+SIDES = ("key", "value")
+
+
+class Thresholds(NamedTuple):
+    """Of one layer's keys or values, fp16: x <= outer_low or x >= outer_high is outer, inner_low < x < inner_high is
+    inner, the rest is middle."""
+
+    outer_low: float
+    inner_low: float
+    inner_high: float
+    outer_high: float
+
+    def check(self, where: str) -> "Thresholds":
+        """Itself, rounded to fp16. NpuDeviceError where one is no finite fp16 number, or they are not in order."""
+        with np.errstate(over="ignore"):
+            rounded = [float(np.float16(one)) for one in self]
+        for name, given, value in zip(self._fields, self, rounded, strict=True):
+            if not math.isfinite(value):
+                raise NpuDeviceError(f"{where}: {name} {given}: must be a finite fp16 number")
+        for name, low, high in zip(self._fields, rounded, rounded[1:], strict=False):
+            if low > high:
+                raise NpuDeviceError(f"{where}: {name} {low} is above the next threshold {high}: must be in order")
+        return Thresholds(*rounded)
+
+
+class LayerThresholds(NamedTuple):
+    """Of one layer."""
+
+    key: Thresholds
+    value: Thresholds
+
+
+def check_ratios(ratios: Sequence[float]) -> None:
+    """NpuDeviceError unless outer, middle and inner are shares that sum to 1 within 1e-6."""
+    if len(ratios) != GROUPS or not all(math.isfinite(one) and 0 <= one <= 1 for one in ratios):
+        raise NpuDeviceError(f"ratios {tuple(ratios)}: must be three shares, outer, middle and inner")
+    if abs(sum(ratios) - 1) > 1e-6:
+        raise NpuDeviceError(f"ratios {tuple(ratios)}: their sum is {sum(ratios):g}, must be 1")
+
+
+def order_statistics(sample: NDArray[Any], ratios: Sequence[float] = RATIOS) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(upper, lower), each (outer, inner, median) of one run's keys or values: all tokens and channels together. Shares
+    are two-sided: half of the outer share lies above the upper threshold. NpuDeviceError for NaN and infinities."""
+    check_ratios(ratios)
+    flat = np.sort(np.asarray(sample, np.float32).ravel())
+    if not len(flat) or not np.isfinite(flat[[0, -1]]).all():
+        raise NpuDeviceError("thresholds: a sample is empty, or has NaN or infinite elements: profile finite numbers")
+    upper, lower = [], []
+    for taken in np.cumsum(ratios).clip(0, 1):
+        at = (1 - taken / 2) * (len(flat) - 1)
+        upper.append(flat[min(len(flat) - 1, math.ceil(at - 1e-9))])
+        lower.append(flat[max(0, math.floor((taken / 2) * (len(flat) - 1) + 1e-9))])
+    with np.errstate(over="ignore"):
+        return np.array(upper).astype(np.float16), np.array(lower).astype(np.float16)
+
+
+class Profiler:
+    """Mean of the order statistics of all runs, by layer. Samples may come in any order."""
+
+    def __init__(self, ratios: Sequence[float] = RATIOS) -> None:
+        check_ratios(ratios)
+        self.ratios = tuple(ratios)
+        self._sums: dict[tuple[int, str], NDArray[np.float64]] = {}
+        self._runs: dict[tuple[int, str], int] = {}
+
+    def add(self, layer: int, side: str, sample: NDArray[Any]) -> None:
+        """Keys or values of a layer in one run."""
+        found = np.stack(order_statistics(sample, self.ratios)).astype(np.float64)
+        key = layer, side
+        self._sums[key] = self._sums.get(key, np.zeros_like(found)) + found
+        self._runs[key] = self._runs.get(key, 0) + 1
+
+    def document(self) -> dict[str, Any]:
+        """The file's contents. NpuDeviceError where a layer lacks keys or values."""
+        layers = 1 + max((layer for layer, _ in self._sums), default=-1)
+        made: dict[str, Any] = {"n_quant_group": GROUPS}
+        for side in SIDES:
+            rows = []
+            for layer in range(layers):
+                if (layer, side) not in self._sums:
+                    raise NpuDeviceError(f"thresholds: layer {layer} has no sample of its {side}s")
+                rows.append(np.float16(self._sums[layer, side] / self._runs[layer, side]).astype(float).tolist())
+            made[side] = {"upper_threshold": [row[0] for row in rows], "lower_threshold": [row[1] for row in rows]}
+        return made
+
+    def thresholds(self) -> list[LayerThresholds]:
+        """Of each layer."""
+        return from_document(self.document(), "profile")
+
+
+def from_document(document: Any, where: str) -> list[LayerThresholds]:
+    """Thresholds of each layer from a document of the file form. NpuDeviceError names what is wrong."""
+    if not isinstance(document, Mapping) or document.get("n_quant_group") != GROUPS:
+        raise NpuDeviceError(f"{where}: n_quant_group must be {GROUPS}, a document of thresholds")
+    sides = [_side(document.get(side), f"{where}: {side}") for side in SIDES]
+    if len(sides[0]) != len(sides[1]):
+        raise NpuDeviceError(f"{where}: {len(sides[0])} layers of keys and {len(sides[1])} of values: must be as many")
+    return [LayerThresholds(*pair) for pair in zip(*sides, strict=True)]
+
+
+def _side(part: Any, where: str) -> list[Thresholds]:
+    rows = []
+    for name in ("upper_threshold", "lower_threshold"):
+        given = part.get(name) if isinstance(part, Mapping) else None
+        if not isinstance(given, list) or not given:
+            raise NpuDeviceError(f"{where}.{name}: must be a list with a row of thresholds for each layer")
+        for layer, row in enumerate(given):
+            numbers = isinstance(row, list) and len(row) in (2, 3)
+            if not numbers or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in row):
+                raise NpuDeviceError(f"{where}.{name}: layer {layer}: {row!r} is not [outer, inner, median]")
+        rows.append(given)
+    upper, lower = rows
+    if len(upper) != len(lower):
+        raise NpuDeviceError(f"{where}: layer {min(len(upper), len(lower))} is missing in one of the two lists")
+    made = zip(upper, lower, strict=True)
+    return [
+        Thresholds(low[0], low[1], high[1], high[0]).check(f"{where}: layer {layer}")
+        for layer, (high, low) in enumerate(made)
+    ]
+
+
+def parse(text: str, where: str) -> list[LayerThresholds]:
+    """Of the text of a file. NpuDeviceError where it is none."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise NpuDeviceError(f"{where}: no JSON: {error}") from error
+    return from_document(document, where)
+
+
+def profile(samples: Iterable[Iterable[tuple[Any, Any]]], ratios: Sequence[float] = RATIOS) -> Profiler:
+    """The profile of runs, each a sequence of (keys, values) by layer."""
+    made = Profiler(ratios)
+    for run in samples:
+        for layer, pair in enumerate(run):
+            for side, one in zip(SIDES, pair, strict=True):
+                made.add(layer, side, one)
+    return made

@@ -1,0 +1,66 @@
+"""Which engines commands held, and what engines would have saved that came free after a command began."""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+
+import numpy as np
+
+from npu_device.config import NpuConfig
+from npu_device.trace.events import Kind
+from npu_device.trace.spans import UNFINISHED, Spans, Table
+
+
+class Held:
+    """The engines of a run. A command holds those that it takes from its first step to its last."""
+
+    def __init__(self, config: NpuConfig, spans: Spans, engines: Mapping[int, tuple[int, int]]) -> None:
+        """`engines`: of each ticket, (kind, how many it could use side by side)."""
+        self._counts = {Kind.TE: config.te.count, Kind.VE: config.ve.count}
+        self._engines = engines
+        work = spans.steps[spans.steps["last"] != UNFINISHED]
+        self._own: dict[int, set[int]] = {}
+        """The engines of a ticket, of its kind."""
+        self._spans: dict[int, tuple[list[int], list[int]]] = {}
+        """Of each engine, when commands took it and gave it back."""
+        if not any(count > 1 for _, count in engines.values()):
+            return
+        first, last = _reach(work)
+        pairs = np.unique(np.stack([work["unit"].astype(np.int64), work["ticket"].astype(np.int64)]), axis=1)
+        taken: dict[int, list[tuple[int, int]]] = {}
+        for unit, ticket in pairs.T.tolist():
+            if engines.get(ticket, (0, 0))[0] == unit >> 8:
+                self._own.setdefault(ticket, set()).add(unit)
+            if unit >> 8 in self._counts:
+                taken.setdefault(unit, []).append((first[ticket], last[ticket]))
+        for unit, rows in taken.items():
+            rows.sort()
+            self._spans[unit] = [begin for begin, _ in rows], [end for _, end in rows]
+
+    def lost(self, unit: int, ticket: int, begin: int, end: int, cycles: int) -> int:
+        """Of `cycles` of a step of a command on one of its engines, what free engines would have saved."""
+        own = self._own.get(ticket, ())
+        wanted = self._engines[ticket][1] - len(own) if unit in own else 0
+        if wanted <= 0:
+            return 0
+        count = self._counts[Kind(unit >> 8)]
+        low = unit - (unit & 0xFF) % count
+        free = sum(other not in own and self._free(other, begin, end) for other in range(low, low + count))
+        free = min(free, wanted)
+        return cycles * free // (len(own) + free)
+
+    def _free(self, unit: int, begin: int, end: int) -> bool:
+        """Whether no command holds an engine within some cycles."""
+        begins, ends = self._spans.get(unit, ((), ()))
+        index = bisect_right(begins, end - 1) - 1
+        return index < 0 or ends[index] <= begin
+
+
+def _reach(work: Table) -> tuple[dict[int, int], dict[int, int]]:
+    """(first start, last end) of steps by ticket."""
+    names, index = np.unique(work["ticket"], return_inverse=True)
+    first = np.full(len(names), np.iinfo(np.int64).max)
+    last = np.zeros(len(names), np.int64)
+    np.minimum.at(first, index, work["start"])
+    np.maximum.at(last, index, work["end"])
+    keys = names.tolist()
+    return dict(zip(keys, first.tolist(), strict=True)), dict(zip(keys, last.tolist(), strict=True))

@@ -1,0 +1,151 @@
+"""Encoded keys and values in macro commands: parameter block, sizes known when a command starts, and transfers.
+
+Nibbles move like elements of 4 bits; sparse entries and metadata are transfers of their own beside them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.abi.errors import NpuDeviceError, TicketError
+from npu_device.abi.kv_block import KV_CHUNK, KV_HALF_SIZE, KvHalf, KvPolicy, OutlierCode
+from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.cost.plan import Column, Role
+from npu_device.cost.sequencer import Slots, Stream
+from npu_device.kv_quant import oaken
+from npu_device.kv_quant.oaken import META_BYTES
+from npu_device.kv_quant.storage import EncodedCache, Parameters
+from npu_device.kv_quant.thresholds import Thresholds
+from npu_device.memory.memory import Bytes, Read
+from npu_device.memory.operands import Matrix, make_matrix
+from npu_device.memory.region import Region, make_region
+from npu_device.operations.checks import DescriptorError
+from npu_device.operations.kernels.elements import Values
+from npu_device.operations.macro.tiles import Operands, Tiles
+
+_CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}
+
+
+def half_region(address: int) -> Region:
+    """Of the words about keys, or about values."""
+    return make_region(address, 1, KV_HALF_SIZE)
+
+
+def parameters(read: Read, address: int) -> Parameters | None:
+    """What the half of a parameter block says; None where it is all zeros. DescriptorError: a wrong one."""
+    data = read(half_region(address)).tobytes()
+    if not any(data):
+        return None
+    half = KvHalf.unpack(data)
+    for name, value, rule in (
+        ("policy", half.policy, tuple(KvPolicy)), ("outlier_code", half.outlier_code, tuple(OutlierCode)),
+        ("chunk", half.chunk, (KV_CHUNK,)),
+    ):  # fmt: skip
+        if value not in rule:
+            numbers = ", ".join(str(int(one)) for one in rule)
+            raise DescriptorError(TicketError.KV_BLOCK, f"{name} {value} at {address:#x}: must be {numbers}")
+    if any(half.kv_reserved):
+        raise DescriptorError(TicketError.KV_BLOCK, f"a reserved word at {address:#x} is not zero")
+    limits = np.array(half.thresholds, np.uint16).view(np.float16).astype(float).tolist()
+    try:
+        thresholds = Thresholds(*limits).check(f"thresholds at {address:#x}")
+    except NpuDeviceError as error:
+        raise DescriptorError(TicketError.KV_BLOCK, str(error)) from None
+    return Parameters(thresholds, _CODES[OutlierCode(half.outlier_code)])
+
+
+def required(read: Read, address: int) -> Parameters:
+    """The same; a block of zeros is wrong, too."""
+    found = parameters(read, address)
+    if found is None:
+        raise DescriptorError(TicketError.KV_BLOCK, f"policy 0 at {address:#x}: nobody has written it")
+    return found
+
+
+def read_tokens(cache: EncodedCache, read: Read, count: int, half: int) -> Values:
+    """fp32 of the first tokens, (heads, tokens, D). DescriptorError where what is stored is no encoding."""
+    try:
+        return cache.read(read, count, required(read, half)).astype(np.float32)
+    except DescriptorError:
+        raise
+    except NpuDeviceError as error:
+        raise DescriptorError(TicketError.KV_DATA, str(error)) from None
+
+
+def append_tokens(
+    cache: EncodedCache, read: Read, first: int, rows: Values, half: int
+) -> tuple[tuple[tuple[Region, Bytes], ...], Values]:
+    """(writes, fp32 of what will be read) of tokens behind the first ones, rows (tokens, C). DescriptorError."""
+    try:
+        writes, decoded = cache.append(read, first, rows, required(read, half))
+    except DescriptorError:
+        raise
+    except NpuDeviceError as error:
+        raise DescriptorError(TicketError.KV_DATA, str(error)) from None
+    return writes, decoded.astype(np.float32)
+
+
+class Sizes(NamedTuple):
+    """Bytes of sparse entries of tokens, known when a command starts."""
+
+    ends: Column
+    """(tokens + 1, streams): bytes of each stream before a token."""
+
+    def between(self, stream: Column, first: Column, count: Column) -> tuple[Column, Column]:
+        """(offset, bytes) in a stream of `count` tokens from `first` on."""
+        begin = self.ends[first, stream]
+        return begin, self.ends[first + count, stream] - begin
+
+
+def sizes(cache: EncodedCache, read: Read, old: int, new: int, rows: Values | None, half: int, permille: int) -> Sizes:
+    """Of `old` tokens that are stored, and of `new` ones behind them whose numbers `rows` has.
+
+    In a run without values, where the parameter block is empty, the table of counts has been filled beforehand, for the
+    new tokens too, or every thousand elements have `permille` outliers. DescriptorError: numbers that cannot be
+    encoded.
+    """
+    found = parameters(read, half)
+    try:
+        if found is None:
+            lengths = cache.lengths(read, old + new)
+            lengths = lengths if lengths.any() else cache.expected(old + new, permille)
+        elif rows is None:
+            lengths = cache.lengths(read, old)
+        else:
+            made = oaken.encode(rows, found.thresholds, found.code)
+            fresh = made.counts.reshape(new, cache.streams, -1).sum(axis=2, dtype=np.int64)
+            lengths = np.concatenate((cache.lengths(read, old), fresh))
+    except NpuDeviceError as error:
+        raise DescriptorError(TicketError.KV_DATA, str(error)) from None
+    ends = np.zeros((old + new + 1, cache.streams), np.int64)
+    np.cumsum(lengths, axis=0, out=ends[1:])
+    return Sizes(ends)
+
+
+def beside(
+    of: Operands, name: str, slots: Slots | None, cache: EncodedCache, known: Sizes | None, head: Column,
+    first: Column, count: Column, moves: Column, word: str, write: bool,
+) -> tuple[Stream, ...]:  # fmt: skip
+    """The transfers beside those of nibbles, of the tiles `moves`: entries with the first head of their stream,
+    metadata with the first head of all. Columns: of each tile its head, first token and tokens."""
+    if slots is None or known is None:
+        return ()
+    opcode = Opcode.KV_APPEND if write else Opcode.KV_READ
+    share = cache.heads // cache.streams
+    stream, zero = head // share, np.zeros_like(head)
+    at, size = known.between(stream, first, count)
+    entries = make_matrix(cache.sparse(0), cache.streams, cache.stream_room, DataType.UINT8)
+    moved = moves[(head[moves] % share == 0) & (size[moves] > 0)]
+    streams = _tiles(of, name, slots, entries, (stream, zero + 1, at, size), moved, word)
+    meta = make_matrix(cache.meta, 1, cache.t_max * META_BYTES, DataType.UINT8)
+    place = zero, zero + 1, first * META_BYTES, count * META_BYTES
+    shared = _tiles(of, name, slots, meta, place, moves[(head[moves] == 0) & (count[moves] > 0)], word)
+    return tuple(part for one in (streams, shared) for part in one.stream(Role.KV, opcode, write=write, early=write))
+
+
+def _tiles(
+    of: Operands, name: str, slots: Slots, matrix: Matrix, place: tuple[Column, ...], moves: Column, word: str
+) -> Tiles:
+    row, rows, column, columns = place
+    here = Operands({name: slots}, of.lane, of.alignments)
+    return here.tiles(name, matrix, row, rows, column, columns, moves, word=word)

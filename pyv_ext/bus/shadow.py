@@ -1,0 +1,162 @@
+"""What the hart has stored last into each word of memory, and the lines that it must not access unseen.
+
+A sanitizer adds it to the bus before the program runs. Stores leave pc and cycle here, and loads and stores of flagged
+lines are told to the sanitizer; native code does the same for the memory of its fast path. Without a shadow there is
+nothing of it in the code that runs. A shadow is no state of the machine: a snapshot leaves it out.
+"""
+
+import mmap
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS, Ram
+from pyv_ext.hart.hart import Hart
+
+LOADS, STORES = 1, 2
+"""Bits of a line's flags: which accesses are told."""
+
+WORD_BITS = 2
+_WORDS_OF_PAGE = PAGE_BITS - WORD_BITS
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+
+class LastStore(NamedTuple):
+    """The hart's latest store into some range, as far as it is later than a given cycle."""
+
+    cycle: int
+    """At whose start it began."""
+    pc: int
+    address: int
+    """Of the word."""
+
+
+class Table:
+    """The shadow of one memory: zeros that take host memory only where they are written."""
+
+    def __init__(self, ram: Ram, bytes_written: bool) -> None:
+        self.base = ram.base
+        self.end = ram.end
+        self.flags = bytearray(len(ram.code))
+        """Per line of 64 bytes: LOADS, STORES."""
+        self.pcs = _zeros(ram.size >> WORD_BITS, "I")
+        """Per word: where the instruction is that stored last."""
+        self.cycles = _zeros(ram.size >> WORD_BITS, "Q")
+        """Per word: the cycle at whose start it began; 0: never."""
+        self.pages = _zeros(ram.size >> PAGE_BITS, "Q")
+        """Per page: the cycle of its latest store."""
+        self.written = _zeros(ram.size, "B") if bytes_written else None
+        """Per byte: 1 once anything has written it."""
+
+    def flag(self, low: int, end: int, bits: int) -> tuple[int, int]:
+        """Set bits of all lines of a range, of which a part lies here; the lines."""
+        first = max(low, self.base) - self.base >> LINE_BITS
+        after = (min(end, self.end) - self.base + (1 << LINE_BITS) - 1) >> LINE_BITS
+        np.frombuffer(self.flags, np.uint8)[first:after] |= bits
+        return first, after
+
+    def latest(self, low: int, end: int, since: int) -> LastStore | None:
+        """The latest store to low..end-1 that began after cycle `since`."""
+        low, end = max(low, self.base) - self.base, min(end, self.end) - self.base
+        first = low >> PAGE_BITS
+        pages = np.frombuffer(self.pages, np.uint64)[first : (end - 1 >> PAGE_BITS) + 1]
+        cycles = np.frombuffer(self.cycles, np.uint64)
+        found: LastStore | None = None
+        for page in (np.flatnonzero(pages > since) + first).tolist():
+            start = max(low >> WORD_BITS, page << _WORDS_OF_PAGE)
+            words = cycles[start : min((end - 1 >> WORD_BITS) + 1, page + 1 << _WORDS_OF_PAGE)]
+            at = int(words.argmax())
+            if words[at] > max(since, found.cycle if found is not None else 0):
+                word = start + at
+                found = LastStore(int(words[at]), self.pcs[word], self.base + (word << WORD_BITS))
+        return found
+
+
+def _zeros(count: int, kind: Literal["B", "I", "Q"]) -> "memoryview[int]":
+    size = count * {"B": 1, "I": 4, "Q": 8}[kind]
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)).cast(kind)
+
+
+class Shadow:
+    """The shadow of all writable memories of one hart's bus."""
+
+    def __init__(self, hart: Hart, rams: Sequence[Ram], *, bytes_written: bool = False) -> None:
+        """`bytes_written`: also track which bytes have been written by anything, and tell of loads of others."""
+        self._hart = hart
+        self.bytes_written = bytes_written
+        self.tables = [Table(ram, bytes_written) for ram in rams if ram.writable]
+        """That of the memory of the fast path comes first."""
+        self.fenced = memoryview(bytearray(8)).cast("Q")
+        """One item: the cycle of the last fence that orders stores to memory before stores to devices."""
+        self.on_load: Callable[[int, int, int], None] = _nobody
+        """`f(address, size, start)` before a load from a flagged line; the hart's pc is that of the load."""
+        self.on_store: Callable[[int, int, int], None] = _nobody
+        """Before a store, likewise."""
+        self.on_unwritten: Callable[[int, int, int], None] = _nobody
+        """Before a load of bytes that nothing has written."""
+        self.on_return: Callable[[int], None] = _nowhere
+        """`f(start)` before MRET."""
+
+    def table_at(self, address: int) -> Table | None:
+        """The table of the memory at an address."""
+        for table in self.tables:
+            if table.base <= address < table.end:
+                return table
+        return None
+
+    def latest(self, low: int, end: int, since: int) -> LastStore | None:
+        """The latest store of the hart to low..end-1 that began after cycle `since`."""
+        table = self.table_at(low)
+        return None if table is None else table.latest(low, end, since)
+
+    def loaded(self, address: int, size: int, start: int) -> None:
+        """The hart is about to load from memory in cycle `start`."""
+        table = self.table_at(address)
+        if table is None:
+            return
+        offset = address - table.base
+        if (table.flags[offset >> LINE_BITS] | table.flags[offset + size - 1 >> LINE_BITS]) & LOADS:
+            self.on_load(address, size, start)
+        if table.written is not None and not all(table.written[offset : offset + size]):
+            self.on_unwritten(address, size, start)
+
+    def stored(self, address: int, size: int, start: int) -> None:
+        """The hart is about to store to memory in cycle `start`."""
+        table = self.table_at(address)
+        if table is None:
+            return
+        offset = address - table.base
+        if (table.flags[offset >> LINE_BITS] | table.flags[offset + size - 1 >> LINE_BITS]) & STORES:
+            self.on_store(address, size, start)
+        for word in range(offset >> WORD_BITS, (offset + size - 1 >> WORD_BITS) + 1):
+            table.pcs[word], table.cycles[word] = self._hart.pc, start
+        table.pages[offset >> PAGE_BITS] = table.pages[offset + size - 1 >> PAGE_BITS] = start
+        self.initialise(address, size)
+
+    def initialise(self, address: int, size: int, written: bool = True) -> None:
+        """Something has written these bytes, or they hold nothing that was meant to be there."""
+        if not self.bytes_written or size <= 0:
+            return
+        table = self.table_at(address)
+        if table is not None and table.written is not None:
+            first = address - table.base
+            end = min(first + size, len(table.written))
+            np.frombuffer(table.written, np.uint8)[first:end] = written
+
+    def clear(self) -> None:
+        """The machine is in another state altogether: no store is known, all bytes count as written."""
+        for table in self.tables:
+            for part, value in ((table.flags, 0), (table.cycles.cast("B"), 0), (table.pages.cast("B"), 0)):
+                np.frombuffer(part, np.uint8)[:] = value
+            if table.written is not None:
+                np.frombuffer(table.written, np.uint8)[:] = 1
+        self.fenced[0] = 0
+
+
+def _nowhere(start: int) -> None:
+    """Nothing is told."""
+
+
+def _nobody(address: int, size: int, start: int) -> None:
+    """Nothing is told."""

@@ -1,0 +1,228 @@
+"""The files of one folder of the host, as a program sees them through semihosting.
+
+What a program opens is held in memory, so that a snapshot has it and going back in time brings it back; what it has
+changed is written to the folder when it closes the file, and at the end of the run. Errors are `OSError`.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EACCES, EBUSY, EFBIG, EINVAL, EISDIR, ENOENT
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from pyv_state import Fields, StateError, data, inside
+
+MOST = 1 << 28
+"""Bytes of a file, and of all files that are held."""
+_MODE = 0o644
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+
+
+class File:
+    """Content that a name or open handles refer to; it outlives its name as a file of the host does."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.data = bytearray(content)
+
+
+class HostFolder:
+    """The files below `root`. Names are relative; `..`, absolute names, symbolic links and special files are refused.
+
+    Without a root every name is.
+    """
+
+    def __init__(self, root: Path | None) -> None:
+        self._root = root
+        self._files: dict[str, File | None] = {}
+        """What is known by name: None where a file has been removed."""
+        self._originals: dict[str, bytes | None] = {}
+        """What the folder had under a name when it was first asked: what a machine that goes back in time finds."""
+        self._changed: set[str] = set()
+        """Names that the program has changed."""
+        self._pending: set[str] = set()
+        """Those of which the folder may not have the content."""
+        self._alive: WeakSet[File] = WeakSet()
+        """Those with a name and those that are only open."""
+
+    def open(self, name: bytes, *, create: bool, truncate: bool) -> File:
+        """The file of that name; with `create` it is made where there is none, with `truncate` it becomes empty."""
+        path = self._path(name)
+        file = self._find(path, exists=not create)
+        if file is None or truncate:
+            if file is None:
+                file = self._files[path] = self._made(b"")
+            file.data.clear()
+            self._note(path)
+        return file
+
+    def remove(self, name: bytes) -> None:
+        path = self._path(name)
+        self._find(path, exists=True)
+        self._files[path] = None
+        self._note(path)
+        self.write_back()
+
+    def rename(self, name: bytes, to: bytes) -> None:
+        """A file of the new name is replaced."""
+        path, new = self._path(name), self._path(to)
+        file = self._find(path, exists=True)
+        self._find(new, exists=False)
+        if path != new:
+            self._files[path], self._files[new] = None, file
+            self._note(path, new)
+            self.write_back()
+
+    def resize(self, file: File, size: int) -> None:
+        """Make a file at least so long, with zeros; note that it changes."""
+        if size - len(file.data) > self._room:
+            raise OSError(EFBIG, os.strerror(EFBIG))
+        file.data.extend(bytes(max(size - len(file.data), 0)))
+        self._note(*(path for path, known in self._files.items() if known is file))
+
+    def write_back(self) -> None:
+        """Write what has changed to the folder."""
+        for path in sorted(self._pending):
+            file = self._files[path]
+            with self._parent(path) as (parent, name):
+                if file is None:
+                    if _exists(parent, name):
+                        os.unlink(name, dir_fd=parent)
+                elif not _holds(parent, name, file.data):
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+                    with open(os.open(name, flags, _MODE, dir_fd=parent), "wb") as out:
+                        out.write(file.data)
+            self._pending.discard(path)
+
+    def _note(self, *paths: str) -> None:
+        self._changed.update(paths)
+        self._pending.update(paths)
+
+    # -- names -------------------------------------------------------------------------------------------------
+
+    def _path(self, name: bytes) -> str:
+        """The name without empty parts."""
+        try:
+            text = name.decode()
+        except UnicodeDecodeError:
+            raise OSError(EINVAL, "the name is no UTF-8") from None
+        parts = [part for part in text.split("/") if part not in ("", ".")]
+        if self._root is None or text.startswith("/") or ".." in parts or "\0" in text:
+            raise OSError(EACCES, "the name leads out of the folder")
+        if not parts:
+            raise OSError(EISDIR, os.strerror(EISDIR))
+        return "/".join(parts)
+
+    def _find(self, path: str, *, exists: bool) -> File | None:
+        """The file at `path`, read when it is first asked for; None, or ENOENT with `exists`, where there is none."""
+        if path not in self._files:
+            if path not in self._originals:
+                self._originals[path] = self._read(path)
+            original = self._originals[path]
+            self._files[path] = None if original is None else self._made(original)
+        file = self._files[path]
+        if file is None and exists:
+            raise OSError(ENOENT, os.strerror(ENOENT))
+        return file
+
+    def _read(self, path: str) -> bytes | None:
+        with self._parent(path) as (parent, name):
+            try:
+                source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
+            except FileNotFoundError:
+                return None
+            with open(source, "rb") as file:
+                found = os.fstat(source)
+                if not stat.S_ISREG(found.st_mode):
+                    raise OSError(EISDIR if stat.S_ISDIR(found.st_mode) else EACCES, "no regular file")
+                if found.st_size > self._room:
+                    raise OSError(EFBIG, os.strerror(EFBIG))
+                return file.read(found.st_size)
+
+    @contextmanager
+    def _parent(self, path: str) -> Iterator[tuple[int, str]]:
+        """The folder of a file, opened step by step so that no link is followed, and the file's own name."""
+        assert self._root is not None  # `_path` refuses all names without one
+        *folders, name = path.split("/")
+        here = os.open(self._root, _DIRECTORY)
+        try:
+            for folder in folders:
+                below = os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+                os.close(here)
+                here = below
+            yield here, name
+        finally:
+            os.close(here)
+
+    def _made(self, content: bytes) -> File:
+        file = File(content)
+        self._alive.add(file)
+        return file
+
+    @property
+    def _room(self) -> int:
+        """Bytes that may still be held."""
+        return MOST - sum(len(file.data) for file in self._alive)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self, others: list[File]) -> dict[str, Any]:
+        """What a snapshot keeps; `others` are files that handles refer to. They are numbered from 0."""
+        files = self.numbered(others)
+        return {
+            "files": [bytes(file.data) for file in files],
+            "names": {path: None if file is None else files.index(file) for path, file in self._files.items()},
+            "changed": sorted(self._changed),
+        }
+
+    def numbered(self, others: list[File]) -> list[File]:
+        """All files, each once, in the order of their numbers."""
+        named = [file for file in self._files.values() if file is not None]
+        return list(dict.fromkeys([*named, *others]))
+
+    def load_state(self, state: Any) -> list[File]:
+        """Take on a state: the files by number. The folder may be another, or have other content by now."""
+        fields = Fields(state, "files", "names", "changed")
+        files = [self._made(data(content)) for content in fields.listed("files")]
+        names = fields["names"]
+        if type(names) is not dict:
+            raise StateError("is no dict", "names")
+        known: dict[str, File | None] = {}
+        for path, number in names.items():
+            with inside("names", path):
+                try:
+                    same = self._path(path.encode()) == path
+                except OSError:
+                    same = False
+                if not same or (number is not None and not (type(number) is int and 0 <= number < len(files))):
+                    raise StateError("is no name of a file in the folder")
+                known[path] = None if number is None else files[number]
+        changed = fields.listed("changed")
+        if not all(type(path) is str and path in known for path in changed):
+            raise StateError("names a file that is not known", "changed")
+        for path, original in self._originals.items():
+            if path not in known:
+                known[path] = None if original is None else self._made(original)
+        self._pending = {path for path in (*changed, *self._changed) if path in known}
+        self._files, self._changed = known, self._pending.copy()
+        return files
+
+
+def _holds(parent: int, name: str, content: bytes | bytearray) -> bool:
+    """Whether the file has that content already: a restored machine need not write again what it wrote."""
+    if not _exists(parent, name):
+        return False
+    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent), "rb") as file:
+        return file.read(len(content) + 1) == content
+
+
+def _exists(parent: int, name: str) -> bool:
+    try:
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(EBUSY, "the folder has something else there")
+    return True

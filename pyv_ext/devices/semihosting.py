@@ -1,0 +1,347 @@
+"""Semihosting: a program without drivers uses console, files, clock and command line of its host.
+
+Operations and their parameters are those of "Semihosting for AArch32 and AArch64" (Arm, 2.0), which the RISC-V
+semihosting specification 0.4 takes over. Time is that of the simulated core, so a run gives the same on every host.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from errno import EACCES, EBADF, EFAULT, EINVAL, EMFILE, ENOSYS, ESPIPE
+from typing import Any, NamedTuple
+
+from pyv_ext.bus.bus import Bus
+from pyv_ext.devices.host_files import File, HostFolder
+from pyv_ext.devices.program_exit import ExitCalls
+from pyv_ext.devices.uart import Console
+from pyv_ext.errors import PyvExtError
+from pyv_ext.hart.hart import Hart
+from pyv_state import Fields, inside
+
+FAILED = -1
+MOST_HANDLES = 64
+MOST_TEXT = 1 << 20
+"""Characters of a text that ends with a zero, and of a name."""
+CONSOLE, FEATURES = b":tt", b":semihosting-features"
+FEATURE_BITS = b"SHFB\x03"
+"""SYS_EXIT_EXTENDED is there, and `:tt` opened to append is standard error."""
+MOST_ERROR = 1 << 16
+
+
+class Mode(NamedTuple):
+    """How SYS_OPEN opens a file, by the number that stands for the string of `fopen`."""
+
+    read: bool
+    write: bool
+    create: bool = False
+    truncate: bool = False
+    at_end: bool = False
+
+
+_PLAIN = (
+    (Mode(True, False), Mode(True, True)),
+    (Mode(False, True, True, True), Mode(True, True, True, True)),
+    (Mode(False, True, True, False, True), Mode(True, True, True)),
+)
+MODES = tuple(mode for text in _PLAIN for mode in text for _ in ("text", "binary"))
+"""r, rb, r+, r+b, w, wb, w+, w+b, a, ab, a+, a+b. The last two begin at the begin, and write where they are: picolibc
+opens `r+` so. QEMU does the same."""
+_INPUT, _OUTPUT = MODES[0], MODES[4]
+"""Of the console."""
+
+
+@dataclass
+class Handle:
+    """An open file; without one, the console."""
+
+    file: File | None
+    mode: Mode
+    position: int = 0
+
+
+class Memory(NamedTuple):
+    """What SYS_HEAPINFO tells: addresses of the first byte of memory that is free, and after the last one."""
+
+    start: int
+    end: int
+
+
+class Semihosting:
+    """Answers the calls of one hart. `now()` is its cycle."""
+
+    def __init__(
+        self,
+        hart: Hart,
+        bus: Bus,
+        console: Console,
+        exits: ExitCalls,
+        *,
+        folder: HostFolder,
+        command_line: bytes,
+        given: bytes,
+        clock_hz: int,
+        free: Memory,
+    ) -> None:
+        """`given` is what can be read from the console; the console ends after it."""
+        self._hart = hart
+        self._bus = bus
+        self._console = console
+        self._exits = exits
+        self._folder = folder
+        self._command_line = command_line
+        self._input = given
+        self._clock_hz = clock_hz
+        self._free = free
+        self._handles: dict[int, Handle] = {}
+        self._read = 0
+        """Bytes of the input that have been read."""
+        self._errno = 0
+        self._operations = self._table()
+
+    def _table(self) -> Mapping[int, tuple[int, Callable[..., int]]]:
+        """Number of an operation -> words of its block and what does it; 0 words: it is given the parameter itself."""
+        return {
+            0x01: (3, self._open),
+            0x02: (1, self._close),
+            0x03: (0, self._write_character),
+            0x04: (0, self._write_text),
+            0x05: (3, self._write),
+            0x06: (3, self._read_file),
+            0x07: (0, self._read_character),
+            0x08: (1, lambda status: int(bool(status >> 31))),
+            0x09: (1, lambda number: int(self._handle(number).file is None)),
+            0x0A: (2, self._seek),
+            0x0C: (1, self._length),
+            0x0D: (3, self._temporary_name),
+            0x0E: (2, self._remove),
+            0x0F: (4, self._rename),
+            0x10: (0, lambda _: self._hart.cycle * 100 // self._clock_hz & 0x7FFF_FFFF),
+            0x11: (0, lambda _: self._hart.cycle // self._clock_hz),
+            0x12: (2, self._system),
+            0x13: (0, lambda _: self._errno),
+            0x15: (2, self._command),
+            0x16: (0, self._heap),
+            0x30: (0, self._elapsed),
+            0x31: (0, lambda _: self._clock_hz),
+        }
+
+    def call(self, operation: int, parameter: int) -> int | None:
+        """What a0 holds after the call; None where there is no such operation."""
+        if operation not in self._operations:
+            return self._exits(operation, parameter)
+        words, perform = self._operations[operation]
+        self._parameter = parameter
+        self._bus.clock.advance(self._hart.cycle)
+        try:
+            return perform(*self._words(parameter, words)) if words else perform(parameter)
+        except OSError as error:
+            self._errno = error.errno or EINVAL
+            return FAILED
+
+    # -- console -----------------------------------------------------------------------------------------------
+
+    def _write_character(self, address: int) -> int:
+        self._console.write(self._bytes(address, 1))
+        return 0
+
+    def _write_text(self, address: int) -> int:
+        text = bytearray()
+        while (byte := self._bytes(address + len(text), 1)) != b"\0":
+            text += byte
+            if len(text) > MOST_TEXT:
+                raise _error(EINVAL)
+        self._console.write(bytes(text))
+        return 0
+
+    def _read_character(self, _: int) -> int:
+        """-1 where the input has ended."""
+        byte = self._line(1)
+        return byte[0] if byte else FAILED
+
+    def _line(self, most: int) -> bytes:
+        """What a terminal gives at once: a line at most."""
+        rest = self._input[self._read : self._read + most]
+        line = rest[: rest.find(b"\n") + 1] or rest
+        self._read += len(line)
+        return line
+
+    # -- files -------------------------------------------------------------------------------------------------
+
+    def _open(self, address: int, mode: int, length: int) -> int:
+        if mode >= len(MODES):
+            raise _error(EINVAL)
+        if len(self._handles) == MOST_HANDLES:
+            raise _error(EMFILE)
+        name, how = self._name(address, length), MODES[mode]
+        if name == CONSOLE:
+            handle = Handle(None, _OUTPUT if how.write else _INPUT)
+        elif name == FEATURES:
+            if how.write:
+                raise _error(EACCES)
+            handle = Handle(File(FEATURE_BITS), how)
+        else:
+            file = self._folder.open(name, create=how.create, truncate=how.truncate)
+            handle = Handle(file, how, len(file.data) if how.at_end else 0)
+        number = next(number for number in range(1, MOST_HANDLES + 1) if number not in self._handles)
+        self._handles[number] = handle
+        return number
+
+    def _close(self, number: int) -> int:
+        self._handle(number)
+        del self._handles[number]
+        self._folder.write_back()
+        return 0
+
+    def _write(self, number: int, address: int, size: int) -> int:
+        """The bytes that were not written."""
+        handle, content = self._handle(number), self._bytes(address, size)
+        if not handle.mode.write:
+            raise _error(EBADF)
+        if handle.file is None:
+            self._console.write(content)
+        elif content:
+            end = handle.position + size
+            self._folder.resize(handle.file, end)
+            handle.file.data[handle.position : end] = content
+            handle.position = end
+        return 0
+
+    def _read_file(self, number: int, address: int, size: int) -> int:
+        """The bytes that were not read: all of them at the end."""
+        handle = self._handle(number)
+        if not handle.mode.read:
+            raise _error(EBADF)
+        self._writable(address, size)
+        if handle.file is None:
+            content = self._line(size)
+        else:
+            content = bytes(handle.file.data[handle.position : handle.position + size])
+            handle.position += len(content)
+        self._put(address, content)
+        return size - len(content)
+
+    def _seek(self, number: int, position: int) -> int:
+        self._content(number)
+        self._handles[number].position = position
+        return 0
+
+    def _length(self, number: int) -> int:
+        return len(self._content(number).data)
+
+    def _temporary_name(self, address: int, number: int, size: int) -> int:
+        name = f"tmp{number & 0xFF:02x}".encode() + b"\0"
+        if size < len(name):
+            raise _error(EINVAL)
+        self._put(address, name)
+        return 0
+
+    def _remove(self, address: int, length: int) -> int:
+        self._folder.remove(self._name(address, length))
+        return 0
+
+    def _rename(self, address: int, length: int, to: int, to_length: int) -> int:
+        self._folder.rename(self._name(address, length), self._name(to, to_length))
+        return 0
+
+    def _handle(self, number: int) -> Handle:
+        if number not in self._handles:
+            raise _error(EBADF)
+        return self._handles[number]
+
+    def _content(self, number: int) -> File:
+        file = self._handle(number).file
+        if file is None:
+            raise _error(ESPIPE)
+        return file
+
+    def _name(self, address: int, length: int) -> bytes:
+        if length > MOST_TEXT:
+            raise _error(EINVAL)
+        return self._bytes(address, length)
+
+    def finish(self) -> None:
+        """The run is over: files that are still open are written too. PyvExtError where the host refuses it."""
+        try:
+            self._folder.write_back()
+        except OSError as error:
+            raise PyvExtError(f"semihosting: what the program wrote cannot be kept: {error}") from None
+
+    # -- system ------------------------------------------------------------------------------------------------
+
+    def _system(self, address: int, length: int) -> int:
+        """No command of the host is executed for a program."""
+        raise _error(ENOSYS)
+
+    def _command(self, address: int, size: int) -> int:
+        """The block's second word becomes the length, without the zero after the text."""
+        text = self._command_line + b"\0"
+        if size < len(text):
+            raise _error(EINVAL)
+        self._put(address, text)
+        self._put(self._parameter + 4, (len(text) - 1).to_bytes(4, "little"))
+        return 0
+
+    def _heap(self, parameter: int) -> int:
+        """Heap from where the program ends, stack from the end of memory: base and limit of each."""
+        (block,) = self._words(parameter, 1)
+        start, end = self._free
+        self._put(block, b"".join(word.to_bytes(4, "little") for word in (start, end, end, start)))
+        return 0
+
+    def _elapsed(self, address: int) -> int:
+        self._put(address, self._hart.cycle.to_bytes(8, "little"))
+        return 0
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def _words(self, address: int, count: int) -> list[int]:
+        block = self._bytes(address, 4 * count)
+        return [int.from_bytes(block[at : at + 4], "little") for at in range(0, 4 * count, 4)]
+
+    def _bytes(self, address: int, size: int) -> bytes:
+        content = self._bus.peek(address, size) if size else b""
+        if content is None:
+            raise _error(EFAULT)
+        return content
+
+    def _writable(self, address: int, size: int) -> None:
+        ram = self._bus.ram_at(address, size)
+        if ram is None or not ram.writable:
+            raise _error(EFAULT)
+
+    def _put(self, address: int, content: bytes) -> None:
+        self._writable(address, len(content))
+        self._bus.poke(address, content)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps: open files with their content."""
+        others = [handle.file for handle in self._handles.values() if handle.file is not None]
+        files = self._folder.numbered(others)
+        return {
+            "folder": self._folder.state(others),
+            "handles": [
+                [number, MODES.index(handle.mode), 1 + files.index(handle.file) if handle.file else 0, handle.position]
+                for number, handle in self._handles.items()
+            ],
+            "read": self._read,
+            "errno": self._errno,
+        }
+
+    def load_state(self, state: Any) -> None:
+        """Take on a state."""
+        fields = Fields(state, "folder", "handles", "read", "errno")
+        with inside("folder"):
+            files = self._folder.load_state(fields["folder"])
+        limits = (1, MOST_HANDLES), (0, len(MODES) - 1), (0, len(files)), (0, (1 << 32) - 1)
+        self._handles = {
+            number: Handle(files[file - 1] if file else None, MODES[mode], position)
+            for number, (mode, file, position) in fields.table("handles", *limits).items()
+        }
+        self._read = fields.integer("read", 0, len(self._input))
+        self._errno = fields.integer("errno", 0, MOST_ERROR)
+
+
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

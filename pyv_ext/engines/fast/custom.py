@@ -1,0 +1,99 @@
+"""Custom instructions that touch no device: native code calls their handlers, and goes on with what they return."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pyv_ext.engines.fast.frame import CUSTOM, address_of
+from pyv_ext.engines.fast.upcalls import LEAVE, Upcalls
+from pyv_ext.engines.slow import Core, acts_after, unfinished
+from pyv_ext.hart.hart import SINK
+from pyv_ext.isa import Instruction, Kind
+from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
+
+MOST = 1 << 10
+"""Places in the program with such instructions; those beyond take the slow path."""
+MOST_CYCLES = 1 << 29
+"""That an instruction may take in native code."""
+
+Call = Callable[[int, int, int], int]
+"""`call(cycle in which it acts, rs1, rs2) -> cycles beyond its issue << 32 | rd`, or a number below 0: then
+`Upcalls.ended` finishes it."""
+
+WORDS = 2
+"""Of a row of the table of calls: the call, and the cycles from the begin of the instruction to the one in which it
+acts, the last of its issue."""
+
+
+class CustomCalls:
+    """The calls of one hart, by the numbers that entries have for them."""
+
+    def __init__(self, core: Core, upcalls: Upcalls, frame: memoryview) -> None:
+        self._core = core
+        self._upcalls = upcalls
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._calls: list[Call] = []
+        """Kept alive for native code."""
+        self._table = memoryview(bytearray(8 * WORDS * MOST)).cast("Q")
+        frame[CUSTOM] = address_of(self._table)
+
+    def number(self, pc: int, instruction: Instruction) -> int | None:
+        """The number of an instruction's call; None where it takes the slow path."""
+        custom, word = instruction.row.custom, instruction.word
+        if instruction.row.kind is not Kind.CUSTOM or custom is None or instruction.length != 4:
+            return None
+        if custom.touches == "devices" or custom.ready is not None or custom.handler is None:
+            return None
+        number = self._numbers.get((pc, word), len(self._calls))
+        if number == len(self._calls) < MOST:
+            looks = custom.touches == "memory"
+            call = _call(self._core, self._upcalls, pc, instruction, custom.handler, looks)
+            self._calls.append(call)
+            self._numbers[pc, word] = number
+            self._table[WORDS * number] = id(call)
+            self._table[WORDS * number + 1] = acts_after(self._core, instruction)
+        return number if number < MOST else None
+
+
+def _call(
+    core: Core, upcalls: Upcalls, pc: int, instruction: Instruction, handler: Callable[[Operands], Any], looks: bool
+) -> Call:
+    """The call of the instruction at `pc`, which acts in the last cycle of its issue; `looks`: at memory as it is
+    then."""
+    clock = core.bus.clock
+    word, mask, peek = instruction.word, core.isa.mask, core.peek
+    new: Any = tuple.__new__
+    """Makes operands in half the time that their own constructor takes."""
+
+    def call(acts: int, a: int, b: int) -> int:
+        if looks:
+            if clock.next <= acts:
+                upcalls.ended = upcalls.execute_slow
+                return LEAVE
+            if acts > clock.now:
+                clock.now = acts
+        outcome = handler(new(Operands, (pc, word, a, b, acts, peek, False)))
+        if type(outcome) is int:
+            return outcome & mask
+        if isinstance(outcome, Trap | Stall | Retry):
+            upcalls.ended = partial(_finish, core, outcome, acts)
+            return LEAVE
+        value, cycles = outcome if isinstance(outcome, Value) else (outcome, 0)
+        if 0 <= cycles < MOST_CYCLES:
+            return cycles << 32 | value & mask
+        upcalls.ended = partial(_retire, core, instruction, value & mask, acts_after(core, instruction) + 1 + cycles)
+        return LEAVE
+
+    return call
+
+
+def _finish(core: Core, outcome: Trap | Stall | Retry, acts: int) -> None:
+    unfinished(core, outcome, core.hart.cycle, acts)
+
+
+def _retire(core: Core, instruction: Instruction, value: int, cycles: int) -> None:
+    hart = core.hart
+    hart.x[instruction.rd or SINK] = value
+    hart.pc = hart.pc + instruction.length & core.isa.mask
+    hart.cycle += cycles
+    hart.instret += 1

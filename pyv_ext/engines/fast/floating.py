@@ -1,0 +1,396 @@
+"""F and D in LLVM IR, by the arithmetic of the host, which is IEEE 754's too.
+
+What native code executes changes nothing but rd; all else leaves for the slow path, which is the definition
+(`pyv_ext.isa.softfloat`). So it needs mstatus.FS to be Dirty already, and rounds to nearest even (or towards zero, to
+an integer). A result that may raise an exception other than NX leaves: infinite, NaN, or below the normal numbers and
+not exact. NX is sticky: while it is set, nothing needs to be known about it; else an operation must prove to be exact,
+by its rounding error, which is a number too (Knuth's TwoSum; Boldo and Daumas 2003, "Representable correcting terms
+for possibly underflowing floating point operations").
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from pyv_ext.engines.floating import DYNAMIC
+from pyv_ext.hart.csr import DIRTY, FFLAGS, FRM, FS
+from pyv_ext.isa import Instruction, Kind, Row
+from pyv_ext.isa.formats import BOX
+from pyv_ext.isa.softfloat import DOUBLE, RNE, RTZ, SINGLE, Format
+from pyv_jit.ir import Ir, Target
+
+_BOX = BOX - (1 << 64)
+"""As LLVM writes it."""
+_MAGIC = 3 << 51
+"""Added to a double of a smaller magnitude, it leaves no bits for a fraction."""
+_TINY = 110
+"""Products of two doubles with this exponent field or a larger one have no bit below the subnormal numbers."""
+
+_FUSED = ("fmadd", "fmsub", "fnmsub", "fnmadd")
+_ROUNDING = ("fadd", "fsub", "fmul", "fdiv", "fsqrt", *_FUSED)
+_EXACT = ("fcvt.d.w", "fcvt.d.wu", "fcvt.d.s")
+
+
+class Operation(NamedTuple):
+    """What an instruction does, but for where its operands are."""
+
+    row: Row
+    towards_zero: bool = False
+
+    @property
+    def base(self) -> str:
+        """The name without types."""
+        return self.row.name.partition(".")[0]
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it depends on the rounding mode in frm."""
+        return self.row.kind is Kind.FLOAT and self.row.format.imm is not None and not self.towards_zero
+
+    @property
+    def inexact(self) -> bool:
+        """Whether it may raise NX."""
+        return self.row.format.imm is not None and self.row.kind is Kind.FLOAT and self.row.name not in _EXACT
+
+
+def operations(rows: Iterable[Row], *, fused: bool) -> tuple[Operation, ...]:
+    """Those of an instruction set that have a native form; `fused`: the host has a fused multiply-add."""
+    found = []
+    for row in rows:
+        if row.floating and host_agrees():
+            operation = Operation(row)
+            if fused or operation.base not in _FUSED:
+                found.append(operation)
+            if _to_integer(row):
+                found.append(Operation(row, towards_zero=True))
+    return tuple(found)
+
+
+def operation_of(instruction: Instruction) -> Operation | None:
+    """The operation of an instruction; None where it rounds in a way that none does."""
+    row, mode = instruction.row, instruction.imm
+    if row.kind is not Kind.FLOAT or row.format.imm is None or mode in (RNE, DYNAMIC):
+        return Operation(row)
+    return Operation(row, towards_zero=True) if mode == RTZ and _to_integer(row) else None
+
+
+def host_agrees() -> bool:
+    """Whether this process computes as IEEE 754 says: a library may have changed rounding, or dropped small numbers."""
+    ulp, least = 2.0**-52, 5e-324
+    return 1 + ulp / 2 == 1 and 1 + ulp + ulp / 2 == 1 + 2 * ulp and least + least == 2 * least != 0
+
+
+def _to_integer(row: Row) -> bool:
+    return row.name.startswith(("fcvt.w.", "fcvt.wu."))
+
+
+def declarations() -> str:
+    """The intrinsics that the operations use."""
+    return "".join(
+        f"declare {kind} @llvm.sqrt.{name}({kind})\ndeclare {kind} @llvm.fma.{name}({kind}, {kind}, {kind})\n"
+        for kind, name in (("float", "f32"), ("double", "f64"))
+    )
+
+
+def ready(ir: Ir, x: str, *, rounds: bool, inexact: bool = False) -> str:
+    """An i1: FS is Dirty, and, where they matter, the mode is to nearest even and NX is set. `x`: the registers."""
+    found = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * FS)}, {DIRTY}")
+    if rounds:
+        nearest = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * FRM)}, {RNE}")
+        found = ir.value(f"and i1 {found}, {nearest}")
+    return ir.value(f"and i1 {found}, {sticky(ir, x)}") if inexact else found
+
+
+def sticky(ir: Ir, x: str) -> str:
+    """An i1: NX is set."""
+    return ir.value(f"trunc i64 {ir.load('i64', x, 8 * FFLAGS)} to i1")  # NX is bit 0
+
+
+def boxed(ir: Ir, word: str) -> str:
+    """The f register (an i64) that holds a single (an i32)."""
+    return ir.value(f"or i64 {ir.value(f'zext i32 {word} to i64')}, {_BOX}")
+
+
+class _Type(NamedTuple):
+    """A format as LLVM knows it."""
+
+    form: Format
+    name: str
+    short: str
+    bits: str
+    """The integers of its size."""
+
+
+_S, _D = _Type(SINGLE, "float", "f32", "i32"), _Type(DOUBLE, "double", "f64", "i64")
+_TYPES = {"s": _S, "d": _D}
+
+
+class Floating:
+    """Makes the operations of one stretch of code without branches: values read in it are known in it."""
+
+    def __init__(self, ir: Ir, *, fused: bool, sticky: str | None = None) -> None:
+        """`sticky`: an i1, whether NX is set; None: it is."""
+        self._ir = ir
+        self._fused = fused
+        self._sticky = sticky
+        self._numbers: dict[tuple[str, _Type], str] = {}
+        """The number that a register value holds."""
+        self._leave: Target = ("", ())
+
+    def value(self, operation: Operation, operands: Sequence[str], leave: Target) -> str:
+        """The value of rd: an i64 where it is an f register, else an i32; so are the operands rs1, rs2 and rs3.
+
+        It goes to `leave` where the slow path must execute the instruction.
+        """
+        self._leave = leave
+        name, base = operation.row.name, operation.base
+        parts = name.split(".")
+        if base == "fmv":
+            return self._move(name, operands[0])
+        if base == "fcvt":
+            return self._convert(parts[1], parts[2], operands[0], towards_zero=operation.towards_zero)
+        kind = _TYPES[parts[1]]
+        count = 3 if base in _FUSED else 1 if base in ("fsqrt", "fclass") else 2
+        given = [self._read(operand, kind) for operand in operands[:count]]
+        if base in _ROUNDING:
+            return self._write(self._rounded(base, kind, given), kind)
+        if base == "fclass":
+            return self._class(kind, given[0])
+        if base in ("feq", "flt", "fle"):
+            return self._comparison(base, kind, *given)
+        return self._selection(base, kind, *given)
+
+    # -- registers ---------------------------------------------------------------------------------------------
+
+    def _read(self, register: str, kind: _Type) -> str:
+        """The number in an f register; what is not boxed is for the slow path."""
+        ir, number = self._ir, self._numbers.get((register, kind))
+        if number is None:
+            bits = register
+            if kind is _S:
+                upper = ir.value(f"icmp uge i64 {register}, {_BOX}")
+                ir.unless(upper, self._leave)
+                bits = ir.value(f"trunc i64 {register} to i32")
+            number = self._numbers[register, kind] = ir.value(f"bitcast {kind.bits} {bits} to {kind.name}")
+        return number
+
+    def _write(self, number: str, kind: _Type) -> str:
+        bits = self._bits(kind, number)
+        register = boxed(self._ir, bits) if kind is _S else bits
+        self._numbers[register, kind] = number
+        return register
+
+    def _bits(self, kind: _Type, number: str) -> str:
+        return self._ir.value(f"bitcast {kind.name} {number} to {kind.bits}")
+
+    def _from_bits(self, kind: _Type, bits: str) -> str:
+        return self._write(self._ir.value(f"bitcast {kind.bits} {bits} to {kind.name}"), kind)
+
+    # -- what an operation must prove --------------------------------------------------------------------------
+
+    def _is(self, condition: str, kind: _Type, a: str, b: str = "0.0") -> str:
+        return self._ir.value(f"fcmp {condition} {kind.name} {a}, {b}")
+
+    def _both(self, one: str, other: str, by: str = "and") -> str:
+        return self._ir.value(f"{by} i1 {one}, {other}")
+
+    def _field(self, kind: _Type, number: str, least: int = 0) -> str:
+        """Whether the exponent field of a number is `least` or more, and it is finite."""
+        ir, shift = self._ir, kind.form.fraction + 1
+        magnitude = ir.value(f"shl {kind.bits} {self._bits(kind, number)}, 1")
+        if least:
+            magnitude = ir.value(f"sub {kind.bits} {magnitude}, {least << shift}")
+        return ir.value(f"icmp ult {kind.bits} {magnitude}, {-(least + 1) << shift}")
+
+    def _prove(self, normal: str, zero: Callable[[], str] | None, exact: Callable[[], str]) -> None:
+        """Leave unless the result is `normal`, and exact if NX is not set, or else unless it is a `zero`."""
+        ir, done, rounded, odd = self._ir, self._ir.fresh(), self._ir.fresh(), self._ir.fresh()
+        if zero is None:
+            ir.unless(normal, self._leave)
+        else:
+            ir.branch(normal, (rounded, ()), (odd, ()))
+            ir.block(odd)
+            ir.branch(zero(), (done, ()), self._leave)
+            ir.block(rounded)
+        if self._sticky is not None:
+            check = ir.fresh()
+            ir.branch(self._sticky, (done, ()), (check, ()))
+            ir.block(check)
+            ir.unless(exact(), self._leave)
+        ir.goto(done)
+        ir.block(done)
+
+    def _no_error(self, kind: _Type, a: str, b: str, total: str) -> str:
+        """Whether total, which is a + b rounded, is a + b: TwoSum."""
+        ir, name = self._ir, kind.name
+        rest = ir.value(f"fsub {name} {total}, {a}")
+        one = ir.value(f"fsub {name} {a}, {ir.value(f'fsub {name} {total}, {rest}')}")
+        other = ir.value(f"fsub {name} {b}, {rest}")
+        return self._is("oeq", kind, ir.value(f"fadd {name} {one}, {other}"))
+
+    def _is_product(self, kind: _Type, a: str, b: str, product: str, guard: str) -> str:
+        """Whether `product` is a . b. The double `guard` is as large as that, nearly."""
+        ir = self._ir
+        if kind is _S:
+            a, b, product = map(self._widened, (a, b, product))
+            return self._is("oeq", _D, ir.value(f"fmul double {a}, {b}"), product)
+        if not self._fused:
+            return "false"
+        rest = self._fma(_D, a, b, ir.value(f"fneg double {product}"))
+        return self._both(self._is("oeq", _D, rest), self._field(_D, guard, _TINY))
+
+    def _is_fused(self, kind: _Type, a: str, b: str, c: str, result: str) -> str:
+        """Whether `result` is a . b + c. A product that is not exact counts as none that is."""
+        ir = self._ir
+        if kind is _S:
+            a, b, c, result = map(self._widened, (a, b, c, result))
+            product = ir.value(f"fmul double {a}, {b}")
+            total = ir.value(f"fadd double {product}, {c}")
+            return self._both(self._no_error(_D, product, c, total), self._is("oeq", _D, total, result))
+        product = ir.value(f"fmul double {a}, {b}")
+        exact = self._is_product(_D, a, b, product, product)
+        return self._both(exact, self._no_error(_D, product, c, result))
+
+    def _widened(self, single: str) -> str:
+        return self._ir.value(f"fpext float {single} to double")
+
+    def _fma(self, kind: _Type, a: str, b: str, c: str) -> str:
+        name = kind.name
+        return self._ir.value(f"call {name} @llvm.fma.{kind.short}({name} {a}, {name} {b}, {name} {c})")
+
+    # -- arithmetic --------------------------------------------------------------------------------------------
+
+    def _rounded(self, base: str, kind: _Type, given: Sequence[str]) -> str:
+        ir, name = self._ir, kind.name
+        if base in _FUSED:
+            return self._fused_sum(base, kind, *given)
+        if base == "fsqrt":
+            (a,) = given
+            result = ir.value(f"call {name} @llvm.sqrt.{kind.short}({name} {a})")
+            self._prove(self._field(kind, result, 2), lambda: self._is("oeq", kind, a),
+                        lambda: self._is_product(kind, result, result, a, a))  # fmt: skip
+            return result
+        a, b = given
+        result = ir.value(f"{base} {name} {a}, {b}")
+        if base in ("fadd", "fsub"):
+            added = ir.value(f"fneg {name} {b}") if base == "fsub" and self._sticky is not None else b
+            self._prove(self._field(kind, result), None, lambda: self._no_error(kind, a, added, result))
+        elif base == "fmul":
+            self._prove(self._field(kind, result, 2), lambda: self._zero_product(kind, a, b, result),
+                        lambda: self._is_product(kind, a, b, result, result))  # fmt: skip
+        else:
+            self._prove(self._field(kind, result, 2),
+                        lambda: self._both(self._is("oeq", kind, a), self._is("oeq", kind, result)),
+                        lambda: self._is_product(kind, result, b, a, a))  # fmt: skip
+        return result
+
+    def _zero_product(self, kind: _Type, a: str, b: str, result: str) -> str:
+        """Whether a or b is zero and the result a finite number."""
+        zero = self._both(self._is("oeq", kind, a), self._is("oeq", kind, b), "or")
+        return self._both(zero, self._field(kind, result))
+
+    def _fused_sum(self, base: str, kind: _Type, a: str, b: str, c: str) -> str:
+        ir, name = self._ir, kind.name
+        if base in ("fnmsub", "fnmadd"):
+            a = ir.value(f"fneg {name} {a}")
+        if base in ("fmsub", "fnmadd"):
+            c = ir.value(f"fneg {name} {c}")
+        result = self._fma(kind, a, b, c)
+
+        def zero() -> str:
+            cancelled = self._both(self._is("oeq", kind, result), self._is_fused(kind, a, b, c, result))
+            return self._both(self._zero_product(kind, a, b, result), cancelled, "or")
+
+        self._prove(self._field(kind, result, 2), zero, lambda: self._both(
+            self._is_fused(kind, a, b, c, result), self._zero_product(kind, a, b, result), "or"))  # fmt: skip
+        return result
+
+    # -- the others --------------------------------------------------------------------------------------------
+
+    def _comparison(self, base: str, kind: _Type, a: str, b: str) -> str:
+        self._ir.unless(self._is("ord", kind, a, b), self._leave)
+        found = self._is({"feq": "oeq", "flt": "olt", "fle": "ole"}[base], kind, a, b)
+        return self._ir.value(f"zext i1 {found} to i32")
+
+    def _selection(self, base: str, kind: _Type, a: str, b: str) -> str:
+        """Of two integers: minimum, maximum, and signs."""
+        ir, bits, sign = self._ir, kind.bits, -kind.form.sign
+        one, other = self._bits(kind, a), self._bits(kind, b)
+        if base in ("fmin", "fmax"):
+            ir.unless(self._is("ord", kind, a, b), self._leave)
+            low, high = (one, other) if base == "fmin" else (other, one)
+            below = self._is("olt", kind, a, b)
+            chosen = ir.value(f"select i1 {below}, {bits} {low}, {bits} {high}")
+            zeros = ir.value(f"{'or' if base == 'fmin' else 'and'} {bits} {one}, {other}")  # equal but for the sign
+            equal = self._is("oeq", kind, a, b)
+            return self._from_bits(kind, ir.value(f"select i1 {equal}, {bits} {zeros}, {bits} {chosen}"))
+        if base == "fsgnjn":
+            other = ir.value(f"xor {bits} {other}, {sign}")
+        signed = ir.value(f"and {bits} {other}, {sign}")
+        kept = one if base == "fsgnjx" else ir.value(f"and {bits} {one}, {kind.form.sign - 1}")
+        return self._from_bits(kind, ir.value(f"{'xor' if base == 'fsgnjx' else 'or'} {bits} {kept}, {signed}"))
+
+    def _class(self, kind: _Type, number: str) -> str:
+        """See `softfloat.classify`."""
+        ir, form = self._ir, kind.form
+        bits = self._bits(kind, number)
+        magnitude = ir.value(f"and {kind.bits} {bits}, {form.sign - 1}")
+        rank = "0"
+        for bound in (form.infinity, 1 << form.fraction, 1):
+            below = ir.value(f"icmp ult {kind.bits} {magnitude}, {bound}")
+            rank = ir.value(f"add i32 {rank}, {ir.value(f'zext i1 {below} to i32')}")
+        negative = ir.value(f"icmp slt {kind.bits} {bits}, 0")
+        rank = ir.value(f"xor i32 {rank}, {ir.value(f'select i1 {negative}, i32 0, i32 7')}")
+        quiet = ir.value(f"icmp uge {kind.bits} {magnitude}, {form.nan}")
+        nan = ir.value(f"icmp ugt {kind.bits} {magnitude}, {form.infinity}")
+        which = ir.value(f"select i1 {quiet}, i32 9, i32 8")
+        return ir.value(f"shl i32 1, {ir.value(f'select i1 {nan}, i32 {which}, i32 {rank}')}")
+
+    def _move(self, name: str, register: str) -> str:
+        if name == "fmv.x.w":
+            return self._ir.value(f"trunc i64 {register} to i32")
+        return boxed(self._ir, register)
+
+    def _convert(self, to: str, source: str, operand: str, *, towards_zero: bool) -> str:
+        ir = self._ir
+        if to in ("w", "wu"):
+            number = self._read(operand, _TYPES[source])
+            wide = self._widened(number) if source == "s" else number
+            return self._integer(wide, (-1 << 31, 1 << 31) if to == "w" else (0, 1 << 32), towards_zero)
+        kind = _TYPES[to]
+        if source in ("w", "wu"):
+            exact = ir.value(f"{'sitofp' if source == 'w' else 'uitofp'} i32 {operand} to double")
+            return self._write(exact if kind is _D else self._narrowed(exact), kind)
+        number = self._read(operand, _TYPES[source])
+        if kind is _S:
+            return self._write(self._narrowed(number), kind)
+        ir.unless(self._is("ord", _S, number, number), self._leave)
+        return self._write(self._widened(number), kind)
+
+    def _narrowed(self, double: str) -> str:
+        result = self._ir.value(f"fptrunc double {double} to float")
+        self._prove(self._field(_S, result, 2), lambda: self._is("oeq", _D, double),
+                    lambda: self._is("oeq", _D, self._widened(result), double))  # fmt: skip
+        return result
+
+    def _integer(self, double: str, bounds: tuple[int, int], towards_zero: bool) -> str:
+        """An integer from `bounds` (the upper one exclusive), rounded towards zero or to nearest even."""
+        ir, (low, high) = self._ir, bounds
+        rounded = double
+        if not towards_zero:
+            magic = _constant(_MAGIC)
+            rounded = ir.value(f"fsub double {ir.value(f'fadd double {double}, {magic}')}, {magic}")
+        inside = self._both(
+            self._is("ogt", _D, rounded, _constant(low - 1)), self._is("olt", _D, rounded, _constant(high))
+        )
+        ir.unless(inside, self._leave)
+        found = ir.value(f"fptosi double {rounded} to i64")
+        if self._sticky is not None:
+            back = self._is("oeq", _D, ir.value(f"sitofp i64 {found} to double"), double)
+            ir.unless(self._both(self._sticky, back, "or"), self._leave)
+        return ir.value(f"trunc i64 {found} to i32")
+
+
+def _constant(number: int) -> str:
+    """A double."""
+    return f"0x{struct.pack('>d', number).hex()}"

@@ -1,0 +1,271 @@
+"""What the interpreter does for each operation of an entry: that of a row, a read of a counter, a fence, a call."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pyv_ext.engines.fast import access, entries, floating, frame, log, upcalls
+from pyv_ext.engines.fast.access import Place, Pointers, RamAccess
+from pyv_ext.engines.fast.custom import WORDS
+from pyv_ext.engines.fast.floating import Floating, Operation
+from pyv_ext.engines.fast.frame import Reading, advance, left_of, read_counter, with_left
+from pyv_ext.engines.fast.lowering import Lowering
+from pyv_ext.engines.slow import W_BEFORE_O
+from pyv_ext.engines.tracer import FENCE
+from pyv_ext.isa import Isa, Kind, Row
+from pyv_ext.isa.formats import F0
+from pyv_ext.timing import CoreTiming
+from pyv_jit.ir import Ir
+
+
+class Step(NamedTuple):
+    """The instruction that is executed: names of values in the IR."""
+
+    pc: str
+    progress: str
+    entry: str
+
+
+class Operations:
+    """Writes a block for each operation, `op` and its number. All go on at blocks of the loop: `step`, `head`, `leave`
+    or `fault`."""
+
+    def __init__(
+        self, ir: Ir, isa: Isa, timing: CoreTiming, access: RamAccess, pointers: Pointers, step: Step, *, fused: bool
+    ) -> None:
+        """`pointers`: those of `access` in this function; `fused`: the processor multiplies and adds in one step."""
+        self._ir = ir
+        self._isa = isa
+        self._timing = timing
+        self._access = access
+        self._at = pointers
+        self._pc, self._progress, self._current = step
+        self._fused = fused
+        self._lower = Lowering(ir, isa.xlen)
+
+    def operation(self, number: int, row: Row) -> None:
+        ir = self._ir
+        ir.block(f"op{number}")
+        given = self._operands(row)
+        cost = row.cost(self._timing)
+        after = ir.value(f"add i64 {self._progress}, {advance(cost)}")
+        next_pc = ir.value(f"add i32 {self._pc}, {row.length}")
+        if row.kind is Kind.OP:
+            self._write(self._lower.value(row.expr, given))
+        elif row.kind is Kind.LOAD:
+            self._load(row, self._address(given), next_pc, after)
+            return
+        elif row.kind is Kind.STORE:
+            self._store(row, self._address(given), self._register(entries.RS2), next_pc, after)
+            return
+        elif row.kind is Kind.BRANCH:
+            taken = ir.value(f"add i64 {self._progress}, {advance(self._timing.taken)}")
+            target = ir.value(f"add i32 {self._pc}, {self._immediate()}")
+            condition = self._lower.condition(row.expr, given)
+            ir.branch(condition, ("head", (target, taken)), ("head", (next_pc, after)))
+            return
+        else:
+            target = self._lower.value(row.expr, given)
+            odd = ir.value(f"and i32 {target}, {self._isa.alignment - 1}")
+            ir.unless(ir.value(f"icmp eq i32 {odd}, 0"), self._leave)
+            self._write(next_pc)
+            ir.goto("head", (target, after))
+            return
+        self._next(next_pc, after, row.length)
+
+    def floating_point(self, number: int, operation: Operation) -> None:
+        ir, row = self._ir, operation.row
+        ir.block(f"op{number}")
+        ir.unless(floating.ready(ir, self._at.x, rounds=operation.rounds), self._leave)
+        after = ir.value(f"add i64 {self._progress}, {advance(row.cost(self._timing))}")
+        next_pc = ir.value(f"add i32 {self._pc}, {row.length}")
+        if row.kind is not Kind.FLOAT:
+            address = ir.value(f"add i32 {self._register(entries.RS1)}, {self._immediate()}")
+            if row.kind is Kind.LOAD:
+                self._load(row, address, next_pc, after)
+            else:
+                self._store(row, address, self._wide(self._slot(entries.RS2)), next_pc, after)
+            return
+        places = [self._slot(entries.RS1), self._slot(entries.RS2)]
+        if row.format.rs3:
+            index = ir.value(f"zext i32 {self._immediate()} to i64")
+            places.append(ir.value(f"getelementptr i64, ptr {self._at.x}, i64 {index}"))
+        from_x = row.format.rs1 is not None and row.format.rs1.base < F0
+        operands = [ir.load("i32", places[0])] if from_x else [self._wide(place) for place in places]
+        floats = Floating(ir, fused=self._fused, sticky=floating.sticky(ir, self._at.x))
+        value = floats.value(operation, operands, self._leave)
+        to_x = row.format.rd is not None and row.format.rd.base < F0
+        ir.store("i32" if to_x else "i64", value, self._slot(entries.RD))
+        self._next(next_pc, after, row.length)
+
+    def _wide(self, place: str) -> str:
+        return self._ir.load("i64", place)
+
+    def _load(self, row: Row, address: str, next_pc: str, after: str) -> None:
+        ir, elsewhere = self._ir, self._ir.fresh()
+        value = self._access.load(ir, self._at, row, address, (elsewhere, ()))
+        ir.store("i64" if row.floating else "i32", value, self._slot(entries.RD))
+        self._next(next_pc, after, row.length)
+        ir.block(elsewhere)
+        if row.size == 8:
+            ir.goto(*self._leave)
+            return
+        left = left_of(ir, self._progress)
+        wide = ir.value(f"zext i32 {address} to i64")
+        answer = ir.value(f"call i64 @{access.LOAD}(ptr %frame, i64 {wide}, i64 {row.size}, i64 {left})")
+        cycles = ir.value(f"lshr i64 {answer}, 32")
+        loaded, device = ir.fresh(), ir.fresh()
+        later = self._later(cycles)
+        place = self._slot(entries.RD)  # a device may change the code, and with it this entry
+        ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), (loaded, (answer, later)), (device, ()))
+        ir.block(device)
+        answer, asked = self._ask(upcalls.LOAD, wide, row.size, left)
+        ir.goto(loaded, (answer, asked))
+        answer, later = ir.block(loaded, "i64", "i64")
+        value = ir.value(f"trunc i64 {answer} to i32")
+        if row.signed and row.size < 4:
+            sign = 1 << 8 * row.size - 1
+            value = ir.value(f"sub i32 {ir.value(f'xor i32 {value}, {sign}')}, {sign}")
+        ir.store(*(("i64", floating.boxed(ir, value)) if row.floating else ("i32", value)), place)
+        self._next(next_pc, later, row.length)
+
+    def _store(self, row: Row, address: str, value: str, next_pc: str, after: str) -> None:
+        ir, elsewhere = self._ir, self._ir.fresh()
+        self._unless_full()
+        place = Place(self._pc, self._progress)
+        self._access.store(ir, self._at, row, address, value, place, (elsewhere, ()))
+        self._note(log.what_of(ir, address), str(getattr(self._timing, row.timing)), next_pc, after, row.length)
+        ir.block(elsewhere)
+        if row.size == 8:
+            ir.goto(*self._leave)
+            return
+        if row.floating:
+            value = ir.value(f"trunc i64 {value} to i32")
+        wide = ir.value(f"zext i32 {address} to i64")
+        cycles = ir.value(f"call i64 @{access.STORE}(ptr %frame, i64 {wide}, i64 {row.size}, i32 {value})")
+        device = ir.fresh()
+        ir.unless(ir.value(f"icmp ne i64 {cycles}, 0"), (device, ()))
+        self._note(log.what_of(ir, address), cycles, next_pc, self._later(cycles), row.length)
+
+        ir.block(device)
+        low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
+        given = ir.value(f"zext i32 {low} to i64")
+        _, later = self._ask(upcalls.STORE, wide, row.size, left_of(ir, self._progress), given)
+        self._next(next_pc, later, row.length)
+
+    def _ask(self, function: str, address: str, size: int, *more: str) -> tuple[str, str]:
+        """Let Python access a device: (answer, progress after the instruction)."""
+        ir = self._ir
+        noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
+        ir.unless(ir.value(f"xor i1 {noting}, true"), self._leave)
+        if self._access.shadowed:
+            ir.store("i32", self._pc, "%frame", 8 * frame.PC)
+        place = ir.value(f"or i64 {address}, {size << 32}")
+        answer = ir.value(f"call i64 @{function}({', '.join(f'i64 {given}' for given in (place, *more))})")
+        fine, wrong = ir.fresh(), ir.fresh()
+        ir.branch(ir.value(f"icmp sge i64 {answer}, 0"), (fine, ()), (wrong, ()))
+        ir.block(wrong)
+        left = ir.value(f"icmp eq i64 {answer}, {upcalls.LEAVE}")
+        ir.branch(left, self._leave, ("fault", (self._pc, self._progress)))
+        ir.block(fine)
+        retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
+        return answer, with_left(ir, retired, ir.value(f"lshr i64 {answer}, 32"))
+
+    def _later(self, cycles: str) -> str:
+        """Progress after an instruction of so many cycles (an i64)."""
+        ir = self._ir
+        return ir.value(f"sub i64 {ir.value(f'add i64 {self._progress}, {1 << 32}')}, {cycles}")
+
+    def _unless_full(self) -> None:
+        """Leave where the log, which is on, has no room."""
+        ir = self._ir
+        place, end = (ir.load("i64", "%frame", 8 * word) for word in (frame.LOG, frame.LOG_END))
+        ir.unless(ir.value(f"icmp ne i64 {place}, {end}"), self._leave)
+
+    def _note(self, what: str, cycles: str, next_pc: str, after: str, length: int) -> None:
+        """The instruction has retired: log it for the tracer, if there is one, and go on."""
+        ir, quiet = self._ir, self._ir.fresh()
+        noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
+        ir.unless(noting, (quiet, ()))
+        ir.do(f"call void @{log.NOTE}(ptr %frame, i64 {self._progress}, i64 {what}, i64 {cycles})")
+        ir.goto(quiet)
+        ir.block(quiet)
+        self._next(next_pc, after, length)
+
+    def fence(self, number: int) -> None:
+        self._ir.block(f"op{number}")
+        self._unless_full()
+        if self._access.shadowed:
+            self._publish()
+        cycles = self._timing.fence
+        after = self._ir.value(f"add i64 {self._progress}, {advance(cycles)}")
+        self._note(str(FENCE), str(cycles), self._ir.value(f"add i32 {self._pc}, 4"), after, 4)
+
+    def custom(self, number: int) -> None:
+        ir = self._ir
+        ir.block(f"op{number}")
+        noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
+        ir.unless(ir.value(f"xor i1 {noting}, true"), self._leave)
+        index = ir.value(f"zext i32 {self._immediate()} to i64")
+        table = ir.load("ptr", "%frame", 8 * frame.CUSTOM)
+        row = ir.value(f"getelementptr [{WORDS} x i64], ptr {table}, i64 {index}")
+        target, later = ir.load("ptr", row), ir.load("i64", row, 8)
+        a, b = (ir.value(f"zext i32 {self._register(field)} to i64") for field in (entries.RS1, entries.RS2))
+        acts = ir.value(f"add i64 {frame.cycle_of(ir, self._progress)}, {later}")
+        place = self._slot(entries.RD)  # it may change the code, and with it this entry
+        answer = ir.value(f"call i64 @{upcalls.CALL}(ptr {target}, i64 {acts}, i64 {a}, i64 {b})")
+        ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (self._pc, self._progress)))
+        ir.store("i32", ir.value(f"trunc i64 {answer} to i32"), place)
+        cycles = ir.value(f"add i64 {ir.value(f'lshr i64 {answer}, 32')}, {ir.value(f'add i64 {later}, 1')}")
+        self._next(ir.value(f"add i32 {self._pc}, 4"), self._later(cycles), 4)
+
+    def _publish(self) -> None:
+        """Tell the shadow of a fence, if it is one of stores to memory before stores to devices."""
+        ir, quiet, told = self._ir, self._ir.fresh(), self._ir.fresh()
+        bits = ir.value(f"and i32 {self._immediate()}, {W_BEFORE_O}")
+        ir.branch(ir.value(f"icmp eq i32 {bits}, {W_BEFORE_O}"), (told, ()), (quiet, ()))
+        ir.block(told)
+        self._access.fence(ir, Place(self._pc, self._progress))
+        ir.goto(quiet)
+        ir.block(quiet)
+
+    def reading(self, number: int, reading: Reading) -> None:
+        self._ir.block(f"op{number}")
+        self._write(read_counter(self._ir, reading, self._progress))
+        after = self._ir.value(f"add i64 {self._progress}, {advance(self._timing.csr)}")
+        self._next(self._ir.value(f"add i32 {self._pc}, 4"), after, 4)
+
+    def _next(self, pc: str, progress: str, length: int) -> None:
+        """Go on with the entry after this one."""
+        self._ir.goto("step", (pc, progress, self._ir.at(self._current, length // entries.STEP * entries.SIZE)))
+
+    @property
+    def _leave(self) -> tuple[str, tuple[str, str]]:
+        return "leave", (self._pc, self._progress)
+
+    def _operands(self, row: Row) -> Mapping[str, str]:
+        """The operands of the row's expression, or of its address."""
+        given = {"pc": self._pc}
+        if row.format.rs1:
+            given["a"] = self._register(entries.RS1)
+        if row.kind in (Kind.LOAD, Kind.STORE) or not row.format.rs2:
+            given["b"] = self._immediate()
+        else:
+            given["b"] = self._register(entries.RS2)
+        return given
+
+    def _address(self, given: Mapping[str, str]) -> str:
+        return self._ir.value(f"add i32 {given['a']}, {given['b']}")
+
+    def _immediate(self) -> str:
+        return self._ir.load("i32", self._current, entries.IMMEDIATE)
+
+    def _slot(self, field: int) -> str:
+        number = self._ir.value(f"zext i8 {self._ir.load('i8', self._current, field)} to i64")
+        return self._ir.value(f"getelementptr i64, ptr {self._at.x}, i64 {number}")
+
+    def _register(self, field: int) -> str:
+        return self._ir.load("i32", self._slot(field))
+
+    def _write(self, value: str) -> None:
+        """Write rd. The upper half of its slot is and stays zero."""
+        self._ir.store("i32", value, self._slot(entries.RD))

@@ -1,0 +1,232 @@
+"""The tasks of an RTOS as threads of a debugger: from symbols and lists in memory, as a description tells.
+
+Nothing of the program runs for it, and whatever memory holds, looking at it ends: a list that is damaged is shorter.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pyv_ext.elf import Program
+from pyv_ext.errors import PyvExtError
+from pyv_ext.gdb.types import Types
+
+MOST_TASKS = 512
+MOST_LISTS = 64
+WORD = 4
+
+ALONE = 1
+"""The number of the only thread as long as there are no tasks."""
+
+Read = Callable[[int, int], bytes]
+"""`read(address, size)`: memory, maybe fewer bytes."""
+
+CODE_BYTES = 256
+
+Place = int | str
+"""An offset or a size in bytes: a number, or the text `TYPE.member`, `TYPE.member.member` or `TYPE` for what the debug
+information says, with ` or NUMBER` behind it for programs without."""
+
+_PLACE = re.compile(r"(\w+(?:\.\w+)*)(?: or (\d+|0x[0-9a-f]+))?")
+
+
+class Lists(NamedTuple):
+    """The form of the lists of tasks."""
+
+    first: Place
+    """Of a list: the pointer to the first item."""
+    next: Place
+    """Of an item: the pointer to the next one. A list ends with 0, with its first item again, or with `end`."""
+    size: Place = WORD
+    """Of a list; the symbol of an array of lists has the size of all."""
+    end: Place | None = None
+    """Of a list: what the last item points to."""
+    task: Place | None = None
+    """Of an item: the pointer to the task. Without it, items are part of tasks, at the offset `item`."""
+    item: Place = 0
+
+
+class Task(NamedTuple):
+    """Members of the control block of a task."""
+
+    stack: Place
+    """The stack pointer that was saved when the task last stopped to run; it points to the frame."""
+    name: Place | None = None
+    name_size: Place = 16
+    priority: Place | None = None
+
+
+class Rtos(NamedTuple):
+    """What a debugger has to know about an RTOS."""
+
+    name: str
+    running: str
+    """Symbol: the pointer to the control block of the task that runs; 0 before there is one."""
+    lists: Mapping[str, str]
+    """Symbols of lists, or arrays of lists, of the other tasks -> the state of these tasks. Some may be missing."""
+    list: Lists
+    task: Task
+    frame: Mapping[str, int]
+    """Offset of each saved register, by its name, in the frame on the stack of a task."""
+    frame_size: int
+    """The stack pointer of the task is so many bytes above the frame."""
+    started: str | None = None
+    """Symbol: a word that is 0 as long as no task runs."""
+    needs: Sequence[str] = ()
+    """Symbols that tell it from others; those above are needed anyway."""
+    code: Mapping[str, Sequence[int]] = {}
+    """Function -> instruction words, of which it must have one in its first `CODE_BYTES`."""
+
+    def fits(self, program: Program) -> bool:
+        """Whether the program has the symbols, and at least one list."""
+        wanted = (self.running, *(() if self.started is None else (self.started,)), *self.needs, *self.code)
+        named = all(name in program.symbols for name in wanted) and any(name in program.symbols for name in self.lists)
+        return named and all(_has(program, name, words) for name, words in self.code.items())
+
+
+def _has(program: Program, name: str, words: Sequence[int]) -> bool:
+    start = program.symbols[name].address
+    for segment in program.segments:
+        if segment.address <= start < segment.address + len(segment.data):
+            code = segment.data[start - segment.address :][:CODE_BYTES]
+            sizes = [(word, 4 if word & 3 == 3 else 2) for word in words]
+            return any(
+                int.from_bytes(code[at : at + size], "little") == word
+                for at in range(0, len(code), 2)
+                for word, size in sizes
+            )
+    return False
+
+
+class Thread(NamedTuple):
+    """A task as it is now."""
+
+    number: int
+    """What the debugger calls it: the same as long as the program runs, above `ALONE`."""
+    task: int
+    """The address of its control block."""
+    name: str
+    state: str
+    priority: int | None
+    running: bool
+
+    def __str__(self) -> str:
+        text = f"{self.name}: {self.state}" if self.name else self.state
+        return text if self.priority is None else f"{text}, priority {self.priority}"
+
+
+class Tasks:
+    """The tasks of one program that has an RTOS."""
+
+    def __init__(self, rtos: Rtos, program: Program, read: Read) -> None:
+        """PyvExtError for a place that neither the debug information nor the description has."""
+        self._rtos = rtos
+        self._symbols = program.symbols
+        self._read = read
+        self._numbers: dict[int, int] = {}
+        """Of tasks, in the order in which they were first seen."""
+        types = Types(program.lines.sections)
+        self._list = rtos.list._replace(**_resolved(rtos.list._asdict(), types))
+        self._task = rtos.task._replace(**_resolved(rtos.task._asdict(), types))
+
+    def threads(self) -> list[Thread]:
+        """All tasks, by their numbers; none as long as none runs."""
+        current = self.running
+        if current is None:
+            return []
+        states = {current: "running"}
+        for symbol, state in self._rtos.lists.items():
+            for task in self._tasks_of(symbol):
+                if task not in states and len(states) < MOST_TASKS:
+                    states[task] = state
+        return sorted(self._thread(task, states[task], task == current) for task in sorted(states))
+
+    def number(self, task: int) -> int:
+        """What the debugger calls a task."""
+        return self._numbers.setdefault(task, ALONE + 1 + len(self._numbers))
+
+    @property
+    def running(self) -> int | None:
+        """The task that runs, if tasks run already."""
+        started = self._rtos.started
+        if started is not None and not self._word(self._symbols[started].address):
+            return None
+        return self._word(self._symbols[self._rtos.running].address) or None
+
+    def saved(self, task: int) -> dict[str, int]:
+        """Where the registers of a task that does not run are saved, by their names: an address each. `sp` has none."""
+        top = self._stack(task)
+        return {} if top is None else {name: top + offset for name, offset in self._rtos.frame.items()}
+
+    def stack_pointer(self, task: int) -> int | None:
+        """The value that `sp` has when the task goes on."""
+        top = self._stack(task)
+        return None if top is None else top + self._rtos.frame_size
+
+    def _stack(self, task: int) -> int | None:
+        return self._word(task + _number(self._task.stack)) or None
+
+    def _thread(self, task: int, state: str, running: bool) -> Thread:
+        name, priority = self._task.name, self._task.priority
+        text = b"" if name is None else self._read(task + _number(name), _number(self._task.name_size))
+        urgency = None if priority is None else self._word(task + _number(priority))
+        label = text.split(b"\0")[0].decode("ascii", "replace")
+        return Thread(self.number(task), task, label, state, urgency, running)
+
+    def _tasks_of(self, symbol: str) -> Iterator[int]:
+        """Control blocks in a list, or in the lists of an array."""
+        if symbol not in self._symbols:
+            return
+        size = max(_number(self._list.size), 1)
+        _, address, bytes_ = self._symbols[symbol]
+        for number in range(min(max(bytes_ // size, 1), MOST_LISTS)):
+            yield from self._walk(address + number * size)
+
+    def _walk(self, head: int) -> Iterator[int]:
+        form = self._list
+        end = 0 if form.end is None else head + _number(form.end)
+        first = item = self._word(head + _number(form.first))
+        for _ in range(MOST_TASKS):
+            if not item or item == end:
+                return
+            task = item - _number(form.item) if form.task is None else self._word(item + _number(form.task))
+            if task:
+                yield task
+            item = self._word(item + _number(form.next))
+            if item == first:
+                return
+
+    def _word(self, address: int) -> int:
+        """0 where there is no memory."""
+        data = self._read(address, WORD) if 0 <= address < 1 << 32 else b""
+        return int.from_bytes(data, "little") if len(data) == WORD else 0
+
+
+def _resolved(places: Mapping[str, Place | None], types: Types) -> dict[str, Any]:
+    """Places as numbers of bytes."""
+    return {name: _bytes(place, types) if isinstance(place, str) else place for name, place in places.items()}
+
+
+def _bytes(place: str, types: Types) -> int:
+    path, _, otherwise = place.partition(" or ")
+    found = types.offset(path) if "." in path else types.size(path)
+    if found is not None:
+        return found
+    if not otherwise:
+        raise PyvExtError(
+            f"{path}: is not in the debug information of the program; compile it with -g, or write `{path} or NUMBER`"
+        )
+    return int(otherwise, 0)
+
+
+def is_place(value: object) -> bool:
+    """Whether a value of a description has the form of a place."""
+    return (type(value) is int and 0 <= value < 1 << 16) or (
+        isinstance(value, str) and _PLACE.fullmatch(value) is not None
+    )
+
+
+def _number(place: Place | None) -> int:
+    """A place that has been resolved."""
+    assert isinstance(place, int)
+    return place

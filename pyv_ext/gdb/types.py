@@ -1,0 +1,79 @@
+"""Offsets of members and sizes of types, from the debug information of a program (DWARF 3 and later)."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyv_ext.source_lines import MAX_SECTION, dwarf_of, undamaged
+
+if TYPE_CHECKING:
+    from elftools.dwarf.die import DIE
+
+_TRANSPARENT = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
+_MOST_NAMES = 32
+"""Of a type, one standing for the other: more is damage, maybe a circle."""
+_NEEDED = {".debug_info", ".debug_abbrev"}
+
+
+class Types:
+    """The structures of one program. Where debug information is missing, damaged or too large, there is none."""
+
+    def __init__(self, sections: Mapping[str, bytes]) -> None:
+        """`sections`: content by name, as `pyv_ext.source_lines.SECTIONS` lists them."""
+        large = any(len(section) > MAX_SECTION for section in sections.values())
+        self._sections = {} if large or not sections.keys() >= _NEEDED else sections
+
+    def size(self, name: str) -> int | None:
+        """Bytes of the structure or typedef `name`."""
+        return undamaged(lambda: self._size(name), None)
+
+    def offset(self, path: str) -> int | None:
+        """Where a member begins, for example `xLIST.xListEnd.pxNext`: bytes from the begin of the first type."""
+        return undamaged(lambda: self._offset(*path.split(".")), None)
+
+    def _size(self, name: str) -> int | None:
+        found = self._structures.get(name)
+        return None if found is None else int(_definition(found).attributes["DW_AT_byte_size"].value)
+
+    def _offset(self, name: str, *members: str) -> int | None:
+        found = self._structures.get(name)
+        if found is None:
+            return None
+        here, offset = found, 0
+        for name in members:
+            member = next((one for one in _definition(here).iter_children() if _name(one) == name), None)
+            if member is None:
+                return None
+            location = member.attributes.get("DW_AT_data_member_location")
+            offset += 0 if location is None else int(location.value)
+            here = member.get_DIE_from_attribute("DW_AT_type") if "DW_AT_type" in member.attributes else member
+        return offset
+
+    @cached_property
+    def _structures(self) -> dict[str, "DIE"]:
+        """By tag and by the names of typedefs: the first one that is complete."""
+        return undamaged(lambda: dict(reversed(list(self._named()))), {})
+
+    def _named(self) -> Iterator[tuple[str, "DIE"]]:
+        if not self._sections:
+            return
+        for unit in dwarf_of(self._sections).iter_CUs():
+            for die in unit.get_top_DIE().iter_children():
+                structure = die.tag == "DW_TAG_structure_type" and "DW_AT_byte_size" in die.attributes
+                typedef = die.tag == "DW_TAG_typedef" and "DW_AT_type" in die.attributes
+                if structure or typedef:
+                    yield _name(die), die
+
+
+def _definition(die: "DIE") -> "DIE":
+    """The structure that a typedef names."""
+    for _ in range(_MOST_NAMES):
+        if die.tag not in _TRANSPARENT:
+            break
+        die = die.get_DIE_from_attribute("DW_AT_type")
+    return die
+
+
+def _name(die: "DIE") -> str:
+    name = die.attributes.get("DW_AT_name")
+    return "" if name is None else name.value.decode("utf-8", "backslashreplace")

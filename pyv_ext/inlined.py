@@ -1,0 +1,129 @@
+"""Functions that the compiler inlined, by address, from the DWARF information of a program (versions 4 and 5).
+
+Nothing is read before the first question.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyv_ext.source_lines import MAX_SECTION, SourceLines, dwarf_of, undamaged
+
+if TYPE_CHECKING:
+    from elftools.dwarf.compileunit import CompileUnit
+    from elftools.dwarf.die import DIE
+
+MAX_INFO = 1 << 20
+"""Bytes of units that are read. A megabyte takes about ten seconds."""
+MAX_DEPTH = 64
+"""Functions that are inlined into each other."""
+_HOPS = 8
+"""Entries that a name may be away."""
+_INLINED, _ORIGINS = "DW_TAG_inlined_subroutine", ("DW_AT_abstract_origin", "DW_AT_specification")
+
+
+class _Range(NamedTuple):
+    """Instructions in [start, end) come from an inlined function."""
+
+    start: int
+    end: int
+    depth: int
+    name: str
+
+
+class InlinedFunctions:
+    """Those of one program. Where debug information is missing, damaged or too large, there are none."""
+
+    def __init__(self, lines: SourceLines) -> None:
+        self._sections = lines.sections
+
+    def at(self, address: int) -> tuple[str, ...]:
+        """The functions whose copies the instruction belongs to, the outermost first; without the function itself."""
+        index = bisect_right(self._starts, address) - 1
+        return self._names[index] if index >= 0 else ()
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [start for start, _ in self._table]
+
+    @cached_property
+    def _names(self) -> list[tuple[str, ...]]:
+        return [names for _, names in self._table]
+
+    @cached_property
+    def _table(self) -> list[tuple[int, tuple[str, ...]]]:
+        """(address, functions from there on), by address."""
+        ranges = [one for one in self._ranges() if one.start < one.end]
+        begins = sorted(ranges, reverse=True)
+        ends = sorted(ranges, key=lambda one: -one.end)
+        active: list[_Range] = []
+        found = []
+        for address in sorted({edge for one in ranges for edge in (one.start, one.end)}):
+            while ends and ends[-1].end == address:
+                active.remove(ends.pop())
+            while begins and begins[-1].start == address:
+                active.append(begins.pop())
+            active.sort(key=lambda one: one.depth)
+            found.append((address, tuple(one.name for one in active)))
+        return found
+
+    def _ranges(self) -> Iterator[_Range]:
+        large = any(len(section) > MAX_SECTION for section in self._sections.values())
+        if large or not {".debug_info", ".debug_abbrev"} <= self._sections.keys():
+            return
+        dwarf = dwarf_of(self._sections)
+        units: list[CompileUnit] = undamaged(lambda: [*dwarf.iter_CUs()], [])
+        left = MAX_INFO
+        for unit in units:
+            left -= unit.size
+            if left < 0:
+                return
+            none: list[_Range] = []
+            yield from undamaged(partial(self._of, unit), none)
+
+    def _of(self, unit: "CompileUnit") -> list[_Range]:
+        found: list[_Range] = []
+        todo: list[tuple[DIE, int]] = [(unit.get_top_DIE(), 0)]
+        while todo:
+            entry, depth = todo.pop()
+            inlined = entry.tag == _INLINED
+            if inlined:
+                name = _name(entry)
+                found += [_Range(start, end, depth, name) for start, end in _addresses(unit, entry)]
+            if depth + inlined <= MAX_DEPTH:
+                todo += [(child, depth + inlined) for child in entry.iter_children()]
+        return found
+
+
+def _name(entry: "DIE") -> str:
+    """The name of a function, which stands with what it is an instance of."""
+    for _ in range(_HOPS):
+        if "DW_AT_name" in entry.attributes:
+            name: bytes = entry.attributes["DW_AT_name"].value
+            return name.decode("utf-8", "backslashreplace")
+        origin = next((name for name in _ORIGINS if name in entry.attributes), None)
+        if origin is None:
+            break
+        entry = entry.get_DIE_from_attribute(origin)
+    return "[inlined]"
+
+
+def _addresses(unit: "CompileUnit", entry: "DIE") -> Iterator[tuple[int, int]]:
+    """[start, end) of each piece of an entry (DWARF 5, section 2.17)."""
+    from elftools.dwarf.ranges import BaseAddressEntry
+
+    attributes = entry.attributes
+    if "DW_AT_ranges" in attributes:
+        top = unit.get_top_DIE().attributes
+        base = top["DW_AT_low_pc"].value if "DW_AT_low_pc" in top else 0
+        lists = unit.dwarfinfo.range_lists()
+        for one in lists.get_range_list_at_offset(attributes["DW_AT_ranges"].value, unit):
+            if isinstance(one, BaseAddressEntry):
+                base = one.base_address
+            else:
+                offset = 0 if one.is_absolute else base
+                yield one.begin_offset + offset, one.end_offset + offset
+    elif "DW_AT_low_pc" in attributes and "DW_AT_high_pc" in attributes:
+        low, high = attributes["DW_AT_low_pc"], attributes["DW_AT_high_pc"]
+        yield low.value, high.value + (0 if high.form == "DW_FORM_addr" else low.value)

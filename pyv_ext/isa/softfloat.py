@@ -1,0 +1,311 @@
+"""IEEE 754 arithmetic of binary32 and binary64 in integers: the definition of what instructions of F and D compute.
+
+A finite number is (sign, significand, exponent): (-1)^sign · significand · 2^exponent, exact for any integers. An
+operation computes that and rounds it once. Every function takes and gives encodings, and gives the exceptions that it
+raises as bits of fflags. As RISC-V demands, each NaN that an operation makes is the canonical one, tininess is detected
+after rounding, and an integer that does not fit is the nearest one that does (unprivileged manual, F 2.2 and D 2.2).
+"""
+
+from math import isqrt
+from typing import NamedTuple
+
+RNE, RTZ, RDN, RUP, RMM = range(5)
+"""Rounding modes: to nearest even, towards zero, down, up, to nearest with ties away from zero."""
+
+NX, UF, OF, DZ, NV = 1, 2, 4, 8, 16
+"""Exceptions: inexact, underflow, overflow, division by zero, invalid operation."""
+
+Result = tuple[int, int]
+"""An encoding or an integer, and exceptions."""
+
+
+class Format(NamedTuple):
+    """A binary interchange format."""
+
+    exponent: int
+    """Bits."""
+    fraction: int
+    """Bits."""
+
+    @property
+    def sign(self) -> int:
+        """The sign bit."""
+        return 1 << self.exponent + self.fraction
+
+    @property
+    def infinity(self) -> int:
+        return (1 << self.exponent) - 1 << self.fraction
+
+    @property
+    def quiet(self) -> int:
+        """The bit that makes a NaN quiet."""
+        return 1 << self.fraction - 1
+
+    @property
+    def nan(self) -> int:
+        """The canonical NaN."""
+        return self.infinity | self.quiet
+
+    @property
+    def least(self) -> int:
+        """The exponent of the smallest number: all subnormal numbers are multiples of it."""
+        return 2 - (1 << self.exponent - 1) - self.fraction
+
+
+SINGLE, DOUBLE = Format(8, 23), Format(11, 52)
+
+
+class _Number(NamedTuple):
+    sign: int
+    significand: int
+    exponent: int
+
+
+def _unpack(form: Format, bits: int) -> _Number:
+    """A number that is finite."""
+    exponent, fraction = (bits & form.infinity) >> form.fraction, bits & (1 << form.fraction) - 1
+    if exponent:
+        return _Number(bits // form.sign, 1 << form.fraction | fraction, exponent - 1 + form.least)
+    return _Number(bits // form.sign, fraction, form.least)
+
+
+def is_nan(form: Format, bits: int) -> bool:
+    return bits & ~form.sign > form.infinity
+
+
+def is_signaling(form: Format, bits: int) -> bool:
+    return is_nan(form, bits) and not bits & form.quiet
+
+
+def _is_infinite(form: Format, bits: int) -> bool:
+    return bits & ~form.sign == form.infinity
+
+
+def _nan(form: Format, *operands: int) -> Result:
+    """The result of an operation with a NaN among its operands."""
+    return form.nan, NV if any(is_signaling(form, bits) for bits in operands) else 0
+
+
+def _integer(sign: int, significand: int, drop: int, mode: int) -> Result:
+    """significand / 2^drop rounded to an integer, of a number of that sign, and whether that is inexact."""
+    if drop <= 0:
+        return significand << -drop, 0
+    kept, rest = significand >> drop, significand & (1 << drop) - 1
+    half = 1 << drop - 1
+    if mode == RNE:
+        up = rest > half or (rest == half and kept & 1)
+    elif mode == RMM:
+        up = rest >= half
+    else:
+        up = rest and mode == (RDN if sign else RUP)
+    return kept + (1 if up else 0), NX if rest else 0
+
+
+def _round(form: Format, sign: int, significand: int, exponent: int, mode: int) -> Result:
+    """The encoding of a number that is not zero."""
+    excess = significand.bit_length() - form.fraction - 1
+    drop = max(excess, form.least - exponent)
+    kept, flags = _integer(sign, significand, drop, mode)
+    bits = (exponent + drop - form.least << form.fraction) + kept
+    if bits >= form.infinity:
+        flags, away = OF | NX, mode in (RNE, RMM, RDN if sign else RUP)
+        bits = form.infinity if away else form.infinity - 1
+    elif flags and drop > excess:
+        unbounded, _ = _integer(sign, significand, excess, mode)  # as if the exponent had no limit
+        if unbounded.bit_length() + exponent + excess < form.least + form.fraction + 1:
+            flags |= UF
+    return sign * form.sign | bits, flags
+
+
+def _sum(form: Format, one: _Number, other: _Number, mode: int) -> Result:
+    """The sum of two numbers, rounded. A sum of zero is negative if both are, or if it is rounded down and one is."""
+    exponent = min(one.exponent, other.exponent)
+    total = 0
+    for number in (one, other):
+        term = number.significand << number.exponent - exponent
+        total += -term if number.sign else term
+    if total:
+        return _round(form, int(total < 0), abs(total), exponent, mode)
+    sign = one.sign if one.sign == other.sign else int(mode == RDN)
+    return sign * form.sign, 0
+
+
+# -- arithmetic ------------------------------------------------------------------------------------------------
+
+
+def add(form: Format, a: int, b: int, mode: int) -> Result:
+    """a + b"""
+    if is_nan(form, a) or is_nan(form, b):
+        return _nan(form, a, b)
+    if _is_infinite(form, a):
+        return (form.nan, NV) if _is_infinite(form, b) and a != b else (a, 0)
+    if _is_infinite(form, b):
+        return b, 0
+    return _sum(form, _unpack(form, a), _unpack(form, b), mode)
+
+
+def sub(form: Format, a: int, b: int, mode: int) -> Result:
+    """a - b"""
+    return add(form, a, b if is_nan(form, b) else b ^ form.sign, mode)
+
+
+def mul(form: Format, a: int, b: int, mode: int) -> Result:
+    """a · b"""
+    if is_nan(form, a) or is_nan(form, b):
+        return _nan(form, a, b)
+    sign = (a ^ b) & form.sign
+    if _is_infinite(form, a) or _is_infinite(form, b):
+        zero = not (a & ~form.sign and b & ~form.sign)
+        return (form.nan, NV) if zero else (sign | form.infinity, 0)
+    one, other = _unpack(form, a), _unpack(form, b)
+    product = one.significand * other.significand
+    if not product:
+        return sign, 0
+    return _round(form, one.sign ^ other.sign, product, one.exponent + other.exponent, mode)
+
+
+def fma(form: Format, a: int, b: int, c: int, mode: int) -> Result:
+    """a · b + c, rounded once. Infinity times zero is invalid even when c is a NaN."""
+    magnitudes = {a & ~form.sign, b & ~form.sign}
+    if magnitudes == {0, form.infinity}:
+        return form.nan, NV
+    if any(is_nan(form, bits) for bits in (a, b, c)):
+        return _nan(form, a, b, c)
+    sign = (a ^ b) & form.sign
+    if form.infinity in magnitudes:
+        return add(form, sign | form.infinity, c, mode)
+    if _is_infinite(form, c):
+        return c, 0
+    one, other = _unpack(form, a), _unpack(form, b)
+    product = _Number(
+        one.sign ^ other.sign, one.significand * other.significand, one.exponent + other.exponent
+    )  # fmt: skip
+    return _sum(form, product, _unpack(form, c), mode)
+
+
+def div(form: Format, a: int, b: int, mode: int) -> Result:
+    """a / b"""
+    if is_nan(form, a) or is_nan(form, b):
+        return _nan(form, a, b)
+    sign = (a ^ b) & form.sign
+    if _is_infinite(form, a):
+        return (form.nan, NV) if _is_infinite(form, b) else (sign | form.infinity, 0)
+    if _is_infinite(form, b):
+        return sign, 0
+    one, other = _unpack(form, a), _unpack(form, b)
+    if not other.significand:
+        return (sign | form.infinity, DZ) if one.significand else (form.nan, NV)
+    if not one.significand:
+        return sign, 0
+    room = 2 * form.fraction + 4
+    quotient, rest = divmod(one.significand << room, other.significand)
+    sticky = quotient << 1 | (rest != 0)
+    return _round(form, one.sign ^ other.sign, sticky, one.exponent - other.exponent - room - 1, mode)
+
+
+def sqrt(form: Format, a: int, mode: int) -> Result:
+    """The square root of a; that of -0 is -0."""
+    if is_nan(form, a):
+        return _nan(form, a)
+    if not a & ~form.sign:
+        return a, 0
+    if a & form.sign:
+        return form.nan, NV
+    if _is_infinite(form, a):
+        return a, 0
+    _, significand, exponent = _unpack(form, a)
+    room = 2 * form.fraction + 4
+    room += exponent - room & 1
+    root = isqrt(significand << room)
+    sticky = root << 1 | (root * root != significand << room)
+    return _round(form, 0, sticky, (exponent - room >> 1) - 1, mode)
+
+
+# -- comparison ------------------------------------------------------------------------------------------------
+
+
+def _order(form: Format, bits: int) -> int:
+    """An integer by which numbers are ordered, -0 and 0 alike."""
+    magnitude = bits & ~form.sign
+    return -magnitude if bits & form.sign else magnitude
+
+
+def equal(form: Format, a: int, b: int) -> Result:
+    """Whether a = b; a quiet NaN is no exception."""
+    if is_nan(form, a) or is_nan(form, b):
+        return 0, _nan(form, a, b)[1]
+    return int(_order(form, a) == _order(form, b)), 0
+
+
+def less(form: Format, a: int, b: int) -> Result:
+    """Whether a < b; any NaN is invalid."""
+    if is_nan(form, a) or is_nan(form, b):
+        return 0, NV
+    return int(_order(form, a) < _order(form, b)), 0
+
+
+def less_equal(form: Format, a: int, b: int) -> Result:
+    """Whether a <= b; any NaN is invalid."""
+    if is_nan(form, a) or is_nan(form, b):
+        return 0, NV
+    return int(_order(form, a) <= _order(form, b)), 0
+
+
+def minimum(form: Format, a: int, b: int) -> Result:
+    """minimumNumber of IEEE 754-2019: of a number and a NaN the number; -0 is below 0."""
+    return _lower(form, a, b, 0)
+
+
+def maximum(form: Format, a: int, b: int) -> Result:
+    """maximumNumber of IEEE 754-2019."""
+    return _lower(form, a, b, form.sign)
+
+
+def _lower(form: Format, a: int, b: int, negate: int) -> Result:
+    flags = _nan(form, a, b)[1]
+    numbers = [bits for bits in (a, b) if not is_nan(form, bits)]
+    if not numbers:
+        return form.nan, flags
+    return min(numbers, key=lambda bits: (_order(form, bits ^ negate), -((bits ^ negate) & form.sign))), flags
+
+
+def classify(form: Format, a: int) -> int:
+    """The mask of FCLASS: one of ten bits."""
+    magnitude = a & ~form.sign
+    if magnitude > form.infinity:
+        return 1 << (9 if a & form.quiet else 8)
+    bounds = (form.infinity, 1 << form.fraction, 1, 0)  # infinite, normal, subnormal, zero
+    rank = next(rank for rank, bound in enumerate(bounds) if magnitude >= bound)
+    return 1 << (rank if a & form.sign else 7 - rank)
+
+
+# -- conversion ------------------------------------------------------------------------------------------------
+
+
+def to_integer(form: Format, a: int, mode: int, low: int, high: int) -> Result:
+    """a rounded to an integer from `low` to `high`; a NaN becomes `high`."""
+    sign = a & form.sign
+    if is_nan(form, a):
+        return high, NV
+    if _is_infinite(form, a):
+        return (low if sign else high), NV
+    number = _unpack(form, a)
+    magnitude, flags = _integer(number.sign, number.significand, -number.exponent, mode)
+    value = -magnitude if sign else magnitude
+    return (value, flags) if low <= value <= high else (low if sign else high, NV)
+
+
+def from_integer(form: Format, value: int, mode: int) -> Result:
+    """The number nearest to an integer."""
+    return _round(form, int(value < 0), abs(value), 0, mode) if value else (0, 0)
+
+
+def convert(form: Format, a: int, to: Format, mode: int) -> Result:
+    """a in another format."""
+    if is_nan(form, a):
+        return to.nan, _nan(form, a)[1]
+    sign = to.sign if a & form.sign else 0
+    if _is_infinite(form, a):
+        return sign | to.infinity, 0
+    number = _unpack(form, a)
+    return _round(to, *number, mode) if number.significand else (sign, 0)

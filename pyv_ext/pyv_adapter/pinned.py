@@ -1,0 +1,151 @@
+"""The Py-V that is extended here: which files it has, and a copy of them in the cache of this user.
+
+A copy is known by its content, wherever it came from: the SHA-256 of its files is checked when it is brought and when
+it is loaded.
+"""
+
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyv_ext.errors import PyvExtError
+from pyv_jit.code_cache import VARIABLE, code_cache, refusal
+
+URL = "https://github.com/kyaso/py-v"
+COMMIT = "d229dc0d80724596bcecf431a94472bc1752b157"
+"""Version 0.6.0."""
+SHA256 = "652a4eee805a53876b276361d730e4812b6cd07e638c6db0847affd509c0190f"
+"""Of its files: see `digest`."""
+_MOST_BYTES = 1 << 22
+_TIMEOUT = 300
+"""Seconds for the transfer."""
+COMMAND = "pyv-npu get-py-v"
+
+
+def place() -> Path | None:
+    """Where the copy of this user is, or would be; None where there is no cache."""
+    cache = code_cache()
+    return None if cache is None else cache.folder / f"py-v-{COMMIT[:12]}"
+
+
+def copy() -> Path | None:
+    """The folder of a whole copy; None where there is none."""
+    folder = place()
+    try:
+        if folder is None or not folder.is_dir() or refusal(folder.parent) or digest(_of_folder(folder)) != SHA256:
+            return None
+    except (OSError, PyvExtError):
+        return None
+    return folder
+
+
+def bring(source: str) -> Path:
+    """Put the pinned files into the cache, from a folder (a checkout, or the unpacked files) or with git from a URL.
+
+    PyvExtError, in one line, where they cannot be had, are others, or cannot be kept.
+    """
+    folder = place()
+    if folder is None:
+        raise PyvExtError(f"no cache to keep Py-V in: set {VARIABLE} to a folder, or clone {URL} and set PYV_HOME")
+    files = _from_folder(Path(source)) if Path(source).is_dir() else _from_url(source)
+    found = digest(files)
+    if found != SHA256:
+        raise PyvExtError(
+            f"{source}: its files are not those of commit {COMMIT[:12]} (SHA-256 {found[:12]}..., pinned "
+            f"{SHA256[:12]}...): give a source that has them"
+        )
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if reason := refusal(folder.parent):
+        raise PyvExtError(reason)
+    draft = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        for name, data in files.items():
+            path = draft / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        if folder.exists():
+            shutil.rmtree(folder)
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over the names and contents of files, in the order of their names."""
+    made = hashlib.sha256()
+    for name in sorted(files):
+        made.update(f"{name}\0{len(files[name])}\0".encode() + files[name])
+    return made.hexdigest()
+
+
+def _wanted(name: str) -> bool:
+    return name == "LICENSE" or (name.startswith("pyv/") and name.endswith(".py"))
+
+
+def _of_folder(folder: Path) -> dict[str, bytes]:
+    """The files that count of those that lie in a folder."""
+    paths = [path for path in (folder / "LICENSE", *sorted((folder / "pyv").rglob("*.py"))) if path.is_file()]
+    if sum(path.stat().st_size for path in paths) > _MOST_BYTES:
+        raise PyvExtError(f"{folder}: has more than {_MOST_BYTES} bytes of Python: it is not Py-V")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def _from_folder(folder: Path) -> dict[str, bytes]:
+    """The pinned files from a checkout of any commit, else those that lie there."""
+    try:
+        return _of_archive(_git(["-C", str(folder), "archive", "--format=tar", COMMIT]))
+    except PyvExtError:
+        return _of_folder(folder)
+
+
+def _from_url(url: str) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as scratch:
+        _git(["init", "--quiet", "--bare", scratch])
+        try:
+            _git(["-C", scratch, "fetch", "--quiet", "--depth=1", "--", url, COMMIT])
+        except PyvExtError as error:
+            raise PyvExtError(
+                f"{url}: {error}: without a network, clone {URL} on another machine and give its folder: "
+                f"{COMMAND} --from FOLDER"
+            ) from None
+        return _of_archive(_git(["-C", scratch, "archive", "--format=tar", COMMIT]))
+
+
+def _git(arguments: list[str]) -> bytes:
+    """What git prints. PyvExtError: the first line that says what is wrong."""
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, check=False, timeout=_TIMEOUT,
+                              stdin=subprocess.DEVNULL, env=_environment())  # fmt: skip
+    except FileNotFoundError:
+        raise PyvExtError("git is not on the PATH (apt-get install git)") from None
+    except subprocess.TimeoutExpired:
+        raise PyvExtError(f"git gave no answer in {_TIMEOUT} s") from None
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"git failed with {done.returncode}"]
+        raise PyvExtError(
+            next((line for line in lines if line.startswith("fatal: ")), lines[-1]).removeprefix("fatal: ")
+        )
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    """Ours, in which git asks nobody for a password."""
+    return {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+
+def _of_archive(data: bytes) -> dict[str, bytes]:
+    files = {}
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        for member in archive:
+            if member.isfile() and _wanted(member.name) and member.size <= _MOST_BYTES:
+                content = archive.extractfile(member)
+                assert content is not None
+                files[member.name] = content.read()
+    return files

@@ -1,0 +1,43 @@
+"""Every instruction and trap with its cycles, kept for what is written when the run is over."""
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pyv_ext.isa import Instruction, Isa
+
+TRAP, INTERRUPT = 1, 2
+
+
+class Step(NamedTuple):
+    """An instruction that retired, or a trap that was taken instead, in cycles [start, end)."""
+
+    pc: int
+    start: int
+    end: int
+    word: int
+    """The instruction; of a trap its cause."""
+    trap: int
+    """0, or `TRAP` or `INTERRUPT`."""
+
+
+class InstructionLog:
+    """A tracer that keeps every step of a hart with this instruction set, 40 bytes each."""
+
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
+        self._data = array("q")
+
+    def __len__(self) -> int:
+        return len(self._data) // len(Step._fields)
+
+    def __iter__(self) -> Iterator[Step]:
+        """In the order of time."""
+        data, width = self._data, len(Step._fields)
+        return (Step(*data[at : at + width]) for at in range(0, len(data), width))
+
+    def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
+        self._data.extend((pc, start, end, instruction.word, 0))
+
+    def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
+        self._data.extend((pc, start, end, cause, INTERRUPT if interrupt else TRAP))

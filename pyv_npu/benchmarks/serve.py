@@ -1,0 +1,99 @@
+"""CPU seconds of `pyv-npu serve`, beside a simulator that can be installed (scripts/bench-serve; docs/serving.md).
+
+The peer is the npm package @doublewordai/inference-lab: rules like those of our scheduler, and a roofline in place of a
+machine. `npm install @doublewordai/inference-lab` in a folder, and --peer that folder.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from npu_device.config import NpuConfig
+from npu_device.cost.tensor import peak_macs
+from pyv_npu.config import load
+from pyv_npu.serving.figures import KvForm
+from pyv_npu.serving.scheduler import SchedulerConfig
+from pyv_npu.serving.study import Serving, blocks_of
+from pyv_npu.serving.synthetic import Drawn, draw
+from pyv_npu.text import columns
+from pyv_npu.workloads.built_in import BuiltIn
+from toolchain.decoders.shapes import shape_of
+
+MODEL, RATE, PROMPT, ANSWER = "llama2-7b", 5, 512, 128
+_PEER = """
+import fs from 'fs';
+import { initSync, run_simulation } from '@doublewordai/inference-lab';
+initSync({ module: fs.readFileSync('node_modules/@doublewordai/inference-lab/inference_lab_bg.wasm') });
+const before = process.cpuUsage();
+const made = run_simulation(fs.readFileSync(0, 'utf8')).metrics;
+const used = process.cpuUsage(before);
+console.log(JSON.stringify({ cpu: (used.user + used.system) / 1e6, ...made }));
+"""
+
+
+def ours(npu: NpuConfig, requests: int) -> dict[str, Any]:
+    """CPU seconds of ours, this process's start not counted, and figures."""
+    began = time.process_time()
+    shape, kv = shape_of(MODEL), KvForm("fp16", 16)
+    workload = draw(Drawn(f"poisson:{RATE}", requests, str(PROMPT), str(ANSWER), 0, 1 << 20))
+    config = SchedulerConfig(blocks_of(shape, 0, npu, 16, kv, 16))
+    made = Serving(shape, npu, kv, workload, config, {}).run()
+    found = made.figures
+    return {
+        "cpu": time.process_time() - began, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "tokens": found["output_tokens_per_second"], "ttft": found["ttft_ns"]["p50"] / 1e6,
+        "e2e": found["e2e_ns"]["p50"] / 1e6, "error": made.worst,
+    }  # fmt: skip
+
+
+def peer(folder: Path, npu: NpuConfig, requests: int) -> dict[str, Any]:
+    """The same of the peer, with the peaks of our machine."""
+    shape = shape_of(MODEL)
+    flops = 2 * peak_macs(npu.te) * npu.te.count * npu.clusters * npu.clock_hz
+    given = {
+        "hardware": {"name": "npu", "compute_flops": flops, "memory_bandwidth": npu.dram.bytes_per_second,
+                     "memory_capacity": npu.dram.size, "bytes_per_param": 2},
+        "model": {"name": MODEL, "num_parameters": shape.parameters, "num_layers": shape.layers,
+                  "hidden_dim": shape.width, "num_heads": shape.heads, "num_kv_heads": shape.kv_heads,
+                  "max_seq_len": 4096},
+        "scheduler": {"max_num_batched_tokens": 2048, "max_num_seqs": 256, "policy": "fcfs",
+                      "enable_chunked_prefill": True, "block_size": 16},
+        "workload": {"arrival_pattern": "poisson", "arrival_rate": RATE, "num_requests": requests, "seed": 1,
+                     "input_len_dist": {"type": "fixed", "value": PROMPT},
+                     "output_len_dist": {"type": "fixed", "value": ANSWER}},
+        "simulation": {"log_interval": 5},
+    }  # fmt: skip
+    command = ["node", "--input-type=module", "-e", _PEER]
+    ran = subprocess.run(command, input=json.dumps(given), cwd=folder, capture_output=True, text=True, check=True)
+    made = json.loads(ran.stdout)
+    return {"cpu": made["cpu"], "memory": None, "tokens": made["output_tokens_per_sec"], "ttft": made["ttft_p50"],
+            "e2e": made["e2e_p50"], "error": None}  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--peer", type=Path, metavar="DIR", help="folder in which the npm package is installed")
+    args = parser.parse_args()
+    npu = load().with_defaults(BuiltIn.defaults, BuiltIn.needs).config.npu
+    rows = {"pyv-npu serve": ours(npu, args.requests)}
+    if args.peer is not None:
+        rows["inference-lab"] = peer(args.peer, npu, args.requests)
+    heads = ("", "CPU s", "MiB", "tokens/s", "TTFT P50 ms", "E2E P50 ms", "step error")
+    cells = []
+    for name, made in rows.items():
+        numbers = [f"{made[key]:,.2f}" if made[key] is not None else "-" for key in ("cpu", "memory")]
+        numbers += [f"{made[key]:,.1f}" for key in ("tokens", "ttft", "e2e")]
+        cells.append([name, *numbers, "-" if made["error"] is None else f"{made['error']:.2%}"])
+    print(f"{MODEL}: {args.requests} requests of {PROMPT} + {ANSWER} tokens, {RATE} per second")  # noqa: T201
+    print(columns(heads, cells))  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

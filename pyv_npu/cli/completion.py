@@ -1,0 +1,119 @@
+"""`pyv-npu completion`: the script by which a shell completes commands, options, programs, presets and keys."""
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.errors import UsageError
+
+SCRIPTS = {
+    "bash": """_pyv_npu() {
+    local IFS=$'\\n' word=${COMP_WORDS[COMP_CWORD]}
+    COMPREPLY=($(compgen -W "$(pyv-npu completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" -- "$word"))
+}
+complete -o bashdefault -o default -F _pyv_npu pyv-npu
+""",
+    "zsh": """#compdef pyv-npu
+_pyv_npu() {
+    local -a found
+    found=("${(@f)$(pyv-npu completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    compadd -a found
+    _files
+}
+compdef _pyv_npu pyv-npu
+""",
+    "fish": """function __pyv_npu
+    set -l before (commandline -opc) (commandline -ct)
+    pyv-npu completion words -- $before[2..] 2>/dev/null
+end
+complete -c pyv-npu -a '(__pyv_npu)'
+""",
+}
+_WORDS = "words"
+_HOW = {
+    "bash": 'eval "$(pyv-npu completion bash)"   # in ~/.bashrc',
+    "zsh": 'eval "$(pyv-npu completion zsh)"    # in ~/.zshrc, after compinit',
+    "fish": "pyv-npu completion fish > ~/.config/fish/completions/pyv-npu.fish",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "; ".join(_HOW.values())
+    parser.add_argument("shell", choices=(*SCRIPTS, _WORDS), help="the shell; words: what may follow a command line")
+    parser.add_argument("line", nargs="*", metavar="WORD", help="with words: after --, the last of them is unfinished")
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    if args.shell != _WORDS:
+        if args.line:
+            raise UsageError(f"{args.line[0]}: a shell takes no words; drop it")
+        show(SCRIPTS[args.shell])
+        return OK
+    found = list(words(args.line))
+    if found:
+        show("\n".join(found))
+    return OK
+
+
+def words(line: Sequence[str]) -> Iterable[str]:
+    """What the last word of a command line may be; files are the shell's own."""
+    from pyv_npu.cli.main import VERBS
+
+    *before, last = line or [""]
+    if not before:
+        return [verb for verb in VERBS if verb.startswith(last)]
+    if before[0] not in VERBS:
+        return []
+    known = options(before[0])
+    option, equals, value = last.partition("=")
+    if equals and option in known:
+        return [f"{option}={one}" for one in _values(option, known) if one.startswith(value)]
+    if last.startswith("-"):
+        return [name for name in known if name.startswith(last)]
+    if before[-1] in known and (values := _values(before[-1], known)):
+        return [one for one in values if one.startswith(last)]
+    return [one for one in _programs(before[0]) if one.startswith(last)]
+
+
+def options(verb: str) -> dict[str, list[str]]:
+    """The options of a verb, each with its choices."""
+    from pyv_npu.cli.main import module_of
+
+    parser = argparse.ArgumentParser()
+    module_of(verb).arguments(parser)
+    rows = [row for row in parser._actions if row.option_strings]
+    return {name: [str(one) for one in row.choices or ()] for row in rows for name in row.option_strings}
+
+
+def _values(option: str, known: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """What an option takes, where it is a name."""
+    from pyv_npu.cli.shared.session import TRACES
+    from pyv_npu.config import presets
+    from pyv_npu.config.schema import keys_of
+    from pyv_npu.config.tree import SIM_LEVELS, Config
+    from pyv_npu.config.yaml_file import QCONFIGS
+
+    if known[option]:
+        return known[option]
+    keys = keys_of(Config)
+    named: Mapping[str, Iterable[str]] = {
+        "--preset": presets.NAMES, "--config": presets.CONFIGS, "--qconfig": QCONFIGS,
+        "--set": (f"{path}=" for path in keys), "--mode": keys["npu.mode"].rule["choices"],
+        "--core": keys["core.engine"].rule["choices"], "--sim-level": SIM_LEVELS.values(),
+        "--sim_level": SIM_LEVELS.values(), "--isa": keys["core.custom"].rule["choices"],
+        "--trace": TRACES,
+    }  # fmt: skip
+    return [*named.get(option, ())]
+
+
+_TAKE_PROGRAMS = ("run", "compare", "sweep", "campaign", "compile", "check", "disasm", "serve")
+
+
+def _programs(verb: str) -> Iterable[str]:
+    if verb not in _TAKE_PROGRAMS:
+        return []
+    from pyv_npu.boot import shipped_programs
+    from toolchain.decoders.shapes import MODELS
+    from toolchain.examples import DECODERS, EXAMPLES
+
+    return sorted({*shipped_programs(), *MODELS, *EXAMPLES, *DECODERS})

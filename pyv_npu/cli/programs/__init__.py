@@ -1,0 +1,1 @@
+"""Commands that make programs and look into them."""

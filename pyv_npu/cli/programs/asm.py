@@ -1,0 +1,93 @@
+"""`pyv-npu asm`: assemble a small program without the GNU tools, the NPU's and one's own instructions included."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyv_npu.cli.shared.output import OK, Call, diagnose, show
+from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
+
+if TYPE_CHECKING:
+    from pyv_ext.isa import Isa
+    from toolchain.assembler.program import Assembled
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="FILE.s", help="assembly in GNU's syntax; - is the standard input")
+    parser.add_argument(
+        "-o", dest="out", type=Path, metavar="FILE.elf", help="write a program; else a listing is shown"
+    )
+    parser.add_argument("--march", metavar="ISA", help="instruction set, for example rv32im; default: all extensions")
+    parser.add_argument("--base", type=_address, metavar="ADDRESS", help="of .text (default: the start of RAM)")
+    parser.add_argument(
+        "--slot", type=int, choices=range(4), default=0, help="opcode slot of the NPU's instructions: custom-N"
+    )
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="FILE.py",
+        help="instructions of your own (docs/extending.md); repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--check", action="store_true",
+        help="let riscv-assembler encode what it can too, and say where it differs (pip install riscv-assembler)",
+    )  # fmt: skip
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    from npu_device.abi.memory_map import DRAM_BASE
+    from pyv_npu.instruction_sets import every_instruction
+    from pyv_npu.plugins import parts
+    from toolchain.assembler.program import assemble
+
+    if args.out is not None and args.source != "-" and args.out.resolve() == Path(args.source).resolve():
+        raise UsageError(f"-o {args.out}: is the source; choose another name")
+    isa = every_instruction(args.slot, args.march, parts(args.plugin).instructions)
+    name = "standard input" if args.source == "-" else args.source
+    made = assemble(_read(args.source), isa, name, DRAM_BASE if args.base is None else args.base)
+    if args.out is not None:
+        args.out.resolve().parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_bytes(made.elf)
+        show(str(args.out))
+    else:
+        show("\n".join(listing(made, isa)) or "no instructions")
+    if args.check:
+        _check(made, isa)
+    return OK
+
+
+def _read(source: str) -> str:
+    try:
+        return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise BadInputError(f"{source}: is not UTF-8 text; give an assembly source") from None
+
+
+def listing(made: "Assembled", isa: "Isa") -> Iterator[str]:
+    """A line for each instruction, headed by the labels before it."""
+    for word in made.code:
+        for label in made.labels.get(word.address, ()):
+            yield f"{word.address:08x} <{label}>:"
+        digits = f"{word.word:0{2 * word.length}x}"
+        yield f"{word.address:8x}:\t{digits:8}\t{isa.disassemble(word.word, word.address)}"
+
+
+def _check(made: "Assembled", isa: "Isa") -> None:
+    """Say what riscv-assembler makes of the same instructions; PyvNpuError where the words differ."""
+    from toolchain.assembler.second_opinion import SecondOpinion
+
+    opinion = SecondOpinion()
+    found = [(word, opinion.word(isa.decode(word.word))) for word in made.code]
+    said = [(word, other) for word, other in found if other is not None]
+    diagnose(f"riscv-assembler encodes {len(said)} of the {len(found)} instructions")
+    for word, other in said:
+        if other != word.word:
+            text = isa.disassemble(word.word, word.address).replace("\t", " ")
+            raise PyvNpuError(f"line {word.line}: {text}: {word.word:08x} here, {other:08x} by riscv-assembler")
+
+
+def _address(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: must be an address such as 0x80000000") from None

@@ -1,0 +1,44 @@
+"""`pyv-npu build`: compile a program of one's own with the start-up code and the driver of the package."""
+
+import argparse
+from pathlib import Path
+
+from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.errors import BadInputError, UsageError
+
+_FLAGS = (
+    ("-I", "DIR", "a folder of headers"),
+    ("-D", "NAME[=VALUE]", "a macro"),
+    ("-O", "LEVEL", "optimization: 0, 1, 2 (default), 3, s, g"),
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sources", nargs="+", type=Path, metavar="FILE", help="C or assembly")
+    parser.add_argument("-o", dest="out", type=Path, required=True, metavar="FILE.elf", help="the program")
+    for flag, metavar, text in _FLAGS:
+        parser.add_argument(flag, dest=f"flags_{flag[1]}", action="append", default=[], metavar=metavar, help=text)
+    parser.add_argument(
+        "--flag", action="append", default=[], metavar="FLAG", help="for the compiler, written --flag=-Wall; repeatable"
+    )
+    parser.add_argument("--march", metavar="ISA", help="instruction set, for example rv32imac (default: rv32im)")
+    parser.add_argument(
+        "--slot", type=int, choices=range(4), default=0, help="opcode slot of the NPU's instructions: custom-N"
+    )
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    from toolchain import gnu
+
+    for source in args.sources:
+        if not source.is_file():
+            raise BadInputError(f"{source}: no such file; give C or assembly sources")
+    if args.out.is_dir():
+        raise UsageError(f"-o {args.out}: is a folder; name the program, for example {args.out / 'main.elf'}")
+    if args.out.resolve() in {source.resolve() for source in args.sources}:
+        raise UsageError(f"-o {args.out}: is one of the sources; choose another name")
+    flags = [f"{flag}{value}" for flag, _, _ in _FLAGS for value in getattr(args, f"flags_{flag[1]}")]
+    march = args.march or gnu.MARCH
+    args.out.resolve().parent.mkdir(parents=True, exist_ok=True)
+    show(str(gnu.build_program(args.out, args.sources, march=march, flags=[*flags, *args.flag], slot=args.slot)))
+    return OK

@@ -1,0 +1,60 @@
+"""`pyv-npu new`: a project for firmware of one's own, ready to build, run, compare, test and debug."""
+
+import argparse
+import re
+from pathlib import Path
+
+from pyv_npu.cli.shared.output import OK, Call, diagnose, show
+from pyv_npu.errors import BadInputError, UsageError
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_LONGEST = 64
+_TEMPLATES = Path(__file__).resolve().parents[2] / "project"
+SCHEMA = "npu.schema.json"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="NAME", help="name of the project, and folder that is made for it")
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    from pyv_npu.config.json_schema import schema
+    from pyv_npu.text import as_json
+    from pyv_npu.versions import documentation
+
+    folder: Path = args.folder
+    name = folder.name
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise UsageError(
+            f"{name or folder}: the name of a project begins with a letter and has letters, digits, - and _, at most "
+            f"{_LONGEST}; choose another"
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInputError(f"{folder}: is there already; choose another name, or remove it")
+    words = {"NAME": name, "IDENTIFIER": name.replace("-", "_"), "DOCS": documentation()}
+    made = {_filled(str(path), words): _filled(text, words) for path, text in templates().items()}
+    made[SCHEMA] = as_json(schema())
+    for path, text in made.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    show("\n".join(str(folder / path) for path in sorted(made)))
+    diagnose(f"next: cd {folder} && make compare")
+    return OK
+
+
+def templates() -> dict[Path, str]:
+    """The files of a project, by their paths in it; @NAME@ and others are filled in, in names too."""
+    files = {path.relative_to(_TEMPLATES): path for path in sorted(_TEMPLATES.rglob("*")) if path.is_file()}
+    return {_place(name): path.read_text(encoding="utf-8") for name, path in files.items()}
+
+
+def _place(template: Path) -> Path:
+    """Where a template goes; those with `.in` have names that tools would act upon in this package."""
+    if template.suffix != ".in":
+        return template
+    return template.with_name(".gitignore") if template.stem == "gitignore" else template.with_suffix("")
+
+
+def _filled(text: str, words: dict[str, str]) -> str:
+    return re.sub(r"@(\w+)@", lambda found: words[found[1]], text)

@@ -1,0 +1,126 @@
+"""Options of `run`, `compare` and `compile` that lead to a configuration: each is another name for a key."""
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyv_npu.cli.shared.output import OK, show
+from pyv_npu.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyv_npu.config import Effective
+
+PROGRAMS = "an ELF, a name that `pyv-npu info` lists, or an ONNX model"
+MODE = "npu.mode"
+PLUGINS = "plugins"
+_KEYS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
+    (("--sim-level", "--sim_level"), "run.sim_level", "LEVEL", "IA, IA_TIMING, CA_HYBRID, CA_FULL or L0..L3"),
+    (("--mmio-base",), "platform.mmio_base", "ADDRESS", "where the NPU's registers are"),
+    (("--isa",), "core.custom", "LIST", "custom instructions present in tight mode: enqcmd,twait,tbar,tstat"),
+    (("--core",), "core.engine", "ENGINE", "fast, reference or pyv"),
+    (("--max-cycles",), "run.max_cycles", "N", "stop after N core cycles"),
+    (("--timeout",), "run.timeout", "SECONDS", "stop after so much time of the host"),
+    (
+        ("--semihosting",),
+        "semihosting.folder",
+        "FOLDER",
+        "console, files in a folder, clock and command line for programs",
+    ),
+    (("--seed",), "run.seed", "N", "of every random table"),
+)
+_MODE = (("--mode", "--te-mode", "--te_mode"), MODE, "MODE", "how firmware submits: loose or tight")
+_RING = (("--queue-size",), "npu.queue.size", "N", "entries of the ring of loose mode, a power of two")
+_QUEUE = (("--queue-size",), "queue_size", "N", "entries of the ring in loose mode, of the device queue in tight mode")
+"""No key: `pyv_npu.config.effective.QUEUE_SIZE` says which it is in a mode."""
+_PAIRS = (
+    ("--arg", "run.args.", "NAME=N", "a value that the firmware finds in npu_bootinfo; repeatable"),
+    ("--set", "", "KEY=VALUE", "any key of the configuration; repeatable"),
+)
+
+
+def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
+    """Add every option that `effective` reads; all that set a key append to `settings` in the order given."""
+    parser.set_defaults(settings=[])
+    for names, key, metavar, text in (_MODE, _QUEUE, *_KEYS) if with_mode else (_RING, *_KEYS):
+        help_text = f"{text} ({key})" if "." in key else text
+        parser.add_argument(
+            *names, dest="settings", action="append", type=partial(setting, key), metavar=metavar, help=help_text
+        )
+    for name, prefix, metavar, text in _PAIRS:
+        _pair_argument(parser, name, prefix, metavar, text)
+    parser.add_argument(
+        "--plugin", dest="settings", action=_Plugin, metavar="FILE.py",
+        help=f"devices and instructions of your own, docs/extending.md; repeatable ({PLUGINS})",
+    )  # fmt: skip
+    parser.add_argument("--preset", help="timing preset: a name that `pyv-npu info` lists, or a YAML file")
+    _config_argument(parser)
+    parser.add_argument("--print-config", action="store_true", help="print the effective configuration and stop")
+
+
+class _Plugin(argparse.Action):
+    """Appends a file to those of the key."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if "," in values:
+            raise UsageError(f"--plugin {values}: the name of a file has no comma; rename it")
+        before = dict(namespace.settings).get(PLUGINS)
+        namespace.settings = [*namespace.settings, (PLUGINS, values if before is None else f"{before},{values}")]
+
+
+def setting_arguments(parser: argparse.ArgumentParser) -> None:
+    """Only `--set` and `--config`."""
+    parser.set_defaults(settings=[])
+    _pair_argument(parser, *_PAIRS[-1])
+    _config_argument(parser)
+
+
+def _pair_argument(parser: argparse.ArgumentParser, name: str, prefix: str, metavar: str, text: str) -> None:
+    kind = partial(_pair, name, prefix, metavar)
+    parser.add_argument(name, dest="settings", action="append", type=kind, metavar=metavar, help=text)
+
+
+def _config_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="YAML, or a name that `pyv-npu info` lists; later ones win",
+    )
+
+
+def setting(key: str, value: str) -> tuple[str, str]:
+    """What an option that is another name for a key appends to `settings`."""
+    return key, value
+
+
+def _pair(option: str, prefix: str, form: str, value: str) -> tuple[str, str]:
+    name, equals, text = value.partition("=")
+    if not (name and equals):
+        raise UsageError(f"{option} {value}: must have the form {form}")
+    return prefix + name, text
+
+
+def effective(args: argparse.Namespace, record: str | None = None) -> "Effective":
+    """The effective configuration of a command line; `record`: the run.yaml that stands for its files and preset."""
+    from pyv_npu.config import load
+    from pyv_npu.config.effective import check_isa
+
+    settings = dict(args.settings)
+    if record is None and args.program is not None:
+        settings["run.program"] = args.program
+    files: Sequence[str] = args.config if record is None else [record]
+    result = load(files, args.preset if record is None else None, settings)
+    check_isa(result, "--isa")
+    return result
+
+
+def print_config(effective: "Effective") -> int:
+    """The answer to `--print-config`."""
+    from pyv_npu.config.render import render
+
+    show(render(effective))
+    return OK

@@ -1,0 +1,178 @@
+"""How a command answers: results and diagnostics on the terminal, the folder of `--report`, the exit code."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyv_ext.engines.stop import Stop, StopReason
+from pyv_npu.cli.shared.progress import Progress
+from pyv_npu.errors import PyvNpuError, UsageError
+
+if TYPE_CHECKING:
+    from pyv_npu.cli.shared.replay import Recorded
+    from pyv_npu.config import Effective
+    from pyv_npu.report.run_folder import RunFolder
+
+
+@dataclass
+class Call:
+    """One call of the command line."""
+
+    command_line: list[str]
+    progress: Progress
+    parse: Callable[[Sequence[str]], argparse.Namespace]
+    """Parses another command line, as a replay has one."""
+    report: "RunFolder | None" = None
+    """The report that was begun."""
+    opens: bool = False
+    """Whether a browser shows the report when it is complete."""
+    recorded: "Recorded | None" = None
+    """The run that this one repeats."""
+
+    def begin_report(
+        self, folder: Path | None, verb: str, effective: "Effective", files: Iterable[object] = ()
+    ) -> None:
+        """Describe the run in the folder of `--report`, if there is one; `files`: what it reads besides its program."""
+        if folder is None and self.opens:
+            raise UsageError("--open: shows the page of a report; give --report DIR too")
+        if folder is not None:
+            from pyv_npu.report.run_folder import RunFolder
+
+            read = [*map(str, files), *effective.config.plugins]
+            self.report = RunFolder(folder, verb, self.command_line, effective, read)
+
+    def interrupted(self) -> None:
+        """Ctrl-C ended the command: what there is of the report takes its place; one without results says so."""
+        if self.report is not None:
+            diagnose(self.report.interrupted())
+
+    def end(self) -> None:
+        """The command is over: a report that has not taken its place goes."""
+        if self.report is not None:
+            self.report.discard()
+
+    def show(self, result: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+        """The result on standard output, in the form that was asked for; then where the report is.
+
+        A replay that differs from what was recorded is an error of the model.
+        """
+        from pyv_npu.text import as_json as in_json
+
+        self.progress.done()
+        show(in_json(result) if as_json else text)
+        if self.report is not None:
+            self.report.put()
+            diagnose(f"the report is in {self.report.place}")
+            if self.opens:
+                open_page(self.report.place)
+        if self.recorded is not None:
+            self.recorded.check(result)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where results go."""
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output and nothing else")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="write report.html, run.yaml, result.json, ...")
+    parser.add_argument("--open", action="store_true", help="with --report: open report.html in a browser")
+
+
+def open_page(folder: Path) -> None:
+    """Show the page of a report in the user's browser, or say what to open where there is none."""
+    import webbrowser
+
+    page = folder.resolve() / "report.html"
+    if not page.is_file():
+        diagnose(f"--open: {folder} has no report.html: this level has no time")
+    elif not webbrowser.open(page.as_uri()):
+        diagnose(f"--open: no browser was found; open {page}")
+
+
+# -- the terminal ------------------------------------------------------------------------------------------------------
+
+
+def show(text: str) -> None:
+    """A result for people, on standard output; ends in a newline."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def diagnose(text: str) -> None:
+    """Something that is not a result, on standard error, after what is already on standard output."""
+    sys.stdout.flush()
+    sys.stderr.write(f"pyv-npu: {text}\n")
+
+
+class Uart:
+    """Passes the guest's bytes to the terminal as they come."""
+
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        """`before` is called before anything is written to a terminal."""
+        sys.stdout.flush()
+        self._before = before
+        self._out = sys.stdout.buffer
+        self._live = sys.stdout.isatty()
+        self._last = b"\n"
+
+    def __call__(self, data: bytes) -> None:
+        if self._live:
+            self._before()
+        self._out.write(data)
+        self._last = data[-1:] or self._last
+        if self._live or self._last == b"\n":
+            self._out.flush()
+
+    def finish(self) -> None:
+        """Start a new line where the guest left one open."""
+        if self._last != b"\n":
+            self(b"\n")
+
+
+# -- exit codes (docs/results.md) --------------------------------------------------------------------------------------
+
+OK = 0
+GUEST_MAX = 63
+USAGE = 64
+BAD_INPUT = 65
+TOOLCHAIN = 69
+MODEL_BUG = 70
+FINDINGS = 71
+"""The sanitizer has found something, and --sanitize=error asked for this code."""
+LIMIT = 75
+DEADLOCK = 76
+TRAP_LOOP = 77
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+"""128 + SIGPIPE: the reader of our standard output has gone."""
+
+_OF_STOP = {
+    StopReason.LIMIT: LIMIT,
+    StopReason.TIMEOUT: LIMIT,
+    StopReason.DEADLOCK: DEADLOCK,
+    StopReason.TRAP_LOOP: TRAP_LOOP,
+    StopReason.ENGINE: MODEL_BUG,
+    StopReason.INTERRUPTED: INTERRUPTED,
+}
+
+
+def of_stop(stop: Stop) -> int:
+    """The guest's own code up to 63 (larger ones give 63), else the code of the reason."""
+    if stop.reason is StopReason.EXIT:
+        return min((stop.code or 0) & 0xFFFF_FFFF, GUEST_MAX)
+    return _OF_STOP[stop.reason]
+
+
+def of_error(error: BaseException) -> int | None:
+    """The code of an error that a user caused, None for a fault of ours."""
+    from npu_device.abi.errors import ExternalEngineError, NpuDeviceError
+    from pyv_ext.errors import PyvExtError
+    from toolchain.errors import ModelError, ToolchainError
+
+    if isinstance(error, PyvNpuError):
+        return error.exit_code
+    if isinstance(error, ExternalEngineError):
+        return MODEL_BUG
+    if isinstance(error, ToolchainError):
+        return BAD_INPUT if isinstance(error, ModelError) else TOOLCHAIN
+    return BAD_INPUT if isinstance(error, PyvExtError | NpuDeviceError | OSError) else None

@@ -1,0 +1,154 @@
+"""What a point of a sweep is: the same command line of `pyv-npu run`, with one more setting or option for each axis."""
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyv_npu.cli.shared import options, session, work
+from pyv_npu.errors import PyvNpuError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from pyv_npu.config import Config
+    from pyv_npu.workloads.workload import Workload
+
+MODES = ("loose", "tight")
+_NOT_AXES = frozenset({"help", "traceback", "json", "report", "open", "replay", "print-config", "config", "set", "arg",
+                       "inputs", "input", "timeout", *session.OPTIONS})  # fmt: skip
+"""Options of `run` that say how it answers, or that other axes stand for."""
+
+
+COMPILER = "compiler."
+"""Before the name of an option that says how a model is compiled: another name for its axis."""
+_OF_COMPILER = frozenset(
+    {"passes", "granularity", "precision", "qconfig", "submit", "t-max", "qbits-weight", "qbits-kv"}
+)
+
+
+class Setting(NamedTuple):
+    """What an axis does to a command line at one value."""
+
+    settings: Sequence[tuple[str, str]]
+    options: Mapping[str, Any]
+    """Attributes of the parsed arguments."""
+
+
+class Points:
+    """Makes the work of each point. An axis is named as a key of the configuration, an option of `run` without its
+    dashes, or an argument of the firmware."""
+
+    def __init__(
+        self, base: argparse.Namespace, parse: Callable[[Sequence[str]], argparse.Namespace], names: Iterable[str]
+    ) -> None:
+        """`base`: the arguments that hold at every point; `parse`: the parser; `names`: the options of `run`."""
+        self._base, self._parse = base, parse
+        self._plain = vars(parse(["run", base.program]))
+        self._options = {_dashed(name) for name in names} - _NOT_AXES
+        self._arguments = _arguments(base.program)
+        self._known: dict[tuple[str, str], Setting] = {}
+
+    def check(self, name: str) -> None:
+        """UsageError for an axis that names nothing."""
+        if self._kind(name) is None:
+            from pyv_npu.config.schema import keys_of
+            from pyv_npu.config.tree import Config
+
+            keys = [key for key in keys_of(Config) if key != "preset"]
+            takes = f"; {self._base.program} takes {', '.join(self._arguments)}" if self._arguments else ""
+            hint = did_you_mean(name, [*keys, *self._options, *self._arguments])
+            raise UsageError(
+                f"axis {name}: names no key of the configuration (--print-config lists them), no option of run, and no "
+                f"argument of the program{takes}{hint}"
+            )
+
+    def command(self, values: Mapping[str, str]) -> list[str]:
+        """The words of `pyv-npu run` that run a point."""
+        args = self._with(values)
+        words = ["run", args.program, *(f"--config={file}" for file in args.config)]
+        words += [] if args.preset is None else [f"--preset={args.preset}"]
+        for key, value in args.settings:
+            words += [f"--queue-size={value}"] if key == "queue_size" else ["--set", f"{key}={value}"]
+        for name, given in work.given(args).items():
+            for value in given if isinstance(given, list) else [given]:
+                words.append(name if value is True else f"{name}={value}")
+        return words
+
+    def base_with(self, values: Mapping[str, str]) -> None:
+        """What holds at every point, by the names that axes have."""
+        self._base = self._with(values)
+
+    def work(self, values: Mapping[str, str]) -> "tuple[Workload[Any], Config]":
+        """What runs at a point. PyvNpuError, one line, where it cannot be."""
+        args = self._with(values)
+        effective = options.effective(args)
+        workload = work.workload(args, effective.config, work.RUN, "sweep")
+        config = effective.with_defaults(workload.defaults, workload.needs).config
+        workload.check(config)
+        return workload, config
+
+    def both_modes(self, names: Sequence[str], first: Mapping[str, str]) -> bool:
+        """Whether firmware submits the work and nothing says how: then every point runs loose and tight."""
+        if {"mode", options.MODE, "te-mode", "te_mode"} & set(names):
+            return False
+        args = self._with(first)
+        try:
+            effective = options.effective(args)
+            if options.MODE in effective.origins:
+                return False
+            return work.workload(args, effective.config, work.RUN, "sweep").uses_core(effective.config)
+        except PyvNpuError:
+            return False  # the row of the point says what is wrong
+
+    def _with(self, values: Mapping[str, str]) -> argparse.Namespace:
+        args = copy(self._base)
+        args.settings = list(args.settings)
+        for name, value in values.items():
+            one = self._setting(name, value)
+            args.settings += one.settings
+            for attribute, chosen in one.options.items():
+                setattr(args, attribute, chosen)
+        return args
+
+    def _setting(self, name: str, value: str) -> Setting:
+        if (name, value) not in self._known:
+            kind = self._kind(name)
+            assert kind is not None, name
+            if kind == "option":
+                parsed = vars(self._parse(["run", self._base.program, f"--{_dashed(name)}={value}"]))
+                changed = {key: now for key, now in parsed.items() if now != self._plain.get(key)}
+                made = Setting(changed.pop("settings", ()), changed)
+            else:
+                made = Setting([(f"run.args.{name}" if kind == "argument" else name, value)], {})
+            self._known[name, value] = made
+        return self._known[name, value]
+
+    def _kind(self, name: str) -> str | None:
+        """key, option or argument; None: nothing of that name."""
+        from pyv_npu.config.schema import keys_of
+        from pyv_npu.config.tree import Config
+
+        if name in self._arguments:
+            return "argument"
+        if _dashed(name) in self._options:
+            return "option"
+        keys = keys_of(Config)
+        table, _, item = name.rpartition(".")
+        return "key" if name in keys or (item and table in keys) else None
+
+
+def _dashed(name: str) -> str:
+    """The option that a name stands for."""
+    word = name.removeprefix(COMPILER).replace("_", "-")
+    return name if name.startswith(COMPILER) and word not in _OF_COMPILER else word
+
+
+def _arguments(program: str) -> tuple[str, ...]:
+    """The arguments that firmware takes; none for other work, and where it cannot be read, which its run says."""
+    from pyv_ext.elf import read_elf
+    from pyv_ext.errors import PyvExtError
+    from pyv_npu.boot import find_program, requirements
+
+    try:
+        return tuple(argument.name for argument in requirements(read_elf(find_program(program))).arguments)
+    except (PyvNpuError, PyvExtError, OSError):
+        return ()

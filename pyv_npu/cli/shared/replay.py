@@ -1,0 +1,136 @@
+"""`pyv-npu run --replay DIR/run.yaml`: a recorded run once more, on the same inputs, with the same events."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyv_npu.cli.shared import options
+from pyv_npu.cli.shared.output import Call, diagnose
+from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
+
+FILE = "run.yaml"
+OPTION = "--replay"
+_KEPT = ("json", "report", "trace", "profile", "traceback")
+"""Options that say what is wanted of the run, not what runs."""
+
+
+class Recorded(NamedTuple):
+    """What `record` of a run.yaml says."""
+
+    path: Path
+    command_line: list[str]
+    directory: str
+    """Where the run was started, seen from the report."""
+    versions: Mapping[str, str]
+    inputs_sha256: Mapping[str, str]
+    events_sha256: Mapping[str, str]
+    """Empty: the run did not come to its end."""
+
+    def find_inputs(self) -> dict[str, str]:
+        """Where each file that was read is now, by the name that it had. BadInputError for one that is not there.
+
+        It is looked for by its name from here and from where the run was started, and beside run.yaml, and known by its
+        SHA-256.
+        """
+        from pyv_npu.report.run_folder import fingerprints
+
+        folder = self.path.parent
+        found = {}
+        for name, digest in self.inputs_sha256.items():
+            here = Path(name)
+            places = dict.fromkeys((name, *map(str, (folder / self.directory / here, folder / here.name, here.name))))
+            present = fingerprints(places)
+            match = next((place for place in places if present.get(place) == digest), None)
+            if match is None and present:
+                other, now = next(iter(present.items()))
+                raise BadInputError(
+                    f"{OPTION} {self.path}: {other}: is another file than that of the recorded run (SHA-256 "
+                    f"{now[:12]}..., recorded {digest[:12]}...); put that one back"
+                )
+            if match is None:
+                raise BadInputError(
+                    f"{OPTION} {self.path}: {name}: is neither here nor where the run was started; put it back"
+                )
+            found[name] = match
+        return found
+
+    def check(self, result: Mapping[str, Any]) -> None:
+        """Say that the events are the recorded ones; PyvNpuError names the run whose events are not."""
+        from pyv_npu.report.run_folder import event_hashes
+        from pyv_npu.versions import versions
+
+        found = event_hashes(result)
+        for name, digest in self.events_sha256.items():
+            if found.get(name) != digest:
+                here = versions()
+                other = [f"{part} {was}, here {here.get(part)}" for part, was in self.versions.items()
+                         if here.get(part) != was]  # fmt: skip
+                raise PyvNpuError(
+                    f"{OPTION} {self.path}: the events of {name} differ (events_sha256 {str(found.get(name))[:12]}..., "
+                    f"recorded {digest[:12]}...); versions that differ: {', '.join(other) or 'none'}"
+                )
+        if self.events_sha256:
+            diagnose(f"replayed {self.path}: the events are those of the recorded run")
+        else:
+            diagnose(f"replayed {self.path}, which did not come to its end: nothing to compare with")
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    """Check the inputs, run what was recorded, compare the events."""
+    recorded = read(args.replay)
+    _only(args, call.parse(["run", OPTION, str(args.replay)]))
+    asked = call.parse(recorded.command_line[1:])
+    moved = {name: place for name, place in recorded.find_inputs().items() if place != name}
+    _relocate(asked, moved)
+    call.command_line, call.recorded = [moved.get(word, word) for word in recorded.command_line], recorded
+    effective = options.effective(asked, str(recorded.path))
+    program, plugins = effective.config.run.program, effective.config.plugins
+    if program in moved or moved.keys() & set(plugins):
+        from pyv_npu.config import with_values
+
+        now = {"run.program": moved.get(program, program), "plugins": [moved.get(name, name) for name in plugins]}
+        effective = effective.adopt(with_values(effective.config, now), OPTION)
+    return int(asked.perform(asked, effective, args, call))
+
+
+def _relocate(asked: argparse.Namespace, moved: Mapping[str, str]) -> None:
+    """Name the files of a command line as they are named from here."""
+
+    def now(value: Any) -> Any:
+        if isinstance(value, str | Path):
+            return type(value)(moved.get(str(value), value))
+        return [now(item) for item in value] if isinstance(value, list) else value
+
+    for name, value in vars(asked).items():
+        setattr(asked, name, now(value))
+
+
+def read(path: Path) -> Recorded:
+    """The record of a report; BadInputError where there is none."""
+    import yaml
+
+    file = path / FILE if path.is_dir() else path
+    try:
+        record = yaml.safe_load(file.read_text(encoding="utf-8"))["record"]
+        return Recorded(
+            file,
+            [str(word) for word in record["command_line"]],
+            str(record.get("directory", "")),
+            dict(record["versions"]),
+            dict(record["inputs_sha256"]),
+            dict(record.get("events_sha256", {})),
+        )
+    except OSError as error:
+        raise BadInputError(f"{OPTION} {file}: {error.strerror}; name the run.yaml of a report") from None
+    except (yaml.YAMLError, KeyError, TypeError, ValueError):
+        raise BadInputError(f"{OPTION} {file}: has no record of a run; name the run.yaml of a report") from None
+
+
+def _only(args: argparse.Namespace, plain: argparse.Namespace) -> None:
+    """UsageError for an option that contradicts the record."""
+    given = [name for name, value in vars(args).items() if name not in _KEPT and value != getattr(plain, name)]
+    if given:
+        kept = ", ".join(f"--{name}" for name in _KEPT)
+        name = "settings of the run" if given[0] == "settings" else given[0]
+        raise UsageError(f"{OPTION}: repeats a run as it was recorded, {name} cannot change; only {kept} go with it")

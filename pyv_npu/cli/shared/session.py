@@ -1,0 +1,241 @@
+"""Options of `run` that drive and observe the core: snapshots, the debugger, traces, a profile."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyv_npu.cli.shared.options import setting
+from pyv_npu.cli.shared.output import Call, diagnose
+from pyv_npu.cli.shared.progress import of_platform
+from pyv_npu.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyv_ext.engines.stop import Stop
+    from pyv_npu.config import Config
+    from pyv_npu.observe.instruments import Instruments
+    from pyv_npu.platform import Platform
+    from pyv_npu.result import Result
+
+SANITIZE = "run.sanitize"
+COMMITS, PERFETTO, KONATA, VCD = "commits", "perfetto", "konata", "vcd"
+TRACES = (COMMITS, PERFETTO, KONATA, VCD)
+OF_BOTH = (PERFETTO, KONATA, VCD)
+"""Traces that `compare` makes of each mode."""
+_FILES = {
+    COMMITS: "commits.log, Spike's", PERFETTO: "trace.perfetto-trace", KONATA: "trace.kanata, a pipeline view",
+    VCD: "trace.vcd, waveforms",
+}  # fmt: skip
+_ON_CORE = ("gdb", "rtos", "save", "restore", "faults", "profile", "signature", "trace")
+OPTIONS = _ON_CORE
+"""Options that mean nothing without a core."""
+
+
+class SavePoint(NamedTuple):
+    """A snapshot to be written on the way: `file`, once the hart has reached `cycle`."""
+
+    file: Path
+    cycle: int
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `drive` and `instruments` read."""
+    parser.add_argument("--gdb", type=_port, metavar="PORT", help="wait for GDB on this port; 0 takes any that is free")
+    parser.add_argument(
+        "--rtos", type=Path, metavar="FILE",
+        help="with --gdb: a description of the RTOS, whose tasks are threads of GDB then; FreeRTOS needs none",
+    )  # fmt: skip
+    parser.add_argument("--save", type=_save_point, metavar="FILE@CYCLE", help="write a snapshot of the machine")
+    parser.add_argument("--restore", type=Path, metavar="FILE", help="go on from a snapshot of the same machine")
+    parser.add_argument(
+        "--faults", type=Path, metavar="FILE.yaml",
+        help="inject the faults of this file, and say what they lead to, against the same run without them",
+    )  # fmt: skip
+    trace_argument(parser, TRACES)
+    parser.add_argument(
+        "--sanitize", dest="settings", action="append", nargs="?", const="boundary", type=partial(setting, SANITIZE),
+        metavar="LIST", help="look for races and other errors at the boundary with the NPU; memory: also for loads of "
+        f"memory that nothing has written; error: exit code 71 if there are any ({SANITIZE})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--profile", action="store_true", default=None,
+        help="cycles by function and source line, and what they were spent on; the report gets profile.folded, "
+        "profile.speedscope.json and profile.csv too",
+    )  # fmt: skip
+    parser.add_argument(
+        "--signature", type=Path, metavar="FILE", help="dump begin_signature..end_signature, a 32-bit word per line"
+    )
+
+
+def trace_argument(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None:
+    """Add `--trace` with these traces."""
+    text = f"traces for the report: {','.join(names)} ({'; '.join(_FILES[name] for name in names)})"
+    parser.add_argument("--trace", type=partial(_traces, names), metavar="LIST", help=text)
+
+
+def check(args: argparse.Namespace, config: "Config", *, core: bool, runs: int = 1) -> None:
+    """UsageError for an option that needs a core where there is none, or one run where there are several."""
+    if config.run.sanitize and not core:
+        raise UsageError("--sanitize: looks at firmware on the core, and this run has none; drop it")
+    for name in _ON_CORE:
+        if core and runs > 1 and getattr(args, name) is not None:
+            raise UsageError(f"--{name}: is about one run, and --qbits-kv names {runs}; give one width")
+        if not core and getattr(args, name) is not None:
+            raise UsageError(f"--{name}: is about the core, and this run has none; drop it, or run at CA_HYBRID")
+    for name in ("gdb", "save"):
+        if args.faults is not None and getattr(args, name) is not None:
+            raise UsageError(f"--{name}: a run with --faults is neither debugged nor saved; drop one of the two")
+    if args.rtos is not None and args.gdb is None:
+        raise UsageError(f"--rtos {args.rtos}: is about the threads of GDB; add --gdb PORT")
+    check_traces(args)
+
+
+def check_traces(args: argparse.Namespace) -> None:
+    """UsageError for a trace that has nowhere to go."""
+    if args.trace and args.report is None:
+        raise UsageError(f"--trace {','.join(args.trace)}: traces go to the report; add --report DIR")
+
+
+def instruments(args: argparse.Namespace, folder: Path | None) -> "Instruments | None":
+    """What observes the core, with files in the folder of the report; None where nothing is asked for."""
+    if not (args.profile or args.signature or args.trace):
+        return None
+    from pyv_npu.observe.instruments import Instruments
+
+    traces = args.trace or ()
+    return Instruments(
+        commits=folder / "commits.log" if folder is not None and COMMITS in traces else None,
+        profile=bool(args.profile),
+        profile_folder=folder,
+        signature=args.signature,
+        instructions=KONATA in traces or VCD in traces,
+    )
+
+
+def with_waveform(args: argparse.Namespace, config: "Config", folder: Path | None) -> "Config":
+    """The configuration with which engines outside write their waveforms beside ours, in the folder of the report."""
+    if folder is None or VCD not in (args.trace or ()) or config.run.sim_level != "CA_FULL":
+        return config
+    from pyv_npu.config import with_values
+
+    return with_values(config, {"npu.te.external.trace": str(folder / "engine.vcd")})
+
+
+def instruments_of_mode(args: argparse.Namespace) -> "Instruments | None":
+    """What observes the core in one mode of a comparison; None where no trace needs it."""
+    if KONATA not in (args.trace or ()) and VCD not in (args.trace or ()):
+        return None
+    from pyv_npu.observe.instruments import Instruments
+
+    return Instruments(instructions=True)
+
+
+def drive(
+    args: argparse.Namespace, restore: Path | None, watch: "Instruments | None", call: Call
+) -> "Callable[[Platform], Stop]":
+    """How the loaded platform is taken to its end, while the instruments look at it; `restore`: from that snapshot."""
+
+    def run(platform: "Platform") -> "Stop":
+        if restore is not None:
+            from pyv_npu.snapshot import Snapshot
+
+            platform.restore(Snapshot.from_bytes(restore.read_bytes()))
+        with nullcontext() if watch is None else watch.on(platform):
+            if args.save is not None and (fault := _run_to(platform, args.save)) is not None:
+                return fault
+            if args.gdb is None:
+                return run_shown(call, platform)
+            from pyv_npu.debug import debug
+
+            return debug(platform, args.gdb, _tell_port, args.rtos)
+
+    return run
+
+
+def _tell_port(port: int) -> None:
+    diagnose(f"waiting for GDB: target remote :{port}")
+
+
+def run_shown(call: Call, platform: "Platform", label: str = "") -> "Stop":
+    """Run to the end, with the progress shown."""
+    call.progress.say(of_platform(platform, label))
+    stop = platform.run()
+    call.progress.say(f"{label}: evaluating the run" if label else "evaluating the run")
+    return stop
+
+
+def observed(call: Call, watch: "Instruments | None", label: str) -> "Callable[[Platform], Stop]":
+    """Run to the end, with the progress shown, while the instruments look at it."""
+
+    def run(platform: "Platform") -> "Stop":
+        with nullcontext() if watch is None else watch.on(platform):
+            return run_shown(call, platform, label)
+
+    return run
+
+
+def write_traces(
+    args: argparse.Namespace, runs: "Mapping[str, Result[Any]]", watches: "Mapping[str, Instruments | None]",
+    folder: Path,
+) -> None:  # fmt: skip
+    """The traces that are made when the runs are over, each in the folder of that name within that of the report;
+    `watches`: what has observed the core, by the same names."""
+    wanted = args.trace or ()
+    for name, run in runs.items():
+        watch = watches.get(name)
+        if PERFETTO in wanted:
+            from pyv_npu.report.perfetto import write_trace
+
+            write_trace(folder / name, run)
+        if watch is None or watch.log is None:
+            continue
+        if KONATA in wanted:
+            from pyv_npu.traces.konata import write_konata
+
+            write_konata(folder / name, run, watch.log)
+        if VCD in wanted:
+            from pyv_npu.traces.vcd_file import write_vcd
+
+            write_vcd(folder / name, run, watch.log)
+
+
+def _run_to(platform: "Platform", save: SavePoint) -> "Stop | None":
+    """Write a snapshot of a cycle; how the run ends where an engine outside is at fault."""
+    from npu_device.abi.errors import ExternalEngineError
+    from pyv_ext.engines.stop import Stop, StopReason
+
+    stop = platform.run(until=save.cycle)
+    if stop.reason is StopReason.ENGINE:
+        return stop
+    if stop.reason != "limit" or platform.cycle < save.cycle:
+        raise UsageError(f"no snapshot of cycle {save.cycle}: the run ended at {platform.cycle}; choose an earlier one")
+    try:
+        made = platform.save()
+    except ExternalEngineError as error:
+        platform.events.flush()
+        return Stop(StopReason.ENGINE, None, str(error))
+    save.file.write_bytes(made.to_bytes())
+    return None
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 0xFFFF:
+        raise UsageError(f"--gdb {text}: must be a port, 0..65535")
+    return int(text)
+
+
+def _save_point(text: str) -> SavePoint:
+    file, _, cycle = text.rpartition("@")
+    if not (file and cycle.isdecimal()):
+        raise UsageError(f"--save {text}: must have the form FILE@CYCLE, for example boot.snapshot@100000")
+    return SavePoint(Path(file), int(cycle))
+
+
+def _traces(known: tuple[str, ...], text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UsageError(f"--trace {text}: unknown trace {unknown[0]!r}; there are {', '.join(known)}")
+    return names

@@ -1,0 +1,347 @@
+"""Options that say what is run: a table of which workload takes which, and the workload that a command line means."""
+
+import argparse
+import math
+from collections.abc import Collection, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyv_npu.boot import MODEL_SUFFIXES, is_example, model_file, shipped_programs
+from pyv_npu.cli.shared.options import MODE
+from pyv_npu.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyv_npu.config import Config
+    from pyv_npu.workloads.built_in import BuiltIn
+    from pyv_npu.workloads.decoder import Generation
+    from pyv_npu.workloads.model_file import Choices
+    from pyv_npu.workloads.workload import Workload
+
+
+class Kind(Enum):
+    """What can be run."""
+
+    FIRMWARE = "firmware"
+    COMMAND_LIST = "command list"
+    MODEL = "model"
+    TIMED = "model, timed only"
+    DECODER = "decoder that generates"
+    BUILT_IN = "built-in model"
+
+
+RUN = tuple(Kind)
+ON_CORE = (Kind.FIRMWARE, Kind.MODEL, Kind.DECODER, Kind.BUILT_IN)
+"""What `compare` runs in both modes."""
+COMPILED = (Kind.MODEL, Kind.DECODER)
+
+_MODEL = (Kind.MODEL, Kind.TIMED)
+_ONNX = (*_MODEL, Kind.DECODER)
+_BUILT_IN = (Kind.BUILT_IN,)
+_DECODER = (Kind.DECODER,)
+_CACHED = (Kind.DECODER, Kind.BUILT_IN)
+
+
+class Row(NamedTuple):
+    """An option, and the workloads that it applies to."""
+
+    option: str
+    kinds: tuple[Kind, ...]
+    settings: dict[str, Any]
+    """Of `add_argument`; without an option the value is None."""
+    reason: str = ""
+    """Why others do not take it; empty: that of `_reason`."""
+
+    @property
+    def name(self) -> str:
+        """Its attribute of the parsed arguments."""
+        return self.option.removeprefix("--").replace("-", "_")
+
+
+_COMPILING = "says how a model is compiled, and no ONNX model is named"
+_GENERATING = (
+    "a decoder that generates takes --passes, --granularity, --submit, --qconfig and --precision int8 of the options "
+    "of models"
+)
+_NUMBER = {"type": int, "metavar": "N"}
+_TABLE: dict[str, tuple[Row, ...]] = {
+    "models": (
+        Row("--shape", _MODEL, {"action": "append", "metavar": "NAME=1,128",
+            "help": "shape of an input, or sizes of dimensions that the model names: batch=1,seq=128"}),
+        Row("--constant", _MODEL, {"action": "append", "metavar": "NAME=N",
+            "help": "fix an input of one element before the model is compiled"}),
+        Row("--passes", (*_ONNX, Kind.BUILT_IN), {"metavar": "LIST",
+            "help": "passes to run, or with a minus not to run"}),
+        Row("--inputs", (Kind.MODEL,), {"type": Path, "metavar": "FILE.npz",
+            "help": "values of a model's inputs; others are random"},
+            "this run takes no inputs: it computes nothing, or has tokens"),
+        Row("--input", (Kind.MODEL,), {"action": "append", "metavar": "NAME=FILE",
+            "help": "one input: a .npy file, a picture, or a number for all its elements"},
+            "this run takes no inputs: it computes nothing, or has tokens"),
+        Row("--granularity", (*_ONNX, Kind.BUILT_IN), {"choices": ("macro", "tile"), "help": "commands for products"}),
+        Row("--submit", (Kind.MODEL, Kind.DECODER), {"choices": ("firmware", "generated"),
+            "help": "who submits: firmware (default), or code that is generated for the model"}),
+        Row("--precision", _ONNX, {
+            "choices": ("fp32", "fp16", "bf16", "int8", "fp8", "fp8_e4m3fn", "fp8_e5m2"),
+            "help": "convert the model; fp8 is fp8_e4m3fn"}),
+        Row("--calibration", _ONNX, {"action": "append", "type": Path, "metavar": "FILE.npz",
+            "help": "inputs for --precision int8 and fp8"}),
+        Row("--qconfig", (*_ONNX, Kind.BUILT_IN), {"type": Path, "metavar": "FILE.yaml",
+            "help": "how many bits weights, activations, keys and values have; or a name that `pyv-npu info` lists"}),
+        Row("--timing-only", (Kind.TIMED, Kind.BUILT_IN), {"action": "store_true", "default": None,
+            "help": "time a model's commands: no core, no numbers, no reference"},
+            "is for ONNX models; firmware has a core, a command list is never computed"),
+    ),
+    "built-in decoder models (`pyv-npu info` lists them)": (
+        Row("--phase", _BUILT_IN, {"choices": ("prefill", "decode"),
+            "help": "take a prompt, or make one token (default)"}),
+        Row("--context", _BUILT_IN, {**_NUMBER,
+            "help": "tokens in the caches before the token that is decoded (default 1024)"}),
+        Row("--tokens", _BUILT_IN, {**_NUMBER, "help": "tokens of the prompt of a prefill (default 512)"}),
+        Row("--requests", _BUILT_IN, {**_NUMBER, "help": "conversations that are served together (default 1)"}),
+        Row("--layers", _BUILT_IN, {**_NUMBER, "help": "first N layers only"}),
+        Row("--qbits-weight", _BUILT_IN, {"metavar": "N",
+            "help": "bits of a weight: 2, 4, 8 or 16 (default), or vq: vector quantization"}),
+    ),
+    "ONNX decoders with a key/value cache (docs/llm.md)": (
+        Row("--generate", _DECODER, {**_NUMBER, "help": "make N tokens after the prompt"}),
+        Row("--prompt", _DECODER, {"metavar": "N,N", "help": "tokens that are there; they are taken at once"}),
+        Row("--given", _DECODER, {"metavar": "N,N",
+            "help": "the first of the new tokens; the others are chosen: the largest logit"}),
+        Row("--t-max", _CACHED, {**_NUMBER, "help": "tokens that the caches hold; default: what is needed"}),
+        Row("--qbits-kv", _CACHED, {"metavar": "N[,N]",
+            "help": "bits of keys and values: 2, 4, 8, 16, or a list that runs all; built-in models: 4"}),
+        Row("--kv", _CACHED, {"choices": ("oaken",),
+            "help": "how keys and values are stored; oaken: encoded when appended, decoded when read (docs/oaken.md)"}),
+        Row("--thresholds", _DECODER, {"type": Path, "metavar": "FILE.json",
+            "help": "thresholds of --kv oaken, made by `pyv-npu profile-kv`; default: profiled on --calibration, or on "
+            "random prompts"}),
+    ),
+}  # fmt: skip
+
+
+def arguments(parser: argparse.ArgumentParser, kinds: Collection[Kind]) -> None:
+    """Add the options of the workloads that a command runs."""
+    parser.set_defaults(**{row.name: None for rows in _TABLE.values() for row in rows})
+    for title, rows in _TABLE.items():
+        chosen = [row for row in rows if set(row.kinds) & set(kinds)]
+        group = parser.add_argument_group(title) if chosen else None
+        for row in chosen:
+            assert group is not None
+            group.add_argument(row.option, **row.settings)
+
+
+def given(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of workloads that a command line has, by their names."""
+    rows = (row for group in _TABLE.values() for row in group)
+    return {row.option: getattr(args, row.name) for row in rows if getattr(args, row.name) is not None}
+
+
+def workload(args: argparse.Namespace, config: "Config", kinds: Collection[Kind], verb: str) -> "Workload[Any]":
+    """What a command line means. UsageError for an option, or a list, that it does not take."""
+    made = workloads(args, config, kinds, verb)
+    if len(made) > 1:
+        raise UsageError(f"--qbits-kv {args.qbits_kv}: {verb} takes one width; `run` takes a list")
+    return made[0]
+
+
+def workloads(args: argparse.Namespace, config: "Config", kinds: Collection[Kind], verb: str) -> "list[Workload[Any]]":
+    """As `workload`; a list of widths of keys and values is several."""
+    program = config.run.program
+    kind = _kind(args, program)
+    if kind not in kinds:
+        if kind is Kind.BUILT_IN:
+            raise UsageError(f"{program}: {verb} takes no built-in model; `pyv-npu run` and `compare` do")
+        kind = Kind.FIRMWARE if Kind.FIRMWARE in kinds else Kind.MODEL
+    for rows in _TABLE.values():
+        for row in rows:
+            if kind not in row.kinds and getattr(args, row.name) is not None:
+                raise UsageError(f"{row.option}: {_reason(row, kind, kinds)}; drop it")
+    return _made(args, program, kind, on_core=kinds is ON_CORE)
+
+
+def _kind(args: argparse.Namespace, program: str) -> Kind:
+    if program.endswith(MODEL_SUFFIXES) or is_example(program):
+        if args.generate is not None:
+            return Kind.DECODER
+        return Kind.TIMED if args.timing_only else Kind.MODEL
+    if program.endswith(".json"):
+        return Kind.COMMAND_LIST
+    if program not in shipped_programs():
+        from toolchain.decoders.shapes import MODELS
+
+        if program in MODELS:
+            return Kind.BUILT_IN
+    return Kind.FIRMWARE
+
+
+def _reason(row: Row, kind: Kind, kinds: Collection[Kind]) -> str:
+    if (row.reason and kind is not Kind.FIRMWARE) or row.name == "timing_only":
+        return row.reason
+    if row in _TABLE["models"]:
+        return _GENERATING if kind is Kind.DECODER else _COMPILING
+    found = []
+    if Kind.BUILT_IN in row.kinds and Kind.BUILT_IN in kinds:
+        found.append("for built-in models (llama2-7b, ...)")
+    if Kind.DECODER in row.kinds:
+        found.append("for ONNX decoders that run with --generate N and --prompt")
+    return f"is {' and '.join(found)}"
+
+
+# -- from options to workloads -----------------------------------------------------------------------------------------
+
+
+def _made(args: argparse.Namespace, program: str, kind: Kind, on_core: bool) -> "list[Workload[Any]]":
+    if kind is Kind.FIRMWARE:
+        from pyv_npu.workloads.firmware import Firmware
+
+        return [Firmware(program)]
+    if kind is Kind.COMMAND_LIST:
+        from pyv_npu.workloads.command_list import CommandList
+
+        return [CommandList(program)]
+    if kind is Kind.MODEL:
+        from pyv_npu.workloads.model import Model
+
+        return [Model(model_file(program), choices(args), args.inputs, _inputs(args.input or ()))]
+    if kind is Kind.TIMED:
+        from pyv_npu.workloads.model import TimedModel
+
+        return [TimedModel(model_file(program), choices(args))]
+    return [*_generations(args, program)] if kind is Kind.DECODER else [*_built_in(args, program, on_core)]
+
+
+def choices(args: argparse.Namespace) -> "Choices":
+    """How the command line wants a model to be compiled; UsageError for a shape that is none."""
+    from pyv_npu.workloads.model_file import Choices
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in args.shape or ():
+        shapes |= _shapes(text)
+    constants = {}
+    for text in args.constant or ():
+        name, equals, number = text.rpartition("=")
+        try:
+            constants[name] = float(number) if equals and name else math.nan
+        except ValueError:
+            constants[name] = math.nan
+        if not math.isfinite(constants[name]):
+            raise UsageError(f"--constant {text}: must have the form NAME=NUMBER")
+    if args.calibration and not (args.precision or "").startswith(("int8", "fp8")):
+        raise UsageError(
+            "--calibration: shows int8 and fp8 the ranges of the model; give --precision int8 or fp8 too, or drop it"
+        )
+    return Choices(
+        shapes, args.passes or "all", args.granularity or "macro", args.precision or "", tuple(args.calibration or ()),
+        args.qconfig, constants, args.submit or "firmware",
+    )  # fmt: skip
+
+
+def _inputs(texts: Sequence[str]) -> dict[str, Path | float]:
+    """Files and numbers by input."""
+    made: dict[str, Path | float] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise UsageError(f"--input {text}: must have the form NAME=FILE or NAME=NUMBER")
+        if name in made:
+            raise UsageError(f"--input {text}: {name} is given twice; keep one")
+        try:
+            made[name] = float(value)
+        except ValueError:
+            made[name] = Path(value)
+    return made
+
+
+def _shapes(text: str) -> dict[str, tuple[int, ...]]:
+    """The shapes of NAME=1,128 and of NAME=1,OTHER=128."""
+    made: dict[str, tuple[int, ...]] = {}
+    name = ""
+    for part in text.split(","):
+        given, equals, size = part.rpartition("=")
+        name = given if equals else name
+        if not (name and size.isdecimal() and 0 < int(size) < 1 << 31 and (not equals or name not in made)):
+            raise UsageError(f"--shape {text}: must have the form NAME=1,128, every dimension 1..{(1 << 31) - 1}")
+        made[name] = (*made.get(name, ()), int(size))
+    return made
+
+
+def _generations(args: argparse.Namespace, program: str) -> "list[Generation]":
+    """One for each width of keys and values."""
+    from pyv_npu.workloads.decoder import Generation
+    from pyv_npu.workloads.generation import GenerationRequest
+
+    if args.precision not in (None, "int8"):
+        raise UsageError(f"--precision: {_GENERATING}; drop it")
+    if args.calibration and args.precision is None and (args.kv is None or args.thresholds is not None):
+        raise UsageError(f"--calibration: {_GENERATING}; drop it")
+    if args.prompt is None:
+        raise UsageError("--generate: needs the tokens of a prompt, --prompt 3,1,4")
+    bits = [None] if args.qbits_kv is None else widths(args)
+    request = GenerationRequest(
+        _tokens(args, "prompt"), args.generate, _tokens(args, "given"), args.t_max, bits[0], args.passes or "all",
+        args.qconfig, args.precision or "", tuple(args.calibration or ()), args.granularity or "macro",
+        args.submit or "firmware", args.kv or "", args.thresholds,
+    )  # fmt: skip
+    return [Generation(model_file(program), request._replace(kv_bits=one)) for one in bits]
+
+
+def _tokens(args: argparse.Namespace, name: str) -> tuple[int, ...]:
+    text = getattr(args, name)
+    if text is None:
+        return ()
+    if not all(token.isdecimal() for token in text.split(",")):
+        raise UsageError(f"--{name} {text}: must be a list of tokens such as 3,1,4")
+    return tuple(map(int, text.split(",")))
+
+
+def _weight_bits(text: str) -> int:
+    from toolchain.quantize.codebook import VQ_BITS
+    from toolchain.quantize.qconfig import VQ
+
+    if text == VQ:
+        return VQ_BITS
+    if not text.isdecimal() or int(text) == VQ_BITS:
+        raise UsageError(f"--qbits-weight {text}: must be 2, 4, 8 or 16, or {VQ}")
+    return int(text)
+
+
+def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[BuiltIn]":
+    """One for each width of keys and values; on the core also where a mode is named."""
+    from pyv_npu.workloads.built_in import BuiltIn, Phase, Request
+
+    phase = Phase(args.phase or "decode")
+    for name, other in (("context", Phase.PREFILL), ("tokens", Phase.DECODE)):
+        if phase is other and getattr(args, name) is not None:
+            raise UsageError(f"--{name}: says nothing about phase {phase.value}; drop it or choose the other phase")
+    if args.qbits_weight is not None:
+        args.qbits_weight = _weight_bits(args.qbits_weight)
+    fields = {"context": "context", "tokens": "tokens", "requests": "requests", "layers": "layers", "t_max": "t_max",
+              "qbits_weight": "weight_bits", "passes": "passes", "granularity": "granularity"}  # fmt: skip
+    given = {field: getattr(args, name) for name, field in fields.items() if getattr(args, name) is not None}
+    request = Request(program, phase, **given)
+    if args.kv is not None:
+        for option, value in (("--qbits-kv", args.qbits_kv), ("--qconfig", args.qconfig)):
+            if value is not None:
+                raise UsageError(f"{option}: --kv {args.kv} says how keys and values are stored; drop one of them")
+        request = request._replace(kv=args.kv)
+    on_core = on_core or MODE in dict(args.settings)
+    if args.qconfig is not None:
+        for option, value in (("--qbits-kv", args.qbits_kv), ("--qbits-weight", args.qbits_weight)):
+            if value is not None:
+                raise UsageError(f"{option}: --qconfig says it already; give one of them")
+        return [BuiltIn(request, on_core, args.qconfig)]
+    bits = widths(args)
+    if on_core and len(bits) > 1:
+        raise UsageError(f"--qbits-kv {args.qbits_kv}: one width on the core; `run` without --mode takes a list")
+    return [BuiltIn(request._replace(kv_bits=one), on_core) for one in bits]
+
+
+def widths(args: argparse.Namespace) -> list[int]:
+    """The widths of keys and values that a command line names."""
+    named = ("4" if args.qbits_kv is None else args.qbits_kv).split(",")
+    if not all(one.isdecimal() for one in named) or len(set(named)) != len(named):
+        raise UsageError(
+            f"--qbits-kv {args.qbits_kv}: must be 2, 4, 8 or 16, or a list of different ones such as 4,8,16"
+        )
+    return [int(one) for one in named]

@@ -1,0 +1,1 @@
+"""The commands of `pyv-npu`: a module per verb."""

@@ -1,0 +1,97 @@
+"""`pyv-npu campaign`: many runs with one random fault each, and the table of outcomes."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyv_npu.cli.shared import options, work
+from pyv_npu.cli.shared.output import OK, Call, diagnose
+
+NAME = "campaign"
+DEFAULT_PROGRAM = "submit_latency"
+DEFAULT_RUNS = 200
+MOST_RUNS = 1_000_000
+_NOT_OF_RUN = ("-n", "-o", "--output", "--csv", "--mode")
+"""Options with a value that `run` does not take, or that it gets from the page."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "faults", type=Path, metavar="FAULTS.yaml", help="faults to draw from; what they leave open is drawn"
+    )
+    parser.add_argument(
+        "program", nargs="?", default=DEFAULT_PROGRAM, metavar="PROGRAM",
+        help=f"{options.PROGRAMS} (default {DEFAULT_PROGRAM})",
+    )  # fmt: skip
+    parser.add_argument(
+        "-n", type=_count, default=DEFAULT_RUNS, metavar="N", help=f"runs in each mode (default {DEFAULT_RUNS})"
+    )
+    options.arguments(parser, with_mode=True)
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output, with every run")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder of report.html, and for each run the file that repeats it",
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run as a line of this file")
+    work.arguments(parser, work.ON_CORE)
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    from pyv_npu.config import with_values
+    from pyv_npu.errors import UsageError
+    from pyv_npu.faults.plan import read_plan
+    from pyv_npu.studies import campaign, fault_outcomes
+    from pyv_npu.studies.campaign_page import PAGE, CampaignFolder
+
+    effective = options.effective(args)
+    if args.print_config:
+        return options.print_config(effective)
+    workload = work.workload(args, effective.config, work.ON_CORE, NAME)
+    effective = effective.with_defaults(workload.defaults, workload.needs)
+    effective = effective.with_defaults(fault_outcomes.defaults(effective.config), NAME)
+    config = effective.config
+    if config.run.max_cycles is not None:
+        raise UsageError(f"--max-cycles {config.run.max_cycles}: a campaign sets the limit of a run by itself; drop it")
+    workload.check(config)
+    plan = read_plan(args.faults, drawn=True)
+    folder = None if args.output is None else CampaignFolder(args.output)
+    modes = [config.npu.mode] if options.MODE in dict(args.settings) else ["loose", "tight"]
+    found = []
+    for mode in modes:
+        call.progress.say(f"preparing {config.run.program}")
+        chosen = with_values(config, {options.MODE: mode})
+        prepared = workload.prepare(chosen)
+        found.append(campaign.run_campaign(prepared, chosen, plan, args.n, config.run.seed, call.progress.say))
+    if args.csv is not None:
+        args.csv.write_text(campaign.csv(found), encoding="utf-8")
+    result = {"schema": 1, "program": config.run.program, "modes": campaign.to_json(found)}
+    call.show(result, "\n\n".join(map(campaign.table, found)) + "\n", as_json=args.json)
+    if folder is not None:
+        folder.write(config.run.program, found, _run_of(args, call.command_line))
+        diagnose(f"the page is in {folder.place / PAGE}")
+    return OK
+
+
+def _run_of(args: argparse.Namespace, words: Sequence[str]) -> list[str]:
+    """The command `run` of the campaign's program, with the same options, but mode and faults."""
+    made, own, skip = ["pyv-npu", "run", args.program], [str(args.faults), args.program, "--json"], False
+    for word in words[2:]:
+        name = word.partition("=")[0]
+        if skip or word in own:
+            skip = False
+        elif name in _NOT_OF_RUN:
+            skip = "=" not in word
+        elif not (word[:2] in ("-n", "-o") and word[:2] != word):
+            made.append(word)
+    return made
+
+
+def _count(text: str) -> int:
+    from pyv_npu.errors import UsageError
+
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_RUNS:
+        raise UsageError(f"-n {text}: must be a number of runs, 1..{MOST_RUNS}")
+    return int(text)

@@ -1,0 +1,161 @@
+"""`pyv-npu compare`: the same workload on the core in both modes, side by side."""
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyv_npu.cli.shared import options, output, session, work
+from pyv_npu.cli.shared.output import Call, diagnose
+from pyv_npu.cli.shared.progress import bar
+
+if TYPE_CHECKING:
+    from pyv_ext.elf import Program
+    from pyv_npu.config import Config, Effective
+    from pyv_npu.result import Comparison, Result
+    from pyv_npu.studies.break_even import Sweep
+    from pyv_npu.workloads.workload import Prepared
+
+NAME = "compare"
+MOST_PHASES = 1000
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", nargs="?", metavar="PROGRAM", help=options.PROGRAMS)
+    options.arguments(parser, with_mode=False)
+    output.arguments(parser)
+    work.arguments(parser, work.ON_CORE)
+    session.trace_argument(parser, session.OF_BOTH)
+    parser.add_argument(
+        "--no-sweeps", action="store_true", help="leave out the sweeps that a report on submit_latency has by itself"
+    )
+    parser.add_argument(
+        "--phases", type=_count, default=None, metavar="N",
+        help="compare in N more phases, with jittered bursts and distances, and show the spread of the ratios "
+             "(default 6 for programs that have them; 0: none)",
+    )  # fmt: skip
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    effective = options.effective(args)
+    if args.print_config:
+        return options.print_config(effective)
+    return perform(args, effective, args, call)
+
+
+def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+    """Run what `asked` says and answer as `shown` says; they differ in a replay."""
+    from dataclasses import replace
+
+    from pyv_npu.errors import UsageError
+    from pyv_npu.tables import summary_of_both
+    from pyv_npu.workloads.firmware import LoadedFirmware, check_core
+    from pyv_npu.workloads.workload import Interrupted, Session, compare
+
+    workload = work.workload(asked, effective.config, work.ON_CORE, NAME)
+    effective = effective.with_defaults(workload.defaults, workload.needs)
+    config = effective.config
+    workload.check(config)
+    check_core(config)
+    session.check_traces(shown)
+    sweeps = _sweeps(asked, shown, config.run.program)
+    call.begin_report(shown.report, NAME, effective, workload.files)
+    call.progress.say(f"preparing {config.run.program}")
+    prepared = workload.prepare(config)
+    try:
+        watches = {mode: session.instruments_of_mode(shown) for mode in ("loose", "tight")}
+        both = compare(prepared, config, lambda mode: Session(drive=session.observed(call, watches[mode], mode)))
+    except Interrupted as interrupted:
+        if call.report is not None:
+            from pyv_npu.report.write import write_half
+
+            write_half(call.report, interrupted.loose)
+        raise
+    cut = both.tight.stop.reason == "interrupted"
+    varies = isinstance(prepared, LoadedFirmware) and asked.phases != 0
+    if asked.phases and not varies:
+        raise UsageError(f"--phases {asked.phases}: {config.run.program} has no phases: drop it")
+    program = prepared.program() if varies else None
+    swept, pictures, complete = _swept(call, config, prepared, [] if cut else sweeps)
+    both = replace(both, sweeps=swept)
+    if program is not None and varies and both.same_results is not None and complete:
+        both = replace(both, phases=_phases(call, config, program, both, asked.phases))
+    text = summary_of_both(both, config)
+    if call.report is not None:
+        from pyv_npu.report.write import write_comparison
+
+        call.progress.say(f"writing {call.report.place}")
+        write_comparison(call.report, both, text, pictures)
+        session.write_traces(shown, both.runs, watches, call.report.folder)
+    call.show(both.json, text, as_json=shown.json)
+    codes = [_exit_code(mode, run) for mode, run in both.runs.items()]
+    match both.json["same_results"]:
+        case None:
+            diagnose("whether both modes leave the same results is unknown: a run was cut")
+        case False:
+            diagnose("the modes left different results, as firmware that races, polls, times out or drops may")
+    if not complete or (cut and sweeps):
+        diagnose("interrupted: sweeps are missing")
+        codes.append(output.INTERRUPTED)
+    return next((code for code in codes if code), output.OK)
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) > MOST_PHASES:
+        raise argparse.ArgumentTypeError(f"{text}: must be an integer from 0 to {MOST_PHASES}")
+    return int(text)
+
+
+def _exit_code(mode: str, run: "Result[Any]") -> int:
+    if run.findings_fail:
+        return output.FINDINGS
+    code = output.of_stop(run.stop)
+    if code:
+        diagnose(f"{mode}: {run.stop.text or run.stop.reason}")
+    elif not run.correct:
+        diagnose(f"{mode}: {run.detail.difference}")
+        return output.MODEL_BUG
+    return code
+
+
+def _phases(
+    call: Call, config: "Config", program: "Program", both: "Comparison", count: int | None
+) -> "Mapping[str, Any] | None":
+    """The spread of the ratios over phases; None where there are none, or Ctrl-C came."""
+    from pyv_npu.studies.phases import DEFAULT, arguments, run_phases
+
+    asked, count = count is not None, DEFAULT if count is None else count
+    if not arguments(program, config, count):
+        if count and asked:
+            diagnose(f"{program.name} takes neither burst nor gap, or they are 0: there is one phase")
+        return None
+    call.progress.say(f"{count} more phases in both modes")
+    try:
+        return run_phases(config, program, both.ratio, count)
+    except KeyboardInterrupt:
+        diagnose("interrupted: phases are missing")
+        return None
+
+
+def _sweeps(asked: argparse.Namespace, shown: argparse.Namespace, program: str) -> "list[Sweep]":
+    """A report has those that belong to its program."""
+    from pyv_npu.studies.break_even import AUTOMATIC
+
+    return list(AUTOMATIC.get(program, ())) if shown.report is not None and not asked.no_sweeps else []
+
+
+def _swept(
+    call: Call, config: "Config", prepared: "Prepared[Any]", sweeps: "list[Sweep]"
+) -> tuple[list[dict[str, Any]], dict[str, str], bool]:
+    """The sweeps that ran, the pictures of all of them by file name, and whether none was interrupted."""
+    from pyv_npu.studies.break_even import pictures, run_sweep
+
+    swept: list[dict[str, Any]] = []
+    drawn: dict[str, str] = {}
+    for index, sweep in enumerate(sweeps):
+        call.progress.say(f"{bar(index, len(sweeps))} sweep of {sweep.key}: {len(sweep.values)} values in both modes")
+        try:
+            swept.append(run_sweep(config, prepared.program(), sweep))
+        except KeyboardInterrupt:
+            return swept, drawn, False
+        drawn.update(pictures(swept[-1]))
+    return swept, drawn, True

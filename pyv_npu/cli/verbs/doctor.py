@@ -1,0 +1,122 @@
+"""`pyv-npu doctor`: what this machine has of what the package can use, and how to get the rest."""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pyv_jit import aot
+from pyv_jit.code_cache import OFF, VARIABLE, Usage, code_cache
+from pyv_npu.cli.shared.output import OK, TOOLCHAIN, Call, diagnose, show
+
+PYTHON = (3, 11)
+
+
+class Check(NamedTuple):
+    """One line of the answer."""
+
+    name: str
+    found: str
+    """Version or place; empty: missing."""
+    remedy: str
+    required: bool = False
+
+
+class Tool(NamedTuple):
+    command: str
+    debian: str
+    purpose: str
+
+
+TOOLS = (
+    Tool("riscv64-unknown-elf-gcc", "gcc-riscv64-unknown-elf", "builds firmware"),
+    Tool("riscv64-unknown-elf-objdump", "binutils-riscv64-unknown-elf", "reference of the instruction table in tests"),
+    Tool("qemu-system-riscv32", "qemu-system-misc", "reference of the core in tests"),
+    Tool("gdb-multiarch", "gdb-multiarch", "debugs firmware"),
+    Tool("mlir-opt-16", "mlir-16-tools", "reference of MLIR modules in tests"),
+    Tool("mlir-translate-16", "mlir-16-tools", "compile --submit generated"),
+    Tool("llc-16", "llvm-16", "compile --submit generated"),
+)
+PICOLIBC = Path("/usr/lib/picolibc/riscv64-unknown-elf")
+"""Where Debian's picolibc-riscv64-unknown-elf keeps its files."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--clear-cache", action="store_true", help="remove the native code that is kept, no checks")
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    if args.clear_cache:
+        return clear_cache()
+    checks = list(everything())
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        state = "ok" if check.found else "MISSING" if check.required else "absent"
+        show(f"{state:7}  {check.name:{width}}  {check.found or check.remedy}")
+    broken = [check.name for check in checks if check.required and not check.found]
+    if broken:
+        diagnose(f"cannot run firmware without {', '.join(broken)}")
+    return TOOLCHAIN if broken else OK
+
+
+def everything() -> Iterator[Check]:
+    """Required things first."""
+    from pyv_ext.cores import DEFAULT_ENGINE
+    from pyv_npu.boot import shipped_programs
+    from pyv_npu.versions import MISSING, dependencies, versions
+
+    installed = versions()
+    wanted = ".".join(map(str, PYTHON))
+    version = installed["python"] if sys.version_info >= PYTHON else ""
+    yield Check("Python", version, f"Python {wanted} or later is needed", required=True)
+    for name in dependencies():
+        found = "" if installed[name] == MISSING else installed[name]
+        yield Check(name, found, f"python -m pip install {name}", required=True)
+    yield Check("--core", f"{DEFAULT_ENGINE} is the default", "")
+    yield Check("native code", *native_code())
+    form = aot.form()
+    yield Check("compiled modules", form.text if form.compiled else "", f"{form.text} (optional: docs/compiled.md)")
+    shipped = len(shipped_programs())
+    yield Check("firmware", f"{shipped} programs" if shipped else "", "pyv-npu build-firmware DIR builds it")
+    for tool in TOOLS:
+        yield Check(tool.command, shutil.which(tool.command) or "", f"apt-get install {tool.debian} ({tool.purpose})")
+    yield Check("Py-V", *py_v())
+    picolibc = str(PICOLIBC) if PICOLIBC.is_dir() else ""
+    yield Check("picolibc", picolibc, "apt-get install picolibc-riscv64-unknown-elf (C library of firmware)")
+
+
+def native_code() -> tuple[str, str]:
+    """Where native code is kept, and how much; else why it is not."""
+    cache = code_cache()
+    if cache is None:
+        return "", f"not kept: {VARIABLE} is {OFF!r}, or there is no home directory: set it to a folder"
+    trouble = cache.trouble()
+    return ("", f"not kept: {trouble}") if trouble else (f"{cache.folder}: {amount(cache.usage())}", "")
+
+
+def amount(usage: Usage) -> str:
+    return f"{usage.files} files, {usage.bytes / 1024:.0f} KiB"
+
+
+def clear_cache() -> int:
+    cache = code_cache()
+    if cache is None:
+        show("no native code is kept")
+    else:
+        show(f"removed from {cache.folder}: {amount(cache.clear())}")
+    return OK
+
+
+def py_v() -> tuple[str, str]:
+    """Where Py-V is, for `--core pyv`; else what to do."""
+    from pyv_ext.pyv_adapter import loader, pinned
+
+    missing = loader.missing()
+    if missing is not None:
+        return "", missing
+    found = loader.folder()
+    if loader.home():
+        return f"{found} ({loader.HOME})", ""
+    return f"{found} (commit {pinned.COMMIT[:7]}, {pinned.COMMAND})" if found == str(pinned.copy()) else found, ""

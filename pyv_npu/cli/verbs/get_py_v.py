@@ -1,0 +1,26 @@
+"""`pyv-npu get-py-v`: bring the Py-V that `--core pyv` extends, and use it from then on."""
+
+import argparse
+
+from pyv_npu.cli.shared.output import OK, Call, show
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    from pyv_ext.pyv_adapter import pinned
+
+    parser.add_argument(
+        "--from", dest="source", default=pinned.URL, metavar="PATH|URL",
+        help=f"a folder (a clone, or the unpacked files) or a git repository (default: {pinned.URL})",
+    )  # fmt: skip
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    from pyv_ext.pyv_adapter import loader, pinned
+
+    call.progress.say(f"getting {args.source}")
+    folder = pinned.bring(args.source)
+    call.progress.done()
+    show(f"Py-V, commit {pinned.COMMIT[:7]}, is in {folder}; `--core pyv` uses it")
+    if other := loader.home():
+        show(f"{loader.HOME}={other} is set, and is used instead")
+    return OK

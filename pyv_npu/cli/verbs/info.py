@@ -1,0 +1,122 @@
+"""`pyv-npu info`: what ships with the package, and what other build systems and editors need of it."""
+
+import argparse
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.errors import UsageError
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    one = parser.add_mutually_exclusive_group()
+    for name, text in _BUILD.items():
+        one.add_argument(f"--{name}", dest="what", action="store_const", const=name, help=text)
+    one.add_argument(
+        "--schema", dest="what", action="store_const", const="schema",
+        help="JSON schema of the configuration, by which editors complete and check YAML",
+    )  # fmt: skip
+    parser.add_argument("--march", metavar="ISA", help="with --cflags and --ldflags: as of `pyv-npu build`")
+    parser.add_argument("--slot", type=int, choices=range(4), help="with --cflags: as of `pyv-npu build`")
+
+
+_BUILD = {
+    "cflags": "flags that compile firmware for this package",
+    "ldflags": "flags that link it",
+    "link-script": "the linker script",
+    "include": "the folder of headers",
+    "runtime": "sources of start-up code and driver, which every program is linked with",
+}
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    for name, allowed in (("march", ("cflags", "ldflags")), ("slot", ("cflags",))):
+        if getattr(args, name) is not None and args.what not in allowed:
+            raise UsageError(f"--{name}: goes with {' and '.join(f'--{one}' for one in allowed)}; drop it")
+    if args.what == "schema":
+        from pyv_npu.config.json_schema import schema
+        from pyv_npu.text import as_json
+
+        show(as_json(schema()))
+    elif args.what is not None:
+        show(shlex.join(_build(args.what, args.march, args.slot or 0)))
+    else:
+        show(_overview())
+    return OK
+
+
+def _build(what: str, march: str | None, slot: int) -> Sequence[str]:
+    """The words of an answer for a build system."""
+    from toolchain import gnu
+
+    march = march or gnu.MARCH
+    answers: dict[str, Callable[[], Sequence[str]]] = {
+        "cflags": lambda: gnu.compile_flags(march, slot),
+        "ldflags": lambda: gnu.link_flags(march),
+        "link-script": lambda: [str(gnu.link_script())],
+        "include": lambda: [str(gnu.firmware_folder() / gnu.HEADERS)],
+        "runtime": lambda: [str(path) for path in gnu.runtime_sources()],
+    }
+    return answers[what]()
+
+
+def _overview() -> str:
+    from pyv_jit import aot
+    from pyv_npu.config import presets
+    from pyv_npu.config.presets import CONFIGS
+    from pyv_npu.config.yaml_file import QCONFIGS
+    from pyv_npu.text import lines_of
+    from pyv_npu.versions import versions
+
+    timing = [(name, presets.load(name, Path()).basis) for name in presets.NAMES]
+    timing = [(name, f"{text} (default)" if name == presets.DEFAULT else text) for name, text in timing]
+    examples = [(path.name, str(path)) for path in example_files()]
+    blocks = (
+        lines_of("firmware (pyv-npu run NAME)", _firmware()),
+        lines_of("built-in decoder models (pyv-npu run NAME --phase decode)", _models()),
+        lines_of("example models, made on demand (pyv-npu run NAME; decoders with --generate N --prompt)", _examples()),
+        lines_of("timing presets (--preset NAME)", timing),
+        lines_of("configurations (--config NAME)", list(CONFIGS.items())),
+        lines_of("QConfigs (--qconfig NAME)", list(QCONFIGS.items())),
+        lines_of("example files (docs/reliability.md)", examples),
+        lines_of("versions", [*versions().items(), ("compiled", aot.form().text)]),
+    )
+    return "\n\n".join(blocks)
+
+
+def _models() -> list[tuple[str, str]]:
+    from toolchain.decoders.shapes import MODELS
+
+    return [
+        (shape.name, f"{shape.parameters / 1e9:.2f} x 10^9 parameters, {shape.layers} layers, width {shape.width}")
+        for shape in MODELS.values()
+    ]
+
+
+def example_files() -> list[Path]:
+    """The files of examples/: in the package where it was installed, else in the checkout."""
+    package = Path(__file__).resolve().parents[2]
+    installed, checkout = package / "examples", package.parent / "examples"
+    return sorted((installed if installed.is_dir() else checkout).glob("*.*"))
+
+
+def _examples() -> list[tuple[str, str]]:
+    from pyv_npu.boot import shipped_programs
+    from toolchain.examples import DECODERS, EXAMPLES
+
+    models = [name for name in EXAMPLES if name not in shipped_programs()]
+    return [("models", ", ".join(models)), ("decoders", ", ".join(DECODERS))]
+
+
+def _firmware() -> list[tuple[str, str]]:
+    from pyv_npu.boot import shipped_programs
+    from toolchain.gnu import APPLICATIONS, BOTH
+
+    shipped = shipped_programs()
+    rows = []
+    for row in APPLICATIONS:
+        modes = "" if row.modes == BOTH else f" ({', '.join(row.modes)} mode only)"
+        built = "" if row.name in shipped else "; not built here: pyv-npu build-firmware DIR"
+        rows.append((row.name, f"{row.text}{modes}{built}"))
+    return rows

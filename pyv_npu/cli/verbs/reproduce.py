@@ -1,0 +1,60 @@
+"""`pyv-npu reproduce`: published results, computed again."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pyv_npu.cli.shared import options, output
+from pyv_npu.cli.shared.output import MODEL_BUG, OK, Call
+from pyv_npu.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyv_npu.config import Effective
+    from pyv_npu.studies.reproductions import Reproduced
+
+NAME = "reproduce"
+REPRODUCTIONS = {
+    "chained-ve": "the Chained Vector Engine with mask skip (docs/chained-ve.md)",
+    "oaken": "Oaken's claims P1 to P17, each exact, predicted, calibrated or cited (docs/oaken.md)",
+}
+"""Name -> what it is about. `_made` has a case for each."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    names = "; ".join(f"{name}: {text}" for name, text in REPRODUCTIONS.items())
+    parser.add_argument("name", metavar="NAME", help=names)
+    parser.add_argument("--shape", default="opt-6.7b", help="a built-in model, by default %(default)s")
+    options.setting_arguments(parser)
+    output.arguments(parser)
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    if args.name not in REPRODUCTIONS:
+        raise UsageError(f"reproduce {args.name}: unknown; there is {', '.join(REPRODUCTIONS)}")
+    from pyv_npu.config import load
+
+    effective = load(args.config, None, dict(args.settings))
+    made = _made(args, effective)
+    call.begin_report(args.report, NAME, effective)
+    if call.report is not None:
+        from pyv_npu.report.folder import write_text
+
+        call.report.finish(made.json, made.text, effective)
+        for name, text in made.files().items():
+            write_text(call.report.folder / name, text)
+    call.show(made.json, made.text, as_json=args.json)
+    return OK if made.exact else MODEL_BUG
+
+
+def _made(args: argparse.Namespace, effective: "Effective") -> "Reproduced":
+    match args.name:
+        case "chained-ve":
+            from pyv_npu.studies.reproductions.chained_ve import reproduce
+            from toolchain.decoders.shapes import shape_of
+
+            return reproduce(effective.config.npu, shape_of(args.shape))
+        case "oaken":
+            from pyv_npu.studies.reproductions.oaken import reproduce as reproduce_oaken
+
+            return reproduce_oaken()
+        case _:
+            raise AssertionError(args.name)

@@ -1,0 +1,137 @@
+"""`pyv-npu run`: one workload, at one level, in one mode."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyv_npu.cli.shared import options, output, session, work
+from pyv_npu.cli.shared.output import Call, diagnose
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyv_npu.config import Effective
+    from pyv_npu.result import Result
+
+NAME = "run"
+PROGRAMS = "an ELF, firmware or a built-in model that `pyv-npu info` lists, an ONNX model, a command list (.json)"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", nargs="?", metavar="PROGRAM", help=PROGRAMS)
+    options.arguments(parser, with_mode=True)
+    output.arguments(parser)
+    parser.add_argument(
+        "--replay",
+        type=Path,
+        metavar="FILE",
+        help="repeat a recorded run: run.yaml of a report, or the report's folder",
+    )
+    session.arguments(parser)
+    work.arguments(parser, work.RUN)
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    if args.replay is not None:
+        from pyv_npu.cli.shared import replay
+
+        return replay.execute(args, call)
+    effective = options.effective(args)
+    if args.print_config:
+        return options.print_config(effective)
+    return perform(args, effective, args, call)
+
+
+def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+    """Run what `asked` says and answer as `shown` says; they differ in a replay."""
+    from pyv_npu.tables import summary
+    from pyv_npu.workloads.workload import Session
+
+    workloads = work.workloads(asked, effective.config, work.RUN, NAME)
+    first = workloads[0]
+    effective = effective.with_defaults(first.defaults, first.needs)
+    plan = None
+    if asked.faults is not None:
+        from pyv_npu.faults.plan import read_plan
+        from pyv_npu.studies import fault_outcomes
+
+        plan = read_plan(asked.faults)
+        effective = effective.with_defaults(fault_outcomes.defaults(effective.config), "--faults")
+    config = effective.config
+    first.check(config)
+    session.check(shown, config, core=first.uses_core(config), runs=len(workloads))
+    files = [*first.files, *(one for one in (asked.restore, asked.faults) if one is not None)]
+    call.begin_report(shown.report, NAME, effective, files)
+    uart = None if shown.json else output.Uart(call.progress.erase)
+    folder = None if call.report is None else call.report.folder
+    config = session.with_waveform(shown, config, folder)
+    watch = session.instruments(shown, folder)
+    drive = session.drive(shown, asked.restore, watch, call)
+    results: list[Result[Any]] = []
+    for one in workloads:
+        call.progress.say(f"preparing {config.run.program}")
+        prepared = one.prepare(config)
+        kept = shown.report is not None
+        if plan is None:
+            call.progress.say(f"running {config.run.program}")
+            results.append(prepared.run(config, Session(uart, drive, keep=kept)))
+        else:
+            plain = Session(drive=session.drive(shown, asked.restore, None, call), faults=())
+            injected = Session(uart, drive, faults=plan, keep=kept)
+            call.progress.say(f"running {config.run.program} without faults and with them")
+            results.append(fault_outcomes.run_both(prepared, config, plain, injected))
+    if uart is not None:
+        uart.finish()
+    if len(results) > 1:
+        return _show_widths(results, work.widths(asked), effective, shown, call)
+    result = results[0]
+    text = summary(result)
+    if watch is not None and watch.table:
+        text += f"\n{watch.table}"
+    if call.report is not None:
+        from pyv_npu.report.write import write_run
+
+        call.progress.say(f"writing {call.report.place}")
+        write_run(call.report, result, text)
+        session.write_traces(shown, {"": result}, {"": watch}, call.report.folder)
+    call.show(result.json, text, as_json=shown.json)
+    if plan is not None:
+        fault_outcomes.check_fired(result)
+    return _exit_code(result)
+
+
+def _show_widths(
+    results: "Sequence[Result[Any]]", bits: "Sequence[int]", effective: "Effective", shown: argparse.Namespace,
+    call: Call,
+) -> int:  # fmt: skip
+    """The answer to a list of widths of keys and values, `bits`."""
+    from pyv_npu.report import widths
+
+    rows = [widths.width(*one) for one in zip(bits, results, strict=True)]
+    json = {
+        "schema": 1, "program": effective.config.run.program,
+        "sweep": {str(row.qbits_kv): {key: value for key, value in row._asdict().items() if key != "qbits_kv"}
+                  for row in rows},
+        "runs": [result.json for result in results],
+    }  # fmt: skip
+    text = widths.render(results, rows)
+    if call.report is not None:
+        call.report.finish(json, text, effective)
+        widths.write(call.report.folder, results, rows)
+    call.show(json, text, as_json=shown.json)
+    return max(map(_exit_code, results))
+
+
+def _exit_code(result: "Result[Any]") -> int:
+    """The code of a run; why it is not that of a guest is said."""
+    if not result.correct and result.faults is not None:
+        diagnose(f"{result.detail.difference}, as the injected faults made them")
+    elif not result.correct:
+        diagnose(result.detail.difference)
+        return output.MODEL_BUG
+    if result.findings_fail:
+        return output.FINDINGS
+    code = output.of_stop(result.stop)
+    if code > output.GUEST_MAX or (code and result.layer_names):
+        diagnose(result.stop.text or result.stop.reason)
+    return code

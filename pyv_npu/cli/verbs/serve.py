@@ -1,0 +1,261 @@
+"""`pyv-npu serve`: many requests through the scheduler of an LLM server, on simulated step times."""
+
+import argparse
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyv_npu.cli.shared import options, output
+from pyv_npu.cli.shared.output import OK, Call
+from pyv_npu.errors import UsageError, bad_models
+
+if TYPE_CHECKING:
+    from pyv_npu.config import Effective
+    from pyv_npu.serving.requests import Workload
+    from pyv_npu.serving.scheduler import SchedulerConfig
+    from pyv_npu.serving.study import Serving
+
+NAME = "serve"
+FIRST = 100
+"""Requests that are drawn unless --first says otherwise."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", metavar="MODEL", help="a built-in model that `pyv-npu info` lists, or a small decoder.onnx"
+    )
+    work = parser.add_argument_group("workload")
+    work.add_argument(
+        "--workload", default="poisson:1", metavar="FILE|ARRIVALS",
+        help="a file of LLMServingSim, Vidur, Azure, BurstGPT or Mooncake, or poisson:RATE, gamma:RATE,cv=CV, burst, "
+             "closed:CLIENTS (default: %(default)s)",
+    )  # fmt: skip
+    lengths = "tokens of drawn prompts: N, uniform:LOW,HIGH or lognormal:MEDIAN,SIGMA (default: 512)"
+    work.add_argument("--input", default="512", metavar="LENGTH", help=lengths)
+    work.add_argument("--output", default="128", metavar="LENGTH", help="tokens of drawn answers (default: 128)")
+    work.add_argument("--first", type=int, metavar="N", help=f"only so many requests; of drawn ones {FIRST}")
+    work.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="multiplies all times of the workload")
+    overlong = "requests above --max-model-len: refuse, cut-prompt or cut-both (default: refuse)"
+    work.add_argument("--overlong", default="refuse", metavar="HOW", help=overlong)
+    server = parser.add_argument_group("server")
+    server.add_argument(
+        "--kv",
+        metavar="KIND",
+        help="how keys and values are stored: fp16 (default), uniform8, uniform4, uniform2, oaken",
+    )
+    who = "host: in no time; firmware: firmware/apps/serve.c on the core (default: host)"
+    server.add_argument("--scheduler", default="host", metavar="WHO", help=who)
+    server.add_argument("--mode", metavar="MODE", help="how the firmware submits: loose or tight")
+    server.add_argument("--outliers", type=int, default=100, metavar="PERMILLE",
+                        help="of the elements of oaken (default: 100)")  # fmt: skip
+    server.add_argument("--qbits-weight", type=int, default=16, metavar="N", help="bits of the matrices: 2, 4, 8, 16")
+    server.add_argument("--layers", type=int, default=0, metavar="N", help="first N layers only")
+    server.add_argument("--blocks", type=int, metavar="N", help="blocks of the caches (default: as many as DRAM holds)")
+    for name, kind, default, text in (
+        ("--block-size", int, 16, "tokens of a block"),
+        ("--max-num-batched-tokens", int, 2048, "tokens of a step"),
+        ("--max-num-seqs", int, 256, "requests that run"),
+        ("--max-model-len", int, 1 << 24, "tokens of a prompt and its answer"),
+        ("--watermark", int, 0, "blocks that admission leaves free"),
+        ("--policy", str, "fcfs", "fcfs or priority"),
+    ):
+        server.add_argument(name, type=kind, default=default, metavar=kind.__name__[0].upper(),
+                            help=f"{text} (default: {default})")  # fmt: skip
+    for name, text in (
+        ("--no-chunked-prefill", "a prompt is one chunk"),
+        ("--no-full-isl-gate", "admit a request as soon as its first chunk has room"),
+        ("--prefix-cache", "find full blocks of a prompt again by what they hold"),
+    ):
+        server.add_argument(name, action="store_true", help=text)
+    shown = parser.add_argument_group("result")
+    shown.add_argument("--slo", metavar="LIMITS", help="of a good request, like ttft=2s,tpot=100ms")
+    shown.add_argument(
+        "--compare",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUES",
+        help="serve at every combination of kv, preset, other options of serve, keys of the configuration: one page",
+    )
+    shown.add_argument("--check-steps", type=int, default=3, metavar="N",
+                       help="steps that are simulated whole (default: 3)")  # fmt: skip
+    shown.add_argument("--check-requests", type=int, default=32, metavar="N",
+                       help="requests of such a step at most (default: 32)")  # fmt: skip
+    options.setting_arguments(parser)
+    parser.add_argument("--preset", help="timing preset: a name that `pyv-npu info` lists, or a YAML file")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of drawn requests (default: 0)")
+    parser.add_argument("--print-config", action="store_true", help="print the effective configuration and stop")
+    output.arguments(parser)
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    effective = _effective(args)
+    if args.print_config:
+        return options.print_config(effective)
+    if args.model.endswith(".onnx"):
+        return _with_values(args, call, effective)
+    if args.compare:
+        return _compare(args, call, effective)
+    with bad_models():
+        serving = _serving(args, effective, _workload(args))
+        call.begin_report(args.report, NAME, effective, _files(args))
+        call.progress.say(f"{args.model} serves {len(serving.workload.requests):,} requests")
+        made = serving.run()
+    return _answer(args, call, effective, made.json, made.text, made.files())
+
+
+def _with_values(args: argparse.Namespace, call: Call, effective: "Effective") -> int:
+    """A small decoder, whose answers are computed."""
+    from pyv_npu.serving.figures import slo_of
+    from pyv_npu.serving.with_values import MOST_SLOTS, serve_values
+
+    for option, given in (("--compare", args.compare), ("--kv", args.kv), ("--layers", args.layers)):
+        if given:
+            raise UsageError(f"{option}: is for built-in models; {args.model} is served with values")
+    with bad_models():
+        workload = _workload(args)
+        most = min(args.max_num_seqs, len(workload.requests), MOST_SLOTS)
+        longest = max(one.total for one in workload.requests)
+        size = max(1, args.block_size)
+        blocks = most * -(-longest // size) if args.blocks is None else args.blocks
+        config = _limits(args, blocks, most, args.max_model_len)
+        core = effective.config if _by_firmware(args) else None
+        call.begin_report(args.report, NAME, effective, _files(args))
+        made = serve_values(Path(args.model), workload, config, effective.config.npu, core, slo_of(args.slo))
+    code = _answer(args, call, effective, made.json, made.text, made.files())
+    return code if made.same else output.MODEL_BUG
+
+
+def _by_firmware(args: argparse.Namespace) -> bool:
+    if args.scheduler not in ("host", "firmware"):
+        raise UsageError(f"--scheduler {args.scheduler}: must be host or firmware")
+    if args.scheduler == "host" and args.mode is not None:
+        raise UsageError(f"--mode {args.mode}: is how firmware submits; add --scheduler firmware")
+    return bool(args.scheduler == "firmware")
+
+
+def _limits(args: argparse.Namespace, blocks: int, most: int, longest: int) -> "SchedulerConfig":
+    from pyv_npu.serving.scheduler import SchedulerConfig
+
+    return SchedulerConfig(
+        blocks, args.block_size, args.max_num_batched_tokens, most, args.policy, not args.no_chunked_prefill,
+        not args.no_full_isl_gate, args.watermark, args.prefix_cache, longest,
+    )  # fmt: skip
+
+
+def _answer(
+    args: argparse.Namespace, call: Call, effective: "Effective", document: Mapping[str, Any], text: str,
+    files: Mapping[str, str],
+) -> int:  # fmt: skip
+    if call.report is not None:
+        from pyv_npu.report.folder import write_text
+
+        call.report.finish(document, text, effective)
+        for name, content in files.items():
+            write_text(call.report.folder / name, content)
+    call.show(document, text, as_json=args.json)
+    return OK
+
+
+def _compare(args: argparse.Namespace, call: Call, effective: "Effective") -> int:
+    """The same workload at every point. A point that cannot be is a row with its reason; MODEL errors end all."""
+    from pyv_npu.serving.comparison import Comparison, Point
+    from pyv_npu.studies.sweep.axes import plan
+
+    with bad_models():
+        workload = _workload(args)
+    points = [Point(values, *_at(args, values)) for values in plan(args.compare).points()]
+    call.begin_report(args.report, NAME, effective, _files(args))
+    made = Comparison(workload.name)
+    for index, point in enumerate(points):
+        call.progress.say(f"{point.name}: {index + 1} of {len(points)}")
+        made.add(point, partial(_serving, point.args, point.effective, workload))
+    return _answer(args, call, effective, made.json, made.text, made.files())
+
+
+def _at(args: argparse.Namespace, values: Mapping[str, str]) -> "tuple[argparse.Namespace, Effective]":
+    """The command line of a point. UsageError for what is no option and no key."""
+    own = argparse.Namespace(**{**vars(args), "settings": list(args.settings)})
+    for key, text in values.items():
+        name = key.replace("-", "_")
+        if "." in key:
+            own.settings.append((key, text))
+        elif name not in COMPARED:
+            raise UsageError(f"--compare {key}: must be a key of the configuration, or {', '.join(COMPARED)}")
+        elif isinstance(COMPARED[name], int):
+            if not text.isascii() or not text.isdigit():
+                raise UsageError(f"--compare {key}={text}: must be a whole number")
+            setattr(own, name, int(text))
+        else:
+            setattr(own, name, text)
+    return own, _effective(own)
+
+
+COMPARED: dict[str, str | int] = {
+    "kv": "", "preset": "", "scheduler": "", "mode": "", "policy": "", "outliers": 0, "qbits_weight": 0,
+    "blocks": 0, "block_size": 0, "max_num_batched_tokens": 0, "max_num_seqs": 0,
+    "watermark": 0,
+}  # fmt: skip
+"""Options that a comparison goes over, and of what kind their values are."""
+
+
+def _files(args: argparse.Namespace) -> list[str]:
+    return [args.workload] if Path(args.workload).is_file() else []
+
+
+def _effective(args: argparse.Namespace) -> "Effective":
+    from pyv_npu.config import load
+    from pyv_npu.workloads.built_in import BuiltIn
+
+    mode = {} if args.mode is None else {"npu.mode": args.mode}
+    effective = load(args.config, args.preset, {**dict(args.settings), **mode, "run.program": args.model})
+    return effective.with_defaults(BuiltIn.defaults, BuiltIn.needs)
+
+
+def _serving(args: argparse.Namespace, effective: "Effective", workload: "Workload") -> "Serving":
+    from pyv_npu.serving.figures import slo_of
+    from pyv_npu.serving.requests import OVERLONG, fitted
+    from pyv_npu.serving.study import Serving, blocks_of, kv_form
+    from toolchain.decoders.shapes import shape_of
+
+    shape, npu, kv = shape_of(args.model), effective.config.npu, kv_form(args.kv or "fp16", args.outliers)
+    if args.overlong not in OVERLONG:
+        raise UsageError(f"--overlong {args.overlong}: must be one of {', '.join(OVERLONG)}")
+    for name, value in (("--check-steps", args.check_steps), ("--check-requests", args.check_requests)):
+        if not 0 <= value <= 1000:
+            raise UsageError(f"{name} {value}: must be 0..1000")
+    if not 0 <= args.layers <= shape.layers:
+        raise UsageError(f"--layers {args.layers}: {shape.name} has {shape.layers}")
+    if not 1 <= args.block_size <= 1 << 16:
+        raise UsageError(f"--block-size {args.block_size}: must be 1..{1 << 16}")
+    blocks = args.blocks
+    if blocks is None:
+        blocks = blocks_of(shape, args.layers, npu, args.qbits_weight, kv, args.block_size)
+        if args.scheduler == "firmware":
+            from pyv_npu.serving.port import BLOCKS_MAX
+
+            blocks = min(blocks, BLOCKS_MAX)
+    longest = args.max_model_len if not shape.positions else min(args.max_model_len, shape.positions - 2)
+    config = _limits(args, blocks, args.max_num_seqs, longest)
+    core = effective.config if _by_firmware(args) else None
+    return Serving(
+        shape, npu, kv, fitted(workload, config.max_model_len, args.overlong), config, slo_of(args.slo),
+        args.qbits_weight, args.layers, args.check_steps, args.check_requests,
+        core,
+    )  # fmt: skip
+
+
+def _workload(args: argparse.Namespace) -> "Workload":
+    from pyv_npu.serving.synthetic import Drawn, draw, is_synthetic
+    from pyv_npu.serving.traces import read_workload
+
+    if args.first is not None and args.first < 1:
+        raise UsageError(f"--first {args.first}: must be at least 1")
+    if not 1e-9 <= args.time_scale <= 1e9:
+        raise UsageError(f"--time-scale {args.time_scale}: must be 1e-9..1e9")
+    if is_synthetic(args.workload):
+        count = FIRST if args.first is None else args.first
+        made = draw(Drawn(args.workload, count, args.input, args.output, args.seed, args.max_model_len))
+    else:
+        made = read_workload(Path(args.workload), args.first)
+    return made if args.time_scale == 1 else made.scaled(args.time_scale)

@@ -1,0 +1,224 @@
+"""`pyv-npu sweep`: a program at every point of some axes, as one table."""
+
+import argparse
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyv_npu.cli.shared import options, output, work
+from pyv_npu.cli.shared.output import Call, diagnose
+from pyv_npu.cli.shared.points import MODES, Points
+from pyv_npu.cli.shared.progress import bar
+from pyv_npu.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyv_npu.studies.sweep.folder import SweepFolder
+    from pyv_npu.studies.sweep.point import Job, Record
+    from pyv_npu.studies.sweep.table import Row, Table
+
+NAME = "sweep"
+_WHERE = ("-o", "--output", "--workers", "--scheduler")
+PROGRAMS = "what `run` takes, or a SWEEP.yaml that says all"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", metavar="PROGRAM", help=PROGRAMS)
+    parser.add_argument(
+        "axes", nargs="*", metavar="KEY=VALUES",
+        help="a key, an option of run, or an argument of the firmware: KEY=a,b or KEY=1:64:x2 or KEY=0:100:20; "
+             "axes cross each other",
+    )  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder of the points and of the table")
+    parser.add_argument("--zip", action="append", default=[], metavar="KEY,KEY", help="axes that advance together")
+    parser.add_argument("--figures", metavar="LIST", help="columns: cycles, t_submit_p99, latency.reasons.bus, ...")
+    parser.add_argument("--pareto", metavar="FIGURE,FIGURE", help="the figures of the Pareto front; both small is good")
+    parser.add_argument("--workers", type=_workers, metavar="N", help="processes of this machine, by Dask (default: 1)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster, or its scheduler file")
+    parser.add_argument("--point", type=int, metavar="N", help="run one point of the table again, with --report DIR")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="with --point: its report")
+    parser.add_argument("--json", action="store_true", help="the table as one JSON object on standard output")
+    options.arguments(parser, with_mode=True)
+    work.arguments(parser, work.RUN)
+
+
+def execute(args: argparse.Namespace, call: Call) -> int:
+    from pyv_npu.studies.sweep import figures
+    from pyv_npu.studies.sweep.axes import Axis, plan, read
+
+    base: Mapping[str, str] = {}
+    named = () if args.figures is None else tuple(args.figures.split(","))
+    if args.program.endswith((".yaml", ".yml")):
+        if args.axes or args.zip:
+            raise UsageError(f"{args.program}: says the axes; write {(*args.axes, *args.zip)[0]} into it")
+        file = read(Path(args.program))
+        args.program, base, made, named = file.program, file.base, file.plan, named or file.figures
+    else:
+        made = plan(args.axes, args.zip)
+    figures.chosen(named)
+    points = Points(args, call.parse, _options_of_run())
+    for name in (*base, *made.names):
+        points.check(name)
+    points.base_with(base)
+    values = made.points()
+    names = made.names
+    if values and points.both_modes(names, values[0]):
+        names = (*names, Axis("mode", MODES).name)
+        values = [{**point, "mode": mode} for point in values for mode in MODES]
+    if args.print_config:
+        return options.print_config(options.effective(args))
+    if args.point is not None:
+        return _one(args, call, values, points)
+    if args.report is not None:
+        raise UsageError("--report: is that of one point; add --point N, or name the folder of the sweep with -o")
+    if args.output is None:
+        raise UsageError("a sweep needs a folder for its points: -o DIR")
+    return _sweep(args, call, names, values, points, named)
+
+
+def _sweep(
+    args: argparse.Namespace, call: Call, names: Sequence[str], values: Sequence[Mapping[str, str]], points: Points,
+    named: Sequence[str],
+) -> int:  # fmt: skip
+    from pyv_npu.studies.sweep import figures
+    from pyv_npu.studies.sweep.folder import SweepFolder
+    from pyv_npu.studies.sweep.table import table
+
+    front = () if args.pareto is None else tuple(args.pareto.split(","))
+    if front and len(front) != 2:
+        raise UsageError(f"--pareto {args.pareto}: must name two figures, for example cycles,spm_bytes")
+    figures.chosen(front)
+
+    folder = SweepFolder(args.output)
+    with folder.held():
+        rows, jobs = _rows(values, points)
+        missing = [job for job in jobs.values() if not folder.has(job.address)]
+        progress = Progress(call, folder, len(jobs), len(jobs) - len(missing))
+        try:
+            _run(args, missing, progress)
+        except KeyboardInterrupt:
+            diagnose(f"{progress.done:,} of {len(jobs):,} points are in {folder.place}; the same command goes on")
+            raise
+        core = any(job.workload.uses_core(job.config) for job in jobs.values())
+        usual = (*(figures.ON_CORE if core else figures.ALONE), *figures.COSTS)
+        shown = figures.chosen(tuple(dict.fromkeys((*(named or usual), *front))))
+        made = table(names, shown, rows, lambda address: progress.failed.get(address) or folder.record(address))
+        if not named:
+            made = made.without([cost for cost in figures.COSTS if cost not in front and len(made.varied(cost)) < 2])
+        return _answer(args, call, folder, made, front or made.front())
+
+
+def _rows(values: Sequence[Mapping[str, str]], points: Points) -> "tuple[list[Row], dict[str, Job]]":
+    """The rows of the table, and what is run for them, by address: equal points run once."""
+    from pyv_npu.studies.sweep.figures import costs
+    from pyv_npu.studies.sweep.point import REFUSED, Addresses, Job, reason
+    from pyv_npu.studies.sweep.table import Row
+
+    addresses, rows, jobs = Addresses(), [], dict[str, Job]()
+    for number, point in enumerate(values, 1):
+        try:
+            workload, config = points.work(point)
+            address = addresses.of(workload, config)
+            jobs.setdefault(address, Job(address, workload, config))
+            rows.append(Row(number, point, address, costs=costs(config)))
+        except REFUSED as error:
+            rows.append(Row(number, point, "", reason(error)))
+    return rows, jobs
+
+
+def _run(args: argparse.Namespace, jobs: "Sequence[Job]", progress: "Progress") -> None:
+    from pyv_npu.studies.sweep.point import code, run_serially
+
+    if args.scheduler or (args.workers or 1) > 1:
+        if args.scheduler and args.workers:
+            raise UsageError("--workers: a scheduler has its own; drop it, or --scheduler")
+        from pyv_npu.studies.sweep.cluster import run_on_workers
+
+        run_on_workers(jobs, args.workers or 0, args.scheduler or "", code(), progress.keep)
+    else:
+        run_serially(jobs, progress.keep)
+
+
+class Progress:
+    """Keeps each record as it comes, and says how far the sweep is."""
+
+    def __init__(self, call: Call, folder: "SweepFolder", total: int, done: int) -> None:
+        self._call, self._folder, self._total = call, folder, total
+        self._begin, self._before = time.monotonic(), done
+        self.done = done
+        self.failed: dict[str, Record] = {}
+        """Without a result: they are not kept, since the next sweep tries them again."""
+        call.progress.say(self._text)
+
+    def keep(self, job: "Job", record: "Record") -> None:
+        self.done += 1
+        if "error" in record:
+            self.failed[job.address] = record
+        else:
+            self._folder.keep(job.address, record)
+
+    def _text(self) -> str:
+        ran, spent = self.done - self._before, time.monotonic() - self._begin
+        rate = f", {ran / spent:.1f}/s, {(self._total - self.done) * spent / ran:,.0f} s left" if ran else ""
+        return f"{bar(self.done, max(self._total, 1))} {self.done:,} of {self._total:,} points{rate}"
+
+
+def _answer(
+    args: argparse.Namespace, call: Call, folder: "SweepFolder", made: "Table", front: Sequence[str]
+) -> int:  # fmt: skip
+    from pyv_npu.studies.sweep.folder import PAGE
+    from pyv_npu.studies.sweep.page import page
+    from pyv_npu.studies.sweep.table import render
+    from pyv_npu.text import as_json
+
+    written = folder.write_table(made.heads, made.cells)
+    folder.describe({"schema": 1, "program": args.program, "axes": list(made.axes), "figures": list(made.figures),
+                     "command_line": call.command_line})  # fmt: skip
+    again = shlex.join([*_again(call.command_line), "--point", "N", "--report", "DIR"])
+    folder.write_page(page(args.program, made, front, again))
+    call.progress.done()
+    bad = [row for row in made.rows if row["error"]]
+    json: dict[str, Any] = {"schema": 1, "program": args.program, "axes": list(made.axes),
+                            "figures": list(made.figures), "rows": made.rows}  # fmt: skip
+    output.show(as_json(json) if args.json else render(args.program, made))
+    diagnose(f"the table is in {', '.join(map(str, written))}, the page in {folder.place / PAGE}")
+    if bad:
+        diagnose(f"{len(bad):,} of {len(made.rows):,} points failed, the first, {bad[0]['point']}: {bad[0]['error']}")
+    return output.BAD_INPUT if len(bad) == len(made.rows) else output.OK
+
+
+def _one(args: argparse.Namespace, call: Call, values: Sequence[Mapping[str, str]], points: Points) -> int:
+    """One point as a run of its own, with its report."""
+    if not 1 <= args.point <= len(values):
+        raise UsageError(f"--point {args.point}: there are points 1 to {len(values)}")
+    words = points.command(values[args.point - 1])
+    words += [f"--report={args.report}"] if args.report is not None else []
+    words += ["--json"] if args.json else []
+    call.command_line = ["pyv-npu", *words]
+    run = call.parse(words)
+    return int(run.execute(run, call))
+
+
+def _options_of_run() -> list[str]:
+    """Its long options, without their dashes."""
+    from pyv_npu.cli.verbs import run
+
+    parser = argparse.ArgumentParser()
+    run.arguments(parser)
+    return [name.removeprefix("--") for name in parser._option_string_actions if name.startswith("--")]
+
+
+def _again(words: Sequence[str]) -> Iterator[str]:
+    """A command line without what says where its points run and go."""
+    skip = False
+    for word in words:
+        if not skip and not word.startswith(_WHERE):
+            yield word
+        skip = word in _WHERE
+
+
+def _workers(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"{text}: must be an integer from 1 to 1024")
+    return int(text)

@@ -1,0 +1,114 @@
+"""The configuration as a JSON schema (draft 2020-12), by which editors complete and check YAML files.
+
+The schema accepts what the loader accepts. The loader refuses more, as far as a schema cannot say it: rules between
+keys (`tree.check_together`), the range of an integer that is written as text, equal entries written differently, a
+float without fraction, files that are missing, and a key that is given twice.
+"""
+
+import re
+from typing import Any
+
+from pyv_npu.config import presets
+from pyv_npu.config.effective import RECORD
+from pyv_npu.config.key import Key, Shape
+from pyv_npu.config.schema import keys_of, sections_of
+from pyv_npu.config.tree import Config
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+PRESET = "preset"
+Schema = dict[str, Any]
+
+_INTEGER_TEXT = r"\s*[+-]?(0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+|[1-9](_?[0-9])*|0(_?0)*)\s*"
+"""What `int(text, 0)` of Python takes."""
+
+
+def schema() -> Schema:
+    """Of a file for `--config`: nested sections, and `a.b: 1` for `a: {b: 1}` at any depth."""
+    keys = keys_of(Config)
+    definitions = {path: _of_key(key) for path, key in keys.items()}
+    sections = sorted(sections_of(Config))
+    definitions |= {path: {**_section(f"{path}."), "type": ["object", "null"]} for path in sections}
+    file = _section("")
+    file["properties"][RECORD] = {"description": "what was run, in the run.yaml of a report"}
+    named = {"anyOf": [{"enum": list(presets.NAMES)}, {"type": "string", "pattern": r"\.ya?ml$"}]}
+    return {
+        "$schema": DRAFT,
+        "title": "Configuration of PyV-NPU",
+        "type": ["object", "null"],
+        **file,
+        "if": {"type": "object", "required": [RECORD]},
+        "else": {"properties": {PRESET: named}},
+        "$defs": definitions,
+    }
+
+
+def _section(prefix: str) -> Schema:
+    """What may stand in the section with this path and a dot; "" is the file."""
+    keys = {path: key for path, key in keys_of(Config).items() if path.startswith(prefix)}
+    inside = [*keys, *(path for path in sorted(sections_of(Config)) if path.startswith(prefix))]
+    found: Schema = {
+        "properties": {path.removeprefix(prefix): {"$ref": f"#/$defs/{path}"} for path in inside},
+        "additionalProperties": False,
+    }
+    tables = {
+        f"^{re.escape(path.removeprefix(prefix) + '.')}[^.]*$": _scalar(key)
+        for path, key in keys.items()
+        if key.form.shape is Shape.TABLE
+    }
+    return {**found, "patternProperties": tables} if tables else found
+
+
+def _of_key(key: Key) -> Schema:
+    """The values of a key, with what an editor shows."""
+    unit = f" [{key.unit}]" if key.unit else ""
+    shown: Schema = {"description": f"{key.rule.get('meaning', '')}{unit}. Source: {key.rule.get('source', '')}"}
+    default = key.default
+    shown["default"] = list(default) if isinstance(default, tuple) else default
+    return {**shown, **_values(key)}
+
+
+def _values(key: Key) -> Schema:
+    if key.form.shape is Shape.LIST:
+        return _list(key)
+    if key.form.shape is Shape.TABLE:
+        return {"type": "object", "additionalProperties": _scalar(key)}
+    if not key.form.optional:
+        return _scalar(key)
+    return {"anyOf": [{"type": "null"}, {"type": "string", "pattern": "^[nN][oO][nN][eE]$"}, _scalar(key)]}
+
+
+def _list(key: Key) -> Schema:
+    count = key.form.count
+    items: Schema = {"type": "array", "items": _scalar(key)}
+    if count is None:
+        items["uniqueItems"] = True
+    else:
+        items |= {"minItems": count, "maxItems": count}
+    return {"anyOf": [items, {"type": "string"}]}  # text such as `a, b`: an editor need not look into it
+
+
+def _scalar(key: Key) -> Schema:
+    rule, kind = key.rule, key.form.scalar
+    if kind is bool:
+        text = {"type": "string", "pattern": "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"}
+        return {"anyOf": [{"type": "boolean"}, text]}
+    if kind is str:
+        if "choices" in rule:
+            return {"enum": [*rule["choices"], *rule.get("aliases", {})]}
+        return {"type": "string"}
+    return {"anyOf": [_integer(key), {"type": "string", "pattern": f"^{_INTEGER_TEXT}$"}]}
+
+
+def _integer(key: Key) -> Schema:
+    rule = key.rule
+    if rule.get("power_of_two"):
+        powers = [0, *(1 << bit for bit in range(rule["max"].bit_length()))]
+        step = rule.get("multiple_of", 1)
+        return {"enum": [power for power in powers if rule["min"] <= power <= rule["max"] and power % step == 0]}
+    found: Schema = {"type": "integer"}
+    for name, word in (("min", "minimum"), ("max", "maximum"), ("multiple_of", "multipleOf")):
+        if name in rule:
+            found[word] = rule[name]
+    if "choices" in rule:
+        found["enum"] = list(rule["choices"])
+    return found

@@ -1,0 +1,94 @@
+"""Descriptions of an RTOS, by which GDB shows its tasks (docs/debugging.md): those that ship, and files of users."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyv_ext.elf import Program
+from pyv_ext.gdb.rtos import Lists, Rtos, Task, is_place
+from pyv_ext.isa.csr_names import ADDRESSES
+from pyv_ext.isa.text import ABI_NAMES
+from pyv_npu.config.yaml_file import Entry, read_entries
+from pyv_npu.errors import BadInputError, UsageError, did_you_mean
+
+SHIPPED = ("freertos-11.3", "freertos", "freertos-10.4")
+"""Files of pyv_npu/rtos. The first whose symbols a program has is its RTOS."""
+
+_FOLDER = Path(__file__).resolve().parent.parent / "rtos"
+_SECTIONS = ("lists", "list", "task", "frame", "code")
+_TEXTS = ("name", "running", "started")
+_REGISTERS = (*(name for name in ABI_NAMES if name not in ("zero", "sp")), "pc", *ADDRESSES)
+_MOST = 1 << 16
+"""Bytes of a frame."""
+_NEEDED = ("name", "running", "lists", "list.first", "list.next", "task.stack", "frame.size", "frame.pc")
+
+
+def find_rtos(program: Program, given: Path | None) -> Rtos | None:
+    """The RTOS that a program has: the one of the file `given`, else one that ships; None: it has none that is known.
+
+    BadInputError for a wrong file, UsageError where the program has not the symbols of `given`.
+    """
+    if given is None:
+        shipped = (read_rtos(_FOLDER / f"{name}.yaml") for name in SHIPPED)
+        return next((rtos for rtos in shipped if rtos.fits(program)), None)
+    rtos = read_rtos(given)
+    if not rtos.fits(program):
+        wanted = ", ".join(filter(None, (rtos.running, rtos.started, *rtos.needs)))
+        raise UsageError(
+            f"--rtos {given}: {program.name} must have the symbols {wanted} and one of {', '.join(rtos.lists)}; "
+            "keep its symbol table, or correct the file"
+        )
+    return rtos
+
+
+def read_rtos(path: Path) -> Rtos:
+    """Read a file. BadInputError names its line: no YAML, an unknown or missing key, a value that cannot be."""
+    values: dict[str, Any] = {}
+    for entry in read_entries(path, _SECTIONS):
+        wrong = _wrong(entry)
+        if wrong:
+            raise BadInputError(f"{path}:{entry.line}: {entry.path}: {wrong}")
+        values[entry.path] = entry.value
+    lists = _below("lists", values)
+    missing = [name for name in _NEEDED if name not in values and not (name == "lists" and lists)]
+    if missing:
+        raise BadInputError(f"{path}: {missing[0]}: is missing; add it")
+    frame = _below("frame", values)
+    size = frame.pop("size")
+    return Rtos(
+        lists=lists,
+        list=Lists(**_below("list", values)),
+        task=Task(**_below("task", values)),
+        frame=frame,
+        frame_size=size,
+        needs=tuple(values.get("needs", ())),
+        code=_below("code", values),
+        **{name: values[name] for name in _TEXTS if name in values},
+    )
+
+
+def _below(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {path.partition(".")[2]: value for path, value in values.items() if path.startswith(f"{section}.")}
+
+
+def _wrong(entry: Entry) -> str:
+    """What is wrong with an entry, and what to do; empty: nothing."""
+    path, value, _ = entry
+    section, _, key = path.partition(".")
+    if section == "lists" and key:
+        return "" if isinstance(value, str) else "must be a word, the state of the tasks in the list; quote it"
+    if section == "code" and key:
+        words = isinstance(value, list) and all(type(word) is int and 0 <= word < 1 << 32 for word in value)
+        return "" if words else "must be a list of instruction words, like [0x01412383, 0x43d2]"
+    if path in _TEXTS:
+        return "" if isinstance(value, str) else "must be a word; quote it"
+    if path == "needs":
+        texts = isinstance(value, list) and all(isinstance(name, str) for name in value)
+        return "" if texts else "must be a list of symbols, like [one, two]"
+    known = {"list": Lists._fields, "task": Task._fields, "frame": ("size", *_REGISTERS)}.get(section, ())
+    if key not in known:
+        names = known or (*_TEXTS, "needs", *_SECTIONS)
+        return f"unknown key{did_you_mean(key or path, names)}; see docs/debugging.md, Tasks of an RTOS"
+    if section == "frame":
+        return "" if type(value) is int and 0 <= value < _MOST else f"must be a number of bytes, 0..{_MOST - 1}"
+    return "" if is_place(value) else "must be a number of bytes, TYPE.member, or TYPE.member or NUMBER"

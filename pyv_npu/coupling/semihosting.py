@@ -1,0 +1,45 @@
+"""Semihosting as a configuration asks for it."""
+
+from pathlib import Path
+
+from pyv_ext.bus.bus import Bus
+from pyv_ext.devices.host_files import HostFolder
+from pyv_ext.devices.program_exit import ExitCalls
+from pyv_ext.devices.semihosting import Memory, Semihosting
+from pyv_ext.devices.uart import Console
+from pyv_ext.elf import Program
+from pyv_ext.hart.hart import Hart
+from pyv_npu.config import Config
+from pyv_npu.errors import BadInputError
+
+_ALIGNMENT = 16
+"""Bytes, of stacks and heaps."""
+
+
+def semihosting(
+    config: Config, program: Program, hart: Hart, bus: Bus, console: Console, exits: ExitCalls
+) -> Semihosting:
+    """What answers the calls of a program that has been loaded. BadInputError for what is not there."""
+    asked, memory = config.semihosting, bus.rams[0]
+    folder = None if asked.folder is None else Path(asked.folder)
+    if folder is not None and not folder.is_dir():
+        raise BadInputError(f"semihosting.folder = {asked.folder}: there is no such folder; make it, or name another")
+    try:
+        given = b"" if asked.input is None else Path(asked.input).read_bytes()
+    except OSError as error:
+        raise BadInputError(f"semihosting.input = {asked.input}: {error.strerror}; name a file") from None
+    used = max(
+        (end for end in (segment.end for segment in program.segments) if memory.base <= end <= memory.end),
+        default=memory.base,
+    )
+    return Semihosting(
+        hart,
+        bus,
+        console,
+        exits,
+        folder=HostFolder(folder),
+        command_line=asked.command_line.encode(),
+        given=given,
+        clock_hz=config.npu.clock_hz,
+        free=Memory(-(-used // _ALIGNMENT) * _ALIGNMENT, memory.end),
+    )

@@ -1,0 +1,293 @@
+"""What can go wrong and when: the tables of actions and triggers, and the YAML files that name them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE
+from npu_device.abi.opcodes import Opcode
+from pyv_ext.hart.csr import REGISTERS
+from pyv_ext.isa.csr_names import NAMES
+from pyv_ext.isa.text import ABI_NAMES
+from pyv_npu.config.yaml_file import read_entries
+from pyv_npu.errors import BadInputError, did_you_mean
+
+LONGEST = 1 << 40
+"""Cycles that a parameter may have."""
+MOST_FAULTS = 10_000
+
+
+CSRS = sorted(NAMES[address] for address, register in REGISTERS.items() if register.write is not None)
+
+
+class Point(StrEnum):
+    """What an action acts on: the first of these from its trigger on."""
+
+    NOW = "the moment itself"
+    INTERRUPT = "a rise of the NPU's interrupt line"
+    SUBMISSION = "a doorbell, in tight mode an ENQCMD_T"
+    DESCRIPTOR = "a descriptor that was fetched"
+    TRANSFER = "a command that moves data between DRAM and scratchpad"
+    START = "a command that starts on a unit"
+    RESULT = "a command that starts and has an output"
+    STATUS = "a status word that is written back"
+    ACCESS = "the access that triggered"
+
+
+class Rule(NamedTuple):
+    """What a parameter of an action may be."""
+
+    kind: str
+    """int, address (a number, symbol or symbol+offset), or names."""
+    default: int | str | None = None
+    """None: it must be given; a campaign draws it."""
+    low: int = 0
+    high: int = LONGEST
+    names: Sequence[str] = ()
+
+
+class Action(NamedTuple):
+    """A kind of fault."""
+
+    point: Point
+    parameters: Mapping[str, Rule]
+    text: str
+    modes: tuple[str, ...] = ("loose", "tight")
+
+
+def _cycles(default: int) -> dict[str, Rule]:
+    return {"cycles": Rule("int", default, 1)}
+
+
+def _bit(most: int) -> Rule:
+    return Rule("int", None, 0, most)
+
+
+ACTIONS: dict[str, Action] = {
+    "interrupt_lost": Action(Point.INTERRUPT, {}, "the core does not see the line until it falls and rises again"),
+    "interrupt_late": Action(Point.INTERRUPT, _cycles(2000), "the core sees it so many cycles later"),
+    "interrupt_doubled": Action(Point.INTERRUPT, _cycles(500), "so many cycles after its end it comes once more"),
+    "interrupt_spurious": Action(Point.NOW, _cycles(100), "the line is up so long without a cause"),
+    "doorbell_lost": Action(
+        Point.SUBMISSION, {}, "the write does not arrive; ENQCMD_T is answered as if the queue were full"
+    ),
+    "doorbell_late": Action(Point.SUBMISSION, _cycles(5000), "it arrives so many cycles later", ("loose",)),
+    "doorbell_doubled": Action(Point.SUBMISSION, _cycles(500), "it arrives once more so many cycles later", ("loose",)),
+    "dma_error": Action(Point.TRANSFER, {}, "it ends at once in an error ticket, code BUS"),
+    "dma_late": Action(Point.TRANSFER, _cycles(20_000), "it begins so many cycles late"),
+    "dma_truncated": Action(Point.TRANSFER, {}, "the second half of its output is not written"),
+    "unit_stuck": Action(
+        Point.START, {"cycles": Rule("int", 0)}, "its unit hangs for so many cycles; 0: until a soft reset"
+    ),
+    "dram_slow": Action(
+        Point.NOW, {"factor": Rule("int", 8, 2, 1000)}, "the DRAM takes so many times as long, until a soft reset"
+    ),
+    "queue_full": Action(
+        Point.NOW, _cycles(2000), "so long QUEUE_HEAD says that the ring is full; ENQCMD_T says it of the queue"
+    ),
+    "status_lost": Action(Point.STATUS, {}, "the word stays as it was"),
+    "clock_ratio": Action(
+        Point.NOW, {"factor": Rule("int", 4, 2, 1000)}, "mtime runs so many times as slowly against the core"
+    ),
+    "bus_error": Action(Point.ACCESS, {}, "the access traps: cause 5 of a load, 7 of a store"),
+    "flip_memory": Action(
+        Point.NOW, {"address": Rule("address"), "bit": _bit(31)}, "a bit of the word there, in DRAM or scratchpad"
+    ),
+    "flip_register": Action(
+        Point.NOW, {"register": Rule("names", None, names=ABI_NAMES[1:]), "bit": _bit(31)}, "a bit of the core's"
+    ),
+    "flip_csr": Action(Point.NOW, {"csr": Rule("names", None, names=CSRS), "bit": _bit(31)}, "a bit of it"),
+    "flip_descriptor": Action(
+        Point.DESCRIPTOR, {"bit": _bit(8 * DESCRIPTOR_SIZE - 1)}, "a bit on its way; memory keeps the right one"
+    ),
+    "flip_ring": Action(
+        Point.SUBMISSION, {"bit": _bit(8 * DESCRIPTOR_SIZE - 1)}, "a bit of the descriptor in memory, before the fetch"
+    ),
+    "flip_result": Action(Point.RESULT, {"bit": _bit((1 << 31) - 1)}, "a bit of its output, modulo its size"),
+}  # fmt: skip
+
+TRIGGERS: dict[str, str] = {
+    "cycle": "the start of this core cycle",
+    "symbol": "the instruction at a symbol of the program",
+    "pc": "the instruction at an address",
+    "doorbell": "the n-th submission: a doorbell, in tight mode an ENQCMD_T",
+    "command": "the n-th command that is accepted",
+    "depth": "n accepted commands wait for the first time",
+    "opcode": "a command of this opcode is accepted",
+    "address": "the core accesses this address, or one of [first, last]",
+    "random": "{seed, rate}: each point of the action, each accepted command where it acts at once, by chance",
+}
+COUNTED = ("symbol", "pc", "opcode", "address")
+"""Triggers that take `count`: the n-th time."""
+
+
+class Trigger(NamedTuple):
+    """When a fault acts."""
+
+    kind: str
+    value: Any
+    """As the table of triggers says; an address is (first, last), random is (seed, rate)."""
+    nth: int = 1
+
+    def __str__(self) -> str:
+        value = self.value
+        if self.kind == "address":
+            value = "..".join(_hex(one) for one in dict.fromkeys(value))
+        elif self.kind == "random":
+            value = f"seed {value[0]}, rate {value[1]}"
+        elif self.kind == "pc":
+            value = _hex(value)
+        return f"{self.kind} {value}" + (f", occurrence {self.nth}" if self.nth > 1 else "")
+
+
+def _hex(value: int | str) -> str:
+    return value if isinstance(value, str) else f"{value:#x}"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of a plan."""
+
+    do: str
+    """A key of ACTIONS."""
+    at: Trigger | None
+    """None: a campaign draws it."""
+    values: Mapping[str, int | str] = field(default_factory=dict)
+    """Its parameters that are known."""
+    times: int = 1
+    """How often it acts at most."""
+    name: str = ""
+
+    @property
+    def action(self) -> Action:
+        return ACTIONS[self.do]
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As it stands in a file."""
+        made: dict[str, Any] = {"do": self.do}
+        if self.at is not None:
+            kind, value, nth = self.at
+            if kind == "random":
+                value = dict(zip(("seed", "rate"), value, strict=True))
+            made["at"] = {kind: list(value) if kind == "address" else value} | ({"count": nth} if nth > 1 else {})
+        made |= self.values
+        return made | ({"times": self.times} if self.times > 1 else {}) | ({"name": self.name} if self.name else {})
+
+    def __str__(self) -> str:
+        values = "".join(
+            f", {name} {_hex(value) if name == 'address' else value}" for name, value in self.values.items()
+        )
+        return self.do + values + (f" at {self.at}" if self.at is not None else "")
+
+
+def read_plan(path: Path, *, drawn: bool = False) -> tuple[Fault, ...]:
+    """The faults of a file; `drawn`: what is missing will be drawn by a campaign.
+
+    BadInputError names file, fault and key: not readable, an unknown key, a value that cannot be.
+    """
+    entries = {entry.path: entry for entry in read_entries(path, ())}
+    for name, entry in entries.items():
+        if name != "faults":
+            raise BadInputError(f"{path}:{entry.line}: {name}: unknown key{did_you_mean(name, ['faults'])}; drop it")
+    listed = entries["faults"].value if entries else None
+    if not isinstance(listed, list) or not 0 < len(listed) <= MOST_FAULTS:
+        raise BadInputError(f"{path}: faults: must be a list of 1 to {MOST_FAULTS} faults; see docs/reliability.md")
+    return tuple(make_fault(one, f"{path}: fault {index}", drawn) for index, one in enumerate(listed, 1))
+
+
+def make_fault(given: Any, where: str = "fault", drawn: bool = False) -> Fault:
+    """A fault from keys and values as they stand in a file; BadInputError says `where` it is."""
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise BadInputError(
+            f"{where}: must be a table of keys and values, for example {{at: {{doorbell: 3}}, do: ...}}"
+        )
+    do = given.get("do")
+    if not isinstance(do, str) or do not in ACTIONS:
+        hint = did_you_mean(do, ACTIONS) if isinstance(do, str) else ""
+        raise BadInputError(f"{where}: do: {do!r}: must be one of {', '.join(ACTIONS)}{hint}")
+    rules = ACTIONS[do].parameters
+    values: dict[str, int | str] = {}
+    for key, value in given.items():
+        if key in ("do", "at", "times", "name"):
+            continue
+        if key not in rules:
+            takes = ", ".join(("at", "times", "name", *rules))
+            raise BadInputError(f"{where}: {key}: unknown key of {do}; it takes {takes}{did_you_mean(key, rules)}")
+        values[key] = _value(value, rules[key], f"{where}: {key}")
+    for key, rule in rules.items():
+        if key not in values and rule.default is not None:
+            values[key] = rule.default
+        elif key not in values and not drawn:
+            raise BadInputError(f"{where}: {key}: is missing; {do} needs it")
+    times = _integer(given.get("times", 1), f"{where}: times", 1, MOST_FAULTS)
+    name = given.get("name", "")
+    if not isinstance(name, str):
+        raise BadInputError(f"{where}: name: {name!r}: must be text")
+    at = _trigger(given.get("at"), f"{where}: at") if "at" in given or not drawn else None
+    if ACTIONS[do].point is Point.ACCESS and (at is None or at.kind != "address"):
+        raise BadInputError(f"{where}: at: {do} acts on an access; give it at: {{address: ...}}")
+    return Fault(do, at, values, times, name)
+
+
+def _trigger(given: Any, where: str) -> Trigger:
+    if not isinstance(given, Mapping):
+        raise BadInputError(f"{where}: must say when, for example {{cycle: 5000}}; there are {', '.join(TRIGGERS)}")
+    kinds = [key for key in given if key != "count"]
+    if len(kinds) != 1 or kinds[0] not in TRIGGERS:
+        unknown = next((key for key in kinds if key not in TRIGGERS), None)
+        hint = did_you_mean(str(unknown), TRIGGERS) if unknown is not None else ""
+        raise BadInputError(f"{where}: must have one of {', '.join(TRIGGERS)}, got {', '.join(map(str, kinds))}{hint}")
+    kind, value = kinds[0], given[kinds[0]]
+    if "count" in given and kind not in COUNTED:
+        raise BadInputError(f"{where}: count: {kind} says how often by itself; drop count")
+    count = _integer(given.get("count", 1), f"{where}: count", 1, LONGEST)
+    where = f"{where}: {kind}"
+    if kind == "symbol":
+        if not isinstance(value, str) or not value:
+            raise BadInputError(f"{where}: {value!r}: must be the name of a function or label")
+    elif kind == "opcode":
+        if not isinstance(value, str) or value not in Opcode.__members__:
+            names = list(Opcode.__members__)
+            raise BadInputError(f"{where}: {value}: must be one of {', '.join(names)}{did_you_mean(str(value), names)}")
+    elif kind == "address":
+        ends = value if isinstance(value, list) else [value, value]
+        if len(ends) != 2:
+            raise BadInputError(f"{where}: {value}: must be an address or [first, last]")
+        value = tuple(_address(one, where) for one in ends)
+        if all(isinstance(one, int) for one in value) and value[0] > value[1]:
+            raise BadInputError(f"{where}: {_hex(value[0])}: the first address is behind the last one")
+    elif kind == "random":
+        rate = value.get("rate") if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping) or set(value) != {"seed", "rate"} or not isinstance(rate, int | float):
+            raise BadInputError(f"{where}: must be {{seed: N, rate: 0.01}}")
+        if not 0 < rate <= 1:
+            raise BadInputError(f"{where}: rate {rate}: must be above 0 and at most 1")
+        value = (_integer(value["seed"], f"{where}: seed", 0, LONGEST), float(rate))
+    else:
+        value = _integer(value, where, 0 if kind in ("cycle", "pc") else 1, 0xFFFF_FFFF if kind == "pc" else LONGEST)
+    return Trigger(kind, value, count)
+
+
+def _value(value: Any, rule: Rule, where: str) -> int | str:
+    if rule.kind == "int":
+        return _integer(value, where, rule.low, rule.high)
+    if rule.kind == "address":
+        return _address(value, where)
+    if value not in rule.names:
+        raise BadInputError(f"{where}: {value!r}: is none that there is{did_you_mean(str(value), rule.names)}")
+    return str(value)
+
+
+def _integer(value: Any, where: str, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise BadInputError(f"{where}: {value!r}: must be a whole number, {low}..{high}")
+    return value
+
+
+def _address(value: Any, where: str) -> int | str:
+    if isinstance(value, str) and value:
+        return value
+    return _integer(value, where, 0, (1 << 64) - 1)

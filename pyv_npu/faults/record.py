@@ -1,0 +1,74 @@
+"""What a run with injected faults leaves: what acted, and what the driver wrote down about its recovery."""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from npu_device.abi.recovery import RECOVERIES, RECOVERY_TEXT, RECOVERY_WORDS, SYMBOL, Recovery
+from pyv_ext.bus.bus import Bus
+from pyv_ext.elf import Program
+from pyv_ext.hart.hart import Hart
+from pyv_npu.coupling.memory_traffic import Outputs
+from pyv_npu.faults.injection import Injection
+from pyv_npu.faults.plan import Fault
+from pyv_npu.faults.triggers import Firing
+
+WORD = 4
+_ENTRY = RECOVERY_WORDS[-1].offset + WORD
+
+
+class Injected(NamedTuple):
+    """A fault of the plan, and each time that it acted."""
+
+    fault: Fault
+    fired: Sequence[Firing]
+
+
+class Recovered(NamedTuple):
+    """An entry of the driver's record. Cycles are mcycle, modulo 2^32 and as the program has set it."""
+
+    what: int
+    since: int
+    found: int
+    detail: int
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return RECOVERY_TEXT[Recovery(self.what)] if self.what in list(Recovery) else f"recovery {self.what}"
+
+
+class Record(NamedTuple):
+    """Everything about the faults of one run."""
+
+    injected: Sequence[Injected] = ()
+    recovered: Sequence[Recovered] = ()
+    """The first of them."""
+    recoveries: int = 0
+    """How many there were."""
+    exceptions: int = 0
+    """Synchronous traps that the core has taken."""
+    results_sha256: str = ""
+    """Of all that the NPU has written, where it wrote it."""
+
+
+class Ran(Protocol):
+    """A platform at the end of its run."""
+
+    @property
+    def bus(self) -> Bus: ...
+    @property
+    def hart(self) -> Hart: ...
+    @property
+    def outputs(self) -> Outputs: ...
+
+
+def record_of(platform: Ran, injection: Injection, program: Program) -> Record:
+    """What is known at the end of a run; the driver's part where the program has one."""
+    injected = tuple(Injected(one.asked, tuple(one.fired)) for one in injection.armed)
+    symbol = program.symbols.get(SYMBOL)
+    content = None if symbol is None else platform.bus.peek(symbol.address, WORD + RECOVERIES * _ENTRY)
+    words = [0] if content is None else [*(word for (word,) in struct.iter_unpack("<I", content))]
+    entries = [Recovered(*words[1 + 4 * index : 5 + 4 * index]) for index in range(min(words[0], RECOVERIES))]
+    exceptions = platform.hart.traps - injection.interrupts
+    return Record(injected, tuple(entries), words[0], exceptions, platform.outputs.sha256(everywhere=False))

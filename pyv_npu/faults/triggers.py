@@ -1,0 +1,290 @@
+"""When the faults of a plan act on one machine: its clock, doorbells, commands, program counter and accesses.
+
+The triggers are a device on the clock, which acts at cycles, with a guard of the bus and hooks in the engine as far as
+faults ask for them. What changes the core's registers happens between two instructions: the engine is stopped with
+`BETWEEN`, and the platform calls `between` and goes on.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+from random import Random
+from typing import NamedTuple, Protocol
+
+from npu_device.device import NpuDevice
+from npu_device.issue.injection import Injector
+from npu_device.trace.events import FRONTEND, EventStream, What
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import PAGE
+from pyv_ext.devices.clint import Clint
+from pyv_ext.elf import Program
+from pyv_ext.engines.engine import Engine
+from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
+from pyv_ext.hart.hart import Hart
+from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_npu.faults.plan import Fault, Point
+
+BETWEEN = Stop(StopReason.BREAKPOINT, text="a fault acts between two instructions")
+LOAD_FAULT, STORE_FAULT = 5, 7
+MOST_FIRINGS = 1000
+"""Firings of one fault that are remembered."""
+
+
+class Machine(Protocol):
+    """The parts of a platform on which faults act."""
+
+    @property
+    def bus(self) -> Bus: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def hart(self) -> Hart: ...
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def clint(self) -> Clint: ...
+    @property
+    def npu(self) -> NpuDevice: ...
+    @property
+    def events(self) -> EventStream: ...
+
+
+class Firing(NamedTuple):
+    """One time that a fault acted."""
+
+    cycle: int
+    ticket: int
+    """Of the command that it hit; 0: none."""
+    what: str
+
+
+class Armed:
+    """A fault of a plan, and how far it is."""
+
+    def __init__(self, asked: Fault, fault: Fault, number: int) -> None:
+        """`asked`: as it stands in the plan; `fault`: with addresses in place of symbols."""
+        self.asked = asked
+        self.fault = fault
+        self.number = number
+        self.fired: list[Firing] = []
+        self.left = fault.times
+        self.active = False
+        """Its trigger has come: it acts at the next point of its action."""
+        self.seen = 0
+        """How often what triggers it has been."""
+        at = fault.at
+        self.random = Random(at.value[0]) if at is not None and at.kind == "random" else None
+
+    def value(self, name: str) -> int:
+        """A parameter that is a number."""
+        value = self.fault.values[name]
+        assert isinstance(value, int), name
+        return value
+
+
+class Triggers(Injector):
+    """The faults of one run, and when they act; `_act` says what those do that act at once."""
+
+    name = "faults"
+    between_instructions = BETWEEN
+
+    def __init__(self, machine: Machine, program: Program) -> None:
+        self._machine = machine
+        self._program = program
+        self._queue: list[tuple[int, int, Callable[[int], None]]] = []
+        """What is to happen at cycles: (cycle, sequence number, call)."""
+        self._sequence = 0
+        self._between: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], None]] = []
+        self.armed: list[Armed] = []
+        self.interrupts = 0
+        """That the core has taken since the injection was made."""
+        machine.hart.on_interrupt.append(self._interrupt)
+        self._clear()
+        machine.clock.attach(self)
+
+    def _clear(self) -> None:
+        self._queue.clear()
+        self._between.clear()
+        self._by_trigger: dict[str, list[Armed]] = defaultdict(list)
+        self._by_point: dict[Point, list[Armed]] = defaultdict(list)
+        self._counts = {"doorbell": 0, "command": 0}
+        self._recorded: dict[Point, list[int]] | None = None
+        self._at_boundary = False
+
+    def arm(self, faults: Sequence[Fault], recorded: dict[Point, list[int]] | None = None) -> None:
+        """Let these faults act from now on, and no others; `recorded` gets the cycles at which each point comes.
+
+        BadInputError for a symbol that there is not.
+        """
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
+        self._clear()
+        self.armed = [Armed(fault, self._resolved(fault), number) for number, fault in enumerate(faults)]
+        for one in self.armed:
+            at = one.fault.at
+            assert at is not None, "a campaign has drawn it"
+            self._by_point[one.fault.action.point].append(one)
+            if at.kind == "random":
+                one.active = True
+            elif at.kind == "cycle":
+                self._at(at.value, lambda cycle, one=one: self._trigger(one, cycle))  # type: ignore[misc]
+            elif at.kind == "pc":
+                self._hook(one, at.value)
+            else:
+                self._by_trigger[at.kind].append(one)
+        if self._by_trigger["address"]:
+            self._guard()
+        self._recorded = recorded
+        self._machine.npu.inject(self if self.armed or recorded is not None else None)
+        self._machine.clock.changed(self._machine.clock.now)
+
+    def _resolved(self, fault: Fault) -> Fault:
+        """With addresses in place of symbols."""
+        values = {
+            name: self._address(value) if fault.action.parameters[name].kind == "address" else value
+            for name, value in fault.values.items()
+        }
+        at = fault.at
+        if at is not None and at.kind == "symbol":
+            at = at._replace(kind="pc", value=self._address(at.value))
+        elif at is not None and at.kind == "address":
+            at = at._replace(value=tuple(self._address(one) for one in at.value))
+        return replace(fault, values=values, at=at)
+
+    def _address(self, value: int | str) -> int:
+        if isinstance(value, int):
+            return value
+        name, _, offset = value.partition("+")
+        symbol = self._program.symbols.get(name.strip())
+        try:
+            more = int(offset, 0) if offset else 0
+        except ValueError:
+            raise BadInputError(f"fault: {value}: must be an address, a symbol or symbol+offset") from None
+        if symbol is None:
+            hint = did_you_mean(name, self._program.symbols)
+            raise BadInputError(f"fault: {name}: {self._program.name} has no such symbol{hint}")
+        return symbol.address + more
+
+    def _interrupt(self, cycle: int, cause: int) -> None:
+        self.interrupts += 1
+
+    # -- a device on the clock ---------------------------------------------------------------------------------
+
+    def next_event(self) -> int | None:
+        return self._queue[0][0] if self._queue else None
+
+    def advance(self, now: int) -> None:
+        while self._queue and self._queue[0][0] <= now:
+            heappop(self._queue)[2](now)
+
+    def _at(self, cycle: int, call: Callable[[int], None]) -> None:
+        self._sequence += 1
+        heappush(self._queue, (cycle, self._sequence, call))
+
+    # -- triggers ----------------------------------------------------------------------------------------------
+
+    def _hook(self, one: Armed, pc: int) -> None:
+        engine = self._machine.engine
+
+        def reached(hart: Hart) -> None:
+            self._at_boundary = True
+            self._count(one, hart.cycle)
+            self._at_boundary = False
+
+        engine.add_hook(pc, reached)
+        self._undo.append(lambda: engine.remove_hook(pc, reached))
+
+    def _guard(self) -> None:
+        """Have accesses of the core to the addresses of triggers come by."""
+        bus, watched = self._machine.bus, self._by_trigger["address"]
+
+        def accessed(address: int, size: int, write: bool) -> None:
+            for one in watched:
+                assert one.fault.at is not None
+                first, last = one.fault.at.value
+                if first < address + size and address <= last:
+                    self._count(one, self._machine.hart.cycle, (address, write))
+
+        bus.guards.append(accessed)
+        self._undo.append(lambda: bus.guards.remove(accessed))
+        for one in watched:
+            assert one.fault.at is not None
+            first, last = one.fault.at.value
+            for page in range(first & -PAGE, last + 1, PAGE):
+                if bus.ram_at(page, 1) is not None:
+                    bus.watch(page)
+                    bus.watch_stores(page, _nothing)
+                    self._undo.append(lambda page=page: bus.unwatch(page))  # type: ignore[misc]
+                    self._undo.append(lambda page=page: bus.unwatch_stores(page, _nothing))  # type: ignore[misc]
+
+    def _count(self, one: Armed, cycle: int, access: tuple[int, bool] | None = None) -> None:
+        """What triggers a fault has been once more."""
+        one.seen += 1
+        if one.fault.at is not None and one.seen >= one.fault.at.nth and one.left > 0:
+            if access is None or one.fault.action.point is not Point.ACCESS:
+                if one.seen == one.fault.at.nth:
+                    self._trigger(one, cycle)
+                return
+            address, write = access
+            self._fired(one, cycle, f"{'store to' if write else 'load from'} {address:#x} answered with an error")
+            self._between.append(
+                lambda: self._machine.engine.trap(STORE_FAULT if write else LOAD_FAULT, address) and None
+            )
+            raise AccessStopped(BETWEEN)
+
+    def _number(self, kind: str, cycle: int) -> None:
+        """One more doorbell or command."""
+        count = self._counts[kind] = self._counts[kind] + 1
+        for one in self._by_trigger[kind]:
+            if one.fault.at is not None and count == one.fault.at.value:
+                self._trigger(one, cycle)
+
+    def _trigger(self, one: Armed, cycle: int) -> None:
+        one.active = True
+        if one.fault.action.point is Point.NOW:
+            self._act(one, cycle)
+
+    def _due(self, point: Point, cycle: int, *actions: str) -> list[Armed]:
+        """The faults that act at this point now, of these actions or of all."""
+        if self._recorded is not None:
+            self._recorded.setdefault(point, []).append(cycle)
+        return [
+            one
+            for one in self._by_point.get(point, ())
+            if one.active
+            and one.left > 0
+            and (not actions or one.fault.do in actions)
+            and (one.random is None or one.random.random() < _rate(one))
+        ]
+
+    def _fired(self, one: Armed, cycle: int, what: str, ticket: int = 0) -> None:
+        events = self._machine.events
+        cycle = max(cycle, events.last_cycle)
+        one.left -= 1
+        if len(one.fired) < MOST_FIRINGS:
+            one.fired.append(Firing(cycle, ticket, what))
+        events.emit(cycle, FRONTEND, What.FAULT, ticket, aux=one.number)
+
+    def _act(self, one: Armed, cycle: int) -> None:
+        """Do what acts at once."""
+        raise NotImplementedError
+
+    def between(self) -> None:
+        """The engine has stopped with BETWEEN: do what waited for the end of an instruction."""
+        waiting, self._between = self._between, []
+        for call in waiting:
+            call()
+
+
+def _rate(one: Armed) -> float:
+    assert one.fault.at is not None
+    rate: float = one.fault.at.value[1]
+    return rate
+
+
+def _nothing(address: int, size: int, now: int) -> None:
+    """The guard has seen the store already."""

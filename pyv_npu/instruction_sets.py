@@ -1,0 +1,30 @@
+"""Instruction sets for tools that read and write code without running it, and programs from assembly text."""
+
+from collections.abc import Sequence
+
+from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS, match_mask
+from pyv_ext.elf import Program, parse_elf
+from pyv_ext.isa import EXTENSIONS, Isa
+from pyv_ext.protocols import CustomInstruction
+from pyv_npu.config.tree import CoreConfig
+
+
+def every_instruction(slot: int = 0, march: str | None = None, more: Sequence[CustomInstruction] = ()) -> Isa:
+    """The instructions of `march`, or of all extensions, with the NPU's in an opcode slot and `more`.
+
+    PyvExtError for an unknown extension, or where encodings overlap.
+    """
+    letters = "".join(name for name in EXTENSIONS if len(name) == 1)
+    name = march or "_".join([f"rv32{letters}", *(name for name in EXTENSIONS if len(name) > 1)])
+    custom = [
+        CustomInstruction(row.name.lower(), *match_mask(row, slot), row.syntax, handler=lambda operands: 0)
+        for row in CUSTOM_INSTRUCTIONS
+    ]
+    return Isa(name, [*custom, *more])
+
+
+def assembled(text: str, core: CoreConfig, more: Sequence[CustomInstruction] = (), name: str = "program.s") -> Program:
+    """A program for the instruction set and opcode slot of a core. ToolchainError names the line that is wrong."""
+    from toolchain.assembler.program import assemble
+
+    return parse_elf(assemble(text, every_instruction(core.custom_slot, core.isa, more), name).elf, name)

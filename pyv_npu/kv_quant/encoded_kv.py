@@ -1,0 +1,178 @@
+"""Decoders whose keys and values are encoded (docs/oaken.md): thresholds, parameter blocks, what was measured."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.errors import NpuDeviceError
+from npu_device.abi.kv_block import KvHalf, OutlierCode
+from npu_device.config import KvQuantConfig
+from npu_device.kv_quant import oaken
+from npu_device.kv_quant.baselines import METHODS, stored_bits
+from npu_device.kv_quant.oaken import Encoded
+from npu_device.kv_quant.pages import pages
+from npu_device.kv_quant.storage import EncodedCache, Parameters
+from npu_device.kv_quant.thresholds import SIDES, LayerThresholds, Profiler, Thresholds, parse
+from npu_device.memory.region import Region
+from pyv_npu.errors import BadInputError
+from toolchain.decoders.decoder import CompiledDecoder, Decoder
+from toolchain.decoders.reference import Reference
+
+Values = NDArray[Any]
+OAKEN = "oaken"
+CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}
+
+
+def ratios_of(config: KvQuantConfig) -> tuple[float, float, float]:
+    """Outer, middle and inner share."""
+    outer, inner = config.outer_permille / 1000, config.inner_permille / 1000
+    return outer, 1 - outer - inner, inner
+
+
+def tokens_by_channels(cache: Values) -> Values:
+    """(tokens, C) of keys or values (1, heads, tokens, D)."""
+    _, heads, tokens, size = cache.shape
+    return cache[0].transpose(1, 0, 2).reshape(tokens, heads * size)
+
+
+def profiled(decoder: Decoder, prompts: Iterable[Sequence[int]], ratios: Sequence[float]) -> Profiler:
+    """The order statistics of what the decoder would store, behind rotary positions, over some prompts. BadInputError:
+    keys or values that are not finite."""
+    reference, made = Reference(decoder), Profiler(ratios)
+    for prompt in prompts:
+        past = reference.step(prompt, reference.empty()).past
+        for index, cache in enumerate(decoder.caches):
+            try:
+                made.add(index // 2, SIDES[index % 2], past[cache.past])
+            except NpuDeviceError as error:
+                raise BadInputError(f"{decoder.name}: {cache.past}: {error}") from None
+    return made
+
+
+def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
+    """Of the layers of a decoder from a file. BadInputError names file, layer, value and rule."""
+    try:
+        made = parse(path.read_text(encoding="utf-8"), str(path))
+    except (NpuDeviceError, UnicodeDecodeError) as error:
+        raise BadInputError(str(error)) from None
+    if len(made) != layers:
+        raise BadInputError(f"{path}: thresholds of {len(made)} layers: the decoder has {layers}")
+    return made
+
+
+def block_of(layer: LayerThresholds, code: str) -> Values:
+    """The parameter block of a layer as 16 words."""
+    number = next(int(one) for one, name in CODES.items() if name == code)
+    halves = [KvHalf(_bits(one), outlier_code=number).pack() for one in layer]
+    return np.frombuffer(b"".join(halves), np.int32)
+
+
+def _bits(thresholds: Thresholds) -> tuple[int, int, int, int]:
+    low, inner_low, inner_high, high = np.array(thresholds, np.float16).view(np.uint16).tolist()
+    return low, inner_low, inner_high, high
+
+
+def parameters_of(made: CompiledDecoder, index: int) -> Parameters:
+    """Of the cache with this index, as the block of its layer says."""
+    half = KvHalf.unpack(made.kv_blocks[index // 2].tobytes()[32 * (index % 2) :][:32])
+    numbers = np.array(half.thresholds, np.uint16).view(np.float16).astype(float).tolist()
+    return Parameters(Thresholds(*numbers), CODES[OutlierCode(half.outlier_code)])
+
+
+def _reader(data: bytes) -> Callable[[Region], NDArray[np.uint8]]:
+    """Regions of the bytes of one cache, whose address is 0."""
+    array = np.frombuffer(data, np.uint8)
+
+    def read(region: Region) -> NDArray[np.uint8]:
+        address, rows, size, stride = region
+        return np.lib.stride_tricks.as_strided(array[address:], (rows, size), (stride, 1), writeable=False)
+
+    return read
+
+
+def stored_tokens(made: CompiledDecoder, read: Callable[[str], bytes], index: int, tokens: int) -> Encoded:
+    """The encoded tokens of a cache, as they are in DRAM."""
+    tensor = made.compiled.graph.tensors[made.decoder.caches[index].past]
+    return tensor.encoded(0).encoded(_reader(read(tensor.id)), tokens)
+
+
+def numbers_of(made: CompiledDecoder, read: Callable[[str], bytes], past: str, tokens: int) -> Values:
+    """The numbers in a cache, shape (1, heads, tokens, size)."""
+    index = next(at for at, cache in enumerate(made.decoder.caches) if cache.past == past)
+    tensor = made.compiled.graph.tensors[past]
+    cache = tensor.encoded(0)
+    return cache.read(_reader(read(past)), tokens, parameters_of(made, index)).astype(np.float64)[None]
+
+
+def measured(made: CompiledDecoder, read: Callable[[str], bytes], tokens: int, page_bytes: int) -> list[dict[str, Any]]:
+    """For each layer and side: tokens, outliers and bits of an element, counted in what is stored."""
+    found = []
+    for index, cache in enumerate(made.decoder.caches):
+        encoded = stored_tokens(made, read, index, tokens)
+        elements = tokens * cache.heads * cache.head_dim
+        outliers = len(encoded.sparse)
+        where = EncodedCache(0, cache.heads, tokens, cache.head_dim)
+        streams = encoded.counts.reshape(tokens, where.streams, -1).sum(axis=(0, 2), dtype=np.int64).tolist()
+        held = pages(where, tokens, streams, page_bytes)
+        outer = int(np.count_nonzero(encoded.sparse & np.uint8(64)))
+        found.append(
+            {
+                "layer": index // 2, "side": "kv"[index % 2], "elements": elements, "outer": outer,
+                "inner": outliers - outer, "p_out": outliers / elements, "b_eff": 8 * encoded.payload / elements,
+                "b_eff_inline": 8 * (encoded.payload + encoded.counts.size) / elements,
+                "b_slide": 4 + 4 * outliers / elements, "dense_bytes": encoded.dense.size, "sparse_bytes": outliers,
+                "meta_bytes": encoded.meta.size, "count_bytes": encoded.counts.size,
+                "pages": held.dense + held.sparse + held.meta, "bursts": held.bursts,
+            }
+        )  # fmt: skip
+    return found
+
+
+def compared(made: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[str, Any]]:
+    """Each method on the reference's keys and values: bits of an element, relative error of keys and of values."""
+    found = []
+    for method in METHODS:
+        squared = np.zeros((2, 2))
+        bits = []
+        for index, cache in enumerate(made.decoder.caches):
+            x = tokens_by_channels(np.asarray(wanted[cache.past], np.float32))
+            got = METHODS[method](x, "kv"[index % 2], cache.head_dim, parameters_of(made, index))
+            squared[index % 2] += (np.square(got - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum())
+            bits.append(stored_bits(method, x, cache.head_dim, parameters_of(made, index)))
+        errors = np.sqrt(squared[:, 0] / np.maximum(squared[:, 1], np.finfo(float).tiny))
+        found.append(
+            {"method": method, "bits": float(np.mean(bits)), "error_k": float(errors[0]), "error_v": float(errors[1])}
+        )
+    return found
+
+
+def tables(made: CompiledDecoder, read: Callable[[str], bytes]) -> dict[int, bytes]:
+    """The counts of all tokens by their address: sizes of transfers in a run without values."""
+    found = {}
+    for cache in made.decoder.caches:
+        base = made.address(cache.past)
+        where = made.compiled.graph.tensors[cache.past].encoded(base)
+        at, size = where.counts, where.chunks * where.t_max
+        found[at] = read(cache.past)[at - base : at - base + size]
+    return found
+
+
+def figures(
+    made: CompiledDecoder,
+    read: Callable[[str], bytes],
+    tokens: int,
+    layers: Sequence[Mapping[str, Any]],
+    page_bytes: int,
+) -> dict[str, Any]:
+    """The keys of a result that depend on what was stored: `kv_encoded`, and the footprint of the tokens that are
+    there, in place of one that follows from shapes."""
+    rows = measured(made, read, tokens, page_bytes)
+    used: dict[int, int] = {}
+    for row in rows:
+        parts = sum(row[name] for name in ("dense_bytes", "sparse_bytes", "meta_bytes", "count_bytes"))
+        used[row["layer"]] = used.get(row["layer"], 0) + parts
+    kept = [{**layer, "qbits_kv": OAKEN, "kv_bytes_total": used[layer["layer"]]} for layer in layers]
+    return {"kv_encoded": rows, "kv_layers": kept, "kv_bytes_used": sum(used.values()), "kv_type": OAKEN}

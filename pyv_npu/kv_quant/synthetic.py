@@ -1,0 +1,103 @@
+"""Keys and values without a model: what they look like, and the errors of each method on them (docs/oaken.md)."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.kv_quant import oaken
+from npu_device.kv_quant.baselines import METHODS, stored_bits
+from npu_device.kv_quant.storage import Parameters
+from npu_device.kv_quant.thresholds import RATIOS, Profiler
+
+TOKENS, HEADS, HEAD_DIM = 256, 8, 128
+RATIO_SWEEP = (
+    (0.10, 0.80, 0.10), (0.06, 0.82, 0.12), (0.08, 0.82, 0.10), (0.10, 0.82, 0.08), (0.12, 0.82, 0.06),
+    (0.04, 0.86, 0.10), (0.06, 0.86, 0.08), (0.08, 0.86, 0.06), (0.10, 0.86, 0.04), (0.02, 0.90, 0.08),
+    (0.03, 0.90, 0.07), (0.04, 0.90, 0.06), (0.05, 0.90, 0.05), (0.06, 0.90, 0.04), (0.02, 0.92, 0.06),
+    (0.03, 0.92, 0.05), (0.04, 0.92, 0.04), (0.02, 0.94, 0.04), (0.01, 0.96, 0.03),
+)  # fmt: skip
+"""Outer, middle, inner: the list of the artifact's script explore_oaken.py."""
+Floats = NDArray[np.float32]
+
+
+def keys(random: np.random.Generator, tokens: int = TOKENS, width: int = HEADS * HEAD_DIM) -> Floats:
+    """Channels of their own scale, 2 % with a large mean, and 0.1 % of values that follow no pattern."""
+    scale = random.lognormal(0, 0.5, width)
+    mean = np.zeros(width)
+    large = random.choice(width, max(1, width // 50), replace=False)
+    mean[large] = random.uniform(4, 12, len(large)) * random.choice((-1, 1), len(large))
+    x = random.standard_normal((tokens, width)) * scale + mean
+    odd = random.random(x.shape) < 0.001
+    made: Floats = np.where(odd, x * random.uniform(4, 8, x.shape), x).astype(np.float32)
+    return made
+
+
+def values(random: np.random.Generator, tokens: int = TOKENS, width: int = HEADS * HEAD_DIM) -> Floats:
+    """Student's t with 5 degrees, and scales of channels and tokens."""
+    channel, token = random.lognormal(0, 0.3, width), random.lognormal(0, 0.3, (tokens, 1))
+    made: Floats = (random.standard_t(5, (tokens, width)) * channel * token).astype(np.float32)
+    return made
+
+
+class Errors(NamedTuple):
+    """Of a method: bits of an element, relative errors in the Euclidean norm."""
+
+    method: str
+    bits: float
+    keys: float
+    values: float
+
+
+def relative(got: Any, want: Any) -> float:
+    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+
+
+def _parameters(x: Floats, ratios: Sequence[float]) -> Parameters:
+    """Thresholds of the first half of the tokens, for all."""
+    profiler = Profiler(ratios)
+    for side in ("key", "value"):
+        profiler.add(0, side, x[: max(1, len(x) // 2)])
+    return Parameters(profiler.thresholds()[0].key)
+
+
+def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
+    """Of all methods."""
+    random = np.random.default_rng(seed)
+    both = {"k": keys(random), "v": values(random)}
+    found = {side: _parameters(x, ratios) for side, x in both.items()}
+    made = []
+    for name, method in METHODS.items():
+        error = {side: relative(method(x, side, HEAD_DIM, found[side]), x) for side, x in both.items()}
+        bits = float(np.mean([stored_bits(name, x, HEAD_DIM, found[side]) for side, x in both.items()]))
+        made.append(Errors(name, bits, error["k"], error["v"]))
+    return made
+
+
+class Ratio(NamedTuple):
+    """One point of the sweep over ratios."""
+
+    outer: float
+    middle: float
+    inner: float
+    b_eff: float
+    keys: float
+    values: float
+
+
+def ratio_sweep(seed: int = 0, points: Sequence[tuple[float, float, float]] = RATIO_SWEEP) -> list[Ratio]:
+    """Errors and bits of Oaken at other shares of the groups."""
+    random = np.random.default_rng(seed)
+    both = keys(random), values(random)
+    made = []
+    for point in points:
+        row = []
+        bits = 0.0
+        for x in both:
+            p = _parameters(x, point)
+            encoded = oaken.encode(x, p.thresholds, p.code)
+            bits += 8 * encoded.payload / x.size / 2
+            row.append(relative(oaken.decode(encoded, p.thresholds, p.code).astype(np.float32), x))
+        made.append(Ratio(*point, bits, *row))
+    return made

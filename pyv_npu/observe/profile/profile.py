@@ -1,0 +1,239 @@
+"""A tracer that says of every cycle of the core which instruction took it, on which stack, and what it was spent on.
+
+A cycle belongs to the instruction that was executed, or was waited for: instructions follow each other without a gap,
+so that the cycles of a profile are those of the run. Each has the first of these activities that holds:
+
+| activity | cycles |
+|---|---|
+| handler | from an interrupt to the MRET that ends it, whatever the handler does |
+| wfi | of WFI |
+| queue | waiting for room: ENQCMD_T while it stalls and where it is refused, QUEUE_HEAD again that shows a full ring |
+| polling | a loop that looks for something and finds the same as before, from look to look |
+| custom | of custom instructions, and of CSRs that devices answer |
+| mmio | of loads and stores of devices, and of fences that wait for them |
+| executing | everything else, traps included |
+
+A look reads a device register, a status word that the NPU writes back, a CSR of a device, or TSTAT; writing TICKET_SEL
+belongs to it. It is a repetition when the same instruction has looked at
+the same place before and found the same value, and no device was written in between; loads of the timer alone are no
+looks. Then the cycles since the look before it are polling too.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from npu_device.abi.errors import ReturnCode
+from npu_device.abi.registers import REGISTERS
+from npu_device.device import NpuDevice
+from pyv_ext.bus.bus import WatchedLoad
+from pyv_ext.bus.window import Access
+from pyv_ext.hart.hart import Hart
+from pyv_ext.isa import Instruction, Kind
+from pyv_ext.protocols import Device, Operands, Outcome, Stall
+from pyv_ext.timing import CoreTiming
+from pyv_npu.observe.profile.stacks import Stacks
+
+
+class Activity(StrEnum):
+    """What a cycle was spent on, in the order of tables."""
+
+    EXECUTING = "executing"
+    MMIO = "mmio"
+    CUSTOM = "custom"
+    POLLING = "polling"
+    QUEUE = "queue"
+    HANDLER = "handler"
+    WFI = "wfi"
+
+
+class Charge(NamedTuple):
+    """What cycles are counted for."""
+
+    stack: int
+    pc: int
+    activity: Activity
+
+
+MOST_SINCE = 1 << 8
+"""Instructions between two looks of a loop that polls."""
+MOST_LOOKS = 1 << 10
+_HEAD = next(register.offset for register in REGISTERS if register.name == "QUEUE_HEAD")
+_SELECTORS = frozenset(register.offset for register in REGISTERS if register.name.endswith("_SEL"))
+_WORD = 0xFFFF_FFFF
+_BUSY = -ReturnCode.EBUSY & _WORD
+_ENQCMD, _TSTAT = "enqcmd_t", "tstat"
+_CSRS = (Kind.CSR_WRITE, Kind.CSR_UPDATE)
+
+
+class Profile:
+    """A tracer of `hart`; `accessed`, `loaded` and `answered` listen to its bus and to the NPU's command port."""
+
+    def __init__(
+        self, hart: Hart, timing: CoreTiming, npu: NpuDevice, timer: Device, is_status: Callable[[int], bool]
+    ) -> None:
+        """`npu`, `timer`: devices of the bus. `is_status(address)`: whether the NPU writes a status word there."""
+        self.stacks = Stacks(hart)
+        self.cycles: Counter[Charge] = Counter()
+        self.instructions: Counter[int] = Counter()
+        """How often the instruction at each address retired."""
+        self.mnemonics: Counter[str] = Counter()
+        """How often each row of the instruction table retired."""
+        self.traps = 0
+        """Synchronous ones."""
+        self.interrupts = 0
+        self._hart = hart
+        self._timing = timing
+        self._npu = npu
+        self._timer = timer
+        self._is_status = is_status
+        self._now = int(hart.cycle) if hart.instret else 0  # the cycles of the reset are those of the first instruction
+        self._access: Access | None = None
+        self._load: WatchedLoad | None = None
+        self._stalled_at: int | None = None
+        self._stalled = 0
+        self._looks: dict[int, tuple[object, int]] = {}
+        """By address of the instruction: where it looked, and what it found."""
+        self._since: list[tuple[Charge, int]] | None = None
+        """What was counted since the last look; None: too much."""
+
+    # -- listeners ---------------------------------------------------------------------------------------------
+
+    def accessed(self, access: Access) -> None:
+        """The hart has used a device."""
+        self._access = access
+
+    def loaded(self, load: WatchedLoad) -> None:
+        """The hart has loaded from a page that is watched."""
+        if self._is_status(load.address):
+            self._load = load
+
+    def answered(self, name: str, operands: Operands, outcome: Outcome) -> None:
+        """The NPU has answered one look of a custom instruction."""
+        if name != "ENQCMD_T":
+            return
+        if isinstance(outcome, Stall):
+            if self._stalled_at is None:
+                self._stalled_at = operands.now
+        elif self._stalled_at is not None:
+            self._stalled, self._stalled_at = operands.now - self._stalled_at, None
+
+    # -- a tracer ----------------------------------------------------------------------------------------------
+
+    def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
+        row, stacks = instruction.row, self.stacks
+        self.instructions[pc] += 1
+        self.mnemonics[row.name] += 1
+        cycles, self._now = end - self._now, end
+        if stacks.handling:
+            self.cycles[Charge(stacks.now, pc, Activity.HANDLER)] += cycles
+            self._forget()
+        elif row.kind is Kind.WFI:
+            self.cycles[Charge(stacks.now, pc, Activity.WFI)] += cycles
+            self._moved_on()
+        elif self._access is not None or self._load is not None:
+            self._device(pc, cycles)
+        elif row.kind is Kind.CUSTOM:
+            self._custom(pc, cycles, instruction)
+        elif row.kind in _CSRS and instruction.csr in self._hart.csrs.windows:
+            value = int(self._hart.x[instruction.rd])
+            self._look(pc, cycles, instruction.csr, value, Activity.CUSTOM, Activity.POLLING)
+        else:
+            waits = row.kind is Kind.FENCE and cycles > row.cost(self._timing)
+            self._add(pc, cycles, Activity.MMIO if waits else Activity.EXECUTING)
+        if row.kind is Kind.JUMP or row.kind is Kind.MRET:
+            stacks.retired(pc, instruction)
+
+    def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:
+        cycles, self._now = end - self._now, end
+        if interrupt:
+            self.interrupts += 1
+        else:
+            self.traps += 1
+        stacks = self.stacks
+        if self._stalled_at is not None:  # the interrupt ends the stall
+            waited = min(max(end - self._timing.irq - self._stalled_at, 0), cycles)
+            activity = Activity.HANDLER if stacks.handling else Activity.QUEUE
+            self.cycles[Charge(stacks.now, pc, activity)] += waited
+            cycles -= waited
+        handled = interrupt or stacks.handling
+        self.cycles[Charge(stacks.now, pc, Activity.HANDLER if handled else Activity.EXECUTING)] += cycles
+        stacks.trapped(pc, interrupt)
+        self._forget()
+
+    def close(self, cycle: int, waits: bool) -> None:
+        """The run is over in `cycle`; `waits`: in WFI. What did not retire counts where the hart is."""
+        activity = Activity.WFI if waits else Activity.EXECUTING
+        if cycle > self._now:
+            self.cycles[Charge(self.stacks.now, int(self._hart.pc), activity)] += cycle - self._now
+            self._now = cycle
+
+    # -- what cycles are counted for ---------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        self._access = self._load = None
+        self._stalled, self._stalled_at = 0, None
+
+    def _moved_on(self) -> None:
+        """What comes is no repetition of what was."""
+        self._looks.clear()
+        self._since = None
+
+    def _add(self, pc: int, cycles: int, activity: Activity) -> None:
+        charge = Charge(self.stacks.now, pc, activity)
+        self.cycles[charge] += cycles
+        if self._since is not None:
+            self._since.append((charge, cycles))
+            if len(self._since) > MOST_SINCE:
+                self._since = None
+
+    def _device(self, pc: int, cycles: int) -> None:
+        access, load = self._access, self._load
+        self._forget()
+        if access is None:
+            assert load is not None
+            self._look(pc, cycles, load.address, load.value, Activity.EXECUTING, Activity.POLLING)
+            return
+        of_npu, place = access.device is self._npu, (access.device.name, access.offset, access.write)
+        if access.write and not (of_npu and access.offset in _SELECTORS):
+            self._add(pc, cycles, Activity.MMIO)
+            self._moved_on()
+        elif access.device is self._timer:
+            self._add(pc, cycles, Activity.MMIO)
+        else:
+            ring = self._npu.ring
+            full = of_npu and access.offset == _HEAD and (ring.tail - access.value) & _WORD >= ring.size
+            self._look(pc, cycles, place, access.value, Activity.MMIO, Activity.QUEUE if full else Activity.POLLING)
+
+    def _custom(self, pc: int, cycles: int, instruction: Instruction) -> None:
+        value, stalled = int(self._hart.x[instruction.rd]), min(self._stalled, cycles)
+        self._forget()
+        if instruction.row.name == _TSTAT:
+            place = instruction.row.name, int(self._hart.x[instruction.rs1])
+            self._look(pc, cycles, place, value, Activity.CUSTOM, Activity.POLLING)
+        elif instruction.row.name == _ENQCMD and instruction.rd and value == _BUSY:
+            self._look(pc, cycles, _ENQCMD, value, Activity.QUEUE, Activity.QUEUE)
+        else:
+            if stalled:
+                self.cycles[Charge(self.stacks.now, pc, Activity.QUEUE)] += stalled
+            self._add(pc, cycles - stalled, Activity.CUSTOM)
+            self._moved_on()
+
+    def _look(self, pc: int, cycles: int, place: object, value: int, first: Activity, again: Activity) -> None:
+        """A look at something; `first`, `again`: what its cycles are, and of a repetition also those since the last."""
+        known, now = self._looks.get(pc), (place, value)
+        if known == now and self._since is not None:
+            for charge, count in self._since:
+                self.cycles[charge] -= count
+                if not self.cycles[charge]:
+                    del self.cycles[charge]
+                self.cycles[charge._replace(activity=again)] += count
+            self.cycles[Charge(self.stacks.now, pc, again)] += cycles
+            self._since = []
+            return
+        if len(self._looks) >= MOST_LOOKS:
+            self._moved_on()
+        self._looks[pc] = now
+        self._since = []
+        self.cycles[Charge(self.stacks.now, pc, first)] += cycles

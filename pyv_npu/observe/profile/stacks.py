@@ -1,0 +1,107 @@
+"""Call stacks of a hart, followed by its jumps and traps.
+
+A call is a jump that links x1 or x5, a return one through them that links nothing (RISC-V unprivileged manual, 2.5.1,
+return-address stack). A return to an address that no frame waits for leaves the stack as it is. An interrupt begins a
+stack of its own, a synchronous trap stands on that of its instruction; MRET goes on with the stack that was left at the
+same stack pointer, so that tasks of an RTOS keep theirs, and begins one where there is none.
+"""
+
+from pyv_ext.hart.hart import Hart
+from pyv_ext.isa import Instruction, Kind
+
+LINKS = (1, 5)
+STACK_POINTER = 2
+MOST_NODES = 1 << 18
+"""Different stacks. Deeper calls are counted for their callers beyond it."""
+MOST_LEFT = 1 << 12
+"""Stacks that wait for their MRET."""
+
+PROGRAM, INTERRUPT = 0, 1
+"""The empty stacks: of the program, and of interrupt handlers."""
+TRAP = -1
+"""In the place of the address of a call: a synchronous trap."""
+
+
+class Stacks:
+    """Numbers the stacks that there are, and knows the one of now."""
+
+    def __init__(self, hart: Hart) -> None:
+        self._hart = hart
+        self.now = PROGRAM
+        self._parent = [PROGRAM, INTERRUPT]
+        self._site = [0, 0]
+        self._return = [-1, -1]
+        self._known: dict[tuple[int, int], int] = {}
+        self._left: dict[int, list[tuple[int, bool]]] = {}
+        """By stack pointer: stacks that a trap has left, the latest last, and whether they handle an interrupt."""
+        self.handling = False
+        """Whether an interrupt is handled."""
+
+    def sites(self, stack: int) -> list[int]:
+        """The addresses of the calls of a stack, the outermost first; `TRAP` in the place of a trap."""
+        found = []
+        while stack not in (PROGRAM, INTERRUPT):
+            found.append(self._site[stack])
+            stack = self._parent[stack]
+        return found[::-1]
+
+    def root(self, stack: int) -> int:
+        """`PROGRAM` or `INTERRUPT`."""
+        while stack not in (PROGRAM, INTERRUPT):
+            stack = self._parent[stack]
+        return stack
+
+    def retired(self, pc: int, instruction: Instruction) -> None:
+        """An instruction has retired; the hart is at the next one."""
+        kind = instruction.row.kind
+        if kind is Kind.MRET:
+            self._resume()
+        elif kind is Kind.JUMP:
+            if instruction.rd in LINKS:
+                self._push(pc, pc + instruction.length)
+            elif not instruction.rd and instruction.rs1 in LINKS:
+                self._pop(int(self._hart.pc))
+
+    def trapped(self, pc: int, interrupt: bool) -> None:
+        """A trap was taken at `pc`."""
+        pointer = int(self._hart.x[STACK_POINTER])
+        if len(self._left) >= MOST_LEFT and pointer not in self._left:
+            del self._left[next(iter(self._left))]
+        waiting = self._left.setdefault(pointer, [])
+        waiting.append((self.now, self.handling))
+        del waiting[:-MOST_LEFT]
+        if interrupt:
+            self.now, self.handling = INTERRUPT, True
+        else:
+            self._push(pc, -1)
+            self._push(TRAP, -1)
+
+    def _push(self, site: int, back: int) -> None:
+        key = self.now, site
+        node = self._known.get(key)
+        if node is None:
+            if len(self._parent) >= MOST_NODES:
+                return
+            node = self._known[key] = len(self._parent)
+            self._parent.append(self.now)
+            self._site.append(site)
+            self._return.append(back)
+        self.now = node
+
+    def _pop(self, target: int) -> None:
+        node = self.now
+        while node not in (PROGRAM, INTERRUPT):
+            if self._return[node] == target:
+                self.now = self._parent[node]
+                return
+            node = self._parent[node]
+
+    def _resume(self) -> None:
+        pointer = int(self._hart.x[STACK_POINTER])
+        waiting = self._left.get(pointer)
+        if waiting:
+            self.now, self.handling = waiting.pop()
+            if not waiting:
+                del self._left[pointer]
+        else:
+            self.now, self.handling = PROGRAM, False

@@ -1,0 +1,202 @@
+"""A profile as text, as a table by source line, and for viewers: folded stacks and speedscope.
+
+Folded stacks: "frame;frame cycles" a line, for flame graph tools (Brendan Gregg, FlameGraph). Speedscope: its file
+format, https://www.speedscope.app/file-format-schema.json. Both have a frame for each function of the stack, inlined
+ones too, and at the end, unless it is `executing`, the activity in brackets.
+"""
+
+import csv
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from io import StringIO
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from pyv_ext.elf import Program
+from pyv_ext.source_lines import Line
+from pyv_npu.observe.profile.profile import Activity, Profile
+from pyv_npu.observe.profile.stacks import INTERRUPT, TRAP
+from pyv_npu.text import MISSING, columns, wrapped
+
+UNKNOWN = "[unknown]"
+"""Stands for code outside of all functions."""
+SHOWN_LINES = 20
+"""Source lines of the text; profile.csv has all."""
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_SHORT = {Activity.EXECUTING: "executing", Activity.MMIO: "MMIO", Activity.CUSTOM: "custom",
+          Activity.POLLING: "polling", Activity.QUEUE: "queue wait", Activity.HANDLER: "handler",
+          Activity.WFI: "wfi"}  # fmt: skip
+
+
+class Share(NamedTuple):
+    """What one function or line took itself."""
+
+    function: str
+    line: Line | None
+    """Of a function: that of the instruction that took most cycles, the lowest of equal ones."""
+    instructions: int
+    cycles: int
+    by_activity: Mapping[Activity, int]
+
+
+class Profiled:
+    """A profile of a run of a program, which is over."""
+
+    def __init__(self, profile: Profile, program: Program) -> None:
+        self.profile = profile
+        self.program = program
+
+    @cached_property
+    def _names(self) -> Mapping[int, str]:
+        """Address -> function."""
+        found = {}
+        for pc in {charge.pc for charge in self.profile.cycles}:
+            function = self.program.function_at(pc)
+            found[pc] = UNKNOWN if function is None else function.name
+        return found
+
+    def functions(self) -> list[Share]:
+        """By function, those with most cycles first, equal ones by name."""
+        cycles: Counter[int] = Counter()
+        for charge, count in self.profile.cycles.items():
+            cycles[charge.pc] += count
+        hottest: dict[str, int] = {}
+        for pc in sorted(cycles):
+            name = self._names[pc]
+            if name not in hottest or cycles[pc] > cycles[hottest[name]]:
+                hottest[name] = pc
+        keys = {pc: (name, self.program.line_of(hottest[name])) for pc, name in self._names.items()}
+        return self._shares(keys)
+
+    def lines(self) -> list[Share]:
+        """By source line and function, those with most cycles first."""
+        return self._shares({pc: (name, self.program.line_of(pc)) for pc, name in self._names.items()})
+
+    def _shares(self, keys: Mapping[int, tuple[str, Line | None]]) -> list[Share]:
+        spent: defaultdict[tuple[str, Line | None], Counter[Activity]] = defaultdict(Counter)
+        for charge, count in self.profile.cycles.items():
+            spent[keys[charge.pc]][charge.activity] += count
+        retired: Counter[tuple[str, Line | None]] = Counter()
+        for pc, count in self.profile.instructions.items():
+            retired[keys[pc]] += count
+        shares = [Share(*key, retired[key], found.total(), found) for key, found in spent.items()]
+        return sorted(shares, key=lambda share: (-share.cycles, share.function, share.line or Line("", 0)))
+
+    # -- text and tables ---------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """What each function took itself, the source lines that took most, and how often each instruction retired."""
+        profile = self.profile
+        cycles, instructions = profile.cycles.total(), profile.instructions.total()
+        totals: Counter[Activity] = Counter()
+        for charge, count in profile.cycles.items():
+            totals[charge.activity] += count
+        used = [activity for activity in Activity if totals[activity]]
+        head = f"profile: {cycles:,} cycles, {instructions:,} instructions"
+        head += f", {profile.traps:,} traps, {profile.interrupts:,} interrupts"
+        spent = ", ".join(f"{_SHORT[one]} {totals[one]:,} ({totals[one] / max(cycles, 1):.1%})" for one in used)
+        heads = ("cycles", "share", *(_SHORT[one] for one in used), "instructions")
+        functions = [[share.function, *_numbers(share, used, cycles), _short(share.line)] for share in self.functions()]
+        lines = self.lines()
+        rows = [[_short(share.line), *_numbers(share, used, cycles), share.function] for share in lines[:SHOWN_LINES]]
+        more = f"and {len(lines) - SHOWN_LINES:,} more lines\n" if len(lines) > SHOWN_LINES else ""
+        ranked = sorted(profile.mnemonics.items(), key=lambda item: (-item[1], item[0]))
+        counts = "retired: " + ", ".join(f"{name} {count:,}" for name, count in ranked)
+        blocks = [
+            "\n".join([head, *wrapped(spent)]),
+            columns(("function", *heads, "hottest line"), functions),
+            columns(("source line", *heads, "function"), rows) + ("\n" + more if more else ""),
+            "\n".join(wrapped(counts)),
+        ]
+        return "\n\n".join(block.rstrip("\n") for block in blocks) + "\n"
+
+    def csv(self) -> str:
+        """A row for each source line and function."""
+        text = StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("function", "file", "line", "instructions", "cycles", *(one.value for one in Activity)))
+        for share in self.lines():
+            file, line = ("", "") if share.line is None else share.line
+            spent = [share.by_activity.get(one, 0) for one in Activity]
+            writer.writerow((share.function, file, line, share.instructions, share.cycles, *spent))
+        return text.getvalue()
+
+    # -- stacks ------------------------------------------------------------------------------------------------
+
+    def stacks(self) -> dict[tuple[str, ...], int]:
+        """Frames, the outermost first, with the activity -> cycles, in the order of the alphabet."""
+        stacks = self.profile.stacks
+
+        @cache
+        def frames(address: int) -> tuple[str, ...]:
+            function = self.program.function_at(address)
+            name = UNKNOWN if function is None else function.name
+            return (name, *self.program.inlined.at(address))
+
+        @cache
+        def callers(stack: int) -> tuple[str, ...]:
+            first = ["[interrupt]"] if stacks.root(stack) == INTERRUPT else []
+            for site in stacks.sites(stack):
+                first += ["[trap]"] if site == TRAP else frames(site)
+            return tuple(first)
+
+        found: Counter[tuple[str, ...]] = Counter()
+        for (stack, pc, activity), count in self.profile.cycles.items():
+            last = () if activity is Activity.EXECUTING else (f"[{_SHORT[activity]}]",)
+            found[(*callers(stack), *frames(pc), *last)] += count
+        return dict(sorted(found.items()))
+
+    def folded(self) -> str:
+        """Folded stacks."""
+        return "".join(f"{';'.join(map(_frame, stack))} {count}\n" for stack, count in self.stacks().items() if count)
+
+    def speedscope(self, name: str) -> str:
+        """Two profiles in cycles: the stacks, and the source lines."""
+        frames: dict[tuple[str, str, int], int] = {}
+
+        def number(name: str, file: str = "", line: int = 0) -> int:
+            return frames.setdefault((name, file, line), len(frames))
+
+        stacks = [([number(frame) for frame in stack], count) for stack, count in self.stacks().items() if count]
+        lines = [
+            ([number(share.function), *([number(str(share.line), *share.line)] if share.line else [])], share.cycles)
+            for share in self.lines()
+            if share.cycles
+        ]
+        document = {
+            "$schema": SCHEMA,
+            "name": name,
+            "exporter": "PyV-NPU",
+            "activeProfileIndex": 0,
+            "profiles": [_sampled("call stacks", stacks), _sampled("source lines", lines)],
+            "shared": {"frames": [{"name": name} | ({"file": file, "line": line} if file else {})
+                                  for name, file, line in frames]},
+        }  # fmt: skip
+        return json.dumps(document, indent=1) + "\n"
+
+
+def _sampled(name: str, stacks: Sequence[tuple[list[int], int]]) -> dict[str, Any]:
+    return {
+        "type": "sampled", "name": f"{name} (cycles)", "unit": "none", "startValue": 0,
+        "endValue": sum(count for _, count in stacks), "samples": [stack for stack, _ in stacks],
+        "weights": [count for _, count in stacks],
+    }  # fmt: skip
+
+
+def _frame(name: str) -> str:
+    """Semicolons separate frames."""
+    return name.replace(";", ":").replace("\n", " ")
+
+
+def _numbers(share: Share, used: Sequence[Activity], cycles: int) -> Iterator[str]:
+    yield f"{share.cycles:,}"
+    yield f"{share.cycles / max(cycles, 1):.1%}"
+    yield from (f"{share.by_activity.get(one, 0):,}" for one in used)
+    yield f"{share.instructions:,}"
+
+
+def _short(line: Line | None) -> str:
+    """The line without the folders of its file."""
+    return MISSING if line is None else f"{PurePosixPath(line.file).name}:{line.line}"

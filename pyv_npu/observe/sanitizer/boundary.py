@@ -1,0 +1,320 @@
+"""The sanitizer of the boundary between firmware and NPU: who may touch which bytes, and what orders it.
+
+It listens to the bus, the custom instructions and the shadow of memory; none of it changes the run. docs/reliability.md
+has the rules.
+"""
+
+from collections import Counter
+from typing import Protocol
+
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, STATUS_OFFSET, TICKET_OFFSET
+from npu_device.abi.instructions import CSRS
+from npu_device.abi.opcodes import TicketState
+from npu_device.abi.registers import REGISTERS
+from npu_device.device import NpuDevice
+from npu_device.memory.region import Region, make_region
+from npu_device.trace.events import EventStream
+from pyv_ext.bus.bus import Access, Bus
+from pyv_ext.bus.shadow import LOADS, STORES, Shadow
+from pyv_ext.devices.interrupts import MEIP
+from pyv_ext.elf import Program
+from pyv_ext.hart.hart import Hart
+from pyv_ext.protocols import Operands, Outcome, Value
+from pyv_npu.config import Config
+from pyv_npu.observe.sanitizer.findings import Notebook, Rule, Side
+from pyv_npu.observe.sanitizer.handler import Handler
+from pyv_npu.observe.sanitizer.held import Holding, Role
+from pyv_npu.observe.sanitizer.ledger import Ledger, Submission
+from pyv_npu.observe.sanitizer.submission_checks import SubmissionChecks, opcode_of
+
+_OFFSET = {register.name: register.offset for register in REGISTERS}
+_REGISTER = {register.offset: register.name for register in REGISTERS}
+_CSR = {entry.address: entry.register for entry in CSRS}
+_MASK = (1 << 32) - 1
+_RESET = next(bits for row in REGISTERS if row.name == "CTRL" for bits in row.fields if bits.name == "RESET").low
+_DONE_OR_ERROR = 0b11
+_COUNTS = ("COMPLETED", "PERF_COMPLETED_LO", "PERF_ERRORS_LO")
+"""Registers that show how many commands are complete."""
+_LOOKS = (*_COUNTS, "TICKET_STATUS", "ERROR_TICKET")
+"""What a handler may look at."""
+_FIRST_TICKET_ERROR = 256
+_POLLED = 3
+"""Loads of a status word by one instruction: a loop."""
+_EXTERNAL = MEIP.bit_length() - 1
+_FLAGS = dict.fromkeys(Role, LOADS | STORES) | {Role.INPUT: STORES, Role.STATUS: LOADS}
+"""Which accesses are of interest."""
+_WIDTH = 4
+
+
+class Watched(Protocol):
+    """The parts of a platform that the sanitizer listens to."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def hart(self) -> Hart: ...
+    @property
+    def bus(self) -> Bus: ...
+    @property
+    def npu(self) -> NpuDevice: ...
+    @property
+    def events(self) -> EventStream: ...
+
+
+class Boundary:
+    """Checks one run. `shadow` has been given to the bus."""
+
+    def __init__(self, platform: Watched, shadow: Shadow, program: Program, notebook: Notebook) -> None:
+        self._hart = platform.hart
+        self._bus = platform.bus
+        self._npu = platform.npu
+        self._shadow = shadow
+        self._notebook = notebook
+        self._clusters = platform.config.npu.clusters
+        self._ledger = Ledger(platform.events, self._clusters)
+        self._ledger.on_refused = self._refused
+        self._selected = 0
+        self._tail = 0
+        """Of the last doorbell that has left the core."""
+        self._rung = 0
+        """When it arrives; before that the device's tail is older."""
+        self._doorbells: dict[int, list[Submission]] = {}
+        """By tail, what each of the latest doorbells has handed over."""
+        self._flagged: list[tuple[bytearray, int, int]] = []
+        """Lines of the shadow that have flags."""
+        self._checks = SubmissionChecks(platform.hart, platform.bus, shadow, program, notebook, self._ledger)
+        self._status: dict[int, Holding] = {}
+        """The latest submission of each descriptor's address."""
+        self._polls: Counter[tuple[int, int]] = Counter()
+        """How often a pc has loaded the status word of a submission."""
+        self._handler = Handler(notebook)
+        self._ledger.on_stale = self._stale
+        platform.hart.on_interrupt.append(self._interrupt)
+        shadow.on_return = self._returned
+        shadow.on_load = self._load
+        shadow.on_store = self._store
+        platform.bus.observe(platform.npu, self._access)
+
+    # -- registers ---------------------------------------------------------------------------------------------
+
+    def _access(self, access: Access) -> None:
+        self._checks.check_frames(access.start)
+        if access.write:
+            if access.offset == _OFFSET["IRQ_ACK"]:
+                self._handler.acknowledged(access.start, self._hart.pc)
+            elif access.offset == _OFFSET["DOORBELL"]:
+                self._doorbell(access)
+            elif access.offset == _OFFSET["TICKET_SEL"]:
+                self._selected = access.value
+            elif access.offset == _OFFSET["CTRL"] and access.value >> _RESET & 1:
+                self._reset()
+        else:
+            self._register_read(_REGISTER.get(access.offset, ""), access.value)
+
+    def _register_read(self, name: str, value: int) -> None:
+        """Firmware has read a register, or the CSR that mirrors it."""
+        ledger = self._ledger
+        if name in _LOOKS or (name == "IRQ_STATUS" and value & _DONE_OR_ERROR):
+            self._handler.looked()
+        if ledger.idle:
+            return
+        if name == "QUEUE_HEAD":
+            ledger.saw_head(value)
+        elif name == "TICKET_STATUS":
+            self._saw_status(value)
+        elif name in _COUNTS or (name == "IRQ_STATUS" and value & _DONE_OR_ERROR):
+            ledger.catch_up()
+            ledger.saw_all()
+        elif name == "ERROR_TICKET":
+            self._saw_ticket(value)
+        else:
+            return
+        self._clean()
+
+    def _saw_status(self, value: int) -> None:
+        state = value & 0xFF
+        if state == TicketState.RUNNING:
+            self._ledger.catch_up()
+            running = self._ledger.by_ticket(self._selected)
+            if running is not None:
+                self._ledger.saw_running(running)
+        elif state in (TicketState.DONE, TicketState.ERROR):
+            self._saw_ticket(self._selected)
+
+    def _saw_ticket(self, ticket: int) -> None:
+        self._ledger.catch_up()
+        submission = self._ledger.by_ticket(ticket)
+        if submission is not None and submission.ended:
+            self._ledger.saw(submission)
+
+    def csr_read(self, address: int, value: int, now: int) -> None:
+        """Firmware has read a CSR of the NPU."""
+        self._register_read(_CSR[address], value)
+
+    def csr_written(self, address: int, now: int) -> None:
+        """Firmware has written a CSR of the NPU."""
+        if _CSR[address] == "IRQ_ACK":
+            self._handler.acknowledged(now, self._hart.pc)
+
+    def _interrupt(self, cause: int, start: int) -> None:
+        """A handler begins: that tells of the completions that asked for it."""
+        if cause == _EXTERNAL:
+            self._ledger.catch_up()
+            for submission in tuple(self._ledger.in_flight()):
+                if submission.ended and submission.descriptor.irq:
+                    self._ledger.saw(submission)
+            self._clean()
+            self._handler.entered()
+
+    def _returned(self, start: int) -> None:
+        self._handler.over(start, self._hart.pc)
+
+    def restored(self) -> None:
+        """The machine is in another state: nothing is known of what is in flight there."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._checks.clear()
+        self._status.clear()
+        self._flagged.clear()
+        self._ledger.reset()
+        self._doorbells.clear()
+        self._tail = self._rung = 0
+        self._clean()
+
+    # -- handing over ------------------------------------------------------------------------------------------
+
+    def _doorbell(self, access: Access) -> None:
+        ring, side = self._npu.ring, Side("doorbell", access.start, self._hart.pc)
+        self._ledger.catch_up()
+        tail = self._tail if access.start < self._rung else ring.tail
+        count = (access.value - tail) & _MASK
+        if not count or count > ring.size:
+            return
+        self._tail, self._rung = access.value, access.arrival
+        made = []
+        for step in range(count):
+            index = (tail + step) & _MASK
+            address = ring.slot(index)
+            data = self._bus.peek(address, DESCRIPTOR_SIZE)
+            if data is not None:
+                made.append(self._hand_over(side, address, index, data))
+        self._doorbells[access.value] = made
+        if len(self._doorbells) > ring.size:
+            del self._doorbells[next(iter(self._doorbells))]
+        for submission in made:
+            self._checks.check_fence(submission)
+
+    def _refused(self, tail: int) -> None:
+        """The device has ignored a doorbell: the ring has no room."""
+        self._ledger.take_back(self._doorbells.pop(tail, ()))
+        self._rung = 0
+
+    def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
+        """The NPU has answered a custom instruction."""
+        if not isinstance(outcome, Value):
+            return
+        self._checks.check_frames(operands.now)
+        if name in ("TWAIT", "TSTAT"):
+            self._handler.looked()
+        if name == "ENQCMD_T":
+            if 0 < outcome.value < 1 << 31:
+                self._enqueued(operands, outcome.value)
+        elif name == "TWAIT":
+            if outcome.value == 0 or -outcome.value >= _FIRST_TICKET_ERROR:
+                self._saw_ticket(operands.rs1)
+                self._clean()
+        elif name == "TBAR":
+            self._ledger.barrier(operands.word >> 20 & 3, range(self._clusters))
+        elif not self._ledger.idle:
+            self._ledger.catch_up()
+            self._ledger.saw_all()
+            self._clean()
+
+    def _enqueued(self, operands: Operands, ticket: int) -> None:
+        data = self._bus.peek(operands.rs1, DESCRIPTOR_SIZE)
+        if data is not None:
+            side = Side("ENQCMD_T", operands.now, operands.pc)
+            submission = self._hand_over(side, operands.rs1, None, data)
+            self._ledger.accepted(submission, ticket, submission.descriptor.stream or operands.rs2 >> 4 & 0xF)
+
+    def _hand_over(self, side: Side, address: int, index: int | None, data: bytes) -> Submission:
+        d, reads, writes = self._npu.uses(data)
+        parts = [*((region, Role.INPUT) for region in reads), *((region, Role.OUTPUT) for region in writes)]
+        if d.extended:
+            parts.append((make_region(d.param1, 1, EXTENDED_SIZE), Role.BLOCK))
+        if index is not None:
+            parts.append((make_region(address, 1, DESCRIPTOR_SIZE), Role.SLOT))
+        elif d.write_status:
+            parts.append((make_region(address, 1, DESCRIPTOR_SIZE), Role.DESCRIPTOR))
+        parts.append((make_region(address + STATUS_OFFSET, 1, _WIDTH), Role.STATUS))
+        ticket = 0 if index is None else int.from_bytes(data[TICKET_OFFSET:], "little")
+        self._checks.check_ticket(side, ticket, address)
+        older = self._status.get(address)
+        if older is not None:
+            self._ledger.drop(older)
+        submission = self._ledger.hand_over(side, address, index, d, parts)
+        self._status[address] = submission.held[-1]
+        for holding in submission.held:
+            self._flag(holding.region, _FLAGS[holding.role])
+        self._checks.handed_over(submission, ticket)
+        return submission
+
+    def _stale(self, cycle: int, ticket: int, address: int, size: int) -> None:
+        owner = self._ledger.by_ticket(ticket) if ticket else None
+        store = self._shadow.latest(address, address + size, 0)
+        first = Side("L2", cycle) if store is None else Side("store", store.cycle, store.pc)
+        second = Side("load", cycle) if owner is None else owner.side
+        self._notebook.add(Rule.STALE, first, second, address, size, "" if owner is None else opcode_of(owner))
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def _flag(self, region: Region, bits: int) -> None:
+        table = self._shadow.table_at(region.address)
+        if table is not None:
+            self._flagged.append((table.flags, *table.flag(region.address, region.end, bits)))
+
+    def _clean(self) -> None:
+        """Nothing is in flight: no access need be told."""
+        if self._ledger.idle and self._flagged:
+            for flags, first, after in self._flagged:
+                flags[first:after] = bytes(after - first)
+            self._checks.idle()
+            for known in (self._flagged, self._status, self._polls):
+                known.clear()
+
+    def _touched(self, address: int, size: int) -> list[Holding]:
+        """What the device has of these bytes; a line that it has nothing of is not told any more."""
+        self._ledger.catch_up()
+        found = self._ledger.holdings.at(address, size)
+        line, table = address & -DESCRIPTOR_SIZE, self._shadow.table_at(address)
+        if table is not None:
+            flags = 0
+            for holding in self._ledger.holdings.at(line, DESCRIPTOR_SIZE):
+                flags |= _FLAGS[holding.role]
+            table.flags[line - table.base >> 6] = flags
+        return found
+
+    def _load(self, address: int, size: int, start: int) -> None:
+        side = Side("load", start, self._hart.pc)
+        for holding in self._touched(address, size):
+            owner = holding.owner
+            if holding.role is Role.OUTPUT:
+                self._notebook.add(Rule.UNOBSERVED_RESULT, owner.side, side, address, size, opcode_of(owner))
+            elif holding.role is Role.STATUS and owner.writes_status:
+                if owner.ended:
+                    self._ledger.saw(owner)
+                    self._clean()
+            elif holding.role is Role.STATUS:
+                self._polls[owner.number, self._hart.pc] += 1
+                if self._polls[owner.number, self._hart.pc] == _POLLED:
+                    self._notebook.add(Rule.NO_STATUS, owner.side, side, address, size, opcode_of(owner))
+
+    def _store(self, address: int, size: int, start: int) -> None:
+        side = Side("store", start, self._hart.pc)
+        for holding in self._touched(address, size):
+            if holding.role is Role.STATUS:
+                continue
+            owner = holding.owner
+            rule = Rule.SLOT_REUSED if holding.role is Role.SLOT else Rule.OVERWRITTEN
+            self._notebook.add(rule, owner.side, side, address, size, f"{holding.role.value} of {opcode_of(owner)}")

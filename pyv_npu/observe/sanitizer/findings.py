@@ -1,0 +1,218 @@
+"""What a sanitizer has found: rule, both sides with source lines, the bytes, and the remedy (docs/reliability.md)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from pyv_ext.elf import Program
+
+SHOWN = 10
+"""Findings that are shown in full on the terminal; all others are counted."""
+KEPT = 1000
+"""Different findings that are kept; later ones are counted."""
+
+
+class Rule(Enum):
+    """Name of the rule, what was seen, and what to do about it."""
+
+    UNORDERED_DOORBELL = (
+        "unordered-doorbell", "doorbell without the fence that orders it: the store may still be on its way",
+        "put `fence w, o` between the stores to memory and the store to DOORBELL",
+    )  # fmt: skip
+    UNOBSERVED_RESULT = (
+        "unobserved-result", "result read before its completion was observed",
+        "wait for the ticket first: TWAIT, TICKET_STATUS, COMPLETED, or the status word that was asked for",
+    )  # fmt: skip
+    OVERWRITTEN = (
+        "overwritten-in-flight", "memory of a command overwritten while it belongs to the device",
+        "wait for the ticket before the store, or give the command a buffer of its own",
+    )  # fmt: skip
+    SLOT_REUSED = (
+        "ring-slot-reused", "ring slot reused while its descriptor belongs to the device",
+        "read QUEUE_HEAD and wait until it has passed the slot; with write-back wait for the ticket",
+    )  # fmt: skip
+
+    STALE = (
+        "stale-line", "memory read that is dirty elsewhere: the L2 has newer bytes, or the core",
+        "clean or flush the lines first: cbo.clean, cbo.flush, CTRL.FLUSH_L2; or l2.coherence: io_coherent",
+    )  # fmt: skip
+    UNORDERED_SCRATCHPAD = (
+        "unordered-scratchpad", "scratchpad written by two commands in different streams, and nothing orders them",
+        "one stream for both, a barrier between them, or wait for the first",
+    )  # fmt: skip
+    NO_STATUS = (
+        "status-not-written-back", "status word polled that the device never writes",
+        "set flags.write_status (bit 21) of the descriptor, or poll TICKET_STATUS",
+    )  # fmt: skip
+    TICKET_REUSED = (
+        "ticket-reused", "ticket of a command in flight given to another one",
+        "count tickets up, as the driver does, or wait for the older one first",
+    )  # fmt: skip
+    UNREAD_INTERRUPT = (
+        "interrupt-lost", "interrupt acknowledged, and its completions not looked at afterwards",
+        "acknowledge first, read IRQ_STATUS back, then look at the tickets, then mret",
+    )  # fmt: skip
+    FREED = (
+        "freed-in-flight", "stack frame given back while a command in flight uses memory in it",
+        "wait for the ticket before the function returns, or make the buffer static",
+    )  # fmt: skip
+    OUTSIDE = (
+        "outside-symbol", "output that begins in a variable and ends beyond it",
+        "make the variable as large as the output, or the tile smaller",
+    )  # fmt: skip
+    UNWRITTEN = (
+        "uninitialised-read", "load of memory that nothing has written",
+        "store to it first, or put it into .data or .bss, which the start-up code fills",
+    )  # fmt: skip
+
+    def __init__(self, key: str, text: str, remedy: str) -> None:
+        self.key = key
+        self.text = text
+        self.remedy = remedy
+
+
+class Side(NamedTuple):
+    """One of the two accesses that are not in order."""
+
+    what: str
+    """For people: `store`, `doorbell`, `load`, `ENQCMD_T`."""
+    cycle: int
+    """At whose start it began."""
+    pc: int | None = None
+    """None: the device did it."""
+    ticket: int | None = None
+
+
+@dataclass
+class Finding:
+    """One rule broken at one pair of places."""
+
+    rule: Rule
+    first: Side
+    second: Side
+    address: int
+    size: int
+    note: str = ""
+    count: int = 1
+    """How often; the sides are those of the first time."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that was found in one run of a program."""
+
+    program: Program
+    found: Sequence[Finding]
+    dropped: int = 0
+    """Different findings beyond those that are kept."""
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    @property
+    def headline(self) -> str:
+        """One line."""
+        if not self.found:
+            return "sanitizer: no findings"
+        rules = {finding.rule: 0 for finding in self.found}
+        for finding in self.found:
+            rules[finding.rule] += finding.count
+        listed = ", ".join(f"{rule.key} {count}" for rule, count in rules.items())
+        more = f"; {self.dropped} more not kept" if self.dropped else ""
+        return f"sanitizer: {len(self.found)} finding{'s' * (len(self.found) != 1)} ({listed}){more}"
+
+    @property
+    def text(self) -> str:
+        """For people: the headline, and each finding with its sides and its remedy."""
+        lines = [self.headline]
+        for number, finding in enumerate(self.found[:SHOWN], 1):
+            times = f" ({finding.count} times)" if finding.count > 1 else ""
+            lines += ["", f"{number}. {finding.rule.key}: {finding.rule.text}{times}"]
+            lines += [f"   {self._side(side)}" for side in dict.fromkeys((finding.first, finding.second))]
+            lines.append(f"   {'bytes':<9} {self._bytes(finding)}")
+            lines += [f"   {'note':<9} {finding.note}"] if finding.note else []
+            lines.append(f"   {'remedy':<9} {finding.rule.remedy}")
+        if len(self.found) > SHOWN:
+            lines += ["", f"{len(self.found) - SHOWN} more in the report and in --json"]
+        return "\n".join(lines) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """`sanitizer` of the JSON result (docs/results.md)."""
+        return {
+            "findings": [
+                {
+                    "rule": finding.rule.key,
+                    "text": finding.rule.text,
+                    "count": finding.count,
+                    "first": self._side_json(finding.first),
+                    "second": self._side_json(finding.second),
+                    "address": finding.address,
+                    "bytes": finding.size,
+                    "symbol": symbol_at(self.program, finding.address) or None,
+                    "note": finding.note or None,
+                    "remedy": finding.rule.remedy,
+                }
+                for finding in self.found
+            ],
+            "dropped": self.dropped,
+        }
+
+    def place(self, side: Side) -> str:
+        """Function and source line of a side; empty where they are not known."""
+        return "" if side.pc is None else self.program.place(side.pc)
+
+    def _side(self, side: Side) -> str:
+        where = "" if side.pc is None else f", pc {side.pc:#010x}"
+        place = self.place(side)
+        ticket = "" if side.ticket is None else f", ticket {side.ticket}"
+        return f"{side.what:<9} cycle {side.cycle}{where}{f' ({place})' if place else ''}{ticket}"
+
+    def _side_json(self, side: Side) -> dict[str, Any]:
+        return {
+            "what": side.what, "cycle": side.cycle, "pc": side.pc, "place": self.place(side) or None,
+            "ticket": side.ticket,
+        }  # fmt: skip
+
+    def _bytes(self, finding: Finding) -> str:
+        symbol = symbol_at(self.program, finding.address)
+        text = f"{finding.address:#010x}..{finding.address + finding.size:#010x}"
+        return f"{text} ({symbol})" if symbol else text
+
+
+def symbol_at(program: Program, address: int) -> str:
+    """The variable that holds an address, with the offset in it; empty where there is none."""
+    for symbol in program.symbols.values():
+        if symbol.size and symbol.address <= address < symbol.address + symbol.size:
+            offset = address - symbol.address
+            return f"{symbol.name}+{offset:#x}" if offset else symbol.name
+    return ""
+
+
+class Notebook:
+    """Collects findings; those of the same rule whose sides lie in the same functions are one."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._found: dict[tuple[Rule, int | None, int | None, str], Finding] = {}
+        self._dropped = 0
+
+    def add(self, rule: Rule, first: Side, second: Side, address: int, size: int, note: str = "") -> None:
+        """Note that a rule was broken at size bytes from an address."""
+        key = rule, self._function(first), self._function(second), note
+        known = self._found.get(key)
+        if known is not None:
+            known.count += 1
+        elif len(self._found) >= KEPT:
+            self._dropped += 1
+        else:
+            self._found[key] = Finding(rule, first, second, address, size, note)
+
+    def findings(self) -> Findings:
+        """Everything so far, in the order in which it was found."""
+        return Findings(self._program, tuple(self._found.values()), self._dropped)
+
+    def _function(self, side: Side) -> int | None:
+        """Where the function of a side begins; without one, where the side is."""
+        function = None if side.pc is None else self._program.function_at(side.pc)
+        return side.pc if function is None else function.address

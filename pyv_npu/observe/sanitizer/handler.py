@@ -1,0 +1,35 @@
+"""The order of acknowledging and looking within a handler of interrupts (docs/interface.md, "Tickets")."""
+
+from pyv_npu.observe.sanitizer.findings import Notebook, Rule, Side
+
+
+class Handler:
+    """The order within a handler of interrupts: acknowledge, then look. What completes between a look and the
+    acknowledgement after it raises no interrupt any more, and is not seen."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        self._notebook = notebook
+        self._look_before = self._inside = False
+        self._acknowledged: Side | None = None
+
+    def entered(self) -> None:
+        """A handler of an external interrupt begins."""
+        self._inside, self._look_before, self._acknowledged = True, False, None
+
+    def acknowledged(self, cycle: int, pc: int) -> None:
+        """IRQ_ACK was written."""
+        if self._inside:
+            self._acknowledged = Side("IRQ_ACK", cycle, pc)
+
+    def looked(self) -> None:
+        """Firmware has looked at completions."""
+        self._look_before = self._look_before or self._acknowledged is None
+        if self._acknowledged is not None:
+            self._inside, self._acknowledged = False, None
+
+    def over(self, cycle: int, pc: int) -> None:
+        """The handler has returned."""
+        ack = self._acknowledged
+        if ack is not None and self._look_before:
+            self._notebook.add(Rule.UNREAD_INTERRUPT, ack, Side("mret", cycle, pc), 0, 0)
+        self._inside, self._acknowledged = False, None

@@ -1,0 +1,79 @@
+"""Memory that belongs to the device: ranges of bytes by page, each with the submission that it is for."""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from npu_device.memory.region import Region
+from pyv_ext.bus.memory import PAGE, PAGE_BITS
+
+if TYPE_CHECKING:
+    from pyv_npu.observe.sanitizer.ledger import Submission
+
+_WIDE = 64
+"""A range of more pages is looked at for every address."""
+
+
+class Role(Enum):
+    """What a range is to its submission."""
+
+    SLOT = "descriptor in the ring"
+    DESCRIPTOR = "descriptor"
+    BLOCK = "extended block"
+    INPUT = "operand"
+    OUTPUT = "output"
+    STATUS = "status word"
+    """That firmware may look at, whether it is written back or not."""
+
+
+class Holding(NamedTuple):
+    """Bytes of a submission in flight."""
+
+    region: Region
+    role: Role
+    owner: "Submission"
+
+    def touches(self, address: int, size: int) -> bool:
+        """Whether some of these bytes are among `size` bytes at an address."""
+        start, rows, row_bytes, stride = self.region
+        if address + size <= start or address >= self.region.end:
+            return False
+        if rows == 1:
+            return True
+        column = (address - start) % stride
+        return column < row_bytes or column + size > stride
+
+
+class Holdings:
+    """All ranges that belong to the device."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, dict[Holding, None]] = {}
+        self._wide: dict[Holding, None] = {}
+
+    def add(self, holding: Holding) -> None:
+        for bucket in self._buckets(holding, make=True):
+            bucket[holding] = None
+
+    def remove(self, holding: Holding) -> None:
+        for bucket in self._buckets(holding, make=False):
+            bucket.pop(holding, None)
+
+    def at(self, address: int, size: int) -> list[Holding]:
+        """Those that have some of these bytes, oldest first within a page."""
+        pages = range(address >> PAGE_BITS, (address + size - 1 >> PAGE_BITS) + 1)
+        found = dict.fromkeys(one for page in pages for one in self._pages.get(page, ()))
+        return [one for one in (*found, *self._wide) if one.touches(address, size)]
+
+    def _buckets(self, holding: Holding, *, make: bool) -> Iterator[dict[Holding, None]]:
+        low, end = holding.region.address, holding.region.end
+        if end - low > _WIDE * PAGE:
+            yield self._wide
+            return
+        for page in range(low >> PAGE_BITS, (end - 1 >> PAGE_BITS) + 1):
+            if make:
+                yield self._pages.setdefault(page, {})
+            elif page in self._pages:
+                yield self._pages[page]
+                if not self._pages[page]:
+                    del self._pages[page]

@@ -1,0 +1,258 @@
+"""Submissions in flight, as firmware may know of them: what belongs to the device, and what has been observed.
+
+A submission is in the books from the doorbell or ENQCMD_T on that handed it over, until firmware has observed its
+completion: by what it read, or by what follows from that (docs/interface.md, "Order and visibility"). That the device
+is done with it does not count.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.opcodes import Opcode, Scope
+from npu_device.issue.barriers import STREAMS
+from npu_device.trace.events import PACKED, TIGHT, EventStream, Refusal, What
+from pyv_npu.observe.sanitizer.findings import Side
+from pyv_npu.observe.sanitizer.held import Holding, Holdings, Role
+
+_ENDS = (What.DONE, What.ERROR)
+_WANTED = (What.ACCEPT, *_ENDS, What.REJECT, What.STALE)
+_HALF = 1 << 31
+_MASK = (1 << 32) - 1
+
+
+class Submission:
+    """One descriptor that was handed over."""
+
+    __slots__ = (
+        "address", "all_before", "cluster", "cluster_before", "descriptor", "ended", "held", "index", "number",
+        "observed", "side", "stream", "ticket",
+    )  # fmt: skip
+
+    def __init__(self, number: int, side: Side, address: int, index: int | None, descriptor: Descriptor) -> None:
+        self.number = number
+        """In the order of handing over."""
+        self.side = side
+        """The doorbell or ENQCMD_T."""
+        self.address = address
+        self.index = index
+        """In the ring; None: handed over by ENQCMD_T."""
+        self.descriptor = descriptor
+        self.stream = descriptor.stream
+        self.cluster = descriptor.cluster
+        self.ticket: int | None = None
+        """Once the device has accepted it."""
+        self.ended = False
+        self.observed = False
+        self.held: list[Holding] = []
+        self.all_before = self.cluster_before = 0
+        """Barriers keep it behind all submissions with smaller numbers, of the device and of its cluster."""
+
+    @property
+    def writes_status(self) -> bool:
+        return bool(self.descriptor.write_status)
+
+
+class Ledger:
+    """The books. `released` is told of every holding that the device gives back."""
+
+    def __init__(self, events: EventStream, clusters: int) -> None:
+        self.holdings = Holdings()
+        self.submissions = 0
+        self._events = events
+        self._seen = events.count
+        self._in_flight: dict[int, Submission] = {}
+        self._ring: dict[int, Submission] = {}
+        """By index, until the device has accepted them."""
+        self._slots: deque[Submission] = deque()
+        """Whose slots firmware must not write, in the order of the ring."""
+        self._tickets: dict[int, Submission] = {}
+        self._streams: list[deque[Submission]] = [deque() for _ in range(STREAMS)]
+        self._ended: dict[int, Submission] = {}
+        """Complete, and not observed yet."""
+        self._all_before = 0
+        self._cluster_before = [0] * clusters
+        self.on_refused: Callable[[int], None] = _nobody
+        """Told of the tail of a doorbell that the device has ignored."""
+        self.on_stale: Callable[[int, int, int, int], None] = _nothing
+        """Told of a read of old bytes: cycle, ticket or 0, address, size."""
+        events.subscribe(self._batch)
+
+    # -- handing over ------------------------------------------------------------------------------------------
+
+    def hand_over(
+        self, side: Side, address: int, index: int | None, descriptor: Descriptor, holdings: Iterable[tuple[Any, Role]]
+    ) -> Submission:
+        """A descriptor belongs to the device now, with these regions."""
+        self.submissions += 1
+        made = Submission(self.submissions, side, address, index, descriptor)
+        made.cluster = min(made.cluster, len(self._cluster_before) - 1)
+        made.all_before, made.cluster_before = self._all_before, self._cluster_before[made.cluster]
+        made.held = [Holding(region, role, made) for region, role in holdings]
+        for holding in made.held:
+            self.holdings.add(holding)
+        self._in_flight[made.number] = made
+        if index is not None:
+            self._ring[index] = made
+            self._slots.append(made)
+        if descriptor.opcode == Opcode.BARRIER:
+            self.barrier(descriptor.function, [made.cluster])
+        return made
+
+    def accepted(self, submission: Submission, ticket: int, stream: int) -> None:
+        """The device has given it a ticket, in the order of acceptance."""
+        submission.ticket, submission.stream = ticket, stream
+        submission.side = submission.side._replace(ticket=ticket)
+        self._tickets[ticket] = submission
+        queue = self._streams[stream]
+        while queue and queue[0].observed:
+            queue.popleft()
+        queue.append(submission)
+
+    def barrier(self, scope: int, clusters: Iterable[int]) -> None:
+        """What is handed over from now on waits for what was handed over before, in that scope."""
+        if scope == Scope.GLOBAL:
+            self._all_before = self.submissions
+        elif scope == Scope.CLUSTER:
+            for cluster in clusters:
+                self._cluster_before[cluster] = self.submissions
+
+    # -- what the device has done ------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Take note of all events so far."""
+        if self._events.count > self._seen:
+            records = PACKED.iter_unpack(self._events.pending(self._seen))
+            self._seen = self._events.count
+            for cycle, _, what, ticket, _, size, aux in records:
+                if what in _WANTED:
+                    self._event(cycle, what, ticket, size, aux)
+
+    def _batch(self, batch: Any) -> None:
+        """Events that are handed over, of which some are known."""
+        first = self._events.count - len(batch)
+        fresh = batch[max(0, self._seen - first) :]
+        self._seen = first + len(batch)
+        chosen = fresh[np.isin(fresh["what"], _WANTED)]
+        columns = (chosen[name].tolist() for name in ("cycle", "what", "ticket", "bytes", "aux"))
+        for event in zip(*columns, strict=True):
+            self._event(*event)
+
+    def _event(self, cycle: int, what: int, ticket: int, size: int, aux: int) -> None:
+        if what == What.ACCEPT:
+            submission = None if aux == TIGHT else self._ring.pop(aux, None)
+            if submission is not None:
+                self.accepted(submission, ticket, submission.stream)
+        elif what in _ENDS:
+            submission = self._tickets.get(ticket)
+            if submission is not None and not submission.ended:
+                submission.ended = True
+                self._ended[submission.number] = submission
+        elif what == What.STALE:
+            self.on_stale(cycle, ticket, size, aux)
+        elif aux == Refusal.RING_OVERFLOW:
+            self.on_refused(size)
+
+    # -- what firmware has observed ----------------------------------------------------------------------------
+
+    def by_ticket(self, ticket: int) -> Submission | None:
+        """The latest submission with that ticket."""
+        return self._tickets.get(ticket)
+
+    def saw_all(self) -> None:
+        """Firmware has looked at what shows all completions."""
+        for submission in tuple(self._ended.values()):
+            self._observe(submission)
+
+    def saw(self, submission: Submission) -> None:
+        """Firmware has been told that this one is complete: so are those that it came after."""
+        stream = self._streams[submission.stream]
+        while stream and stream[0].number <= submission.number:
+            self._observe(stream.popleft())
+        self._observe(submission)
+        if submission.all_before or submission.cluster_before:
+            for other in tuple(self._in_flight.values()):
+                if other.number > max(submission.all_before, submission.cluster_before):
+                    break
+                if other.number <= submission.all_before or other.cluster == submission.cluster:
+                    self._observe(other)
+
+    def saw_running(self, submission: Submission) -> None:
+        """It has started: its inputs have been read."""
+        for holding in [one for one in submission.held if one.role in (Role.INPUT, Role.BLOCK)]:
+            submission.held.remove(holding)
+            self.holdings.remove(holding)
+
+    def saw_head(self, head: int) -> None:
+        """All entries of the ring before `head` have been fetched."""
+        slots = self._slots
+        while slots:
+            index = slots[0].index
+            assert index is not None
+            if not 0 < (head - index) & _MASK < _HALF:
+                break
+            self._fetched(slots.popleft())
+
+    def _fetched(self, submission: Submission) -> None:
+        if not submission.writes_status:
+            for holding in [one for one in submission.held if one.role is Role.SLOT]:
+                submission.held.remove(holding)
+                self.holdings.remove(holding)
+
+    def _observe(self, submission: Submission) -> None:
+        if submission.observed:
+            return
+        submission.observed = True
+        self._in_flight.pop(submission.number, None)
+        self._ended.pop(submission.number, None)
+        for holding in submission.held:
+            self.holdings.remove(holding)
+        submission.held = []
+        if submission.index is not None:
+            self.saw_head(submission.index + 1 & _MASK)
+
+    # -- the end of submissions that never were ----------------------------------------------------------------
+
+    def take_back(self, submissions: Iterable[Submission]) -> None:
+        """The doorbell that handed these over was ignored."""
+        for submission in submissions:
+            if submission.index is not None:
+                self._ring.pop(submission.index, None)
+                self._slots = deque(one for one in self._slots if one is not submission)
+            self._observe(submission)
+
+    def drop(self, holding: Holding) -> None:
+        """These bytes have another owner now."""
+        if holding in holding.owner.held:
+            holding.owner.held.remove(holding)
+            self.holdings.remove(holding)
+
+    def reset(self) -> None:
+        """A soft reset: nothing is in flight."""
+        self._seen = self._events.count
+        for submission in tuple(self._in_flight.values()):
+            self._observe(submission)
+        self._ring.clear()
+        self._slots.clear()
+        for stream in self._streams:
+            stream.clear()
+
+    @property
+    def idle(self) -> bool:
+        """Whether firmware knows that nothing is in flight."""
+        return not self._in_flight
+
+    def in_flight(self) -> Iterable[Submission]:
+        """Submissions whose completion firmware has not observed, oldest first."""
+        return self._in_flight.values()
+
+
+def _nobody(tail: int) -> None:
+    """Nothing is told."""
+
+
+def _nothing(cycle: int, ticket: int, address: int, size: int) -> None:
+    """Nothing is told."""

@@ -1,0 +1,55 @@
+"""The sanitizers of one platform (docs/reliability.md): `run.sanitize` says which of them look on."""
+
+from pyv_ext.bus.shadow import Shadow
+from pyv_ext.elf import Program
+from pyv_ext.protocols import Operands, Outcome
+from pyv_npu.observe.sanitizer.boundary import Boundary, Watched
+from pyv_npu.observe.sanitizer.findings import Findings, Notebook, Rule, Side
+
+MEMORY = "memory"
+"""Of `run.sanitize`: loads of memory that nothing has written are found too."""
+
+
+class Sanitizer:
+    """Looks at a platform from before its program is in memory."""
+
+    def __init__(self, platform: Watched, program: Program) -> None:
+        self._hart = platform.hart
+        self._notebook = Notebook(program)
+        memory = MEMORY in platform.config.run.sanitize
+        self._shadow = platform.bus.shadow = Shadow(platform.hart, platform.bus.rams, bytes_written=memory)
+        self._shadow.on_unwritten = self._unwritten
+        self._boundary = Boundary(platform, self._shadow, program, self._notebook)
+
+    def loaded(self, program: Program) -> None:
+        """The program is in memory. The zeros after the content of a segment are its loader's: what the start-up code
+        does not write is not initialised."""
+        for segment in program.segments:
+            used = len(segment.data)
+            self._shadow.initialise(segment.address + used, segment.size - used, written=False)
+
+    def restored(self) -> None:
+        """The machine is in another state: what was in flight is not known, and all of its memory counts as written."""
+        self._shadow.clear()
+        self._boundary.restored()
+
+    def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
+        """The NPU has answered a custom instruction."""
+        self._boundary.custom(name, operands, outcome)
+
+    def csr_read(self, address: int, value: int, now: int) -> None:
+        """Firmware has read a CSR of the NPU."""
+        self._boundary.csr_read(address, value, now)
+
+    def csr_written(self, address: int, now: int) -> None:
+        """Firmware has written a CSR of the NPU."""
+        self._boundary.csr_written(address, now)
+
+    def findings(self) -> Findings:
+        """What has been found so far."""
+        return self._notebook.findings()
+
+    def _unwritten(self, address: int, size: int, start: int) -> None:
+        side = Side("load", start, self._hart.pc)
+        self._notebook.add(Rule.UNWRITTEN, side, side, address, size)
+        self._shadow.initialise(address, size)  # once is enough

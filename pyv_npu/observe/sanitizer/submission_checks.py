@@ -1,0 +1,144 @@
+"""What is wrong with a submission at the moment when it is handed over, or in the stack frame that it uses."""
+
+from npu_device.abi.descriptor import TICKET_OFFSET
+from npu_device.abi.memory_map import DRAM_BASE
+from npu_device.abi.opcodes import Opcode
+from npu_device.memory.region import Region, conflict
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.shadow import Shadow
+from pyv_ext.elf import Program
+from pyv_ext.hart.hart import Hart
+from pyv_npu.observe.sanitizer.findings import Notebook, Rule, Side
+from pyv_npu.observe.sanitizer.held import Holding, Role
+from pyv_npu.observe.sanitizer.ledger import Ledger, Submission
+
+WIDTH = 4
+
+
+class SubmissionChecks:
+    """The rules of one submission against stores, variables, stack and older submissions."""
+
+    def __init__(
+        self, hart: Hart, bus: Bus, shadow: Shadow, program: Program, notebook: Notebook, ledger: Ledger
+    ) -> None:
+        self._hart = hart
+        self._bus = bus
+        self._shadow = shadow
+        self._notebook = notebook
+        self._ledger = ledger
+        self._variables = sorted(
+            (symbol.address, symbol.address + symbol.size) for symbol in program.symbols.values() if symbol.size
+        )
+        top = program.symbols.get("__stack_top")
+        self._stack_top = 0 if top is None else top.address
+        self._framed: list[Holding] = []
+        """Memory in flight that lies in stack frames."""
+        self._asked_by: dict[int, Submission] = {}
+        """By the ticket that a descriptor of the ring asks for."""
+        self._in_use: set[int] = set()
+        """Streams."""
+
+    def clear(self) -> None:
+        """Nothing is in flight."""
+        self._framed.clear()
+        self._asked_by.clear()
+
+    def idle(self) -> None:
+        """All completions are observed."""
+        self._asked_by.clear()
+
+    def handed_over(self, submission: Submission, ticket: int) -> None:
+        """A submission is the device's now; `ticket`: what its descriptor in the ring asks for, or 0."""
+        if ticket:
+            self._asked_by[ticket] = submission
+        self._in_use.add(submission.descriptor.stream)
+        for holding in submission.held:
+            if holding.role is not Role.SLOT and self._in_frame(holding.region):
+                self._framed.append(holding)
+            if holding.role is Role.OUTPUT:
+                self._check_variable(holding)
+                if len(self._in_use) > 1 and holding.region.address < DRAM_BASE:
+                    self._check_scratchpad(holding)
+
+    def check_fence(self, submission: Submission) -> None:
+        """Everything that the device reads must have been stored before the last fence of its kind."""
+        since = self._shadow.fenced[0]
+        for holding in submission.held:
+            if holding.role is Role.OUTPUT:
+                continue
+            late = self._shadow.latest(holding.region.address, holding.region.end, since)
+            if late is not None and holding.touches(late.address, WIDTH):
+                store = Side("store", late.cycle, late.pc)
+                side = submission.side._replace(ticket=self._asked(submission))
+                region = holding.region
+                self._notebook.add(
+                    Rule.UNORDERED_DOORBELL, store, side, region.address, region.end - region.address,
+                    f"{holding.role.value} of {opcode_of(submission)}",
+                )  # fmt: skip
+                return
+
+    def _asked(self, submission: Submission) -> int | None:
+        """The ticket that the descriptor asks for."""
+        word = self._bus.peek(submission.address + TICKET_OFFSET, WIDTH)
+        return int.from_bytes(word or b"", "little") or None
+
+    def check_ticket(self, side: Side, ticket: int, address: int) -> None:
+        older = self._asked_by.get(ticket) if ticket else None
+        if older is not None and not older.observed:
+            again = side._replace(ticket=ticket)
+            self._notebook.add(Rule.TICKET_REUSED, older.side, again, address + TICKET_OFFSET, WIDTH)
+
+    def _check_variable(self, holding: Holding) -> None:
+        """An output that begins in a variable must end in it."""
+        region, owner = holding.region, holding.owner
+        ends = [end for start, end in self._variables if start <= region.address < end]
+        if ends and region.end > max(ends):
+            beyond = max(ends)
+            self._notebook.add(Rule.OUTSIDE, owner.side, owner.side, beyond, region.end - beyond, opcode_of(owner))
+
+    def _check_scratchpad(self, holding: Holding) -> None:
+        """Two writers of the same bytes need an order that the program has made, or a reader between them."""
+        region, owner = holding.region, holding.owner
+        found = [
+            one for one in self._ledger.holdings.at(region.address, region.end - region.address)
+            if one.owner is not owner and conflict(one.region, region)
+        ]  # fmt: skip
+        readers = [one.owner.number for one in found if one.role is Role.INPUT]
+        for other in (one.owner for one in found if one.role is Role.OUTPUT):
+            ordered = other.number <= owner.all_before or (
+                other.cluster == owner.cluster and other.number <= owner.cluster_before
+            )
+            if (
+                other.stream != owner.descriptor.stream
+                and not ordered
+                and not any(other.number < number for number in readers)
+            ):
+                both = [(opcode_of(other), other.stream), (opcode_of(owner), owner.descriptor.stream)]
+                self._notebook.add(
+                    Rule.UNORDERED_SCRATCHPAD, other.side, owner.side, region.address, region.end - region.address,
+                    ", ".join(f"{opcode} in stream {stream}" for opcode, stream in both),
+                )  # fmt: skip
+
+    def _in_frame(self, region: Region) -> bool:
+        return int(self._hart.x[2]) <= region.address < self._stack_top
+
+    def check_frames(self, now: int) -> None:
+        """Memory below the stack pointer has no owner."""
+        sp = int(self._hart.x[2])
+        for holding in tuple(self._framed):
+            owner, region = holding.owner, holding.region
+            if owner.observed:
+                self._framed.remove(holding)
+            elif region.address < sp <= self._stack_top:
+                self._framed.remove(holding)
+                side = Side("returned", now, self._hart.pc)
+                self._notebook.add(
+                    Rule.FREED, owner.side, side, region.address, region.end - region.address,
+                    f"{holding.role.value} of {opcode_of(owner)}",
+                )  # fmt: skip
+
+
+def opcode_of(submission: Submission) -> str:
+    """Its name, as far as it has one."""
+    opcode = submission.descriptor.opcode
+    return Opcode(opcode).name if opcode in list(Opcode) else f"opcode {opcode}"

@@ -1,0 +1,88 @@
+"""Blocks of the caches: so many tokens each, given out on demand; full ones may be found again by what they hold.
+
+The rules are those of vLLM's KVCacheManager and BlockPool (v1): a free queue in the order of release, blocks of a
+request are released from its last to its first, a block that is found again leaves the queue, one that is given out for
+new tokens loses its name.
+"""
+
+from collections.abc import Hashable, Sequence
+
+Key = Hashable
+"""What a full block and everything before it hold."""
+
+
+class BlockPool:
+    """`count` blocks of `size` tokens."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count, self.size = count, size
+        self._free = dict.fromkeys(range(count))
+        self._users = [0] * count
+        self._named: dict[Key, int] = {}
+        self._key: list[Key | None] = [None] * count
+        self.allocated = 0
+        """Blocks given out so far, found ones included."""
+        self.released = 0
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    @property
+    def used(self) -> int:
+        return self.count - len(self._free)
+
+    def needed(self, tokens: int) -> int:
+        """Blocks that hold so many tokens."""
+        return -(-tokens // self.size)
+
+    def take(self, count: int) -> list[int]:
+        """Blocks for new tokens; there must be as many."""
+        free, made = self._free, []
+        for _ in range(count):
+            block = next(iter(free))
+            del free[block]
+            key = self._key[block]
+            if key is not None:
+                del self._named[key]
+                self._key[block] = None
+            self._users[block] = 1
+            made.append(block)
+        self.allocated += count
+        return made
+
+    def found(self, keys: Sequence[Key]) -> list[int]:
+        """The blocks that hold the longest known run of `keys`, from the first on; they are not taken."""
+        made = []
+        for key in keys:
+            block = self._named.get(key)
+            if block is None:
+                break
+            made.append(block)
+        return made
+
+    def idle(self, blocks: Sequence[int]) -> int:
+        """How many of some blocks are in the free queue."""
+        return sum(not self._users[block] for block in blocks)
+
+    def share(self, blocks: Sequence[int]) -> None:
+        """Take blocks that were found."""
+        for block in blocks:
+            if not self._users[block]:
+                del self._free[block]
+            self._users[block] += 1
+        self.allocated += len(blocks)
+
+    def name(self, block: int, key: Key) -> None:
+        """A block is full: it can be found by its key, unless another one has it."""
+        if self._key[block] is None and key not in self._named:
+            self._named[key] = block
+            self._key[block] = key
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Give blocks back, the last one first."""
+        for block in reversed(blocks):
+            self._users[block] -= 1
+            if not self._users[block]:
+                self._free[block] = None
+        self.released += len(blocks)

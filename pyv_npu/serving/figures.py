@@ -1,0 +1,203 @@
+"""What users of a server see: time to the first token, time per token, end to end, throughput, goodput.
+
+| figure | what it is |
+|---|---|
+| TTFT | arrival to the first token of the answer |
+| TPOT | first to last token, over the tokens between them; without a second token there is none |
+| ITL | token to token |
+| E2E | arrival to the last token |
+| goodput | requests per second that meet every limit of `--slo` |
+
+Percentiles are nearest ranks. Times are nanoseconds, of integer cycles.
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from npu_device.kv_quant.oaken import CHUNK, META_BYTES
+from npu_device.memory.bitwidth import ROLE_ALIGNMENT, aligned_bytes, bytes_total
+from pyv_npu.errors import UsageError
+from pyv_npu.observe.latency.percentiles import nearest_rank
+from pyv_npu.serving.requests import ns_of
+from pyv_npu.serving.server import LedgerRow, Run, Served
+from toolchain.decoders.shapes import Shape
+
+FIGURES = ("ttft", "tpot", "itl", "e2e")
+PERCENTILES = (50, 90, 95, 99)
+COLUMNS = (
+    "instance id", "request id", "model", "input", "output", "arrival", "end_time", "latency", "queuing_delay", "TTFT",
+    "TPOT", "ITL", "preemptions", "recomputed_tokens", "reused_tokens", "blocks_peak", "firmware_cycles", "kv_bytes",
+    "aligned_bytes",
+)  # fmt: skip
+"""Of requests.csv: LLMServingSim's first, in their order and units (ns), then ours."""
+LEDGER = (
+    "step", "start_cycle", "end_cycle", "scheduled", "preempted", "finished", "running", "waiting", "blocks", "tokens",
+)  # fmt: skip
+
+
+class KvForm(NamedTuple):
+    """How keys and values are stored."""
+
+    name: str
+    bits: int
+    """Of an element; of encoded ones those of its nibble."""
+    outliers: int = 0
+    """Encoded as Oaken does (docs/oaken.md): permille of elements with a sparse entry; 0: not encoded."""
+
+    def vector_bytes(self, shape: Shape, aligned: bool = False) -> int:
+        """Keys, or values, of a token in a layer; `aligned`: each row of a head is written by itself."""
+        if self.outliers:
+            entries = -(-shape.kv_width * self.outliers // 1000)
+            parts = [bytes_total(shape.kv_width, self.bits), META_BYTES, shape.kv_width // CHUNK, entries]
+            return sum(_aligned(part) if aligned else part for part in parts)
+        row = bytes_total(shape.head_dim, self.bits)
+        return shape.kv_heads * (_aligned(row) if aligned else row)
+
+    def token_bytes(self, shape: Shape, layers: int, aligned: bool = False) -> int:
+        """Keys and values of a token in all layers."""
+        return 2 * layers * self.vector_bytes(shape, aligned)
+
+
+def _aligned(size: int) -> int:
+    return aligned_bytes(0, size, ROLE_ALIGNMENT["kv"])
+
+
+class KvBytes(NamedTuple):
+    """What a token takes in the caches."""
+
+    token: int
+    aligned: int
+    window: int
+    """Tokens that attention looks back; 0: all."""
+
+
+class Times(NamedTuple):
+    """Of a request, in ns."""
+
+    ttft: int
+    tpot: int | None
+    e2e: int
+    itl: tuple[int, ...]
+
+
+def times_of(one: Served, hz: int) -> Times:
+    """What a request's user saw."""
+    at = [ns_of(cycle, hz) for cycle in one.tokens_at]
+    arrival = ns_of(one.arrival, hz)
+    gaps = tuple(later - sooner for sooner, later in pairwise(at))
+    tpot = (at[-1] - at[0]) // (len(at) - 1) if gaps else None
+    return Times(at[0] - arrival, tpot, at[-1] - arrival, gaps)
+
+
+def slo_of(text: str | None) -> dict[str, int]:
+    """The limits of `--slo ttft=2s,tpot=50ms` in ns. UsageError for what is no limit."""
+    limits: dict[str, int] = {}
+    units = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+    for part in (text or "").split(",") if text else ():
+        name, _, value = part.partition("=")
+        unit = next((unit for unit in units if value.endswith(unit)), "")
+        number = value.removesuffix(unit)
+        try:
+            limit = float(number) * units[unit] if unit else 0.0
+        except ValueError:
+            limit = 0.0
+        if name not in ("ttft", "tpot", "e2e") or not 0 < limit < 1e18:
+            raise UsageError(f"--slo {part}: must be ttft, tpot or e2e = a time with its unit, like ttft=2s,tpot=50ms")
+        limits[name] = int(limit)
+    return limits
+
+
+def summary(run: Run, hz: int, limits: Mapping[str, int]) -> dict[str, Any]:
+    """The figures of a run."""
+    times = [times_of(one, hz) for one in run.served]
+    gaps = [gap for one in times for gap in one.itl]
+    values = {
+        "ttft": [one.ttft for one in times], "tpot": [one.tpot for one in times if one.tpot is not None],
+        "itl": gaps, "e2e": [one.e2e for one in times],
+    }  # fmt: skip
+    seconds = run.end / hz
+    good = sum(_meets(one, limits) for one in times)
+    prompts, answers = (sum(getattr(one.request, name) for one in run.served) for name in ("input_toks", "output_toks"))
+    return {
+        "requests": len(run.served), "refused": len(run.refused), "seconds": seconds,
+        **{f"{name}_ns": distribution(values[name]) for name in FIGURES},
+        "requests_per_second": len(run.served) / seconds, "output_tokens_per_second": answers / seconds,
+        "input_tokens": prompts, "output_tokens": answers,
+        "slo_ns": dict(limits), "good_requests": good, "goodput": good / seconds if limits else None,
+        "steps": len(run.ledger), "preemptions": sum(one.preemptions for one in run.served),
+        "recomputed_tokens": sum(one.recomputed for one in run.served),
+        "reused_tokens": sum(one.reused for one in run.served),
+        "most_running": max((row.running for row in run.ledger), default=0),
+        "most_waiting": max((row.waiting for row in run.ledger), default=0),
+        "most_blocks": max((row.blocks for row in run.ledger), default=0),
+        "tokens_per_step": sum(row.tokens for row in run.ledger) / max(1, len(run.ledger)),
+        "busy": sum(row.end - row.start for row in run.ledger) / run.end if run.end else 0.0,
+    }  # fmt: skip
+
+
+def _meets(one: Times, limits: Mapping[str, int]) -> bool:
+    """A request without a second token meets every limit of TPOT."""
+    values = {"ttft": one.ttft, "tpot": one.tpot or 0, "e2e": one.e2e}
+    return all(values[name] <= limit for name, limit in limits.items())
+
+
+def distribution(values: Sequence[int]) -> dict[str, Any] | None:
+    """Mean and percentiles; None without values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return {"mean": sum(ordered) / len(ordered), **{f"p{one}": nearest_rank(ordered, one) for one in PERCENTILES}}
+
+
+def requests_csv(run: Run, model: str, hz: int, kv: KvBytes) -> str:
+    """A line per request, in the order in which LLMServingSim writes them: by end."""
+    moved = kv_moved(run.ledger, kv)
+    rows = []
+    for one in sorted(run.served, key=lambda one: (one.tokens_at[-1], one.request.id)):
+        times, request = times_of(one, hz), one.request
+        bytes_, aligned = moved[request.id]
+        queued = ns_of(one.first_scheduled, hz) - ns_of(one.arrival, hz)
+        end = ns_of(one.tokens_at[-1], hz)
+        rows.append(
+            (0, request.id, model, request.input_toks, request.output_toks, ns_of(one.arrival, hz), end, times.e2e,
+             queued, times.ttft, times.tpot if times.tpot is not None else 0, list(times.itl), one.preemptions,
+             one.recomputed, one.reused, one.blocks_peak, one.control, bytes_, aligned)
+        )  # fmt: skip
+    return _csv(COLUMNS, rows)
+
+
+def kv_moved(ledger: Sequence[LedgerRow], kv: KvBytes) -> dict[int, tuple[int, int]]:
+    """Request -> bytes of keys and values that its steps read and wrote, and the same with aligned writes."""
+    read: dict[int, int] = {}
+    written: dict[int, int] = {}
+    window = kv.window
+    for row in ledger:
+        for request, tokens, context in row.scheduled:
+            read[request] = read.get(request, 0) + (min(context, window) if window else context)
+            written[request] = written.get(request, 0) + tokens
+    return {
+        request: ((seen + written[request]) * kv.token, seen * kv.token + written[request] * kv.aligned)
+        for request, seen in read.items()
+    }
+
+
+def ledger_csv(ledger: Sequence[LedgerRow]) -> str:
+    """A line per step; `scheduled` is request:tokens@context."""
+    rows = [
+        (index, row.start, row.end, " ".join(f"{id}:{tokens}@{context}" for id, tokens, context in row.scheduled),
+         " ".join(map(str, row.preempted)), " ".join(map(str, row.finished)), row.running, row.waiting, row.blocks,
+         row.tokens)
+        for index, row in enumerate(ledger)
+    ]  # fmt: skip
+    return _csv(LEDGER, rows)
+
+
+def _csv(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(rows)
+    return text.getvalue()

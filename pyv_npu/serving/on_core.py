@@ -1,0 +1,100 @@
+"""The scheduler as firmware on the core: firmware/apps/serve.c takes requests, decides, submits, is interrupted."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from npu_device.config import NpuConfig
+from pyv_ext.engines.stop import StopReason
+from pyv_npu.config import Config
+from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
+from pyv_npu.platform import Platform
+from pyv_npu.plugins import Placed
+from pyv_npu.serving.port import BLOCKS_MAX, PORT_BASE, PORT_SOURCE, REASONS, RUN_MAX, SLOTS, ServerPort
+from pyv_npu.serving.requests import Arrivals, Request, Workload
+from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
+from pyv_npu.serving.server import LedgerRow, Run, StepCycles
+from pyv_npu.workloads.firmware import run_program
+
+PROGRAM = "serve"
+
+
+def check(config: SchedulerConfig, workload: Workload) -> None:
+    """UsageError for what the firmware does not do, or has no room for."""
+    if config.policy != "fcfs" or config.prefix_cache:
+        raise UsageError("--scheduler firmware: is first come, first served, without a prefix cache; --scheduler host")
+    for name, value, most in (
+        ("--blocks", config.blocks, BLOCKS_MAX), ("--max-num-seqs", config.max_num_seqs, RUN_MAX),
+        ("--first", len(workload.requests), SLOTS),
+    ):  # fmt: skip
+        if value > most:
+            raise UsageError(f"{name} {value}: the firmware has room for {most}; give less, or --scheduler host")
+
+
+def serve_on_core(workload: Workload, config: SchedulerConfig, platform: Config, step_cycles: StepCycles) -> Run:
+    """Serve all requests by the firmware, in the mode of `platform`; times are core cycles since it looked for requests
+    first. PyvNpuError where its decisions are not those of the host's scheduler. The errors of `check`."""
+    check(config, workload)
+    scheduler, hz = Scheduler(config), platform.npu.clock_hz
+    refused = {one.id: why for one in workload.requests if (why := scheduler.refusal(one))}
+    if len(refused) == len(workload.requests):
+        first = next(iter(refused))
+        raise BadInputError(f"{workload.name}: no request can be served; request {first}: {refused[first]}")
+    gone = [one for one in workload.requests if one.id in refused]
+    port = ServerPort(Arrivals(workload, hz), gone, step_cycles)
+    arguments = {
+        "port": PORT_BASE, "source": PORT_SOURCE, "blocks": config.blocks, "block_size": config.block_size,
+        "budget": config.max_num_batched_tokens, "most": config.max_num_seqs, "gate": int(config.full_isl_gate),
+        "watermark": config.watermark, "chunks": int(config.chunked_prefill),
+    }  # fmt: skip
+    made = replace(platform, npu=_small(platform.npu))
+    run = run_program(made, PROGRAM, arguments, values=False,
+                      make=partial(Platform, devices=[Placed(PORT_BASE, port, PORT_SOURCE)]))  # fmt: skip
+    if run.stop.reason is not StopReason.EXIT or run.stop.code:
+        raise PyvNpuError(f"{PROGRAM}: the firmware ended with {run.stop.text}; a bug of the firmware")
+    assert run.core is not None
+    if run.core.log:
+        raise PyvNpuError(f"{PROGRAM}: the NPU refused a command: {run.core.log[0].reason}; a bug of the firmware")
+    entries, allocated, released = replay(workload.requests, port, config)
+    for one in port.served.values():
+        entry = entries[one.request.id]
+        one.preemptions, one.recomputed, one.blocks_peak = entry.preemptions, entry.recomputed, entry.peak
+    served = [port.served[key] for key in sorted(port.served)]
+    return Run(served, refused, port.ledger, allocated, released, control(port))
+
+
+def _small(npu: NpuConfig) -> NpuConfig:
+    """The device without the DRAM that holds weights and caches: their commands are the port's steps."""
+    return replace(npu, dram=replace(npu.dram, size=min(npu.dram.size, 128 << 20)))
+
+
+def replay(requests: Sequence[Request], port: ServerPort, config: SchedulerConfig) -> tuple[dict[int, Entry], int, int]:
+    """Let the host's scheduler decide on the same arrivals before the same steps: (its requests, blocks given out, and
+    given back). PyvNpuError names the first step at which it decides otherwise."""
+    scheduler, entries, known = Scheduler(config), dict[int, Entry](), {one.id: one for one in requests}
+    for index, row in enumerate(port.ledger):
+        for request in port.taken[index]:
+            entries[request] = scheduler.add(known[request])
+        step = scheduler.schedule()
+        used = scheduler.pool.used
+        running, waiting = len(scheduler.running), scheduler.waiting
+        _, done = scheduler.commit(step)
+        ours = LedgerRow(
+            row.start, row.end, tuple((one.request.id, tokens, context) for one, tokens, context in step.scheduled),
+            tuple(one.request.id for one in step.preempted), tuple(one.request.id for one in done), running, waiting,
+            used,
+        )  # fmt: skip
+        ours = ours._replace(finished=tuple(sorted(ours.finished)))
+        theirs = row._replace(finished=tuple(sorted(row.finished)))
+        if ours != theirs:
+            raise PyvNpuError(f"step {index}: the firmware decided {theirs}, the host's scheduler {ours}; a bug")
+    return entries, scheduler.pool.allocated, scheduler.pool.released
+
+
+def control(port: ServerPort) -> dict[str, Any]:
+    """Core cycles of the firmware by reason, in all steps."""
+    sums = {name: sum(one[at] for one in port.reasons) for at, name in enumerate(REASONS)}
+    steps = max(1, len(port.reasons))
+    busy = sum(sums[name] for name in REASONS[:3])
+    return {**sums, "per_step": busy / steps, "share": busy / max(1, port.ledger[-1].end if port.ledger else 1)}

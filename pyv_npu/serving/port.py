@@ -1,0 +1,157 @@
+"""The port between the firmware of a server and its users: requests arrive here, steps are handed over here.
+
+A step lasts as long as `step_cycles` says of its composition, from the write of STEP on; then the port interrupts. What
+the firmware decided is read from its memory when the step begins, and becomes the ledger.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Sequence
+
+from pyv_ext.devices.base import Register, RegisterDevice
+from pyv_ext.protocols import BusMaster, Reply
+from pyv_npu.serving.requests import Arrivals, Request
+from pyv_npu.serving.server import LedgerRow, Served, StepCycles
+
+PORT_BASE, PORT_SOURCE = 0x4800_0000, 12
+"""Where it is, and its source at the PLIC; firmware/apps/serve.c is told."""
+RUN_MAX, SLOTS, BLOCKS_MAX = 1024, 8192, 1 << 18
+"""What the firmware has room for."""
+DONE, OVER = 1, 2
+"""Of STATUS: the step is over; no request will arrive any more."""
+_HEAD = struct.Struct("<9I")
+_CHUNK = struct.Struct("<3I")
+REASONS = ("schedule", "allocate", "submit", "wait")
+
+
+class ServerPort(RegisterDevice):
+    """The port, and what happened at it. Its time begins with the firmware's first look at ARRIVED."""
+
+    name = "server"
+    size = 0x1000
+    registers = (
+        Register("ARRIVED", 0x00, "ro"), Register("ID", 0x04, "ro"), Register("PROMPT", 0x08, "ro"),
+        Register("ANSWER", 0x0C, "ro"), Register("POP", 0x10, "wo"), Register("STEP", 0x14, "wo"),
+        Register("STATUS", 0x18, "ro"), Register("ACK", 0x1C, "wo"), Register("ANSWERED", 0x20, "wo"),
+        Register("SLEEP", 0x24, "wo"),
+    )  # fmt: skip
+
+    def __init__(self, arrivals: Arrivals, refused: Sequence[Request], step_cycles: StepCycles) -> None:
+        """`refused`: those that are answered with a refusal when they arrive."""
+        super().__init__()
+        self._arrivals, self._step_cycles = arrivals, step_cycles
+        self._refused = {one.id for one in refused}
+        self._inbox: deque[Request] = deque()
+        self._epoch: int | None = None
+        self._ends: int | None = None
+        self._done = self._sleeping = False
+        self._master: BusMaster | None = None
+        self.served: dict[int, Served] = {}
+        self.ledger: list[LedgerRow] = []
+        self.taken: list[list[int]] = [[]]
+        """Requests that the firmware took before each step, and after the last."""
+        self.reasons: list[tuple[int, ...]] = []
+        """Core cycles of each step by REASONS; the wait is the one before it."""
+        self._chunks: tuple[tuple[int, int, int], ...] = ()
+
+    def connect(self, master: BusMaster) -> None:
+        """The port to memory."""
+        self._master = master
+
+    @property
+    def irq(self) -> bool:
+        return self._done or (self._sleeping and bool(self._inbox))
+
+    def next_event(self) -> int | None:
+        following = self._arrivals.next_cycle()
+        times = [] if self._ends is None else [self._ends]
+        if following is not None and self._epoch is not None:
+            times.append(self._epoch + following)
+        return min(times, default=None)
+
+    def advance(self, now: int) -> None:
+        if self._ends is not None and self._ends <= now:
+            self._ends, self._done = None, True
+        if self._epoch is not None:
+            self._arrive(now - self._epoch)
+
+    def _arrive(self, now: int) -> None:
+        while due := self._arrivals.due(now):
+            for cycle, request in due:
+                if request.id in self._refused:
+                    self._arrivals.answered(request.id, cycle)
+                else:
+                    self._inbox.append(request)
+                    self.served[request.id] = Served(request, cycle)
+
+    def on_read(self, name: str, now: int) -> Reply:
+        if self._epoch is None:
+            self._epoch = now
+            self._arrive(0)
+        first = self._inbox[0] if self._inbox else None
+        match name:
+            case "ARRIVED":
+                return Reply(len(self._inbox))
+            case "STATUS":
+                over = not self._inbox and self._arrivals.next_cycle() is None
+                return Reply(DONE * self._done | OVER * over)
+            case "ID":
+                return Reply(first.id if first else 0)
+            case "PROMPT":
+                return Reply(first.input_toks if first else 0)
+            case _:
+                return Reply(first.output_toks if first else 0)
+
+    def on_write(self, name: str, value: int, now: int) -> None:
+        at = now - (self._epoch or 0)
+        match name:
+            case "POP" if self._inbox:
+                self.taken[-1].append(self._inbox.popleft().id)
+            case "STEP":
+                self._begin(value, now, at)
+            case "ACK":
+                if self._done:
+                    self._end(at)
+                self._done = self._sleeping = False
+            case "ANSWERED":
+                row = self.ledger[-1]
+                self.ledger[-1] = row._replace(finished=(*row.finished, value))
+                self._arrivals.answered(value, at)
+                self._arrive(at)
+            case "SLEEP":
+                self._sleeping = True
+
+    def _begin(self, address: int, now: int, at: int) -> None:
+        """Read what the firmware decided. What is no decision is left to the check against the host's scheduler."""
+        count, out, running, waiting, used, *reasons = _HEAD.unpack(self._words(address, _HEAD.size))
+        count, out = min(count, RUN_MAX), min(out, RUN_MAX)
+        chunks = self._words(address + _HEAD.size, count * _CHUNK.size)
+        self._chunks = tuple(
+            (request, tokens, context) for request, tokens, context in _CHUNK.iter_unpack(chunks) if tokens
+        )
+        preempted = self._words(address + _HEAD.size + RUN_MAX * _CHUNK.size, 4 * out)
+        cycles = self._step_cycles([(tokens, context) for _, tokens, context in self._chunks]) if self._chunks else 1
+        self._ends = now + cycles
+        self.reasons.append(tuple(reasons))
+        self.taken.append([])
+        self.ledger.append(
+            LedgerRow(at, at + cycles, self._chunks, struct.unpack(f"<{out}I", preempted), (), running, waiting, used)
+        )
+
+    def _words(self, address: int, size: int) -> bytes:
+        data = self._master.peek(address, size) if self._master is not None and size else b""
+        return data if data is not None and len(data) == size else bytes(size)
+
+    def _end(self, at: int) -> None:
+        """The firmware knows of the end of its step: that is when users have their tokens."""
+        row = self.ledger[-1]
+        for request, tokens, context in row.scheduled:
+            one = self.served.get(request)
+            if one is None:
+                continue
+            if one.first_scheduled < 0:
+                one.first_scheduled = row.start
+            one.control += sum(self.reasons[-1][:3])
+            known = one.request.input_toks + len(one.tokens_at)
+            if context + tokens == known:
+                one.tokens_at.append(at)

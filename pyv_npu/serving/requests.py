@@ -1,0 +1,155 @@
+"""What is asked of a server, and when each request arrives."""
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyv_npu.errors import BadInputError
+
+MOST_TOKENS = 1 << 24
+"""Of a request: prompt and new tokens."""
+MOST_REQUESTS = 10_000_000
+MOST_NS = 1 << 62
+"""An arrival: 146 years."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt, and how many tokens shall follow it."""
+
+    id: int
+    """Its index in the workload."""
+    arrival_ns: int
+    """With `after`: of its session, it is not looked at."""
+    input_toks: int
+    output_toks: int
+    priority: int = 0
+    """The smaller, the sooner."""
+    session: str = ""
+    after: int | None = None
+    """The request that must have been answered before this one arrives."""
+    gap_ns: int = 0
+    """From that answer to the arrival."""
+    tokens: tuple[int, ...] = ()
+    """The prompt, where it is known: what a prefix cache compares."""
+    units: tuple[int, ...] = ()
+    """Names of the prompt's pieces of `unit_tokens` tokens, where those are known instead."""
+    unit_tokens: int = 0
+
+    @property
+    def total(self) -> int:
+        """Tokens of prompt and answer."""
+        return self.input_toks + self.output_toks
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests in the order of their file, and what was read."""
+
+    name: str
+    form: str
+    """What wrote it: a file's form, or the kind of synthetic arrivals."""
+    requests: tuple[Request, ...]
+    clients: int = 0
+    """Not 0: a closed loop, in which so many requests are in the server at a time."""
+    changed: int = 0
+    """Requests that were cut to fit `--max-model-len`."""
+
+    def scaled(self, factor: float) -> "Workload":
+        """The same requests, all times multiplied by `factor`."""
+        made = [
+            replace(one, arrival_ns=int(one.arrival_ns * factor), gap_ns=int(one.gap_ns * factor))
+            for one in self.requests
+        ]
+        return replace(self, requests=tuple(made))
+
+
+OVERLONG = ("refuse", "cut-prompt", "cut-both")
+"""What is done with a request of more than `--max-model-len` tokens."""
+
+
+def fitted(workload: Workload, longest: int, how: str) -> Workload:
+    """Requests of at most `longest` tokens: others are refused by the scheduler, lose the begin of their prompt, or
+    lose of prompt and answer in proportion. BadInputError where nothing would be left of a prompt."""
+    if how == "refuse":
+        return workload
+    made, changed = [], 0
+    for one in workload.requests:
+        if one.total <= longest:
+            made.append(one)
+            continue
+        changed += 1
+        if how == "cut-prompt":
+            prompt, answer = longest - one.output_toks, one.output_toks
+        else:
+            prompt = max(1, one.input_toks * longest // one.total)
+            answer = longest - prompt
+        if prompt < 1 or answer < 1:
+            raise BadInputError(
+                f"request {one.id}: {one.input_toks} + {one.output_toks} tokens cannot be cut to --max-model-len "
+                f"{longest} by --overlong {how}: nothing is left; --overlong cut-both, or a larger length"
+            )
+        cut = one.input_toks - prompt
+        made.append(replace(one, input_toks=prompt, output_toks=answer, tokens=one.tokens[cut:], units=()))
+    return replace(workload, requests=tuple(made), changed=changed)
+
+
+def cycles_of(ns: int, clock_hz: int) -> int:
+    """The first cycle that is not before a time."""
+    return -(-ns * clock_hz // 1_000_000_000)
+
+
+def ns_of(cycles: int, clock_hz: int) -> int:
+    """Nanoseconds of so many cycles, rounded down."""
+    return cycles * 1_000_000_000 // clock_hz
+
+
+class Arrivals:
+    """Requests that have not arrived yet: at their time, behind an earlier request, or when a client is free."""
+
+    def __init__(self, workload: Workload, clock_hz: int) -> None:
+        self._clock = clock_hz
+        self._waiting: dict[int, list[Request]] = {}
+        self._idle: deque[Request] = deque()
+        self._due: list[tuple[int, int, Request]] = []
+        known = {one.id for one in workload.requests}
+        for one in workload.requests:
+            if one.after is not None and one.after in known:
+                self._waiting.setdefault(one.after, []).append(one)
+            elif workload.clients:
+                self._idle.append(one)
+            else:
+                self._push(cycles_of(one.arrival_ns, clock_hz), one)
+        self._closed = workload.clients > 0
+        for _ in range(min(workload.clients, len(self._idle))):
+            self._push(0, self._idle.popleft())
+
+    def _push(self, cycle: int, request: Request) -> None:
+        heapq.heappush(self._due, (cycle, request.id, request))
+
+    def next_cycle(self) -> int | None:
+        """When the next known request arrives; None: none is known."""
+        return self._due[0][0] if self._due else None
+
+    def due(self, now: int) -> list[tuple[int, Request]]:
+        """(cycle, request) of those that have arrived, in order; each is given once."""
+        found = []
+        while self._due and self._due[0][0] <= now:
+            cycle, _, request = heapq.heappop(self._due)
+            found.append((cycle, request))
+        return found
+
+    def answered(self, request: int, now: int) -> None:
+        """A request left the server, answered or refused: what waited for it arrives."""
+        for one in self._waiting.pop(request, ()):
+            self._push(now + cycles_of(one.gap_ns, self._clock), one)
+        if self._closed and self._idle:
+            self._push(now, self._idle.popleft())
+
+
+def checked(requests: Sequence[Request], what: str) -> tuple[Request, ...]:
+    """BadInputError where there is nothing to serve."""
+    if not requests:
+        raise BadInputError(f"{what}: holds no request; give at least one")
+    return tuple(requests)

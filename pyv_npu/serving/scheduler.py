@@ -1,0 +1,281 @@
+"""Which tokens of which requests a step takes: the semantics of vLLM's scheduler, version 1.
+
+A request has `num_tokens` (prompt and what was generated) and `computed` of them in its caches. Each step lets
+`computed` catch up under a budget of tokens; prompts and generated tokens are not distinguished. Requests that run are
+first, in the order of their admission; blocks are taken on demand, and without a free one the request that was admitted
+last (or with the lowest priority) gives its own back and computes them again later. A step that preempted admits
+nobody. Source: vllm/v1/core/sched/scheduler.py, 2025.
+"""
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NamedTuple
+
+from pyv_npu.errors import UsageError
+from pyv_npu.serving.blocks import BlockPool, Key
+from pyv_npu.serving.requests import Request
+
+POLICIES = ("fcfs", "priority")
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """Limits and choices of the scheduler; names and defaults are vLLM's where it has them."""
+
+    blocks: int
+    """That fit the memory, or are given."""
+    block_size: int = 16
+    """Tokens of a block."""
+    max_num_batched_tokens: int = 2048
+    """Budget of a step."""
+    max_num_seqs: int = 256
+    """Requests that run."""
+    policy: str = "fcfs"
+    chunked_prefill: bool = True
+    """Off: a prompt that does not fit the rest of the budget waits, and one longer than the budget is refused."""
+    full_isl_gate: bool = True
+    """A request is admitted only where all its present tokens have room, not the first chunk alone."""
+    watermark: int = 0
+    """Blocks that admission leaves free."""
+    prefix_cache: bool = False
+    max_model_len: int = 1 << 24
+    """Tokens of prompt and answer."""
+
+    def __post_init__(self) -> None:
+        bounds = (
+            ("--blocks", self.blocks, 1, 1 << 28), ("--block-size", self.block_size, 1, 1 << 16),
+            ("--max-num-batched-tokens", self.max_num_batched_tokens, 1, 1 << 20),
+            ("--max-num-seqs", self.max_num_seqs, 1, 1 << 16), ("--watermark", self.watermark, 0, self.blocks - 1),
+            ("--max-model-len", self.max_model_len, 2, 1 << 25),
+        )  # fmt: skip
+        for name, value, low, high in bounds:
+            if not low <= value <= high:
+                raise UsageError(f"{name} {value}: must be {low}..{high}")
+        if self.policy not in POLICIES:
+            raise UsageError(f"--policy {self.policy}: must be one of {', '.join(POLICIES)}")
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A request in the scheduler."""
+
+    request: Request
+    order: int
+    """Of arrival."""
+    num_tokens: int
+    computed: int = 0
+    answered: int = 0
+    """Tokens of the answer that exist."""
+    blocks: list[int] = field(default_factory=list)
+    keys: tuple[Key, ...] = ()
+    """Of the full blocks of the prompt."""
+    preemptions: int = 0
+    recomputed: int = 0
+    """Tokens that were in the caches before a preemption, and had to be computed again."""
+    reused: int = 0
+    """Tokens that the prefix cache had."""
+    peak: int = 0
+    """Blocks at most."""
+    furthest: int = 0
+    """Tokens that were ever computed."""
+
+    @property
+    def urgency(self) -> tuple[int, int]:
+        """The smaller, the sooner, with the policy `priority`."""
+        return self.request.priority, self.order
+
+
+class Scheduled(NamedTuple):
+    """What a request brings to a step."""
+
+    entry: Entry
+    tokens: int
+    context: int
+    """Tokens in its caches before the step."""
+
+
+class Step(NamedTuple):
+    """What a step takes."""
+
+    scheduled: list[Scheduled]
+    preempted: list[Entry]
+    """In the order of their preemption."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(one.tokens for one in self.scheduled)
+
+
+class Scheduler:
+    """The requests in a server."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.config = config
+        self.pool = BlockPool(config.blocks, config.block_size)
+        self.running: list[Entry] = []
+        self._fcfs: deque[Entry] = deque()
+        self._heap: list[tuple[tuple[int, int], Entry]] = []
+        self._arrived = 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait."""
+        return len(self._fcfs) + len(self._heap)
+
+    def refusal(self, request: Request) -> str:
+        """Why a request can never be served; empty where it can."""
+        config, kept = self.config, request.total - 1
+        if request.total > config.max_model_len:
+            return f"{request.total} tokens: --max-model-len is {config.max_model_len}"
+        if self.pool.needed(kept) > config.blocks - config.watermark:
+            return (
+                f"{request.total} tokens need {self.pool.needed(kept)} blocks of {config.block_size}: there are "
+                f"{config.blocks - config.watermark}"
+            )
+        if not config.chunked_prefill and kept > config.max_num_batched_tokens:
+            return f"{kept} tokens at once: the budget of a step is {config.max_num_batched_tokens}, and chunks are off"
+        return ""
+
+    def add(self, request: Request) -> Entry:
+        """A request has arrived; it must not be one with a `refusal`."""
+        entry = Entry(request, self._arrived, request.input_toks)
+        self._arrived += 1
+        if self.config.prefix_cache:
+            entry.keys = prefix_keys(request, self.config.block_size)
+        self._wait(entry)
+        return entry
+
+    def _wait(self, entry: Entry, first: bool = False) -> None:
+        if self.config.policy == "priority":
+            heapq.heappush(self._heap, (entry.urgency, entry))
+        elif first:
+            self._fcfs.appendleft(entry)
+        else:
+            self._fcfs.append(entry)
+
+    # -- a step ------------------------------------------------------------------------------------------------
+
+    def schedule(self) -> Step:
+        """Choose the tokens of the next step, and take their blocks. Without any, nobody can run."""
+        step = Step([], [])
+        budget = self._continue(step, self.config.max_num_batched_tokens)
+        if not step.preempted:
+            self._admit(step, budget)
+        return step
+
+    def _continue(self, step: Step, budget: int) -> int:
+        """Those that run already; the budget that is left."""
+        running, index = self.running, 0
+        while index < len(running) and budget > 0:
+            entry = running[index]
+            tokens = min(entry.num_tokens - entry.computed, budget)
+            if not self._grow(entry, tokens):
+                victim = self._victim()
+                if victim in running[:index]:
+                    index -= 1
+                    at = next(at for at, one in enumerate(step.scheduled) if one.entry is victim)
+                    budget += step.scheduled.pop(at).tokens
+                running.remove(victim)
+                self._preempt(victim)
+                step.preempted.append(victim)
+                if victim is entry:
+                    break
+                continue
+            step.scheduled.append(Scheduled(entry, tokens, entry.computed))
+            budget -= tokens
+            index += 1
+        return budget
+
+    def _victim(self) -> Entry:
+        if self.config.policy == "priority":
+            return max(self.running, key=lambda one: one.urgency)
+        return self.running[-1]
+
+    def _preempt(self, entry: Entry) -> None:
+        self.pool.release(entry.blocks)
+        entry.blocks = []
+        entry.preemptions += 1
+        entry.computed = 0
+        self._wait(entry, first=True)
+
+    def _admit(self, step: Step, budget: int) -> None:
+        """Those that wait, in their order, until one does not fit."""
+        config, pool = self.config, self.pool
+        while budget > 0 and len(self.running) < config.max_num_seqs and self.waiting:
+            entry = self._heap[0][1] if self._heap else self._fcfs[0]
+            shared = pool.found(entry.keys[: (entry.num_tokens - 1) // pool.size]) if entry.keys else []
+            context = len(shared) * pool.size
+            missing = entry.num_tokens - context
+            if missing > budget and not config.chunked_prefill:
+                break
+            tokens = min(missing, budget)
+            room = pool.free - pool.idle(shared)
+            whole = pool.needed(entry.num_tokens if config.full_isl_gate else context + tokens) - len(shared)
+            if whole + config.watermark > room:
+                break
+            if self._heap:
+                heapq.heappop(self._heap)
+            else:
+                self._fcfs.popleft()
+            pool.share(shared)
+            entry.blocks = shared
+            entry.computed = context
+            entry.reused += context if not entry.preemptions else 0
+            self._grow(entry, tokens)
+            self.running.append(entry)
+            step.scheduled.append(Scheduled(entry, tokens, context))
+            budget -= tokens
+
+    def _grow(self, entry: Entry, tokens: int) -> bool:
+        """Take the blocks of so many more tokens, if there are."""
+        pool, held = self.pool, len(entry.blocks)
+        missing = -(-(entry.computed + tokens) // pool.size) - held
+        if missing > 0:
+            if missing > pool.free:
+                return False
+            entry.blocks += pool.take(missing)
+            entry.peak = max(entry.peak, held + missing)
+        return True
+
+    def commit(self, step: Step) -> tuple[list[Entry], list[Entry]]:
+        """The step is over: (those that have a new token, those of them that are answered and leave)."""
+        made, done = [], []
+        size = self.pool.size
+        for entry, tokens, context in step.scheduled:
+            computed = context + tokens
+            entry.recomputed += max(0, min(entry.furthest, computed) - context)
+            entry.furthest = max(entry.furthest, computed)
+            entry.computed = computed
+            if entry.keys:
+                for index in range(context // size, min(computed // size, len(entry.keys))):
+                    self.pool.name(entry.blocks[index], entry.keys[index])
+            if computed == entry.num_tokens:
+                entry.num_tokens += 1
+                entry.answered += 1
+                made.append(entry)
+                if entry.answered == entry.request.output_toks:
+                    done.append(entry)
+        if done:
+            left = set(map(id, done))
+            self.running = [one for one in self.running if id(one) not in left]
+            for entry in done:
+                self.pool.release(entry.blocks)
+                entry.blocks = []
+        return made, done
+
+
+def prefix_keys(request: Request, size: int) -> tuple[Key, ...]:
+    """The keys of the full blocks of a prompt: SHA-256 over what it holds from its begin to the end of each."""
+    count, key, made = request.input_toks // size, b"", list[Key]()
+    if request.tokens:
+        for at in range(count):
+            key = sha256(key + str(request.tokens[at * size : (at + 1) * size]).encode()).digest()
+            made.append(key)
+    elif request.units and request.unit_tokens % size == 0:
+        per = request.unit_tokens // size
+        for at in range(count):
+            key = sha256(key + f"{request.units[at // per]} {at % per}".encode()).digest()
+            made.append(key)
+    return tuple(made)

@@ -1,0 +1,141 @@
+"""Requests through the scheduler, step by step, on the clock of the core."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pyv_npu.errors import BadInputError
+from pyv_npu.serving.requests import Arrivals, Request, Workload
+from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
+
+StepCycles = Callable[[Sequence[tuple[int, int]]], int]
+"""(tokens, context) of each request of a step -> cycles."""
+
+
+class LedgerRow(NamedTuple):
+    """A step."""
+
+    start: int
+    """Cycle in which its commands were submitted."""
+    end: int
+    scheduled: tuple[tuple[int, int, int], ...]
+    """(request, tokens, context) in the order of the step."""
+    preempted: tuple[int, ...]
+    finished: tuple[int, ...]
+    running: int
+    """Requests that run, in the step."""
+    waiting: int
+    """Requests that have arrived and do not run."""
+    blocks: int
+    """In use, while the step runs."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(tokens for _, tokens, _ in self.scheduled)
+
+    @property
+    def decisions(self) -> tuple[object, ...]:
+        """What the scheduler decided: scheduled tokens, preempted, finished, blocks in use."""
+        return self.scheduled, self.preempted, self.finished, self.blocks
+
+
+@dataclass(slots=True)
+class Served:
+    """What came of a request; times in cycles."""
+
+    request: Request
+    arrival: int
+    first_scheduled: int = -1
+    tokens_at: list[int] = field(default_factory=list)
+    """When each token of the answer existed."""
+    preemptions: int = 0
+    recomputed: int = 0
+    reused: int = 0
+    blocks_peak: int = 0
+    control: int = 0
+    """Cycles of firmware in the steps of its answer."""
+
+
+@dataclass
+class Run:
+    """What came of a workload."""
+
+    served: list[Served]
+    """By request, in the order of the workload; those that were refused are not in it."""
+    refused: dict[int, str]
+    """Request -> why it could never be served."""
+    ledger: list[LedgerRow]
+    allocated: int
+    """Blocks given out, and given back."""
+    released: int
+    control: Mapping[str, Any] = field(default_factory=dict)
+    """Cycles of firmware by reason, where it was firmware that scheduled."""
+
+    @property
+    def end(self) -> int:
+        """Cycle of the last token."""
+        return self.ledger[-1].end if self.ledger else 0
+
+
+def serve(workload: Workload, config: SchedulerConfig, clock_hz: int, step_cycles: StepCycles) -> Run:
+    """Serve all requests; scheduling takes no time. BadInputError where not one of them can be served."""
+    arrivals, scheduler = Arrivals(workload, clock_hz), Scheduler(config)
+    served: dict[int, Served] = {}
+    refused: dict[int, str] = {}
+    ledger: list[LedgerRow] = []
+    now = 0
+    while True:
+        arrive(arrivals, scheduler, now, served, refused)
+        step = scheduler.schedule()
+        if not step.scheduled and not step.preempted:
+            following = arrivals.next_cycle()
+            if following is None:
+                break
+            now = following
+            continue
+        start, used, running, waiting = now, scheduler.pool.used, len(scheduler.running), scheduler.waiting
+        if step.scheduled:  # else the one that had to give way was the first in turn: the next step goes on
+            now += step_cycles([(tokens, context) for _, tokens, context in step.scheduled])
+        for entry, _, _ in step.scheduled:
+            one = served[entry.request.id]
+            if one.first_scheduled < 0:
+                one.first_scheduled = start
+        made, done = scheduler.commit(step)
+        for entry in made:
+            served[entry.request.id].tokens_at.append(now)
+        for entry in done:
+            finish(served[entry.request.id], entry)
+            arrivals.answered(entry.request.id, now)
+        ledger.append(
+            LedgerRow(
+                start, now, tuple((one.request.id, tokens, context) for one, tokens, context in step.scheduled),
+                tuple(one.request.id for one in step.preempted), tuple(one.request.id for one in done),
+                running, waiting, used,
+            )
+        )  # fmt: skip
+    if not served and refused:
+        first = next(iter(refused))
+        raise BadInputError(f"{workload.name}: no request can be served; request {first}: {refused[first]}")
+    return Run([served[key] for key in sorted(served)], refused, ledger, scheduler.pool.allocated,
+               scheduler.pool.released)  # fmt: skip
+
+
+def arrive(
+    arrivals: Arrivals, scheduler: Scheduler, now: int, served: dict[int, Served], refused: dict[int, str]
+) -> None:
+    """Requests that have arrived join the scheduler, or are refused; a refusal lets those behind it arrive."""
+    while due := arrivals.due(now):
+        for cycle, request in due:
+            why = scheduler.refusal(request)
+            if why:
+                refused[request.id] = why
+                arrivals.answered(request.id, cycle)
+            else:
+                scheduler.add(request)
+                served[request.id] = Served(request, cycle)
+
+
+def finish(one: Served, entry: Entry) -> None:
+    """Note what the scheduler counted of a request that leaves."""
+    one.preemptions, one.recomputed, one.reused = entry.preemptions, entry.recomputed, entry.reused
+    one.blocks_peak = entry.peak

@@ -1,0 +1,216 @@
+"""A workload served by a model on a device: from the request to figures, files and text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from npu_device.config import NpuConfig
+from pyv_npu.config import Config
+from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.serving.figures import FIGURES, KvBytes, KvForm, ledger_csv, requests_csv, summary
+from pyv_npu.serving.requests import Workload
+from pyv_npu.serving.scheduler import SchedulerConfig
+from pyv_npu.serving.server import Run, serve
+from pyv_npu.serving.step_time import Check, StepTimes
+from pyv_npu.text import columns, lines_of
+from toolchain.decoders.shapes import Job, Shape
+
+KV = {"fp16": 16, "uniform8": 8, "uniform4": 4, "uniform2": 2}
+"""How keys and values are stored -> their bits."""
+OAKEN = "oaken"
+OUTLIERS = 100
+"""Permille of the elements of Oaken, unless --outliers says otherwise: what its paper profiles for."""
+RESERVED = 100
+"""One part in so many of DRAM is kept for what is neither weights nor blocks: activations, tables, commands."""
+
+
+def kv_form(name: str, outliers: int = OUTLIERS) -> KvForm:
+    """A way to store keys and values. UsageError lists them."""
+    if not 1 <= outliers <= 1000:
+        raise UsageError(f"--outliers {outliers}: must be 1..1000 permille")
+    if name == OAKEN:
+        return KvForm(name, 4, outliers)
+    if name not in KV:
+        raise UsageError(f"--kv {name}: must be one of {', '.join(KV)}, {OAKEN}")
+    return KvForm(name, KV[name])
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What serves what."""
+
+    shape: Shape
+    npu: NpuConfig
+    kv: KvForm
+    workload: Workload
+    scheduler: SchedulerConfig
+    slo: Mapping[str, int]
+    weight_bits: int = 16
+    layers: int = 0
+    checks: int = 3
+    """Steps that are simulated whole."""
+    check_requests: int = 32
+    """Requests of such a step at most."""
+    core: Config | None = None
+    """The platform whose firmware schedules; None: the host does."""
+
+    @property
+    def kv_bytes(self) -> KvBytes:
+        layers = self.layers or self.shape.layers
+        one, aligned = (self.kv.token_bytes(self.shape, layers, rows) for rows in (False, True))
+        return KvBytes(one, aligned, self.shape.window)
+
+    def run(self) -> "ServedWorkload":
+        """Serve the workload. BadInputError where no request can be served; what `serve_on_core` raises."""
+        times = StepTimes(self.npu, self.shape, self.kv, self.weight_bits, self.layers)
+        if self.core is None:
+            run = serve(self.workload, self.scheduler, self.npu.clock_hz, times.cycles)
+        else:
+            from pyv_npu.serving.on_core import serve_on_core
+
+            run = serve_on_core(self.workload, self.scheduler, self.core, times.cycles)
+        return self.checked(run, times)
+
+    def checked(self, run: Run, times: StepTimes) -> "ServedWorkload":
+        """A run with its step times checked."""
+        made, sizes = [], []
+        for index in self._sampled(run):
+            chunks = [(tokens, context) for _, tokens, context in run.ledger[index].scheduled]
+            made.append(times.check(index, chunks))
+            sizes.append((len(chunks), index, chunks))
+        bend = times.linearity(min(sizes)[2]) if sizes else None
+        return ServedWorkload(self, run, tuple(made), bend, times.simulated, times.layers)
+
+    def _sampled(self, run: Run) -> list[int]:
+        """Steps that lie evenly in the run, of those that have not too many requests; compositions differ."""
+        known: dict[tuple[tuple[int, int], ...], int] = {}
+        for index, row in enumerate(run.ledger):
+            if len(row.scheduled) <= self.check_requests:
+                known.setdefault(tuple((tokens, context) for _, tokens, context in row.scheduled), index)
+        steps = list(known.values())
+        count = min(self.checks, len(steps))
+        return [steps[(2 * at + 1) * len(steps) // (2 * count)] for at in range(count)]
+
+
+def blocks_of(shape: Shape, layers: int, npu: NpuConfig, weight_bits: int, kv: KvForm, block_size: int) -> int:
+    """Blocks that fit DRAM beside the weights. BadInputError where not one does."""
+    job = Job(shape, layers or shape.layers, 1, 1, weight_bits, lambda layer, head: kv.bits)
+    room = npu.dram.size - npu.dram.size // RESERVED - job.weight_bytes
+    size = block_size * kv.token_bytes(shape, job.layers)
+    if room < size:
+        raise BadInputError(
+            f"{shape.name}: weights of {job.weight_bytes / 1e9:.1f} GB leave no room for a block of "
+            f"{block_size} tokens ({size / 1e6:.1f} MB) in npu.dram.size {npu.dram.size / 1e9:.1f} GB: more DRAM, or "
+            f"narrower weights"
+        )
+    return min(room // size, 1 << 28)
+
+
+@dataclass(frozen=True)
+class ServedWorkload:
+    """What came of it."""
+
+    serving: Serving
+    run: Run
+    checks: tuple[Check, ...]
+    bend: float | None
+    """How far cycles are from linear in layers, at the smallest step that was checked."""
+    simulated: int
+    layers: int
+
+    @property
+    def hz(self) -> int:
+        return self.serving.npu.clock_hz
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        return summary(self.run, self.hz, self.serving.slo)
+
+    @property
+    def worst(self) -> float | None:
+        """The largest error of a step that the check saw."""
+        errors = [abs(one.error) for one in self.checks]
+        return max(errors, default=None)
+
+    @property
+    def json(self) -> dict[str, Any]:
+        serving, config, workload = self.serving, self.serving.scheduler, self.serving.workload
+        return {
+            "model": serving.shape.name, "layers": self.layers, "kv": serving.kv.name,
+            "kv_bytes_per_token": serving.kv_bytes.token, "clock_hz": self.hz,
+            "workload": {"name": workload.name, "form": workload.form, "requests": len(workload.requests),
+                         "changed": workload.changed, "clients": workload.clients},
+            "scheduler": {name: getattr(config, name) for name in config.__dataclass_fields__},
+            **self.figures,
+            "refusals": {str(request): why for request, why in self.run.refused.items()},
+            "blocks": {"total": config.blocks, "allocated": self.run.allocated, "released": self.run.released},
+            "control": dict(self.run.control),
+            "step_time": {
+                "parts_simulated": self.simulated, "steps_checked": len(self.checks), "largest_error": self.worst,
+                "layers_error": self.bend,
+                "checks": [{**one._asdict(), "error": one.error} for one in self.checks],
+            },
+        }  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        """Who served what, what its users saw, and how far the step times can be trusted."""
+        made, config, workload = self.figures, self.serving.scheduler, self.serving.workload
+        heads = ("ms", "mean", "P50", "P90", "P95", "P99")
+        rows = []
+        for name in FIGURES:
+            found = made[f"{name}_ns"]
+            cells = ["-"] * 5 if found is None else [f"{value / 1e6:,.2f}" for value in found.values()]
+            rows.append([name.upper(), *cells])
+        facts = [
+            ("requests", f"{made['requests']:,} of {workload.name}, {made['refused']:,} refused"),
+            ("tokens", f"{made['input_tokens']:,} in, {made['output_tokens']:,} out"),
+            ("time", f"{made['seconds']:,.3f} s, {made['busy']:.1%} of it in steps"),
+            ("throughput", f"{made['output_tokens_per_second']:,.2f} tokens/s, {made['requests_per_second']:,.3f} "
+             "requests/s"),
+            ("goodput", _goodput(made)),
+            ("steps", f"{made['steps']:,} of {made['tokens_per_step']:,.1f} tokens; at most {made['most_running']:,} "
+             f"requests run, {made['most_waiting']:,} wait"),
+            ("blocks", f"{made['most_blocks']:,} of {config.blocks:,} in use at most, of {config.block_size} tokens"),
+            ("preemptions", f"{made['preemptions']:,}, {made['recomputed_tokens']:,} tokens computed again"),
+            ("step times", f"from {self.simulated} simulations of parts and steps, linear between them"),
+            ("checked", _trust(self.checks, self.worst, self.bend)),
+        ]  # fmt: skip
+        if self.run.control:
+            facts.insert(-2, ("firmware", _control(self.run.control, self.serving.core)))
+        if made["reused_tokens"]:
+            facts.insert(-2, ("prefix cache", f"{made['reused_tokens']:,} tokens were found"))
+        head = f"{self.serving.shape.name} serves, CA_HYBRID: KV {self.serving.kv.name}, {config.policy}"
+        return f"{lines_of(head, facts)}\n\n{columns(heads, rows)}\n"
+
+    def files(self) -> Mapping[str, str]:
+        """requests.csv, steps.csv and report.html."""
+        from pyv_npu.serving.page import page
+
+        kv = self.serving.kv_bytes
+        return {
+            "requests.csv": requests_csv(self.run, self.serving.shape.name, self.hz, kv),
+            "steps.csv": ledger_csv(self.run.ledger),
+            "report.html": page([self]),
+        }
+
+
+def _control(found: Mapping[str, Any], core: Config | None) -> str:
+    mode = "" if core is None else f"{core.npu.mode}: "
+    parts = ", ".join(f"{name} {found[name]:,}" for name in ("schedule", "allocate", "submit"))
+    return f"{mode}{found['per_step']:,.0f} cycles a step, {found['share']:.3%} of the time ({parts})"
+
+
+def _goodput(made: Mapping[str, Any]) -> str:
+    if made["goodput"] is None:
+        return "no limits: --slo ttft=2s,tpot=100ms"
+    limits = ", ".join(f"{name} {limit / 1e6:,g} ms" for name, limit in made["slo_ns"].items())
+    return f"{made['goodput']:,.3f} requests/s: {made['good_requests']:,} of {made['requests']:,} meet {limits}"
+
+
+def _trust(checks: Sequence[Check], worst: float | None, bend: float | None) -> str:
+    if worst is None:
+        return "no step"
+    text = f"{len(checks)} steps, simulated whole: error at most {worst:.2%}"
+    return text if bend is None else f"{text}; of layers that are not simulated {abs(bend):.2%}"

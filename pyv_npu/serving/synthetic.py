@@ -1,0 +1,113 @@
+"""Requests that are drawn: arrivals and lengths by name, the same for the same seed."""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pyv_npu.errors import UsageError
+from pyv_npu.serving.requests import MOST_REQUESTS, MOST_TOKENS, Request, Workload
+
+ARRIVALS = ("poisson:RATE", "gamma:RATE,cv=CV", "burst", "closed:CLIENTS")
+"""Rates are requests per second; `cv` the coefficient of variation of the gaps, 1 is Poisson."""
+LENGTHS = ("N", "uniform:LOW,HIGH", "lognormal:MEDIAN,SIGMA")
+"""Tokens; SIGMA of the logarithm."""
+
+
+class Drawn(NamedTuple):
+    """How requests are drawn."""
+
+    arrivals: str
+    requests: int
+    prompt: str
+    answer: str
+    seed: int
+    longest: int
+    """Tokens that a drawn length has at most."""
+
+
+def is_synthetic(text: str) -> bool:
+    """Whether a workload is a kind of arrivals and no file."""
+    name = text.partition(":")[0]
+    return name in {one.partition(":")[0] for one in ARRIVALS} and not Path(text).is_file()
+
+
+def draw(how: Drawn) -> Workload:
+    """The requests. UsageError for arrivals or lengths that cannot be."""
+    if not 1 <= how.requests <= MOST_REQUESTS:
+        raise UsageError(f"--first {how.requests}: must be 1..{MOST_REQUESTS}")
+    source = random.Random(how.seed)
+    clients, gaps = _arrivals(how.arrivals, source)
+    prompt, answer = (_lengths(option, text, source, how.longest) for option, text in
+                      (("--input", how.prompt), ("--output", how.answer)))  # fmt: skip
+    made, now = [], 0.0
+    for index in range(how.requests):
+        now += next(gaps)
+        made.append(Request(index, int(now * 1e9), prompt(), answer()))
+    return Workload(how.arrivals, how.arrivals.partition(":")[0], tuple(made), clients)
+
+
+def _arrivals(text: str, source: random.Random) -> tuple[int, Iterator[float]]:
+    """(clients of a closed loop or 0, seconds from request to request)."""
+    name, _, rest = text.partition(":")
+    values = [part for part in rest.split(",") if part]
+
+    def fail(rule: str) -> UsageError:
+        return UsageError(f"--workload {text}: {rule}; there are {', '.join(ARRIVALS)}")
+
+    if name == "burst":
+        if values:
+            raise fail("all arrive at once, without a rate")
+        return 0, _forever(lambda: 0.0)
+    if name == "closed":
+        if len(values) != 1 or not values[0].isascii() or not values[0].isdigit() or not 0 < int(values[0]) < 1 << 20:
+            raise fail("clients must be 1..1048575")
+        return int(values[0]), _forever(lambda: 0.0)
+    named = dict(part.split("=", 1) for part in values if "=" in part)
+    plain = [part for part in values if "=" not in part]
+    if len(plain) != 1 or named.keys() - ({"cv"} if name == "gamma" else set()):
+        raise fail("needs one rate")
+    rate, cv = _positive(plain[0]), _positive(named.get("cv", "1"))
+    if rate is None or cv is None:
+        raise fail("numbers must be above 0 and below 10^9")
+    if name == "poisson":
+        return 0, _forever(lambda: source.expovariate(rate))
+    shape = 1 / cv**2
+    return 0, _forever(lambda: source.gammavariate(shape, 1 / (rate * shape)))
+
+
+def _forever(draw_one: Callable[[], float]) -> Iterator[float]:
+    while True:
+        yield draw_one()
+
+
+def _positive(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 1e-9 < value < 1e9 else None
+
+
+def _lengths(option: str, text: str, source: random.Random, longest: int) -> Callable[[], int]:
+    name, _, rest = text.partition(":")
+    numbers = [_positive(part) for part in (rest.split(",") if rest else [name])]
+    fault = UsageError(
+        f"{option} {text}: must be one of {', '.join(LENGTHS)}, of 1..{min(longest, MOST_TOKENS)} tokens"
+    )
+    if None in numbers:
+        raise fault
+    values = [number for number in numbers if number is not None]
+    top = min(longest, MOST_TOKENS)
+    if not rest and len(values) == 1 and values[0] == int(values[0]) and 1 <= values[0] <= top:
+        fixed = int(values[0])
+        return lambda: fixed
+    if name == "uniform" and len(values) == 2 and 1 <= values[0] <= values[1] <= top:
+        low, high = int(values[0]), int(values[1])
+        return lambda: source.randint(low, high)
+    if name == "lognormal" and len(values) == 2 and 1 <= values[0] <= top and values[1] < 10:
+        from math import log
+
+        mean, sigma = log(values[0]), values[1]
+        return lambda: min(top, max(1, round(source.lognormvariate(mean, sigma))))
+    raise fault

@@ -1,0 +1,263 @@
+"""Workload files of other projects, read as they are; the form is recognised by the header.
+
+| form | file | fields |
+|---|---|---|
+| llmservingsim | JSONL, our own form too | input_toks, output_toks, arrival_time_ns, or session_id with sub_requests |
+| mooncake | JSONL | timestamp (ms), input_length, output_length, hash_ids (a name per 512 tokens of the prompt) |
+| vidur | CSV | arrived_at (s), num_prefill_tokens, num_decode_tokens |
+| azure | CSV | TIMESTAMP (a date), ContextTokens, GeneratedTokens |
+| burstgpt | CSV | Timestamp (s), Model, Request tokens, Response tokens, Total tokens, Log Type |
+
+Sources: the files' own projects: LLMServingSim workloads/README.md, Mooncake's traces, Vidur's data/processed_traces,
+Azure's public dataset of 2023 and 2024, BurstGPT's data.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from pyv_npu.errors import BadInputError
+from pyv_npu.serving.requests import MOST_NS, MOST_REQUESTS, MOST_TOKENS, Request, Workload, checked
+
+MOONCAKE_UNIT = 512
+"""Tokens that a hash of Mooncake's traces names."""
+_NS = 1_000_000_000
+
+
+def read_workload(path: Path, most: int | None = None) -> Workload:
+    """The requests of a file, at most the first `most`. BadInputError: file, line, value, rule."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInputError(f"{path}: is not text in UTF-8; a workload is JSONL or CSV") from None
+    lines = text.splitlines()
+    first = next((line for line in lines if line.strip()), "")
+    if not first:
+        raise BadInputError(f"{path}: is empty; a workload has a request on each line")
+    if first.lstrip().startswith("{"):
+        form, rows = _json_form(path, lines), _json(path, lines)
+    else:
+        form, rows = _csv_form(path, first), _csv(path, lines)
+    limit = MOST_REQUESTS if most is None else most
+    requests: list[Request] = []
+    for row in rows:
+        requests += _READERS[form](row, len(requests))
+        if len(requests) >= limit:
+            break
+    requests = _from_zero(requests[:limit]) if form in ("azure", "burstgpt") else requests[:limit]
+    return Workload(path.name, form, checked(requests, str(path)))
+
+
+class _Row:
+    """A line of a file, by field."""
+
+    def __init__(self, path: Path, line: int, fields: Mapping[str, Any]) -> None:
+        self._where, self._fields = f"{path}: line {line}", fields
+
+    def fail(self, name: str, value: object, rule: str) -> BadInputError:
+        return BadInputError(f"{self._where}: {name} {value!r}: {rule}")
+
+    def has(self, name: str) -> bool:
+        return self._fields.get(name) is not None
+
+    def get(self, name: str) -> Any:
+        if not self.has(name):
+            raise BadInputError(f"{self._where}: no {name}: every request has one")
+        return self._fields[name]
+
+    def integer(self, name: str, low: int, high: int) -> int:
+        """A whole number within bounds, as one or as text."""
+        value = self.get(name)
+        number = None
+        if isinstance(value, int) and not isinstance(value, bool):
+            number = value
+        elif isinstance(value, float | str):
+            exact = _decimal(value)
+            if exact is not None and abs(exact) < MOST_NS and exact == exact.to_integral_value():
+                number = int(exact)
+        if number is None:
+            raise self.fail(name, value, "must be a whole number")
+        if not low <= number <= high:
+            raise self.fail(name, number, f"must be {low}..{high}")
+        return number
+
+    def nanoseconds(self, name: str, unit: int) -> int:
+        """A time in units of so many nanoseconds."""
+        value = self.get(name)
+        exact = _decimal(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+        if exact is None or not 0 <= exact * unit <= MOST_NS:
+            raise self.fail(name, value, "must be a number of at least 0")
+        return int(exact * unit)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """A list, empty where there is none."""
+        if not self.has(name):
+            return ()
+        value = self.get(name)
+        if not isinstance(value, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in value):
+            raise self.fail(name, str(value)[:40], "must be a list of whole numbers")
+        return tuple(value)
+
+    def within(self, name: str, index: int, fields: object) -> "_Row":
+        if not isinstance(fields, Mapping):
+            raise self.fail(f"{name}[{index}]", fields, "must be an object")
+        made = _Row(Path(), 0, fields)
+        made._where = f"{self._where}: {name}[{index}]"
+        return made
+
+
+def _decimal(value: float | str) -> Decimal | None:
+    try:
+        made = Decimal(str(value).strip())
+    except InvalidOperation:
+        return None
+    return made if made.is_finite() else None
+
+
+# -- the files ---------------------------------------------------------------------------------------------------------
+
+
+def _json(path: Path, lines: list[str]) -> Iterator[_Row]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            raise BadInputError(f"{path}: line {number}: {line[:40]!r}: must be a JSON object") from None
+        if not isinstance(found, dict):
+            raise BadInputError(f"{path}: line {number}: {line[:40]!r}: must be a JSON object")
+        yield _Row(path, number, found)
+
+
+def _json_form(path: Path, lines: list[str]) -> str:
+    fields = next(_json(path, lines))
+    if fields.has("hash_ids") or (fields.has("timestamp") and fields.has("input_length")):
+        return "mooncake"
+    if fields.has("sub_requests") or fields.has("input_toks"):
+        return "llmservingsim"
+    raise BadInputError(
+        f"{path}: line 1: is of no known form: LLMServingSim has input_toks or sub_requests, Mooncake input_length"
+    )
+
+
+_HEADERS = {
+    "vidur": ("arrived_at", "num_prefill_tokens", "num_decode_tokens"),
+    "azure": ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+    "burstgpt": ("Timestamp", "Request tokens", "Response tokens"),
+}
+
+
+def _csv_form(path: Path, header: str) -> str:
+    names = {name.strip() for name in next(csv.reader([header]))}
+    for form, needed in _HEADERS.items():
+        if names.issuperset(needed):
+            return form
+    known = "; ".join(f"{form}: {','.join(needed)}" for form, needed in _HEADERS.items())
+    raise BadInputError(f"{path}: line 1: header {header[:60]!r} is of no known form ({known})")
+
+
+def _csv(path: Path, lines: list[str]) -> Iterator[_Row]:
+    rows = csv.reader(lines)
+    heads: list[str] = []
+    for cells in rows:
+        if not any(cell.strip() for cell in cells):
+            continue
+        if not heads:
+            heads = [cell.strip() for cell in cells]
+        elif len(cells) != len(heads):
+            raise BadInputError(f"{path}: line {rows.line_num}: {len(cells)} fields: the header names {len(heads)}")
+        else:
+            yield _Row(path, rows.line_num, dict(zip(heads, cells, strict=True)))
+
+
+# -- the forms ---------------------------------------------------------------------------------------------------------
+
+
+def _servingsim(row: _Row, first: int) -> list[Request]:
+    arrival = row.integer("arrival_time_ns", 0, MOST_NS) if row.has("arrival_time_ns") else 0
+    priority = row.integer("priority", -(1 << 31), 1 << 31) if row.has("priority") else 0
+    if not row.has("sub_requests"):
+        session = str(row.get("session_id")) if row.has("session_id") else ""
+        return [_call(row, first, arrival, priority, session)]
+    calls = row.get("sub_requests")
+    if not isinstance(calls, list) or not calls:
+        raise row.fail("sub_requests", calls, "must be a list of at least one call")
+    session, made, gap = str(row.get("session_id")), list[Request](), 0
+    for index, fields in enumerate(calls):
+        call = row.within("sub_requests", index, fields)
+        after = first + index - 1 if index else None
+        made.append(_call(call, first + index, arrival, priority, session, after, gap))
+        gap = call.integer("tool_duration_ns", 0, MOST_NS) if call.has("tool_duration_ns") else 0
+    return made
+
+
+def _call(
+    row: _Row, index: int, arrival: int, priority: int, session: str, after: int | None = None, gap: int = 0
+) -> Request:
+    count, tokens = row.integer("input_toks", 1, MOST_TOKENS), row.integers("input_tok_ids")
+    if tokens and len(tokens) != count:
+        raise row.fail("input_tok_ids", f"{len(tokens)} tokens", f"must be as many as input_toks, {count}")
+    answer = row.integer("output_toks", 1, MOST_TOKENS)
+    return Request(index, arrival, count, answer, priority, session, after, gap, tokens)
+
+
+def _mooncake(row: _Row, first: int) -> list[Request]:
+    count = row.integer("input_length", 1, MOST_TOKENS)
+    names = row.integers("hash_ids")
+    if names and len(names) * MOONCAKE_UNIT < count:
+        raise row.fail("hash_ids", f"{len(names)} names", f"must name each {MOONCAKE_UNIT} of {count} tokens")
+    return [
+        Request(first, row.nanoseconds("timestamp", 1_000_000), count, row.integer("output_length", 1, MOST_TOKENS),
+                units=names, unit_tokens=MOONCAKE_UNIT if names else 0)
+    ]  # fmt: skip
+
+
+def _vidur(row: _Row, first: int) -> list[Request]:
+    prompt, answer = (row.integer(name, 1, MOST_TOKENS) for name in _HEADERS["vidur"][1:])
+    return [Request(first, row.nanoseconds("arrived_at", _NS), prompt, answer)]
+
+
+def _azure(row: _Row, first: int) -> list[Request]:
+    prompt, answer = (row.integer(name, 1, MOST_TOKENS) for name in _HEADERS["azure"][1:])
+    return [Request(first, _date(row), prompt, answer)]
+
+
+def _date(row: _Row) -> int:
+    """Nanoseconds since 1970 of a date whose seconds have up to nine digits behind the point."""
+    text = str(row.get("TIMESTAMP")).strip()
+    whole, _, rest = text.partition(".")
+    digits = rest.rstrip("Z").partition("+")[0]
+    try:
+        day = datetime.fromisoformat(whole.rstrip("Z"))
+    except ValueError:
+        raise row.fail("TIMESTAMP", text, "must be a date like 2023-11-16 18:15:46.6805900") from None
+    if (digits and not (digits.isascii() and digits.isdigit())) or len(digits) > 9 or day.year < 1970:
+        raise row.fail("TIMESTAMP", text, "must be a date like 2023-11-16 18:15:46.6805900")
+    if day.tzinfo is None:
+        day = day.replace(tzinfo=UTC)
+    return int(day.timestamp()) * _NS + int(digits.ljust(9, "0") or 0)
+
+
+def _burstgpt(row: _Row, first: int) -> list[Request]:
+    """A failed call has no response: it is no request to serve."""
+    prompt, answer = (row.integer(name, 0, MOST_TOKENS) for name in _HEADERS["burstgpt"][1:])
+    at = row.nanoseconds("Timestamp", _NS)
+    return [Request(first, at, prompt, answer)] if prompt and answer else []
+
+
+_READERS: dict[str, Callable[[_Row, int], list[Request]]] = {
+    "llmservingsim": _servingsim, "mooncake": _mooncake, "vidur": _vidur, "azure": _azure, "burstgpt": _burstgpt,
+}  # fmt: skip
+
+
+def _from_zero(requests: list[Request]) -> list[Request]:
+    """Dates: the first request arrives at 0."""
+    from dataclasses import replace
+
+    begin = min((one.arrival_ns for one in requests), default=0)
+    return [replace(one, arrival_ns=one.arrival_ns - begin) for one in requests]

@@ -1,0 +1,123 @@
+"""What the report of a comparison sweeps by itself: loose against tight over the values of one key, and where the order
+turns. `pyv-npu sweep` is for all else."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyv_ext.elf import Program
+from pyv_ext.engines.stop import StopReason
+from pyv_npu.config import Config, with_values
+from pyv_npu.report.charts import RUN_COLOURS, Line, lines
+from pyv_npu.studies.sweep.effects import crossings
+from pyv_npu.studies.sweep.figures import submissions
+from pyv_npu.tables import TITLES, UNITS, key_heading
+from pyv_npu.workloads.firmware import run_program
+
+FIGURES = ("t_submit", "core_per_command", "submit_per_compute")
+BREAK_EVEN = ("t_submit", "core_per_command", "response")
+MODES = ("loose", "tight")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A key of the configuration, the values it takes, and what else is set meanwhile."""
+
+    key: str
+    values: tuple[str, ...]
+    fixed: Mapping[str, object] = field(default_factory=dict)
+
+
+_TILES: Mapping[str, object] = {"run.args.n": 32, "run.args.phases": 16}
+_BATCHES: Mapping[str, object] = {"run.args.n": 32, "run.args.phases": 32, "run.args.tile": 16}
+_PACED: Mapping[str, object] = {"run.args.n": 16, "run.args.phases": 2, "run.args.tile": 16}
+AUTOMATIC = {
+    "submit_latency": (
+        Sweep("run.args.tile", ("16", "32", "64", "128"), _TILES),
+        Sweep("run.args.prefetch", ("0", "1", "2", "4"), _TILES),
+        Sweep("run.args.batch", ("1", "2", "4", "16"), _BATCHES),
+        Sweep("core.timing.mmio_one_way", ("0", "20", "60", "240"), _PACED),
+        Sweep("core.timing.custom_response", ("0", "4", "60"), _PACED),
+    ),
+}
+"""Program -> the sweeps of its report: tile size and prefetch distance."""
+
+
+def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str, Any]:
+    """Run every value in both modes: the object `sweeps[i]` of the JSON result. KeyboardInterrupt on Ctrl-C."""
+    points = []
+    for value in sweep.values:
+        settings = {**sweep.fixed, sweep.key: value}
+        point: dict[str, Any] = {"value": int(value, 0) if _is_integer(value) else value}
+        for mode in MODES:
+            chosen = with_values(config, {**settings, "npu.mode": mode})
+            run = run_program(chosen, program, chosen.run.args)
+            if run.stop.reason is StopReason.INTERRUPTED:
+                raise KeyboardInterrupt
+            point[mode] = submissions(run)
+        points.append(point)
+    named = [name for name in (*FIGURES, "response", "rejected") if any(p[m][name] for p in points for m in MODES)]
+    return {
+        "key": sweep.key,
+        "fixed": dict(sweep.fixed),
+        "figures": named,
+        "points": points,
+        "break_even": {name: break_even(points, name) for name in BREAK_EVEN if name in named},
+        "findings": list(_findings(sweep.key, points, named)),
+        "pictures": [f"sweep_{sweep.key}_{name}.svg" for name in named],
+    }
+
+
+def break_even(points: Sequence[Mapping[str, Any]], figure: str) -> list[float]:
+    """Where loose and tight cost the same, by straight lines between the values; [] where one is always cheaper."""
+    return crossings(
+        [
+            (point["value"], point["loose"][figure], point["tight"][figure])
+            for point in points
+            if isinstance(point["value"], int) and None not in (point["loose"][figure], point["tight"][figure])
+        ]
+    )
+
+
+def _findings(key: str, points: Sequence[Mapping[str, Any]], named: Sequence[str]) -> Iterator[str]:
+    for figure in BREAK_EVEN:
+        if figure not in named:
+            continue
+        if crossings := break_even(points, figure):
+            values = ", ".join(f"{crossing:,.1f}" for crossing in crossings)
+            yield f"break-even of {figure}: {key} = {values}"
+            continue
+        known = [(p["loose"][figure], p["tight"][figure]) for p in points]
+        if all(loose is not None and tight is not None and loose > tight for loose, tight in known):
+            yield f"{figure}: tight is cheaper at every value of {key}"
+        elif all(loose is not None and tight is not None and loose < tight for loose, tight in known):
+            yield f"{figure}: loose is cheaper at every value of {key}"
+
+
+def pictures(sweep: Mapping[str, Any]) -> dict[str, str]:
+    """File name -> SVG text: a figure of both modes over the values. Words stand at equal distances."""
+    points = sweep["points"]
+    words = any(isinstance(point["value"], str) for point in points)
+    place: Callable[[int, Any], float] = (lambda index, _: index) if words else (lambda _, value: value)
+    drawn = {}
+    for name, figure in zip(sweep["pictures"], sweep["figures"], strict=True):
+        curves = [
+            Line(mode, RUN_COLOURS[mode],
+                 [(place(i, p["value"]), p[mode][figure]) for i, p in enumerate(points) if p[mode][figure] is not None])
+            for mode in MODES
+        ]  # fmt: skip
+        values = ", ".join(str(point["value"]) for point in points)
+        caption = f"over {sweep['key']} = {values}"
+        at = None if words else [point["value"] for point in points]
+        drawn[name] = lines(
+            f"{TITLES[figure]}", caption, curves, key_heading(sweep["key"]), UNITS[figure], dots=True, at_x=at
+        )
+    return drawn
+
+
+def _is_integer(text: str) -> bool:
+    try:
+        int(text, 0)
+    except ValueError:
+        return False
+    return True

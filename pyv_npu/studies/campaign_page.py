@@ -1,0 +1,133 @@
+"""The folder of a campaign: its page, every run as a line, and for each run the file of faults that repeats it."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyv_npu.report.charts import stacked
+from pyv_npu.report.folder import check_holds_only, write_text
+from pyv_npu.report.page import Cell, Heading, Note, Part, Picture, Section, Table, Tile, number, render
+from pyv_npu.studies.campaign import Campaign, Run, csv, interval, to_json
+from pyv_npu.studies.fault_outcomes import TEXT, Outcome
+
+PAGE, CSV, JSON, FAULTS = "report.html", "runs.csv", "campaign.json", "faults"
+FILES = frozenset((PAGE, CSV, JSON, FAULTS))
+MOST_ROWS = 2000
+"""Runs of a mode on the page; the files have all."""
+WORST_FIRST = tuple(reversed(Outcome))
+COLOURS = {
+    Outcome.MASKED: "#adb5bd",
+    Outcome.RECOVERED: "#2f9e44",
+    Outcome.DETECTED: "#1f6fb4",
+    Outcome.SILENT: "#f08c00",
+    Outcome.HANG: "#d9480f",
+    Outcome.CRASH: "#862e9c",
+}
+
+
+class CampaignFolder:
+    """A folder that holds a campaign, or nothing yet."""
+
+    def __init__(self, place: Path) -> None:
+        """UsageError where there is something else in the place."""
+        check_holds_only(place, FILES, "--output", "a campaign")
+        self.place = place
+
+    def write(self, program: str, campaigns: Sequence[Campaign], again: Sequence[str]) -> None:
+        """The page and its files in place of an earlier campaign's. `again`: the command `pyv-npu run` of its program,
+        to which a run adds its mode and its file of faults."""
+        folder = self.place / FAULTS
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {name_of(one.mode, run): run for one in campaigns for run in one.runs}
+        for old in folder.iterdir():
+            if old.name not in names:
+                old.unlink()
+        for name, run in names.items():
+            write_text(folder / name, json.dumps({"faults": [run.fault.plain]}) + "\n")
+        write_text(self.place / CSV, csv(campaigns))
+        result = {"schema": 1, "program": program, "again": list(again), "modes": to_json(campaigns)}
+        write_text(self.place / JSON, json.dumps(result, indent=1) + "\n")
+        write_text(self.place / PAGE, page(program, campaigns, again, folder))
+
+
+def name_of(mode: str, run: Run) -> str:
+    """Of its file of faults, which is JSON and so YAML."""
+    return f"{mode}-{run.number}.yaml"
+
+
+def page(program: str, campaigns: Sequence[Campaign], again: Sequence[str], faults: Path) -> str:
+    """The document; `faults`: the folder of the files of faults."""
+    tiles = [
+        Tile(f"{one.mode}.{outcome.name.lower()}", number(one.total()[outcome]), f"{outcome.value}, {one.mode}")
+        for one in campaigns
+        for outcome in WORST_FIRST[:3]
+    ]
+    sections = [
+        Section("outcomes", "Outcomes", [part for one in campaigns for part in _outcomes(one)]),
+        *(Section(f"runs-{one.mode}", f"Runs, {one.mode}", _runs(one, again, faults)) for one in campaigns),
+        Section("meaning", "What the outcomes mean", [_meaning()]),
+    ]
+    head = Note("Each run has one fault, drawn at random, and goes on from a snapshot before it.", "muted")
+    return render(f"{program}: fault campaign", [head], tiles, sections)
+
+
+def _outcomes(one: Campaign) -> list[Part]:
+    kinds, total, count = one.kinds(), one.total(), len(one.counted)
+    shares = {do: {str(outcome): 100 * found[outcome] / found.total() for outcome in Outcome if found[outcome]}
+              for do, found in kinds.items()}  # fmt: skip
+    rows = [
+        [
+            Cell(do, kind="text"),
+            Cell(number(found.total())),
+            *(Cell(number(found[outcome]), f"{one.mode}.{do}.{outcome.name.lower()}") for outcome in Outcome),
+        ]
+        for do, found in kinds.items()
+    ]
+    rows.append([Cell("all", kind="text"), Cell(number(count)), *(Cell(number(total[outcome])) for outcome in Outcome)])
+    ends = [interval(total[outcome], count) for outcome in Outcome]
+    rows.append([Cell("95 % interval", kind="text"), Cell(""),
+                 *(Cell(f"{100 * low:.1f}..{100 * high:.1f} %") for low, high in ends)])  # fmt: skip
+    parts: list[Part] = [Heading(one.mode)]
+    if shares:
+        colours = {str(outcome): colour for outcome, colour in COLOURS.items()}
+        parts.append(Picture(stacked(f"Outcomes by action, {one.mode}", "per cent of the runs", shares, colours)))
+    parts.append(Table(["action", "runs", *(outcome.value for outcome in Outcome)], rows))
+    notes = [f"Seed {one.seed}; {one.cycles:,} cycles without faults."]
+    if count < len(one.runs):
+        notes.append(f"{len(one.runs) - count} runs more whose fault did not act.")
+    if one.skipped:
+        notes.append(f"Nothing to act on for {', '.join(one.skipped)}.")
+    return [*parts, Note(" ".join(notes), "muted")]
+
+
+def _runs(one: Campaign, again: Sequence[str], faults: Path) -> list[Part]:
+    """The worst first. A row's file repeats it."""
+    order = {outcome: rank for rank, outcome in enumerate(WORST_FIRST)}
+    ranked = sorted(one.counted, key=lambda run: (order[run.verdict.outcome], run.number))
+    rows = [_row(one.mode, run) for run in ranked[:MOST_ROWS]]
+    more = f"; the first {MOST_ROWS:,} of {len(ranked):,} are here, all in {CSV}." if ranked[MOST_ROWS:] else ""
+    file = str(faults / f"{one.mode}-N.yaml")
+    command = shlex.join([*again, "--mode", one.mode, "--faults", file, "--report", "DIR"])
+    heads = ["run", "outcome", "action", "fault", "acted at cycle", "noticed by", "cycles lost", "repeats it"]
+    text = f"A run by itself, with its report, where the campaign was run: {command}{more}"
+    return [Note(text, "muted"), Table(heads, rows, tools=True)] if rows else []
+
+
+def _row(mode: str, run: Run) -> list[Cell]:
+    verdict, name = run.verdict, name_of(mode, run)
+    return [
+        Cell(str(run.number)),
+        Cell(verdict.outcome.value, f"{mode}.{run.number}.outcome", "text"),
+        Cell(run.fault.do, kind="text"),
+        Cell(str(run.fault), kind="text"),
+        Cell(number(run.acted)),
+        Cell(", ".join(verdict.detected_by), kind="text"),
+        Cell(number(verdict.cycles_lost)),
+        Cell(name, kind="text", link=f"{FAULTS}/{name}"),
+    ]
+
+
+def _meaning() -> Table:
+    rows = [[Cell(outcome.value, kind="text"), Cell(text, kind="text")] for outcome, text in TEXT.items()]
+    return Table(["outcome", "meaning"], rows)

@@ -1,0 +1,365 @@
+"""What differs between two results, and what the difference consists of."""
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyv_npu.config import Config
+from pyv_npu.config.schema import sections_of
+from pyv_npu.config.yaml_file import read_entries
+from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.studies.sweep.figures import FIGURES, at
+from pyv_npu.studies.sweep.folder import CSV, POINTS, SWEEP
+from pyv_npu.studies.sweep.table import ADDRESS, SHORT
+
+RESULT, RECORD, METRICS = "result.json", "run.yaml", "metrics.csv"
+REMEDY = "name a folder of --report or of a sweep, or a JSON file"
+NAMED = 3
+"""Contributors that a sentence names."""
+UNCOMPARED = ("host", "uart", "error_log", "ticket_errors", "schema", "checks", "codes")
+"""Parts of a result that are no figures, or differ from run to run."""
+
+Run = Mapping[str, Any]
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A result: what ran, by name, and how it was configured."""
+
+    name: str
+    runs: Mapping[str, Run]
+    """`loose` and `tight` of a comparison, rows of a sweep, or "" for one run."""
+    keys: Mapping[str, object] = field(default_factory=dict)
+    """The configuration; empty where it is not known."""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+    """Run -> what its NPU makespan consists of -> cycles, from metrics.csv."""
+    folder: Path | None = None
+    """Of `--report`: holds timeline.csv and latency.csv of each run."""
+
+
+def load(path: Path) -> Loaded:
+    """A folder of `--report`, a folder of a sweep, or a file with the JSON object of a run. BadInputError, one line."""
+    if path.is_dir() and (path / POINTS).is_dir():
+        return Loaded(str(path), dict(_rows(path)))
+    file = path / RESULT if path.is_dir() else path
+    try:
+        runs = _runs(json.loads(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadInputError(
+            f"{file}: {error.strerror}; name a folder of --report or of a sweep, or a JSON file"
+        ) from None
+    except (ValueError, TypeError, AttributeError):
+        runs = {}
+    if not runs:
+        raise BadInputError(f"{file}: holds no result of a run; {REMEDY}")
+    if not path.is_dir():
+        return Loaded(str(path), runs)
+    entries = {entry.path: entry.value for entry in _record(path / RECORD)}
+    record = entries.pop("record", None)
+    found = record if isinstance(record, dict) else {}
+    return Loaded(str(path), runs, entries, found, _metrics(path / METRICS), path)
+
+
+def _runs(document: Any) -> dict[str, Run]:
+    """The run objects of a result."""
+    if "loose" in document and "tight" in document:
+        return {mode: document[mode] for mode in ("loose", "tight") if document[mode]}
+    if "runs" in document:
+        return {str(name): run for name, run in zip(document.get("sweep", ()), document["runs"], strict=False)}
+    return {"": document} if "cycles" in document else {}
+
+
+def _record(path: Path) -> Iterator[Any]:
+    if path.exists():
+        yield from read_entries(path, sections_of(Config))
+
+
+def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
+    """The runs of a sweep, by what their axes are."""
+    try:
+        axes = json.loads((folder / SWEEP).read_text(encoding="utf-8"))["axes"]
+        with (folder / CSV).open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BadInputError(f"{folder}: is a sweep without a table; let it come to its end") from None
+    records = {path.stem[:SHORT]: path for path in (folder / POINTS).glob("*.json")}
+    for row in rows:
+        path = records.get(row[ADDRESS])
+        if path is not None:
+            name = ", ".join(f"{axis} = {row[axis]}" for axis in axes)
+            yield name, json.loads(path.read_text(encoding="utf-8"))["result"]
+
+
+def _metrics(path: Path) -> dict[str, dict[str, dict[str, int]]]:
+    """What the makespan of each run consists of: causes, and layers on the critical chain."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                if row["scope"] == "cause":
+                    found.setdefault(row["run"], {}).setdefault(CAUSES, {})[row["name"]] = int(row["value"])
+                elif row["scope"] == "layer" and row["metric"] == "chain":
+                    found.setdefault(row["run"], {}).setdefault(LAYERS, {})[row["name"]] = int(row["value"])
+    return found
+
+
+# -- what a difference consists of -------------------------------------------------------------------------------------
+
+CYCLES, CAUSES, LAYERS = "cycles of the run", "makespan of the NPU by cause", "makespan of the NPU by layer"
+REASONS = {"reasons": "t_submit by reason, summed", "reasons_prebuilt": "t_submit_prebuilt by reason, summed"}
+
+
+class Change(NamedTuple):
+    """One figure in both results."""
+
+    run: str
+    figure: str
+    before: Number
+    after: Number
+
+    @property
+    def delta(self) -> Number:
+        return self.after - self.before
+
+    @property
+    def share(self) -> float | None:
+        """Of what it was; None where that was nothing."""
+        return self.delta / self.before if self.before else None
+
+    @property
+    def text(self) -> str:
+        share = "" if self.share is None else f", {self.share:+.2%}"
+        return f"{_number(self.before)} to {_number(self.after)} ({_number(self.delta, '+')}{share})"
+
+
+class Breakdown(NamedTuple):
+    """A total in both results and its parts, whose changes add up to that of the total."""
+
+    run: str
+    name: str
+    total: Change
+    parts: tuple[Change, ...]
+    """Those that changed, the largest change first."""
+
+    @property
+    def sentence(self) -> str:
+        """The largest contributors; what is left follows as one number."""
+        shown = self.parts[:NAMED]
+        rest = self.total.delta - sum(part.delta for part in shown)
+        names = [f"{part.figure} {_number(part.delta, '+')}" for part in shown]
+        names += [f"all else {_number(rest, '+')}"] if rest else []
+        head = f"{self.run}: " if self.run else ""
+        return f"{head}{self.name} {self.total.text}: {', '.join(names)}"
+
+
+def _number(value: Number, sign: str = "") -> str:
+    return format(value, f"{sign},.6g" if isinstance(value, float) else f"{sign},")
+
+
+def breakdowns(before: Loaded, after: Loaded) -> list[Breakdown]:
+    """Where the difference of each run comes from; only totals that changed, or whose parts did."""
+    found = []
+    for name in _common(before, after):
+        pairs = [_parts(one, name) for one in (before, after)]
+        for part in pairs[0]:
+            if part in pairs[1]:
+                made = _breakdown(name, part, pairs[0][part], pairs[1][part])
+                found += [made] if made.parts else []
+    return found
+
+
+def _parts(loaded: Loaded, name: str) -> dict[str, Mapping[str, int]]:
+    """Everything in a run that adds up to something."""
+    run = loaded.runs[name]
+    found: dict[str, Mapping[str, int]] = {}
+    if run.get("cycles_parts"):
+        found[CYCLES] = {part.replace("_", " "): cycles for part, cycles in run["cycles_parts"].items()}
+    found |= loaded.parts.get(name or run.get("mode") or run.get("sim_level") or "", {})
+    if CAUSES not in found and at(run, "explanation.causes"):
+        found[CAUSES] = run["explanation"]["causes"]
+    for key, text in REASONS.items():
+        if at(run, f"latency.{key}"):
+            found[text] = run["latency"][key]
+    return found
+
+
+def _breakdown(run: str, name: str, before: Mapping[str, int], after: Mapping[str, int]) -> Breakdown:
+    changes = [Change(run, part, before.get(part, 0), after.get(part, 0)) for part in dict.fromkeys((*before, *after))]
+    total = Change(run, name, sum(before.values()), sum(after.values()))
+    changed = sorted((one for one in changes if one.delta), key=lambda one: -abs(one.delta))
+    return Breakdown(run, name, total, tuple(changed))
+
+
+def changes(before: Loaded, after: Loaded) -> list[Change]:
+    """Every number of the results that both have and that differs, in the order of the results."""
+    found = []
+    for name in _common(before, after):
+        old, new = dict(_leaves(before.runs[name])), dict(_leaves(after.runs[name]))
+        found += [Change(name, path, old[path], new[path]) for path in old if path in new and old[path] != new[path]]
+    return found
+
+
+def _common(before: Loaded, after: Loaded) -> list[str]:
+    return [name for name in before.runs if name in after.runs]
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Number]]:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if name not in UNCOMPARED:
+                yield from _leaves(item, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}.{index}")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, value
+
+
+class Setting(NamedTuple):
+    """Something that was not the same when the results were made."""
+
+    kind: str
+    """key, version, input, or run: a run that only one of them has."""
+    name: str
+    before: object
+    after: object
+
+
+def settings(before: Loaded, after: Loaded) -> list[Setting]:
+    """Keys, versions and inputs that differ, as far as both results say them, and runs that only one has."""
+    found = []
+    for kind, old, new in (
+        ("key", before.keys, after.keys),
+        ("version", before.record.get("versions", {}), after.record.get("versions", {})),
+        ("input", before.record.get("inputs_sha256", {}), after.record.get("inputs_sha256", {})),
+    ):
+        for name in dict.fromkeys((*old, *new)) if old and new else ():
+            if old.get(name) != new.get(name):
+                found.append(Setting(kind, name, old.get(name), new.get(name)))
+    for name in dict.fromkeys((*before.runs, *after.runs)):
+        if (name in before.runs) != (name in after.runs):
+            found.append(Setting("run", name, *("there" if name in one.runs else None for one in (before, after))))
+    return found
+
+
+class Difference:
+    """Everything that is said about two results."""
+
+    def __init__(self, before: Loaded, after: Loaded) -> None:
+        self.before, self.after = before, after
+        self.settings = settings(before, after)
+        self.changes = changes(before, after)
+        self.breakdowns = breakdowns(before, after)
+
+    @property
+    def common(self) -> list[str]:
+        """Names of the runs that both have."""
+        return _common(self.before, self.after)
+
+    @property
+    def sentence(self) -> str:
+        """Where the difference comes from: the run whose cycles changed most, and what its change consists of."""
+        changed = [one for one in self.changes if one.figure == "cycles"]
+        if not changed:
+            return "no cycle differs" + ("" if self.changes else ", and no other figure")
+        most = max(changed, key=lambda one: abs(one.share or 0.0))
+        own = [one for one in self.breakdowns if one.run == most.run and one.name in (CYCLES, CAUSES)]
+        head = f"{most.run}: " if most.run else ""
+        return next((one.sentence for one in own), f"{head}cycles {most.text}")
+
+    def to_json(self, beyond: Sequence[tuple[str, Change]]) -> dict[str, Any]:
+        """What `pyv-npu diff --json` prints."""
+        return {
+            "schema": 1,
+            "a": self.before.name,
+            "b": self.after.name,
+            "sentence": self.sentence,
+            "settings": [one._asdict() for one in self.settings],
+            "changes": [_json(one) for one in self.changes],
+            "breakdowns": [
+                {
+                    "run": one.run,
+                    "name": one.name,
+                    "total": _json(one.total),
+                    "parts": [_json(part) for part in one.parts],
+                }
+                for one in self.breakdowns
+            ],
+            "beyond": [{"limit": text, **_json(change)} for text, change in beyond],
+        }
+
+
+def _json(change: Change) -> dict[str, Any]:
+    return {**change._asdict(), "delta": change.delta, "share": change.share}
+
+
+# -- thresholds --------------------------------------------------------------------------------------------------------
+
+FORM = "'cycles > +2%', 't_submit_p99 > +10' or 'loose.cycles > 100000'"
+
+
+class Threshold(NamedTuple):
+    """`FIGURE > +2%`: fails where that holds of the second result."""
+
+    text: str
+    run: str | None
+    """None: every run."""
+    figure: str
+    operator: str
+    limit: float
+    kind: str
+    """`share` of what it was, `delta` to what it was, or `value` as it is."""
+
+    def holds(self, change: Change) -> bool:
+        """Whether the figure is beyond the limit."""
+        if self.kind == "value":
+            found: float | None = change.after
+        else:
+            found = change.delta if self.kind == "delta" else change.share
+        if found is None:  # it was nothing: any growth is beyond every share
+            found = float("inf") if change.delta > 0 else 0.0 if not change.delta else float("-inf")
+        return {">": found > self.limit, "<": found < self.limit, ">=": found >= self.limit,
+                "<=": found <= self.limit}[self.operator]  # fmt: skip
+
+
+def threshold(text: str, runs: Sequence[str] = ()) -> Threshold:
+    """UsageError where the text is none. `runs`: names that may stand before the figure."""
+    found = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    if found is None:
+        raise UsageError(f"--fail-if {text}: must have the form {FORM}")
+    figure, operator, sign, number, percent = found.groups()
+    head, _, rest = figure.partition(".")
+    run, figure = (head, rest) if rest and head in runs else (None, figure)
+    if percent and not sign:
+        raise UsageError(f"--fail-if {text}: a share is one of what it was: write {operator} +{number}%, or -{number}%")
+    limit = float(sign + number) / (100 if percent else 1)
+    return Threshold(text.strip(), run, figure, operator, limit, "share" if percent else "delta" if sign else "value")
+
+
+def failures(before: Loaded, after: Loaded, limits: Sequence[Threshold]) -> list[tuple[Threshold, Change]]:
+    """What is beyond its limit. UsageError for a figure that no run of both results has."""
+    found = []
+    for limit in limits:
+        known = [change for name in _common(before, after) if limit.run in (None, name)
+                 for change in _figure(before, after, name, limit.figure)]  # fmt: skip
+        if not known:
+            raise UsageError(f"--fail-if {limit.text}: no run of both results has the figure {limit.figure}")
+        found += [(limit, change) for change in known if limit.holds(change)]
+    return found
+
+
+def _figure(before: Loaded, after: Loaded, run: str, name: str) -> Iterator[Change]:
+    clocks = [one.keys.get("npu.clock_hz") for one in (before, after)]
+    values = []
+    for loaded, clock in zip((before, after), clocks, strict=True):
+        record = {"result": loaded.runs[run], "derived": {"clock_hz": clock}}
+        values.append(FIGURES[name].of(record) if name in FIGURES else at(record, f"result.{name}"))
+    old, new = values
+    if isinstance(old, int | float) and isinstance(new, int | float):
+        yield Change(run, name, old, new)

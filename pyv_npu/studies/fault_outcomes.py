@@ -1,0 +1,181 @@
+"""What injected faults led to: a run with them against the same run without (docs/reliability.md)."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar
+
+from pyv_ext.engines.stop import Stop, StopReason
+from pyv_npu.config import Config
+from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.faults.record import Injected, Record
+from pyv_npu.result import Detail, Result
+from pyv_npu.workloads.workload import Prepared, Session
+
+D = TypeVar("D", bound=Detail)
+
+UNHANDLED_TRAP = 62
+"""The exit code of our runtime for an exception that has no handler (firmware/lib/trap.c)."""
+LONGER, MORE = 4, 10_000_000
+"""A run that takes so many times as long as the one without faults, or so many cycles more, hangs."""
+DRIVER_TIMEOUT = 10_000
+"""driver.timeout of runs with faults, unless it is set."""
+
+
+class Outcome(StrEnum):
+    MASKED = "masked"
+    RECOVERED = "recovered"
+    DETECTED = "detected"
+    SILENT = "silent corruption"
+    HANG = "hang"
+    CRASH = "crash"
+
+
+TEXT = {
+    Outcome.MASKED: "the same results, and nothing noticed it",
+    Outcome.RECOVERED: "noticed, and the same results",
+    Outcome.DETECTED: "noticed, but other results",
+    Outcome.SILENT: "other results, and nothing noticed it",
+    Outcome.HANG: "the program does not end",
+    Outcome.CRASH: "the program ends in a trap that it does not handle",
+}
+
+
+class Verdict(NamedTuple):
+    """The outcome of one run with faults."""
+
+    outcome: Outcome
+    detected_by: Sequence[str]
+    """time-out (or what else the driver found by itself), ticket, trap, check."""
+    cycles_lost: int | None
+    """Against the run without faults; None where the run did not end."""
+
+
+def defaults(config: Config) -> Mapping[str, object]:
+    """Keys that runs with faults have unless they are set: a driver that recovers."""
+    return {"driver.timeout": DRIVER_TIMEOUT}
+
+
+def longest(reference: int) -> int:
+    """Cycles after which a run with faults hangs; `reference`: those of the run without."""
+    return max(LONGER * reference, reference + MORE)
+
+
+def bounded(config: Config, reference: int) -> Config:
+    """The configuration of a run with faults, which ends even if the program hangs; `reference`: cycles without."""
+    if config.run.max_cycles is not None:
+        return config
+    return replace(config, run=replace(config.run, max_cycles=longest(reference)))
+
+
+class Evidence(NamedTuple):
+    """What a run is judged by."""
+
+    stop: Stop
+    cycles: int
+    uart: str
+    errors: int
+    """Entries of the device's error log."""
+    record: Record
+
+
+def evidence_of(run: Result[Any]) -> Evidence:
+    """That of a run with `Session.faults`."""
+    core = run.on_core("faults")
+    return Evidence(core.stop, run.cycles or 0, core.uart, len(core.log), record_of(run))
+
+
+def judge(reference: Evidence, run: Evidence) -> Verdict:
+    """Compare a run with faults to the run without."""
+    before, after = reference.record, run.record
+    reason, code, expected = run.stop.reason, run.stop.code, reference.stop.code
+    ways = []
+    if after.recoveries > before.recoveries:
+        ways.append("time-out")
+    if run.errors > reference.errors:
+        ways.append("ticket")
+    if after.exceptions > before.exceptions:
+        ways.append("trap")
+    if code and code != expected:
+        ways.append("check")
+    if reason in (StopReason.LIMIT, StopReason.TIMEOUT, StopReason.DEADLOCK):
+        return Verdict(Outcome.HANG, ways, None)
+    if reason is StopReason.TRAP_LOOP or (code == UNHANDLED_TRAP != expected):
+        return Verdict(Outcome.CRASH, ways, None)
+    same = (code, after.results_sha256, _said(run)) == (expected, before.results_sha256, _said(reference))
+    outcome = {
+        (True, True): Outcome.RECOVERED,
+        (True, False): Outcome.MASKED,
+        (False, True): Outcome.DETECTED,
+        (False, False): Outcome.SILENT,
+    }[same, bool(ways)]
+    return Verdict(outcome, ways, run.cycles - reference.cycles)
+
+
+def record_of(run: Result[Any]) -> Record:
+    """What a run with `Session.faults` has kept."""
+    record = run.on_core("faults").record
+    if record is None:
+        raise UsageError("no record of faults: the run was not asked to keep one")
+    return record
+
+
+def _said(run: Evidence) -> list[str]:
+    """What the program has printed, without numbers, which are mostly times, and without the driver's remarks."""
+    lines = run.uart.splitlines()
+    return [re.sub(r"0x[0-9a-fA-F]+|\d+", "#", line) for line in lines if not line.startswith("npu: ")]
+
+
+def run_both(prepared: Prepared[D], config: Config, plain: Session, injected: Session) -> Result[D]:
+    """Run without faults, then with those of the session `injected`, which tells what they led to."""
+    reference = prepared.run(config, plain)
+    return with_faults(reference, prepared.run(bounded(config, reference.cycles or 0), injected))
+
+
+def with_faults(reference: Result[Any], run: Result[D]) -> Result[D]:
+    """The run with what its faults led to, for its JSON and its summary."""
+    return replace(run, faults=to_json(reference, run, judge(evidence_of(reference), evidence_of(run))))
+
+
+def to_json(reference: Result[Any], run: Result[Any], verdict: Verdict) -> dict[str, Any]:
+    record = record_of(run)
+    return {
+        "outcome": verdict.outcome.value,
+        "meaning": TEXT[verdict.outcome],
+        "detected_by": list(verdict.detected_by),
+        "cycles_lost": verdict.cycles_lost,
+        "cycles_without": reference.cycles,
+        "injected": [
+            {
+                "name": one.fault.name,
+                "fault": str(one.fault),
+                "fired": [
+                    {"cycle": firing.cycle, "ticket": firing.ticket, "what": firing.what} for firing in one.fired
+                ],
+            }
+            for one in record.injected
+        ],
+        "recoveries": record.recoveries,
+        "recovered": [
+            {"text": one.text, "since": one.since, "cycle": one.found, "detail": one.detail} for one in record.recovered
+        ],
+    }
+
+
+def never_fired(run: Result[Any]) -> Iterator[str]:
+    """A line for each fault that did not act."""
+    for number, one in enumerate(record_of(run).injected, 1):
+        if not one.fired:
+            yield f"fault {number} never acted: {_named(one)}; its trigger did not come, or nothing that it acts on"
+
+
+def check_fired(run: Result[Any]) -> None:
+    """BadInputError that names the faults which did not act."""
+    lines = list(never_fired(run))
+    if lines:
+        raise BadInputError("; ".join(lines))
+
+
+def _named(one: Injected) -> str:
+    return f"{one.fault.name} ({one.fault})" if one.fault.name else str(one.fault)

@@ -1,0 +1,81 @@
+"""Loose against tight over several phases: the same program with other bursts and distances between submissions.
+
+A simulated machine is deterministic, so every burst of a run falls on the same phase of handlers, queues and refreshes,
+and a tail of one run may be an accident of that phase. A phase jitters the program's arguments `burst` and `gap` by up
+to a quarter, seeded by `run.seed`; what the phases agree on is a property of the modes.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from pyv_ext.elf import Program
+from pyv_ext.engines.stop import StopReason
+from pyv_npu.boot import requirements
+from pyv_npu.config import Config, with_values
+from pyv_npu.result import Comparison, Result
+from pyv_npu.workloads.firmware import Detail, run_program
+
+DEFAULT = 6
+JITTERED = ("burst", "gap")
+"""Arguments that set the phase."""
+SHARE = 4
+"""An argument moves by up to its value over this."""
+
+
+def arguments(program: Program, config: Config, count: int) -> list[dict[str, int]]:
+    """What each of `count` phases gives the program; none where it takes neither argument, or each is 0."""
+    defaults = {one.name: one.default for one in requirements(program).arguments}
+    values = {name: config.run.args.get(name, defaults[name]) for name in JITTERED if name in defaults}
+    values = {name: value for name, value in values.items() if value >= SHARE}
+    if not values:
+        return []
+    random = Random(f"{config.run.seed} {sorted(values.items())}")
+    columns = {name: _spread_out(random, value - value // SHARE, value + value // SHARE, count)
+               for name, value in values.items()}  # fmt: skip
+    return [{name: column[index] for name, column in columns.items()} for index in range(count)]
+
+
+def _spread_out(random: Random, low: int, high: int, count: int) -> list[int]:
+    """One number from each of `count` equal parts of a range, in any order."""
+    width = high - low + 1
+    found = [low + (2 * width * index + random.randrange(2 * width)) // (2 * count) for index in range(count)]
+    random.shuffle(found)
+    return found
+
+
+def run_phases(
+    config: Config, program: Program, first: Mapping[str, float | None], count: int
+) -> dict[str, Any] | None:
+    """The object `phases` of the JSON result; None where the program has no phase to vary. KeyboardInterrupt on Ctrl-C.
+
+    `first`: the ratios of the run as it was asked for, which are the first of each list.
+    """
+    chosen = arguments(program, config, count)
+    if not chosen:
+        return None
+    ratios: dict[str, list[float | None]] = {name: [value] for name, value in first.items()}
+    for values in chosen:
+        jittered = with_values(config, {f"run.args.{name}": value for name, value in values.items()})
+        loose, tight = (_run(with_values(jittered, {"npu.mode": mode}), program) for mode in ("loose", "tight"))
+        for name, value in Comparison(loose, tight).ratio.items():
+            ratios[name].append(value)
+    return {
+        "seed": config.run.seed,
+        "args": chosen,
+        "ratios": ratios,
+        "spread": {name: spread(values) for name, values in ratios.items()},
+    }
+
+
+def _run(config: Config, program: Program) -> Result[Detail]:
+    run = run_program(config, program, config.run.args)
+    if run.stop.reason is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt
+    return run
+
+
+def spread(values: Sequence[float | None]) -> list[float] | None:
+    """[lowest, highest] of a ratio, None where one is missing."""
+    known = [value for value in values if value is not None]
+    return [min(known), max(known)] if len(known) == len(values) else None

@@ -1,0 +1,307 @@
+"""The Chained Vector Engine (docs/chained-ve.md): its tables, its experiment, and what they say beyond the paper.
+
+Cycles are NPU cycles of one head and one of its two products, if nothing else is said.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.extended import Extended
+from npu_device.abi.memory_map import SPM_BASE, SPM_MAX_SIZE
+from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.config import ChainedConfig, DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
+from npu_device.cost import chained
+from npu_device.cost.dataflow import Engines, run
+from npu_device.levels.runner import Listed, Runner
+from npu_device.trace.events import Cause, Kind, What, records
+from pyv_npu.errors import UsageError
+from pyv_npu.studies.reproductions import Reproduced
+from pyv_npu.text import columns
+from toolchain.decoders.shapes import Shape
+
+SOURCE = "Chained Vector Engine with mask skip, Korea Computer Congress 2024, pages 1635 ff."
+FORMS = {"plain": "plain engines", "tile": "chained", "dataflow": "mask skip"}
+LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+SIZES = (4, 8, 16, 32, 64)
+TABLE_SIZES = (8, 16, 32)
+"""Engines of the paper's table; its lengths end at 2048."""
+SIMULATED = 512
+"""Up to this length the table is simulated cycle by cycle, too."""
+KIND = DataType.FP16
+CHAINS = (1, 2, 4, 8, 16)
+NO_GAIN = 0.01
+FARTHEST = 1 << 20
+"""Length beyond which no crossover is looked for."""
+STEPS = ChainedConfig(lanes=1, lat=0, restart=0)
+"""Steps are all that takes time."""
+PAPER_LENGTH, PAPER_ENGINES = 256, 8
+PAPER = {"length": 256, "engines": 8, "chained_over_plain": "about 3", "mask_skip_over_chained": "about 5 %"}
+"""OPT-6.7B, prefill, D = 128 in fp16, on an Alveo U280; its constants are not published."""
+
+
+class Case(NamedTuple):
+    """One length on one number of engines, by form of the dataflow."""
+
+    length: int
+    engines: int
+    work: Mapping[str, chained.Work]
+    accesses: Mapping[str, int]
+    """To keys: of one key, or of one for each engine at once."""
+    buffers: Mapping[str, int]
+    """Bytes of query and key buffers of a chain."""
+
+    @property
+    def gain(self) -> float:
+        """Of the mask skip over the chain."""
+        return self.work["tile"].cycles / self.work["dataflow"].cycles
+
+    def utilization(self, form: str) -> float:
+        """Part of the cycles that unmasked pairs would take on engines that are never without one."""
+        return self.work[form].useful / self.work[form].cycles
+
+
+def case(constants: ChainedConfig, length: int, engines: int, width: int) -> Case:
+    """Prefill of `length` tokens by the closed forms."""
+    t, vector = engines, width * BITS[KIND] // 8
+    work, accesses = {}, {}
+    for form in FORMS:
+        chain = replace(constants, T=t, mask_skip="tile" if form == "plain" else form)
+        count = chained.plain if form == "plain" else chained.masked
+        work[form] = count(chain, length, length, width, BITS[KIND])
+        grid = chained.tiles(chain, length, length)
+        made = grid.diagonal + grid.other
+        accesses[form] = made * (t if form == "plain" else grid.side // t)
+    second = 2 if constants.double_buffer else 1
+    held = {"plain": t + 1, "tile": 2 * t, "dataflow": (2 + second) * t}
+    return Case(length, t, work, accesses, {form: count * vector for form, count in held.items()})
+
+
+def crossover(constants: ChainedConfig, engines: int, width: int) -> int | None:
+    """The shortest length, a multiple of 2T, from which the mask skip gains less than 1 % over the chain."""
+
+    def small(tiles: int) -> bool:
+        return case(constants, 2 * engines * tiles, engines, width).gain - 1 < NO_GAIN
+
+    high = 1
+    while not small(high):
+        high *= 2
+        if 2 * engines * high > FARTHEST:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if small(middle) else (middle, high)
+    return 2 * engines * high
+
+
+# -- the paper's table -------------------------------------------------------------------------------------------------
+
+
+def table() -> Iterator[dict[str, int]]:
+    """Cycles of chain and mask skip, one per query and key and engine."""
+    for length in LENGTHS[:-1]:
+        for engines in TABLE_SIZES:
+            if length >= 2 * engines:
+                work = case(STEPS, length, engines, 1).work
+                yield {
+                    "length": length, "engines": engines, "chained": work["tile"].steps,
+                    "mask_skip": work["dataflow"].steps,
+                }  # fmt: skip
+
+
+def simulated(length: int, engines: int, form: str) -> tuple[int, int]:
+    """(cycles, accesses to keys), counted by the dataflow."""
+    chain = Engines(engines)
+    cycles = sum(len(tile.query) for tile in run(chain, length, form=form))
+    return cycles, chain.key_reads
+
+
+def _table_is_simulated(rows: list[dict[str, int]]) -> bool:
+    return all(
+        simulated(row["length"], row["engines"], form)[0] == row[name]
+        for row in rows
+        if row["length"] <= SIMULATED
+        for form, name in (("tile", "chained"), ("dataflow", "mask_skip"))
+    )
+
+
+# -- a grid of chains --------------------------------------------------------------------------------------------------
+
+
+class Grid(NamedTuple):
+    """Attention of all heads of a layer on some chains."""
+
+    chains: int
+    cycles: int
+    conflicts: int
+    """Cycles by which accesses that met on a bank lengthened steps."""
+    bytes_per_cycle: float
+    """That all banks served."""
+
+
+def grid(npu: NpuConfig, shape: Shape, length: int) -> list[Grid]:
+    """Chains of one cluster on CA_HYBRID. All operands are in the scratchpad, of the largest size, with the ports and
+    banks of the configuration; transfers and softmax take no time of their own."""
+    made = []
+    for count in CHAINS:
+        config = replace(
+            npu, te=TeConfig(count=count, kind="chained_ve", chained=npu.te.chained), ve=VeConfig(ideal=True),
+            clusters=1, spm=SpmConfig(SPM_MAX_SIZE, npu.spm.banks, npu.spm.port, npu.spm.ports, "64B"),
+            dram=DramConfig(latency=0, bytes_per_second=None), noc=NocConfig(latency=0, bytes_per_second=None),
+            dma=DmaConfig(bytes_per_cycle=None),
+        )  # fmt: skip
+        runner = Runner(config, values=False)
+        seen = records(runner.events)
+        runner.run([_attention(shape, length)])
+        events = seen()
+        lost = (events["what"] == What.STALL) & (events["aux"] == Cause.BANK_CONFLICT)
+        served = (events["what"] == What.BANK_BUSY) & (events["unit"] >> 8 == Kind.BANK)
+        cycles = int(events["cycle"].max())
+        moved = int(events["bytes"][served].sum()) * (npu.spm.port or 0)
+        made.append(Grid(count, cycles, int(events["bytes"][lost].sum()), moved / cycles))
+    return made
+
+
+def _attention(shape: Shape, length: int) -> Listed:
+    """All heads of a layer as one command."""
+    q, kv = (heads * shape.head_dim * length * BITS[KIND] // 8 for heads in (shape.heads, shape.kv_heads))
+    at = [SPM_BASE, SPM_BASE + q, SPM_BASE + q + kv, SPM_BASE + q + 2 * kv]
+    workspace = -(-(at[3] + q) // 64) * 64
+    own = {
+        "heads": shape.heads, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "attn_flags": 1, "q_len": length,
+        "kv_len": length,
+    }  # fmt: skip
+    block = Extended.make(
+        Opcode.ATTN_T, own=own, in2=at[2], workspace=workspace, workspace_bytes=SPM_BASE + SPM_MAX_SIZE - workspace
+    )
+    descriptor = Descriptor(
+        opcode=Opcode.ATTN_T, tile_m=length, tile_n=length, tile_k=shape.head_dim, type_in0=KIND, type_kv=KIND,
+        type_out=KIND, in0_addr=at[0], in1_addr=at[1], out_addr=at[3], prefetch_dist=1,
+    )  # fmt: skip
+    return Listed(descriptor, 0, block)
+
+
+# -- all of it ---------------------------------------------------------------------------------------------------------
+
+
+def reproduce(npu: NpuConfig, shape: Shape) -> Reproduced:
+    """The tables of the paper exactly, its experiment with the constants of `npu.te.chained`, and a sweep over lengths
+    and engines for a shape. UsageError where a head is no multiple of the lanes."""
+    constants, width = npu.te.chained, shape.head_dim
+    if width % constants.lanes:
+        raise UsageError(
+            f"{shape.name}: heads of {width} elements must be a multiple of npu.te.chained.lanes = {constants.lanes}; "
+            "set another number of lanes"
+        )
+    rows = list(table())
+    accesses = {form: simulated(PAPER_LENGTH, PAPER_ENGINES, form)[1] for form in FORMS}
+    paper = case(constants, PAPER_LENGTH, PAPER_ENGINES, width)
+    exact = _table_is_simulated(rows) and accesses == paper.accesses
+    cases = [case(constants, length, engines, width) for length in LENGTHS for engines in SIZES]
+    ends = {engines: (crossover(STEPS, engines, 1), crossover(constants, engines, width)) for engines in SIZES}
+    chains = grid(npu, shape, PAPER_LENGTH)
+    json: dict[str, Any] = {
+        "schema": 1, "reproduction": "chained-ve", "source": SOURCE, "exact": exact, "table": rows,
+        "key_accesses": accesses,
+        "experiment": {
+            "published": PAPER, "calibrated": _constants(constants), "shape": shape.name, "head_dim": width,
+            "cycles": {form: paper.work[form].cycles for form in FORMS},
+            "chained_over_plain": paper.work["plain"].cycles / paper.work["tile"].cycles,
+            "mask_skip_over_chained": paper.gain,
+        },
+        "sweep": [_row(one, shape) for one in cases],
+        "crossover": {str(t): {"steps": steps, "cycles": cycles} for t, (steps, cycles) in ends.items()},
+        "grid": [one._asdict() for one in chains],
+    }  # fmt: skip
+    text = _text(json, cases, chains)
+
+    def files() -> Mapping[str, str]:
+        from pyv_npu.studies.reproductions.chained_ve_page import files as made
+
+        return made(json, cases, shape)
+
+    return Reproduced(json, text, exact, files)
+
+
+def _constants(constants: ChainedConfig) -> dict[str, int | bool]:
+    return {
+        "lanes": constants.lanes, "channel_bytes": constants.channel_bytes, "lat": constants.lat,
+        "restart": constants.restart, "double_buffer": constants.double_buffer,
+    }  # fmt: skip
+
+
+def _row(one: Case, shape: Shape) -> dict[str, Any]:
+    """A row of the sweep; cycles of the model are those of all heads and layers, both products, on one chain."""
+    return {
+        "length": one.length, "engines": one.engines, "gain": one.gain,
+        **{f"cycles_{form}": one.work[form].cycles for form in FORMS},
+        **{f"key_accesses_{form}": one.accesses[form] for form in FORMS},
+        **{f"utilization_{form}": one.utilization(form) for form in FORMS},
+        **{f"buffer_bytes_{form}": one.buffers[form] for form in FORMS},
+        "model_cycles": 2 * shape.heads * shape.layers * one.work["dataflow"].cycles,
+    }  # fmt: skip
+
+
+def _text(json: Mapping[str, Any], cases: list[Case], chains: list[Grid]) -> str:
+    """For people."""
+    by_length: dict[int, dict[int, str]] = {}
+    for row in json["table"]:
+        by_length.setdefault(row["length"], {})[row["engines"]] = f"{row['chained']} -> {row['mask_skip']}"
+    experiment = json["experiment"]
+    constants = ", ".join(f"{name} {_shown(value)}" for name, value in experiment["calibrated"].items())
+    cycles = experiment["cycles"]
+    parts = [
+        f"{json['source']}\n",
+        "cycles of chain -> mask skip, causal, one query and key per engine and cycle",
+        columns(
+            ("L", *(f"T={t}" for t in TABLE_SIZES)),
+            [(str(length), *(cells.get(t, "-") for t in TABLE_SIZES)) for length, cells in by_length.items()],
+        ),
+        f"equal to the dataflow, simulated up to L = {SIMULATED}: {_shown(json['exact'])}\n",
+        f"accesses to keys, counted by the dataflow, L = {PAPER_LENGTH}, T = {PAPER_ENGINES}",
+        columns(
+            ("engines", "accesses", "each"),
+            [(text, f"{json['key_accesses'][form]:,}", "one key" if form == "plain" else f"{PAPER_ENGINES} keys")
+             for form, text in FORMS.items()],
+        ),
+        f"\nexperiment, L = {PAPER_LENGTH}, T = {PAPER_ENGINES}, D = {experiment['head_dim']} fp16, a head and product",
+        f"calibrated: {constants}",
+        columns(("engines", "cycles"), [(text, f"{cycles[form]:,}") for form, text in FORMS.items()]),
+        f"chained over plain      {experiment['chained_over_plain']:.2f} x   published {PAPER['chained_over_plain']} x",
+        f"mask skip over chained  {100 * (experiment['mask_skip_over_chained'] - 1):.1f} %    "
+        f"published {PAPER['mask_skip_over_chained']}\n",
+        f"gain of the mask skip over the chain in %, {experiment['shape']}",
+        columns(
+            ("L", *(f"T={t}" for t in SIZES)),
+            [
+                (str(length), *(f"{100 * (one.gain - 1):.2f}" for one in cases if one.length == length))
+                for length in LENGTHS
+            ],
+        ),
+        columns(
+            ("below 1 % from L =", *(f"T={t}" for t in json["crossover"])),
+            [
+                (text, *(_shown(end[name]) for end in json["crossover"].values()))
+                for name, text in (("steps", "by steps alone"), ("cycles", "with reads and restarts"))
+            ],
+        )
+        + "\n",
+        f"chains on the banks of a cluster, all heads of a layer, L = {PAPER_LENGTH}",
+        columns(
+            ("chains", "cycles", "speed-up", "bank conflicts", "bytes/cycle"),
+            [
+                (str(one.chains), f"{one.cycles:,}", f"{chains[0].cycles / one.cycles:.2f}", f"{one.conflicts:,}",
+                 f"{one.bytes_per_cycle:.0f}")
+                for one in chains
+            ],
+        ),
+    ]  # fmt: skip
+    return "\n".join(parts)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value:,}"

@@ -1,0 +1,106 @@
+"""The report of `pyv-npu reproduce oaken`: figures 4 and 11 to 14 as charts, tables, the page."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyv_npu.report.charts import Line, lines
+from pyv_npu.report.page import Cell, Note, Picture, Section, Table, Tile, number, render
+from pyv_npu.studies.reproductions.oaken import BATCHES, CALIBRATED, LENGTHS
+
+COLOURS = ("#868e96", "#e8590c", "#5f3dc4", "#2f9e44", "#1f6fb4", "#d6336c")
+
+
+def _curves(data: Mapping[str, Any], at: tuple[int, ...]) -> list[Line]:
+    """A line for each system, where it fits its memory."""
+    return [
+        Line(name, COLOURS[index % len(COLOURS)], [(x, y) for x, y in zip(at, values, strict=True) if y])
+        for index, (name, values) in enumerate(data.items())
+    ]
+
+
+def pictures(json: Mapping[str, Any]) -> dict[str, str]:
+    """By file name."""
+    drawn = {}
+    for figure, caption in (("figure4", "fp16, with prefill"), ("figure11", "decoding alone")):
+        for name, data in json[figure].items():
+            drawn[f"{figure}-{name}.svg"] = lines(
+                f"{name}: throughput by batch", f"{caption}, 1K + 1K; no point: out of memory", _curves(data, BATCHES),
+                "requests", "new tokens per second", dots=True, at_x=list(BATCHES),
+            )  # fmt: skip
+    sweep = json["figure12a"]
+    drawn["figure12a.svg"] = lines(
+        "Errors by bits", "shares of outer, middle and inner group; synthetic keys and values",
+        [Line(name, colour, sorted((one["b_eff"], one[name]) for one in sweep))
+         for name, colour in (("keys", COLOURS[4]), ("values", COLOURS[1]))],
+        "bits of an element", "relative error", dots=True,
+    )  # fmt: skip
+    parts = json["figure12b"]
+    drawn["figure12b.svg"] = lines(
+        "Step of generation by batch", "Llama2-7B; calibrated constants",
+        [Line(name, colour, [(int(batch), row[name]["total"] / 1e6) for batch, row in parts.items()])
+         for name, colour in (("lpu-lpddr", COLOURS[0]), ("oaken-lpddr", COLOURS[3]))],
+        "requests", "million cycles", dots=True, at_x=list(BATCHES),
+    )  # fmt: skip
+    drawn["figure13.svg"] = lines(
+        "Throughput by length", "Llama2-13B, 16 sequences, half in and half out; no point: out of memory",
+        _curves(json["figure13"], LENGTHS), "tokens of a sequence", "new tokens per second", dots=True,
+    )  # fmt: skip
+    gains = json["figure14"]
+    drawn["figure14.svg"] = lines(
+        "Gain over the LPU by length of the output", "synthetic lengths, 128 requests",
+        [Line(name, COLOURS[3 + index], [(float(text.partition("+")[2]), gain) for text, gain in data.items()])
+         for index, (name, data) in enumerate(gains.items())],
+        "new tokens of a request", "ratio", dots=True,
+    )  # fmt: skip
+    return drawn
+
+
+def files(json: Mapping[str, Any]) -> dict[str, str]:
+    """Of the report, by name."""
+    drawn = pictures(json)
+    return {**drawn, "report.html": _page(json, drawn)}
+
+
+def _claims(json: Mapping[str, Any]) -> Table:
+    names = ("id", "text", "paper", "ours", "kind", "constants", "verdict")
+    rows = [[Cell(str(one[name]), kind="text") for name in names] for one in json["claims"]]
+    return Table(("", "claim", "paper", "ours", "kind", "constants", "verdict"), rows)
+
+
+def _rows(rows: Any) -> Table:
+    heads = list(rows[0])
+    cells = [[Cell(str(row[heads[0]]), kind="text"), *(Cell(number(row[name])) for name in heads[1:])] for row in rows]
+    return Table([name.replace("_", " ") for name in heads], cells)
+
+
+def _page(json: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
+    def figure(start: str) -> list[Picture]:
+        return [Picture(text) for name, text in drawn.items() if name.startswith(start)]
+
+    calibrated = [one["id"] for one in json["claims"] if one["kind"] == CALIBRATED]
+    constants = json["constants"]
+    sections = [
+        Section("claims", "Claims", [
+            _claims(json),
+            Note(f"{', '.join(calibrated)} rest on fitted constants and predict nothing.", "warning"),
+        ]),
+        Section("figure4", "Figure 4: HBM or LPDDR, fp16", figure("figure4-")),
+        Section("figure11", "Figure 11: throughput", figure("figure11-")),
+        Section("figure12", "Figure 12: errors, and parts of the latency", [
+            *figure("figure12"), Note("synthetic keys and values, relative error of each method"),
+            _rows(json["synthetic_errors"]), Note("token-level batch schedule, 64 requests, cycles"),
+            _rows(json["schedule"]),
+        ]),
+        Section("figure13", "Figure 13: length", figure("figure13")),
+        Section("figure14", "Figure 14: input and output", figure("figure14")),
+        Section("constants", "Area and power, as published", [
+            Table(("", "value"), [
+                [Cell(f"{name}, {unit}", kind="text"), Cell(number(value))]
+                for key, unit in (("area_mm2", "mm2"), ("area_percent", "% of a core"), ("power_watts", "W"))
+                for name, value in constants[key].items()
+            ]),
+        ]),
+    ]  # fmt: skip
+    met = sum(one["met"] is True for one in json["claims"])
+    tiles = [Tile("claims", f"{met} of {len(json['claims'])}", "claims met; the others can only be cited")]
+    return render("Oaken", [Note(json["source"], "muted")], tiles, sections)

@@ -1,0 +1,1 @@
+"""Sweeps: a program at every point of some axes (docs/studies.md)."""

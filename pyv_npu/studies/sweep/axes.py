@@ -1,0 +1,273 @@
+"""The axes of a sweep, and the points that they span: `KEY=1:64:x2`, a SWEEP.yaml, a sample."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import product
+from math import prod
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from pyv_npu.errors import BadInputError, UsageError
+
+MOST_VALUES = 10_000
+"""Of one axis."""
+MOST_POINTS = 100_000
+"""Of a sweep."""
+FORM = "KEY=1:64:x2, KEY=0:100:20 or KEY=a,b"
+METHODS = ("random", "latin")
+
+Values = Mapping[str, str]
+"""What each axis is at one point."""
+
+
+class Axis(NamedTuple):
+    """Something that is varied, by its name on the command line, and its values in their order."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some points of the grid instead of all."""
+
+    count: int
+    method: str = "latin"
+    """`random` draws every axis by itself; in a Latin hypercube each part of an axis is met equally often."""
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which points a sweep has."""
+
+    axes: tuple[Axis, ...] = ()
+    together: tuple[tuple[str, ...], ...] = ()
+    """Axes that advance together instead of crossing each other."""
+    sample: Sample | None = None
+    listed: tuple[Values, ...] = field(default=())
+    """Points that are given one by one, after those of the axes."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The axes, in the order of the table."""
+        return tuple(
+            dict.fromkeys([*(axis.name for axis in self.axes), *(name for one in self.listed for name in one)])
+        )
+
+    def points(self) -> list[Values]:
+        """Every point once, in a fixed order: the last axis moves fastest. UsageError where there are too many."""
+        groups = self._groups()
+        count = prod(len(group) for group in groups) if groups else 0
+        drawn = min(count, self.sample.count) if self.sample is not None else count
+        if drawn + len(self.listed) > MOST_POINTS:
+            raise UsageError(f"a sweep of {drawn + len(self.listed):,} points: there may be {MOST_POINTS:,}; sample it")
+        chosen = product(*groups) if self.sample is None else _sampled(groups, self.sample)
+        crossed = (
+            ({name: value for part in parts for name, value in part.items()} for parts in chosen) if groups else ()
+        )
+        unique = {tuple(sorted(point.items())): point for point in (*crossed, *self.listed)}
+        return list(unique.values())
+
+    def _groups(self) -> list[Sequence[Values]]:
+        """What crosses each other: single axes, and axes that advance together."""
+        by_name = {axis.name: axis for axis in self.axes}
+        done: set[str] = set()
+        groups: list[Sequence[Values]] = []
+        for axis in self.axes:
+            names = next((group for group in self.together if axis.name in group), (axis.name,))
+            if axis.name not in done:
+                done.update(names)
+                columns = [by_name[name].values for name in names]
+                groups.append([dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)])
+        return groups
+
+
+def _sampled(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterator[tuple[Values, ...]]:
+    """Points of the grid, drawn with a seed."""
+    random, columns = Random(sample.seed), []
+    for group in groups:
+        if sample.method == "random":
+            places = [random.randrange(len(group)) for _ in range(sample.count)]
+        else:
+            places = [len(group) * index // sample.count for index in range(sample.count)]
+            random.shuffle(places)
+        columns.append([group[place] for place in places])
+    return zip(*columns, strict=True)
+
+
+# -- from the command line ---------------------------------------------------------------------------------------------
+
+
+def plan(texts: Sequence[str], together: Sequence[str] = ()) -> Plan:
+    """The axes of a command line; `together`: lists of names, `KEY,KEY`. UsageError names the word."""
+    return checked(Plan(tuple(map(axis, texts)), tuple(tuple(text.split(",")) for text in together)))
+
+
+def axis(text: str) -> Axis:
+    """`KEY=VALUES`; UsageError where it is not that."""
+    name, equals, values = text.partition("=")
+    if not (name and equals):
+        raise UsageError(f"axis {text}: must have the form {FORM}")
+    return Axis(name, values_of(values, text))
+
+
+def values_of(text: str, shown: str) -> tuple[str, ...]:
+    """The values of an axis: words, and ranges of integers, separated by commas. A comma within brackets separates
+    nothing. UsageError shows `shown`."""
+    found: list[str] = []
+    for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", text):
+        found += _range(part, shown) if re.fullmatch(r"-?\w+:-?\w+(:[x+-]?\w+)?", part) else [part.strip()]
+    if not found or not all(found):
+        raise UsageError(f"axis {shown}: has no value; give some, as in {FORM}")
+    if len(found) > MOST_VALUES:
+        raise UsageError(f"axis {shown}: {len(found):,} values, there may be {MOST_VALUES:,}; take a larger step")
+    if len(set(found)) != len(found):
+        twice = next(value for value in found if found.count(value) > 1)
+        raise UsageError(f"axis {shown}: gives {twice} twice; keep one")
+    return tuple(found)
+
+
+def _range(text: str, shown: str) -> list[str]:
+    """`1:64:x2` multiplies, `0:100:20` adds, `1:4` adds 1. The end belongs to it where it is met."""
+    first, last, *given = text.split(":")
+    step = given[0] if given else "1"
+    factor = step.startswith("x")
+    try:
+        low, high, by = int(first, 0), int(last, 0), int(step.removeprefix("x"), 0)
+    except ValueError:
+        return [text]  # a word with colons, such as an address
+    if (factor and (by < 2 or low < 1)) or (not factor and by == 0):
+        rule = "a factor of at least 2, from at least 1" if factor else "another step than 0"
+        raise UsageError(f"axis {shown}: {text} never ends; give {rule}")
+    found = []
+    while (low <= high) if factor or by > 0 else (low >= high):
+        found.append(str(low))
+        low = low * by if factor else low + by
+        if len(found) > MOST_VALUES:
+            raise UsageError(f"axis {shown}: {text} has more than {MOST_VALUES:,} values; take a larger step")
+    if not found:
+        raise UsageError(f"axis {shown}: {text} runs from {first} to {last} and holds no value; turn it round")
+    return found
+
+
+def checked(made: Plan) -> Plan:
+    """The plan. UsageError where axes are given twice, or cannot advance together, or there are none."""
+    names = [axis.name for axis in made.axes]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"axis {name}: is given twice; keep one")
+    sizes = {axis.name: len(axis.values) for axis in made.axes}
+    used: set[str] = set()
+    for group in made.together:
+        shown = ",".join(group)
+        for name in group:
+            if name not in sizes:
+                raise UsageError(f"--zip {shown}: there is no axis {name}; axes are {', '.join(names) or 'none'}")
+            if name in used:
+                raise UsageError(f"--zip {shown}: {name} advances with others already; name it once")
+            used.add(name)
+        if len({sizes[name] for name in group}) > 1:
+            counts = ", ".join(f"{name} has {sizes[name]}" for name in group)
+            raise UsageError(f"--zip {shown}: axes that advance together have equally many values: {counts}")
+    if not names and not made.listed:
+        raise UsageError(f"a sweep needs an axis: {FORM}")
+    return made
+
+
+# -- from a file -------------------------------------------------------------------------------------------------------
+
+
+class SweepFile(NamedTuple):
+    """What a SWEEP.yaml says."""
+
+    program: str
+    plan: Plan
+    base: Mapping[str, str]
+    """What holds at every point, by the names that axes have too."""
+    figures: tuple[str, ...]
+
+
+_WORDS = {"program": str, "base": dict, "axes": dict, "zip": list, "points": list, "sample": dict, "figures": list,
+          "repeat": int}  # fmt: skip
+
+
+def read(path: Path) -> SweepFile:
+    """A SWEEP.yaml {program, base, axes, zip, points, sample, figures, repeat}. BadInputError names file and word."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInputError(f"{path}: {error.strerror}; give the name of a sweep") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadInputError(f"{path}: not YAML: {str(error).splitlines()[0]}; correct the file") from None
+    if not isinstance(document, dict):
+        raise BadInputError(f"{path}: must be a table with {', '.join(_WORDS)}")
+    for word, value in document.items():
+        if word not in _WORDS:
+            raise BadInputError(f"{path}: {word}: unknown; a sweep has {', '.join(_WORDS)}")
+        if not isinstance(value, _WORDS[word]) or isinstance(value, bool):
+            raise BadInputError(f"{path}: {word}: must be a {_WORDS[word].__name__}")
+    if not document.get("program"):
+        raise BadInputError(f"{path}: program: is missing; name what is run")
+    try:
+        return _of(document)
+    except UsageError as error:
+        raise BadInputError(f"{path}: {error}") from None
+
+
+def _of(document: Mapping[str, Any]) -> SweepFile:
+    axes = [Axis(str(name), _listed(str(name), given)) for name, given in document.get("axes", {}).items()]
+    repeat = document.get("repeat", 1)
+    if not 1 <= repeat <= MOST_VALUES:
+        raise UsageError(f"repeat {repeat}: must be from 1 to {MOST_VALUES}")
+    if repeat > 1:
+        axes.append(Axis("run.seed", tuple(str(seed) for seed in range(1, repeat + 1))))
+    points = document.get("points", [])
+    if not all(isinstance(point, dict) and point for point in points):
+        raise UsageError("points: must be a list of tables, each with the value of some axes")
+    zipped = document.get("zip", [])
+    if not all(isinstance(group, list) for group in zipped):
+        raise UsageError("zip: must be a list of lists of axes")
+    made = Plan(
+        tuple(axes), tuple(tuple(map(str, group)) for group in zipped), _sample(document.get("sample")),
+        tuple({str(name): _word(value) for name, value in point.items()} for point in points),
+    )  # fmt: skip
+    base = {str(name): _word(value) for name, value in document.get("base", {}).items()}
+    return SweepFile(document["program"], checked(made), base, tuple(map(str, document.get("figures", ()))))
+
+
+def _listed(name: str, given: object) -> tuple[str, ...]:
+    """A list of values, each as it is, or the text that the command line takes."""
+    if isinstance(given, list):
+        if not given:
+            raise UsageError(f"axis {name}: has no value; give some, as in {FORM}")
+        return tuple(_word(value) for value in given)
+    return values_of(_word(given), f"{name}={given}")
+
+
+def _word(value: object) -> str:
+    """A value of YAML as the command line has it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "none"}[value]
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+
+
+_SAMPLE = tuple(one.name for one in fields(Sample))
+
+
+def _sample(given: Mapping[str, Any] | None) -> Sample | None:
+    if given is None:
+        return None
+    unknown = [word for word in given if word not in _SAMPLE]
+    if unknown:
+        raise UsageError(f"sample: {unknown[0]}: unknown; it has {', '.join(_SAMPLE)}")
+    made = Sample(**given) if "count" in given else Sample(0)
+    if type(made.count) is not int or not 1 <= made.count <= MOST_POINTS:
+        raise UsageError(f"sample: count: must be an integer from 1 to {MOST_POINTS}")
+    if made.method not in METHODS or type(made.seed) is not int:
+        raise UsageError(f"sample: method must be one of {', '.join(METHODS)}, and seed an integer")
+    return made

@@ -1,0 +1,119 @@
+"""What a sweep shows: the effect of each axis, the Pareto front of two figures, where loose and tight break even."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+from pyv_npu.studies.sweep.figures import Cell
+from pyv_npu.studies.sweep.table import MODE, Table
+
+Row = Mapping[str, Cell]
+
+
+def numbers(table: Table, figure: str) -> list[tuple[Row, float]]:
+    """The good rows in which a figure is a number, with it."""
+    return [(row, float(value)) for row in table.good if isinstance(value := row[figure], int | float)]
+
+
+def main_effect(table: Table, axis: str, figure: str) -> list[tuple[Cell, float]]:
+    """Mean of a figure at each value of an axis, over everything else."""
+    found: dict[Cell, list[float]] = {}
+    for row, number in numbers(table, figure):
+        found.setdefault(row[axis], []).append(number)
+    return [(value, _mean(found[value])) for value in table.varied(axis) if value in found]
+
+
+class Effect(NamedTuple):
+    """How much an axis moves a figure."""
+
+    axis: str
+    low: float
+    high: float
+    """The least and the largest mean of `main_effect`."""
+    share: float
+    """Their distance over the mean of all."""
+
+
+def sensitivity(table: Table, figure: str) -> list[Effect]:
+    """Axes with several values, those that move a figure most first."""
+    mean = _mean([number for _, number in numbers(table, figure)])
+    found = []
+    for axis in table.axes:
+        means = [value for _, value in main_effect(table, axis, figure)]
+        if len(means) > 1:
+            found.append(Effect(axis, min(means), max(means), (max(means) - min(means)) / mean if mean else 0.0))
+    return sorted(found, key=lambda effect: -effect.share)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def pareto(table: Table, x: str, y: str) -> list[Row]:
+    """The rows that no other row beats: none has both figures at most as large and one smaller. By the first figure."""
+    rows = sorted(((a, float(row[y]), row) for row, a in numbers(table, x) if isinstance(row[y], int | float)),  # type: ignore[arg-type]
+                  key=lambda item: item[:2])  # fmt: skip
+    front: list[Row] = []
+    best: tuple[float, float] | None = None
+    for a, b, row in rows:
+        if best is None or b < best[1] or (a, b) == best:
+            front.append(row)
+            best = (a, b)
+    return front
+
+
+def crossings(points: Sequence[tuple[int, float, float]]) -> list[float]:
+    """Where two figures are equal, by straight lines between the points (x, one, other); [] where they never are."""
+    found: list[float] = []
+    rows = sorted((x, Fraction(str(one)) - Fraction(str(other))) for x, one, other in points)
+    for (x, here), (y, there) in pairwise(rows):
+        if here == 0:
+            found.append(float(x))
+        elif here * there < 0:
+            found.append(round(float(x + (y - x) * here / (here - there)), 3))
+    return found + [float(x) for x, difference in rows[-1:] if difference == 0]
+
+
+class BreakEven(NamedTuple):
+    """Loose against tight over an axis, where everything else stays."""
+
+    axis: str
+    figure: str
+    fixed: Mapping[str, Cell]
+    at: Sequence[float]
+    """Values of the axis at which both cost the same."""
+    cheaper: str
+    """The mode that is cheaper at every value, empty where that changes."""
+
+    @property
+    def text(self) -> str:
+        rest = ", ".join(f"{name} = {value}" for name, value in self.fixed.items())
+        where = f" with {rest}" if rest else ""
+        if self.at:
+            return f"break-even of {self.figure}{where}: {self.axis} = {', '.join(f'{x:,.1f}' for x in self.at)}"
+        return f"{self.figure}{where}: {self.cheaper} is cheaper at every value of {self.axis}"
+
+
+def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
+    """Over each axis of numbers, for each choice of the others."""
+    if MODE not in table.axes:
+        return
+    for axis in table.axes:
+        values = table.varied(axis)
+        if axis == MODE or len(values) < 2 or not all(isinstance(value, int) for value in values):
+            continue
+        others = [name for name in table.axes if name not in (axis, MODE)]
+        lines: dict[tuple[Cell, ...], dict[int, dict[Cell, float]]] = {}
+        for row, number in numbers(table, figure):
+            x = row[axis]
+            assert isinstance(x, int)
+            lines.setdefault(tuple(row[name] for name in others), {}).setdefault(x, {})[row[MODE]] = number
+        for fixed, line in lines.items():
+            points = [
+                (x, both["loose"], both["tight"]) for x, both in line.items() if {"loose", "tight"} <= both.keys()
+            ]
+            ahead = {"tight" if loose > tight else "loose" for _, loose, tight in points if loose != tight}
+            at = crossings(points)
+            if len(points) > 1 and (at or len(ahead) == 1):
+                yield BreakEven(axis, figure, dict(zip(others, fixed, strict=True)), at, min(ahead, default=""))

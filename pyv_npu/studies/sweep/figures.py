@@ -1,0 +1,197 @@
+"""The figures of a sweep: columns of its table, each from the record of a point."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE
+from pyv_npu.config import Config
+from pyv_npu.errors import UsageError, did_you_mean
+from pyv_npu.observe.latency.rows import Submission
+from pyv_npu.result import Result
+
+Record = Mapping[str, Any]
+Cell = int | float | str | None
+
+
+class Figure(NamedTuple):
+    """A column, by its name."""
+
+    unit: str
+    meaning: str
+    of: Callable[[Record], Cell]
+
+
+def derived(run: Result[Any]) -> dict[str, Any]:
+    """What a record has besides the JSON object of its run: figures of all submissions."""
+    found: dict[str, Any] = {
+        "clock_hz": run.config.npu.clock_hz,
+        "correct": run.correct,
+        "difference": "" if run.correct else run.detail.difference,
+    }
+    return found if run.core is None else found | submissions(run)
+
+
+def costs(config: Config) -> dict[str, int]:
+    """What stands for the cost of a device."""
+    npu = config.npu
+    return {
+        "spm_bytes": npu.clusters * npu.spm.size,
+        "macs": npu.clusters * npu.te.count * npu.te.rows * npu.te.columns,
+        "queue_bytes": DESCRIPTOR_SIZE * (npu.device_queue + (npu.queue.size if npu.mode == "loose" else 0)),
+    }
+
+
+def submissions(run: Result[Any]) -> dict[str, Any]:
+    """Means over the submissions of a run; None where nothing was submitted.
+
+    `core_per_command` is the core time in submit functions over the commands, where overlapping calls count once;
+    `submit_per_compute` the sum of t_submit over the busy cycles of tensor and vector engines.
+    """
+    known = [s for s in run.latency.submissions if s.t0 is not None]
+    spans = [span for s in known if (span := s.span("t0", "t2")) is not None]
+    engines = run.counters or {"te_busy": (), "ve_busy": ()}
+    response = run.latency.stage("response").values
+    return {
+        "t_submit": _ratio(sum(spans), len(spans)),
+        "core_per_command": _ratio(_covered(known), len(known)),
+        "submit_per_compute": _ratio(sum(spans), sum(engines["te_busy"]) + sum(engines["ve_busy"])),
+        "response": _ratio(sum(response), len(response)),
+        "rejected": run.latency.rejected,
+    }
+
+
+def _ratio(total: int, count: int) -> float | None:
+    return round(total / count, 3) if count else None
+
+
+def _covered(known: Sequence[Submission]) -> int:
+    """Cycles in the union of [t0, t1)."""
+    total = reach = 0
+    for t0, t1 in sorted((s.t0, s.t1) for s in known if s.t0 is not None and s.t1 is not None):
+        total += max(0, t1 - max(t0, reach))
+        reach = max(reach, t1)
+    return total
+
+
+# -- the catalogue -----------------------------------------------------------------------------------------------------
+
+
+def at(record: Any, path: str) -> Any:
+    """The value at a dotted path, None where there is none; `te_busy.0` is an item of a list."""
+    for name in path.split("."):
+        if isinstance(record, Mapping):
+            record = record.get(name)
+        elif isinstance(record, Sequence) and not isinstance(record, str) and name.isdecimal():
+            record = record[int(name)] if int(name) < len(record) else None
+        else:
+            return None
+    return record
+
+
+def _path(path: str) -> Callable[[Record], Cell]:
+    return lambda record: at(record, path)
+
+
+def _busy(kind: str) -> Callable[[Record], Cell]:
+    """Mean share of the cycles in which an engine of a kind is busy."""
+
+    def share(record: Record) -> Cell:
+        busy, cycles = at(record, f"result.npu.{kind}_busy"), at(record, "result.cycles")
+        return round(sum(busy) / len(busy) / cycles, 6) if busy and cycles else None
+
+    return share
+
+
+def _seconds(record: Record) -> float | None:
+    cycles, clock = at(record, "result.cycles"), at(record, "derived.clock_hz")
+    return cycles / clock if cycles and clock else None
+
+
+def _per_second(path: str) -> Callable[[Record], Cell]:
+    def rate(record: Record) -> Cell:
+        seconds, count = _seconds(record), at(record, path)
+        return round(count / seconds, 6) if seconds and count is not None else None
+
+    return rate
+
+
+def _stages() -> Iterable[tuple[str, Figure]]:
+    for stage in ("t_submit", "t_submit_prebuilt", "core_busy", "queue_wait", "execute", "notify", "response"):
+        for point in ("p50", "p95", "p99", "max", "mean"):
+            path = f"result.latency.stages.{stage}.{point}"
+            yield f"{stage}_{point}", Figure("core cycles", f"{stage}, {point.upper()}", _path(path))
+
+
+def _roles() -> Iterable[tuple[str, Figure]]:
+    for role in ("weight", "activation", "kv", "total"):
+        for way in ("read", "written"):
+            text = f"DRAM bytes {way}" if role == "total" else f"DRAM bytes {way}: {role}"
+            name = f"bytes_{way}" if role == "total" else f"{role}_bytes_{way}"
+            yield name, Figure("bytes", text, _path(f"result.traffic.{role}.{way}"))
+
+
+FIGURES: Mapping[str, Figure] = {
+    "cycles": Figure("core cycles", "the whole run", _path("result.cycles")),
+    "seconds": Figure("s", "the whole run", _seconds),
+    "commands_per_second": Figure("1/s", "commands complete", _per_second("result.npu.completed")),
+    "tokens_per_second": Figure("1/s", "tokens of a decoder", _path("result.llm.tokens_per_second")),
+    "instret": Figure("instructions", "of the core", _path("result.instret")),
+    "work": Figure("core cycles", "first submission to last completion", _path("result.cycles_parts.work")),
+    **dict(_stages()),
+    "t_submit": Figure("core cycles", "mean over all submissions", _path("derived.t_submit")),
+    "core_per_command": Figure("core cycles", "core time in submit functions a command",
+                               _path("derived.core_per_command")),
+    "submit_per_compute": Figure("ratio", "t_submit over busy engine cycles", _path("derived.submit_per_compute")),
+    "rejected": Figure("commands", "refused submissions", _path("derived.rejected")),
+    "te_utilization": Figure("share", "tensor engines busy, mean", _busy("te")),
+    "ve_utilization": Figure("share", "vector engines busy, mean", _busy("ve")),
+    "dma_utilization": Figure("share", "DMA channels busy, mean", _busy("dma")),
+    "queue_depth_max": Figure("commands", "deepest device queue", _path("result.npu.queue_depth_max")),
+    "barrier_wait": Figure("core cycles", "commands behind barriers", _path("result.npu.barrier_wait")),
+    "bank_conflict_stall": Figure("core cycles", "stalled by bank conflicts, summed",
+                                  lambda record: _sum(at(record, "result.npu.bank_conflict_stall"))),
+    **dict(_roles()),
+    "spm_bytes": Figure("bytes", "cost: scratchpad", _path("costs.spm_bytes")),
+    "macs": Figure("MACs", "cost: multipliers of the tensor engines", _path("costs.macs")),
+    "queue_bytes": Figure("bytes", "cost: ring and device queue", _path("costs.queue_bytes")),
+}  # fmt: skip
+"""By name. A dotted path into the JSON object of a run (`latency.reasons.bus`, `npu.te_busy.0`) is a figure too."""
+
+ON_CORE = ("cycles", "t_submit_p50", "t_submit_p99", "core_busy_p50", "t_submit", "core_per_command", "te_utilization",
+           "bytes_read")  # fmt: skip
+"""Figures of a run with submissions, where none are named."""
+ALONE = ("cycles", "seconds", "tokens_per_second", "te_utilization", "ve_utilization", "dma_utilization", "bytes_read",
+         "bytes_written")  # fmt: skip
+"""Figures of a run without a core."""
+
+COSTS = ("spm_bytes", "macs", "queue_bytes")
+"""What stands for the cost of a device; shown by themselves where they vary."""
+
+
+def _sum(values: Any) -> Cell:
+    return sum(values) if isinstance(values, list) else None
+
+
+def chosen(names: Sequence[str]) -> dict[str, Figure]:
+    """Figures by name. UsageError for a word that is no figure."""
+    found = {}
+    for name in names:
+        if name in FIGURES:
+            found[name] = FIGURES[name]
+        elif "." in name:
+            found[name] = Figure("", f"{name} of the result", _scalar(f"result.{name}"))
+        else:
+            hint = did_you_mean(name, FIGURES)
+            raise UsageError(
+                f"--figures {name}: is no figure{hint}; there are {', '.join(FIGURES)}, and paths into the JSON of a "
+                "run, such as latency.reasons.bus"
+            )
+    return found
+
+
+def _scalar(path: str) -> Callable[[Record], Cell]:
+    def value(record: Record) -> Cell:
+        found = at(record, path)
+        return found if isinstance(found, int | float | str) else _sum(found)
+
+    return value

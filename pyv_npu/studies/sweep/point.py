@@ -1,0 +1,167 @@
+"""A point of a sweep: what runs there, the hash of everything that decides it, and what is kept of it."""
+
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import npu_device
+import pyv_ext
+import pyv_jit
+import pyv_state
+import toolchain
+from npu_device.abi.errors import NpuDeviceError
+from pyv_ext.engines.stop import StopReason
+from pyv_ext.errors import PyvExtError
+from pyv_npu.boot import files_beside
+from pyv_npu.config import Config
+from pyv_npu.config.schema import flatten
+from pyv_npu.errors import PyvNpuError
+from pyv_npu.report.run_folder import fingerprints
+from pyv_npu.result import Result
+from pyv_npu.studies.sweep.figures import derived
+from pyv_npu.versions import versions
+from pyv_npu.workloads.workload import Prepared, Workload
+from toolchain.errors import ToolchainError
+
+SCHEMA = 1
+"""Of a record."""
+REFUSED = (PyvNpuError, PyvExtError, NpuDeviceError, ToolchainError, OSError)
+"""Errors of what a point asks for: its row says why, and the sweep goes on."""
+DROPPED = ("host", "uart")
+"""Keys of a result that a record has not: the first differs from run to run, the second may be long."""
+
+Record = Mapping[str, Any]
+"""`schema`, and `result` (the JSON object of the run) with `derived`, or `error`."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something to run."""
+
+    address: str
+    """The hash of all that decides its figures."""
+    workload: Workload[Any]
+    config: Config
+
+    @property
+    def group(self) -> Hashable:
+        """Jobs of one group are compiled once."""
+        return (repr(self.workload), self.workload.sees(self.config))
+
+
+class Runner:
+    """Runs jobs one after the other, and keeps what was compiled for the last of them."""
+
+    def __init__(self) -> None:
+        self._group: Hashable = None
+        self._prepared: Prepared[Any] | None = None
+
+    def run(self, job: Job) -> Record:
+        """The record of a job. KeyboardInterrupt on Ctrl-C."""
+        try:
+            job.workload.check(job.config)
+            if self._prepared is None or self._group != job.group:
+                self._group, self._prepared = None, None
+                self._prepared, self._group = job.workload.prepare(job.config), job.group
+            return kept(self._prepared.run(job.config))
+        except REFUSED as error:
+            return failed(reason(error))
+
+
+def kept(run: Result[Any]) -> Record:
+    """What is kept of a run."""
+    if run.stop.reason is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt
+    result = {name: value for name, value in run.json.items() if name not in DROPPED}
+    return {"schema": SCHEMA, "result": result, "derived": derived(run)}
+
+
+def failed(text: str) -> Record:
+    """The record of a job without a result."""
+    return {"schema": SCHEMA, "error": text}
+
+
+def reason(error: Exception) -> str:
+    """One line of an error."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return "; ".join(str(error).splitlines()) or type(error).__name__
+
+
+class Addresses:
+    """Makes the addresses of jobs; files are read once."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, ...], Mapping[str, str]] = {}
+        self._versions = versions()
+
+    def of(self, workload: Workload[Any], config: Config) -> str:
+        """SHA-256 over versions, the code of this package, the configuration, the workload and the files it reads."""
+        program = config.run.program
+        names = (*map(str, workload.files), *config.plugins)
+        if (program, *names) not in self._files:
+            self._files[program, *names] = fingerprints([program, *files_beside(program), *names])
+        decides = {
+            "schema": SCHEMA,
+            "versions": self._versions,
+            "code": code(),
+            "config": _decisive(config, workload.uses_core(config)),
+            "workload": [type(workload).__name__, {name: repr(value) for name, value in vars(workload).items()}],
+            "files": self._files[program, *names],
+        }
+        return sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+OF_THE_CORE = ("core.", "clint.", "platform.", "driver.", "load.", "npu.mode", "npu.queue.", "npu.frontend.",
+               "run.args", "run.max_cycles", "run.timeout")  # fmt: skip
+"""Keys that a run without a core does not look at: points that differ in nothing else are one run."""
+
+
+def _decisive(config: Config, core: bool) -> Mapping[str, object]:
+    """The keys on which a run depends."""
+    values = flatten(config).items()
+    return {name: _plain(value) for name, value in values if core or not name.startswith(OF_THE_CORE)}
+
+
+def _plain(value: object) -> object:
+    """A value of the configuration as JSON holds it."""
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+@cache
+def code() -> str:
+    """SHA-256 of the modules of this package, so that points are run again when one has changed."""
+    digest = sha256()
+    for package in (npu_device, pyv_ext, pyv_jit, pyv_state, toolchain):
+        assert package.__file__ is not None
+        for path in _modules(Path(package.__file__).parent):
+            digest.update(path.name.encode() + path.read_bytes())
+    for path in _modules(Path(__file__).parents[2]):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _modules(folder: Path) -> Sequence[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def batches(jobs: Sequence[Job], size: int) -> list[list[Job]]:
+    """Jobs in lists of at most `size`, which are compiled once each; those of one group come one after the other."""
+    groups: dict[Hashable, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(job.group, []).append(job)
+    return [group[at : at + size] for group in groups.values() for at in range(0, len(group), size)]
+
+
+def run_serially(jobs: Sequence[Job], done: Callable[[Job, Record], None]) -> None:
+    """Every job in this process, one after the other."""
+    runner = Runner()
+    for batch in batches(jobs, max(len(jobs), 1)):
+        for job in batch:
+            done(job, runner.run(job))

@@ -1,0 +1,135 @@
+"""The table of a sweep: one row a point and mode, readable by pandas and DuckDB."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyv_npu.studies.sweep.axes import Values
+from pyv_npu.studies.sweep.figures import COSTS, Cell, Figure, at
+from pyv_npu.studies.sweep.point import Record
+from pyv_npu.text import MISSING, columns
+
+POINT, MODE, STOP, EXIT, ERROR, ADDRESS = "point", "mode", "stop_reason", "exit_code", "error", "address"
+
+SHORT = 16
+"""Letters of an address that the table has."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One point of a sweep."""
+
+    point: int
+    """Its number, counted from 1: that of `--point`."""
+    values: Values
+    address: str
+    """Empty: it cannot be run, and `problem` says why."""
+    problem: str = ""
+    costs: Mapping[str, int] = field(default_factory=dict)
+    """What stands for the cost of its device."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells by row and column."""
+
+    axes: tuple[str, ...]
+    figures: Mapping[str, Figure]
+    rows: Sequence[Mapping[str, Cell]]
+
+    @property
+    def heads(self) -> list[str]:
+        return [POINT, *self.axes, *self.figures, STOP, EXIT, ERROR, ADDRESS]
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        return [[row[head] for head in self.heads] for row in self.rows]
+
+    @property
+    def good(self) -> list[Mapping[str, Cell]]:
+        """The rows with figures that can be trusted."""
+        return [row for row in self.rows if not row[ERROR]]
+
+    @property
+    def named(self) -> list[str]:
+        """The figures that some row has."""
+        return [name for name in self.figures if any(row[name] is not None for row in self.rows)]
+
+    def without(self, figures: Sequence[str]) -> "Table":
+        """The table without some figures."""
+        kept = {name: figure for name, figure in self.figures.items() if name not in figures}
+        return Table(self.axes, kept, self.rows)
+
+    def front(self) -> tuple[str, str]:
+        """Two figures to hold against each other: the first, and a cost or the next."""
+        first, *more = [*self.figures]
+        costs = [name for name in more if name in COSTS]
+        return first, (costs or more or [first])[0]
+
+    def varied(self, axis: str) -> list[Cell]:
+        """The values of an axis in the order of the table."""
+        return list(dict.fromkeys(row[axis] for row in self.rows))
+
+
+def table(
+    axes: Sequence[str], figures: Mapping[str, Figure], rows: Sequence[Row], record: Callable[[str], Record | None]
+) -> Table:
+    """Read the records of all rows. Axes whose values are all integers have numbers."""
+    integers = {name for name in axes if all(_is_integer(row.values.get(name, "")) for row in rows)}
+    made: list[Mapping[str, Cell]] = []
+    for row in rows:
+        values: dict[str, Cell] = {}
+        for name in axes:
+            given = row.values.get(name)
+            values[name] = int(given, 0) if name in integers and given is not None else given
+        kept: Record = (record(row.address) or {"error": "was not run"}) if row.address else {"error": row.problem}
+        found = {**kept, "costs": row.costs}
+        made.append(
+            {
+                POINT: row.point, **values, **{name: figure.of(found) for name, figure in figures.items()},
+                STOP: at(found, "result.stop_reason"), EXIT: at(found, "result.exit_code"),
+                ERROR: _error(found), ADDRESS: row.address[:SHORT] or None,
+            }
+        )  # fmt: skip
+    return Table(tuple(axes), figures, made)
+
+
+def _error(record: Record) -> str | None:
+    """Why the figures of a row are missing, or not to be trusted."""
+    if "error" in record:
+        return str(record["error"])
+    result: Mapping[str, Any] = record["result"]
+    if not record["derived"]["correct"]:
+        return str(record["derived"]["difference"])
+    if result["stop_reason"] != "exit":
+        return str(result["stop_text"] or result["stop_reason"])
+    return f"exit code {result['exit_code']}" if result["exit_code"] else None
+
+
+def _is_integer(text: str) -> bool:
+    try:
+        int(text, 0)
+    except ValueError:
+        return False
+    return True
+
+
+SHOWN = 40
+"""Rows of the text; the files have all."""
+
+
+def render(program: str, made: Table) -> str:
+    """The first rows."""
+    heads = [POINT, *made.axes, *made.named]
+    rows = [[shown(row[head]) for head in heads] for row in made.rows[:SHOWN]]
+    more = [f"and {len(made.rows) - SHOWN:,} more rows"] if len(made.rows) > SHOWN else []
+    failed = sum(row[ERROR] is not None for row in made.rows)
+    head = f"{program}: {len(made.rows):,} points, {failed:,} failed"
+    return "\n".join([head, "", columns(heads, rows), *more]) + "\n"
+
+
+def shown(value: Cell) -> str:
+    """A cell for people."""
+    if value is None:
+        return MISSING
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}" if isinstance(value, float) else value

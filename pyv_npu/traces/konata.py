@@ -1,0 +1,194 @@
+"""trace.kanata: a run for Konata (github.com/shioyadan/Konata), in version 0004 of its log format.
+
+A row for each instruction of the core (thread 0) and for each submission (thread 1). Stages of an instruction: X, the
+cycles that it took, or T, those of a trap, which is shown as flushed. Stages of a submission, without those that took
+no cycle:
+
+| stage | from | to |
+|---|---|---|
+| submit | t0 | the doorbell or ENQCMD_T leaves the core |
+| send | there | the device has it |
+| wait | there | the front end takes it up |
+| fetch | there | validation |
+| validate | there | t2, acceptance |
+| queue | t2 | t3, the first work of an engine |
+| execute | t3 | t4, done |
+| notify | t4 | t7, firmware knows |
+
+An arrow leads from the instruction that made a submission leave the core to the submission. One that ends with an error
+is shown as flushed, and one under way at the end of the run lasts until there. Cycles are those of the core.
+Source of the format: kanata-log-format.md in the repository of Konata.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from functools import cache
+from heapq import merge
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from npu_device.abi.opcodes import Opcode
+from npu_device.trace.spans import NONE, OPCODE, Spans
+from pyv_ext.elf import Program
+from pyv_ext.hart.traps import cause_name
+from pyv_ext.tracing.instructions import INTERRUPT, InstructionLog, Step
+from pyv_npu.observe.latency.rows import STAMPS, Reason, Submission
+from pyv_npu.report.folder import replacing
+from pyv_npu.result import Result
+
+FILE = "trace.kanata"
+HEADER = "Kanata\t0004"
+CORE, NPU = 0, 1
+"""Threads."""
+EXECUTE, TRAP = "X", "T"
+STAGES = ("submit", "send", "wait", "fetch", "validate", "queue", "execute", "notify")
+"""Of a submission."""
+
+
+class Order(IntEnum):
+    """Of what happens in one cycle."""
+
+    END = 0
+    LEAVE = 1
+    BEGIN = 2
+    STAGE = 3
+    ARROW = 4
+    END_AT_ONCE = 5
+    """Of a row that took no cycle."""
+
+
+class Event(NamedTuple):
+    """Something that happens to a row."""
+
+    cycle: int
+    order: Order
+    row: int
+    """Of submissions their number, of instructions -1."""
+    text: str = ""
+    """The label of a row that begins, the name of a stage."""
+    hover: str = ""
+    """What else is shown of a row."""
+    flushed: bool = False
+
+
+def write_konata(folder: Path, result: Result[Any], log: InstructionLog) -> None:
+    """trace.kanata in a report."""
+    with replacing(folder / FILE) as file:
+        file.writelines(f"{line}\n" for line in lines(result, log))
+
+
+def lines(result: Result[Any], log: InstructionLog) -> Iterator[str]:
+    """The lines of the file."""
+    core = result.on_core("a trace")
+    instructions = _instructions(log, core.program)
+    submissions = sorted(_submissions(result, core.program))
+    yield HEADER
+    now: int | None = None
+    current: int | None = None  # the instruction that began last
+    producers: dict[int, int | None] = {}
+    ids: dict[int, int] = {}
+    count = retired = 0
+    for event in merge(instructions, submissions):
+        if now is None:
+            yield f"C=\t{event.cycle}"
+        elif event.cycle > now:
+            yield f"C\t{event.cycle - now}"
+        now = event.cycle
+        match event.order:
+            case Order.BEGIN:
+                yield f"I\t{count}\t{count}\t{CORE if event.row < 0 else NPU}"
+                yield f"L\t{count}\t0\t{event.text}"
+                if event.hover:
+                    yield f"L\t{count}\t1\t{event.hover}"
+                if event.row < 0:
+                    yield f"S\t{count}\t0\t{TRAP if event.flushed else EXECUTE}"
+                    current = count
+                ids[event.row] = count
+                count += 1
+            case Order.STAGE:
+                yield f"S\t{ids[event.row]}\t0\t{event.text}"
+            case Order.LEAVE:
+                producers[event.row] = current
+            case Order.ARROW:
+                producer = producers.pop(event.row, current)
+                if producer is not None:
+                    yield f"W\t{ids[event.row]}\t{producer}\t0"
+            case Order.END | Order.END_AT_ONCE:
+                yield f"R\t{ids.pop(event.row)}\t{retired}\t{int(event.flushed)}"
+                retired += not event.flushed
+
+
+def _instructions(log: InstructionLog, program: Program) -> Iterator[Event]:
+    @cache
+    def shown(pc: int, word: int) -> tuple[str, str]:
+        text = log.isa.disassemble(word, pc).replace("\t", " ")
+        return f"{pc:08x}: {text}", program.place(pc)
+
+    for step in log:
+        trapped = step.trap != 0
+        label, place = (_trap(step), program.place(step.pc)) if trapped else shown(step.pc, step.word)
+        yield Event(step.start, Order.BEGIN, -1, label, place, trapped)
+        yield Event(step.end, Order.END if step.end > step.start else Order.END_AT_ONCE, -1, flushed=trapped)
+
+
+def _trap(step: Step) -> str:
+    name = f"interrupt {step.word}" if step.trap == INTERRUPT else cause_name(step.word)
+    return f"{step.pc:08x}: {name}"
+
+
+def _submissions(result: Result[Any], program: Program) -> Iterator[Event]:
+    spans, layers = result.spans, result.layer_names
+    known = _commands(spans)
+    last = max(spans.end, result.cycles or 0)
+    for row, submission in enumerate(result.latency.accepted):
+        number, opcode = known.get((submission.ticket, submission.t2 or 0), (NONE, ""))
+        layer = layers[number] if 0 <= number < len(layers) else ""
+        label = " ".join(word for word in (f"ticket {submission.ticket}:", opcode, layer) if word)
+        stages = list(_stages(submission, last))
+        begin = stages[0][1] if stages else submission.leave
+        end = stages[-1][2] if stages else submission.leave
+        yield Event(begin, Order.BEGIN, row, label, _hover(submission, program))
+        for name, start, _ in stages:
+            yield Event(start, Order.STAGE, row, name)
+        if begin <= submission.leave <= end:
+            if not submission.tight:  # the store has ended when the doorbell leaves; ENQCMD_T begins
+                yield Event(submission.leave, Order.LEAVE, row)
+            yield Event(submission.leave, Order.ARROW, row)
+        yield Event(end, Order.END if end > begin else Order.END_AT_ONCE, row, flushed=submission.error != 0)
+
+
+def _stages(submission: Submission, last: int) -> Iterator[tuple[str, int, int]]:
+    """(name, start, end) of the stages that took cycles; one under way at the end of the run ends in `last`."""
+    taken_up = submission.arrival + submission.reasons.get(Reason.FULL_WAIT, 0)
+    fetched = taken_up + submission.reasons.get(Reason.FETCH, 0)
+    begin = submission.leave if submission.t0 is None else submission.t0
+    ends = (submission.leave, submission.arrival, taken_up, fetched, submission.t2, submission.t3, submission.t4,
+            submission.t7)  # fmt: skip
+    for index, (name, end) in enumerate(zip(STAGES, ends, strict=True)):
+        if end is None and any(other is not None for other in ends[index:]):
+            continue  # without work of an engine: it waits until it is done
+        until = last if end is None else end
+        if name == "notify" and end is None:
+            return  # nobody asked
+        if until > begin:
+            yield name, begin, until
+        if end is None:
+            return
+        begin = max(begin, until)
+
+
+def _hover(submission: Submission, program: Program) -> str:
+    """Stamps, reasons, and where the program submitted."""
+    stamps = [f"{name}={value}" for name in STAMPS if (value := getattr(submission, name)) is not None]
+    reasons = [f"{reason.value}={cycles}" for reason, cycles in submission.reasons.items()]
+    errors = [f"error={submission.error}"] if submission.error else []
+    return " ".join([*stamps, *reasons, *errors, program.place(submission.call_site)]).strip()
+
+
+def _commands(spans: Spans) -> dict[tuple[int, int], tuple[int, str]]:
+    """Ticket and cycle of acceptance -> acceptance number, and the opcode where an engine worked."""
+    opcodes: dict[int, str] = {}
+    for number, aux in zip(spans.steps["number"].tolist(), spans.steps["aux"].tolist(), strict=True):
+        opcodes.setdefault(number, Opcode(aux & OPCODE).name)
+    commands = zip(spans.commands["ticket"].tolist(), spans.commands["accepted"].tolist(), strict=True)
+    return {key: (number, opcodes.get(number, "")) for number, key in enumerate(commands)}

@@ -1,0 +1,130 @@
+"""trace.vcd: a run as a value change dump (IEEE 1364-2005, clause 18), for GTKWave, Surfer and the like.
+
+One nanosecond of the file is one core cycle. Signals:
+
+| signal | value |
+|---|---|
+| core.pc | address of the instruction that is executed |
+| core.trap | 1 while a trap or an interrupt is taken |
+| npu.queue_depth | commands that are accepted and have not begun |
+| npu.UNIT.busy, .state, .ticket | whether the engine works, its opcode or `idle`, and the command; 0: none |
+| npu.bank_conflicts | steps that are being lengthened because several accesses want one bank of the scratchpad |
+| npu.BANK.conflicts, .port_bound | those of one bank, and steps that its port alone lengthens |
+
+Units that never work and banks that lengthen nothing have no signal.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from npu_device.abi.opcodes import Opcode
+from npu_device.trace.events import Cause
+from npu_device.trace.spans import OPCODE, UNITS, Spans, Table
+from pyv_ext.tracing.instructions import InstructionLog
+from pyv_npu.report.folder import replacing
+from pyv_npu.report.timeline import open_rows, unit_name
+from pyv_npu.result import Result
+
+if TYPE_CHECKING:
+    from vcd import VCDWriter
+
+FILE = "trace.vcd"
+IDLE = "idle"
+WORD = 32
+"""Bits of addresses, tickets and counts."""
+
+Value = int | str
+
+
+class Change(NamedTuple):
+    """A signal has a new value from the start of a cycle on."""
+
+    cycle: int
+    signal: int
+    value: Value
+
+
+class Signal(NamedTuple):
+    """One signal, and its changes in the order of time."""
+
+    scope: str
+    name: str
+    bits: int
+    """0: text."""
+    first: Value
+    changes: Iterable[tuple[int, Value]]
+
+
+def write_vcd(folder: Path, result: Result[Any], log: InstructionLog) -> None:
+    """trace.vcd in a report."""
+    from vcd import VCDWriter
+
+    with (
+        replacing(folder / FILE) as file,
+        VCDWriter(file, timescale="1 ns", date="", comment="1 ns = 1 core cycle", version="PyV-NPU") as writer,
+    ):
+        found = list(signals(result.spans, log))
+        made = [_register(writer, signal) for signal in found]
+        changes = merge(*(_changes(index, signal) for index, signal in enumerate(found)))
+        last = 0
+        for change in changes:
+            last = change.cycle
+            writer.change(made[change.signal], last, change.value)
+        writer.close(max(last, result.cycles or 0))
+
+
+def signals(spans: Spans, log: InstructionLog) -> Iterator[Signal]:
+    """All signals of a run."""
+    yield Signal("core", "pc", WORD, 0, ((step.start, step.pc) for step in log))
+    yield Signal("core", "trap", 1, 0, _traps(log))
+    yield Signal("npu", "queue_depth", WORD, 0, open_rows(spans.queue))
+    for kind in UNITS:
+        for unit, rows in spans.units(kind).items():
+            steps = _steps(rows)
+            scope = f"npu.{unit_name(unit)}"
+            yield Signal(scope, "busy", 1, 0, [(cycle, int(opcode != IDLE)) for cycle, opcode, _ in steps])
+            yield Signal(scope, "state", 0, IDLE, [(cycle, opcode) for cycle, opcode, _ in steps])
+            yield Signal(scope, "ticket", WORD, 0, [(cycle, ticket) for cycle, _, ticket in steps])
+    banks = spans.conflicts
+    stalls = np.concatenate([np.empty(0, spans.rows.dtype), *banks.values()])
+    yield Signal("npu", "bank_conflicts", WORD, 0, open_rows(stalls[stalls["aux"] == Cause.BANK_CONFLICT]))
+    for unit, rows in banks.items():
+        for name, cause in (("conflicts", Cause.BANK_CONFLICT), ("port_bound", Cause.PORT_BOUND)):
+            yield Signal(f"npu.{unit_name(unit)}", name, WORD, 0, open_rows(rows[rows["aux"] == cause]))
+
+
+def _register(writer: "VCDWriter", signal: Signal) -> Any:
+    kind, size = ("string", None) if not signal.bits else ("wire", signal.bits)
+    return writer.register_var(signal.scope, signal.name, kind, size=size, init=signal.first)
+
+
+def _changes(index: int, signal: Signal) -> Iterator[Change]:
+    """Of several values in one cycle the last counts."""
+    before: tuple[int, Value] | None = None
+    for cycle, value in signal.changes:
+        if before is not None and before[0] < cycle:
+            yield Change(before[0], index, before[1])
+        before = cycle, value
+    if before is not None:
+        yield Change(before[0], index, before[1])
+
+
+def _traps(log: InstructionLog) -> Iterator[tuple[int, int]]:
+    for step in log:
+        if step.trap:
+            yield step.start, 1
+            yield step.end, 0
+
+
+def _steps(rows: Table) -> list[tuple[int, str, int]]:
+    """(cycle, opcode or idle, ticket) at each begin and end of a step of a unit that does one after the other."""
+    rows = rows[rows["end"] > rows["start"]]
+    found: list[tuple[int, str, int]] = []
+    columns = (rows[name].tolist() for name in ("start", "end", "ticket", "aux"))
+    for start, end, ticket, aux in zip(*columns, strict=True):
+        found += (start, Opcode(aux & OPCODE).name, ticket), (end, IDLE, 0)
+    return found

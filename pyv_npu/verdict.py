@@ -1,0 +1,163 @@
+"""What a run comes to in words and in one small table: where its cycles lie, what limits it, and which mode wins.
+
+Made from the run objects of docs/results.md, "JSON". Times are core cycles.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Run = Mapping[str, Any]
+Runs = Mapping[str, Run]
+"""By mode."""
+
+SAME = 0.005
+"""Modes whose figures differ by a smaller share are called equal. Chosen by us."""
+MOST_OF = 0.7
+"""A unit that works for a larger share of the time is called the limit. Chosen by us."""
+SHOWN_CAUSES = 3
+UNITS = {"te": "tensor engine", "ve": "vector engine", "dma": "DMA channel"}
+
+
+class Line(NamedTuple):
+    """One line of the table of cycles."""
+
+    name: str
+    key: str
+    depth: int
+    """Lines of the next depth below it add up to it, where they cover all of it."""
+    cycles: Mapping[str, int | None]
+    """By mode."""
+
+
+def cycles_table(runs: Runs, alone: Mapping[str, int | None]) -> list[Line]:
+    """Which cycles of a run are counted by which figure. `alone`: what its commands take without firmware, by mode.
+
+    Empty where nothing was submitted.
+    """
+    parts = {mode: run.get("cycles_parts") for mode, run in runs.items()}
+    if not any(parts.values()):
+        return []
+
+    def part(name: str) -> dict[str, int | None]:
+        return {mode: None if found is None else found[name] for mode, found in parts.items()}
+
+    before, work = part("before_submission"), part("work")
+    lines = [
+        Line("whole run: start of the core to exit", "cycles", 0, {mode: run["cycles"] for mode, run in runs.items()}),
+        Line("before the first submission", "cycles_parts.before_submission", 1, before),
+        Line("first submission to last completion", "cycles_parts.work", 1, work),
+        Line("after the last completion", "cycles_parts.after_completion", 1, part("after_completion")),
+        Line("NPU makespan: cycle 0 to the last completion", "makespan", 0, _sum(before, work, 1)),
+    ]
+    if any(cycles is not None for cycles in alone.values()):
+        lines[3:3] = [
+            Line("the same commands without firmware", "without_firmware", 2, dict(alone)),
+            Line("added by submitting them", "added_by_submission", 2, _sum(work, alone, -1)),
+        ]
+    return lines
+
+
+def _sum(first: Mapping[str, int | None], second: Mapping[str, int | None], sign: int) -> dict[str, int | None]:
+    """First plus or minus second, None where one is unknown."""
+    found: dict[str, int | None] = {}
+    for mode, cycles in first.items():
+        other = second.get(mode)
+        found[mode] = None if cycles is None or other is None else cycles + sign * other
+    return found
+
+
+# -- sentences ---------------------------------------------------------------------------------------------------------
+
+
+def sentences(runs: Runs, causes: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Which mode wins by what, where there are two that came to their end, and what limits each run.
+
+    `causes`: of the NPU's makespan by mode, in words, with the cycles that each takes; they add up to it.
+    """
+    ended = {mode: run for mode, run in runs.items() if run["stop_reason"] == "exit" and run["cycles"]}
+    found = [_winner(ended["loose"], ended["tight"])] if {"loose", "tight"} <= set(ended) else []
+    for mode, run in ended.items():
+        text = _by_cause(run, causes[mode]) if causes.get(mode) else _by_unit(run)
+        if text:
+            found.append(f"{mode[0].upper()}{mode[1:]}: {text}")
+    return found
+
+
+COMPARED = {
+    "t_submit": "per submission",
+    "t_submit_prebuilt": "per submission of a prebuilt descriptor",
+    "core_busy": "in core time per submission",
+}
+"""Stages whose P50 the sentence on the winner compares."""
+
+
+def _winner(loose: Run, tight: Run) -> str:
+    """Over the whole run, and in the median of the stages of a submission."""
+    pairs = [("over the whole run", loose["cycles"], tight["cycles"])]
+    for name, text in COMPARED.items():
+        stages = [(run["latency"] or {"stages": {}})["stages"].get(name) for run in (loose, tight)]
+        if all(stages):
+            pairs.append((f"{text} (P50)", *(stage["p50"] for stage in stages)))
+    won: dict[str, list[str]] = {"tight": [], "loose": [], "neither": []}
+    for text, *cycles in pairs:
+        low, high = sorted(cycles)
+        if high - low <= SAME * high:
+            won["neither"].append(f"{text} ({cycles[0]:,} cycles in loose and {cycles[1]:,} in tight mode)")
+            continue
+        times = f"by {high / low:.2f}x " if low else ""
+        by = f"{times}{text} ({low:,} cycles against {high:,})"
+        won["loose" if cycles[0] < cycles[1] else "tight"].append(by)
+    texts = [f"{mode.capitalize()} wins {', '.join(by)}." for mode, by in won.items() if by and mode != "neither"]
+    if won["neither"]:
+        texts.append(f"The modes are equal {', '.join(won['neither'])}.")
+    return " ".join(texts)
+
+
+def _by_cause(run: Run, causes: Mapping[str, int]) -> str:
+    """What the whole run consists of, the largest first, where every cycle of the NPU has a cause."""
+    cycles = run["cycles"]
+    parts = run.get("cycles_parts")
+    if parts is None:
+        ranked = sorted(causes.items(), key=lambda item: -item[1])
+        return f"limited by {ranked[0][0].split(': ')[-1]}; {_limited(ranked, cycles, f'its {cycles:,} cycles')}"
+    inside = dict(causes)
+    waits = next((name for name in inside if name.endswith("submission")), None)
+    if waits is not None:  # what lies before the first submission is counted there
+        inside[waits] = max(0, inside[waits] - parts["before_submission"])
+    ranked = sorted(((name, spent) for name, spent in inside.items() if spent), key=lambda item: -item[1])
+    text = _limited(ranked, max(parts["work"], 1), f"the {parts['work']:,} cycles from first submission to last "
+                    "completion")  # fmt: skip
+    around = parts["before_submission"] + parts["after_completion"]
+    if 2 * around > cycles:
+        share = f"{around:,} of {cycles:,} cycles ({around / cycles:.0%})"
+        return (f"firmware around the NPU's work limits the run: {share} lie before the first submission or after the "
+                f"last completion. {text[:1].upper()}{text[1:]}")  # fmt: skip
+    return f"limited by {ranked[0][0].split(': ')[-1]}; {text}" if ranked else ""
+
+
+def _limited(ranked: list[tuple[str, int]], whole: int, of: str) -> str:
+    if not ranked:
+        return ""
+    shares = ", ".join(f"{name} {spent / whole:.0%}" for name, spent in ranked[:SHOWN_CAUSES])
+    return f"of {of}, {shares}."
+
+
+def _by_unit(run: Run) -> str:
+    """The busiest of core and engines, where nothing is known about the commands."""
+    npu, parts = run["npu"], run.get("cycles_parts")
+    if npu is None or parts is None or not parts["work"]:
+        return ""
+    work = parts["work"]
+    stages = run["latency"]["stages"] if run["latency"] else {}
+    spent = sum(
+        stage["n"] * stage["mean"] for name in ("core_busy", "t_submit_prebuilt") if (stage := stages.get(name))
+    )
+    shares = [(min(1.0, spent / work), "submission, with the core in submit functions for")]
+    for kind, name in UNITS.items():
+        busiest = max(npu.get(f"{kind}_busy") or [0])
+        shares.append((min(1.0, busiest / work), f"the busiest {name}, at work for"))
+    share, text = max(shares)
+    of = f"{share:.0%} of the {work:,} cycles from first submission to last completion"
+    if share >= MOST_OF:
+        return f"limited by {text} {of}."
+    return f"no unit limits the run by itself; the largest share is that of {text} {of}."

@@ -1,0 +1,175 @@
+"""Keys and values of a run: what was moved, by token and by layer, summed over its DMA events; what they take in DRAM;
+how many tokens there would be room for (docs/kv-cache.md, "Figures"; docs/bit-widths.md, R24 and R26)."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_device.abi.opcodes import Opcode
+from npu_device.operations.kernels.elements import decode
+from npu_device.trace.events import Batch, What
+from toolchain.codegen import Command
+from toolchain.decoders.caches import SIDES, StoredCache, touched
+from toolchain.ir.data_types import FLOATS
+from toolchain.ir.graph import Values
+
+if TYPE_CHECKING:  # what a built-in model has no use for
+    from toolchain.decoders.decoder import CompiledDecoder
+    from toolchain.decoders.reference import Step
+
+_OPCODE_BITS = 0xFF
+"""Of `aux` of DMA_BEGIN."""
+READ, WRITTEN = 0, 1
+CACHE_DIMENSIONS = ("batch", "heads", "tokens", "size")
+
+
+class KvTraffic:
+    """Bytes that a run moves between caches and scratchpad: a fold over its DMA events.
+
+    `steps`: the commands of each step of the run, in the order of submission.
+    """
+
+    def __init__(self, caches: Sequence[StoredCache], steps: Sequence[Sequence[Command]]) -> None:
+        self._caches = caches
+        known = {id(step): list(touched(step, caches)) for step in steps}
+        self._touched = [one for step in steps for one in known[id(step)]]
+        self._ends = np.cumsum([len(step) for step in steps])
+        self._moved = np.zeros((len(self._touched), 2), np.int64)
+
+    def add(self, batch: Batch, first: int = 0) -> None:
+        """The next events; ticket 1 is the command `first` of the run."""
+        begun = batch[batch["what"] == What.DMA_BEGIN]
+        opcode = begun["aux"] & _OPCODE_BITS
+        for way, wanted in ((READ, Opcode.KV_READ), (WRITTEN, Opcode.KV_APPEND)):
+            chosen = begun[opcode == wanted]
+            np.add.at(self._moved[:, way], first + chosen["ticket"].astype(np.int64) - 1, chosen["bytes"])
+
+    def steps(self) -> list[tuple[int, ...]]:
+        """Bytes of keys and of values that each step moved."""
+        table = np.zeros((len(self._ends), len(SIDES)), np.int64)
+        for index, cache, bytes_ in self._shares():
+            table[np.searchsorted(self._ends, index, "right"), cache.side] += bytes_.sum()
+        return [tuple(row) for row in table.tolist()]
+
+    def layers(self) -> dict[int, tuple[int, int]]:
+        """Decoder layer -> bytes read and written."""
+        table = {cache.layer: np.zeros(2, np.int64) for cache in self._caches}
+        for _, cache, bytes_ in self._shares():
+            table[cache.layer] += bytes_
+        return {layer: (int(row[READ]), int(row[WRITTEN])) for layer, row in sorted(table.items())}
+
+    def _shares(self) -> Iterable[tuple[int, StoredCache, Any]]:
+        """(command, cache, bytes read and written): a command that serves keys and values moves as much of both. Of
+        encoded ones, which differ, each has half."""
+        for index in np.flatnonzero(self._moved.any(axis=1)).tolist():
+            found = self._touched[index]
+            for at, one in enumerate(found):
+                yield index, self._caches[one], (self._moved[index] + at) // len(found)
+
+
+def kv_figures(
+    caches: Sequence[StoredCache], traffic: KvTraffic | None, positions: Sequence[int], tokens: int
+) -> dict[str, Any]:
+    """The keys of a result. `positions`: the last token of each step; `tokens`: how many there are in the caches at the
+    end. Without `traffic` nothing was moved by a DMA, and what is said of it is None or empty."""
+    layers = []
+    moved = {} if traffic is None else traffic.layers()
+    for layer in sorted({cache.layer for cache in caches}):
+        own = [cache for cache in caches if cache.layer == layer]
+        read, written = moved.get(layer, (None, None))
+        layers.append(
+            {
+                "layer": layer, "qbits_kv": "/".join(map(str, sorted({cache.qbits for cache in own}))),
+                "kv_bytes_total": sum(cache.token_bytes for cache in own) * tokens,
+                "kv_bytes_alloc": sum(cache.end - cache.start for cache in own),
+                "kv_bytes_read": read, "kv_bytes_written": written,
+            }
+        )  # fmt: skip
+    steps = [] if traffic is None else zip(positions, traffic.steps(), strict=True)
+    return {
+        "kv_tokens": [{"token": token, "bytes_k": keys, "bytes_v": values} for token, (keys, values) in steps],
+        "kv_layers": layers,
+        "kv_bytes_alloc": sum(layer["kv_bytes_alloc"] for layer in layers),
+        "kv_bytes_used": sum(layer["kv_bytes_total"] for layer in layers),
+    }
+
+
+def kv_capacity(
+    caches: Sequence[StoredCache], dram_bytes: int, other_bytes: int, more_per_token: int = 0
+) -> dict[str, Any]:
+    """How many tokens the caches could hold (docs/bit-widths.md, R26). `other_bytes`: of DRAM, all that does not grow
+    with them; `more_per_token`: what grows besides, such as a log of logits."""
+    t_max = caches[0].t_max
+    per_token = sum(cache.token_bytes for cache in caches)
+    room = max(0, dram_bytes - other_bytes)
+    return {
+        "t_max": t_max, "kv_bytes_per_token": per_token, "dram_bytes": dram_bytes, "other_bytes": other_bytes,
+        "t_max_limit": room // (per_token + more_per_token),
+    }  # fmt: skip
+
+
+def kv_errors(
+    made: "CompiledDecoder",
+    read: Callable[[str], bytes],
+    wanted: "Sequence[Step]",
+    seen: Sequence[Mapping[str, Values]],
+) -> list[dict[str, Any]]:
+    """For each layer how far keys, values and what attention makes of them are from those of a reference: the norm of
+    the difference over that of the reference. `wanted`: its steps, `seen`: what attention led to in each of ours."""
+    decoder, found = made.decoder, []
+    caches = zip(decoder.caches[::2], decoder.caches[1::2], decoder.attended, strict=True)
+    names = (decoder.original or decoder).attended
+    for layer, (keys, values, attended) in enumerate(caches):
+        got = [np.asarray(step[attended], np.float64).reshape(-1) for step in seen]
+        want = [np.asarray(step.watched[names[layer]], np.float64).reshape(-1) for step in wanted]
+        past = wanted[-1].past
+        parts = made.stored(keys.past)
+        found.append(
+            {
+                "layer": layer, "qbits_kv": "/".join(map(str, sorted({one.qbits for one in parts}))),
+                **{f"error_{SIDES[side]}":
+                   error(cached(made, read, cache.past, past[cache.past].shape[2]), past[cache.past])
+                   for side, cache in enumerate((keys, values))},
+                "error_attention": error(np.concatenate(got), np.concatenate(want)),
+            }
+        )  # fmt: skip
+    return found
+
+
+def cached(made: "CompiledDecoder", read: Callable[[str], bytes], past: str, tokens: int = 0) -> Values:
+    """The numbers in a cache, shape (1, heads, T_max, size); of encoded ones those of the first tokens."""
+    from pyv_npu.kv_quant import encoded_kv  # what a built-in model has no use for
+
+    if made.kv_blocks:
+        return encoded_kv.numbers_of(made, read, past, tokens)
+    scales = made.scales.get(past)
+    parts, first = [], 0
+    for one in made.stored(past):
+        _, heads, t_max, size = one.shape
+        rows = np.frombuffer(read(one.id), np.uint8).reshape(heads * t_max, -1)
+        numbers = decode(rows, one.dtype, heads * t_max, size).reshape(one.shape).astype(np.float64)
+        if one.dtype not in FLOATS and scales is not None:
+            numbers = numbers * scales[first : first + heads].reshape(1, heads, 1, 1).astype(np.float64)
+        parts.append(numbers)
+        first += heads
+    return np.concatenate(parts, axis=1)
+
+
+def error(got: Values, want: Values) -> float:
+    """Relative error in the Euclidean norm; `got` may have more tokens than `want`."""
+    want = want.astype(np.float64)
+    got = got[..., : want.shape[-2], :] if got.ndim == len(CACHE_DIMENSIONS) else got
+    norm = float(np.linalg.norm(want))
+    return float(np.linalg.norm(got - want)) / norm if norm else 0.0
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """A table as CSV."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue().encode()

@@ -1,0 +1,184 @@
+"""An ONNX model or an MLIR module, before it runs: how it is read and compiled, and what it has and needs, for
+`pyv-npu check`."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from onnx import helper
+
+from npu_device.abi import memory_map as mm
+from pyv_npu.boot import model_name
+from pyv_npu.config import Config
+from pyv_npu.config.yaml_file import load_qconfig
+from pyv_npu.errors import BadInputError, UsageError, bad_models
+from pyv_npu.text import lines_of
+from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, packed, target_of
+from pyv_npu.workloads.data import samples
+from toolchain.compiler import Compiled, compile_model
+from toolchain.onnx_frontend import OnnxModel, load_model
+from toolchain.onnx_model.dimensions import shape_text
+from toolchain.onnx_model.file import read_file
+from toolchain.onnx_model.model import opset_of
+from toolchain.onnx_model.opset import NEWEST
+from toolchain.quantize.precision import CALIBRATED
+from toolchain.quantize.qconfig import QConfigError
+
+MLIR = ".mlir"
+
+
+class Choices(NamedTuple):
+    """How a model is compiled."""
+
+    shapes: Mapping[str, tuple[int, ...]] = {}
+    """Of inputs, or a size by the name of a dimension."""
+    passes: str = "all"
+    granularity: str = "macro"
+    precision: str = ""
+    """One of `toolchain.quantize.precision.PRECISIONS`; empty: the model's own."""
+    calibration: tuple[Path, ...] = ()
+    """Files with inputs that show int8 and fp8 the ranges of the model."""
+    qconfig: Path | None = None
+    """File with the widths of weights."""
+    constants: Mapping[str, float] = {}
+    """Values of inputs that are fixed before the model is compiled."""
+    submit: str = FIRMWARE_SUBMITS
+    """Who submits the commands: the firmware that goes through them, or code that is generated for them."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (*self.calibration, *([] if self.qconfig is None else [self.qconfig]))
+
+    @property
+    def command_line(self) -> list[str]:
+        """The options of `pyv-npu run` that say the same."""
+        line = [f"--shape={name}={','.join(map(str, shape))}" for name, shape in self.shapes.items()]
+        line += [f"--constant={name}={value!r}" for name, value in self.constants.items()]
+        line += [f"--precision={self.precision}"] if self.precision else []
+        line += [f"--calibration={path}" for path in self.calibration]
+        line += [f"--qconfig={self.qconfig}"] if self.qconfig is not None else []
+        line += [f"--submit={self.submit}"] if self.submit != FIRMWARE_SUBMITS else []
+        return [*line, f"--passes={self.passes}", f"--granularity={self.granularity}"]
+
+
+def compile_for(config: Config, path: Path, choices: Choices) -> Compiled:
+    """Compile the model in a file for the device of a configuration. BadModelError, one line."""
+    with bad_models():
+        return compile_loaded(config, load(path, choices.shapes, choices.constants), choices)
+
+
+def load(path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, float] | None = None) -> OnnxModel:
+    """The model in an ONNX file or an MLIR module. ModelError, one line."""
+    if path.suffix == MLIR:
+        from toolchain.mlir.importer import load_mlir
+
+        if constants:
+            raise UsageError("--constant: is for ONNX models; drop it")
+        return load_mlir(path, shapes)
+    made = load_model(path, shapes, constants)
+    made.name = model_name(path)
+    return made
+
+
+def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compiled:
+    """Compile a model. ModelError, one line."""
+    device, precision = target_of(config.npu), choices.precision
+    if choices.qconfig is not None:
+        device = device._replace(qconfig=load_qconfig(choices.qconfig))
+        try:
+            precision = device.qconfig.precision(precision)
+        except QConfigError as error:
+            raise BadInputError(f"{choices.qconfig}: {error}") from None
+        packed(config, device.qconfig)
+    if precision in CALIBRATED and model.layers is not None:
+        raise UsageError(
+            f"--precision {precision}: activations of NPU-IR have the types that it says; convert its source: "
+            f"compile --precision {precision} --emit npu-mlir"
+        )
+    observed = samples(model, choices.calibration, config.run.seed) if precision in CALIBRATED else ()
+    return compile_model(
+        model, device, passes=choices.passes, granularity=choices.granularity, precision=precision, samples=observed
+    )
+
+
+# -- what it has and needs ---------------------------------------------------------------------------------------------
+
+
+class Inspection(NamedTuple):
+    """What was found; `refusal`: why the model does not run, empty where it does."""
+
+    name: str
+    rows: list[tuple[str, str]]
+    operators: list[tuple[str, str]]
+    refusal: str
+
+    @property
+    def text(self) -> str:
+        blocks = [lines_of(f"model {self.name}", self.rows), lines_of("operators", self.operators)]
+        return "\n\n".join([*blocks, self.refusal or "it compiles"]) + "\n"
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return {"model": self.name, **dict(self.rows), "operators": dict(self.operators), "refusal": self.refusal}
+
+
+def inspect(config: Config, path: Path, choices: Choices) -> Inspection:
+    """The file as it is, and what the compiler makes of it for the device of `config`. ModelError: no model."""
+    rows, counts = _module(path) if path.suffix == MLIR else _onnx(path)
+    operators = [(name, str(count)) for name, count in sorted(counts.items())]
+    try:
+        compiled = compile_for(config, path, choices)
+    except BadInputError as error:
+        return Inspection(str(path), rows, operators, str(error).removeprefix(f"{path}: "))
+    return Inspection(str(path), [*rows, *_made(compiled)], operators, "")
+
+
+def _onnx(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
+    """Rows, and how often each operator is there."""
+    proto = read_file(path).proto
+    opset, nodes = opset_of(proto), list(_nodes(proto.graph))
+    rows = [
+        ("opset", f"{opset}, raised to {NEWEST}" if opset < NEWEST else str(opset)),
+        ("nodes", str(len(nodes))),
+        *((f"input {value.name}", _input(value)) for value in _inputs(proto)),
+    ]
+    return rows, Counter(f"{node.domain}.{node.op_type}".lstrip(".") for node in nodes)
+
+
+def _module(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
+    """The same of an MLIR module, with the operations inside of others."""
+    from toolchain.mlir.importer import operations_of
+
+    inputs, names = operations_of(path)
+    return [("operations", str(len(names))), *((f"input {name}", kind) for name, kind in inputs)], Counter(names)
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """Those of branches and loops too."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
+
+
+def _inputs(proto: Any) -> Iterator[Any]:
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    return (value for value in proto.graph.input if value.name not in weights)
+
+
+def _input(value: Any) -> str:
+    kind = helper.tensor_dtype_to_string(value.type.tensor_type.elem_type).removeprefix("TensorProto.")
+    return f"{kind}, {shape_text(value)}"
+
+
+def _made(compiled: Compiled) -> Iterator[tuple[str, str]]:
+    """Layers, where they run, and memory."""
+    graph = compiled.graph
+    layers = Counter(layer.op_type for layer in graph.layers)
+    weights = sum(graph.tensors[name].size for name in graph.constants)
+    yield "layers", ", ".join(f"{name} {count}" for name, count in sorted(layers.items()))
+    yield "commands", f"{len(compiled.commands)}, all on the NPU; the core submits them and waits"
+    yield "weights", f"{weights:,} bytes"
+    yield "DRAM", f"{max(compiled.end, compiled.memory.end) - mm.DRAM_BASE:,} bytes"

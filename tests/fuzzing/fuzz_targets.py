@@ -1,0 +1,419 @@
+"""Mutated inputs for what users open, and what must come of them: an answer or one clear line, within bounds.
+
+`scripts/fuzz TARGET --count N --seed S` runs a target for as long as you like; docs/reliability.md has the figures. The
+modules of MLIR are mutated by tests/toolchain/mlir/test_bad_modules.py.
+"""
+
+import json
+import random
+import resource
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import ModelProto
+
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE
+from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
+from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.abi.registers import REGISTERS
+from npu_device.config import NpuConfig
+from npu_device.device import NpuDevice
+from npu_device.host.command_port import PortReply
+from npu_device.levels.command_list import load as load_list
+from npu_device.levels.command_list import run as run_list
+from npu_device.memory.memory import Memory
+from npu_device.trace.events import EventStream
+from pyv_ext.elf import parse_elf
+from pyv_ext.engines.stop import StopReason
+from pyv_npu import boot
+from pyv_npu.cli.shared.output import MODEL_BUG, of_error
+from pyv_npu.config import Config
+from pyv_npu.config import load as load_config
+from pyv_npu.config.schema import keys_of
+from pyv_npu.faults.plan import ACTIONS, TRIGGERS, read_plan
+from pyv_npu.platform import Platform
+from pyv_npu.workloads.compiled import target_of
+from pyv_npu.workloads.model_file import Choices, compile_loaded, load
+from toolchain.codegen.cmdq import document
+from toolchain.examples import EXAMPLES
+from toolchain.onnx_model.model import prepare
+
+CPU_SECONDS = 20
+"""Of one input."""
+MOST_MEMORY = 1 << 30
+"""Of the process, in use. Simulated DRAM takes address space, and memory as it is written."""
+DRAM_SIZE = 16 << 20
+CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")
+ENABLE, RESET = 1, 2
+INTERESTING = (0, 1, 2, 3, 7, 8, 63, 64, 127, 128, 255, 1 << 15, (1 << 16) - 1, 1 << 29, 1 << 31, (1 << 32) - 1)
+
+
+def resident() -> int:
+    """Bytes of memory that this process has used at most, at one time."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+class TooSlow(BaseException):
+    """An input took longer than it may."""
+
+
+class FoundError(AssertionError):
+    """An input that led to something else than an answer or a clear line."""
+
+
+class Tally(NamedTuple):
+    """What came of the inputs of a target."""
+
+    inputs: int
+    accepted: int
+    refused: int
+
+
+@contextmanager
+def limited(seconds: int = CPU_SECONDS) -> Iterator[None]:
+    """TooSlow where the block takes more CPU time."""
+
+    def late(*_: object) -> None:
+        raise TooSlow(f"more than {seconds} CPU seconds")
+
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def flipped(data: bytes, chance: random.Random, most: int = 4) -> bytes:
+    """Some bits, bytes or 32-bit words of `data` changed."""
+    changed = bytearray(data)
+    for _ in range(chance.randint(1, most)):
+        at = chance.randrange(len(changed))
+        kind = chance.randrange(4)
+        if kind == 0:
+            changed[at] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            changed[at] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        else:
+            at &= ~3
+            word = chance.choice(INTERESTING) if kind == 2 else chance.getrandbits(32)
+            changed[at : at + 4] = word.to_bytes(4, "little")[: len(changed) - at]
+    return bytes(changed)
+
+
+def refused(error: Exception) -> bool:
+    """Whether an error is one clear line; FoundError where it is a bug of ours."""
+    if of_error(error) in (None, MODEL_BUG) or isinstance(error, OSError):
+        raise FoundError(f"{type(error).__name__}: {error}") from error
+    if not str(error):
+        raise FoundError(f"{type(error).__name__} without a message") from error
+    return True
+
+
+# -- descriptors -------------------------------------------------------------------------------------------------------
+
+
+@cache
+def compiled(name: str) -> Any:
+    """An example model, for the default device."""
+    return compile_loaded(Config(), prepare(EXAMPLES[name](), name), Choices())
+
+
+@cache
+def commands() -> tuple[tuple[bytes, bytes | None], ...]:
+    """Descriptors with their extended blocks, valid ones of every kind that example models need."""
+    found: dict[tuple[bytes, bytes | None], None] = {}
+    for name in ("cnn", "mlp_int8", "decoder", "mlp_fp16"):
+        for command in compiled(name).commands:
+            block = None if command.block is None else command.block.pack()
+            found[command.descriptor.pack(), block] = None
+    return tuple(found)
+
+
+class Device:
+    """A device that takes mutated commands, one after the other."""
+
+    BLOCK = DRAM_BASE + DRAM_SIZE - 4096
+
+    def __init__(self) -> None:
+        self.dram = np.zeros(DRAM_SIZE, np.uint8)
+        self.dram[:] = np.arange(DRAM_SIZE) % 251
+        regions = [("DRAM", DRAM_BASE, self.dram), ("SPM0", SPM_BASE, np.ones(2 << 20, np.uint8))]
+        self.memory = Memory(regions, lambda address, size: None)
+        self.device = NpuDevice(replace(NpuConfig(), mode="tight"), self.memory, EventStream())
+        self.now = 0
+        self._write(CTRL, ENABLE)
+
+    def _write(self, offset: int, value: int) -> None:
+        self.device.write(offset, 4, value, self.now)
+        self.now += 1
+        self.device.advance(self.now)
+
+    def take(self, chance: random.Random) -> bool:
+        """One mutated command to its end; whether it was executed without an error."""
+        descriptor, block = chance.choice(commands())
+        if block is not None:
+            block = flipped(block, chance, 2) if chance.random() < 0.6 else block
+            self.memory.write_bytes(self.BLOCK, block)
+            descriptor = descriptor[:52] + self.BLOCK.to_bytes(4, "little") + descriptor[56:]
+        if block is None or chance.random() < 0.5:
+            descriptor = flipped(descriptor, chance, 3)
+        errors = self.device.counters.errors
+        answer = self.device.port.enqcmd(SPM_BASE, descriptor[:DESCRIPTOR_SIZE], chance.getrandbits(8), self.now)
+        if not isinstance(answer, PortReply) or answer.value <= 0:
+            raise FoundError(f"{answer} for a queue with room")
+        self._drain()
+        if self.device.in_flight:
+            raise FoundError(f"command {descriptor.hex()} does not end")
+        return self.device.counters.errors == errors
+
+    def _drain(self) -> None:
+        while (event := self.device.next_event()) is not None:
+            self.now = max(self.now + 1, event)
+            self.device.advance(self.now)
+
+
+@cache
+def device() -> Device:
+    return Device()
+
+
+def descriptors(chance: random.Random, folder: Path) -> bool:
+    try:
+        return device().take(chance)
+    except BaseException:
+        device.cache_clear()
+        raise
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def programs() -> tuple[bytes, ...]:
+    return tuple(path.read_bytes() for path in boot.shipped_programs().values())
+
+
+def elfs(chance: random.Random, folder: Path) -> bool:
+    """Read, load, and one of eight run for some thousand cycles."""
+    data = chance.choice(programs())
+    if chance.random() < 0.5:  # headers, where a flip means most
+        head = chance.choice((52, 52 + 32 * 6, 4096))
+        data = flipped(data[:head], chance) + data[head:]
+    else:
+        data = flipped(data, chance, 8)
+    if chance.random() < 0.1:
+        data = data[: chance.randrange(len(data))]
+    try:
+        program = parse_elf(data, "fuzzed.elf")
+        boot.requirements(program)
+        for address in (program.entry, program.entry + 4):
+            program.place(address)
+        if chance.randrange(8):
+            return True
+        platform = Platform(load_config([], None, {"core.engine": "reference"}).config)
+        platform.load(program)
+        stop = platform.run(until=5000)
+        platform.deliver()
+        if stop.reason not in list(StopReason):
+            raise FoundError(f"stopped with {stop}")
+    except Exception as error:
+        return not refused(error)
+    return True
+
+
+@cache
+def lists() -> tuple[str, ...]:
+    return tuple(
+        json.dumps(document(compiled(name).commands, target_of(NpuConfig()))) for name in ("cnn", "mlp_int8", "decoder")
+    )
+
+
+def command_lists(chance: random.Random, folder: Path) -> bool:
+    """A few commands of a list, with some of their values changed; those that are taken run at one level."""
+    whole = json.loads(chance.choice(lists()))
+    first = chance.randrange(len(whole["commands"]))
+    whole["commands"] = whole["commands"][first : first + chance.randint(1, 4)]
+    for _ in range(chance.randint(1, 3)):
+        _change(whole["commands"], chance)
+    if chance.random() < 0.05:
+        _change(whole, chance)
+    try:
+        listed = load_list(whole, NpuConfig())
+        run_list(listed, NpuConfig(), chance.choice(("IA_TIMING", "CA_HYBRID")), values=chance.random() < 0.5)
+    except Exception as error:
+        return not refused(error)
+    return True
+
+
+def _change(value: Any, chance: random.Random) -> None:
+    """Change, drop or double something somewhere in JSON data."""
+    while isinstance(value, dict | list) and value:
+        key = chance.choice(list(value)) if isinstance(value, dict) else chance.randrange(len(value))
+        inner = value[key]
+        if isinstance(inner, dict | list) and inner and chance.random() < 0.9:
+            value = inner
+            continue
+        kind = chance.randrange(12)
+        if kind == 0:
+            del value[key]
+        elif kind == 1 and isinstance(value, list):
+            value.append(inner)
+        elif kind < 9 and isinstance(inner, int):
+            near = (inner - 1, inner + 1, inner // 2, 2 * inner, inner + 64, inner - 64, inner & -16, inner ^ 1)
+            value[key] = chance.choice((*near, *INTERESTING))
+        elif kind < 9 and isinstance(inner, str):
+            value[key] = chance.choice((*Opcode.__members__, *DataType.__members__))
+        else:
+            value[key] = chance.choice((None, -1, 1.5, "x", [], {}, True, 1 << 70, *INTERESTING))
+        return
+
+
+@cache
+def keys() -> tuple[Any, ...]:
+    return tuple(key for path, key in keys_of(Config).items() if not path.startswith("run.p"))
+
+
+def configurations(chance: random.Random, folder: Path) -> bool:
+    """A file with some keys, most with values of their type; one of four that are taken makes a platform."""
+    lines = []
+    for key in chance.sample(keys(), chance.randint(1, 5)):
+        choices = key.rule.get("choices") or ()
+        values: list[Any] = [*choices, True, False, *INTERESTING, key.default, key.rule.get("min"), key.rule.get("max")]
+        if chance.random() < 0.15:
+            values = ["none", "[]", "{a: 1}", "-5", "1e9", "0x", '"', "2024-99-99", "[1, 2", "&a *a", 1 << 80]
+        value = chance.choice([value for value in values if value is not None] or [0])
+        lines.append(f"{key.path}: {str(value).lower() if isinstance(value, bool) else value}")
+    text = "\n".join(lines)
+    if chance.random() < 0.2:
+        text = flipped(text.encode(), chance).decode("latin-1")
+    path = folder / "fuzzed.yaml"
+    path.write_text(text, encoding="utf-8")
+    try:
+        config = load_config([path], None, {}).config
+        if config.npu.dram.size <= 256 << 20 and config.npu.spm.size <= 16 << 20 and not chance.randrange(4):
+            Platform(replace(config, core=replace(config.core, engine="reference")))
+    except Exception as error:
+        return not refused(error)
+    return True
+
+
+def fault_files(chance: random.Random, folder: Path) -> bool:
+    """A file with a few faults, some of whose keys and values are wrong."""
+    plan = []
+    for _ in range(chance.randint(1, 3)):
+        do = chance.choice(list(ACTIONS))
+        fault: dict[str, Any] = {"do": do, "at": {chance.choice(list(TRIGGERS)): chance.choice((1, "main", [0, 9]))}}
+        for name, rule in ACTIONS[do].parameters.items():
+            fault[name] = chance.choice((rule.low, rule.default, *rule.names, *INTERESTING))
+        plan.append(fault)
+    whole = {"faults": plan}
+    for _ in range(chance.randrange(3)):
+        _change(whole, chance)
+    path = folder / "fuzzed.yaml"
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    try:
+        read_plan(path, drawn=chance.random() < 0.5)
+    except Exception as error:
+        return not refused(error)
+    return True
+
+
+@cache
+def protos() -> tuple[bytes, ...]:
+    return tuple(EXAMPLES[name]().SerializeToString() for name in ("mlp", "cnn", "mlp_qdq", "gemm"))
+
+
+def onnx_models(chance: random.Random, folder: Path) -> bool:
+    """A model whose bytes or nodes are changed; compiled where it is taken."""
+    data = chance.choice(protos())
+    if chance.random() < 0.5:
+        data = flipped(data[:400], chance) + data[400:]
+    else:
+        proto = ModelProto()
+        proto.ParseFromString(data)
+        for _ in range(chance.randint(1, 3)):
+            _change_node(proto, chance)
+        data = proto.SerializeToString()
+    path = folder / "fuzzed.onnx"
+    path.write_bytes(data)
+    try:
+        compile_loaded(Config(), load(path, {}), Choices())
+    except Exception as error:
+        return not refused(error)
+    return True
+
+
+def _change_node(proto: ModelProto, chance: random.Random) -> None:
+    graph = proto.graph
+    node = chance.choice(graph.node)
+    kind = chance.randrange(7)
+    if kind == 0 and node.input:
+        node.input[chance.randrange(len(node.input))] = chance.choice(graph.node).output[0]
+    elif kind == 1:
+        node.op_type = chance.choice(("Relu", "Conv", "Gemm", "MatMul", "Softmax", "Reshape", "Loop", "Nothing", "Add"))
+    elif kind == 2 and node.attribute:
+        attribute = chance.choice(node.attribute)
+        attribute.i = chance.choice((-1, *INTERESTING))
+        if attribute.ints:
+            attribute.ints[chance.randrange(len(attribute.ints))] = chance.choice((-1, *INTERESTING))
+    elif kind == 3 and graph.initializer:
+        tensor = chance.choice(graph.initializer)
+        if tensor.dims:
+            tensor.dims[chance.randrange(len(tensor.dims))] = chance.choice((-1, *INTERESTING))
+    elif kind == 4 and graph.initializer:
+        tensor = chance.choice(graph.initializer)
+        tensor.data_type = chance.randrange(24)
+    elif kind == 5:
+        shape = graph.input[0].type.tensor_type.shape
+        if shape.dim:
+            chance.choice(shape.dim).dim_value = chance.choice((-1, *INTERESTING))
+    else:
+        del graph.node[chance.randrange(len(graph.node))]
+        if not graph.node:
+            graph.node.add(op_type="Relu", input=["x"], output=["y"])
+
+
+def mlir_modules(chance: random.Random, folder: Path) -> bool:
+    """One module, mutated as the tests of the MLIR front end do it."""
+    from test_bad_modules import fuzz
+
+    return not fuzz(1, chance.getrandbits(32))
+
+
+Target = Callable[[random.Random, Path], bool]
+TARGETS: dict[str, Target] = {
+    "descriptors": descriptors,
+    "elf": elfs,
+    "command_lists": command_lists,
+    "configurations": configurations,
+    "faults": fault_files,
+    "onnx": onnx_models,
+    "mlir": mlir_modules,
+}
+"""Name -> a function that makes one input, has it taken, and says whether it was accepted."""
+
+
+def run(name: str, count: int, seed: int, folder: Path, say: Callable[[int], None] = lambda number: None) -> Tally:
+    """`count` inputs of a target. FoundError, with the seed that makes the input again, for one that fails."""
+    target, accepted = TARGETS[name], 0
+    warnings.simplefilter("ignore", RuntimeWarning)  # as the command line does: infinities are values like others
+    for number in range(seed, seed + count):
+        try:
+            before = resident()
+            with limited():
+                accepted += target(random.Random(f"{name} {number}"), folder)
+            if resident() > max(before, MOST_MEMORY):
+                raise FoundError(f"{resident():,} bytes of memory")
+        except (Exception, TooSlow) as error:
+            raise FoundError(f"{name}, seed {number}: {type(error).__name__}: {error}") from error
+        say(number - seed + 1)
+    return Tally(count, accepted, count - accepted)

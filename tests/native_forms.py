@@ -1,0 +1,48 @@
+"""The engines of tests, and the forms in which `fast` executes short programs that it would leave to closures.
+
+Which of closures, native interpreter and translations executes an instruction must change nothing.
+"""
+
+from typing import NamedTuple
+
+import pytest
+
+TRANSLATED, INTERPRETED = "translated", "interpreted"
+
+
+class Form(NamedTuple):
+    """An engine by its name in `pyv_ext.cores`, and which native code it is made to run."""
+
+    engine: str
+    native: str = ""
+    """`TRANSLATED`: every block, from the first time on; `INTERPRETED`: the native interpreter and nothing else; else
+    as shipped."""
+
+    def __str__(self) -> str:
+        return f"{self.engine}-{self.native}" if self.native else self.engine
+
+    def choose(self, patch: pytest.MonkeyPatch) -> None:
+        """Let engines that are made from now on, and as long as `patch` holds, be of this form."""
+        if not self.native:
+            return
+        from pyv_ext.engines.fast import engine, entries, native
+
+        patch.setattr(engine, "WARM_UP", 0)
+        if self.native == INTERPRETED:
+            patch.setattr(native.Native, "_translate", lambda self, pc: None)
+            return
+        original = native.Native._known
+
+        def known(self: native.Native, pc: int) -> object:
+            """Decodes what has not been executed yet."""
+            if self._entries.operation(pc) == entries.UNKNOWN:
+                self._decode(pc)
+            return original(self, pc)
+
+        patch.setattr(native, "HOT", 1)
+        patch.setattr(native, "WARM", 0)
+        patch.setattr(native.Native, "_known", known)
+
+
+NATIVE_FORMS = (Form("fast", TRANSLATED), Form("fast", INTERPRETED))
+FORMS = (Form("reference"), Form("fast"), *NATIVE_FORMS)

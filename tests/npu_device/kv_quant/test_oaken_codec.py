@@ -1,0 +1,146 @@
+"""Oaken's codec: the golden vector, the plain definition beside the fast form, what holds of every encoding."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npu_device.abi.errors import NpuDeviceError
+from npu_device.kv_quant import oaken, oaken_plain
+from npu_device.kv_quant.storage import EncodedCache, Parameters
+from npu_device.kv_quant.thresholds import Thresholds
+from npu_device.memory.region import Region
+
+GOLDEN = Thresholds(-4.0, -0.125, 0.125, 4.0)
+NORMAL = Thresholds(-2.05, -0.075, 0.075, 2.05).check("")
+SETS = (
+    NORMAL,
+    GOLDEN,
+    Thresholds(0.5, 1.0, 1.0, 2.0),
+    Thresholds(-1.0, -1.0, -1.0, -1.0),
+    Thresholds(0.0, 0.0, 0.0, 0.0),
+)
+
+
+def golden() -> Any:
+    x = np.array([((index * 37) % 61 - 30) / 10 for index in range(64)], np.float32)
+    x[[3, 17, 40, 5, 9, 50]] = [8, -6.5, 5, 0.0625, -0.03125, 0]
+    return x
+
+
+def test_the_golden_vector() -> None:
+    """Specification O14, byte for byte."""
+    made = oaken.encode(golden()[None], GOLDEN)
+    assert made.dense.tobytes().hex() == "90f3974abda1d42f0b8eb2e5386c9fc307497da1d1105afeb2ef286b8fc30639"
+    assert made.sparse.tobytes().hex() == "c385090e51e82aaf32"
+    assert made.counts.tolist() == [[9]]
+    assert made.meta.tobytes().hex() == "00c1b632c0c1223666ae9b1e"
+    read = oaken.decode(made, GOLDEN)[0]
+    assert read[[3, 17, 40]].tolist() == [8.0, -6.5, 5.06640625]
+    assert read[[5, 50]].tolist() == [0.061279296875, -0.003215789794921875]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1), st.sampled_from(SETS), st.sampled_from(oaken.OUTLIER_CODES),
+    st.sampled_from([0.0, 1e-7, 0.1, 1.0, 30.0]), st.booleans(),
+)  # fmt: skip
+def test_the_fast_form_is_the_plain_one(seed: int, t: Thresholds, code: str, scale: float, rounded: bool) -> None:
+    """Bytes and numbers, with elements on thresholds, empty groups and equal extremes among them."""
+    random = np.random.default_rng(seed)
+    x = (random.standard_t(3, (2, 128)) * scale).astype(np.float32)
+    x = np.round(x * 8) / 8 if rounded else x
+    made, plain = oaken.encode(x, t, code), oaken_plain.encode(x.tolist(), t, code)
+    for name in ("dense", "counts", "sparse", "meta"):
+        assert np.array_equal(getattr(made, name), getattr(plain, name)), name
+    rows = [oaken_plain.decode_token(*oaken_plain.encode_token(row.tolist(), t, code), t, code) for row in x]
+    assert np.array_equal(oaken.decode(made, t, code), np.array(rows, np.float16))
+
+
+@pytest.mark.parametrize("code", oaken.OUTLIER_CODES)
+def test_no_outlier_changes_its_side_and_errors_are_at_most_a_step(code: str) -> None:
+    """O10 over 320 token-vectors: with msb_clamp nothing decodes on the wrong side, sign_mag keeps outer elements."""
+    random = np.random.default_rng(7)
+    x = (random.standard_t(4, (320, 256)) * random.lognormal(0, 0.5, 256)).astype(np.float32)
+    t = Thresholds(-2.6, -0.08, 0.08, 2.6).check("")
+    made = oaken.encode(x, t, code)
+    read = oaken.decode(made, t, code).astype(np.float32)
+    outer = (x <= t.outer_low) | (x >= t.outer_high)
+    assert outer.any() and np.array_equal(read[outer] > 0, x[outer] > 0)
+    if code == oaken.MSB_CLAMP:
+        middle = ~outer & ((x <= t.inner_low) | (x >= t.inner_high))
+        assert np.array_equal(read[middle] > 0, x[middle] > 0)
+        step = made.meta.view(np.float16).astype(np.float32)[:, 1::2]
+        inner = ~outer & ~middle
+        for group, mask in enumerate((outer, middle, inner)):
+            bound = np.broadcast_to(
+                step[:, group : group + 1] + 2.0**-9 * np.abs(x).max(axis=1, keepdims=True), x.shape
+            )
+            assert (np.abs(read - x)[mask] <= bound[mask]).all()
+
+
+def test_bytes_are_those_of_the_formula() -> None:
+    """O13, O15: dense C/2, a byte an outlier, 12 bytes a token."""
+    x = np.random.default_rng(1).standard_normal((8, 4096)).astype(np.float32)
+    made = oaken.encode(x, NORMAL)
+    outliers = int(((np.abs(x) >= -NORMAL.outer_low) | (np.abs(x) < NORMAL.inner_high)).sum())
+    assert len(made.sparse) == int(made.counts.sum()) == outliers
+    assert made.payload == x.size // 2 + outliers + 12 * len(x)
+    assert 8 * made.payload / x.size == pytest.approx(4 + 8 * outliers / x.size + 96 / 4096)
+
+
+def test_encoding_what_was_decoded_gives_the_same_codes_again_where_groups_are_apart() -> None:
+    """Elements well inside their groups: a second round changes nothing of the groups."""
+    x = golden()[None]
+    once = oaken.encode(x, GOLDEN)
+    again = oaken.encode(oaken.decode(once, GOLDEN), GOLDEN)
+    assert np.array_equal(once.sparse & 127, again.sparse & 127) and np.array_equal(once.counts, again.counts)
+
+
+@pytest.mark.parametrize(
+    ("x", "code", "said"),
+    [
+        (np.zeros((1, 96)), "msb_clamp", "a token-vector of 96 elements: must be a multiple of 64"),
+        (np.full((1, 64), np.nan), "msb_clamp", "token 0 has an element that is NaN, infinite or beyond fp16"),
+        (np.full((1, 64), 7e4), "msb_clamp", "token 0 has an element that is NaN, infinite or beyond fp16"),
+        (np.zeros((1, 64)), "huffman", "outlier_code huffman: must be one of msb_clamp, sign_mag"),
+    ],
+)
+def test_what_cannot_be_encoded(x: Any, code: str, said: str) -> None:
+    with pytest.raises(NpuDeviceError, match=said):
+        oaken.encode(x, NORMAL, code)
+
+
+def test_counts_and_entries_must_agree() -> None:
+    made = oaken.encode(golden()[None], GOLDEN)
+    with pytest.raises(NpuDeviceError, match="8 sparse entries"):
+        oaken.decode(oaken.Encoded(made.dense, made.counts, made.sparse[:-1], made.meta), GOLDEN)
+
+
+@pytest.mark.parametrize(("heads", "size"), [(2, 32), (1, 128), (4, 16), (4, 80), (2, 96), (3, 64)])
+def test_a_cache_gives_back_what_was_appended_in_any_portions(heads: int, size: int) -> None:
+    """The bytes of tokens do not depend on how many came at once; chunks may cover several heads."""
+    cache, parameters = EncodedCache(64, heads, 9, size), Parameters(NORMAL)
+    x = np.random.default_rng(heads).standard_normal((9, heads * size)).astype(np.float32)
+    memories = []
+    for portions in ((9,), (4, 1, 1, 3)):
+        memory = np.zeros(64 + cache.size, np.uint8)
+
+        def read(region: Region, memory: Any = memory) -> Any:
+            at = np.arange(region.rows)[:, None] * region.stride + np.arange(region.row_bytes) + region.address
+            return memory[at]
+
+        first = 0
+        for count in portions:
+            writes, seen = cache.append(read, first, x[first : first + count], parameters)
+            for region, data in writes:
+                at = np.arange(region.rows)[:, None] * region.stride + np.arange(region.row_bytes) + region.address
+                memory[at] = data.reshape(at.shape)
+            first += count
+            assert np.array_equal(cache.read(read, first, parameters)[:, first - count :], seen)
+        wanted = oaken.decode(oaken.encode(x, NORMAL), NORMAL).reshape(9, heads, size).transpose(1, 0, 2)
+        assert np.array_equal(cache.read(read, 9, parameters), wanted)
+        memories.append(memory)
+    assert np.array_equal(*memories)

@@ -1,0 +1,83 @@
+"""onnxruntime as the reference of a model: the same inputs give the same outputs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from npu_device.config import NpuConfig
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.data import complete_inputs
+from toolchain.codegen import Target
+from toolchain.compiler import compile_model
+from toolchain.onnx_model.model import prepare
+
+LIMIT = 1e-5
+"""Of a difference, relative to the largest value of an output."""
+
+
+def by_onnxruntime(proto: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs of a model as it is."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    given = {value.name: feeds[value.name] for value in session.get_inputs()}
+    return dict(zip(names, session.run(names, given), strict=True))
+
+
+def by_us(proto: Any, feeds: Mapping[str, Any], *, seed: int = 1, **how: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(outputs at IA, all inputs) of a model that is prepared as `how` says."""
+    made = prepare(type(proto).FromString(proto.SerializeToString()), "m", **how)
+    compiled = compile_model(made, Target())
+    inputs = complete_inputs(compiled, seed, {name: feeds[name] for name in feeds if name in made.inputs})
+    return ia.execute(compiled, NpuConfig(), inputs), inputs
+
+
+def agree(proto: Any, feeds: Mapping[str, Any] | None = None, *, limit: float = LIMIT, **how: Any) -> None:
+    """AssertionError where the outputs differ; inputs that are not given are random."""
+    got, inputs = by_us(proto, feeds or {}, **how)
+    want = by_onnxruntime(proto, {**inputs, **(feeds or {})})
+    assert list(got) == list(want)
+    for name, expected in want.items():
+        near(got[name], expected, limit, name)
+
+
+def near(got: Any, want: Any, limit: float, name: str) -> None:
+    """AssertionError where shape, type or values differ."""
+    assert got.shape == want.shape and got.dtype == want.dtype, f"{name}: {got.shape} {got.dtype}"
+    if want.dtype.kind != "f":
+        assert np.array_equal(got, want), name
+        return
+    finite = np.isfinite(want)
+    assert np.array_equal(got[~finite], want[~finite], equal_nan=True), name
+    error = np.abs(got[finite].astype(np.float64) - want[finite]).max(initial=0)
+    assert error <= limit * max(np.abs(want[finite]).max(initial=0), 1e-30), f"{name}: {error}"
+
+
+def one_node(
+    operator: str, inputs: Mapping[str, Any], outputs: Sequence[str] = ("y",), *, constants: Mapping[str, Any] = {},
+    opset: int = 20, order: Sequence[str] | None = None, kinds: Sequence[int] = (), domain: str = "",
+    **attributes: Any,
+) -> Any:  # fmt: skip
+    """A model of one node. `order`: names of its inputs, "" for one that is left out; by default `inputs`, then
+    `constants`. `kinds`: types of the outputs, FLOAT by default."""
+    names = [*inputs, *constants] if order is None else list(order)
+    node = helper.make_node(operator, names, list(outputs), "n", domain=domain, **attributes)
+    kinds = list(kinds) or [TensorProto.FLOAT] * len(outputs)
+    graph = helper.make_graph(
+        [node], "g",
+        [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), values.shape)
+         for name, values in inputs.items()],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(outputs, kinds, strict=True) if name],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
+    )  # fmt: skip
+    sets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    return helper.make_model(graph, opset_imports=sets, ir_version=8)
+
+
+def random(*shape: int, seed: int = 3) -> Any:
+    """Normally distributed fp32."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

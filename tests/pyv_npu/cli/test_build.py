@@ -1,0 +1,90 @@
+"""`pyv-npu build`: a program of one's own, in the words of the compiler where it is wrong."""
+
+from pathlib import Path
+
+import pytest
+from external_tools import GCC, PICOLIBC, needs
+
+from pyv_npu import boot
+from pyv_npu.cli import main
+from pyv_npu.config import Config
+from pyv_npu.workloads.firmware import run_program
+
+needs_compiler = needs(GCC, PICOLIBC)
+
+PROGRAM = """
+#include "npu_driver.h"
+#include "own.h"
+enum { BYTES = 64 };
+NPU_NEEDS_SPM(3 * BYTES);
+int main(void)
+{
+    int unused;
+    return N + OWN;
+}
+"""
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "headers").mkdir()
+    (tmp_path / "headers" / "own.h").write_text('#include "runtime.h"\n#define OWN 40\n')
+    (tmp_path / "main.c").write_text(PROGRAM)
+    return tmp_path
+
+
+@needs_compiler
+@pytest.mark.parametrize("options", [[], ["-O0"], ["-O3", "--flag=-Wall", "--march", "rv32i"]], ids=" ".join)
+def test_a_program_of_ones_own(options: list[str], sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "main.c", "-Iheaders", "-D", "N=2", "-o", "made/main.elf", *options]) == 0
+    assert capsys.readouterr().out == "made/main.elf\n"
+    result = run_program(Config(), "made/main.elf")
+    assert result.exit_code == 42
+    assert result.core is not None and boot.requirements(result.core.program).spm_bytes == 192
+
+
+@needs_compiler
+def test_another_instruction_set(sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "main.c", "-Iheaders", "-DN=2", "-o", "c.elf", "--march", "rv32imac_zba_zbb_zbs"]) == 0
+    assert main(["run", "c.elf"]) == 42
+
+
+@needs_compiler
+def test_errors_are_the_compilers(sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "main.c", "-I", "headers", "-o", "main.elf"]) == 69
+    error = capsys.readouterr().err
+    assert "main.c:9:12: error: 'N' undeclared" in error and "Traceback" not in error and "unused" not in error
+    assert error.endswith("\npyv-npu: error: riscv64-unknown-elf-gcc failed with 1\n")
+    assert not (sources / "main.elf").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["build", "nope.c", "-o", "x.elf"], 65, "nope.c: no such file; give C or assembly sources"),
+        (["build", "main.c", "-o", "main.c"], 64, "-o main.c: is one of the sources; choose another name"),
+        (
+            ["build", "main.c", "-o", "headers"],
+            64,
+            "-o headers: is a folder; name the program, for example headers/main",
+        ),
+        (["build", "main.c"], 64, "the following arguments are required: -o"),
+        (["build-firmware", "out", "main.c"], 64, "main.c: is a program of your own; pyv-npu build main.c -o main.elf"),
+    ],
+)
+def test_a_wrong_request(
+    arguments: list[str], code: int, message: str, sources: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == code
+    error = capsys.readouterr().err
+    assert error.startswith(f"pyv-npu: error: {message}") and error.count("\n") == 1
+    assert {path.name for path in sources.iterdir()} == {"headers", "main.c"}
+
+
+@needs_compiler
+def test_a_wrong_instruction_set(sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "main.c", "-o", "x.elf", "--march", "rv64gc"]) == 69
+    assert capsys.readouterr().err == (
+        "pyv-npu: error: --march rv64gc: must be a 32-bit instruction set, for example rv32imac or rv32im\n"
+    )

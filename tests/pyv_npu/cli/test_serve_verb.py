@@ -1,0 +1,73 @@
+"""`pyv-npu serve` from the command line."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from pyv_npu.cli import main
+
+SHORT = ["serve", "llama2-7b", "--layers", "1", "--workload", "poisson:40", "--first", "4", "--input", "32",
+         "--output", "4", "--check-steps", "1"]  # fmt: skip
+
+
+def test_a_report_holds_requests_steps_and_charts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SHORT, "--kv", "uniform4", "--slo", "ttft=1s", "--json", "--report", str(tmp_path / "out")]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["requests"], made["refused"], made["output_tokens"], made["good_requests"]) == (4, 0, 16, 4)
+    assert made["blocks"]["allocated"] == made["blocks"]["released"] == 4 * 3
+    assert made["step_time"]["largest_error"] < 0.05
+    with (tmp_path / "out/requests.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[:12] == [
+        "instance id", "request id", "model", "input", "output", "arrival", "end_time", "latency", "queuing_delay",
+        "TTFT", "TPOT", "ITL",
+    ]  # fmt: skip
+    for row in rows:
+        assert int(row["end_time"]) - int(row["arrival"]) == int(row["latency"])
+        assert int(row["TTFT"]) + sum(json.loads(row["ITL"])) == int(row["latency"])
+        # 32 tokens, then 1 at contexts 32, 33, 34: read 99, written 35, of 2 x 32 x 64 bytes
+        assert int(row["kv_bytes"]) == (99 + 35) * 2 * 32 * 64
+    with (tmp_path / "out/steps.csv").open() as file:
+        steps = list(csv.DictReader(file))
+    assert sum(int(step["tokens"]) for step in steps) == 4 * 35
+    assert "Requests that wait" in (tmp_path / "out/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        (["--kv", "int3"], 64, "--kv int3: must be one of fp16, uniform8, uniform4, uniform2, oaken"),
+        (["--blocks", "0"], 64, "--blocks 0: must be 1..268435456"),
+        (["--blocks", "1"], 65, "poisson:40: no request can be served; request 0: 36 tokens need 3 blocks of 16: there "
+         "are 1"),
+        (["--slo", "ttft=5"], 64, "--slo ttft=5: must be ttft, tpot or e2e = a time with its unit, like "
+         "ttft=2s,tpot=50ms"),
+        (["--overlong", "drop"], 64, "--overlong drop: must be one of refuse, cut-prompt, cut-both"),
+        (["--set", "npu.dram.size=800000000"], 65, "llama2-7b: weights of 0.9 GB leave no room for a block of 16 "
+         "tokens (0.3 MB) in npu.dram.size 0.8 GB: more DRAM, or narrower weights"),
+        (["--workload", "nothing.csv"], 65, "nothing.csv: No such file or directory"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(more: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SHORT, *more]) == code
+    assert capsys.readouterr().err == f"pyv-npu: error: {message}\n"
+
+
+@pytest.mark.slow
+def test_ways_to_serve_are_compared_on_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Oaken has more blocks than fp16 in the same memory, and a way that cannot serve is a row with its reason."""
+    ways = ["--compare", "kv=fp16,oaken", "npu.dram.size=500000000,64000000000"]
+    given = [*SHORT, "--first", "2", "--input", "16", "--output", "2", "--check-steps", "0", *ways]
+    assert main([*given, "--json", "--report", str(tmp_path / "out")]) == 0
+    made = json.loads(capsys.readouterr().out)
+    fp16, oaken = (made["runs"][f"kv={kv} npu.dram.size=64000000000"] for kv in ("fp16", "oaken"))
+    # of 4,096 elements: 2,048 bytes of nibbles, 12 of metadata, 64 counts, 410 entries
+    assert (fp16["kv_bytes_per_token"], oaken["kv_bytes_per_token"]) == (2 * 8192, 2 * 2534)
+    assert oaken["blocks"]["total"] * 2534 // (fp16["blocks"]["total"] * 8192) in (0, 1)
+    assert len(made["failed"]) == 2
+    page = (tmp_path / "out/report.html").read_text()
+    assert "kv=oaken npu.dram.size=64000000000" in page and "leave no room for a block" in page
+    assert main([*given, "--compare", "colour=red"]) == 64
+    assert capsys.readouterr().err.splitlines()[-1].startswith("pyv-npu: error: --compare colour: must be a key of")

@@ -1,0 +1,107 @@
+"""The sanitizer of the boundary: no false alarm on what ships, both sides of the example with a missing fence."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pyv_npu.cli.main import main
+from pyv_npu.config import Config, load, with_values
+from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.workloads.firmware import run_program
+from pyv_npu.workloads.model import run_compiled
+from tests.external_tools import GCC
+from toolchain import gnu
+from toolchain.codegen import Target
+from toolchain.compiler import compile_model
+from toolchain.examples import EXAMPLES, LARGE
+from toolchain.onnx_model.model import prepare
+
+ROOT = Path(__file__).resolve().parents[3]
+ARGS = {"submit_latency": {"n": 100}, "irq_completion": {"n": 8}}
+
+
+@pytest.fixture(scope="session")
+def racy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """examples/racy.c as a program."""
+    if shutil.which(GCC) is None:
+        pytest.skip(f"{GCC} is not there")
+    out = tmp_path_factory.mktemp("racy") / "racy.elf"
+    return gnu.build_program(out, [ROOT / "examples" / "racy.c"], flags=["-g"])
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+@pytest.mark.parametrize("name", [application.name for application in gnu.APPLICATIONS])
+def test_no_false_alarm_on_a_program_that_ships(name: str, mode: str) -> None:
+    config = load(overrides={"npu.mode": mode, "run.sanitize": ("boundary",)}).config
+    run = run_program(config, name, ARGS.get(name))
+    assert run.core is not None and run.core.findings is not None
+    rules = [finding.rule.key for finding in run.core.findings.found]
+    assert rules == (["ticket-reused"] if (name, mode) == ("fault_descriptor", "loose") else [])  # what it is there for
+    assert run.exit_code == 0
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+@pytest.mark.parametrize("name", ["fault_timeout", "irq_completion"])
+def test_looking_changes_nothing(name: str, mode: str, engine: str) -> None:
+    """Cycles, instructions, events and memory are those of the run without."""
+    left = []
+    for sanitize in ((), ("boundary",)):
+        config = load(overrides={"npu.mode": mode, "core.engine": engine, "run.sanitize": sanitize}).config
+        run = run_program(config, name, ARGS.get(name))
+        assert run.core is not None and run.events is not None
+        left.append((run.cycles, run.core.instret, run.events.hexdigest(), run.core.outputs_sha256, run.core.uart))
+    assert left[0] == left[1]
+
+
+def test_a_missing_fence_names_both_sides_and_the_remedy(racy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(racy), "--mode", "loose", "--sanitize"]) == 0
+    text = capsys.readouterr().out
+    source = (ROOT / "examples" / "racy.c").read_text(encoding="utf-8").splitlines()
+    stores = [number for number, line in enumerate(source, 1) if "slot->" in line]
+    assert "sanitizer: 1 finding (unordered-doorbell 1)" in text
+    assert "racy.c:" in text.split("store     ")[1].splitlines()[0]
+    assert int(text.split("racy.c:")[1].split(")")[0]) in stores
+    doorbell = text.split("doorbell  ")[1].splitlines()[0]
+    assert "main" in doorbell and "npu_driver.h:" in doorbell and "ticket 1" in doorbell
+    assert "(npu_ring)" in text and "remedy    put `fence w, o` between" in text
+
+
+def test_findings_fail_the_run_only_where_that_was_asked_for(racy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(racy), "--mode", "loose", "--sanitize=error", "--json"]) == 71
+    found = json.loads(capsys.readouterr().out)["sanitizer"]["findings"]
+    assert [(each["rule"], each["first"]["what"], each["second"]["what"]) for each in found] == [
+        ("unordered-doorbell", "store", "doorbell")
+    ]
+    assert main(["run", "hello", "--mode", "loose", "--sanitize=error", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sanitizer"]["findings"] == []
+
+
+def test_the_report_has_a_section(racy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(racy), "--mode", "loose", "--sanitize", "--report", str(tmp_path / "out")]) == 0
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "unordered-doorbell" in page and "racy.c:" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if not name.startswith(LARGE)])
+def test_no_false_alarm_on_an_example_model(name: str, mode: str) -> None:
+    model = compile_model(prepare(EXAMPLES[name](), name), Target())
+    result = run_compiled(with_values(Config(), {"npu.mode": mode, "run.sanitize": ("memory",)}), model)
+    assert result.json["sanitizer"]["findings"] == []
+
+
+def test_the_py_v_core_and_levels_without_a_core_are_refused() -> None:
+    with pytest.raises(BadInputError, match="engines fast and reference"):
+        load(overrides={"core.engine": "pyv", "run.sanitize": "boundary"})
+    model = compile_model(prepare(EXAMPLES["gemm"](), "gemm"), Target())
+    with pytest.raises(UsageError, match="looks at firmware on the core"):
+        run_compiled(with_values(Config(), {"run.sim_level": "IA", "run.sanitize": ("boundary",)}), model)
+
+
+def test_a_run_without_a_core_has_nothing_to_sanitize(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "llama2-7b", "--timing-only", "--layers", "1", "--sanitize"]) == 64
+    assert "--sanitize: looks at firmware on the core" in capsys.readouterr().err

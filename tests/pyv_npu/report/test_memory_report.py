@@ -1,0 +1,244 @@
+"""Traffic by role, keys and values, and the comparison over widths: sums against the events, pages in a browser."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from browser import chromium
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE
+from npu_device.trace.events import RECORD, ROLE, WRITES, What
+from pyv_npu import Simulator
+from pyv_npu.cli import main
+from pyv_npu.observe.analysis.traffic import ROLES, Traffic
+from toolchain.examples import EXAMPLES
+from toolchain.examples.decoder_kv import decoder_kv
+
+GENERATE = ["--generate", "3", "--prompt", "1,2,3"]
+
+
+def plainly(records: Any) -> dict[str, dict[str, int]]:
+    """The same figures, record by record."""
+    found = {role: dict.fromkeys(("read", "written", "bytes_total", "bytes_aligned"), 0) for role in ROLES}
+    begun: dict[int, int] = {}
+    for record in records:
+        unit, what, aux = int(record["unit"]), int(record["what"]), int(record["aux"])
+        if what == What.DMA_BEGIN:
+            begun[unit] = aux
+        elif what == What.DMA_END:
+            of = found[ROLES[begun[unit] // ROLE % 8]]
+            of["written" if begun[unit] & WRITES else "read"] += aux
+            of["bytes_total"] += int(record["bytes"])
+            of["bytes_aligned"] += aux
+    return found
+
+
+def shown(traffic: dict[str, Any]) -> dict[str, dict[str, int]]:
+    return {
+        role: {key: traffic[role][key] for key in ("read", "written", "bytes_total", "bytes_aligned")} for role in ROLES
+    }
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    onnx.save(EXAMPLES["cnn"](), folder / "cnn.onnx")
+    onnx.save(decoder_kv(), folder / "decoder.onnx")
+    return folder
+
+
+@pytest.mark.parametrize("arguments", [
+    {"mode": "tight"}, {"mode": "loose"}, {"mode": "tight", "granularity": "tile"},
+    {"mode": "tight", "settings": {"npu.dma.partial_write": "rmw", "npu.dma.alignment": 256}},
+])  # fmt: skip
+def test_traffic_is_that_of_the_events_exactly(models: Path, arguments: dict[str, Any]) -> None:
+    made = Simulator(models / "cnn.onnx", **arguments).run()
+    traffic = made.json["traffic"]
+    assert shown(traffic) == plainly(record for batch in made._result.batches for record in batch)
+    for key in ("read", "written", "bytes_total", "bytes_aligned"):
+        assert traffic["total"][key] == sum(traffic[role][key] for role in ROLES)
+    npu = made.json["npu"]
+    ring = DESCRIPTOR_SIZE * npu["accepted"] if arguments["mode"] == "loose" else 0
+    assert traffic["total"]["read"] + ring == npu["dram_bytes_read"]
+    assert traffic["total"]["written"] == npu["dram_bytes_written"]
+    assert traffic["weight"]["written"] == traffic["kv"]["bytes_total"] == 0 < traffic["weight"]["bytes_total"]
+    blocks = sum(command.block is not None for command in made._result.commands)
+    assert traffic["descriptors"] == DESCRIPTOR_SIZE * npu["accepted"] + EXTENDED_SIZE * blocks
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.lists(st.integers(1, 59), max_size=6))
+def test_batches_may_be_cut_anywhere(seed: int, count: int, cuts: list[int]) -> None:
+    """Channels that work one transfer after the other, their records mixed, in batches of any size."""
+    rng = np.random.default_rng(seed)
+    records, busy = [], dict[int, int]()
+    for _ in range(count):
+        unit = 0x300 + int(rng.integers(3))
+        if unit in busy:
+            records.append((unit, What.DMA_END, 1, busy.pop(unit), int(rng.integers(0, 999))))
+        else:
+            busy[unit] = int(rng.integers(1, 999))
+            aux = int(rng.integers(3)) * ROLE | int(rng.integers(2)) * WRITES | 1
+            records.append((unit, What.DMA_BEGIN, 1, busy[unit], aux))
+    table = np.zeros(count, RECORD)
+    for name, column in zip(("unit", "what", "ticket", "bytes", "aux"), zip(*records, strict=True), strict=True):
+        table[name] = column
+    traffic = Traffic()
+    for batch in np.split(table, sorted(cut for cut in cuts if cut < count)):
+        traffic.add(batch)
+    assert shown(traffic.to_json()) == plainly(table)
+
+
+def test_the_timed_levels_move_the_same(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for more in (["--sim-level", "IA_TIMING"], ["--timing-only"], []):
+        assert main(["run", str(models / "cnn.onnx"), "--json", *more]) == 0
+        found.append(shown(json.loads(capsys.readouterr().out)["traffic"]))
+    assert found[0] == found[1] == found[2]
+    assert main(["run", str(models / "cnn.onnx"), "--json", "--sim-level", "IA"]) == 0
+    assert json.loads(capsys.readouterr().out)["traffic"] is None
+
+
+@pytest.mark.parametrize("level", ["IA_TIMING", "CA_HYBRID"])
+def test_keys_and_values_are_the_transfers_of_their_role(
+    models: Path, level: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Per token and per layer the payload of role kv, of ONNX decoders and built-in models. A decoder appends its
+    logits to a log in the same way: 256 of 4 bytes for each of 5 tokens."""
+    for words, key in (
+        ([str(models / "decoder.onnx"), *GENERATE], "generate"),
+        (["llama2-7b", "--layers", "1"], "llm"),
+    ):
+        assert main(["run", *words, "--sim-level", level, "--json"]) == 0
+        run = json.loads(capsys.readouterr().out)
+        tokens, layers, traffic = run[key]["kv_tokens"], run[key]["kv_layers"], run["traffic"]["kv"]
+        moved = traffic["bytes_total"] - (5 * 256 * 4 if key == "generate" else 0)
+        assert sum(one["bytes_k"] + one["bytes_v"] for one in tokens) == moved > 0
+        assert sum(one["kv_bytes_read"] + one["kv_bytes_written"] for one in layers) == moved
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with chromium(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+def figures(report: Path, browser: Any) -> dict[str, str]:
+    """What a page shows, by the name of each figure; it opens without an error."""
+    browser.get((report / "report.html").as_uri())
+    found: dict[str, str] = browser.execute_script(
+        "return Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
+        ".map((cell) => [cell.dataset.figure, cell.innerText]))"
+    )
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    return found
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_report_shows_roles_layers_tokens_and_capacity(
+    tmp_path: Path, browser: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    assert main(["run", "mistral-7b", "--layers", "2", "--context", "63", "--json", "--report", str(folder)]) == 0
+    run = json.loads(capsys.readouterr().out)
+    page = figures(folder, browser)
+    for role in (*ROLES, "total"):
+        for key in ("read", "written", "bytes_total", "bytes_aligned"):
+            assert page[f"CA_HYBRID.traffic.{role}.{key}"] == f"{run['traffic'][role][key]:,}"
+    for role in ROLES:
+        layers = [row for row in rows(folder / "metrics.csv") if row["metric"] == f"moved_{role}"]
+        assert sum(int(row["value"]) for row in layers) == run["traffic"][role]["bytes_aligned"]
+        assert all(page[f"CA_HYBRID.traffic.{row['name']}.{role}"] == f"{int(row['value']):,}" for row in layers)
+    for key, value in run["llm"]["kv_capacity"].items():
+        assert page[f"CA_HYBRID.capacity.{key}"] == f"{value:,}"
+    (token,) = run["llm"]["kv_tokens"]
+    assert page["CA_HYBRID.token.63.bytes_k"] == f"{token['bytes_k']:,}"
+    for layer in run["llm"]["kv_layers"]:
+        for key in ("kv_bytes_read", "kv_bytes_written", "kv_bytes_total", "kv_bytes_alloc"):
+            assert page[f"CA_HYBRID.kv_layer.{layer['layer']}.{key}"] == f"{layer[key]:,}"
+    written = {row["role"]: row for row in rows(folder / "traffic.csv")}
+    assert all(int(written[role]["bytes_total"]) == run["traffic"][role]["bytes_total"] for role in written)
+
+
+def test_tokens_of_a_conversation_are_drawn(models: Path, tmp_path: Path, browser: Any) -> None:
+    folder = tmp_path / "out"
+    assert main(["run", str(models / "decoder.onnx"), *GENERATE, "--json", "--report", str(folder)]) == 0
+    page = figures(folder, browser)
+    run = json.loads((folder / "result.json").read_text())
+    for one in run["generate"]["kv_tokens"]:
+        for key in ("bytes_k", "bytes_v"):
+            assert page[f"tight.token.{one['token']}.{key}"] == f"{one[key]:,}"
+    assert "Keys and values by token, tight" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_widths_of_a_built_in_model_are_compared(
+    tmp_path: Path, browser: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    words = ["run", "llama2-7b", "--layers", "2", "--context", "8192", "--qbits-kv", "16,2,8,4"]
+    assert main([*words, "--json", "--report", str(folder)]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert list(made["sweep"]) == ["16", "2", "8", "4"] and len(made["runs"]) == 4
+    found = {int(row["qbits_kv"]): row for row in rows(folder / "widths.csv")}
+    least = int(found[2]["kv_bytes_moved"])
+    assert [int(found[bits]["kv_bytes_moved"]) for bits in (2, 4, 8, 16)] == [least, 2 * least, 4 * least, 8 * least]
+    tokens = [int(found[bits]["t_max_limit"]) for bits in (2, 4, 8, 16)]
+    assert [tokens[0] // one for one in tokens] == [1, 2, 4, 8]
+    page = figures(folder, browser)
+    for bits, run in zip((16, 2, 8, 4), made["runs"], strict=True):
+        row = found[bits]
+        assert int(row["total_latency"]) == run["cycles"] == made["sweep"][str(bits)]["total_latency"]
+        assert int(row["dma_cycles"]) == sum(run["npu"]["dma_busy"])
+        seconds = run["cycles"] / 1.2e9
+        assert int(row["bandwidth"]) == round(run["traffic"]["total"]["bytes_aligned"] / seconds)
+        assert float(row["tokens_per_second"]) == pytest.approx(1 / seconds)
+        assert row["error"] == ""
+        assert page[f"width.{bits}.total_latency"] == f"{run['cycles']:,}"
+        assert page[f"{bits} bits.traffic.kv.bytes_total"] == f"{int(row['kv_bytes_moved']):,}"
+    pictures = {path.name for path in folder.glob("widths_*.svg")}
+    drawn = ("bandwidth", "dma_cycles", "t_max_limit", "tokens_per_second", "total_latency")
+    assert pictures == {f"widths_{name}.svg" for name in drawn}
+    assert browser.execute_script("return document.querySelectorAll('#widths svg').length") == len(drawn)
+
+
+def test_widths_of_a_decoder_have_an_error(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out"
+    words = ["run", str(models / "decoder.onnx"), *GENERATE, "--qbits-kv", "2,4,8,16", "--sim-level", "IA_TIMING"]
+    assert main([*words, "--json", "--report", str(folder)]) == 0
+    made = json.loads(capsys.readouterr().out)
+    errors = [made["sweep"][bits]["error"] for bits in ("2", "4", "8", "16")]
+    assert errors == sorted(errors, reverse=True) and errors[0] > 10 * errors[2] > 0
+    assert errors[1] == max(step["error"] for step in made["runs"][1]["generate"]["steps"])
+    assert (folder / "widths_error.svg").exists() and not (folder / "widths_dma_cycles.svg").exists()
+    moved = [made["sweep"][bits]["kv_bytes_moved"] for bits in ("2", "4", "8", "16")]
+    assert moved == [moved[0], 2 * moved[0], 4 * moved[0], 8 * moved[0]]
+    assert main(["run", "--replay", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sweep"] == made["sweep"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--qbits-kv", "4,4"], "--qbits-kv 4,4: must be 2, 4, 8 or 16, or a list of different ones such as 4,8,16"),
+        (["--qbits-kv", "4,x"], "--qbits-kv 4,x: must be 2, 4, 8 or 16, or a list"),
+        (["--qbits-kv", "4,5"], "--qbits-kv 5: must be one of 16, 8, 4, 2"),
+        (["--qbits-kv", "4,8", "--profile"], "--profile: is about one run, and --qbits-kv names 2; give one width"),
+    ],
+)
+def test_wrong_lists_are_one_line(
+    models: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(models / "decoder.onnx"), *GENERATE, *more]) == 64
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1

@@ -1,0 +1,156 @@
+"""Each rule of the scheduler as a schedule of at most ten steps, worked out by hand from vLLM's text.
+
+A row of a schedule: what each request brings (request: tokens@context), who is preempted, who is answered. Blocks hold
+four tokens.
+"""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyv_npu.errors import BadInputError
+from pyv_npu.serving.requests import Request, Workload
+from pyv_npu.serving.scheduler import SchedulerConfig
+from pyv_npu.serving.server import Run, serve
+
+GHZ = 1_000_000_000
+STEP = 100
+"""Cycles, and ns, of a step."""
+
+
+@dataclass
+class Case:
+    """A schedule."""
+
+    rule: str
+    requests: list[tuple[int, ...]]
+    """(prompt, answer, step before which it arrives, priority)"""
+    steps: list[str]
+    config: dict[str, object] = field(default_factory=dict)
+    tokens: list[list[int]] = field(default_factory=list)
+
+
+CASES = [
+    Case("a prompt comes in chunks of the budget", [(10, 2), (5, 1)],
+         ["0:8@0", "0:2@8 1:5@0 | | 1", "0:1@10 | | 0"], {"max_num_batched_tokens": 8}),
+    Case("the rest of the budget is a chunk", [(6, 2), (6, 1)],
+         ["0:6@0 1:2@0", "0:1@6 1:4@2 | | 0 1"], {"max_num_batched_tokens": 8}),
+    Case("those that run are first", [(2, 3), (20, 1, 1)],
+         ["0:2@0", "0:1@2 1:7@0", "0:1@3 1:7@7 | | 0", "1:6@14 | | 1"], {"max_num_batched_tokens": 8}),
+    Case("the last one admitted gives way, and goes first later", [(7, 4), (7, 4)],
+         ["0:7@0 1:7@0", "0:1@7 1:1@7", "0:1@8 | 1", "0:1@9 | | 0", "1:9@0", "1:1@9 | | 1"], {"blocks": 4}),
+    Case("a step that preempted admits nobody", [(7, 4), (7, 4), (1, 1, 2)],
+         ["0:7@0 1:7@0", "0:1@7 1:1@7", "0:1@8 | 1", "0:1@9 | | 0", "1:9@0 2:1@0 | | 2", "1:1@9 | | 1"], {"blocks": 4}),
+    Case("the head of the line holds up the others", [(8, 3), (8, 1), (1, 1)],
+         ["0:8@0", "0:1@8", "0:1@9 | | 0", "1:8@0 2:1@0 | | 1 2"], {"blocks": 3}),
+    Case("all of a prompt must have room", [(4, 2), (12, 1)],
+         ["0:4@0", "0:1@4 | | 0", "1:4@0", "1:4@4", "1:4@8 | | 1"], {"blocks": 3, "max_num_batched_tokens": 4}),
+    Case("without the gate its first chunk must", [(4, 2), (12, 1)],
+         ["0:4@0", "0:1@4 1:3@0 | | 0", "1:4@3", "1:4@7", "1:1@11 | | 1"],
+         {"blocks": 3, "max_num_batched_tokens": 4, "full_isl_gate": False}),
+    Case("so many requests run", [(4, 2), (4, 1)], ["0:4@0", "0:1@4 | | 0", "1:4@0 | | 1"], {"max_num_seqs": 1}),
+    Case("admission leaves blocks free", [(5, 2), (4, 1)],
+         ["0:5@0", "0:1@5 | | 0", "1:4@0 | | 1"], {"blocks": 4, "watermark": 2}),
+    Case("without chunks a prompt waits for its budget", [(5, 1), (5, 1)],
+         ["0:5@0 | | 0", "1:5@0 | | 1"], {"max_num_batched_tokens": 8, "chunked_prefill": False}),
+    Case("priority: the smaller number first", [(4, 1, 0, 7), (4, 1, 0, 3)],
+         ["1:4@0 | | 1", "0:4@0 | | 0"], {"policy": "priority", "max_num_seqs": 1}),
+    Case("priority: the largest number gives way", [(7, 4, 0, 1), (7, 4, 0, 0)],
+         ["1:7@0 0:7@0", "1:1@7 0:1@7", "1:1@8 | 0", "1:1@9 | | 1", "0:9@0", "0:1@9 | | 0"],
+         {"policy": "priority", "blocks": 4}),
+    Case("priority: one that gives way itself ends the step", [(7, 4, 0, 5), (7, 3, 1, 0)],
+         ["0:7@0", "0:1@7 1:7@0", " | 0", "1:1@7", "1:1@8 | | 1", "0:9@0", "0:1@9 | | 0"],
+         {"policy": "priority", "blocks": 4}),
+    Case("full blocks of a prompt are found again, but never its last token", [(9, 1), (9, 1, 1), (8, 1, 2)],
+         ["0:9@0 | | 0", "1:1@8 | | 1", "2:4@4 | | 2"], {"prefix_cache": True},
+         [list(range(9)), list(range(9)), list(range(8))]),
+    Case("a block with other tokens before it is another one", [(9, 1), (9, 1, 1)],
+         ["0:9@0 | | 0", "1:9@0 | | 1"], {"prefix_cache": True}, [list(range(9)), [7, *range(1, 9)]]),
+    Case("blocks that are needed lose what they held", [(8, 1), (16, 1, 1), (9, 1, 2)],
+         ["0:8@0 | | 0", "1:16@0 | | 1", "2:9@0 | | 2"], {"prefix_cache": True, "blocks": 4},
+         [list(range(8)), list(range(50, 66)), list(range(9))]),
+]  # fmt: skip
+
+
+def run_of(requests: list[Request], **config: object) -> Run:
+    limits = {"blocks": 100, "block_size": 4, **config}
+    return serve(Workload("test", "test", tuple(requests)), SchedulerConfig(**limits), GHZ, lambda chunks: STEP)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
+def test_a_schedule_is_that_of_the_table(case: Case) -> None:
+    requests = []
+    for index, (prompt, answer, *more) in enumerate(case.requests):
+        step, priority = (*more, 0, 0)[:2] if len(more) < 2 else more
+        tokens = tuple(case.tokens[index]) if case.tokens else ()
+        requests.append(Request(index, step * STEP, prompt, answer, priority, tokens=tokens))
+    run = run_of(requests, **case.config)
+    shown = []
+    for row in run.ledger:
+        chosen = " ".join(f"{request}:{tokens}@{context}" for request, tokens, context in row.scheduled)
+        parts = [chosen, " ".join(map(str, row.preempted)), " ".join(map(str, row.finished))]
+        shown.append([part.split() for part in parts])
+    wanted = [[part.split() for part in (*row.split("|"), "", "")[:3]] for row in case.steps]
+    assert shown == wanted
+    assert run.allocated == run.released
+
+
+def test_a_request_that_can_never_fit_is_refused_by_name() -> None:
+    run = run_of([Request(0, 0, 12, 6), Request(1, 0, 12, 5)], blocks=4)
+    assert run.refused == {0: "18 tokens need 5 blocks of 4: there are 4"}
+    assert [one.request.id for one in run.served] == [1]
+
+
+def test_a_workload_of_which_nothing_fits_is_an_error() -> None:
+    with pytest.raises(
+        BadInputError, match=r"^test: no request can be served; request 0: 18 tokens need 5 blocks of 4"
+    ):
+        run_of([Request(0, 0, 12, 6)], blocks=4)
+
+
+def test_recomputed_tokens_are_counted() -> None:
+    run = run_of([Request(0, 0, 7, 4), Request(1, 0, 7, 4)], blocks=4)
+    assert [(one.preemptions, one.recomputed) for one in run.served] == [(0, 0), (1, 8)]
+
+
+lengths = st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(0, 30), st.integers(0, 2))
+
+
+@given(
+    st.lists(lengths, min_size=1, max_size=12), st.integers(2, 20), st.integers(1, 24), st.integers(1, 5),
+    st.sampled_from(["fcfs", "priority"]), st.booleans(), st.booleans(), st.data(),
+)  # fmt: skip
+def test_nothing_is_lost(
+    rows: list[tuple[int, int, int, int]], blocks: int, budget: int, most: int, policy: str, gate: bool, cache: bool,
+    data: st.DataObject,
+) -> None:  # fmt: skip
+    """Tokens in are tokens out, computed again or refused; blocks never exceed the pool, and all come back."""
+    requests = []
+    for index, (prompt, answer, at, priority) in enumerate(rows):
+        tokens = tuple(data.draw(st.sampled_from([0, 1])) for _ in range(prompt)) if cache else ()
+        requests.append(Request(index, at * STEP, prompt, answer, priority, tokens=tokens))
+    config = {
+        "blocks": blocks, "max_num_batched_tokens": budget, "max_num_seqs": most, "policy": policy,
+        "full_isl_gate": gate, "prefix_cache": cache,
+    }  # fmt: skip
+    fit = [one for one in requests if -(-(one.total - 1) // 4) <= blocks]
+    if not fit:
+        with pytest.raises(BadInputError):
+            run_of(requests, **config)
+        return
+    run = run_of(requests, **config)
+    assert [one.request for one in run.served] == fit
+    assert len(run.refused) == len(requests) - len(fit)
+    assert run.allocated == run.released
+    totals: dict[int, int] = {}
+    for row in run.ledger:
+        assert row.tokens <= budget and row.running <= most and row.blocks <= blocks
+        for request, count, _ in row.scheduled:
+            totals[request] = totals.get(request, 0) + count
+    for one in run.served:
+        assert len(one.tokens_at) == one.request.output_toks
+        assert one.tokens_at == sorted(one.tokens_at) and one.tokens_at[0] > one.arrival
+        if not cache:
+            assert totals[one.request.id] == one.request.total - 1 + one.recomputed

@@ -1,0 +1,72 @@
+"""Mixed steps are the commands that one request alone has, and their times put together are those of whole steps."""
+
+from dataclasses import replace
+
+import pytest
+
+from npu_device.config import NpuConfig
+from pyv_npu.serving.step_time import StepTimes
+from pyv_npu.serving.study import kv_form
+from pyv_npu.workloads.compiled import target_of
+from pyv_npu.workloads.timing import run_commands
+from toolchain.decoders.builtin import compile_shape
+from toolchain.decoders.mixed_step import Chunk, compile_mixed_step
+from toolchain.decoders.shapes import Job, Shape
+from toolchain.errors import ModelError
+
+LLAMA = Shape("small", 6, 512, 8, 4, 64, 1024, 4000)
+OPT = Shape("small-opt", 4, 512, 8, 8, 64, 2048, 4000, gated=False, positions=2050)
+WINDOW = replace(LLAMA, window=128)
+NPU = NpuConfig()
+LIMITS = {"oaken": 0.35}
+"""In a whole step the quantization engines of one request work beside those of others; put together they do not."""
+
+
+@pytest.mark.parametrize("shape", [LLAMA, OPT, WINDOW], ids=["llama", "opt", "window"])
+@pytest.mark.parametrize(("tokens", "context"), [(1, 100), (37, 0)])
+def test_a_step_of_one_request_is_the_step_of_a_built_in_model(shape: Shape, tokens: int, context: int) -> None:
+    job, target = Job(shape, 2, context + tokens, 1), target_of(NPU)
+    alone = compile_shape(job, target, tokens)
+    mixed = compile_mixed_step(job, target, [Chunk(tokens, context)])
+    if shape.positions:  # a table of positions is read by the position there, by its rows here
+        assert abs(len(alone.commands) - len(mixed.commands)) <= 1
+        return
+    assert [one.descriptor.opcode for one in mixed.commands[: len(alone.commands)]][:5] == [
+        one.descriptor.opcode for one in alone.commands
+    ][:5]
+    cycles = [
+        run_commands(made, NPU, memory=memory).cycles
+        for made, memory in ((alone.commands, alone.position(context)), (mixed.commands, mixed.memory))
+    ]
+    if tokens == 1:
+        assert cycles[0] == cycles[1]
+    else:  # the last row is copied before the output matrix
+        assert cycles[0] <= cycles[1] <= 1.05 * cycles[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "kv"),
+    [
+        pytest.param(WINDOW, "fp16", id="window-fp16"),
+        *(pytest.param(one, kv, id=f"{one.name}-{kv}", marks=pytest.mark.slow)
+          for one, kv in ((LLAMA, "uniform4"), (LLAMA, "fp16"), (LLAMA, "oaken"), (OPT, "oaken"), (OPT, "fp16"))),
+    ],
+)  # fmt: skip
+def test_times_put_together_are_those_of_whole_steps(shape: Shape, kv: str) -> None:
+    times = StepTimes(NPU, shape, kv_form(kv))
+    steps = (
+        [(1, context) for context in (5, 63, 64, 200, 311)],
+        [(1, 90)] * 3 + [(77, 0)],
+        [(1, 250), (40, 60), (100, 0)],
+        [(130, 200)],
+    )
+    for index, chunks in enumerate(steps):
+        check = times.check(index, chunks)
+        assert abs(check.error) < LIMITS.get(kv, 0.08), check
+    bend = times.linearity(steps[1])
+    assert bend is not None and abs(bend) < 0.02
+
+
+def test_a_chunk_must_have_tokens() -> None:
+    with pytest.raises(ModelError, match=r"^small: 0 tokens at context 3: must be at least 1, and 0$"):
+        compile_mixed_step(Job(LLAMA, 1, 1), target_of(NPU), [Chunk(0, 3)])

@@ -1,0 +1,52 @@
+"""The sweeps of a comparison's report: break-even points, and what the figures mean."""
+
+from typing import Any
+
+import pytest
+
+from pyv_npu.config import load
+from pyv_npu.studies.break_even import AUTOMATIC, Sweep, break_even, pictures, run_sweep
+
+
+def points(*rows: tuple[Any, float | None, float | None]) -> list[dict[str, Any]]:
+    return [{"value": value, "loose": {"f": loose}, "tight": {"f": tight}} for value, loose, tight in rows]
+
+
+@pytest.mark.parametrize(
+    ("rows", "crossings"),
+    [
+        ([(0, 10, 30), (100, 50, 30)], [50.0]),
+        ([(0, 10, 30), (10, 30, 30), (20, 40, 30)], [10.0]),
+        ([(0, 0, 3), (3, 1, 0), (6, 0, 1)], [2.25, 4.5]),
+        ([(0, 50, 30), (100, 90, 30)], []),
+        ([(0, None, 30), (10, 5, 30), (30, 55, 30)], [20.0]),
+        ([("retry", 1, 2), ("drop", 2, 1)], []),
+    ],
+)
+def test_break_even_is_where_straight_lines_cross(rows: list[Any], crossings: list[float]) -> None:
+    assert break_even(points(*rows), "f") == crossings
+
+
+def test_bus_latency_moves_loose_cycle_by_cycle_and_tight_not_at_all() -> None:
+    fixed = {"run.args.n": 4, "run.args.phases": 2, "run.args.tile": 16}
+    swept = run_sweep(load().config, "submit_latency", Sweep("core.timing.mmio_one_way", ("0", "50"), fixed))
+    near, far = swept["points"]
+    assert far["loose"]["t_submit"] - near["loose"]["t_submit"] == 50
+    assert far["tight"] == near["tight"]
+    assert far["loose"]["core_per_command"] == near["loose"]["core_per_command"]
+    assert set(pictures(swept)) == set(swept["pictures"])
+
+
+def test_one_doorbell_for_many_pays_where_a_doorbell_is_dear() -> None:
+    fixed = {"run.args.n": 16, "run.args.phases": 32, "run.args.tile": 16}
+    swept = run_sweep(load(preset="pcie").config, "submit_latency", Sweep("run.args.batch", ("1", "16"), fixed))
+    alone, together = (point["loose"]["core_per_command"] for point in swept["points"])
+    assert alone - together > 100  # a doorbell keeps the core for 180 cycles
+    assert {p["tight"]["core_per_command"] for p in swept["points"]} == {
+        swept["points"][0]["tight"]["core_per_command"]
+    }
+
+
+def test_the_report_sweeps_what_the_plan_asks_for() -> None:
+    keys = {sweep.key for sweep in AUTOMATIC["submit_latency"]}
+    assert {"run.args.tile", "run.args.prefetch", "run.args.batch", "core.timing.mmio_one_way"} <= keys

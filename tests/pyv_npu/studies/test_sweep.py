@@ -1,0 +1,291 @@
+"""`pyv-npu sweep`: the rows are those of single runs, points are run once, and no point ends the sweep."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyv_npu.cli import main
+from pyv_npu.studies.sweep import point as points
+from pyv_npu.studies.sweep.point import Job, Record, Runner
+
+QUICK = ["--arg", "phases=2", "--arg", "n=4"]
+SWEEP = ["sweep", "submit_latency", "core.timing.mmio_one_way=0:60:60", "tile=16,32", *QUICK]
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with (folder / "table.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses of the jobs that are run from now on."""
+    seen: list[str] = []
+    original: Callable[[Runner, Job], Record] = Runner.run
+
+    def run(self: Runner, job: Job) -> Record:
+        seen.append(job.address)
+        return original(self, job)
+
+    monkeypatch.setattr(Runner, "run", run)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of SWEEP."""
+    folder = tmp_path_factory.mktemp("sweep") / "sweep-without-a-break"
+    assert main([*SWEEP, "-o", str(folder)]) == 0
+    return folder
+
+
+def test_a_row_has_the_figures_of_the_run_that_its_point_names(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "out"
+    shutil.copytree(whole, folder)
+    seen = ran(monkeypatch)
+    assert main([*SWEEP, "-o", str(folder), "--figures", "cycles,t_submit_p50,latency.reasons.bus,te_utilization"]) == 0
+    rows = table(folder)
+    assert len(rows) == 8 and not seen, "other figures of the same points"
+    assert list(rows[0]) == [
+        "point", "core.timing.mmio_one_way", "tile", "mode", "cycles", "t_submit_p50", "latency.reasons.bus",
+        "te_utilization", "stop_reason", "exit_code", "error", "address",
+    ]  # fmt: skip
+    assert [row["point"] for row in rows] == [str(number) for number in range(1, 9)]
+    chosen = rows[4]
+    assert [chosen[name] for name in ("core.timing.mmio_one_way", "tile", "mode")] == ["60", "16", "loose"]
+    capsys.readouterr()
+    key = "core.timing.mmio_one_way=60"
+    assert main(["run", "submit_latency", "--mode", "loose", "--set", key, *QUICK, "--arg", "tile=16", "--json"]) == 0
+    run = json.loads(capsys.readouterr().out)
+    assert int(chosen["cycles"]) == run["cycles"]
+    assert int(chosen["t_submit_p50"]) == run["latency"]["stages"]["t_submit"]["p50"]
+    assert int(chosen["latency.reasons.bus"]) == run["latency"]["reasons"]["bus"]
+    assert float(chosen["te_utilization"]) == round(float(np.mean(run["npu"]["te_busy"])) / run["cycles"], 6)
+    assert main([*SWEEP, "--point", "5", "--json", "--report", str(tmp_path / "one")]) == 0
+    assert {**json.loads(capsys.readouterr().out), "host": 0} == {**run, "host": 0}
+    assert (tmp_path / "one" / "report.html").is_file()
+
+
+def test_a_point_is_run_once_also_after_ctrl_c(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        original = points.kept
+        count = iter(range(100))
+
+        def kept(run: Any) -> Record:
+            if next(count) == 5:
+                raise KeyboardInterrupt
+            return original(run)
+
+        patch.setattr(points, "kept", kept)
+        assert main([*SWEEP, "-o", str(folder)]) == 130
+    assert "5 of 8 points are in" in capsys.readouterr().err
+    assert len(list((folder / "points").iterdir())) == 5 and not (folder / "table.csv").exists()
+    seen = ran(monkeypatch)
+    assert main([*SWEEP, "-o", str(folder)]) == 0
+    assert len(seen) == 3
+    for name in ("table.csv", "report.html"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes().replace(b"sweep-without-a-break", b"out")
+    assert main([*SWEEP, "-o", str(folder), "--set", "npu.te.count=2"]) == 0, "the default: nothing is another point"
+    assert len(seen) == 3
+
+
+def test_changed_code_is_another_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyv_npu.config import load
+    from pyv_npu.workloads.firmware import Firmware
+
+    work = Firmware("hello"), load(overrides={"run.program": "hello"}).config
+    before = points.Addresses().of(*work)
+    assert points.Addresses().of(*work) == before
+    monkeypatch.setattr(points, "code", lambda: "other")
+    assert points.Addresses().of(*work) != before
+
+
+def test_a_point_that_fails_is_a_row_and_the_sweep_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(tmp_path / "out")
+    line = ["sweep", "submit_latency", "tile=16,3,32", "npu.spm.banks=8,0", "--mode", "tight", *QUICK, "-o", folder]
+    assert main(line) == 0
+    rows = table(tmp_path / "out")
+    assert [row["error"][:24] for row in rows] == [
+        "", "command line: npu.spm.ba", "exit code 2", "command line: npu.spm.ba", "", "command line: npu.spm.ba",
+    ]  # fmt: skip
+    assert rows[2]["cycles"] and not rows[1]["cycles"]
+    assert "4 of 6 points failed, the first, 2: command line: npu.spm.banks = 0" in capsys.readouterr().err
+    assert main(["sweep", "submit_latency", "tile=3", *QUICK, "-o", str(tmp_path / "bad")]) == 65
+
+
+def test_parquet_has_the_same_with_types(whole: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    found = parquet.read_table(whole / "table.parquet").to_pylist()
+    assert [{name: "" if cell is None else str(cell) for name, cell in row.items()} for row in found] == [
+        dict(row) for row in table(whole)
+    ]
+    assert {type(row["tile"]) for row in found} == {int}
+
+
+MODEL_AXES = ["npu.dram.bytes_per_second=51200000000,102400000000", "qbits-kv=4,8", "npu.queue.command_size=8,16"]
+
+
+def test_what_a_run_does_not_look_at_is_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a core there is no queue; the bandwidth and the bits are what the compiler sees."""
+    seen, compiled = ran(monkeypatch), []
+    from pyv_npu.workloads.built_in import BuiltIn
+
+    original = BuiltIn.prepare
+    monkeypatch.setattr(BuiltIn, "prepare", lambda self, config: compiled.append(1) or original(self, config))
+    line = ["sweep", "llama2-7b", *MODEL_AXES, "npu.ve.ideal=false,true", "--layers", "1", "-o", str(tmp_path / "out")]
+    assert main(line) == 0
+    rows = table(tmp_path / "out")
+    assert len(rows) == 16 and len(seen) == 8 and len(compiled) == 4
+    assert [row["cycles"] for row in rows[0::4]] == [row["cycles"] for row in rows[2::4]]
+    assert len({row["queue_bytes"] for row in rows}) == 2
+    assert "mode" not in rows[0]
+
+
+def test_an_axis_of_the_compiler_is_its_option(tmp_path: Path) -> None:
+    line = ["--layers", "1", "--context", "16", "-o"]
+    assert main(["sweep", "llama2-7b", "compiler.granularity=macro,tile", *line, str(tmp_path / "a")]) == 0
+    assert main(["sweep", "llama2-7b", "granularity=macro,tile", *line, str(tmp_path / "b")]) == 0
+    first, second = table(tmp_path / "a"), table(tmp_path / "b")
+    assert [row["compiler.granularity"] for row in first] == ["macro", "tile"]
+    assert [row["cycles"] for row in first] == [row["cycles"] for row in second]
+    assert not any(row["error"] for row in first)
+
+
+def test_other_words_of_the_compiler_are_no_axis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "hello", "compiler.mode=loose", "-o", str(tmp_path / "out")]) == 64
+    assert "axis compiler.mode: names no key of the configuration" in capsys.readouterr().err
+
+
+def test_a_file_of_a_sweep(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(
+        "program: submit_latency\nbase: {phases: 2, n: 4, mode: tight}\n"
+        "axes: {tile: '16:64:x2', preset: [rocket, pcie]}\nzip: []\nfigures: [cycles]\n"
+    )
+    assert main(["sweep", str(tmp_path / "sweep.yaml"), "-o", str(tmp_path / "out")]) == 0
+    rows = table(tmp_path / "out")
+    assert [(row["tile"], row["preset"]) for row in rows] == [
+        ("16", "rocket"), ("16", "pcie"), ("32", "rocket"), ("32", "pcie"), ("64", "rocket"), ("64", "pcie"),
+    ]  # fmt: skip
+    assert len({row["cycles"] for row in rows}) == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["npu.te.cuont=1"], "axis npu.te.cuont: names no key of the configuration (--print-config lists them), no "),
+        (["tiel=16"], "submit_latency takes n, "),
+        (["report=x"], "axis report: names no key"),
+        (["tile=8:1"], "axis tile=8:1: 8:1 runs from 8 to 1 and holds no value; turn it round"),
+        (["tile="], "axis tile=: has no value"),
+        ([], "a sweep needs an axis"),
+        (["tile=16", "--figures", "cycle"], "--figures cycle: is no figure; did you mean cycles?"),
+        (["tile=16", "--pareto", "cycles"], "--pareto cycles: must name two figures"),
+        (["tile=16", "--zip", "tile,n"], "--zip tile,n: there is no axis n; axes are tile"),
+        (["tile=16", "--point", "3"], "--point 3: there are points 1 to 2"),
+        (["tile=16", "--workers", "2", "--scheduler", "x"], "--workers: a scheduler has its own"),
+    ],
+)
+def test_a_wrong_sweep_is_one_line(
+    tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", "submit_latency", *words, "-o", str(tmp_path / "out")]) == 64
+    error = capsys.readouterr().err
+    assert message in error and error.startswith("pyv-npu: error: ") and error.count("\n") == 1
+    assert not (tmp_path / "out" / "table.csv").exists()
+
+
+def test_a_folder_is_a_sweeps_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pyv_npu.studies.sweep.folder import SweepFolder
+
+    line = ["sweep", "submit_latency", "tile=16", *QUICK]
+    assert main(line) == 64
+    assert "a sweep needs a folder for its points: -o DIR" in capsys.readouterr().err
+    (tmp_path / "notes.txt").write_text("mine")
+    assert main([*line, "-o", str(tmp_path)]) == 64
+    assert f"--output {tmp_path}: holds notes.txt, which is not of a sweep" in capsys.readouterr().err
+    assert main([*line, "-o", str(tmp_path / "notes.txt")]) == 64
+    assert "is not a folder" in capsys.readouterr().err
+    with SweepFolder(tmp_path / "out").held():
+        assert main([*line, "-o", str(tmp_path / "out")]) == 64
+    assert f"process {os.getpid()} runs a sweep in it; wait" in capsys.readouterr().err
+    assert main([*line, "-o", str(tmp_path / "out")]) == 0
+
+
+def test_without_distributed_it_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    line = ["sweep", "submit_latency", "tile=16", *QUICK, "-o", str(tmp_path / "out")]
+    assert main([*line, "--workers", "2"]) == 64
+    assert (
+        "--workers: needs the package distributed: pip install 'pyv-npu[cluster]'; without it a sweep runs in one "
+        in (capsys.readouterr().err)
+    )
+    assert main(line) == 0
+
+
+def test_no_scheduler_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                              capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    pytest.importorskip("distributed")
+    from pyv_npu.studies.sweep import cluster
+
+    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
+    for address in ("tcp://127.0.0.1:9", "nonsense", "tcp://127.0.0.1:x"):
+        line = ["sweep", "submit_latency", "tile=16", *QUICK, "-o", str(tmp_path / "out"), "--scheduler", address]
+        assert main(line) == 64
+        error = capsys.readouterr().err
+        assert f"--scheduler {address}: no scheduler answers (" in error and error.count("\n") == 1
+
+
+def test_workers_give_the_serial_table(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    line = ["sweep", "submit_latency", "tile=16,3,32", *QUICK, "-o"]
+    assert main([*line, str(tmp_path / "serial")]) == 0
+    one = {"n_workers": 1, "threads_per_worker": 1}  # CPython 3.11's ast is not safe in two threads
+    with distributed.LocalCluster(**one, processes=False, dashboard_address=None) as cluster:
+        assert main([*line, str(tmp_path / "workers"), "--scheduler", cluster.scheduler_address]) == 0
+    assert (tmp_path / "workers/table.csv").read_bytes() == (tmp_path / "serial/table.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_two_workers_of_which_one_is_killed_give_the_serial_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte, and so do those of a scheduler that was there before."""
+    distributed = pytest.importorskip("distributed")
+    from pyv_npu.cli.verbs.sweep import Progress
+
+    line = [*SWEEP[:2], "core.timing.mmio_one_way=0:60:10", "tile=16,32", *QUICK, "-o"]
+    assert main([*line, str(tmp_path / "serial")]) == 0
+    original, done = Progress.keep, []
+
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        pids = [worker.pid for worker in cluster.workers.values()]
+
+        def keep(self: Any, job: Job, record: Record) -> None:
+            original(self, job, record)
+            done.append(job.address)
+            if len(done) == 8:
+                os.kill(pids[0], signal.SIGKILL)
+
+        monkeypatch.setattr(Progress, "keep", keep)
+        line = [*line, str(tmp_path / "workers"), "--scheduler", cluster.scheduler_address]
+        assert main(line) == 0
+        assert pids[0] not in [worker.pid for worker in cluster.workers.values()]
+    assert sorted(done) == sorted(set(done)) and len(done) == 28
+    for name in ("table.csv", "table.parquet"):
+        assert (tmp_path / "workers" / name).read_bytes() == (tmp_path / "serial" / name).read_bytes()

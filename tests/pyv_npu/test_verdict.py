@@ -1,0 +1,63 @@
+"""The table of cycles adds up, and the sentences on top of a page name the mode whose figures are smaller."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyv_npu.cli import main
+from pyv_npu.verdict import cycles_table, sentences
+from toolchain.examples import EXAMPLES
+
+
+def run(cycles: int, p50: int, before: int = 0, after: int = 0) -> dict[str, object]:
+    stages = {"t_submit": {"n": 1, "p50": p50, "mean": float(p50)}, "core_busy": None}
+    parts = {"before_submission": before, "work": cycles - before - after, "after_completion": after}
+    npu = {"te_busy": [cycles // 2], "ve_busy": [], "dma_busy": [0]}
+    return {"stop_reason": "exit", "cycles": cycles, "cycles_parts": parts, "latency": {"stages": stages}, "npu": npu}
+
+
+def test_the_table_explains_every_figure_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "model.onnx")
+    onnx.save(EXAMPLES["cnn"](), path)
+    assert main(["run", path, "--timing-only", "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)["cycles"]
+    assert main(["compare", path]) == 0
+    text = capsys.readouterr().out
+    table = text[text.index("\ncycles") + 1 :].split("\n\n")[0].splitlines()[2:]
+    rows = {line[:44].strip(): [int(word.replace(",", "")) for word in line[44:].split()] for line in table}
+    assert rows["the same commands without firmware"] == [alone, alone]
+    whole, before, work, _, added, after, makespan = rows.values()
+    for mode in (0, 1):
+        assert before[mode] + work[mode] + after[mode] == whole[mode]
+        assert alone + added[mode] == work[mode]
+        assert before[mode] + work[mode] == makespan[mode]
+
+
+@given(*[st.integers(1, 10**9)] * 4)
+def test_the_winner_is_the_mode_with_fewer_cycles(loose: int, tight: int, loose_p50: int, tight_p50: int) -> None:
+    first = sentences({"loose": run(loose, loose_p50), "tight": run(tight, tight_p50)}, {})[0]
+    for text, one, other in (("over the whole run", loose, tight), ("per submission (P50)", loose_p50, tight_p50)):
+        (sentence,) = (part for part in first.split(". ") if text in part)
+        close = abs(one - other) <= 0.005 * max(one, other)
+        word = "The modes are equal" if close else "Loose wins" if one < other else "Tight wins"
+        assert sentence.startswith(word)
+
+
+def test_what_limits_a_run_is_said() -> None:
+    found = sentences({"tight": run(1000, 5, 100, 100)}, {"tight": {"stalled: DRAM bandwidth": 600, "other": 300}})
+    assert found == [
+        "Tight: limited by DRAM bandwidth; of the 800 cycles from first submission to last completion, "
+        "stalled: DRAM bandwidth 75%, other 38%."
+    ]
+    (found,) = (sentences({"tight": run(1000, 5, 600, 0)}, {"tight": {"stalled: NoC": 400}}),)
+    assert found[0].startswith("Tight: firmware around the NPU's work limits the run: 600 of 1,000 cycles (60%)")
+    assert "limited by the busiest tensor engine" not in sentences({"tight": run(1000, 5, 0, 0)}, {})[0]
+    assert sentences({"tight": {**run(9, 1), "stop_reason": "interrupted"}}, {}) == []
+
+
+def test_nothing_submitted_has_no_table() -> None:
+    assert cycles_table({"tight": {"cycles": 5, "cycles_parts": None}}, {}) == []

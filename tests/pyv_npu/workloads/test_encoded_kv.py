@@ -1,0 +1,184 @@
+"""Decoders whose keys and values Oaken encodes: the same numbers at every level, counted bytes, errors, bad input."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from npu_device.kv_quant import oaken
+from pyv_npu.cli.main import main
+from pyv_npu.config import load
+from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
+from pyv_npu.kv_quant.encoded_kv import parameters_of, tokens_by_channels
+from pyv_npu.result import Result
+from pyv_npu.workloads.decoder import Generation
+from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
+from pyv_npu.workloads.ia import Machine
+from toolchain.decoders.decoder import Decoder, make_decoder
+from toolchain.decoders.reference import Reference
+from toolchain.errors import ModelError
+from toolchain.examples.decoder_kv import decoder_kv
+from toolchain.onnx_operators.attention import POSITION, SCALES
+
+PROMPT, NEW = (3, 1, 4), 4
+REQUEST = GenerationRequest(PROMPT, NEW, kv="oaken")
+
+
+def model(**settings: Any) -> Decoder:
+    return make_decoder(decoder_kv(**{"vocab": 96, "layers": 2, **settings}), "decoder_kv")
+
+
+def generated(
+    request: GenerationRequest = REQUEST, level: str = "IA", mode: str = "tight", **settings: Any
+) -> Result[GenerationDetail]:
+    config = load(overrides={"run.sim_level": level, "npu.mode": mode}).config
+    return Generation(model(**settings), request).run(config)
+
+
+@pytest.fixture(scope="module")
+def functional() -> Result[GenerationDetail]:
+    return generated()
+
+
+@pytest.mark.parametrize(("level", "mode"), [("IA_TIMING", "tight"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight")])
+def test_every_level_and_mode_leaves_the_same_bytes(
+    level: str, mode: str, functional: Result[GenerationDetail]
+) -> None:
+    """And the DMA writes exactly what is stored there: nibbles, entries, metadata."""
+    wanted, made = functional.json["generate"], generated(level=level, mode=mode).json["generate"]
+    assert made["tokens"] == wanted["tokens"] and made["outputs_sha256"] == wanted["outputs_sha256"]
+    assert made["kv_encoded"] == wanted["kv_encoded"] and made["kv_errors"] == wanted["kv_errors"]
+    for layer in made["kv_layers"]:
+        rows = [row for row in made["kv_encoded"] if row["layer"] == layer["layer"]]
+        stored = sum(row["dense_bytes"] + row["sparse_bytes"] + row["meta_bytes"] for row in rows)
+        assert layer["kv_bytes_written"] == stored
+        assert layer["kv_bytes_total"] == stored + sum(row["count_bytes"] for row in rows)
+
+
+def test_what_is_stored_in_the_first_layer_is_the_encoding_of_the_reference(
+    functional: Result[GenerationDetail],
+) -> None:
+    """The first layer's keys and values depend on no cache: numbers that go in are those of the model."""
+    made = functional.detail.compiled
+    past = list(Reference(model()).steps(functional.detail.tokens, len(PROMPT)))[-1].past
+    for side, cache in enumerate(made.decoder.caches[:2]):
+        x = tokens_by_channels(np.asarray(past[cache.past], np.float32))
+        found = parameters_of(made, side)
+        encoded = oaken.encode(x, found.thresholds, found.code)
+        row = functional.json["generate"]["kv_encoded"][side]
+        assert (row["sparse_bytes"], row["count_bytes"]) == (len(encoded.sparse), encoded.counts.size)
+        assert row["b_eff"] == pytest.approx(4 + 8 * row["p_out"] + 96 / x.shape[1])
+        got = oaken.decode(encoded, found.thresholds, found.code).astype(np.float64)
+        error = functional.json["generate"]["kv_errors"][0][f"error_{'kv'[side]}"]
+        assert error == pytest.approx(np.linalg.norm(got - x) / np.linalg.norm(x), rel=1e-3)
+
+
+def test_errors_are_small_and_those_of_wider_groups_are_reported_beside(functional: Result[GenerationDetail]) -> None:
+    made = functional.json["generate"]
+    for row in made["kv_errors"]:
+        assert 0 < row["error_k"] < 0.15 and 0 < row["error_v"] < 0.15 and 0 < row["error_attention"] < 0.2
+    names = [row["method"] for row in made["kv_methods"]]
+    assert names == ["oaken", "uniform4", "uniform5", "qserve", "kivi", "kvquant"]
+    assert made["kv_type"] == "oaken"
+
+
+@pytest.mark.parametrize("settings", [{"kv_heads": 4}, {"width": 64, "kv_heads": 4}, {"kind": "float16"}])
+def test_other_shapes_and_types(settings: dict[str, Any]) -> None:
+    made = generated(**settings).json["generate"]
+    both = generated(level="CA_HYBRID", **settings).json["generate"]
+    assert made["outputs_sha256"] == both["outputs_sha256"]
+
+
+def test_tokens_that_are_appended_first_are_read_as_they_were_forwarded(functional: Result[GenerationDetail]) -> None:
+    made = generated(REQUEST._replace(passes="-kv-forwarding"), "CA_HYBRID")
+    assert made.json["generate"]["outputs_sha256"] == functional.json["generate"]["outputs_sha256"]
+
+
+def test_profile_and_run_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(decoder_kv(vocab=96), "decoder_kv.onnx")
+    Path("inputs").mkdir()
+    for index in range(2):
+        np.savez(f"inputs/{index}.npz", input_ids=np.arange(8)[None] + index)
+    assert main(["profile-kv", "decoder_kv.onnx", "--inputs", "inputs", "-o", "t.json"]) == 0
+    assert json.loads(Path("t.json").read_text())["n_quant_group"] == 3
+    command = "run decoder_kv.onnx --prompt 3,1,4 --generate 2 --kv oaken --thresholds t.json --sim-level IA"
+    assert main([*command.split(), "--report", "out"]) == 0
+    assert "error of attention" in capsys.readouterr().out
+    assert Path("out/kv_encoded.csv").read_text().startswith("layer,side,elements,outer,inner,p_out,b_eff")
+
+
+@pytest.mark.parametrize(
+    ("request_", "settings", "kind", "said"),
+    [
+        (REQUEST._replace(kv_bits=4), {}, UsageError, "--qbits-kv: --kv oaken says how keys and values are stored"),
+        (REQUEST._replace(granularity="tile"), {}, UsageError, "--granularity tile: --kv oaken says"),
+        (REQUEST, {"width": 64}, ModelError, "a token-vector of 32 elements: must be a multiple of 64"),
+        (REQUEST._replace(kv="", thresholds=Path("t.json")), {}, UsageError, "--thresholds: are for --kv oaken"),
+    ],
+)
+def test_what_cannot_be(
+    request_: GenerationRequest, settings: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said):
+        generated(request_, **settings)
+
+
+def test_a_block_that_is_overwritten_and_counts_that_are_none_are_refused_by_name() -> None:
+    """Ticket errors KV_BLOCK and KV_DATA, as a run without a core words them."""
+    config = load(overrides={"run.sim_level": "IA"}).config
+    ready = Generation(model(), REQUEST).prepare(config)
+    made, (keys, *_) = ready.decoder, ready.decoder.decoder.caches
+    graph = made.compiled.graph
+    cache = graph.tensors[keys.past].encoded(made.address(keys.past))
+    cases = (
+        (made.address(keys.past + SCALES), bytes(64), "parameter block of keys and values is wrong: policy 0"),
+        (
+            made.address(keys.past + SCALES),
+            b"\x07" + bytes(63),
+            "parameter block of keys and values is wrong: policy 7",
+        ),
+        (cache.counts, b"\xff" * cache.chunks, "is no encoding: counts at .*: token 0 has a chunk of 255 outliers"),
+    )
+    for address, data, said in cases:
+        machine = Machine(made.compiled, config.npu, ready.inputs)
+        machine.run(made.compiled.commands[: made.prompt_commands])
+        machine.memory.write_bytes(address, data)
+        machine.memory.write_bytes(made.address(POSITION), len(PROMPT).to_bytes(4, "little"))
+        with pytest.raises(PyvNpuError, match=said):
+            machine.run(made.step(0))
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_a_snapshot_in_the_middle_of_its_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sizes that a command read when it started are found again, wherever it is interrupted."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(decoder_kv(vocab=96, layers=1), "d.onnx")
+    command = ["run", "d.onnx", "--prompt", "3,1,4", "--generate", "2", "--kv", "oaken", "--json"]
+
+    def run(*more: str) -> Any:
+        assert main([*command, *more]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    whole = run()
+    last = whole["cycles"]
+    for at in range(last - last // 3, last, last // 12):
+        run("--save", f"s.snapshot@{at}")
+        made = run("--restore", "s.snapshot")
+        assert made["cycles"] == last
+        assert made["generate"]["outputs_sha256"] == whole["generate"]["outputs_sha256"]
+
+
+def test_thresholds_of_another_model(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    side = {"upper_threshold": [[2.0, 0.1, 0.0]], "lower_threshold": [[-2.0, -0.1, 0.0]]}
+    path.write_text(json.dumps({"n_quant_group": 3, "key": side, "value": side}))
+    with pytest.raises(BadInputError, match="thresholds of 1 layers: the decoder has 2"):
+        generated(REQUEST._replace(thresholds=path))

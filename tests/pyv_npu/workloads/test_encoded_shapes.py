@@ -1,0 +1,126 @@
+"""Built-in shapes whose keys and values are encoded: bytes, pages, engines, configurations, bad input."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npu_device.abi.errors import TicketError
+from npu_device.abi.kv_block import KvHalf
+from npu_device.kv_quant.pages import pages
+from npu_device.kv_quant.storage import EncodedCache
+from npu_device.operations.checks import DescriptorError
+from npu_device.operations.macro.encoded import append_tokens, parameters
+from pyv_npu.cli.main import main
+
+LAYER = ("run", "llama2-7b", "--layers", "1", "--json")
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main([*LAYER, *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("more", [("--sim-level", "IA_TIMING"), (), ("--mode", "loose"), ("--requests", "3")])
+def test_what_is_moved_is_what_is_stored(more: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """All tokens before are read, the new one is written, to the byte: C/2, entries of p_out, 12 bytes."""
+    made = told(capsys, "--context", "99", "--kv", "oaken", *more)["llm"]
+    requests = 3 if "--requests" in more else 1
+    entries = 32 * (100 * 128 * 100 // 1000)
+    assert made["kv_encoded"]["p_out"] == 0.1 and made["qbits_kv"] == "oaken"
+    assert made["kv_bytes_used"] == 2 * requests * (100 * (2048 + 12) + entries)
+    (moved,) = made["kv_tokens"]
+    assert moved["bytes_k"] + moved["bytes_v"] == made["kv_bytes_used"]
+    assert made["kv_encoded"]["b_eff"] == pytest.approx(4.8 + 96 / 4096, abs=1e-3)
+
+
+def test_a_prefill_appends_and_reads_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    made = told(capsys, "--phase", "prefill", "--tokens", "64", "--kv", "oaken")["llm"]
+    (layer,) = made["kv_layers"]
+    assert layer["kv_bytes_written"] == made["kv_bytes_used"] and layer["kv_bytes_read"] >= layer["kv_bytes_written"]
+
+
+def test_fewer_outliers_are_fewer_bytes_and_capacity_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    few, many = (
+        told(capsys, "--context", "63", "--kv", "oaken", "--set", f"npu.kv_quant.p_out_permille={share}")["llm"]
+        for share in (40, 200)
+    )
+    assert few["kv_encoded"]["b_eff"] == pytest.approx(4.32 + 96 / 4096, abs=5e-3)
+    assert many["kv_bytes_used"] - few["kv_bytes_used"] == pytest.approx(0.16 * 2 * 64 * 4096, abs=64)
+
+
+def test_engines_are_seen_where_they_are_slower_than_the_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    """O20: elements over the width, exact; wide engines are hidden, narrow ones bind, apart they add."""
+    base = ("--context", "255", "--requests", "4", "--config", "oaken-lpddr", "--kv", "oaken")
+    wide, narrow, apart, slow = (
+        told(capsys, *base, *(word for one in more for word in ("--set", f"npu.kv_quant.{one}")))
+        for more in ((), ("w_dq=32", "d_dq=0"), ("w_dq=32", "d_dq=0", "overlap=false"), ("d_q=4000",))
+    )
+    elements = 2 * 4 * 255 * 4096
+    assert narrow["llm"]["kv_engines"]["dequantize_busy"] == elements // 32
+    assert wide["llm"]["kv_engines"]["exposed_share"] < 0.02 < narrow["llm"]["kv_engines"]["exposed_share"]
+    assert wide["cycles"] < narrow["cycles"] < apart["cycles"]
+    assert slow["llm"]["kv_engines"]["quantize_busy"] > wide["llm"]["kv_engines"]["quantize_busy"]
+
+
+@pytest.mark.parametrize(("tokens", "dense", "sparse", "slack"), [(1024, 16, 4, 0.042), (2048, 32, 7, 0.016),
+                                                                  (32768, 512, 103, 0.001)])  # fmt: skip
+def test_pages(tokens: int, dense: int, sparse: int, slack: float) -> None:
+    """O16, of one head of 128: nibbles and 12.8 bytes of entries a token."""
+    cache = EncodedCache(0, 1, tokens, 128)
+    made = pages(cache, tokens, [round(12.8 * tokens)])
+    assert (made.dense, made.sparse, made.bursts) == (dense, sparse, dense + sparse)
+    payload = tokens * 64 + round(12.8 * tokens)
+    assert (dense + sparse) * 4096 / payload - 1 == pytest.approx(slack, abs=6e-4)
+
+
+def test_the_memory_of_oaken_is_that_of_the_lpu_and_faster_with_encoded_keys(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    base = ("--context", "1023", "--requests", "16")
+    oaken = told(capsys, *base, "--config", "oaken-lpddr", "--kv", "oaken")
+    lpu = told(capsys, *base, "--config", "lpu-lpddr", "--qbits-kv", "16")
+    assert oaken["cycles"] < lpu["cycles"]
+    assert lpu["llm"]["kv_bytes_used"] / oaken["llm"]["kv_bytes_used"] == pytest.approx(16 / 4.823, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--kv", "oaken", "--qbits-kv", "4"), "--qbits-kv: --kv oaken says how keys and values are stored"),
+        (("--kv", "oaken", "--granularity", "tile"), "tile commands know no encoded keys and values"),
+        (("--kv", "oaken", "--set", "npu.kv_quant.outer_permille=950"), "with kv_quant.inner_permille = 60"),
+        (("--kv", "kivi"), "--kv kivi: choose oaken"),
+        (("--kv", "oaken", "--requests", "60000", "--context", "2047"), "npu.dram.size is 256.0 GB"),
+    ],
+)
+def test_what_cannot_be(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*LAYER, *arguments]) in (64, 65)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("half", "said"),
+    [
+        (KvHalf((0, 0, 0, 0), policy=9), "policy 9 at 0x40: must be 1"),
+        (KvHalf((0, 0, 0, 0), outlier_code=2), "outlier_code 2 at 0x40: must be 0, 1"),
+        (KvHalf((0, 0, 0, 0), chunk=32), "chunk 32 at 0x40: must be 64"),
+        (KvHalf((0, 0, 0, 0), kv_reserved=(0,) * 8 + (1,)), "a reserved word at 0x40 is not zero"),
+        (KvHalf((0x4000, 0, 0, 0)), "outer_low 2.0 is above the next threshold 0.0"),
+        (KvHalf((0xFE00, 0, 0, 0)), "outer_low nan: must be a finite fp16 number"),
+    ],
+)
+def test_wrong_parameter_blocks(half: KvHalf, said: str) -> None:
+    data = np.frombuffer(half.pack(), np.uint8)
+    with pytest.raises(DescriptorError, match=said) as caught:
+        parameters(lambda _: data, 0x40)
+    assert caught.value.code is TicketError.KV_BLOCK
+
+
+def test_numbers_that_cannot_be_encoded() -> None:
+    half = np.frombuffer(KvHalf((0xC000, 0xB800, 0x3800, 0x4000)).pack(), np.uint8)
+    rows = np.full((1, 128), np.nan, np.float32)
+    with pytest.raises(DescriptorError) as caught:
+        append_tokens(EncodedCache(0, 1, 4, 128), lambda _: half, 0, rows, 0x40)
+    assert caught.value.code is TicketError.KV_DATA

@@ -1,0 +1,229 @@
+"""Models of older operator sets, with branches and loops, as they come: onnxruntime judges what became of them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+from onnxruntime_reference import agree, by_us, one_node, random
+
+from toolchain.errors import ModelError
+from toolchain.onnx_model.model import prepare
+from toolchain.onnx_model.opset import NEWEST
+
+FLOAT, BOOL, I64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
+
+# -- operator sets -----------------------------------------------------------------------------------------------------
+
+X = {"x": random(2, 3, 4, 6)}
+OLD: dict[str, Any] = {
+    "BatchNormalization, 7": one_node(
+        "BatchNormalization", X, opset=7, constants={name: np.abs(random(3, seed=index)) + 0.1
+                                                      for index, name in enumerate("sbmv")}),
+    "Clip, 7": one_node("Clip", X, opset=7, min=-0.5, max=0.5),
+    "Dropout, 7": one_node("Dropout", X, opset=7, ratio=0.3),
+    "Dropout, 10": one_node("Dropout", X, opset=10, ratio=0.3),
+    "LogSoftmax, 11": one_node("LogSoftmax", X, opset=11, axis=2),
+    "Pad, 7": one_node("Pad", X, opset=7, pads=[0, 0, 1, 2, 0, 0, 0, 3], value=1.5),
+    "Pad, 9, reflect": one_node("Pad", X, opset=9, pads=[0, 0, 1, 2, 0, 0, 0, 3], mode="reflect"),
+    "ReduceMax, 11": one_node("ReduceMax", X, opset=11, axes=[1, -1], keepdims=0),
+    "ReduceMean, 17": one_node("ReduceMean", X, opset=17, axes=[2]),
+    "ReduceSum, 11": one_node("ReduceSum", X, opset=11, axes=[0]),
+    "Resize, 10, nearest": one_node("Resize", X, opset=10, constants={"s": np.array([1, 1, 2, 3], np.float32)}),
+    "Resize, 10, linear": one_node(
+        "Resize", X, opset=10, mode="linear", constants={"s": np.array([1, 1, 2, 1.5], np.float32)}),
+    "Slice, 9": one_node("Slice", X, opset=9, starts=[1, -3], ends=[3, 100], axes=[1, 3]),
+    "Softmax, 7": one_node("Softmax", X, opset=7),
+    "Softmax, 12, axis 2": one_node("Softmax", X, opset=12, axis=2),
+    "Split, 11": one_node("Split", X, ("a", "b"), opset=11, axis=3, split=[2, 4]),
+    "Split, 13, even": one_node("Split", X, ("a", "b", "c"), opset=13, axis=3),
+    "Squeeze, 11": one_node("Squeeze", {"x": random(3, 1, 4, 1)}, opset=11, axes=[1, 3]),
+    "TopK, 9": one_node("TopK", X, ("v", "i"), opset=9, k=2, kinds=(FLOAT, I64)),
+    "Unsqueeze, 7": one_node("Unsqueeze", X, opset=7, axes=[0, 3]),
+    "Upsample, 7": one_node("Upsample", X, opset=7, scales=[1.0, 1.0, 2.0, 2.0]),
+    "Upsample, 9, linear": one_node(
+        "Upsample", X, opset=9, mode="linear", constants={"s": np.array([1, 1, 2, 2], np.float32)}),
+    "QuantizeLinear, 13": one_node(
+        "QuantizeLinear", X, opset=13, kinds=(TensorProto.INT8,),
+        constants={"s": np.float32(0.02), "z": np.int8(3)}),
+    "GroupNormalization, 18": one_node(
+        "GroupNormalization", {"x": random(2, 4, 3, 5)}, opset=18, num_groups=2,
+        constants={"s": random(2, seed=8), "b": random(2, seed=9)}),
+    "HardSwish, 14": one_node("HardSwish", X, opset=14),
+    "LeakyRelu, 13": one_node("LeakyRelu", X, opset=13, alpha=0.2),
+    "Selu, 13": one_node("Selu", X, opset=13),
+    "Elu, 13": one_node("Elu", X, opset=13, alpha=0.7),
+    "Celu, 13": one_node("Celu", X, opset=13, alpha=0.7),
+    "HardSigmoid, 13": one_node("HardSigmoid", X, opset=13, alpha=0.3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OLD)
+def test_a_node_of_an_older_operator_set_is_raised(case: str) -> None:
+    proto = OLD[case]
+    assert proto.opset_import[0].version < NEWEST
+    agree(proto)
+
+
+def test_what_has_no_form_in_a_newer_set_is_refused() -> None:
+    constants = {name: np.ones(3, np.float32) for name in "sbmv"}
+    proto = one_node("BatchNormalization", X, opset=7, spatial=0, constants=constants)
+    with pytest.raises(ModelError, match=r"^m: node n \(BatchNormalization, opset 7\): attribute spatial=0"):
+        prepare(proto, "m")
+
+
+@pytest.mark.parametrize("opset", [13, 15, 17, 18])
+def test_codes_of_older_operator_sets(opset: int) -> None:
+    """DequantizeLinear has its full form in onnx.reference from opset 19 on."""
+    weights = np.random.default_rng(4).integers(-128, 128, (6, 5), np.int8)
+    constants = {"s": np.float32(0.02), "z": np.int8(3), "w": weights, "ws": np.float32(0.01)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["wd"]),
+        helper.make_node("MatMul", ["d", "wd"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", FLOAT, [4, 6])],
+        [helper.make_tensor_value_info("y", FLOAT, [4, 5])],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )  # fmt: skip
+    agree(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8))
+
+
+def test_initializers_that_are_inputs_are_none() -> None:
+    """Version 3 of the file format wants every initializer among the inputs."""
+    proto = one_node("Mul", {"x": random(2, 3)}, constants={"w": random(3)}, opset=9)
+    proto.graph.input.append(helper.make_tensor_value_info("w", FLOAT, [3]))
+    proto.ir_version = 3
+    assert prepare(type(proto).FromString(proto.SerializeToString()), "m").inputs == ["x"]
+    got, inputs = by_us(proto, {})
+    assert np.array_equal(got["y"], inputs["x"] * random(3))
+
+
+# -- branches and loops ------------------------------------------------------------------------------------------------
+
+BRANCH = """
+<ir_version: 8, opset_import: ["" : 16]>
+g (float[2, 3] x, int64 sr) => (float[2, N] y) {
+  rate = Constant <value_int: int = 16000> ()
+  same = Equal(sr, rate)
+  y = If(same) <
+    then_branch = t () => (float[2, 3] a) { two = Constant <value_float: float = 2.0> () a = Mul(x, two) },
+    else_branch = e () => (float[2, 6] b) { b = Concat <axis: int = 1> (x, x) }
+  >
+}
+"""
+CHOICE = """
+<ir_version: 8, opset_import: ["" : 16]>
+g (float[2, 3] x, bool flag) => (float[2, 3] y) {
+  y = If(flag) <
+    then_branch = t () => (float[2, 3] a) { a = Add(x, x) },
+    else_branch = e () => (float[2, 3] b) { b = Neg(x) }
+  >
+}
+"""
+LOOP = """
+<ir_version: 8, opset_import: ["" : 16]>
+g (float[2, 3] x) => (float[2, 3] y, float[S, 2, 3] every) {
+  steps = Constant <value_int: int = 4> ()
+  go = Constant <value = bool {1}> ()
+  y, every = Loop(steps, go, x) <
+    body = b (int64 i, bool c, float[2, 3] now) => (bool c2, float[2, 3] next, float[2, 3] seen) {
+      f = Cast <to: int = 1> (i)
+      next = Add(now, f)
+      seen = Mul(next, next)
+      three = Constant <value_int: int = 2> ()
+      c2 = Less(i, three)
+    }
+  >
+}
+"""
+
+
+def parsed(text: str) -> Any:
+    return parser.parse_model(text)
+
+
+@pytest.mark.parametrize("rate", [16000, 8000])
+def test_a_branch_is_taken_for_a_fixed_input(rate: int) -> None:
+    agree(parsed(BRANCH), {"sr": np.array(rate)}, constants={"sr": rate})
+
+
+def test_a_branch_that_the_run_decides_is_refused_where_shapes_differ() -> None:
+    with pytest.raises(ModelError, match=r"its branches make different shapes.*: fix its value, --constant sr=N$"):
+        prepare(parsed(BRANCH), "m")
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_branch_that_the_run_decides(flag: bool) -> None:
+    agree(parsed(CHOICE), {"flag": np.array(flag)})
+
+
+def test_a_loop_is_unrolled_until_its_condition_ends_it() -> None:
+    agree(parsed(LOOP))
+
+
+def test_a_loop_without_a_known_number_of_steps_is_refused() -> None:
+    text = LOOP.replace("(float[2, 3] x)", "(float[2, 3] x, int64 n)", 1).replace("Loop(steps", "Loop(n")
+    with pytest.raises(ModelError, match=r"its number of steps must be known.*, --constant n=N"):
+        prepare(parsed(text), "m")
+
+
+def test_a_loop_that_breaks_the_format_is_refused_in_one_line() -> None:
+    proto = parsed(LOOP)
+    loop = next(node for node in proto.graph.node if node.op_type == "Loop")
+    kept = list(loop.attribute)
+    del loop.attribute[:]
+    with pytest.raises(ModelError, match=r"Loop, opset 16\): its inputs, outputs or subgraphs are not those"):
+        prepare(proto, "m")
+    loop.attribute.extend(kept)
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros(8, np.int64), "table"))
+    proto.graph.initializer[-1].dims[0] = 4
+    with pytest.raises(ModelError, match=r"m: tensor table: .*reshape.*; export the model again"):
+        prepare(proto, "m")
+
+
+@pytest.mark.parametrize(("text", "message"), [("n", "no such input; inputs are x, sr$"), ("x", r"has shape \[2, 3\]")])
+def test_only_inputs_of_one_element_are_fixed(text: str, message: str) -> None:
+    with pytest.raises(ModelError, match=f"^m: --constant {text}: {message}"):
+        prepare(parsed(BRANCH), "m", constants={text: 1})
+
+
+# -- dimensions --------------------------------------------------------------------------------------------------------
+
+
+def dynamic() -> Any:
+    proto = one_node("MatMul", {"x": random(2, 5), "w": random(5, 3)})
+    for value, names in zip(proto.graph.input, (("batch", "seq"), ("seq", 3)), strict=True):
+        for dim, name in zip(value.type.tensor_type.shape.dim, names, strict=True):
+            if isinstance(name, str):
+                dim.dim_param = name
+    return proto
+
+
+def test_a_named_dimension_is_bound_everywhere() -> None:
+    agree(dynamic(), shapes={"batch": (4,), "seq": (7,)})
+
+
+def test_all_open_dimensions_are_named_at_once() -> None:
+    with pytest.raises(ModelError) as caught:
+        prepare(dynamic(), "m")
+    assert str(caught.value) == (
+        "m: input x has shape [batch, seq], w has shape [seq, 3]: give every dimension a size, --shape batch=N,seq=N "
+        "with a number for each N"
+    )
+
+
+def test_an_output_without_a_shape_gets_one() -> None:
+    assert prepare(one_node("Relu", X), "m").info["y"].shape == (2, 3, 4, 6)
+
+
+def test_a_wrong_shape_of_an_output_does_not_count() -> None:
+    """Exporters write shapes of their own guess; the operators say what the shape is."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 6])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "n"])
+    shape = helper.make_tensor("s", TensorProto.INT64, [3], [1, 3, 4])
+    graph = helper.make_graph([helper.make_node("Reshape", ["x", "s"], ["y"])], "g", [x], [y], [shape])
+    model = prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "m")
+    assert model.info["y"].shape == (1, 3, 4)

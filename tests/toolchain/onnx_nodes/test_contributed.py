@@ -1,0 +1,338 @@
+"""Operators of com.microsoft; onnxruntime, which defines them, judges."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from onnxruntime_reference import agree, one_node, random
+
+from toolchain.errors import ModelError
+from toolchain.onnx_model.model import prepare
+from toolchain.onnx_nodes.contributed import CONTRIBUTED, DOMAIN
+
+I32, U8 = TensorProto.INT32, TensorProto.UINT8
+
+
+def check(operator: str, inputs: dict[str, Any], outputs: Any = ("y",), *, limit: float = 1e-5, **how: Any) -> None:
+    how.setdefault("domain", DOMAIN)
+    agree(one_node(operator, inputs, outputs, **how), inputs, limit=limit)
+
+
+def codes(*shape: int, seed: int = 3, kind: Any = np.uint8) -> Any:
+    limits = np.iinfo(kind)
+    return np.random.default_rng(seed).integers(limits.min, limits.max, shape, dtype=kind, endpoint=True)
+
+
+def scales(**values: float) -> dict[str, Any]:
+    return {name: np.float32(value) for name, value in values.items()}
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operator", ["FusedMatMul", "TransposeMatMul"])
+@pytest.mark.parametrize("a", [0, 1])
+@pytest.mark.parametrize("b", [0, 1])
+def test_fused_products(operator: str, a: int, b: int) -> None:
+    left, right = random(2, 3, *((5, 4) if a else (4, 5))), random(2, 3, *((6, 5) if b else (5, 6)), seed=4)
+    check(operator, {"a": left, "b": right}, alpha=0.25, transA=a, transB=b)
+
+
+def test_fused_products_with_the_batch_inside() -> None:
+    check("FusedMatMul", {"a": random(4, 2, 5), "b": random(5, 2, 6, seed=4)}, transBatchA=1, transBatchB=1)
+    check("FusedMatMul", {"a": random(5, 2, 4), "b": random(2, 5, 6, seed=4)}, transBatchA=1, transA=1)
+
+
+@pytest.mark.parametrize(
+    ("activation", "numbers"),
+    [
+        ("Relu", ()),
+        ("Tanh", ()),
+        ("Sigmoid", ()),
+        ("LeakyRelu", (0.2,)),
+        ("HardSigmoid", (0.3, 0.4)),
+        ("Clip", (0.0, 0.5)),
+    ],
+)
+def test_convolutions_with_an_activation(activation: str, numbers: tuple[float, ...]) -> None:
+    weights = {"w": random(4, 3, 3, 3, seed=5), "b": random(4, seed=6)}
+    more = {"activation_params": list(numbers)} if numbers else {}
+    check("FusedConv", {"x": random(1, 3, 7, 6)}, constants=weights, activation=activation, pads=[1, 1, 1, 1], **more)
+
+
+def test_a_convolution_that_adds() -> None:
+    inputs = {"x": random(1, 3, 5, 5), "z": random(1, 4, 5, 5, seed=8)}
+    weights = {"w": random(4, 3, 1, 1, seed=5), "b": random(4, seed=6)}
+    check("FusedConv", inputs, constants=weights, order=["x", "w", "b", "z"], activation="Relu")
+
+
+@pytest.mark.parametrize(("activation", "more"), [("Relu", {}), ("LeakyRelu", {"activation_alpha": 0.3})])
+def test_a_gemm_with_an_activation(activation: str, more: dict[str, float]) -> None:
+    inputs = {"a": random(4, 5), "b": random(6, 5, seed=4), "c": random(6, seed=5)}
+    check("FusedGemm", inputs, activation=activation, transB=1, alpha=0.5, beta=2.0, **more)
+
+
+# -- activations and normalization -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operator", ["Gelu", "FastGelu", "QuickGelu"])
+def test_gelu(operator: str) -> None:
+    check(operator, {"x": random(3, 40)}, limit=5e-5 if operator == "FastGelu" else 1e-5)
+
+
+@pytest.mark.parametrize("operator", ["BiasGelu", "FastGelu"])
+def test_gelu_with_a_bias(operator: str) -> None:
+    check(operator, {"x": random(3, 40), "b": random(40, seed=4)}, limit=5e-5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("total", [False, True])
+@pytest.mark.parametrize("operator", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
+def test_normalization_of_a_sum(operator: str, total: bool, bias: bool) -> None:
+    inputs = {"x": random(2, 4, 16), "s": random(2, 4, 16, seed=4)}
+    constants = {"g": random(16, seed=5)} | ({} if "Simplified" in operator else {"e": random(16, seed=6)})
+    constants |= {"b": random(16, seed=7)} if bias else {}
+    check(operator, inputs, ("y", "", "", "t") if total else ("y",), constants=constants, epsilon=1e-5)
+
+
+def test_a_norm_that_exporters_write_into_the_domain_of_onnx() -> None:
+    check("SimplifiedLayerNormalization", {"x": random(2, 4, 16), "g": random(16, seed=5)}, domain="", epsilon=1e-5)
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("segments", [False, True])
+def test_embeddings(segments: bool, mask: bool) -> None:
+    chance = np.random.default_rng(5)
+    inputs = {"i": chance.integers(0, 20, (2, 6), dtype=np.int32)}
+    constants = {"w": random(20, 8, seed=1), "p": random(10, 8, seed=2), "g": random(8, seed=4), "e": random(8, seed=5)}
+    if segments:
+        inputs["s"] = chance.integers(0, 2, (2, 6), dtype=np.int32)
+        constants["t"] = random(2, 8, seed=3)
+    if mask:
+        inputs["m"] = np.array([[1, 1, 1, 1, 0, 0], [1] * 6], np.int32)
+    order = ["i", "s" if segments else "", "w", "p", "t" if segments else "", "g", "e", *(["m"] if mask else [])]
+    check("EmbedLayerNormalization", inputs, ("y", "n"), constants=constants, order=order, kinds=[1, I32])
+
+
+# -- quantized ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("operator", ["QLinearAdd", "QLinearMul"])
+def test_quantized_sums_and_products(operator: str, kind: Any) -> None:
+    inputs = {"a": codes(3, 20, kind=kind), "b": codes(3, 20, kind=kind, seed=4)}
+    numbers = scales(sa=0.02, sb=0.03, sy=0.0517) | {
+        name: kind(value) for name, value in (("za", 7), ("zb", 9), ("zy", 3))
+    }
+    order = ["a", "sa", "za", "b", "sb", "zb", "sy", "zy"]
+    check(operator, inputs, constants=numbers, order=order, kinds=[U8 if kind is np.uint8 else TensorProto.INT8])
+
+
+@pytest.mark.parametrize("operator", ["QLinearSigmoid", "QLinearLeakyRelu"])
+def test_quantized_functions(operator: str) -> None:
+    numbers = scales(sx=0.05, sy=0.02) | {"zx": np.uint8(120), "zy": np.uint8(90)}
+    check(operator, {"x": codes(3, 50)}, constants=numbers, order=["x", "sx", "zx", "sy", "zy"], kinds=[U8])
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(13, -1), (13, 1), (11, 1), (11, 2)])
+def test_quantized_softmax(opset: int, axis: int) -> None:
+    numbers = scales(sx=0.05, sy=1 / 256) | {"zx": np.uint8(120), "zy": np.uint8(0)}
+    order = ["x", "sx", "zx", "sy", "zy"]
+    x = {"x": codes(2, 3, 10)}
+    model = one_node("QLinearSoftmax", x, constants=numbers, order=order, kinds=[U8], domain=DOMAIN, axis=axis)
+    model.graph.node[0].attribute.append(helper.make_attribute("opset", opset))
+    agree(model, x)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("operator", ["QLinearAveragePool", "QLinearGlobalAveragePool"])
+def test_quantized_pooling(operator: str, last: int) -> None:
+    numbers = scales(sx=0.05, sy=0.031) | {"zx": np.uint8(120), "zy": np.uint8(90)}
+    more: dict[str, Any] = {} if "Global" in operator else {"kernel_shape": [3, 3], "strides": [2, 2]}
+    shape = (1, 7, 9, 4) if last else (1, 4, 7, 9)
+    check(operator, {"x": codes(*shape)}, constants=numbers, order=["x", "sx", "zx", "sy", "zy"], kinds=[U8],
+          channels_last=last, **more)  # fmt: skip
+
+
+def test_quantized_tensors_side_by_side() -> None:
+    inputs = {"a": codes(2, 3), "b": codes(2, 5, seed=4)}
+    numbers = scales(sa=0.02, sb=0.03, sy=0.05) | {
+        name: np.uint8(value) for name, value in (("za", 7), ("zb", 9), ("zy", 3))
+    }
+    check(
+        "QLinearConcat",
+        inputs,
+        constants=numbers,
+        order=["sy", "zy", "a", "sa", "za", "b", "sb", "zb"],
+        kinds=[U8],
+        axis=1,
+    )
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+@pytest.mark.parametrize("codes_out", [False, True])
+def test_quantized_gemm(codes_out: bool, per_column: bool) -> None:
+    numbers = {"sa": np.float32(0.02), "za": np.uint8(7), "b": codes(6, 5, seed=4),
+               "sb": random(5, seed=8) ** 2 * np.float32(0.02) + np.float32(0.01) if per_column else np.float32(0.03),
+               "zb": np.full(5, 9, np.uint8) if per_column else np.uint8(9),
+               "c": np.arange(-200, 300, 100, dtype=np.int32)}  # fmt: skip
+    order = ["a", "sa", "za", "b", "sb", "zb", "c"]
+    if codes_out:
+        numbers |= {"sy": np.float32(0.9), "zy": np.uint8(80)}
+        order += ["sy", "zy"]
+    check("QGemm", {"a": codes(3, 6)}, constants=numbers, order=order, kinds=[U8 if codes_out else 1])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_product_that_quantizes_its_input(bias: bool) -> None:
+    numbers = {"b": codes(8, 5), "sb": np.float32(0.02), "zb": np.uint8(120)} | (
+        {"c": random(5, seed=8)} if bias else {}
+    )
+    check("DynamicQuantizeMatMul", {"a": random(3, 8)}, constants=numbers)
+
+
+def test_a_product_of_integers() -> None:
+    numbers = {"b": codes(8, 5), "sa": np.float32(0.1), "sb": np.float32(0.02), "za": np.uint8(3), "zb": np.uint8(120)}
+    check("MatMulIntegerToFloat", {"a": codes(3, 8, seed=4)}, constants=numbers)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize(("bits", "rows"), [(4, 64), (4, 40), (8, 64)])
+def test_weights_of_few_bits(bits: int, rows: int, zeros: bool) -> None:
+    size, columns = 32, 7
+    blocks = -(-rows // size)
+    numbers = {"b": codes(columns, blocks, size * bits // 8), "s": random(columns * blocks, seed=9)}
+    if zeros:
+        numbers["z"] = codes(columns * -(-blocks * bits // 8), seed=2)
+    check("MatMulNBits", {"a": random(3, rows)}, constants=numbers, K=rows, N=columns, bits=bits, block_size=size,
+          accuracy_level=1)  # fmt: skip
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+MASKS = {
+    "": None, "lengths": np.array([3, 5], np.int32), "keys": np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32),
+    "queries": np.tril(np.ones((2, 5, 5), np.int32)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("mask", MASKS)
+def test_attention_with_its_projection(mask: str, causal: int) -> None:
+    inputs = {"x": random(2, 5, 16)}
+    constants = {"w": random(16, 48, seed=4), "b": random(48, seed=5)}
+    order = ["x", "w", "b"]
+    if mask:
+        inputs["m"] = MASKS[mask]
+        order.append("m")
+    check("Attention", inputs, constants=constants, order=order, num_heads=4, unidirectional=causal)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_with_a_past(causal: int) -> None:
+    inputs = {"x": random(2, 3, 16), "p": random(2, 2, 4, 6, 4, seed=9)}
+    constants = {"w": random(16, 48, seed=4), "b": random(48, seed=5)}
+    check("Attention", inputs, ("y", "present"), constants=constants, order=["x", "w", "b", "", "p"], num_heads=4,
+          unidirectional=causal)  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_attention_of_several_heads(bias: bool, mask: bool) -> None:
+    inputs = {"q": random(2, 3, 16), "k": random(2, 5, 16, seed=4), "v": random(2, 5, 16, seed=5)}
+    constants = {"b": random(48, seed=6)} if bias else {}
+    order = ["q", "k", "v", "b" if bias else "", *(["m"] if mask else [])]
+    if mask:
+        inputs["m"] = MASKS["keys"]
+    check("MultiHeadAttention", inputs, constants=constants, order=order, num_heads=4)
+
+
+def test_attention_of_several_heads_with_a_past() -> None:
+    inputs = {"q": random(2, 3, 16), "k": random(2, 3, 16, seed=4), "v": random(2, 3, 16, seed=5),
+              "pk": random(2, 4, 6, 4, seed=6), "pv": random(2, 4, 6, 4, seed=7),
+              "a": random(2, 4, 3, 9, seed=8)}  # fmt: skip
+    check("MultiHeadAttention", inputs, ("y", "ck", "cv"), order=["q", "k", "v", "", "", "a", "pk", "pv"], num_heads=4)
+
+
+def test_attention_to_keys_of_an_encoder() -> None:
+    inputs = {"q": random(2, 3, 16), "k": random(2, 4, 5, 4, seed=4), "v": random(2, 4, 5, 4, seed=5)}
+    check("MultiHeadAttention", inputs, num_heads=4)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("past", [0, 6])
+def test_attention_of_groups(past: int, packed: bool, interleaved: int) -> None:
+    steps, total = 3, past + 3
+    inputs = {"q": random(1, steps, 64 if not packed else 128)}
+    order = ["q", "", ""]
+    if not packed:
+        inputs |= {"k": random(1, steps, 32, seed=4), "v": random(1, steps, 32, seed=5)}
+        order = ["q", "k", "v"]
+    inputs |= {"pk": random(1, 2, past, 16, seed=6), "pv": random(1, 2, past, 16, seed=7)} if past else {}
+    order += ["pk", "pv"] if past else ["", ""]
+    angles = np.outer(np.arange(32), 10.0 ** -np.arange(8)).astype(np.float32)
+    constants = {
+        "l": np.array([total - 1], np.int32),
+        "t": np.array(total, np.int32),
+        "cos": np.cos(angles),
+        "sin": np.sin(angles),
+    }
+    check("GroupQueryAttention", inputs, ("y", "ck", "cv"), constants=constants, order=[*order, "l", "t", "cos", "sin"],
+          num_heads=4, kv_num_heads=2, do_rotary=1, rotary_interleaved=interleaved)  # fmt: skip
+
+
+def test_attention_in_a_window() -> None:
+    inputs = {"q": random(1, 8, 64), "k": random(1, 8, 32, seed=4), "v": random(1, 8, 32, seed=5)}
+    constants = {"l": np.array([7], np.int32), "t": np.array(8, np.int32)}
+    check("GroupQueryAttention", inputs, constants=constants, order=["q", "k", "v", "", "", "l", "t"], num_heads=4,
+          kv_num_heads=2, local_window_size=3)  # fmt: skip
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("first", [np.array([4]), np.array([[0, 1, 2], [5, 3, 1]])])
+def test_rotation(first: Any, interleaved: int) -> None:
+    angles = np.outer(np.arange(32), 10.0 ** -np.arange(4)).astype(np.float32)
+    inputs = {"x": random(2, 3, 32), "p": first.astype(np.int64)}
+    check("RotaryEmbedding", inputs, constants={"c": np.cos(angles), "s": np.sin(angles)}, interleaved=interleaved)
+    by_head = {"x": random(2, 4, 3, 8), "p": first.astype(np.int64)}
+    check("RotaryEmbedding", by_head, constants={"c": np.cos(angles), "s": np.sin(angles)}, interleaved=interleaved)
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def refusal(operator: str, inputs: dict[str, Any], **how: Any) -> str:
+    with pytest.raises(ModelError) as found:
+        prepare(one_node(operator, inputs, domain=DOMAIN, **how), "m.onnx")
+    return str(found.value)
+
+
+def test_an_unknown_operator_is_refused() -> None:
+    text = refusal("Inverse", {"x": random(3, 3)})
+    assert text.startswith("m.onnx: node n (Inverse, opset 20): this operator of com.microsoft is not supported;")
+
+
+def test_an_attribute_that_acts_is_refused_and_one_that_does_not_is_not() -> None:
+    inputs = {"q": random(1, 3, 16), "k": random(1, 3, 16), "v": random(1, 3, 16)}
+    constants = {"l": np.array([2], np.int32), "t": np.array(3, np.int32)}
+    how: dict[str, Any] = {
+        "constants": constants,
+        "order": ["q", "k", "v", "", "", "l", "t"],
+        "num_heads": 1,
+        "kv_num_heads": 1,
+    }
+    assert "attribute smooth_softmax is not supported" in refusal(
+        "GroupQueryAttention", inputs, smooth_softmax=1, **how
+    )
+    check("GroupQueryAttention", inputs, smooth_softmax=0, **how)
+
+
+def test_the_operators_and_their_attributes_are_those_of_onnxruntime() -> None:
+    import onnxruntime.capi._pybind_state as runtime
+
+    rows = {row.name: row for row in runtime.get_all_operator_schema() if row.domain == DOMAIN}
+    for name, row in CONTRIBUTED.items():
+        if name != "SimplifiedLayerNormalization":
+            assert set(row.attributes) <= set(rows[name].attributes), name

@@ -1,0 +1,230 @@
+"""Operators that are graphs of others, with values that the node tests of onnx do not have; onnxruntime judges."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from onnxruntime_reference import agree, one_node, random
+
+I64 = TensorProto.INT64
+
+
+def check(operator: str, inputs: dict[str, Any], outputs: Any = ("y",), **how: Any) -> None:
+    agree(one_node(operator, inputs, outputs, **how), inputs)
+
+
+# -- recurrent ---------------------------------------------------------------------------------------------------------
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+OUTPUTS = {"LSTM": ("Y", "Yh", "Yc"), "GRU": ("Y", "Yh"), "RNN": ("Y", "Yh")}
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("operator", GATES)
+@pytest.mark.parametrize("lengths", [False, True])
+def test_recurrent_layers_with_a_state_and_lengths(operator: str, direction: str, lengths: bool) -> None:
+    steps, batch, width, hidden = 5, 3, 4, 6
+    ways, wide = 1 + (direction == "bidirectional"), GATES[operator] * hidden
+    constants = {"W": random(ways, wide, width, seed=4), "R": random(ways, wide, hidden, seed=5),
+                 "B": random(ways, 2 * wide, seed=6)}  # fmt: skip
+    inputs = {"X": random(steps, batch, width), "h": random(ways, batch, hidden, seed=7)}
+    order = ["X", "W", "R", "B", "L" if lengths else "", "h"]
+    if lengths:
+        constants["L"] = np.array([5, 2, 4], np.int32)
+    if operator == "LSTM":
+        inputs["c"] = random(ways, batch, hidden, seed=8)
+        order.append("c")
+    check(operator, inputs, OUTPUTS[operator], constants=constants, order=order, hidden_size=hidden,
+          direction=direction)  # fmt: skip
+
+
+@pytest.mark.parametrize("linear", [0, 1])
+def test_gru_resets_before_or_behind_the_product(linear: int) -> None:
+    constants = {"W": random(1, 15, 4, seed=4), "R": random(1, 15, 5, seed=5), "B": random(1, 30, seed=6)}
+    check("GRU", {"X": random(4, 2, 4)}, ("Y", "Yh"), constants=constants, order=["X", "W", "R", "B"], hidden_size=5,
+          linear_before_reset=linear)  # fmt: skip
+
+
+def test_lstm_with_peepholes() -> None:
+    constants = {"W": random(1, 20, 4, seed=4), "R": random(1, 20, 5, seed=5), "P": random(1, 15, seed=6)}
+    check("LSTM", {"X": random(4, 2, 4)}, ("Y", "Yh", "Yc"), constants=constants,
+          order=["X", "W", "R", "", "", "", "", "P"], hidden_size=5)  # fmt: skip
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("sizes", [(2, 3, 8, 14), (2, 3, 3, 5), (2, 3, 5, 21), (2, 3, 1, 1)])
+def test_resize_to_a_size(mode: str, coordinates: str, sizes: tuple[int, ...]) -> None:
+    if mode == "nearest" and sizes[2:] == (1, 1):
+        sizes = (2, 3, 1, 7)  # 7 to 1 pixels is a tie that fp32 decides
+    x = {"x": random(2, 3, 4, 7)}
+    rounding = {"nearest_mode": "floor"} if mode == "nearest" else {}
+    check("Resize", x, constants={"s": np.array(sizes, np.int64)}, order=["x", "", "", "s"], mode=mode,
+          coordinate_transformation_mode=coordinates, **rounding)  # fmt: skip
+
+
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("factor", [0.5, 0.6, 1.5, 2.0, 3.0])
+def test_resize_by_scales_takes_the_nearest(rounding: str, factor: float) -> None:
+    x = {"x": random(1, 2, 6, 5)}
+    scales = np.array([1, 1, factor, factor], np.float32)
+    check("Resize", x, constants={"s": scales}, order=["x", "", "s"], mode="nearest", nearest_mode=rounding)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [2, 3])
+@pytest.mark.parametrize("more", [{}, {"pads": [1, 1, 1, 1]}, {"output_padding": [1, 0]}, {"dilations": [2, 1]},
+                                  {"group": 2}])  # fmt: skip
+def test_transposed_convolution(stride: int, kernel: int, more: dict[str, Any]) -> None:
+    if more.get("output_padding") and stride == 1:
+        more = {}
+    weights = {"w": random(4, 3, kernel, kernel, seed=9), "b": random(3 * more.get("group", 1), seed=2)}
+    check("ConvTranspose", {"x": random(2, 4, 5, 6)}, constants=weights, strides=[stride, stride], **more)
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_local_response(size: int) -> None:
+    check("LRN", {"x": random(2, 7, 3, 4)}, size=size, alpha=0.3, beta=0.6, bias=1.7)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+@pytest.mark.parametrize("pads", [(0, 2, 0, 3), (1, 0, 1, 2), (-1, 2, 0, -2)])
+def test_pad_with_the_image(mode: str, pads: tuple[int, ...]) -> None:
+    check("Pad", {"x": random(4, 6)}, constants={"p": np.array(pads)}, mode=mode)
+
+
+def test_pad_that_cuts() -> None:
+    check("Pad", {"x": random(4, 6)}, constants={"p": np.array((-1, 2, 3, -2)), "v": np.float32(7)})
+
+
+def test_instance_normalization() -> None:
+    check("InstanceNormalization", {"x": random(2, 3, 4, 5)}, constants={"s": random(3), "b": random(3, seed=8)})
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3, 4, 5), (1, 2, 3, 2, 4)])
+def test_global_pools(shape: tuple[int, ...]) -> None:
+    check("GlobalMaxPool", {"x": random(*shape)})
+    check("GlobalLpPool", {"x": random(*shape)}, p=3)
+
+
+# -- elements and rows -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "Ceil",
+        "Celu",
+        "Elu",
+        "Floor",
+        "HardSigmoid",
+        "HardSwish",
+        "Hardmax",
+        "LeakyRelu",
+        "LogSoftmax",
+        "Mish",
+        "Round",
+        "Selu",
+        "Sign",
+        "Softplus",
+        "Tan",
+    ],
+)
+def test_functions(operator: str) -> None:
+    check(operator, {"x": random(5, 7) * 4})
+
+
+def test_logarithm() -> None:
+    check("Log", {"x": np.array([1e-30, 0.5, 1, 2, 1e30, 0, -1], np.float32)})
+
+
+@pytest.mark.parametrize("operator", ["ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
+                                      "ReduceLogSumExp"])  # fmt: skip
+@pytest.mark.parametrize("axes", [[0], [1, 2], [-1], None])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_reductions(operator: str, axes: list[int] | None, keepdims: int) -> None:
+    constants = {} if axes is None else {"axes": np.array(axes)}
+    check(operator, {"x": random(3, 4, 5)}, constants=constants, keepdims=keepdims)
+
+
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_cumulative_sums(axis: int, exclusive: int, reverse: int) -> None:
+    check("CumSum", {"x": random(3, 4, 5)}, constants={"axis": np.array(axis)}, exclusive=exclusive, reverse=reverse)
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize(("axis", "k"), [(0, 2), (1, 5), (-1, 1)])
+def test_top_k(axis: int, k: int, largest: int) -> None:
+    x = {"x": np.round(random(4, 6)).astype(np.float32)}  # with ties
+    check("TopK", x, ("v", "i"), constants={"k": np.array([k])}, kinds=(1, I64), axis=axis, largest=largest)
+
+
+@pytest.mark.parametrize(
+    "equation",
+    ["bij,bjk->bik", "bhqd,bhkd->bhqk", "i,j->ij", "ij->ji", "ij->", "bij,jk", "abc,cd,de->abe", "bij,bij->b"],
+)
+def test_einsum(equation: str) -> None:
+    sizes = {letter: 2 + index for index, letter in enumerate(sorted(set(equation) & set("abcdefghijkq")))}
+    terms = equation.split("->")[0].split(",")
+    inputs = {f"x{i}": random(*(sizes[one] for one in term), seed=i) for i, term in enumerate(terms)}
+    check("Einsum", inputs, equation=equation)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_gather_elements(axis: int, constant: bool) -> None:
+    indices = {"i": np.random.default_rng(2).integers(-3, 3, (3, 3))}
+    inputs, constants = ({"x": random(3, 3)}, indices) if constant else ({"x": random(3, 3), **indices}, {})
+    check("GatherElements", inputs, constants=constants, axis=axis)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("batch", [0, 1])
+def test_gather_nd(batch: int, constant: bool) -> None:
+    indices = {"i": np.random.default_rng(2).integers(-2, 2, (2, 4, 1))}
+    inputs, constants = ({"x": random(2, 3, 5)}, indices) if constant else ({"x": random(2, 3, 5), **indices}, {})
+    check("GatherND", inputs, constants=constants, batch_dims=batch)
+
+
+def test_scatter() -> None:
+    data = {"x": random(4, 5), "u": random(2, 5, seed=9)}
+    places = np.array([[0, 1, 2, 3, 0], [-1, 0, 0, 1, 2]])
+    check("ScatterElements", data, constants={"i": places}, order=["x", "i", "u"], axis=0)
+    check("ScatterND", data, constants={"i": np.array([[3], [1]])}, order=["x", "i", "u"])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_one_hot(axis: int) -> None:
+    constants = {"d": np.array(5), "v": np.array([2.0, 3.0], np.float32)}
+    check("OneHot", {"i": np.array([[0, 2, -1], [4, 1, 9]])}, constants=constants, axis=axis)
+
+
+@pytest.mark.parametrize("fmod", [0, 1])
+def test_remainders(fmod: int) -> None:
+    a, b = np.array([7, -7, 7, -7, 0, 6], np.int32), np.array([3, 3, -3, -3, 5, 3], np.int32)
+    check("Mod", {"a": a, "b": b}, kinds=(TensorProto.INT32,), fmod=fmod)
+    if fmod:
+        check("Mod", {"a": random(40), "b": random(40, seed=5)}, fmod=1)
+
+
+def test_limits_that_the_run_computes() -> None:
+    check("Clip", {"x": random(4, 5), "low": np.array(-0.5, np.float32), "high": np.array(0.2, np.float32)})
+
+
+# -- double precision --------------------------------------------------------------------------------------------------
+
+
+def test_double_precision_is_single_on_the_device() -> None:
+    """Inputs and outputs keep their type."""
+    x = {"x": np.linspace(-3, 3, 24).reshape(2, 3, 4)}
+    check("Softmax", x, kinds=[TensorProto.DOUBLE], axis=-1)
+    check("CumSum", x, kinds=[TensorProto.DOUBLE], constants={"axis": np.array(1)}, reverse=1)
+    check("Add", x, kinds=[TensorProto.DOUBLE], constants={"c": np.array([1e-3, 2, 3e30, 4])})

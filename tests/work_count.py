@@ -1,0 +1,44 @@
+"""How much Python a piece of work executes: what tests assert on instead of time.
+
+Compiled modules and native code are not seen: in their form only what they call back counts.
+"""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Calls of Python functions, and resumptions of generators."""
+    counted = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal counted
+        counted += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return counted - 1
+
+
+def lines(work: Callable[[], object]) -> int:
+    """Lines of Python, each turn of a loop anew."""
+    counted = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal counted
+        counted += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return counted

@@ -1,0 +1,140 @@
+"""Where everything lies: sections, symbols, and what expressions are worth."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from toolchain.assembler.elf_file import ALLOC, EXECUTE, WRITE
+from toolchain.assembler.expressions import evaluate
+
+MOST_BYTES = 1 << 24
+"""Of a section."""
+ALIGNMENT = 16
+"""Of sections, at least."""
+_KNOWN = {".text": ALLOC | EXECUTE, ".rodata": ALLOC, ".data": ALLOC | WRITE, ".bss": ALLOC | WRITE}
+"""Flags of the usual sections, in the order in which they lie in memory; others follow them."""
+_NOP = 0x13.to_bytes(4, "little")
+
+
+class Place(NamedTuple):
+    """The value of a symbol: a number, or an offset in a section."""
+
+    section: str
+    """Empty: a number."""
+    offset: int
+
+
+@dataclass
+class Section:
+    """A section in the making."""
+
+    flags: int
+    address: int = 0
+    size: int = 0
+    pieces: list[tuple[int, int, Callable[[int], bytes]]] = field(default_factory=list)
+    """(offset, line, what gives the bytes at an address)."""
+    reserved: bool = False
+    """Whether it holds zeros that are not in the file."""
+    alignment: int = 1
+    """The largest that was asked for."""
+
+
+class Layout:
+    """Grows in the first pass; has addresses in the second. ValueError, with the reason, for what cannot be."""
+
+    def __init__(self) -> None:
+        self.sections = {section: Section(flags, reserved=section == ".bss") for section, flags in _KNOWN.items()}
+        self.section = ".text"
+        """The one that grows."""
+        self.symbols: dict[str, Place] = {}
+        self.exported: set[str] = set()
+        self.functions: set[str] = set()
+        self.order = 0
+        """Of the statement in the source."""
+        self._numbered: defaultdict[str, list[tuple[int, Place]]] = defaultdict(list)
+
+    @property
+    def here(self) -> int:
+        return self.sections[self.section].size
+
+    def add(self, size: int, line: int, content: Callable[[int], bytes]) -> None:
+        """Bytes at the end of the section, known in the second pass."""
+        section = self.sections[self.section]
+        if section.size + size > MOST_BYTES:
+            raise ValueError(f"section {self.section} grows beyond {MOST_BYTES} bytes")
+        section.pieces.append((section.size, line, content))
+        section.size += size
+
+    def new_section(self, name: str, flags: int, reserved: bool) -> None:
+        self.sections[name] = Section(flags, reserved=reserved)
+
+    def define(self, name: str, place: Place) -> None:
+        if name.isdecimal():
+            self._numbered[name].append((self.order, place))
+        elif name in self.symbols:
+            raise ValueError(f"{name}: is defined already; choose another name")
+        else:
+            self.symbols[name] = place
+
+    def place_of(self, text: str) -> Place:
+        """An expression as a number or an offset in one section, with what is defined so far."""
+        zero = self._shifted(text, "")
+        moved = [name for name in self.sections if self._shifted(text, name) != zero]
+        if not moved:
+            return Place("", zero)
+        if len(moved) == 1 and self._shifted(text, moved[0]) == zero + 1:
+            return Place(moved[0], zero)
+        raise ValueError(f"{text}: must be a number that is known here, or an address and a number")
+
+    def constant(self, text: str) -> int:
+        """A number that is known in the first pass."""
+        place = self.place_of(text)
+        if place.section:
+            raise ValueError(f"{text}: is an address, and must be a number that is known here")
+        return place.offset
+
+    def _shifted(self, text: str, section: str) -> int:
+        """The value where one section begins at 1 and all others at 0."""
+
+        def lookup(name: str) -> int:
+            place = Place(self.section, self.here) if name == "." else self.place(name, self.order)
+            return place.offset + (place.section == section and section != "")
+
+        return evaluate(text, lookup)
+
+    def value(self, text: str, order: int, here: int) -> int:
+        """The value in the second pass."""
+        return evaluate(text, lambda name: here if name == "." else self.address(self.place(name, order)))
+
+    def place(self, name: str, order: int) -> Place:
+        if name[:-1].isdecimal() and name[-1] in "bf":
+            found = [place for at, place in self._numbered[name[:-1]] if (at <= order) == (name[-1] == "b")]
+            if found:
+                return found[-1] if name[-1] == "b" else found[0]
+        elif name in self.symbols:
+            return self.symbols[name]
+        raise ValueError(f"{name}: is not defined" + (" here" if order == self.order else ""))
+
+    def address(self, place: Place) -> int:
+        return place.offset + (self.sections[place.section].address if place.section else 0)
+
+    def lay_out(self, base: int) -> int:
+        """Give each section its address; the end of the last. Code ends at a multiple of its alignment, as GNU's."""
+        at = base
+        for name, section in self.sections.items():
+            self.section = name
+            if section.flags & EXECUTE:
+                self.align(section.alignment, 0)
+            alignment = max(section.alignment, ALIGNMENT)
+            section.address = -(-at // alignment) * alignment
+            at = section.address + section.size
+        return at
+
+    def align(self, to: int, line: int) -> None:
+        """Fill the section up to a multiple of a power of two."""
+        section = self.sections[self.section]
+        section.alignment = max(section.alignment, to)
+        size = -section.size % to
+        filling = _NOP * (size // 4) if section.flags & EXECUTE and size % 4 == 0 else bytes(size)
+        self.add(size, line, lambda address: filling)

@@ -1,0 +1,159 @@
+"""A source as sections, symbols and bytes, in two passes: what has which size where, then what it holds."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from npu_device.abi.memory_map import DRAM_BASE
+from pyv_ext.isa import Isa
+from toolchain.assembler import elf_file
+from toolchain.assembler.directives import ALIGNMENTS, IGNORED, NUMBERS, SPACES, STRINGS, Directives
+from toolchain.assembler.elf_file import EXECUTE
+from toolchain.assembler.encoding import REGISTERS, encode, register
+from toolchain.assembler.layout import ALIGNMENT, Layout, Place, Section
+from toolchain.assembler.pseudo import Simple, expanded, load_immediate
+from toolchain.assembler.source import AssemblyError, Statement, statements
+
+
+class Word(NamedTuple):
+    """An instruction of the result."""
+
+    line: int
+    address: int
+    word: int
+    length: int
+
+
+class Assembled(NamedTuple):
+    """The result."""
+
+    elf: bytes
+    code: tuple[Word, ...]
+    labels: dict[int, tuple[str, ...]]
+    """By address, in the order of the source."""
+
+
+def assemble(text: str, isa: Isa, name: str = "program.s", base: int = DRAM_BASE) -> Assembled:
+    """Assemble GNU syntax for `isa`, whose custom instructions count too. AssemblyError names file, line and reason."""
+    if not 0 <= base < 1 << 32 or base % ALIGNMENT:
+        raise AssemblyError(f"base {base:#x}: must be a 32-bit multiple of {ALIGNMENT}")
+    return _Assembler(isa, name, base).run(text)
+
+
+class _Assembler:
+    def __init__(self, isa: Isa, name: str, base: int) -> None:
+        self.isa, self.name, self.base, self.layout = isa, name, base, Layout()
+        self.halves: dict[tuple[str, int], str] = {}
+        """What the %pcrel_hi of the auipc at a place is about."""
+        self.code: list[Word] = []
+        self.directives = Directives(self.layout)
+
+    def run(self, text: str) -> Assembled:
+        for statement in statements(text, self.name):
+            self.layout.order += 1
+            self._guarded(statement.line, lambda statement=statement: self._first(statement))  # type: ignore[misc]
+        end = self.layout.lay_out(self.base)
+        if end > 1 << 32:
+            raise AssemblyError(f"{self.name}: ends at {end:#x}, beyond 32 bits; choose a lower base")
+        made = [self._filled(name, section) for name, section in self.layout.sections.items()]
+        kept = [index for index, section in enumerate(made) if section.size or section.name == ".text"]
+        where = {made[index].name: number for number, index in enumerate(kept)}
+        symbols, labels = [], defaultdict[int, list[str]](list)
+        for name, place in self.layout.symbols.items():
+            value = self.layout.address(place)
+            if place.section:
+                labels[value].append(name)
+            symbols.append(
+                elf_file.Symbol(
+                    name, value, where.get(place.section), name in self.layout.exported, name in self.layout.functions
+                )
+            )
+        entry = (
+            self.layout.address(self.layout.symbols["_start"])
+            if "_start" in self.layout.symbols
+            else self.layout.sections[".text"].address
+        )
+        file = elf_file.write([made[index] for index in kept], symbols, entry & 0xFFFF_FFFF)
+        return Assembled(file, tuple(self.code), {address: tuple(names) for address, names in labels.items()})
+
+    # -- first pass ----------------------------------------------------------------------------------------------------
+
+    def _first(self, statement: Statement) -> None:
+        word, operands = statement.word, statement.operands
+        for label in statement.labels:
+            self.layout.define(label, Place(self.layout.section, self.layout.here))
+        if not word:
+            return
+        if operands and operands[0].startswith("=") and not operands[0].startswith("=="):
+            self.directives.set(word, operands[0][1:])
+        elif word[0] == ".":
+            self._directive(statement)
+        else:
+            self._instruction(statement)
+
+    def _directive(self, statement: Statement) -> None:
+        word = statement.word
+        if word in IGNORED:
+            return
+        for names, method in ((NUMBERS, "numbers"), (STRINGS, "strings"), (ALIGNMENTS, "align"), (SPACES, "space")):
+            if word in names:
+                getattr(self.directives, method)(statement)
+                return
+        self.directives.other(statement)
+
+    def _instruction(self, statement: Statement) -> None:
+        word, operands = statement.word, statement.operands
+        if not self.layout.sections[self.layout.section].flags & EXECUTE:
+            raise ValueError(f"{word}: section {self.layout.section} holds no code; put .text before it")
+        if word == "li" and len(operands) == 2:
+            value = self.layout.constant(operands[1])
+            if not -(1 << 31) <= value < 1 << 32:
+                raise ValueError(f"li {operands[1]}: must be a 32-bit number; la loads an address")
+            register(operands[0])
+            simples = load_immediate(operands[0], value)
+        else:
+            last = operands[-1].lower() if operands else ""
+            simples = expanded(word, operands, last in REGISTERS)
+        for simple in simples:
+            row = self.isa.by_name.get(simple.name)
+            length = 4 if row is None else row.length
+            if simple.name == "auipc" and len(simple.operands) == 2 and simple.operands[1].startswith("%pcrel_hi"):
+                about = simple.operands[1].removeprefix("%pcrel_hi").strip()
+                self.halves[self.layout.section, self.layout.here] = about
+            self.layout.add(length, statement.line, self._encoder(simple, statement.line, self.layout.order, length))
+
+    def _encoder(self, simple: Simple, line: int, order: int, length: int) -> Callable[[int], bytes]:
+        def bytes_at(address: int) -> bytes:
+            def value(text: str) -> int:
+                return self.layout.value(text, order, address)
+
+            word = encode(self.isa, simple, address, value, lambda label: self._distance(label, order, address))
+            self.code.append(Word(line, address, word, length))
+            return word.to_bytes(length, "little")
+
+        return bytes_at
+
+    def _distance(self, label: str, order: int, address: int) -> int:
+        """Of the %pcrel_hi of the auipc at a label."""
+        place = self.layout.place(label, order)
+        about = self.halves.get((place.section, place.offset))
+        if about is None:
+            raise ValueError(f"%pcrel_lo({label}): there is no auipc with %pcrel_hi at {label}")
+        return self.layout.value(about, order, address) - self.layout.address(place)
+
+    def _guarded(self, line: int, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except ValueError as error:
+            raise AssemblyError(f"{self.name}:{line}: {error}") from None
+
+    # -- second pass ---------------------------------------------------------------------------------------------------
+
+    def _filled(self, name: str, section: Section) -> elf_file.Section:
+        if section.reserved:
+            return elf_file.Section(name, section.flags, section.address, b"", section.size)
+        data = bytearray()
+        for offset, line, content in section.pieces:
+            address = section.address + offset
+            self._guarded(line, lambda content=content, address=address: data.extend(content(address)))  # type: ignore[misc]
+        return elf_file.Section(name, section.flags, section.address, bytes(data))

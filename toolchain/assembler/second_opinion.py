@@ -1,0 +1,43 @@
+"""Words of instructions by the package riscv-assembler 1.2, an assembler that shares nothing with ours.
+
+It serves for register, immediate and load instructions, branches and jumps of RV32IM. It is not asked for the others:
+stores have the wrong bits of their offsets, srai is srli, lui and auipc have 33 bits, and ecall, CSRs, fences and
+compressed instructions are missing.
+"""
+
+from importlib import import_module
+
+from pyv_ext.isa.row import Instruction
+from toolchain.errors import ToolchainError
+
+_WRONG = ("srai", "ecall", "ebreak", "fence", "fence.i")
+
+
+class SecondOpinion:
+    """ToolchainError where the package is missing."""
+
+    def __init__(self) -> None:
+        try:
+            self._tables = import_module("riscv_assembler.instr_arr")
+        except ImportError:
+            raise ToolchainError(
+                "riscv-assembler is missing: python -m pip install riscv-assembler, or drop --check"
+            ) from None
+
+    def word(self, one: Instruction | None) -> int | None:
+        """The word of an instruction; None: it is not asked."""
+        tables = self._tables
+        if one is None or one.length != 4 or one.name in _WRONG:
+            return None
+        rd, rs1, rs2 = (f"x{number}" for number in (one.rd, one.rs1, one.rs2))
+        if one.name in tables.R_instr:
+            bits = tables.R(one.name, rs1, rs2, rd)
+        elif one.name in tables.I_instr:
+            bits = tables.I(one.name, rs1, one.imm, rd)
+        elif one.name in tables.SB_instr:
+            bits = tables.SB(one.name, rs1, rs2, one.imm)
+        elif one.name in tables.UJ_instr:
+            bits = tables.UJ(one.name, one.imm, rd)
+        else:
+            return None
+        return int(bits, 2)

@@ -1,0 +1,87 @@
+"""Text of an assembly program as statements: labels, a word, operands."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from toolchain.errors import ToolchainError
+
+MOST_BYTES = 1 << 20
+"""Of a source."""
+_STRING = r'"(?:\\.|[^"\\\n])*"'
+_COMMENT = re.compile(rf"({_STRING}|'(?:\\.|[^'\\\n])')|/\*.*?\*/|//[^\n]*|#[^\n]*", re.DOTALL)
+_PIECE = re.compile(rf"{_STRING}|'(?:\\.|[^'\\])'|.", re.DOTALL)
+LABEL = re.compile(r"\s*([A-Za-z_.$][\w.$]*|\d+)\s*:")
+
+
+class AssemblyError(ToolchainError):
+    """A line that cannot be assembled: FILE:LINE: value: rule."""
+
+
+class Statement(NamedTuple):
+    """One statement of a line."""
+
+    line: int
+    labels: tuple[str, ...]
+    word: str
+    """Mnemonic or directive, in small letters, or a symbol that gets a value; empty: only labels."""
+    operands: tuple[str, ...]
+
+
+def statements(text: str, name: str) -> Iterator[Statement]:
+    """The statements of a source. AssemblyError for a line that has no form of one."""
+    if len(text) > MOST_BYTES:
+        raise AssemblyError(f"{name}: has {len(text)} characters, at most {MOST_BYTES} are assembled; cut it up")
+
+    def blank(found: re.Match[str]) -> str:
+        return found[1] or " " + "\n" * found[0].count("\n")
+
+    for number, line in enumerate(_COMMENT.sub(blank, text).splitlines(), 1):
+        for part in _split(line, ";"):
+            labels = []
+            while found := LABEL.match(part):
+                labels.append(found[1])
+                part = part[found.end() :]
+            word, rest = (*part.split(None, 1), "", "")[:2]
+            if word or labels:
+                if word and not re.fullmatch(r"[A-Za-z_.][\w.]*", word):
+                    raise AssemblyError(f"{name}:{number}: {word}: is no instruction, directive or label; correct it")
+                operands = tuple(one.strip() for one in _split(rest, ",")) if rest.strip() else ()
+                assigns = rest.startswith("=")
+                yield Statement(number, tuple(labels), word if assigns else word.lower(), operands)
+
+
+def _split(text: str, at: str) -> list[str]:
+    """The parts of `text` between separators that are in no string and no parentheses."""
+    parts, depth = [""], 0
+    for piece in _PIECE.findall(text):
+        depth += {"(": 1, ")": -1}.get(piece, 0)
+        if piece == at and (depth == 0 or at == ";"):
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return parts
+
+
+ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
+
+
+def characters(text: str) -> bytes | None:
+    """The bytes of a quoted string; None: it is none."""
+    if not re.fullmatch(_STRING, text):
+        return None
+    made = re.sub(r"\\([0-7]{1,3}|x[0-9a-fA-F]+|.)", _escape, text[1:-1])
+    return made.encode("utf-8") if made.isascii() else b"".join(_bytes(letter) for letter in made)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = found[1]
+    if code[0] == "x" and len(code) > 1:
+        return chr(int(code[1:], 16) & 0xFF)
+    if code[0] in "01234567":
+        return chr(int(code, 8) & 0xFF)
+    return ESCAPES.get(code, code)
+
+
+def _bytes(letter: str) -> bytes:
+    return letter.encode("latin-1") if ord(letter) < 0x100 else letter.encode("utf-8")

@@ -1,0 +1,92 @@
+"""One layer's macro commands as they are written: the addresses, types and pitches of its operands, the tile, and the
+share of the scratchpad that each command works in."""
+
+from typing import Any
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.extended import Extended, alignments
+from npu_device.abi.memory_map import SPM_BASE
+from npu_device.abi.opcodes import BITS, Opcode
+from toolchain.codegen.commands import Command, Target
+from toolchain.codegen.memory import DramMap, Operands
+from toolchain.codegen.tiles import SLOT, Tile, fits, tile_of
+from toolchain.ir.graph import Graph, LayerIR
+from toolchain.ir.operations import LAYER_OPS
+
+
+class Emitter:
+    """Writes the commands of one layer. Products take their shares of the scratchpad in turn, so that the next one can
+    begin before this one has ended; other layers take the share that the latest product has not."""
+
+    def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target, turn: int) -> None:
+        self.layer = layer
+        self.kinds = [graph.tensors[name].dtype for name in layer.inputs]
+        self.kind = graph.tensors[layer.outputs[0]].dtype
+        self._bytes = [graph.tensors[name].size for name in layer.inputs]
+        self.bytes_out = graph.tensors[layer.outputs[-1]].size
+        """Bytes of the last output: of keys or values, which are alike."""
+        self.sizes = [graph.tensors[name].elements for name in layer.inputs]
+        self.inputs = [memory.address(graph, name) for name in layer.inputs]
+        self.outs = [memory.address(graph, name) for name in layer.outputs]
+        self.out = self.outs[0]
+        self.pitches = [graph.tensors[name].pitch for name in (layer.inputs[0], layer.outputs[0])]
+        """Elements between the rows of in0 and of the result; 0: they follow each other."""
+        self._operands = Operands(graph, layer, memory)
+        self._pitches = [graph.tensors[name].pitch for name in layer.inputs]
+        self._made: list[Command] = []
+        self._shares = layer.integer("buffers", 1)
+        self._turn = turn
+        buffers = self._shares * (layer.integer("prefetch") + 1)
+        self.tile: Tile = tile_of(graph, layer, target, buffers)
+        rest = target._replace(resident=target.resident + SLOT)
+        unaware = not layer.integer("spread") and fits(graph, layer, self.tile, rest, buffers)
+        self._base = SPM_BASE + (SLOT if unaware else 0)
+        self.share = (rest if unaware else target).workspace // self._shares // SLOT * SLOT
+
+    def pitch_of(self, index: int) -> int:
+        """Elements between the rows of an input; 0: they follow each other."""
+        return self._pitches[index]
+
+    def bytes_in(self, index: int) -> int:
+        """Bytes of an input."""
+        return self._bytes[index]
+
+    def rows_in(self, rows: int, columns: int) -> int:
+        """Bytes from a row of in0 to the one that is `rows` further."""
+        return rows * (self.pitches[0] or columns) * BITS[self.kinds[0]] // 8
+
+    def rows_out(self, rows: int, columns: int) -> int:
+        """The same of the result."""
+        return rows * (self.pitches[1] or columns) * BITS[self.kind] // 8
+
+    def commands(self) -> list[Command]:
+        return self._made
+
+    def put(
+        self, fields: dict[str, int], own: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
+    ) -> None:
+        """A command, by default of the layer's operation: fields of the descriptor, words of the extended block."""
+        opcode = opcode or LAYER_OPS[self.layer.op_type].opcode
+        share = (self._turn + len(self._made)) % self._shares
+        for name, pitch, kind in zip(("ld0", "ldo"), self.pitches, (self.kinds[0], self.kind), strict=True):
+            if pitch and name not in block:
+                block[name] = pitch * BITS[kind] // 8
+        if self._operands.aligned:
+            block["alignments"] = self._alignments({**fields, **block})
+        extended = Extended.make(
+            opcode, own=own, workspace=self._base + share * self.share, workspace_bytes=self.share, **block
+        )
+        descriptor = Descriptor(
+            opcode=opcode, extended=1, rank=self.layer.integer("rank"), prefetch_dist=self.layer.integer("prefetch"),
+            **{"type_in0": self.kinds[0], "type_out": self.kind, **fields},
+        )  # fmt: skip
+        self._made.append(Command(self.layer.id, descriptor, extended))
+
+    def _alignments(self, words: dict[str, Any]) -> int:
+        """The word of alignments for the operands whose addresses are among a command's words."""
+        found = {name: self._operands.at(words.get(word, 0)).alignment for name, word in _ADDRESSES.items()}
+        return alignments({name: size for name, size in found.items() if size})
+
+
+_ADDRESSES = {"in0": "in0_addr", "in1": "in1_addr", "in2": "in2", "out": "out_addr", "bias": "bias", "scale": "scale"}
+"""Operand -> the word that has its address."""

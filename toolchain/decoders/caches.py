@@ -1,0 +1,73 @@
+"""Where the keys and values of each layer of a decoder are, in whatever form its commands have (docs/kv-cache.md)."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from npu_device.abi.opcodes import Opcode
+from toolchain.backend import Program
+from toolchain.codegen import Command
+from toolchain.ir.graph import LayerIR
+
+SIDES = ("k", "v")
+"""Keys, values."""
+
+
+class StoredCache(NamedTuple):
+    """Keys or values of some heads of a layer, [B, H, T_max, D]."""
+
+    tensor: str
+    layer: int
+    """Of the decoder, from 0."""
+    side: int
+    """Index in SIDES."""
+    heads: int
+    t_max: int
+    qbits: int
+    start: int
+    end: int
+
+    @property
+    def token_bytes(self) -> int:
+        """Of one token of all its heads and requests."""
+        return (self.end - self.start) // self.t_max
+
+
+def caches_of(program: Program) -> tuple[StoredCache, ...]:
+    """All caches, by address."""
+    graph, found = program.graph, dict[str, StoredCache]()
+    for layer in graph.layers:
+        for side, name in enumerate(_written(layer)):
+            tensor, start = graph.tensors[name], program.address(name)
+            heads, t_max = tensor.shape[1:3]
+            found[name] = StoredCache(
+                name, layer.integer("kv_layer"), side, heads, t_max, tensor.qbits, start, start + tensor.size
+            )
+    return tuple(sorted(found.values(), key=lambda one: one.start))
+
+
+def _written(layer: LayerIR) -> tuple[str, ...]:
+    """Keys and values that a layer appends to."""
+    if layer.op_type == "KV_UPDATE":
+        return layer.outputs
+    return layer.outputs[1:] if layer.integer("append") else ()
+
+
+def touched(commands: Sequence[Command], caches: Sequence[StoredCache]) -> Iterator[tuple[int, ...]]:
+    """For each command the indices of the caches that it moves elements of: none, one, or keys and values alike."""
+    starts = [one.start for one in caches]
+
+    def holding(address: int) -> tuple[int, ...]:
+        index = bisect_right(starts, address) - 1
+        return (index,) if index >= 0 and address < caches[index].end else ()
+
+    for command in commands:
+        d = command.descriptor
+        if d.opcode == Opcode.KV_APPEND:
+            yield holding(d.out_addr)
+        elif d.opcode == Opcode.KV_READ:
+            yield holding(d.in0_addr)
+        elif d.opcode == Opcode.ATTN_T and command.block is not None:
+            yield holding(d.in1_addr) + holding(command.block.in2)
+        else:
+            yield ()

@@ -1,0 +1,85 @@
+"""A decoder that is given as NPU-IR: the layers of a prompt of one length and of a step, with their caches."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npu_device.abi.opcodes import DataType
+from toolchain.codegen import Target
+from toolchain.compiler import compile_graph
+from toolchain.decoders.decoder import IDS, LOG, NEXT, POSITION, POSITIONS, PROMPT, Cache, CompiledDecoder, Decoder
+from toolchain.decoders.reference import Step
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Graph
+from toolchain.ir.reference import Execution
+from toolchain.mlir.npu.graph import graph_of, is_graph
+from toolchain.mlir.npu.model import model_of
+from toolchain.mlir.text.source import read
+
+_FLOATS = (DataType.FP32, DataType.FP16, DataType.BF16)
+
+
+@dataclass(frozen=True)
+class LayerDecoder(Decoder):
+    """Its reference is numpy on the layers."""
+
+    graph: Graph = field(default_factory=lambda: Graph(""))
+
+    @property
+    def rounded(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of the prompt that it takes."""
+        return self.graph.tensors[PROMPT + IDS].elements
+
+    @property
+    def t_max(self) -> int:
+        """Tokens that its caches hold."""
+        return self.graph.tensors[LOG].shape[2]
+
+    def compiled(self, target: Target, passes: str = "all") -> CompiledDecoder:
+        """Commands for the prompt and for one token."""
+        made = compile_graph(model_of(self.graph, self.name), self.graph, target, passes=passes)
+        count = sum(command.layer.startswith(PROMPT) for command in made.commands)
+        return CompiledDecoder(self, made, count, self.prompt, self.t_max)
+
+    def steps(self, tokens: Sequence[int], codes: Sequence[Mapping[str, Any]] = ()) -> Iterator[Step]:
+        """The prompt at once, then token by token, without the last."""
+        run, seen = Execution(self.graph), 0
+        for prefix, part in ((PROMPT, tokens[: self.prompt]), *(("", [one]) for one in tokens[self.prompt : -1])):
+            positions = np.arange(seen, seen + len(part))
+            layers = [one for one in self.graph.layers if one.id.startswith(PROMPT) == bool(prefix)]
+            run.write(prefix + IDS, np.asarray(part))
+            wide = self.positions and prefix
+            run.write(prefix + (POSITIONS if wide else POSITION), positions if wide else positions[:1])
+            run.layers(layers)
+            log = next(one for one in layers if LOG in one.outputs)
+            yield Step(run.wide(log.inputs[0]).reshape(len(part), self.vocab), {}, {}, {})
+            seen += len(part)
+
+
+def load_layers(path: Path) -> LayerDecoder:
+    """The decoder in a module of NPU-IR. ModelError: why it is none, in one line."""
+    source = read(path)
+    if not is_graph(source):
+        raise ModelError(f"{path}: is no decoder: --generate takes one in ONNX, or its NPU-IR (--emit npu-mlir)")
+    graph = graph_of(source)
+    updates = [one for one in graph.layers if one.op_type == "KV_UPDATE" and not one.id.startswith(PROMPT)]
+    missing = [one for one in (PROMPT + IDS, PROMPT + NEXT, IDS, POSITION, NEXT, LOG) if one not in graph.tensors]
+    if missing or not updates:
+        raise ModelError(f"{path}: no decoder: it has no {missing[0] if missing else 'layer that updates a cache'}")
+    caches = []
+    for layer in sorted(updates, key=lambda one: one.integer("kv_layer")):
+        for name in layer.outputs:
+            tensor = graph.tensors[name]
+            if tensor.dtype not in _FLOATS or tensor.is_kv_head_split:
+                raise ModelError(f"{path}: cache {name} of {tensor.dtype.name}: give the ONNX decoder, and --qbits-kv")
+            caches.append(Cache(name, name, tensor.shape[1], tensor.shape[3], tensor.dtype))
+    log = graph.tensors[LOG]
+    vocab, positions = log.shape[1] * log.shape[3], PROMPT + POSITIONS in graph.tensors
+    return LayerDecoder(str(path), None, tuple(caches), vocab, positions, graph=graph)

@@ -1,0 +1,228 @@
+"""The step of a server as NPU-IR: each request brings a chunk of its own length, at a position of its own.
+
+Products see the rows of all requests at once, in the order of the chunks. Positions, keys and values are those of each
+request: an ATTN_T command attends to one cache. What a step reads when it starts is a word per request, its position.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from npu_device.abi.kv_block import KV_HALF_SIZE
+from npu_device.abi.opcodes import BITS, DataType
+from npu_device.kv_quant.oaken import CHUNK
+from toolchain.backend import Program, compile_layers
+from toolchain.codegen import Command, Target
+from toolchain.decoders.shapes import HeadGroup, Job
+from toolchain.decoders.step import KEYS, POSITION, POSITION_OFFSET, VALUES, Step
+from toolchain.errors import ModelError
+from toolchain.ir.data_types import FLOATS
+from toolchain.ir.graph import LayerIR, Role, TensorIR
+
+
+class Chunk(NamedTuple):
+    """What a request brings to a step."""
+
+    tokens: int
+    """New ones: 1 in generation, a part of the prompt before."""
+    context: int
+    """Tokens that are in its caches already."""
+
+
+class Parts(StrEnum):
+    """What of a step is made commands."""
+
+    ALL = "all"
+    ATTENTION = "attention"
+    """Positions, appends and attention of the layers."""
+    HEAD = "head"
+    """What is behind the layers."""
+
+
+@dataclass(frozen=True)
+class CompiledMixedStep:
+    """The commands of a step, and where it reads the positions."""
+
+    chunks: tuple[Chunk, ...]
+    program: Program
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        return self.program.commands
+
+    outliers: int = 0
+    """Permille of encoded elements; 0: keys and values are not encoded."""
+
+    @property
+    def memory(self) -> dict[int, bytes]:
+        """What is in memory when the commands start, by address: positions, and the counts of encoded caches."""
+        words = b"".join(chunk.context.to_bytes(4, "little") for chunk in self.chunks)
+        made = {self.program.address(POSITION): words}
+        for tensor in self.program.graph.tensors.values():
+            if tensor.dtype is DataType.ENCODED:
+                cache = tensor.encoded(self.program.address(tensor.id))
+                made[cache.counts] = counts_of(cache.chunks * cache.t_max, self.outliers)
+        return made
+
+
+def counts_of(chunks: int, permille: int) -> bytes:
+    """Outliers of each chunk, spread as evenly as whole numbers allow."""
+    ends = np.arange(chunks + 1, dtype=np.int64) * (CHUNK * permille) // 1000
+    return np.diff(ends).astype(np.uint8).tobytes()
+
+
+def compile_mixed_step(
+    job: Job, target: Target, chunks: Sequence[Chunk], parts: Parts = Parts.ALL, passes: str = "all", outliers: int = 0
+) -> CompiledMixedStep:
+    """Compile a step. Requests and T_max are those of the chunks: a cache is as long as its request is behind the step.
+    `outliers`: permille of the elements of keys and values, which are encoded then (docs/oaken.md); 0: they have the
+    bits of the job. ModelError: a chunk that cannot be, or what does not fit, one line."""
+    if not chunks:
+        raise ModelError(f"{job.shape.name}: a step without requests: must have at least one")
+    for chunk in chunks:
+        if chunk.tokens < 1 or chunk.context < 0:
+            raise ModelError(
+                f"{job.shape.name}: {chunk.tokens} tokens at context {chunk.context}: must be at least 1, and 0"
+            )
+    longest = max(chunk.tokens + chunk.context for chunk in chunks)
+    job = replace(job, requests=len(chunks), t_max=longest)
+    if outliers and job.shape.kv_width % CHUNK:
+        raise ModelError(
+            f"{job.shape.name}: keys of {job.shape.kv_width} elements: encoded ones are multiples of {CHUNK}"
+        )
+    graph = _MixedStep(job, tuple(chunks), parts, outliers > 0).graph
+    program = compile_layers(graph, target, passes=passes, traced=False)
+    return CompiledMixedStep(tuple(chunks), program, outliers)
+
+
+class _MixedStep(Step):
+    def __init__(self, job: Job, chunks: tuple[Chunk, ...], parts: Parts, encoded: bool) -> None:
+        self.chunks, self.parts, self.encoded = chunks, parts, encoded
+        firsts, at = [], 0
+        for chunk in chunks:
+            firsts.append(at)
+            at += chunk.tokens
+        self.firsts = firsts
+        self._given: list[str] = []
+        super().__init__(job, 1, at, len(chunks))
+        self.graph.inputs += tuple(self._given)
+
+    def _embedding(self) -> str:
+        width = self.shape.width
+        if self.parts is not Parts.ALL:
+            return self._input("x", width)
+        x = self._tokens()
+        if not self.shape.positions:
+            return x
+        table = self._weight("positions.table", (self.shape.positions, width))
+        for index, (first, chunk) in enumerate(zip(self.firsts, self.chunks, strict=True)):
+            block = chunk.tokens, width
+            rows = self._view(table, block, (POSITION_OFFSET + chunk.context) * width)
+            part = self._view(x, block, first * width)
+            self._eltwise(f"positions.{index}", "ADD", part, rows, out=part)
+        return x
+
+    def _attention(self, name: str, index: int, x: str) -> str:
+        if self.parts is Parts.HEAD:
+            return x
+        shape, dim = self.shape, self.shape.head_dim
+        alone = self.parts is Parts.ATTENTION
+        width = shape.q_width + 2 * shape.kv_width
+        if alone:
+            qkv = self._input(f"{name}.qkv.out", width)
+        else:
+            qkv = self._product(f"{name}.qkv", self._norm(f"{name}.norm", x), width)
+        heads, attended = shape.heads + shape.kv_heads, self._tensor(f"{name}.heads.out", (self.rows, shape.q_width))
+        for request, chunk in enumerate(() if shape.positions else self.chunks):
+            turned = self._part(qkv, request, 0, heads * dim)
+            position = self._position(request)
+            self._layer(f"{name}.rope.{request}", "ROPE", (turned, *self._angles, position), turned, m=chunk.tokens,
+                        n=heads * dim, heads=heads, rotary=dim, t_max=self.job.t_max, batch=1)  # fmt: skip
+        for request in range(len(self.chunks)):
+            for group in self._groups(index):
+                self._attend(f"{name}.{request}.{group.first}", index, group, request, qkv, attended)
+        return x if alone else self._product(f"{name}.output", attended, shape.width, residual=x)
+
+    def _groups(self, index: int) -> list[HeadGroup]:
+        """Heads that one command attends to; all of them where they are encoded together."""
+        if self.encoded:
+            return [HeadGroup(0, self.shape.kv_heads, DataType.ENCODED)]
+        return self.job.groups(index)
+
+    def _attend(self, name: str, index: int, group: HeadGroup, request: int, qkv: str, attended: str) -> None:
+        """Append the new keys and values of a group of heads of a request, and let its queries see them."""
+        shape, dim, chunk = self.shape, self.shape.head_dim, self.chunks[request]
+        n, position, t_max = group.heads * dim, self._position(request), chunk.tokens + chunk.context
+        integers, new, caches, scales = group.kind not in FLOATS, list[str](), list[str](), list[str]()
+        for value, kept in enumerate((KEYS, VALUES)):
+            first = shape.q_width + value * shape.kv_width + group.first * dim
+            new.append(self._part(qkv, request, first, n))
+            caches.append(f"{name}.{kept}.cache")
+            dims = 1, group.heads, t_max, dim
+            self.graph.tensors[caches[-1]] = TensorIR(
+                caches[-1], Role.KV, dims, group.kind, is_kv_head_split=group.heads < shape.kv_heads
+            )
+            if self.encoded:
+                scales.append(self._weight(f"{name}.{kept}.parameters", (KV_HALF_SIZE // 4,), DataType.INT32))
+            elif integers:
+                scales.append(self._weight(f"{name}.{kept}.scale", (group.heads,), DataType.FP32))
+        self.graph.layers.append(
+            LayerIR(f"{name}.update", "KV_UPDATE", (*new, position, *scales), tuple(caches),
+                    {"m": chunk.tokens, "n": n, "heads": group.heads, "t_max": t_max, "batch": 1,
+                     "qbits_kv": BITS[group.kind], "kv_layer": index})
+        )  # fmt: skip
+        if self.encoded:
+            scales = [self._weight(f"{name}.parameters", (KV_HALF_SIZE // 2,), DataType.INT32)]
+        elif integers:
+            scales = [self._weight(f"{name}.scale", (2 * group.heads,), DataType.FP32)]
+        share = shape.heads // shape.kv_heads * dim
+        first, width = group.first * share, group.heads * share
+        self._layer(
+            f"{name}.heads", "ATTN_T", (self._part(qkv, request, first, width), *caches, position, *scales),
+            self._part(attended, request, first, width), m=chunk.tokens, n=width, heads=width // dim,
+            kv_heads=group.heads, t_max=t_max, scale=dim**-0.5, window=shape.window, batch=1,
+        )  # fmt: skip
+
+    def _feed_forward(self, name: str, x: str) -> str:
+        return super()._feed_forward(name, x) if self.parts is Parts.ALL else x
+
+    def _head(self, x: str) -> None:
+        if self.parts is not Parts.ATTENTION:
+            super()._head(x)
+
+    def _last_rows(self, x: str) -> str:
+        """A copy of the rows, unless all are last ones; rows of requests that bring one token lie side by side."""
+        width, count = self.shape.width, len(self.chunks)
+        if count == self.rows:
+            return x
+        rows, at = self._tensor("head.rows", (count, width)), 0
+        while at < count:
+            ends = at + 1
+            while self.chunks[at].tokens == 1 and ends < count and self.chunks[ends].tokens == 1:
+                ends += 1
+            block, last = (ends - at, width), self.firsts[at] + self.chunks[at].tokens - 1
+            self._layer(f"head.rows.{at}", "COPY", (self._view(x, block, last * width),),
+                        self._view(rows, block, at * width), dims=(block[0] * width,), **{
+                            "from": (1,), "to": (1,),
+                        })  # fmt: skip
+            at = ends
+        return rows
+
+    def _input(self, name: str, width: int) -> str:
+        """Rows that no layer of these parts writes."""
+        self._given.append(self._tensor(name, (self.rows, width)))
+        return name
+
+    def _position(self, request: int) -> str:
+        return POSITION if len(self.chunks) == 1 else self._view(POSITION, (1,), request)
+
+    def _part(self, base: str, request: int, first: int, count: int) -> str:
+        """Some columns of the rows of a request."""
+        _, columns = self.graph.tensors[base].shape
+        rows, row = self.chunks[request].tokens, self.firsts[request]
+        if (rows, count) == self.graph.tensors[base].shape:
+            return base
+        return self._view(base, (rows, count), row * columns + first, columns)

@@ -1,0 +1,305 @@
+"""What an operation of MLIR becomes: nodes of ONNX.
+
+The operator table, the passes and the reference of ONNX models therefore hold for modules too. Constants that only
+change their shape are computed here.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from onnx import helper, numpy_helper
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from toolchain.ir.graph import Values
+from toolchain.mlir.text.source import Source, op_name
+from toolchain.mlir.text.values import NUMPY, constant, element, integers, shape_of, splat, trouble
+
+OPSET = 20
+MOST_CONSTANT = 1 << 30
+"""Bytes of a constant that a node reads."""
+
+
+class Tensor(NamedTuple):
+    """A value of the module: a tensor of the model, or a constant."""
+
+    name: str
+    kind: str
+    """ONNX's name of its element type."""
+    shape: tuple[int, ...]
+    values: Values | None = None
+    """Of a constant."""
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def equals(self, value: float) -> bool:
+        """Whether all its elements are known to have a value."""
+        found = None if self.values is None else splat(self.values)
+        return found is not None and bool(found == value)
+
+
+class Emitter:
+    """Nodes, and the tensors of the values that they stand for."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.nodes: list[Any] = []
+        self.initializers: dict[str, Values] = {}
+        self.places: dict[str, str] = {}
+        """Node -> file:line:column: operation."""
+        self._known: dict[SSAValue, Tensor] = {}
+        self._named: dict[int, tuple[str, Values]] = {}
+        self._names: dict[str, int] = {}
+        self.op: Operation = source.module
+
+    # -- what it is given ----------------------------------------------------------------------------------------
+
+    def refuse(self, what: str) -> NoReturn:
+        self.source.refuse(self.op, what)
+
+    def typed(self, kind: Attribute) -> tuple[str, tuple[int, ...]]:
+        """(element type, shape); refused where there is none."""
+        if why := trouble(kind):
+            self.refuse(why)
+        inside, shape = element(getattr(kind, "element_type", kind)), shape_of(kind)
+        assert inside is not None and shape is not None
+        return inside, shape
+
+    def define(self, value: SSAValue, tensor: Tensor) -> None:
+        """Say what a value of the module is; refused where its type says something else."""
+        kind, shape = self.typed(value.type)
+        if (kind, shape) != (tensor.kind, tensor.shape):
+            self.refuse(f"gives {tensor.kind} {list(tensor.shape)}, its type is {value.type}: correct the types")
+        self._known[value] = tensor
+
+    def get(self, value: SSAValue) -> Tensor:
+        found = self._known.get(value)
+        if found is None:
+            self.refuse("an operand comes from another region: move its operation into the function")
+        return found
+
+    def attribute(self, *names: str) -> Attribute | None:
+        """The first attribute of these that the operation has."""
+        for name in names:
+            for given in (self.op.properties, self.op.attributes):
+                if name in given:
+                    return given[name]
+        return None
+
+    def numbers(self, name: str, otherwise: Sequence[int] | None = None, size: int | None = None) -> tuple[int, ...]:
+        """An attribute that is a list of whole numbers."""
+        given = self.attribute(name)
+        found = integers(given) if given is not None else None if otherwise is None else tuple(otherwise)
+        if found is None:
+            self.refuse(f"needs attribute {name}, a list of whole numbers")
+        return self.sized(found, size, f"attribute {name}")
+
+    def sized(self, found: tuple[int, ...], size: int | None, what: str) -> tuple[int, ...]:
+        if size is not None and len(found) == 1 and size > 1:
+            found *= size
+        if size is not None and len(found) != size:
+            self.refuse(f"{what} has {len(found)} numbers, needs {size}")
+        return found
+
+    def number(self, name: str, otherwise: int | None = None) -> int:
+        return self.numbers(name, None if otherwise is None else (otherwise,), 1)[0]
+
+    # -- constants -----------------------------------------------------------------------------------------------
+
+    def constant_of(self, value: Attribute | None) -> Tensor:
+        """A constant from an attribute."""
+        found = None if value is None else constant(value, self.source.context)
+        if found is None:
+            self.refuse("holds no values that can be read: write dense<...> or dense_resource<...> with its blob")
+        return self.constant(found)
+
+    def constant(self, values: Values, kind: str = "") -> Tensor:
+        """A constant; its values get into the model where a node reads it."""
+        kind = kind or next(name for name, array in NUMPY.items() if array == values.dtype)
+        return Tensor("", kind, values.shape, values.astype(NUMPY[kind], copy=False))
+
+    def scalar(self, value: float, kind: str) -> Tensor:
+        return self.constant(np.array(value).astype(NUMPY[kind]))
+
+    def needed(self, tensor: Tensor, what: str) -> Values:
+        """The values of what must be constant."""
+        if tensor.values is None:
+            self.refuse(f"{what} must be constant")
+        return tensor.values
+
+    def index(self, *numbers: int) -> Tensor:
+        return self.constant(np.array(numbers, np.int64))
+
+    # -- what it makes -------------------------------------------------------------------------------------------
+
+    def fresh(self, stem: str) -> str:
+        count = self._names[stem] = self._names.get(stem, 0) + 1
+        return stem if count == 1 else f"{stem}_{count}"
+
+    def name(self, tensor: Tensor) -> str:
+        """The name by which nodes read a tensor."""
+        if tensor.values is None:
+            return tensor.name
+        if id(tensor.values) not in self._named:
+            if tensor.values.nbytes > MOST_CONSTANT:
+                self.refuse(f"reads a constant of {tensor.values.nbytes} bytes: at most {MOST_CONSTANT}")
+            name = self.fresh("constant")
+            self._named[id(tensor.values)] = (name, tensor.values)
+            self.initializers[name] = np.ascontiguousarray(tensor.values).reshape(tensor.shape)
+        return self._named[id(tensor.values)][0]
+
+    def node(
+        self, operator: str, inputs: Sequence[Tensor | None], kind: str, shape: Sequence[int], **attributes: Any
+    ) -> Tensor:
+        """The output of a node."""
+        line = self.source.line(self.op)
+        name = self.fresh(f"{op_name(self.op)}@{line}")
+        self.places[name] = f"{self.source.place(self.op)}: {op_name(self.op)}"
+        names = ["" if one is None else self.name(one) for one in inputs]
+        self.nodes.append(helper.make_node(operator, names, [name], name=name, **attributes))
+        return Tensor(name, kind, tuple(shape))
+
+    def elementwise(self, operator: str, *inputs: Tensor, kind: str = "") -> Tensor:
+        """An operator on elements that broadcasts; constants of equal elements are read as one."""
+        try:
+            shape = np.broadcast_shapes(*(one.shape for one in inputs))
+        except ValueError:
+            self.refuse(f"shapes {', '.join(str(list(one.shape)) for one in inputs)} do not fit each other")
+        reduced = [self._single(one) for one in inputs]
+        kept = np.broadcast_shapes(*(one.shape for one in reduced)) == shape
+        return self.node(operator, reduced if kept else inputs, kind or inputs[-1].kind, shape)
+
+    def _single(self, tensor: Tensor) -> Tensor:
+        value = None if tensor.values is None or tensor.values.size == 1 else splat(tensor.values)
+        return tensor if value is None else self.scalar(value, tensor.kind)
+
+    def cast(self, tensor: Tensor, kind: str) -> Tensor:
+        if tensor.kind == kind:
+            return tensor
+        if tensor.values is not None:
+            return self.constant(tensor.values.astype(NUMPY[kind]))
+        return self.node("Cast", [tensor], kind, tensor.shape, to=code(kind))
+
+    def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        if tuple(shape) == tensor.shape:
+            return tensor
+        if math.prod(shape) != math.prod(tensor.shape):
+            self.refuse(f"{list(tensor.shape)} has not the elements of {list(shape)}")
+        if tensor.values is not None:
+            value = splat(tensor.values)
+            return self.constant(tensor.values.reshape(shape) if value is None else np.broadcast_to(value, shape))
+        return self.node("Reshape", [tensor, self.index(*shape)], tensor.kind, shape)
+
+    def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+        """Dimension i of the result is dimension order[i]."""
+        if sorted(order) != list(range(tensor.rank)):
+            self.refuse(f"permutation {list(order)} must name the {tensor.rank} dimensions once")
+        if list(order) == list(range(tensor.rank)):
+            return tensor
+        shape = [tensor.shape[axis] for axis in order]
+        if tensor.values is not None:
+            return self.constant(tensor.values.transpose(order))
+        if [axis for axis in order if tensor.shape[axis] > 1] == [a for a in range(tensor.rank) if tensor.shape[a] > 1]:
+            return self.reshape(tensor, shape)
+        return self.node("Transpose", [tensor], tensor.kind, shape, perm=list(order))
+
+    def expand(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """Broadcast to a shape, by the rules of numpy."""
+        if tensor.shape == tuple(shape):
+            return tensor
+        try:
+            fits = np.broadcast_shapes(tensor.shape, tuple(shape)) == tuple(shape)
+        except ValueError:
+            fits = False
+        if not fits:
+            self.refuse(f"makes {list(tensor.shape)}, its result has {list(shape)}")
+        if tensor.values is not None:
+            return self.constant(np.broadcast_to(tensor.values, tuple(shape)))
+        return self.node("Expand", [tensor, self.index(*shape)], tensor.kind, shape)
+
+    def slice(self, tensor: Tensor, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> Tensor:
+        """Elements starts, starts + steps, ... of each dimension."""
+        lasts = [start + (size - 1) * step for start, size, step in zip(starts, sizes, steps, strict=True)]
+        for start, last, size, step, there in zip(starts, lasts, sizes, steps, tensor.shape, strict=True):
+            if size < 1 or step < 1 or start < 0 or last >= there:
+                self.refuse(f"elements {start}..{last} in steps of {step} are not in a dimension of {there}")
+        if tuple(sizes) == tensor.shape:
+            return tensor
+        if tensor.values is not None:
+            return self.constant(
+                tensor.values[tuple(slice(a, z + 1, s) for a, z, s in zip(starts, lasts, steps, strict=True))]
+            )
+        axes = self.index(*range(tensor.rank))
+        ends = self.index(*(last + 1 for last in lasts))
+        return self.node(
+            "Slice", [tensor, self.index(*starts), ends, axes, self.index(*steps)], tensor.kind, tuple(sizes)
+        )
+
+    def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        if not parts or not 0 <= axis < parts[0].rank:
+            self.refuse(f"axis {axis}: must be a dimension of the operands")
+        others = {(*one.shape[:axis], *one.shape[axis + 1 :], one.rank, one.kind) for one in parts}
+        if len(others) > 1:
+            self.refuse("its operands must have equal types and equal sizes of the other dimensions")
+        if len(parts) == 1:
+            return parts[0]
+        shape = list(parts[0].shape)
+        shape[axis] = sum(one.shape[axis] for one in parts)
+        if all(one.values is not None for one in parts):
+            return self.constant(np.concatenate([one.values for one in parts if one.values is not None], axis))
+        return self.node("Concat", parts, parts[0].kind, shape, axis=axis)
+
+    def pad(self, tensor: Tensor, low: Sequence[int], high: Sequence[int], value: Tensor) -> Tensor:
+        if not len(low) == len(high) == tensor.rank or min((*low, *high), default=0) < 0:
+            self.refuse(f"padding {list(low)}, {list(high)}: give each of {tensor.rank} dimensions none or more")
+        if not any((*low, *high)):
+            return tensor
+        shape = [a + size + z for a, size, z in zip(low, tensor.shape, high, strict=True)]
+        if math.prod(shape) > 1 << 31:
+            self.refuse(f"padding makes {math.prod(shape)} elements: use less")
+        one = self.reshape(value, ())
+        return self.node("Pad", [tensor, self.index(*low, *high), one], tensor.kind, shape, mode="constant")
+
+    def added(self, total: Tensor, more: Tensor, zero: float = 0) -> Tensor:
+        """The sum, where the second operand is not known to be `zero`."""
+        return total if more.equals(zero) else self.elementwise("Add", total, more)
+
+    def reduce(self, operator: str, tensor: Tensor, axes: Sequence[int]) -> Tensor:
+        """ReduceSum, ReduceMax, ReduceMin: without the dimensions `axes`."""
+        if not axes:
+            return tensor
+        shape = [size for axis, size in enumerate(tensor.shape) if axis not in axes]
+        if operator == "ReduceSum" and tensor.kind == "INT32":
+            return _sum(self, tensor, axes, shape)
+        if operator == "ReduceMin":
+            return self.negative(self.reduce("ReduceMax", self.negative(tensor), axes))
+        return self.node(operator, [tensor, self.index(*axes)], tensor.kind, shape, keepdims=0)
+
+    def negative(self, tensor: Tensor) -> Tensor:
+        return self.node("Neg", [tensor], tensor.kind, tensor.shape)
+
+
+def _sum(e: Emitter, tensor: Tensor, axes: Sequence[int], shape: Sequence[int]) -> Tensor:
+    """The sum of integers, which no reduction of the device has: halves are added until one element is left."""
+    for axis in axes:
+        while (count := tensor.shape[axis]) > 1:
+            parts = []
+            for first, size in ((0, count // 2), (count // 2, count // 2), (count - count % 2, count % 2)):
+                starts = [first if one == axis else 0 for one in range(tensor.rank)]
+                sizes = [size if one == axis else there for one, there in enumerate(tensor.shape)]
+                parts += [e.slice(tensor, starts, sizes, [1] * tensor.rank)] if size else []
+            total = e.elementwise("Add", *parts[:2])
+            tensor = e.concat([total, *parts[2:]], axis)
+    return e.reshape(tensor, shape)
+
+
+def code(kind: str) -> int:
+    """ONNX's number of an element type."""
+    return int(helper.np_dtype_to_tensor_dtype(NUMPY[kind]))
+
+
+def initializers(emitter: Emitter) -> list[Any]:
+    return [numpy_helper.from_array(values, name) for name, values in emitter.initializers.items()]

@@ -1,0 +1,363 @@
+"""linalg.generic and what is one: elementwise operations, reductions and contractions over an iteration space."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, StringAttr
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr
+
+from toolchain.mlir import scalars
+from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.text.source import op_name
+from toolchain.mlir.text.values import FLOATS
+
+CASTS = ("arith.extf", "arith.extsi", "arith.sitofp")
+COMBINERS = {
+    "arith.addf": ("ReduceSum", "Add", 0.0), "arith.addi": ("ReduceSum", "Add", 0.0),
+    "arith.maxf": ("ReduceMax", "Max", float("-inf")), "arith.maximumf": ("ReduceMax", "Max", float("-inf")),
+    "arith.maxnumf": ("ReduceMax", "Max", float("-inf")), "arith.maxsi": ("ReduceMax", "Max", float("-inf")),
+    "arith.minf": ("ReduceMin", "Min", float("inf")), "arith.minimumf": ("ReduceMin", "Min", float("inf")),
+    "arith.minnumf": ("ReduceMin", "Min", float("inf")), "arith.minsi": ("ReduceMin", "Min", float("inf")),
+}  # fmt: skip
+"""What joins the elements of a reduction: the reduction, the operator for two, and the value that changes nothing."""
+
+
+class Space(NamedTuple):
+    """Where an operand's dimensions lie: dimensions of the iteration space, None for one element that all see."""
+
+    dims: tuple[int | None, ...]
+
+    @property
+    def used(self) -> list[int]:
+        return [dim for dim in self.dims if dim is not None]
+
+
+def generic(e: Emitter) -> list[Tensor]:
+    """A linalg.generic: its results."""
+    op = e.op
+    maps, kinds = e.attribute("indexing_maps"), e.attribute("iterator_types")
+    if not isinstance(maps, ArrayAttr) or not isinstance(kinds, ArrayAttr):
+        e.refuse("needs indexing_maps and iterator_types")
+    iterators = [_iterator(kind) for kind in kinds.data]
+    spaces = [_space(e, one, len(iterators)) for one in maps.data]
+    if any(kind not in ("parallel", "reduction") for kind in iterators):
+        e.refuse(f"iterator types {', '.join(iterators)}: supported are parallel and reduction")
+    reduced = [dim for dim, kind in enumerate(iterators) if kind == "reduction"]
+    block = _body(e)
+    if len(spaces) != len(op.operands) or len(block.args) != len(op.operands):
+        e.refuse("needs an indexing map and an argument of its body for each operand")
+    operands = [e.get(value) for value in op.operands]
+    sizes = _sizes(e, operands, spaces, len(iterators))
+    if reduced:
+        return reduction(e, Reduction(block, operands, spaces, sizes, reduced))
+    return elementwise(e, block, operands, spaces, sizes)
+
+
+def _iterator(kind: object) -> str:
+    return kind.data if isinstance(kind, StringAttr) else str(getattr(getattr(kind, "data", kind), "value", kind))
+
+
+def _body(e: Emitter) -> Block:
+    if len(e.op.regions) != 1 or len(e.op.regions[0].blocks) != 1:
+        e.refuse("needs a body of one block")
+    return e.op.regions[0].blocks[0]
+
+
+def _space(e: Emitter, one: object, rank: int) -> Space:
+    if not isinstance(one, AffineMapAttr) or one.data.num_symbols or one.data.num_dims != rank:
+        e.refuse(f"indexing map {one}: supported are maps of the {rank} dimensions without symbols")
+    dims: list[int | None] = []
+    for result in one.data.results:
+        if isinstance(result, AffineDimExpr):
+            dims.append(result.position)
+        elif isinstance(result, AffineConstantExpr) and result.value == 0:
+            dims.append(None)
+        else:
+            e.refuse(
+                f"indexing map {one.data}: supported are permutations and broadcasts; "
+                f"write convolutions and pooling as named operations"
+            )
+    return Space(tuple(dims))
+
+
+def _sizes(e: Emitter, operands: Sequence[Tensor], spaces: Sequence[Space], rank: int) -> tuple[int, ...]:
+    sizes: dict[int, int] = {}
+    for operand, space in zip(operands, spaces, strict=True):
+        if operand.rank != len(space.dims) or len(set(space.used)) != len(space.used):
+            e.refuse(f"an indexing map of {len(space.dims)} results for a tensor of {operand.rank} dimensions")
+        for size, dim in zip(operand.shape, space.dims, strict=True):
+            if dim is None and size != 1:
+                e.refuse("an indexing map takes element 0 of a larger dimension: slice the operand")
+            if dim is not None and sizes.setdefault(dim, size) != size:
+                e.refuse(f"dimension {dim} is {sizes[dim]} and {size}")
+    if len(sizes) != rank:
+        e.refuse("an iteration dimension is in no indexing map")
+    return tuple(sizes[dim] for dim in range(rank))
+
+
+def aligned(e: Emitter, tensor: Tensor, space: Space, order: Sequence[int]) -> Tensor:
+    """The tensor with a dimension for each of the iteration space in `order`, of size 1 where it has none."""
+    kept = e.reshape(tensor, [s for s, dim in zip(tensor.shape, space.dims, strict=True) if dim is not None])
+    there = sorted(space.used, key=list(order).index)
+    turned = e.transpose(kept, [space.used.index(dim) for dim in there])
+    at = dict(zip(there, turned.shape, strict=True))
+    return e.reshape(turned, [at.get(dim, 1) for dim in order])
+
+
+def elementwise(
+    e: Emitter, block: Block, operands: Sequence[Tensor], spaces: Sequence[Space], sizes: tuple[int, ...]
+) -> list[Tensor]:
+    """All dimensions are parallel: the body on whole tensors."""
+    count = len(e.op.results)
+    order = spaces[-1].used
+    for space in spaces[-count:]:
+        if sorted(space.used) != list(range(len(sizes))):
+            e.refuse("the indexing map of a result must name every dimension")
+    arguments: dict[SSAValue, Tensor] = {
+        argument: aligned(e, operand, space, order)
+        for argument, operand, space in zip(block.args, operands, spaces, strict=True)
+        if list(argument.uses)
+    }
+    indices = scalars.iota(e, tuple(sizes[dim] for dim in order))
+    indices = [indices[order.index(dim)] for dim in range(len(sizes))]
+    made = scalars.evaluate(e, block, arguments, indices, count)
+    results = []
+    for tensor, space, operand in zip(made, spaces[-count:], operands[-count:], strict=True):
+        full = e.expand(tensor, [sizes[dim] for dim in order])
+        turned = e.transpose(full, [order.index(dim) for dim in space.used])
+        results.append(e.reshape(turned, operand.shape))
+    return results
+
+
+class Reduction(NamedTuple):
+    """A linalg.generic, or what is one, that joins elements over the dimensions `reduced`."""
+
+    block: Block
+    operands: Sequence[Tensor]
+    spaces: Sequence[Space]
+    sizes: tuple[int, ...]
+    reduced: Sequence[int]
+
+    def yielded(self, at: int) -> SSAValue | None:
+        """What the body yields for a result, counted from the last, which is -1."""
+        last = self.block.last_op
+        return None if last is None or len(last.operands) < -at else last.operands[at]
+
+
+def reduction(e: Emitter, how: Reduction) -> list[Tensor]:
+    """The result, or a maximum or minimum with its position, which is how exporters write a softmax."""
+    results = len(e.op.results)
+    if results == 1:
+        return [_joined(e, how, -1, 1)]
+    if results == 2 and (index := _position(e, how)) is not None:
+        return [_joined(e, how, -2, 2), index]
+    e.refuse("a reduction with several results is not supported, but a maximum and its index: write one for each")
+
+
+def _combiner(e: Emitter, how: Reduction, at: int, uses: int) -> tuple[str, SSAValue]:
+    """(operation that joins, value that it joins with the result so far, which is used so often)."""
+    made, total = how.yielded(at), how.block.args[at]
+    joined = None if made is None else made.owner
+    if not isinstance(joined, Operation) or op_name(joined) not in COMBINERS or total not in joined.operands:
+        e.refuse(f"its body must join a value with the result so far by one of {', '.join(COMBINERS)}")
+    value = next((one for one in joined.operands if one is not total), None)
+    if value is None or len(list(total.uses)) != uses:
+        e.refuse("its body must use the result so far once")
+    return op_name(joined), value
+
+
+def _elements(e: Emitter, how: Reduction, value: SSAValue, out: Space) -> Tensor:
+    """A value of the body for all elements, with the dimensions of the result first."""
+    if sorted(out.used) != [dim for dim in range(len(how.sizes)) if dim not in how.reduced]:
+        e.refuse("the indexing map of the result must name every parallel dimension")
+    order = [*out.used, *how.reduced]
+    inputs = zip(how.block.args, how.operands, how.spaces, strict=False)
+    arguments: dict[SSAValue, Tensor] = {
+        argument: aligned(e, operand, space, order) for argument, operand, space in list(inputs)[: -len(e.op.results)]
+    }
+    inner = _evaluated(e, how.block, value, arguments, order, how.sizes)
+    return e.expand(inner, [how.sizes[dim] for dim in order])
+
+
+def _joined(e: Emitter, how: Reduction, at: int, uses: int) -> Tensor:
+    """One result."""
+    name, value = _combiner(e, how, at, uses)
+    operator, join, neutral = COMBINERS[name]
+    out, start = how.spaces[at], how.operands[at]
+    found = contraction(e, how, value, out) if join == "Add" else None
+    if found is None:
+        full = _elements(e, how, value, out)
+        found = e.reduce(operator, full, range(len(out.used), full.rank))
+    found = e.reshape(found, start.shape)
+    if start.kind != found.kind:
+        e.refuse(f"sums {found.kind} into {start.kind}: extend the elements in the body")
+    return found if _neutral(start, join, neutral) else e.elementwise(join, start, found)
+
+
+def _neutral(start: Tensor, join: str, neutral: float) -> bool:
+    """Whether what a result starts from changes nothing."""
+    return start.equals(neutral) or (join == "Max" and lowest(start)) or (join == "Min" and lowest(start, top=True))
+
+
+_BEYOND = {"Max": {"arith.cmpf": 2, "arith.cmpi": 4}, "Min": {"arith.cmpf": 4, "arith.cmpi": 2}}
+"""Predicates of a value that is more than the result so far: ogt and sgt, olt and slt."""
+
+
+def _position(e: Emitter, how: Reduction) -> Tensor | None:
+    """The index of the first maximum, or minimum, that a body selects; None: it does not."""
+    made, (values, indices) = how.yielded(-1), how.block.args[-2:]
+    chosen = None if made is None else made.owner
+    if not isinstance(chosen, Operation) or op_name(chosen) != "arith.select" or chosen.operands[2] is not indices:
+        return None
+    name, value = _combiner(e, how, -2, 2)
+    _, join, neutral = COMBINERS[name]
+    compared, index = chosen.operands[0].owner, chosen.operands[1].owner
+    while isinstance(index, Operation) and op_name(index) in ("arith.index_cast", "arith.trunci"):
+        index = index.operands[0].owner
+    if not isinstance(compared, Operation) or not isinstance(index, Operation) or op_name(index) != "linalg.index":
+        return None
+    outside, e.op = e.op, compared
+    beyond = op_name(compared) in _BEYOND.get(join, {}) and _BEYOND[join][op_name(compared)] == e.number("predicate")
+    e.op = index
+    along = [e.number("dim")] == list(how.reduced)
+    e.op = outside
+    fresh = _neutral(how.operands[-2], join, neutral) and how.operands[-1].equals(0)
+    if not (beyond and along and fresh and tuple(compared.operands) == (value, values)):
+        return None
+    if not list(e.op.results[1].uses):
+        return how.operands[-1]
+    full = _elements(e, how, value, how.spaces[-1])
+    found = full if join == "Max" else e.negative(full)
+    place = e.node("ArgMax", [found], "INT64", full.shape[:-1], axis=full.rank - 1, keepdims=0)
+    return e.reshape(e.cast(place, how.operands[-1].kind), how.operands[-1].shape)
+
+
+def lowest(tensor: Tensor, *, top: bool = False) -> bool:
+    """Whether all elements are the smallest, or largest, number of their type."""
+    import ml_dtypes
+
+    if tensor.values is None:
+        return False
+    kind = tensor.values.dtype
+    if kind.kind in "iu":
+        limits = (int(ml_dtypes.iinfo(kind).min), int(ml_dtypes.iinfo(kind).max))
+    else:
+        limits = (float(ml_dtypes.finfo(kind).min), float(ml_dtypes.finfo(kind).max))  # type: ignore[assignment]
+    infinite = kind.kind not in "iu" and tensor.equals(float("inf") if top else float("-inf"))
+    return infinite or tensor.equals(limits[top])
+
+
+def _evaluated(
+    e: Emitter, block: Block, value: SSAValue, arguments: dict[SSAValue, Tensor], order: Sequence[int],
+    sizes: tuple[int, ...],
+) -> Tensor:  # fmt: skip
+    """A value inside the body, from the inputs alone."""
+    made = scalars.iota(e, tuple(sizes[dim] for dim in order))
+    known = dict(arguments)
+    indices = {dim: made[order.index(dim)] for dim in range(len(sizes))}
+    outside = e.op
+    for op in block.ops:
+        name, e.op = op_name(op), op
+        if value in known or name == "linalg.yield":
+            break
+        if name == scalars.ASSERTION:
+            continue
+        if name == "arith.constant":
+            known[op.results[0]] = e.constant_of(e.attribute("value"))
+        elif name == "linalg.index":
+            known[op.results[0]] = indices.get(e.number("dim")) or e.refuse("no such dimension")
+        else:
+            given = [known[one] if one in known else e.get(one) for one in op.operands]
+            known[op.results[0]] = scalars.apply(e, name, given)
+    e.op = outside
+    return known[value] if value in known else e.get(value)
+
+
+# -- contractions ------------------------------------------------------------------------------------------------------
+
+
+def _factor(block: Block, value: SSAValue) -> tuple[int, str] | None:
+    """The block argument that a factor is, and the cast that it goes through."""
+    owner = value.owner
+    cast = ""
+    if isinstance(owner, Operation) and op_name(owner) in CASTS:
+        cast, value = op_name(owner), owner.operands[0]
+    return (value.index, cast) if isinstance(value, BlockArgument) and value.block is block else None
+
+
+def contraction(e: Emitter, how: Reduction, value: SSAValue, result: Space) -> Tensor | None:
+    """A sum of products of two operands as a product of matrices, in the order of the result's dimensions; None: it is
+    none."""
+    block, operands, spaces, sizes, reduced = how
+    owner = value.owner
+    if not isinstance(owner, Operation) or op_name(owner) not in ("arith.mulf", "arith.muli"):
+        return None
+    found = [_factor(block, one) for one in owner.operands]
+    if found[0] is None or found[1] is None:
+        return None
+    (first, cast0), (second, cast1) = found[0], found[1]
+    if len(operands) - 1 in (first, second):
+        return None
+    a, b = spaces[first].used, spaces[second].used
+    if not set(reduced) <= set(a) & set(b):
+        return None
+    kind = operands[-1].kind
+    left, right = operands[first], operands[second]
+    integers = left.kind == right.kind == "INT8" and kind == "INT32" and cast0 == cast1 == "arith.extsi"
+    if not integers and (left.kind not in FLOATS or right.kind not in FLOATS):
+        return None
+    if not integers:
+        left, right = e.cast(left, kind), e.cast(right, kind)
+    return summed(e, (left, right), (spaces[first], spaces[second], result), sizes, kind)
+
+
+def summed(
+    e: Emitter, factors: tuple[Tensor, Tensor], spaces: Sequence[Space], sizes: tuple[int, ...], kind: str
+) -> Tensor:
+    """The sum of products over the dimensions that the result, whose space is the last, does not have."""
+    a, b, out = (space.used for space in spaces)
+    batch = [dim for dim in out if dim in a and dim in b]
+    rows = [dim for dim in out if dim in a and dim not in b]
+    columns = [dim for dim in out if dim in b and dim not in a]
+    reduced = [dim for dim in range(len(sizes)) if dim not in out]
+
+    def size(dims: Sequence[int]) -> int:
+        return math.prod(sizes[dim] for dim in dims)
+
+    lead = [size(batch)] if batch else []
+    m = aligned(e, factors[0], spaces[0], [*batch, *rows, *reduced])
+    n = aligned(e, factors[1], spaces[1], [*batch, *reduced, *columns])
+    m = e.reshape(m, [*lead, size(rows), size(reduced)])
+    n = e.reshape(n, [*lead, size(reduced), size(columns)])
+    made = product(e, m, n, kind)
+    order = [*batch, *rows, *columns]
+    made = e.reshape(made, [sizes[dim] for dim in order])
+    return e.transpose(made, [order.index(dim) for dim in out])
+
+
+def contract(e: Emitter, operands: Sequence[Tensor], kind: str) -> Tensor:
+    """A product of matrices with indexing maps."""
+    maps = e.attribute("indexing_maps")
+    if not isinstance(maps, ArrayAttr) or len(maps.data) != 3:
+        e.refuse("needs three indexing_maps")
+    rank = max((one.data.num_dims for one in maps.data if isinstance(one, AffineMapAttr)), default=0)
+    spaces = [_space(e, one, rank) for one in maps.data]
+    sizes = _sizes(e, operands, spaces, rank)
+    a, b, out = (set(space.used) for space in spaces)
+    if not out <= a | b or {*range(rank)} - out - (a & b):
+        e.refuse("its indexing maps are no product of matrices")
+    return e.reshape(summed(e, (operands[0], operands[1]), spaces, sizes, kind), operands[2].shape)
+
+
+def product(e: Emitter, a: Tensor, b: Tensor, kind: str, zeros: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """The product of matrices, or of lists of them; `zeros`: zero points of integers."""
+    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
+        e.refuse(f"shapes {list(a.shape)} and {list(b.shape)} do not fit each other")
+    shape = (*a.shape[:-1], b.shape[-1])
+    if a.kind in FLOATS:
+        return e.node("MatMul", [e.cast(a, kind), e.cast(b, kind)], kind, shape)
+    if a.kind not in ("INT8", "UINT8") or b.kind not in ("INT8", "UINT8") or kind != "INT32":
+        e.refuse(f"a product of {a.kind} and {b.kind} into {kind}: supported are floats, and i8 into i32")
+    return e.node("MatMulInteger", [a, b, *(zeros or ())], "INT32", shape)

@@ -1,0 +1,140 @@
+"""A module to a model: every operation of its function becomes nodes of ONNX."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from onnx import helper
+from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
+
+from toolchain.errors import ModelError
+from toolchain.mlir import scalars
+from toolchain.mlir.emitter import OPSET, Emitter, Tensor, code, initializers
+from toolchain.mlir.generic import generic
+from toolchain.mlir.named import LINALG
+from toolchain.mlir.npu.graph import graph_of, is_graph
+from toolchain.mlir.npu.model import check_alone, model_of
+from toolchain.mlir.shapes import TENSOR
+from toolchain.mlir.text.dialect import InputOp
+from toolchain.mlir.text.foreign import GLOBAL
+from toolchain.mlir.text.source import Source, op_name, read
+from toolchain.mlir.text.values import outside
+from toolchain.mlir.tosa import TOSA
+from toolchain.onnx_model.model import OnnxModel, prepare
+
+ENTRIES = ("main", "forward")
+"""Names of the function that is the model, where there are several."""
+
+
+def load_mlir(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
+    """The model in a file. ModelError: file:line:column, operation and remedy, in one line."""
+    if shapes:
+        raise ModelError(f"{path}: --shape {next(iter(shapes))}: a module has the shapes of its inputs; drop it")
+    source = read(path)
+    if not is_graph(source):
+        return imported(source)
+    graph = graph_of(source)
+    check_alone(graph, source.name)
+    return model_of(graph, source.name)
+
+
+def operations_of(path: Path) -> tuple[list[tuple[str, str]], list[str]]:
+    """(name and type of each argument, name of each operation) of the function in a file. ModelError as `load_mlir`."""
+    source = read(path)
+    function = _function(source)
+    block = function.body.blocks[0]
+    arguments = [(one.name_hint or f"arg{index}", str(one.type)) for index, one in enumerate(block.args)]
+    declared = [(op, op.attributes.get("id")) for op in block.ops if isinstance(op, InputOp)]
+    named = [(name.data, str(op.result.type)) for op, name in declared if isinstance(name, StringAttr)]
+    return arguments or named, [op_name(op) for op in function.walk() if op is not function]
+
+
+def imported(source: Source) -> OnnxModel:
+    """The model of a parsed module."""
+    function = _function(source)
+    block = function.body.blocks[0]
+    e = Emitter(source)
+    e.op = function
+    inputs: list[Tensor] = []
+    for index, argument in enumerate(block.args):
+        if why := outside(argument.type):
+            source.refuse(function, why)
+        kind, shape = e.typed(argument.type)
+        name = argument.name_hint or f"arg{index}"
+        name = name if name not in {one.name for one in inputs} else f"arg{index}"
+        inputs.append(Tensor(e.fresh(name), kind, shape))
+        e.define(argument, inputs[-1])
+    outputs: list[Tensor] = []
+    for op in block.ops:
+        e.op = op
+        if op_name(op) == scalars.ASSERTION:
+            continue
+        if op_name(op) in ("func.return", "return"):
+            if why := next(filter(None, (outside(value.type) for value in op.operands)), ""):
+                e.refuse(why)
+            outputs = [e.get(value) for value in op.operands]
+            break
+        for value, tensor in zip(op.results, _lowered(e, op), strict=True):
+            e.define(value, tensor)
+    if not outputs:
+        source.refuse(function, "returns no tensor: return the results")
+    return _model(e, function, inputs, outputs)
+
+
+def _function(source: Source) -> FuncOp:
+    top = [op for op in source.module.body.ops if op.name != GLOBAL]
+    found = [op for op in top if isinstance(op, FuncOp)]
+    for op in top:
+        if not isinstance(op, FuncOp):
+            source.refuse(op, "supported is one func.func: drop it")
+    if not found:
+        raise ModelError(f"{source.name}: holds no func.func: write the model as a function of tensors")
+    named = [op for op in found if op.sym_name.data in ENTRIES] if len(found) > 1 else found
+    if len(named) != 1:
+        source.refuse(found[1], f"is one of {len(found)} functions: keep one, or name one of them {ENTRIES[0]}")
+    if len(named[0].body.blocks) != 1 or not named[0].body.blocks[0].ops:
+        source.refuse(named[0], "control flow and declarations are not supported: keep one block")
+    return named[0]
+
+
+def _lowered(e: Emitter, op: Operation) -> list[Tensor]:
+    """What an operation makes."""
+    dialect, _, name = op_name(op).partition(".")
+    if op_name(op) == "linalg.generic":
+        if len(op.results) == 0:
+            e.refuse("has no result: bufferized modules are not supported, use tensors")
+        return generic(e)
+    if op_name(op) == "arith.constant":
+        return [e.constant_of(e.attribute("value"))]
+    table = {"linalg": LINALG, "tensor": TENSOR, "tosa": TOSA}.get(dialect)
+    if table is not None and name in table:
+        if len(op.results) != 1:
+            e.refuse(f"has {len(op.results)} results, needs one: bufferized modules are not supported, use tensors")
+        return [table[name](e)]
+    if dialect in ("arith", "math") and len(op.results) == 1:
+        return [scalars.apply(e, op_name(op), [e.get(value) for value in op.operands])]
+    if table is not None:
+        e.refuse(f"this operation is not supported; supported of {dialect} are {', '.join(table)}")
+    e.refuse("this operation is not supported: lower the module to linalg on tensors or to tosa")
+
+
+def _model(e: Emitter, function: FuncOp, inputs: list[Tensor], outputs: list[Tensor]) -> OnnxModel:
+    made = []
+    for index, tensor in enumerate(outputs):
+        name = f"result{index}" if len(outputs) > 1 else "result"
+        e.nodes.append(helper.make_node("Identity", [e.name(tensor)], [name], name=f"func.return@{name}"))
+        made.append(helper.make_tensor_value_info(name, code(tensor.kind), tensor.shape))
+    graph = helper.make_graph(
+        e.nodes, _name(function),
+        [helper.make_tensor_value_info(one.name, code(one.kind), one.shape) for one in inputs],
+        made, initializers(e),
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+    model = prepare(proto, e.source.name)
+    model.places = e.places
+    return model
+
+
+def _name(function: FuncOp) -> str:
+    return function.sym_name.data if isinstance(function.sym_name, StringAttr) else "main"

@@ -1,0 +1,318 @@
+"""Named operations of linalg: what each becomes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from xdsl.ir import SSAValue
+
+from toolchain.mlir import generic, scalars
+from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.text.values import FLOATS
+
+Lower = Callable[[Emitter], Tensor]
+
+
+def _operands(e: Emitter, ins: int) -> tuple[list[Tensor], Tensor]:
+    """Inputs, and what the result starts from."""
+    if len(e.op.operands) != ins + 1:
+        e.refuse(f"takes {ins} inputs and one output, got {len(e.op.operands)} operands")
+    values = [e.get(one) for one in e.op.operands]
+    return values[:-1], values[-1]
+
+
+def _accumulated(e: Emitter, total: Tensor, start: Tensor) -> Tensor:
+    if total.shape != start.shape:
+        e.refuse(f"makes {list(total.shape)}, its output has {list(start.shape)}")
+    return e.added(total, start)
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+def _product(turn_a: bool = False, turn_b: bool = False, rank: int = 2, zeros: bool = False) -> Lower:
+    def lower(e: Emitter) -> Tensor:
+        (a, b, *more), start = _operands(e, 4 if zeros else 2)
+        if e.attribute("indexing_maps") is not None:
+            return _contract(e)
+        for one in (a, b):
+            if one.rank != rank:
+                e.refuse(f"takes tensors of {rank} dimensions, got {one.rank}")
+        turned = [*range(rank - 2), rank - 1, rank - 2]
+        a, b = e.transpose(a, turned) if turn_a else a, e.transpose(b, turned) if turn_b else b
+        points = None
+        if zeros:
+            first, second = (e.needed(one, "a zero point") for one in more)
+            points = (e.scalar(float(first), a.kind), e.scalar(float(second), b.kind))
+        return _accumulated(e, generic.product(e, a, b, start.kind, points), start)
+
+    return lower
+
+
+def _contract(e: Emitter) -> Tensor:
+    (a, b), start = _operands(e, 2)
+    return _accumulated(e, generic.contract(e, (a, b, start), start.kind), start)
+
+
+def _vectors(a_rank: int, b_rank: int) -> Lower:
+    """matvec, vecmat, dot, batch_matvec: a vector is a matrix of one row or column."""
+
+    def lower(e: Emitter) -> Tensor:
+        (a, b), start = _operands(e, 2)
+        if (a.rank, b.rank) != (a_rank, b_rank):
+            e.refuse(f"takes tensors of {a_rank} and {b_rank} dimensions")
+        left = e.reshape(a, (1, *a.shape)) if a_rank == 1 else a
+        right = e.reshape(b, (*b.shape, 1)) if b_rank < a_rank or b_rank == 1 else b
+        return _accumulated(e, e.reshape(generic.product(e, left, right, start.kind), start.shape), start)
+
+    return lower
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+NHWC = (0, 3, 1, 2)
+NCHW = (0, 2, 3, 1)
+
+
+def to_nchw(e: Emitter, x: Tensor, layout: str) -> Tensor:
+    return e.transpose(x, NHWC) if layout == "nhwc" else x
+
+
+def from_nchw(e: Emitter, x: Tensor, layout: str) -> Tensor:
+    return e.transpose(x, NCHW) if layout == "nhwc" else x
+
+
+def window(
+    e: Emitter, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+    pads: Sequence[int] = (0, 0, 0, 0),
+) -> tuple[list[int], dict[str, Any]]:  # fmt: skip
+    """(rows and columns of the result, attributes of ONNX) of windows over an image."""
+    if min((*strides, *dilations, *kernel), default=1) < 1 or min(pads) < 0:
+        e.refuse("strides, dilations and kernels must be positive, padding not negative")
+    out = []
+    for axis in range(2):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        out.append((sizes[axis] + pads[axis] + pads[axis + 2] - reach) // strides[axis] + 1)
+        if out[-1] < 1:
+            e.refuse(f"a kernel that reaches over {reach} elements does not fit {sizes[axis]}")
+    return out, {"strides": list(strides), "dilations": list(dilations), "pads": list(pads)}
+
+
+def convolved(
+    e: Emitter, x: Tensor, w: Tensor, kind: str, strides: Sequence[int], dilations: Sequence[int],
+    pads: Sequence[int] = (0, 0, 0, 0), groups: int = 1, zeros: tuple[Tensor, Tensor] | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """A convolution in ONNX's layouts: x is n x c x h x w, w is cout x cin / groups x kh x kw."""
+    if x.rank != 4 or w.rank != 4 or w.shape[1] * groups != x.shape[1]:
+        e.refuse(f"an image of {list(x.shape)} and weights of {list(w.shape)} do not fit each other")
+    out, attributes = window(e, x.shape[2:], w.shape[2:], strides, dilations, pads)
+    shape = (x.shape[0], w.shape[0], *out)
+    attributes |= {"group": groups, "kernel_shape": list(w.shape[2:])}
+    if x.kind in FLOATS:
+        given = [e.cast(x, kind), e.cast(w, kind), *([] if bias is None else [bias])]
+        return e.node("Conv", given, kind, shape, **attributes)
+    if x.kind not in ("INT8", "UINT8") or w.kind not in ("INT8", "UINT8") or kind != "INT32":
+        e.refuse(f"a convolution of {x.kind} and {w.kind} into {kind}: supported are floats, and i8 into i32")
+    total = e.node("ConvInteger", [x, w, *(zeros or ())], "INT32", shape, **attributes)
+    if bias is None:
+        return total
+    return e.added(total, e.reshape(bias, (1, bias.shape[0], 1, 1)))
+
+
+def _convolution(layout: str, order: Sequence[int]) -> Lower:
+    def lower(e: Emitter) -> Tensor:
+        (x, w), start = _operands(e, 2)
+        made = convolved(
+            e, to_nchw(e, x, layout), e.transpose(w, order), start.kind,
+            e.numbers("strides", (1, 1), 2), e.numbers("dilations", (1, 1), 2),
+        )  # fmt: skip
+        return _accumulated(e, from_nchw(e, made, layout), start)
+
+    return lower
+
+
+def _grouped(e: Emitter) -> Tensor:
+    """An image n x groups x c x h x w, weights groups x cout x c x kh x kw."""
+    (x, w), start = _operands(e, 2)
+    if x.rank != 5 or w.rank != 5:
+        e.refuse("takes an image and weights of 5 dimensions")
+    count, groups, channels, *size = x.shape
+    made = convolved(
+        e, e.reshape(x, (count, groups * channels, *size)), e.reshape(w, (w.shape[0] * w.shape[1], *w.shape[2:])),
+        start.kind, e.numbers("strides", (1, 1), 2), e.numbers("dilations", (1, 1), 2), groups=groups,
+    )  # fmt: skip
+    return _accumulated(e, e.reshape(made, start.shape), start)
+
+
+def depthwise_weights(e: Emitter, w: Tensor) -> Tensor:
+    """kh x kw x channels x multiplier as ONNX has them: a group of kernels per channel."""
+    if w.rank != 4:
+        e.refuse(f"weights of {w.rank} dimensions: needs 4")
+    turned = e.transpose(w, (2, 3, 0, 1))
+    return e.reshape(turned, (w.shape[2] * w.shape[3], 1, *w.shape[:2]))
+
+
+def _depthwise(layout: str, multiplied: bool) -> Lower:
+    def lower(e: Emitter) -> Tensor:
+        (x, w), start = _operands(e, 2)
+        if not multiplied:
+            if w.rank != 3:
+                e.refuse(f"weights of {w.rank} dimensions: needs 3")
+            w = (
+                e.reshape(w, (*w.shape, 1))
+                if layout == "nhwc"
+                else e.transpose(e.reshape(w, (1, *w.shape)), (2, 3, 1, 0))
+            )
+        x = to_nchw(e, x, layout)
+        made = convolved(
+            e, x, depthwise_weights(e, w), start.kind, e.numbers("strides", (1, 1), 2),
+            e.numbers("dilations", (1, 1), 2), groups=x.shape[1],
+        )  # fmt: skip
+        made = from_nchw(e, made, layout)
+        return _accumulated(e, e.reshape(made, start.shape), start)
+
+    return lower
+
+
+def pooled(
+    e: Emitter, function: str, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+    pads: Sequence[int] = (0, 0, 0, 0), *, count_pads: bool = True,
+) -> Tensor:  # fmt: skip
+    """Max, min, sum or average of windows; x is n x c x h x w."""
+    if x.rank != 4:
+        e.refuse(f"an image has 4 dimensions, got {x.rank}")
+    out, attributes = window(e, x.shape[2:], kernel, strides, dilations, pads)
+    attributes["kernel_shape"] = list(kernel)
+    shape = (*x.shape[:2], *out)
+    if function == "min":
+        return e.negative(pooled(e, "max", e.negative(x), kernel, strides, dilations, pads))
+    if function == "max":
+        return e.node("MaxPool", [x], x.kind, shape, **attributes)
+    made = e.node("AveragePool", [x], x.kind, shape, **attributes, count_include_pad=int(count_pads))
+    return e.elementwise("Mul", made, e.scalar(kernel[0] * kernel[1], x.kind)) if function == "sum" else made
+
+
+def _pooling(layout: str, function: str) -> Lower:
+    def lower(e: Emitter) -> Tensor:
+        (x, kernel), start = _operands(e, 2)
+        if kernel.rank != 2 or x.kind != start.kind:
+            e.refuse("needs a window of two dimensions, and elements of one type")
+        made = pooled(
+            e, function, to_nchw(e, x, layout), kernel.shape, e.numbers("strides", (1, 1), 2),
+            e.numbers("dilations", (1, 1), 2),
+        )  # fmt: skip
+        made = from_nchw(e, made, layout)
+        if made.shape != start.shape:
+            e.refuse(f"makes {list(made.shape)}, its output has {list(start.shape)}")
+        if function == "sum":
+            return e.added(made, start)
+        if generic.lowest(start, top=function == "min"):
+            return made
+        return e.elementwise("Max" if function == "max" else "Min", start, made)
+
+    return lower
+
+
+# -- shapes and elements -----------------------------------------------------------------------------------------------
+
+
+def _fill(e: Emitter) -> Tensor:
+    (value,), start = _operands(e, 1)
+    return e.expand(e.cast(value, start.kind), start.shape)
+
+
+def _transpose(e: Emitter) -> Tensor:
+    (x,), _ = _operands(e, 1)
+    return e.transpose(x, e.numbers("permutation", size=x.rank))
+
+
+def _broadcast(e: Emitter) -> Tensor:
+    (x,), start = _operands(e, 1)
+    added = e.numbers("dimensions")
+    if sorted({*added}) != sorted(added) or len(added) + x.rank != start.rank or any(
+        not 0 <= dim < start.rank for dim in added
+    ):  # fmt: skip
+        e.refuse(f"dimensions {list(added)}: must name those of the output that the input does not have")
+    sizes = iter(x.shape)
+    return e.expand(e.reshape(x, [1 if dim in added else next(sizes) for dim in range(start.rank)]), start.shape)
+
+
+def _softmax(e: Emitter) -> Tensor:
+    (x,), _ = _operands(e, 1)
+    axis = e.number("dimension")
+    if not 0 <= axis < x.rank:
+        e.refuse(f"dimension {axis}: the input has {x.rank}")
+    return e.node("Softmax", [x], x.kind, x.shape, axis=axis)
+
+
+def _reduce(e: Emitter) -> Tensor:
+    operands, start = _operands(e, 1)
+    axes = e.numbers("dimensions")
+    rank = operands[0].rank
+    if len({*axes}) != len(axes) or any(not 0 <= axis < rank for axis in axes):
+        e.refuse(f"dimensions {list(axes)}: must be different dimensions of the {rank} of the input")
+    spaces = [generic.Space(tuple(range(rank))), generic.Space(tuple(a for a in range(rank) if a not in axes))]
+    block = generic._body(e)
+    values = [*operands, start]
+    sizes = generic._sizes(e, values, spaces, rank)
+    return generic.reduction(e, generic.Reduction(block, values, spaces, sizes, list(axes)))[0]
+
+
+def _map(e: Emitter) -> Tensor:
+    operands, _ = _operands(e, len(e.op.operands) - 1)
+    block = generic._body(e)
+    if len(block.args) < len(operands) or not operands:
+        e.refuse("needs an argument of its body for each input")
+    arguments: dict[SSAValue, Tensor] = dict(zip(block.args, operands, strict=False))
+    made = scalars.evaluate(e, block, arguments, scalars.iota(e, operands[0].shape))
+    return e.expand(made[0], e.get(e.op.operands[-1]).shape)
+
+
+def _elements(operator: str, count: int, kind: str = "") -> Lower:
+    """An operation on elements whose operands have the shape of the result."""
+
+    def lower(e: Emitter) -> Tensor:
+        operands, _ = _operands(e, count)
+        if operator == "Square":
+            return e.elementwise("Mul", operands[0], operands[0])
+        if operator == "Rsqrt":
+            return e.elementwise("Reciprocal", e.elementwise("Sqrt", *operands))
+        if operator == "Round":
+            return scalars.rounded(e, *operands)
+        if operator == "Identity":
+            return operands[0]
+        return e.elementwise(operator, *operands)
+
+    return lower
+
+
+_UNARY = {"exp": "Exp", "sqrt": "Sqrt", "tanh": "Tanh", "erf": "Erf", "abs": "Abs", "negf": "Neg", "log": "Log",
+          "ceil": "Ceil", "floor": "Floor", "round": "Round", "copy": "Identity",
+          "reciprocal": "Reciprocal", "square": "Square", "rsqrt": "Rsqrt"}  # fmt: skip
+_BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min", "powf": "Pow"}
+
+LINALG: Mapping[str, Lower] = {
+    "matmul": _product(), "contract": _contract, "softmax": _softmax,
+    "matmul_transpose_a": _product(turn_a=True),
+    "matmul_transpose_b": _product(turn_b=True),
+    "batch_matmul": _product(rank=3),
+    "batch_matmul_transpose_a": _product(turn_a=True, rank=3),
+    "batch_matmul_transpose_b": _product(turn_b=True, rank=3),
+    "quantized_matmul": _product(zeros=True),
+    "quantized_batch_matmul": _product(rank=3, zeros=True),
+    "matvec": _vectors(2, 1), "vecmat": _vectors(1, 2), "dot": _vectors(1, 1), "batch_matvec": _vectors(3, 2),
+    "conv_2d_nhwc_hwcf": _convolution("nhwc", (3, 2, 0, 1)),
+    "conv_2d_nhwc_fhwc": _convolution("nhwc", (0, 3, 1, 2)),
+    "conv_2d_nchw_fchw": _convolution("nchw", (0, 1, 2, 3)),
+    "conv_2d_ngchw_gfchw": _grouped,
+    "depthwise_conv_2d_nhwc_hwc": _depthwise("nhwc", False),
+    "depthwise_conv_2d_nhwc_hwcm": _depthwise("nhwc", True),
+    "depthwise_conv_2d_nchw_chw": _depthwise("nchw", False),
+    **{f"pooling_{layout}_{name}": _pooling(layout, name)
+       for layout in ("nhwc", "nchw") for name in ("max", "min", "sum")},
+    "fill": _fill, "transpose": _transpose, "broadcast": _broadcast, "reduce": _reduce, "map": _map,
+    **{name: _elements(operator, 1) for name, operator in _UNARY.items()},
+    **{name: _elements(operator, 2) for name, operator in _BINARY.items()},
+    "select": _elements("Where", 3),
+}  # fmt: skip
+"""Operation of linalg, without its dialect -> what makes its result."""

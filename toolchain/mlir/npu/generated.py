@@ -1,0 +1,75 @@
+"""The stages from NPU-IR down (`--emit`), to an ELF whose code submits a model's commands: mlir-translate-16, llc-16,
+then the linker of the cross compiler."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from npu_device.abi.instructions import DEFAULT_SLOT
+from toolchain import gnu
+from toolchain.backend import Program
+from toolchain.errors import ModelError
+from toolchain.mlir.npu.graph import module_of
+from toolchain.mlir.npu.isa import SUBMIT, Function, isa_module
+from toolchain.mlir.npu.lowering import llvm_module
+from toolchain.mlir.text.dialect import printed
+from toolchain.program_image import FIRMWARE, Piece, constants, with_pieces
+
+TRANSLATE, LLC = "mlir-translate-16", "llc-16"
+DEBIAN = {TRANSLATE: "mlir-16-tools", LLC: "llvm-16"}
+TARGET = ("-mtriple=riscv32-unknown-elf", "-mattr=+m", "-O2")
+FLAGS = ("-DNPU_GENERATED",)
+"""Of a program of this package that calls generated code."""
+
+
+def submitting(program: Program) -> list[Function]:
+    """The function of a model that runs once."""
+    return [Function(SUBMIT, program.commands)]
+
+
+def emitted(stage: str, program: Program, functions: Sequence[Function], slot: int = DEFAULT_SLOT) -> bytes:
+    """The text of a stage: `npu-mlir` is NPU-IR before the passes, `isa-mlir` the instructions, `llvm` the LLVM
+    dialect, `asm` RISC-V assembly. ToolchainError where a tool is missing."""
+    if stage == "npu-mlir":
+        return printed(module_of(program.stages[0][1])).encode()
+    module = isa_module(functions)
+    if stage == "isa-mlir":
+        return printed(module).encode()
+    text = llvm_module(module, slot)
+    return text.encode() if stage == "llvm" else compiled(text, "asm")
+
+
+def firmware(application: str, functions: Sequence[Function], slot: int = DEFAULT_SLOT) -> bytes:
+    """The ELF of a program of this package with generated code, without the model's data. ToolchainError: a tool is
+    missing."""
+    code = compiled(llvm_module(isa_module(functions), slot), "obj")
+    with tempfile.TemporaryDirectory() as scratch:
+        made, out = Path(scratch) / "submit.o", Path(scratch) / "out.elf"
+        made.write_bytes(code)
+        source = gnu.firmware_folder() / "apps" / f"{application}.c"
+        gnu.build_program(out, [source], flags=FLAGS, slot=slot, debug=False, objects=[made])
+        return out.read_bytes()
+
+
+def image(
+    program: Program, functions: Sequence[Function], inputs: Mapping[str, bytes], slot: int = DEFAULT_SLOT, *,
+    application: str = FIRMWARE, arguments: Mapping[str, int] | None = None,
+) -> bytes:  # fmt: skip
+    """The program with the model's constants and inputs. ModelError for weights that the core does not see;
+    ToolchainError as `firmware`."""
+    if program.memory.beyond:
+        raise ModelError("--submit generated: is for models whose weights are in the image")
+    content = list(constants(program))
+    content += [Piece(program.memory.address(program.graph, name), data) for name, data in inputs.items()]
+    given = {"commands": len(program.commands), **(arguments or {})}
+    return with_pieces(firmware(application, functions, slot), content, program.end, given)
+
+
+def compiled(text: str, kind: str) -> bytes:
+    """A module of the LLVM dialect as RISC-V: `asm` or `obj`. ToolchainError: a tool is missing."""
+    lowered = _tool(TRANSLATE, ["--mlir-to-llvmir"], text.encode())
+    return _tool(LLC, [*TARGET, f"-filetype={kind}", "-o", "-"], lowered)
+
+
+def _tool(name: str, options: Sequence[str], data: bytes) -> bytes:
+    return gnu.run_tool([gnu.find_tool(name, DEBIAN[name], "it lowers generated code"), *options], data=data)

@@ -1,0 +1,44 @@
+"""A module of NPU-IR as a model: its layers are given, its reference is numpy on them."""
+
+from typing import Any
+
+from onnx import helper
+
+from toolchain.errors import ModelError
+from toolchain.ir.data_types import NUMPY, ONNX
+from toolchain.ir.graph import Graph
+from toolchain.ir.operations import CACHING
+from toolchain.onnx_model.model import OnnxModel
+
+OPSET = 20
+
+
+def check_alone(graph: Graph, name: str) -> None:
+    """ModelError for a graph whose layers use caches: its runs follow each other."""
+    for layer in graph.layers:
+        if layer.op_type in CACHING or layer.integer("append") or (layer.op_type == "ATTN_T" and len(layer.inputs) > 3):
+            raise ModelError(
+                f"{name}: layer {layer.id} uses a cache of keys and values: run it with --generate and --prompt"
+            )
+
+
+def model_of(graph: Graph, name: str) -> OnnxModel:
+    """A model without nodes that has the inputs, the outputs and the layers of a graph."""
+    kinds = {data: kind for kind, data in reversed(ONNX.items())}
+
+    def values(names: tuple[str, ...]) -> list[Any]:
+        made: list[Any] = []
+        for one in names:
+            tensor = graph.tensors[one]
+            code = helper.np_dtype_to_tensor_dtype(NUMPY[tensor.dtype])
+            assert tensor.dtype in kinds
+            made.append(helper.make_tensor_value_info(one, code, tensor.shape))
+        return made
+
+    proto = helper.make_model(
+        helper.make_graph([], graph.name or "graph", values(graph.inputs), values(graph.outputs)),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+    )
+    model = OnnxModel(proto, name)
+    model.layers = graph
+    return model

@@ -1,0 +1,162 @@
+"""tosa.rescale, bit for bit: (value * multiplier + half) >> shift, saturated.
+
+The device has no product of 64 bits. A byte has 256 values, so that its results are a table. A wider value becomes a
+byte in two steps: a product of floats that is at most one too small, and one comparison with the smallest value that
+reaches the next code, from a table of these. The comparison is left out where the product alone is right for every
+value, which its 256 steps show since both functions only rise.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toolchain.ir.graph import Values
+from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.text.values import NUMPY
+
+BYTES = ("INT8", "UINT8")
+CODES = 256
+INT32 = np.iinfo(np.int32)
+
+
+class Scale(NamedTuple):
+    """What a tosa.rescale says; multipliers and shifts are one, or one per channel."""
+
+    multipliers: tuple[int, ...]
+    shifts: tuple[int, ...]
+    input_zero: int
+    output_zero: int
+    twice: bool
+    """Shifts beyond 31 round twice."""
+
+    def exact(self, value: int, channel: int, kind: str) -> int:
+        """The result for one value."""
+        multiplier, shift = self.multipliers[channel], self.shifts[channel]
+        moved = value - self.input_zero
+        total = moved * multiplier + (1 << (shift - 1))
+        if self.twice and shift > 31:
+            total += (1 << 30) if moved >= 0 else -(1 << 30)
+        limits = np.iinfo(NUMPY[kind])
+        return int(min(max((total >> shift) + self.output_zero, limits.min), limits.max))
+
+
+def lookup(e: Emitter, x: Tensor, table: Values, kind: str, rows: int = 1) -> Tensor:
+    """The value of a table for each byte; with `rows` above 1 the last dimension of x chooses one of as many tables."""
+    at = e.elementwise("Sub", e.cast(x, "INT32"), e.scalar(int(np.iinfo(NUMPY[x.kind]).min), "INT32"))
+    return _taken(e, at, table, kind, rows)
+
+
+def _taken(e: Emitter, at: Tensor, table: Values, kind: str, rows: int) -> Tensor:
+    if rows > 1:
+        at = e.elementwise("Add", at, e.constant((np.arange(rows) * CODES).astype(np.int32)))
+    return e.node("Gather", [e.constant(table.astype(NUMPY[kind])), at], kind, at.shape, axis=0)
+
+
+def clipped(e: Emitter, x: Tensor, kind: str) -> Tensor:
+    """INT32 saturated to a narrower type."""
+    if kind == "INT32":
+        return x
+    limits = np.iinfo(NUMPY[kind])
+    held = e.node("Clip", [x, e.scalar(limits.min, "INT32"), e.scalar(limits.max, "INT32")], "INT32", x.shape)
+    return e.cast(held, kind)
+
+
+def rescaled(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
+    """The values of x times a scale, as codes of another type."""
+    for multiplier, shift in zip(scale.multipliers, scale.shifts, strict=True):
+        if not 0 <= multiplier <= INT32.max or not 2 <= shift <= 62:
+            e.refuse(f"multiplier {multiplier}, shift {shift}: must be 0..{INT32.max} and 2..62")
+    channels = range(len(scale.multipliers))
+    if x.kind in BYTES:
+        limits = np.iinfo(NUMPY[x.kind])
+        table = [
+            scale.exact(value, channel, kind) for channel in channels for value in range(limits.min, limits.max + 1)
+        ]
+        return lookup(e, x, np.array(table), kind, len(channels))
+    if x.kind == "INT32" and kind in BYTES:
+        return _narrowed(e, x, scale, kind)
+    powers = {(one & (one - 1), one.bit_length() - 1 - shift) for one, shift in zip(*scale[:2], strict=True)}
+    if x.kind == kind == "INT32" and len(powers) == 1 and min(powers)[0] == 0 and 0 <= min(powers)[1] < 31:
+        moved = e.elementwise("Sub", x, e.scalar(scale.input_zero, "INT32"))
+        wide = e.elementwise("Mul", moved, e.scalar(1 << min(powers)[1], "INT32"))
+        return e.elementwise("Add", wide, e.scalar(scale.output_zero, "INT32"))
+    how = f"{scale.multipliers[0]} / 2^{scale.shifts[0]}"
+    e.refuse(f"{x.kind} to {kind} by {how}: one of both must be of 8 bits, or the factor a whole power of two")
+
+
+def thresholds(scale: Scale, channel: int, kind: str) -> list[int]:
+    """The smallest value of INT32 that gives each code but the lowest; one above the largest where none does."""
+    lowest = int(np.iinfo(NUMPY[kind]).min)
+    found = []
+    for code in range(lowest + 1, lowest + CODES):
+        low, high = int(INT32.min), int(INT32.max) + 1
+        while low < high:
+            middle = (low + high) // 2
+            if scale.exact(middle, channel, kind) >= code:
+                high = middle
+            else:
+                low = middle + 1
+        found.append(low)
+    return found
+
+
+def _narrowed(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
+    """INT32 to a byte."""
+    steps = np.array([thresholds(scale, channel, kind) for channel in range(len(scale.multipliers))])
+    factors = np.array([m / 2.0**s for m, s in zip(*scale[:2], strict=True)])
+    lowest = int(np.iinfo(NUMPY[kind]).min)
+    # The position of a code above the lowest one, as floats see it.
+    offsets = scale.output_zero - scale.input_zero * factors - lowest
+
+    def approximated(add: float) -> tuple[Any, Any]:
+        return factors.astype(np.float32), (offsets + add).astype(np.float32)
+
+    def floats(values: Values, how: tuple[Any, Any]) -> Values:
+        product = values.astype(np.float32) * how[0][:, None]
+        return np.clip(product + how[1][:, None], np.float32(0), np.float32(CODES - 1)).astype(np.int32)
+
+    def emitted(how: tuple[Any, Any]) -> Tensor:
+        wide = e.elementwise("Mul", e.cast(x, "FLOAT"), _row(e, how[0]))
+        moved = e.elementwise("Add", wide, _row(e, how[1]))
+        ends = e.scalar(0, "FLOAT"), e.scalar(CODES - 1, "FLOAT")
+        return e.cast(e.node("Clip", [moved, *ends], "FLOAT", x.shape), "INT32")
+
+    codes = np.arange(1, CODES)
+    reached = np.where(steps <= INT32.max, codes, CODES - 1 + 0 * steps)
+    at, below = np.minimum(steps, INT32.max), np.maximum(steps - 1, INT32.min)
+    low_code = np.where(steps > INT32.min, codes - 1, 0)
+    rounded = approximated(0.5)
+    real = (steps > INT32.min) & (steps <= INT32.max)
+    right = (floats(at, rounded) >= reached)[real].all() and (floats(below, rounded) <= low_code)[real].all()
+    if right and real.all():
+        return _byte(e, emitted(rounded), lowest, kind)
+    smaller = approximated(-0.25)
+    if not _one_below(steps, floats, smaller):
+        e.refuse(f"multiplier {scale.multipliers[0]}, shift {scale.shifts[0]}: floats are too coarse for this scale")
+    guess = emitted(smaller)
+    following = np.concatenate([np.clip(steps, INT32.min, INT32.max), np.full((len(steps), 1), INT32.max)], axis=1)
+    never = np.concatenate([steps > INT32.max, np.ones((len(steps), 1), bool)], axis=1)
+    if never[:, :-1].any():
+        e.refuse(f"multiplier {scale.multipliers[0]}, shift {scale.shifts[0]}: most codes are never reached")
+    beyond = _taken(e, guess, following.reshape(-1), "INT32", len(steps))
+    short = e.cast(e.elementwise("Less", x, beyond, kind="BOOL"), "INT32")
+    code = e.elementwise("Sub", e.elementwise("Add", guess, e.scalar(1, "INT32")), short)
+    top = e.node("Clip", [code, e.scalar(0, "INT32"), e.scalar(CODES - 1, "INT32")], "INT32", code.shape)
+    return _byte(e, top, lowest, kind)
+
+
+def _one_below(steps: Values, floats: Any, how: Any) -> bool:
+    """Whether a guess is the code or one below it, at both ends of the values of each code."""
+    codes = np.arange(1, CODES)
+    at, below = np.minimum(steps, INT32.max), np.maximum(steps - 1, INT32.min)
+    first, last = floats(at, how), floats(below, how)
+    return bool(((first >= codes - 1) & (first <= codes) & (last >= codes - 2) & (last <= codes - 1)).all())
+
+
+def _row(e: Emitter, values: Values) -> Tensor:
+    return e.constant(values) if values.size > 1 else e.scalar(float(values[0]), "FLOAT")
+
+
+def _byte(e: Emitter, position: Tensor, lowest: int, kind: str) -> Tensor:
+    """The code from its position above the lowest."""
+    return e.cast(e.elementwise("Add", position, e.scalar(lowest, "INT32")), kind)

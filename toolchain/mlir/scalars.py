@@ -1,0 +1,216 @@
+"""arith and math: operations on elements, in bodies of linalg and on whole tensors."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from xdsl.ir import Block, SSAValue
+
+from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.text.source import op_name
+
+Lower = Callable[..., Tensor]
+ASSERTION = "cf.assert"
+"""What it says is taken to hold: it is how exporters guard indices."""
+
+
+def _same(operator: str) -> Lower:
+    return lambda e, *inputs: e.elementwise(operator, *inputs)
+
+
+def _cast(e: Emitter, x: Tensor) -> Tensor:
+    kind, _ = e.typed(e.op.results[0].type)
+    return e.cast(x, kind)
+
+
+def _unsigned(e: Emitter, x: Tensor) -> Tensor:
+    if x.kind not in ("BOOL", "UINT8"):
+        e.refuse(f"takes i1 and ui8, got {x.kind}: extend with arith.extsi")
+    return _cast(e, x)
+
+
+def _narrower(e: Emitter, x: Tensor) -> Tensor:
+    e.refuse("drops high bits, which no command does: clamp the value and use tosa.rescale or tosa.cast")
+
+
+def _rsqrt(e: Emitter, x: Tensor) -> Tensor:
+    return e.elementwise("Reciprocal", e.elementwise("Sqrt", x))
+
+
+def _fma(e: Emitter, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    return e.elementwise("Add", e.elementwise("Mul", x, y), z)
+
+
+def _subtract(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+    return e.elementwise("Neg", y) if x.equals(0) else e.elementwise("Sub", x, y)
+
+
+def _select(e: Emitter, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    return e.elementwise("Where", condition, x, y)
+
+
+def _fpowi(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+    return e.elementwise("Pow", x, e.cast(y, x.kind))
+
+
+def below_zero(e: Emitter, x: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    """Two tensors, chosen by the sign of x."""
+    return _select(e, e.elementwise("Less", x, e.scalar(0, x.kind), kind="BOOL"), yes, no)
+
+
+def rounded(e: Emitter, x: Tensor) -> Tensor:
+    """The nearest whole number, halves away from zero. The fraction is exact, so that no sum rounds."""
+    size = e.elementwise("Abs", x)
+    whole = e.elementwise("Floor", size)
+    low = e.elementwise("Less", e.elementwise("Sub", size, whole), e.scalar(0.5, x.kind), kind="BOOL")
+    near = _select(e, low, whole, e.elementwise("Add", whole, e.scalar(1, x.kind)))
+    return below_zero(e, x, e.negative(near), near)
+
+
+def _truncated(e: Emitter, x: Tensor) -> Tensor:
+    return below_zero(e, x, e.elementwise("Ceil", x), e.elementwise("Floor", x))
+
+
+def _scaled(operator: str, before: float = 1, after: float = 1, add: float = 0, less: float = 0) -> Lower:
+    """An operator of (x * before + add), times `after`, less `less`."""
+
+    def lower(e: Emitter, x: Tensor) -> Tensor:
+        x = x if before == 1 else e.elementwise("Mul", x, e.scalar(before, x.kind))
+        made = e.elementwise(operator, x if add == 0 else e.elementwise("Add", x, e.scalar(add, x.kind)))
+        made = made if after == 1 else e.elementwise("Mul", made, e.scalar(after, x.kind))
+        return made if less == 0 else e.elementwise("Sub", made, e.scalar(less, x.kind))
+
+    return lower
+
+
+def _extract(e: Emitter, table: Tensor, *indices: Tensor) -> Tensor:
+    """An element for each index: whole rows where the other indices count all of a row, else one by one."""
+    if len(indices) != table.rank or not indices:
+        e.refuse(f"takes {table.rank} indices, got {len(indices)}")
+    first, *others = indices
+    kept = len(np.broadcast_shapes(*(one.shape for one in indices))) - len(others)
+    ramps = iota(e, (*[1] * kept, *table.shape[1:]))[kept:]
+    if all(_same_values(*pair) for pair in zip(others, ramps, strict=True)) and first.rank == len(ramps) + kept:
+        rows = e.reshape(first, first.shape[:kept]) if math.prod(first.shape[kept:]) == 1 else None
+        if rows is not None:
+            return e.node("Gather", [table, rows], table.kind, (*rows.shape, *table.shape[1:]), axis=0)
+    at = first
+    for size, index in zip(table.shape[1:], others, strict=True):
+        at = e.elementwise("Add", e.elementwise("Mul", at, e.scalar(size, at.kind)), e.cast(index, at.kind))
+    flat = e.reshape(table, (math.prod(table.shape),))
+    return e.node("Gather", [flat, at], table.kind, at.shape, axis=0)
+
+
+def _same_values(x: Tensor, y: Tensor) -> bool:
+    return x.values is not None and y.values is not None and np.array_equal(x.values, y.values)
+
+
+_INTEGER_PREDICATES = ("Equal", "!Equal", "Less", "!Greater", "Greater", "!Less")
+"""eq ne slt sle sgt sge: the operator; ! turns its result round."""
+_FLOAT_PREDICATES = (
+    "", "Equal", "Greater", "Greater|Equal", "Less", "Less|Equal", "Less|Greater", "", "!Less|Greater",
+    "!Less|Equal", "!Less", "!Greater|Equal", "!Greater", "!Equal",
+)  # fmt: skip
+"""false oeq ogt oge olt ole one ord ueq ugt uge ult ule une, in the order of their numbers. A comparison with NaN is
+false, one that is turned round true."""
+
+
+def _compared(predicates: tuple[str, ...]) -> Lower:
+    def lower(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+        number = e.number("predicate")
+        how = predicates[number] if 0 <= number < len(predicates) else ""
+        if not how:
+            e.refuse(f"predicate {number} is not supported: use an ordered or a signed comparison")
+        parts = [e.elementwise(one, x, y, kind="BOOL") for one in how.removeprefix("!").split("|")]
+        made = parts[0] if len(parts) == 1 else e.elementwise("Or", *parts)
+        return e.node("Not", [made], "BOOL", made.shape) if how.startswith("!") else made
+
+    return lower
+
+
+def _logical(operator: str, integer: str) -> Lower:
+    def lower(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+        if x.kind != "BOOL":
+            e.refuse(f"takes i1: {integer} of integers has no command")
+        return e.elementwise(operator, x, y)
+
+    return lower
+
+
+SCALARS: Mapping[str, Lower] = {
+    "arith.addf": _same("Add"), "arith.addi": _same("Add"), "arith.subf": _subtract, "arith.subi": _subtract,
+    "arith.mulf": _same("Mul"), "arith.muli": _same("Mul"), "arith.divf": _same("Div"), "arith.divsi": _same("Div"),
+    "arith.maxf": _same("Max"), "arith.maximumf": _same("Max"), "arith.maxnumf": _same("Max"),
+    "arith.minf": _same("Min"), "arith.minimumf": _same("Min"), "arith.minnumf": _same("Min"),
+    "arith.maxsi": _same("Max"), "arith.minsi": _same("Min"), "arith.negf": _same("Neg"),
+    "arith.extf": _cast, "arith.truncf": _cast, "arith.extsi": _cast, "arith.extui": _unsigned,
+    "arith.trunci": _narrower, "arith.sitofp": _cast, "arith.uitofp": _unsigned, "arith.fptosi": _cast,
+    "arith.index_cast": _cast, "arith.select": _select,
+    "arith.cmpf": _compared(_FLOAT_PREDICATES),
+    "arith.cmpi": _compared(_INTEGER_PREDICATES),
+    "arith.andi": _logical("And", "and"), "arith.ori": _logical("Or", "or"),
+    "math.exp": _same("Exp"), "math.sqrt": _same("Sqrt"), "math.rsqrt": _rsqrt, "math.tanh": _same("Tanh"),
+    "math.erf": _same("Erf"), "math.sin": _same("Sin"), "math.cos": _same("Cos"), "math.powf": _same("Pow"),
+    "math.log": _same("Log"), "math.ceil": _same("Ceil"), "math.floor": _same("Floor"), "math.round": rounded,
+    "math.roundeven": _same("Round"), "math.trunc": _truncated, "math.exp2": _scaled("Exp", before=math.log(2)),
+    "math.expm1": _scaled("Exp", less=1), "math.log1p": _scaled("Log", add=1),
+    "math.log2": _scaled("Log", after=1 / math.log(2)), "math.log10": _scaled("Log", after=1 / math.log(10)),
+    "math.absf": _same("Abs"), "math.absi": _same("Abs"), "math.fma": _fma, "math.fpowi": _fpowi,
+    "tensor.extract": _extract,
+}  # fmt: skip
+"""Operation -> what makes it; `lower(emitter, *operands)`, the operation is `emitter.op`."""
+
+
+def evaluate(
+    e: Emitter, block: Block, arguments: Mapping[SSAValue, Tensor], indices: list[Tensor], count: int = 1
+) -> list[Tensor]:
+    """The `count` tensors that a body yields: its operations, each on whole tensors that broadcast."""
+    known, outside = dict(arguments), e.op
+
+    def get(value: SSAValue) -> Tensor:
+        return known[value] if value in known else e.get(value)
+
+    for op in block.ops:
+        name, e.op = op_name(op), op
+        if name in ("linalg.yield", "tensor.yield"):
+            made = [get(value) for value in op.operands]
+            if len(made) != count:
+                e.refuse(f"yields {len(made)} values, needs {count}")
+            e.op = outside
+            return made
+        if name == ASSERTION:
+            continue
+        if name == "arith.constant":
+            known[op.results[0]] = e.constant_of(e.attribute("value"))
+        elif name == "linalg.index":
+            dimension = e.number("dim")
+            if not 0 <= dimension < len(indices):
+                e.refuse(f"dimension {dimension}: there are {len(indices)}")
+            known[op.results[0]] = indices[dimension]
+        else:
+            known[op.results[0]] = apply(e, name, [get(value) for value in op.operands])
+    e.op = outside
+    e.refuse("its body yields nothing")
+
+
+def apply(e: Emitter, name: str, operands: list[Tensor]) -> Tensor:
+    """One operation of arith or math."""
+    lower = SCALARS.get(name)
+    if lower is None:
+        e.refuse(f"this operation is not supported; supported of its dialect are {', '.join(_like(name))}")
+    return lower(e, *operands)
+
+
+def _like(name: str) -> list[str]:
+    dialect = name.partition(".")[0]
+    return [one for one in SCALARS if one.startswith(f"{dialect}.")] or list(SCALARS)
+
+
+def iota(e: Emitter, sizes: tuple[int, ...]) -> list[Tensor]:
+    """The index of each dimension, as constants that broadcast."""
+    made: list[Tensor] = []
+    for axis, size in enumerate(sizes):
+        values: Any = np.arange(size, dtype=np.int64)
+        made.append(e.constant(values.reshape([size if one == axis else 1 for one in range(len(sizes))])))
+    return made

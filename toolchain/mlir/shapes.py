@@ -1,0 +1,147 @@
+"""tensor: reshapes, slices, padding."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from xdsl.dialects.builtin import ArrayAttr
+from xdsl.ir import Block
+
+from toolchain.mlir import scalars
+from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.text.values import NUMPY, integers
+
+Lower = Callable[[Emitter], Tensor]
+
+
+def _static(e: Emitter, count: int) -> list[Tensor]:
+    if len(e.op.operands) != count:
+        e.refuse("offsets, sizes and padding must be constants in its attributes: fold the operands")
+    return [e.get(value) for value in e.op.operands]
+
+
+def _empty(e: Emitter) -> Tensor:
+    """Its elements may be anything: zeros, that take no memory until they are read."""
+    _static(e, 0)
+    kind, shape = e.typed(e.op.results[0].type)
+    return e.expand(e.scalar(0, kind), shape)
+
+
+def _groups(e: Emitter) -> list[tuple[int, ...]]:
+    given = e.attribute("reassociation")
+    if not isinstance(given, ArrayAttr):
+        e.refuse("needs attribute reassociation")
+    return [integers(one) or () for one in given.data]
+
+
+def _collapse(e: Emitter) -> Tensor:
+    (x,) = _static(e, 1)
+    groups = _groups(e)
+    _check_groups(e, groups, x.rank)
+    return e.reshape(x, [math.prod(x.shape[axis] for axis in group) for group in groups])
+
+
+def _expand(e: Emitter) -> Tensor:
+    x = e.get(e.op.operands[0])
+    _, shape = e.typed(e.op.results[0].type)
+    groups = _groups(e)
+    _check_groups(e, groups, len(shape))
+    if [math.prod(shape[axis] for axis in group) for group in groups] != list(x.shape):
+        e.refuse(f"{list(x.shape)} does not expand to {list(shape)} by {[list(group) for group in groups]}")
+    return e.reshape(x, shape)
+
+
+def _check_groups(e: Emitter, groups: Sequence[Sequence[int]], rank: int) -> None:
+    if groups and [axis for group in groups for axis in group] != list(range(rank)):
+        e.refuse(f"reassociation {[list(group) for group in groups]}: must name {rank} dimensions in their order")
+
+
+def _reshape(e: Emitter) -> Tensor:
+    x, _ = _static(e, 2)
+    return e.reshape(x, e.typed(e.op.results[0].type)[1])
+
+
+def _cast(e: Emitter) -> Tensor:
+    (x,) = _static(e, 1)
+    return x
+
+
+def _box(e: Emitter, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    offsets, sizes, strides = (e.numbers(f"static_{name}", size=rank) for name in ("offsets", "sizes", "strides"))
+    return offsets, sizes, strides
+
+
+def _extract(e: Emitter) -> Tensor:
+    (x,) = _static(e, 1)
+    made = e.slice(x, *_box(e, x.rank))
+    return e.reshape(made, e.typed(e.op.results[0].type)[1])
+
+
+def _insert(e: Emitter) -> Tensor:
+    part, into = _static(e, 2)
+    offsets, sizes, strides = _box(e, into.rank)
+    if any(stride != 1 for stride in strides):
+        e.refuse(f"strides {list(strides)}: must be 1: insert the parts one by one")
+    for offset, size, there in zip(offsets, sizes, into.shape, strict=True):
+        if not 0 <= offset <= offset + size <= there:
+            e.refuse(f"elements {offset}..{offset + size - 1} are not in a dimension of {there}")
+    return inserted(e, e.reshape(part, sizes), into, offsets, 0)
+
+
+def inserted(e: Emitter, part: Tensor, into: Tensor, offsets: Sequence[int], axis: int) -> Tensor:
+    """`into` with a part of it replaced: pieces before, at and behind it along each dimension."""
+    while axis < into.rank and part.shape[axis] == into.shape[axis]:
+        axis += 1
+    if axis == into.rank:
+        return part
+    first, last = offsets[axis], offsets[axis] + part.shape[axis]
+
+    def piece(begin: int, end: int) -> list[Tensor]:
+        if begin == end:
+            return []
+        starts = [begin if one == axis else 0 for one in range(into.rank)]
+        sizes = [end - begin if one == axis else size for one, size in enumerate(into.shape)]
+        return [e.slice(into, starts, sizes, [1] * into.rank)]
+
+    (middle,) = piece(first, last)
+    pieces = [*piece(0, first), inserted(e, part, middle, offsets, axis + 1), *piece(last, into.shape[axis])]
+    return e.concat(pieces, axis)
+
+
+def _pad(e: Emitter) -> Tensor:
+    (x,) = _static(e, 1)
+    low, high = (e.numbers(f"static_{name}", size=x.rank) for name in ("low", "high"))
+    block = e.op.regions[0].blocks[0] if e.op.regions and e.op.regions[0].blocks else Block()
+    value = scalars.evaluate(e, block, {}, [])[0]
+    if value.values is None:
+        e.refuse("its body must yield a constant")
+    return e.pad(x, low, high, value)
+
+
+def _concat(e: Emitter) -> Tensor:
+    return e.concat([e.get(value) for value in e.op.operands], e.number("dim"))
+
+
+def _splat(e: Emitter) -> Tensor:
+    (x,) = _static(e, 1)
+    return e.expand(x, e.typed(e.op.results[0].type)[1])
+
+
+def _elements(e: Emitter) -> Tensor:
+    kind, shape = e.typed(e.op.results[0].type)
+    parts = [e.needed(e.get(value), "every element") for value in e.op.operands]
+    return e.constant(np.array([part.reshape(()) for part in parts]).astype(NUMPY[kind]).reshape(shape))
+
+
+def _extract_element(e: Emitter) -> Tensor:
+    x, *at = (e.get(value) for value in e.op.operands)
+    indices = [int(e.needed(one, "an index").reshape(())) for one in at]
+    return e.reshape(e.slice(x, indices, [1] * x.rank, [1] * x.rank), ())
+
+
+TENSOR: Mapping[str, Lower] = {
+    "empty": _empty, "cast": _cast, "collapse_shape": _collapse, "expand_shape": _expand, "reshape": _reshape,
+    "extract_slice": _extract, "insert_slice": _insert, "pad": _pad, "concat": _concat, "splat": _splat,
+    "from_elements": _elements, "extract": _extract_element,
+}  # fmt: skip
+"""Operation of tensor, without its dialect -> what makes its result."""

@@ -1,0 +1,266 @@
+"""Operations of other dialects as this package reads them: what xDSL lacks or has in another version.
+
+Operands, results and attributes are not constrained here; the importer says what it takes of each. Both the generic
+form and the form that mlir-opt prints are read.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from xdsl.context import Context
+from xdsl.dialect_interfaces.op_asm import OpAsmDialectInterface
+from xdsl.dialects import arith, builtin, cf, func, linalg, math, tensor
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, FunctionType, IntegerAttr, i64
+from xdsl.dialects.linalg.ops import YieldOp
+from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
+from xdsl.irdl import IRDLOperation, irdl_op_definition, var_operand_def, var_region_def, var_result_def
+from xdsl.parser import Parser
+from xdsl.traits import IsTerminator
+
+from toolchain.mlir.text.dialect import Npu
+
+Parse = Callable[[type[IRDLOperation], Parser], Operation]
+
+
+@cache
+def operation(name: str, parse: Parse, *, terminator: bool = False) -> type[IRDLOperation]:
+    """An operation with any operands, results, regions and attributes."""
+    members: dict[str, Any] = {
+        "name": name,
+        "__module__": __name__,
+        "arguments": var_operand_def(),
+        "res": var_result_def(),
+        "bodies": var_region_def(),
+        "parse": classmethod(parse),
+    }
+    if terminator:
+        from xdsl.irdl import traits_def
+
+        members["traits"] = traits_def(IsTerminator())
+    return irdl_op_definition(type(name.replace(".", "_"), (IRDLOperation,), members))
+
+
+def make(
+    op: type[IRDLOperation], arguments: Iterable[SSAValue], results: Iterable[Attribute], attributes: dict[str, Any],
+    regions: Iterable[Region] = (),
+) -> Operation:  # fmt: skip
+    return op.create(operands=list(arguments), result_types=list(results), attributes=attributes, regions=list(regions))
+
+
+# -- forms -------------------------------------------------------------------------------------------------------------
+
+
+def functional(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """`%a, %b {attributes} : (types) -> type`."""
+    names = parser.parse_optional_undelimited_comma_separated_list(
+        parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
+    )
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    position = parser.pos
+    kind = parser.parse_type()
+    if not isinstance(kind, FunctionType):
+        parser.raise_error("expected (types) -> type", position)
+    arguments = parser.resolve_operands(names or [], list(kind.inputs), position)
+    return make(op, arguments, kind.outputs, attributes)
+
+
+def same_type(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """`%a, %b {attributes} : type`: operands and result have it."""
+    position = parser.pos
+    names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
+    if parser.parse_optional_keyword("fastmath"):
+        with parser.in_angle_brackets():
+            parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_identifier)
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    kind = parser.parse_type()
+    return make(op, parser.resolve_operands(names, [kind] * len(names), position), [kind], attributes)
+
+
+def _operands(parser: Parser, keyword: str) -> list[SSAValue]:
+    """`ins(%a, %b : type, type)`."""
+    if parser.parse_optional_keyword(keyword) is None:
+        return []
+    parser.parse_punctuation("(")
+    position = parser.pos
+    names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
+    parser.parse_punctuation(":")
+    kinds = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_type)
+    parser.parse_punctuation(")")
+    return list(parser.resolve_operands(names, kinds, position))
+
+
+def _results(parser: Parser) -> list[Attribute]:
+    """`-> type`, or `-> (type, type)`; none where there is no arrow."""
+    if parser.parse_optional_punctuation("->") is None:
+        return []
+    listed = parser.parse_optional_comma_separated_list(Parser.Delimiter.PAREN, parser.parse_type)
+    return list(listed or [parser.parse_type()])
+
+
+def structured(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """`{attributes} ins(...) outs(...) {attributes} -> type`; before it, in later versions, `indexing_maps = [...]` or
+    `dimension(1)`."""
+    attributes = dict[str, Attribute]()
+    if parser.parse_optional_keyword("indexing_maps"):
+        parser.parse_punctuation("=")
+        attributes["indexing_maps"] = parser.parse_attribute()
+    if parser.parse_optional_keyword("dimension"):
+        with parser.in_parens():
+            attributes["dimension"] = IntegerAttr(parser.parse_integer(), i64)
+    attributes |= parser.parse_optional_attr_dict()
+    ins, outs = _operands(parser, "ins"), _operands(parser, "outs")
+    attributes |= parser.parse_optional_attr_dict()
+    return make(op, [*ins, *outs], _results(parser), attributes)
+
+
+def generic(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """`{attributes} ins(...) outs(...) attrs = {attributes} body -> types`."""
+    attributes = parser.parse_optional_attr_dict()
+    ins, outs = _operands(parser, "ins"), _operands(parser, "outs")
+    if parser.parse_optional_keyword("attrs"):
+        parser.parse_punctuation("=")
+        attributes |= parser.parse_optional_attr_dict()
+    body = parser.parse_region()
+    return make(op, [*ins, *outs], _results(parser), attributes, [body])
+
+
+def with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """linalg.map and linalg.reduce: `{ arith.addf } ins(...) outs(...) dimensions = [...]`, or with a body at the
+    end."""
+    short, attributes = "", dict[str, Any]()
+    if parser.parse_optional_punctuation("{"):
+        short = parser.parse_identifier()
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation("}")
+    ins, outs = _operands(parser, "ins"), _operands(parser, "outs")
+    given = dict[str, Any]()
+    if parser.parse_optional_keyword("dimensions"):
+        parser.parse_punctuation("=")
+        numbers = parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, parser.parse_integer)
+        given["dimensions"] = DenseArrayBase.from_list(i64, numbers)
+    given |= parser.parse_optional_attr_dict()
+    if short:
+        body = _short_body(parser, op.name, short, attributes, ins, outs)
+    else:
+        arguments = parser.parse_comma_separated_list(Parser.Delimiter.PAREN, parser.parse_argument)
+        body = parser.parse_region(arguments)
+    return make(op, [*ins, *outs], [one.type for one in outs], given, [body])
+
+
+def _short_body(
+    parser: Parser, name: str, short: str, attributes: dict[str, Any], ins: list[SSAValue], outs: list[SSAValue]
+) -> Region:
+    """One operation on the elements: of the inputs, and for linalg.reduce of the result and the input."""
+    kinds = [one.type.element_type for one in (*ins, *outs) if isinstance(one.type, builtin.TensorType)]
+    if not ins or len(kinds) != len(ins) + len(outs):
+        parser.raise_error("operands must be ranked tensors")
+    reduces = name == "linalg.reduce"
+    block = Block(arg_types=kinds if reduces else kinds[: len(ins)])
+    arguments = [block.args[-1], block.args[0]] if reduces else list(block.args)
+    inside = parser.ctx.get_optional_op(short)
+    if inside is None:
+        parser.raise_error(f"Operation {short} is not registered")
+    made = inside.create(operands=arguments, result_types=[kinds[-1]], attributes=attributes)
+    block.add_ops([made, YieldOp(made.results[0])])
+    return Region(block)
+
+
+def expand_shape(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """`%a [[0], [1, 2]] output_shape [...] : type into type`; MLIR 16 writes no output_shape."""
+    name = parser.parse_unresolved_operand()
+
+    def group() -> Attribute:
+        numbers = parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, parser.parse_integer)
+        return ArrayAttr([IntegerAttr(one, i64) for one in numbers])
+
+    groups = parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, group)
+    if parser.parse_optional_keyword("output_shape"):
+        parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, parser.parse_integer)
+    attributes = {**parser.parse_optional_attr_dict(), "reassociation": ArrayAttr(groups)}
+    parser.parse_punctuation(":")
+    position = parser.pos
+    kind = parser.parse_type()
+    parser.parse_keyword("into")
+    return make(op, parser.resolve_operands([name], [kind], position), [parser.parse_type()], attributes)
+
+
+def _global(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """`private mutable @name(value) : type`, as torch-mlir writes the seed of random numbers."""
+    for word in ("private", "public", "nested", "mutable"):
+        parser.parse_optional_keyword(word)
+    name = parser.parse_symbol_name()
+    if parser.parse_optional_punctuation("("):
+        parser.parse_attribute()
+        parser.parse_punctuation(")")
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    parser.parse_type()
+    return make(op, [], [], {**attributes, "sym_name": name})
+
+
+# -- dialects ----------------------------------------------------------------------------------------------------------
+
+_STRUCTURED = """batch_matmul batch_matmul_transpose_a batch_matmul_transpose_b batch_matvec batch_reduce_matmul
+    conv_2d_nhwc_hwcf conv_2d_nhwc_fhwc conv_2d_nchw_fchw conv_2d_nhwc_hwcf_q conv_2d
+    depthwise_conv_2d_nhwc_hwc depthwise_conv_2d_nhwc_hwcm depthwise_conv_2d_nchw_chw dot
+    elemwise_binary elemwise_unary matmul matmul_transpose_a matmul_transpose_b matvec vecmat quantized_matmul
+    quantized_batch_matmul pooling_nchw_max pooling_nchw_sum pooling_nhwc_max pooling_nhwc_min pooling_nhwc_sum
+    abs ceil div div_unsigned erf floor negf reciprocal round rsqrt square tanh powf
+    add sub mul max min exp log sqrt select copy conv_2d_ngchw_gfchw contract softmax"""
+"""Named operations of linalg that have ins, outs and a body that their name implies."""
+_TOSA = """abs add apply_scale argmax arithmetic_right_shift avg_pool2d cast ceil clamp concat const const_shape conv2d
+    conv3d custom depthwise_conv2d div equal erf exp floor fully_connected gather greater greater_equal identity int_div
+    log logical_and logical_not logical_or matmul max_pool2d maximum minimum mul negate pad pow reciprocal reduce_all
+    reduce_any reduce_max reduce_min reduce_prod reduce_product reduce_sum rescale reshape resize reverse rsqrt scatter
+    select sigmoid slice sub table tanh tile transpose transpose_conv2d sin cos"""
+GLOBAL = "ml_program.global"
+"""A variable; nothing that is supported reads one."""
+SAME_TYPE = {"arith": ("maxf", "minf", "maximumf", "minimumf", "maxnumf", "minnumf"), "math": ()}
+"""Operations whose operands and results have one type, and that xDSL lacks or names otherwise."""
+
+
+def _const(op: type[IRDLOperation], parser: Parser) -> Operation:
+    """tosa.const and tosa.const_shape: `{values = ...} : () -> type`, or without the operands' list."""
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    kind = parser.parse_type()
+    return make(op, [], kind.outputs if isinstance(kind, FunctionType) else [kind], attributes)
+
+
+def _extended(known: Dialect, more: Iterable[type[Operation]]) -> Dialect:
+    """A dialect of xDSL with operations added or replaced."""
+    operations = {op.name: op for op in known.operations} | {op.name: op for op in more}
+    return Dialect(known.name, list(operations.values()), list(known.attributes))
+
+
+def context() -> Context:
+    """A context of xDSL that knows builtin, func, cf, arith, math, tensor, linalg, tosa, npu and what of ml_program is
+    read over, with resources of its own."""
+    found = Context(allow_unregistered=True)
+    named = [operation(f"linalg.{name}", structured) for name in _STRUCTURED.split()]
+    bodies = [operation(f"linalg.{name}", with_body) for name in ("map", "reduce")]
+    bodies.append(operation("linalg.generic", generic))
+    constants = ("const", "const_shape")
+    tosa: list[type[Operation]] = []
+    for name in _TOSA.split():
+        tosa.append(operation(f"tosa.{name}", _const if name in constants else functional))
+    tosa.append(operation("tosa.yield", functional, terminator=True))
+
+    def known(name: str, dialect: Dialect) -> Dialect:
+        return _extended(dialect, [operation(f"{name}.{one}", same_type) for one in SAME_TYPE[name]])
+
+    kept = builtin.Builtin
+    found.load_dialect(Dialect(kept.name, list(kept.operations), list(kept.attributes), [OpAsmDialectInterface()]))
+    found.load_dialect(func.Func)
+    found.load_dialect(cf.Cf)
+    found.load_dialect(known("arith", arith.Arith))
+    found.load_dialect(known("math", math.Math))
+    found.load_dialect(_extended(tensor.Tensor, [operation("tensor.expand_shape", expand_shape)]))
+    found.load_dialect(_extended(linalg.Linalg, [*named, *bodies]))
+    found.load_dialect(Dialect("tosa", tosa, []))
+    found.load_dialect(Dialect("ml_program", [operation(GLOBAL, _global)], []))
+    found.load_dialect(Npu)
+    return found

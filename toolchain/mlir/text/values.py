@@ -1,0 +1,169 @@
+"""Types and constants: of MLIR, of ONNX, of numpy."""
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialect_interfaces.op_asm import OpAsmDialectInterface
+from xdsl.dialects import builtin as b
+from xdsl.ir import Attribute
+
+from toolchain.ir.graph import Values
+
+MOST_BYTES = 1 << 34
+"""Of one tensor: more does not fit the device's address space."""
+
+_FLOATS: dict[type[Attribute], str] = {b.Float32Type: "FLOAT", b.Float16Type: "FLOAT16", b.BFloat16Type: "BFLOAT16",
+                                        b.Float64Type: "FLOAT"}  # fmt: skip
+"""Between the operations of a module f64 is computed as f32: the device has none."""
+_INTEGERS = {1: "BOOL", 8: "INT8", 32: "INT32", 64: "INT64"}
+NUMPY = {
+    "FLOAT": np.dtype(np.float32),
+    "FLOAT16": np.dtype(np.float16),
+    "BFLOAT16": np.dtype(ml_dtypes.bfloat16),
+    "BOOL": np.dtype(np.bool_),
+    "INT8": np.dtype(np.int8),
+    "UINT8": np.dtype(np.uint8),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+}
+"""ONNX's name of an element type -> the array type of its values."""
+FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16")
+SUPPORTED = "f32, f16, bf16, i1, i8, ui8, i32, i64"
+
+
+def element(kind: Attribute) -> str | None:
+    """ONNX's name of an element type; None: there is none here."""
+    if isinstance(kind, b.IntegerType):
+        unsigned = kind.signedness.data is b.Signedness.UNSIGNED
+        return {8: "UINT8"}.get(kind.width.data) if unsigned else _INTEGERS.get(kind.width.data)
+    if isinstance(kind, b.IndexType) or sizes_of(kind) is not None:
+        return "INT64"
+    return _FLOATS.get(type(kind))
+
+
+def sizes_of(kind: Attribute) -> tuple[int, ...] | None:
+    """The shape of a list of sizes, !tosa.shape<4>; None: it is another type."""
+    if isinstance(kind, b.UnregisteredAttr) and kind.attr_name.data == "tosa.shape" and kind.value.data.isdecimal():
+        return (int(kind.value.data),)
+    return None
+
+
+def shape_of(kind: Attribute) -> tuple[int, ...] | None:
+    """The shape of a ranked tensor, () of a scalar; None: neither, or a dimension is not known."""
+    if isinstance(kind, b.TensorType):
+        shape = tuple(kind.get_shape())
+        return None if any(size < 0 for size in shape) else shape
+    return sizes_of(kind) or (() if element(kind) else None)
+
+
+def trouble(kind: Attribute) -> str:
+    """Why a type is not supported; "" where it is."""
+    if isinstance(kind, b.TensorType):
+        inside = kind.element_type
+        if shape_of(kind) is None:
+            return f"type {kind}: give every dimension a size"
+    else:
+        inside = kind
+    if element(inside) is None:
+        return f"type {kind}: supported are ranked tensors of {SUPPORTED}"
+    if math.prod(shape_of(kind) or ()) * 8 > MOST_BYTES:
+        return f"type {kind}: holds more than {MOST_BYTES // 8} elements: use a smaller tensor"
+    if 0 in (shape_of(kind) or ()):
+        return f"type {kind}: holds no element: drop it"
+    return ""
+
+
+def outside(kind: Attribute) -> str:
+    """Why the type of an argument or result is not supported; "" where it is."""
+    double = isinstance(getattr(kind, "element_type", kind), b.Float64Type)
+    return f"type {kind}: supported are ranked tensors of {SUPPORTED}" if double else trouble(kind)
+
+
+def constant(value: Attribute, context: Context) -> Values | None:
+    """The values of an attribute in the shape of its type; equal ones take the memory of one. None: no constant."""
+    if isinstance(value, b.IntegerAttr):
+        kind = element(value.type)
+        return None if kind is None else np.array(value.value.data).astype(NUMPY[kind])
+    if isinstance(value, b.FloatAttr):
+        kind = element(value.type)
+        return None if kind is None else np.array(value.value.data).astype(NUMPY[kind])
+    if isinstance(value, b.DenseIntOrFPElementsAttr):
+        kind, shape = element(value.type.element_type), shape_of(value.type)
+        if kind is None or shape is None:
+            return None
+        return _shaped(np.frombuffer(value.data.data, _stored(value.type.element_type, kind)), kind, shape)
+    if isinstance(value, b.DenseResourceAttr):
+        return _resource(value, context)
+    return None
+
+
+def _stored(inside: Attribute, kind: str) -> np.dtype[Any]:
+    """How xDSL packs an element: i1 as a byte, index as 64 bits."""
+    if isinstance(inside, b.Float64Type):
+        return np.dtype(np.float64)
+    return np.dtype(np.int8) if kind == "BOOL" else NUMPY[kind]
+
+
+def _shaped(values: Values, kind: str, shape: tuple[int, ...]) -> Values | None:
+    values = values.astype(NUMPY[kind])
+    if values.size == math.prod(shape):
+        return values.reshape(shape)
+    return np.broadcast_to(values.reshape(()), shape) if values.size == 1 else None
+
+
+def _resource(value: b.DenseResourceAttr, context: Context) -> Values | None:
+    """Four bytes of alignment, then the elements, in hexadecimal."""
+    assert isinstance(value.type, b.TensorType)
+    kind, shape = element(value.type.element_type), shape_of(value.type)
+    blobs = context.get_dialect("builtin").get_interface(OpAsmDialectInterface)
+    text = None if blobs is None else blobs.lookup(value.resource_handle.data)
+    if kind is None or shape is None or not text:
+        return None
+    try:
+        data = bytes.fromhex(text.removeprefix('"').removesuffix('"').removeprefix("0x"))[4:]
+    except ValueError:
+        return None
+    stored = _stored(value.type.element_type, kind)
+    if len(data) != math.prod(shape) * stored.itemsize:
+        return None
+    return _shaped(np.frombuffer(data, stored), kind, shape)
+
+
+def splat(values: Values) -> Any | None:
+    """The value that all elements have; None: they differ."""
+    if values.size == 1:
+        return values.reshape(-1)[0]
+    if values.strides and not any(values.strides):
+        return values[(0,) * values.ndim]
+    return None
+
+
+MOST_INTEGERS = 64
+"""Numbers of an array attribute; shapes and strides have few."""
+_WIDTHS = (8, 16, 32, 64)
+"""Bits of an integer in an array attribute."""
+
+
+def integers(value: Attribute | None) -> tuple[int, ...] | None:
+    """The numbers of an array attribute in any of its forms; None where it is none of few whole numbers."""
+    if isinstance(value, b.DenseArrayBase):
+        kind = value.elt_type
+        if not isinstance(kind, b.IntegerType) or kind.width.data not in _WIDTHS:
+            return None
+        return tuple(int(one) for one in value.get_values())
+    if isinstance(value, b.ArrayAttr):
+        if not all(isinstance(one, b.IntegerAttr) for one in value.data):
+            return None
+        return tuple(one.value.data for one in value.data)
+    if isinstance(value, b.DenseIntOrFPElementsAttr):
+        kind, count = value.type.element_type, math.prod(value.type.get_shape())
+        if not isinstance(kind, b.IntegerType | b.IndexType) or count > MOST_INTEGERS:
+            return None
+        found = tuple(int(one) for one in value.get_values())
+        return found * count if len(found) == 1 else found
+    if isinstance(value, b.IntegerAttr):
+        return (value.value.data,)
+    return None

@@ -1,0 +1,328 @@
+"""tosa: what each operation becomes. Both the operands and attributes of MLIR 16 and those of later versions are read:
+zero points, shapes and padding are attributes there and operands here, or the other way round."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr
+from xdsl.ir import Attribute
+
+from toolchain.mlir import named, rescaling
+from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.generic import product
+from toolchain.mlir.text.values import FLOATS, NUMPY
+
+Lower = Callable[[Emitter], Tensor]
+Pair = tuple[Tensor, Tensor]
+
+
+def operands(e: Emitter, least: int, most: int | None = None) -> list[Tensor]:
+    found = [e.get(value) for value in e.op.operands]
+    if not least <= len(found) <= (least if most is None else most):
+        e.refuse(f"takes {least} operands, got {len(found)}")
+    return found
+
+
+def result(e: Emitter) -> tuple[str, tuple[int, ...]]:
+    return e.typed(e.op.results[0].type)
+
+
+def zero_points(e: Emitter, given: Sequence[Tensor], *names: str) -> list[int]:
+    """From operands, or from quantization_info or attributes by name; 0 where they are not said."""
+    if given:
+        return [int(np.asarray(e.needed(one, "a zero point")).reshape(-1)[0]) for one in given]
+    told = e.attribute("quantization_info")
+    numbers = dict(re.findall(r"(\w+)\s*=\s*(-?\d+)", str(told))) if told is not None else {}
+    return [int(numbers.get(name, 0)) or e.number(name, 0) for name in names]
+
+
+def _numbers(e: Emitter, name: str, given: Sequence[Tensor], size: int | None = None) -> tuple[int, ...]:
+    """A list of whole numbers from an operand that is constant, or from an attribute."""
+    if given:
+        values = np.asarray(e.needed(given[0], name)).reshape(-1)
+        return e.sized(tuple(int(one) for one in values), size, name)
+    return e.numbers(name, size=size)
+
+
+# -- products and images -----------------------------------------------------------------------------------------------
+
+
+def _pads(e: Emitter) -> tuple[int, int, int, int]:
+    """ONNX's order: top, left, bottom, right."""
+    top, bottom, left, right = e.numbers("pad", (0, 0, 0, 0), 4)
+    return top, left, bottom, right
+
+
+def _zeros(e: Emitter, x: Tensor, w: Tensor, points: Sequence[int]) -> Pair | None:
+    return (e.scalar(points[0], x.kind), e.scalar(points[1], w.kind)) if x.kind not in FLOATS else None
+
+
+def _convolution(depthwise: bool) -> Lower:
+    def lower(e: Emitter) -> Tensor:
+        x, w, bias, *more = operands(e, 3, 5)
+        kind, shape = result(e)
+        points = zero_points(e, more, "input_zp", "weight_zp")
+        x = e.transpose(x, named.NHWC) if x.rank == 4 else e.refuse(f"an image has 4 dimensions, got {x.rank}")
+        weights = named.depthwise_weights(e, w) if depthwise else e.transpose(w, (0, 3, 1, 2))
+        bias = e.cast(e.expand(bias, (weights.shape[0],)), kind)
+        floats = x.kind in FLOATS
+        made = named.convolved(
+            e, x, weights, kind, e.numbers("stride", (1, 1), 2), e.numbers("dilation", (1, 1), 2), _pads(e),
+            x.shape[1] if depthwise else 1, _zeros(e, x, weights, points),
+            None if floats and bias.equals(0) else bias,
+        )  # fmt: skip
+        return e.reshape(e.transpose(made, named.NCHW), shape)
+
+    return lower
+
+
+def _fully_connected(e: Emitter) -> Tensor:
+    x, w, bias, *more = operands(e, 3, 5)
+    kind, _ = result(e)
+    points = zero_points(e, more, "input_zp", "weight_zp")
+    if x.rank != 2 or w.rank != 2:
+        e.refuse("takes matrices")
+    turned = e.transpose(w, (1, 0))
+    return e.added(product(e, x, turned, kind, _zeros(e, x, w, points)), e.cast(bias, kind))
+
+
+def _matmul(e: Emitter) -> Tensor:
+    a, b, *more = operands(e, 2, 4)
+    if a.rank != 3 or b.rank != 3:
+        e.refuse("takes lists of matrices")
+    return product(e, a, b, result(e)[0], _zeros(e, a, b, zero_points(e, more, "a_zp", "b_zp")))
+
+
+def _max_pool(e: Emitter) -> Tensor:
+    (x,) = operands(e, 1)
+    x = named.to_nchw(e, x, "nhwc")
+    made = named.pooled(e, "max", x, e.numbers("kernel", size=2), e.numbers("stride", size=2), (1, 1), _pads(e))
+    return e.transpose(made, named.NCHW)
+
+
+def _avg_pool(e: Emitter) -> Tensor:
+    x, *more = operands(e, 1, 3)
+    kernel, stride, pads = e.numbers("kernel", size=2), e.numbers("stride", size=2), _pads(e)
+    points = zero_points(e, more, "input_zp", "output_zp")
+    image = named.to_nchw(e, x, "nhwc")
+    if x.kind in FLOATS:
+        made = named.pooled(e, "avg", image, kernel, stride, (1, 1), pads, count_pads=False)
+        return e.transpose(made, named.NCHW)
+    if any(pads):
+        e.refuse("an average of integers with padding is not supported: pad the input, or use floats")
+    ones = e.constant(np.ones((image.shape[1], 1, *kernel), NUMPY[x.kind]))
+    zeros = (e.scalar(points[0], x.kind), e.scalar(0, x.kind))
+    total = named.convolved(e, image, ones, "INT32", stride, (1, 1), groups=image.shape[1], zeros=zeros)
+    count = kernel[0] * kernel[1]
+    k = (count - 1).bit_length()
+    scale = rescaling.Scale(((((1 << 30) + 1) << k) // count,), (30 + k,), 0, points[1], False)
+    return e.transpose(rescaling.rescaled(e, total, scale, result(e)[0]), named.NCHW)
+
+
+# -- elements ----------------------------------------------------------------------------------------------------------
+
+
+def _same(operator: str, count: int) -> Lower:
+    def lower(e: Emitter) -> Tensor:
+        found = operands(e, count)
+        kind, shape = result(e)
+        return e.expand(e.elementwise(operator, *found, kind="BOOL" if kind == "BOOL" else ""), shape)
+
+    return lower
+
+
+def _or_equal(e: Emitter) -> Tensor:
+    x, y = operands(e, 2)
+    return e.elementwise("Or", *(e.elementwise(name, x, y, kind="BOOL") for name in ("Greater", "Equal")))
+
+
+def _multiply(e: Emitter) -> Tensor:
+    x, y, *more = operands(e, 2, 3)
+    kind, _ = result(e)
+    shift = _numbers(e, "shift", more)[0] if more else e.number("shift", 0)
+    if shift:
+        e.refuse(f"shift {shift} is not supported: use tosa.rescale behind it")
+    return e.elementwise("Mul", e.cast(x, kind), e.cast(y, kind))
+
+
+def _rsqrt(e: Emitter) -> Tensor:
+    (x,) = operands(e, 1)
+    return e.elementwise("Reciprocal", e.elementwise("Sqrt", x))
+
+
+def _negate(e: Emitter) -> Tensor:
+    x, *more = operands(e, 1, 3)
+    points = zero_points(e, more, "input1_zp", "output_zp") if x.kind not in FLOATS else [0, 0]
+    if any(points) or x.kind == "INT8":
+        wide = e.cast(x, "INT32")
+        total = e.elementwise("Sub", e.scalar(points[0] + points[1], "INT32"), wide)
+        return rescaling.clipped(e, total, x.kind)
+    return e.negative(x)
+
+
+def _clamp(e: Emitter) -> Tensor:
+    (x,) = operands(e, 1)
+    ends = []
+    for name in ("min", "max"):
+        value = e.attribute(f"{name}_val", f"{name}_fp" if x.kind in FLOATS else f"{name}_int")
+        if not isinstance(value, FloatAttr | IntegerAttr):
+            e.refuse(f"needs attribute {name}_fp, {name}_int or {name}_val")
+        ends.append(_within(float(value.value.data), x.kind))
+    return e.node("Clip", [x, *(e.scalar(one, x.kind) for one in ends)], x.kind, x.shape)
+
+
+def _within(value: float, kind: str) -> float:
+    if kind in FLOATS:
+        return value
+    limits = np.iinfo(NUMPY[kind])
+    return min(max(value, limits.min), limits.max)
+
+
+def _cast(e: Emitter) -> Tensor:
+    """Floats become the nearest integer, halves away from zero, as MLIR 16 lowers it."""
+    (x,) = operands(e, 1)
+    kind, _ = result(e)
+    if x.kind not in FLOATS or kind in (*FLOATS, "BOOL"):
+        if kind == "INT8" and x.kind not in ("BOOL", "INT8", *FLOATS):
+            e.refuse("drops high bits, which no command does: use tosa.rescale")
+        return e.cast(x, kind)
+    half = e.elementwise("Where", e.elementwise("Less", x, e.scalar(0, x.kind), kind="BOOL"),
+                         e.scalar(-0.5, x.kind), e.scalar(0.5, x.kind))  # fmt: skip
+    near = e.elementwise("Add", x, half)
+    if kind in ("INT8", "UINT8"):
+        limits = np.iinfo(NUMPY[kind])
+        near = e.node("Clip", [near, e.scalar(limits.min, x.kind), e.scalar(limits.max, x.kind)], x.kind, x.shape)
+    return e.cast(near, kind)
+
+
+def _identity(e: Emitter) -> Tensor:
+    return operands(e, 1)[0]
+
+
+# -- shapes and lookups ------------------------------------------------------------------------------------------------
+
+
+def const(e: Emitter) -> Tensor:
+    operands(e, 0)
+    return e.constant_of(e.attribute("value", "values"))
+
+
+def _reduce(operator: str) -> Lower:
+    def lower(e: Emitter) -> Tensor:
+        (x,) = operands(e, 1)
+        axis = e.number("axis")
+        if not 0 <= axis < x.rank:
+            e.refuse(f"axis {axis}: the tensor has {x.rank} dimensions")
+        made = e.reduce(operator, x, [axis])
+        return e.reshape(made, [1 if one == axis else size for one, size in enumerate(x.shape)])
+
+    return lower
+
+
+def _argmax(e: Emitter) -> Tensor:
+    (x,) = operands(e, 1)
+    axis = e.number("axis")
+    if not 0 <= axis < x.rank:
+        e.refuse(f"axis {axis}: the tensor has {x.rank} dimensions")
+    shape = [size for one, size in enumerate(x.shape) if one != axis]
+    return e.cast(e.node("ArgMax", [x], "INT64", shape, axis=axis, keepdims=0), result(e)[0])
+
+
+def _reshape(e: Emitter) -> Tensor:
+    x, *_ = operands(e, 1, 2)
+    return e.reshape(x, result(e)[1])
+
+
+def _transpose(e: Emitter) -> Tensor:
+    x, *more = operands(e, 1, 2)
+    return e.transpose(x, _numbers(e, "perms", more, x.rank))
+
+
+def _concat(e: Emitter) -> Tensor:
+    return e.concat([e.get(value) for value in e.op.operands], e.number("axis"))
+
+
+def _slice(e: Emitter) -> Tensor:
+    x, *more = operands(e, 1, 3)
+    start, size = _numbers(e, "start", more[:1], x.rank), _numbers(e, "size", more[1:], x.rank)
+    return e.slice(x, start, size, [1] * x.rank)
+
+
+def _pad(e: Emitter) -> Tensor:
+    x, *more = operands(e, 2, 3)
+    amounts = _numbers(e, "padding", more[:1], 2 * x.rank)
+    value = more[1] if len(more) > 1 else e.scalar(0 if x.kind in FLOATS else zero_points(e, (), "input_zp")[0], x.kind)
+    e.needed(value, "the value of the padding")
+    return e.pad(x, amounts[::2], amounts[1::2], value)
+
+
+def _tile(e: Emitter) -> Tensor:
+    x, *more = operands(e, 1, 2)
+    times = _numbers(e, "multiples", more, x.rank)
+    shape = [size * count for size, count in zip(x.shape, times, strict=True)]
+    return e.node("Tile", [x, e.index(*times)], x.kind, shape)
+
+
+def _gather(e: Emitter) -> Tensor:
+    """values n x k x c, indices n x w."""
+    values, indices = operands(e, 2)
+    if values.rank != 3 or indices.rank != 2 or values.shape[0] != indices.shape[0]:
+        e.refuse("takes values of n x k x c and indices of n x w")
+    parts = []
+    count, rows, columns = values.shape
+    for at in range(count):
+        table = e.reshape(e.slice(values, [at, 0, 0], [1, rows, columns], [1, 1, 1]), (rows, columns))
+        index = e.reshape(e.slice(indices, [at, 0], [1, indices.shape[1]], [1, 1]), (indices.shape[1],))
+        found = e.node("Gather", [table, index], values.kind, (indices.shape[1], columns), axis=0)
+        parts.append(e.reshape(found, (1, *found.shape)))
+    return e.concat(parts, 0)
+
+
+def _table(e: Emitter) -> Tensor:
+    """256 values by a byte."""
+    x, *more = operands(e, 1, 2)
+    table = more[0] if more else e.constant_of(e.attribute("table"))
+    values = e.needed(table, "the table")
+    if x.kind != "INT8" or values.size != 256:
+        e.refuse(f"a table of {values.size} values for {x.kind}: supported are 256 for i8")
+    return rescaling.lookup(e, x, np.asarray(values).reshape(-1), result(e)[0])
+
+
+def _rescale(e: Emitter) -> Tensor:
+    x, *more = operands(e, 1, 5)
+    if len(more) not in (0, 2, 4):
+        e.refuse(f"takes 1, 3 or 5 operands, got {1 + len(more)}")
+    numbers = [_numbers(e, name, more[at : at + 1]) for at, name in enumerate(("multiplier", "shift"))]
+    points = zero_points(e, more[2:], "input_zp", "output_zp")
+    mode = str(e.attribute("rounding_mode") or "")
+    twice = _flag(e.attribute("double_round")) or "DOUBLE" in mode
+    if not _flag(e.attribute("scale32"), True):
+        e.refuse("multipliers of 16 bits are not supported: export with scale32 = true")
+    if len(numbers[0]) != len(numbers[1]) or len(numbers[0]) not in (1, x.shape[-1] if x.rank else 1):
+        e.refuse(f"{len(numbers[0])} multipliers and {len(numbers[1])} shifts: needs one, or one per channel, of each")
+    scale = rescaling.Scale(numbers[0], numbers[1], points[0], points[1], twice)
+    return rescaling.rescaled(e, x, scale, result(e)[0])
+
+
+def _flag(value: Attribute | None, otherwise: bool = False) -> bool:
+    return bool(value.value.data) if isinstance(value, IntegerAttr) else otherwise
+
+
+TOSA: Mapping[str, Lower] = {
+    "const": const, "const_shape": const, "conv2d": _convolution(False), "depthwise_conv2d": _convolution(True),
+    "fully_connected": _fully_connected, "matmul": _matmul, "max_pool2d": _max_pool, "avg_pool2d": _avg_pool,
+    "add": _same("Add", 2), "sub": _same("Sub", 2), "mul": _multiply, "maximum": _same("Max", 2),
+    "minimum": _same("Min", 2), "pow": _same("Pow", 2), "div": _same("Div", 2), "int_div": _same("Div", 2),
+    "equal": _same("Equal", 2), "greater": _same("Greater", 2), "greater_equal": _or_equal,
+    "logical_and": _same("And", 2), "logical_or": _same("Or", 2), "logical_not": _same("Not", 1),
+    "select": _same("Where", 3), "abs": _same("Abs", 1), "exp": _same("Exp", 1), "tanh": _same("Tanh", 1),
+    "sigmoid": _same("Sigmoid", 1), "erf": _same("Erf", 1), "reciprocal": _same("Reciprocal", 1), "rsqrt": _rsqrt,
+    "log": _same("Log", 1), "ceil": _same("Ceil", 1), "floor": _same("Floor", 1), "sin": _same("Sin", 1),
+    "cos": _same("Cos", 1), "negate": _negate, "clamp": _clamp, "cast": _cast,
+    "identity": _identity, "reduce_sum": _reduce("ReduceSum"), "reduce_max": _reduce("ReduceMax"),
+    "reduce_min": _reduce("ReduceMin"), "argmax": _argmax, "reshape": _reshape, "transpose": _transpose,
+    "concat": _concat, "slice": _slice, "pad": _pad, "tile": _tile, "gather": _gather, "table": _table,
+    "rescale": _rescale,
+}  # fmt: skip
+"""Operation of tosa, without its dialect -> what makes its result."""

@@ -1,0 +1,260 @@
+"""Operators that exporters write as primitives: x * Sigmoid(x) is Swish, mean and variance are LayerNormalization.
+
+A pattern is an expression over operators of ONNX, in which operands of Add and Mul stand in either order. Inner tensors
+of what matches have no other reader, so that nothing is computed twice. It becomes one node of ONNX.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from toolchain.ir.graph import Values
+from toolchain.onnx_model.model import OnnxModel
+from toolchain.onnx_nodes.view import node_name
+
+_COMMUTATIVE = ("Add", "Mul")
+
+
+class Tensor(NamedTuple):
+    """Any tensor, the same one wherever the name stands."""
+
+    name: str
+
+
+class Number(NamedTuple):
+    """A constant of one element: of this value as its type rounds it, or any, by a name."""
+
+    value: float = math.nan
+    name: str = ""
+
+
+class Row(NamedTuple):
+    """A constant with a value for each column of the tensor `of`, of its type."""
+
+    name: str
+    of: str
+
+
+class LastAxis(NamedTuple):
+    """The constant list of the last axis of the tensor `of`."""
+
+    of: str
+
+
+class Op(NamedTuple):
+    """What an operator makes of its inputs; attributes that are not named have their defaults."""
+
+    operator: str
+    inputs: "tuple[Pattern, ...]"
+    attributes: tuple[tuple[str, float], ...] = ()
+
+
+class Either(NamedTuple):
+    """One of several."""
+
+    patterns: "tuple[Pattern, ...]"
+
+
+Pattern = Tensor | Number | Row | LastAxis | Op | Either
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a pattern becomes: inputs and attributes are names of what it has found, or numbers."""
+
+    pattern: Pattern
+    operator: str
+    inputs: tuple[str, ...] = ("x",)
+    attributes: tuple[tuple[str, Any], ...] = ()
+
+
+def _op(operator: str, *inputs: Pattern, **attributes: float) -> Op:
+    return Op(operator, inputs, tuple(attributes.items()))
+
+
+def _either(*patterns: Pattern) -> Either:
+    return Either(patterns)
+
+
+def _product(*factors: Pattern) -> Either:
+    """The product of three, whichever two are multiplied first."""
+    return _either(*(_op("Mul", _op("Mul", *pair), rest) for *pair, rest in itertools.permutations(factors)))
+
+
+_X = Tensor("x")
+_ONE = Number(1)
+_ROOT = math.sqrt(2)
+_CUBIC = 0.044715
+_SIXTH = {"alpha": 1 / 6, "beta": 0.5}
+
+
+def _sixth(of: Pattern) -> Either:
+    return _either(_op("Div", of, Number(6)), _op("Mul", of, Number(1 / 6)))
+
+
+_CLIPPED = _op("Clip", _op("Add", _X, Number(3)), Number(0), Number(6))
+_ERF = _op("Add", _op("Erf", _either(_op("Div", _X, Number(_ROOT)), _op("Mul", _X, Number(1 / _ROOT)))), _ONE)
+_CUBE = _either(_op("Pow", _X, Number(3)), _op("Mul", _X, _op("Mul", _X, _X)))
+_SUM = _either(
+    _op("Add", _X, _op("Mul", _CUBE, Number(_CUBIC))),
+    _op("Mul", _X, _op("Add", _op("Mul", Number(_CUBIC), _op("Mul", _X, _X)), _ONE)),
+)
+_TANH = _op("Add", _op("Tanh", _op("Mul", _SUM, Number(math.sqrt(2 / math.pi)))), _ONE)
+
+
+def _normalized(x: Pattern) -> Either:
+    """By the root of the mean square of the columns."""
+    square = _either(_op("Pow", x, Number(2)), _op("Mul", x, x))
+    root = _op("Sqrt", _op("Add", _op("ReduceMean", square, LastAxis("x")), Number(name="epsilon")))
+    inverse = _either(_op("Reciprocal", root), _op("Div", _ONE, root))
+    return _either(_op("Div", x, root), _op("Mul", x, inverse))
+
+
+_APART = _op("Sub", _X, _op("ReduceMean", _X, LastAxis("x")))
+_SCALED = _op("Mul", _normalized(_APART), Row("scale", "x"))
+_EPSILON = (("axis", -1), ("epsilon", "epsilon"))
+
+RULES = (
+    Rule(_op("Add", _SCALED, Row("bias", "x")), "LayerNormalization", ("x", "scale", "bias"), _EPSILON),
+    Rule(_SCALED, "LayerNormalization", ("x", "scale"), _EPSILON),
+    Rule(_op("Mul", _normalized(_X), Row("scale", "x")), "RMSNormalization", ("x", "scale"), _EPSILON),
+    Rule(_product(_X, _ERF, Number(0.5)), "Gelu"),
+    Rule(_product(_X, _TANH, Number(0.5)), "Gelu", attributes=(("approximate", b"tanh"),)),
+    Rule(_op("Mul", _X, _op("HardSigmoid", _X, **_SIXTH)), "HardSwish"),
+    Rule(_either(_op("Mul", _X, _sixth(_CLIPPED)), _sixth(_op("Mul", _X, _CLIPPED))), "HardSwish"),
+    Rule(_sixth(_CLIPPED), "HardSigmoid", attributes=tuple(_SIXTH.items())),
+    Rule(_op("Mul", _X, _op("Tanh", _op("Softplus", _X))), "Mish"),
+    Rule(_op("Mul", _X, _op("Sigmoid", _either(_X, _op("Mul", _X, _ONE)))), "Swish"),
+)
+"""Larger ones first."""
+DEFAULTS = {"alpha": 0.2, "beta": 0.5, "keepdims": 1, "noop_with_empty_axes": 0}
+"""Of the attributes of operators in patterns."""
+
+
+def recognized(model: OnnxModel, nodes: list[Any]) -> list[Any]:
+    """The nodes, with those that match a rule as one."""
+    return _Matcher(model, nodes).run()
+
+
+class _Found(NamedTuple):
+    named: Mapping[str, Any]
+    nodes: tuple[Any, ...]
+
+
+class _Matcher:
+    def __init__(self, model: OnnxModel, nodes: list[Any]) -> None:
+        self._model = model
+        self._nodes = nodes
+        self._constants = dict(model.initializers) | {
+            node.output[0]: numpy_helper.to_array(node.attribute[0].t)
+            for node in nodes if node.op_type == "Constant" and node.attribute[0].name == "value"
+        }  # fmt: skip
+        self._makers = {name: node for node in nodes for name in node.output if name}
+        self._readers = Counter(name for node in nodes for name in node.input)
+        self._readers.update(model.outputs)
+
+    def run(self) -> list[Any]:
+        made: dict[int, Any] = {}
+        gone: set[int] = set()
+        for rule in RULES:
+            for node in self._nodes:
+                if id(node) in gone or id(node) in made or node.op_type not in _roots(rule.pattern):
+                    continue
+                found = next((one for one in self._match(rule.pattern, node.output[0], _Found({}, ())) if
+                              self._closed(one, node, {*gone, *made})), None)  # fmt: skip
+                if found is not None:
+                    made[id(node)] = _node(rule, found.named, node)
+                    gone.update(id(one) for one in found.nodes if one is not node)
+        return [made.get(id(node), node) for node in self._nodes if id(node) not in gone]
+
+    def _closed(self, found: _Found, root: Any, taken: Collection[int]) -> bool:
+        """Whether no other node, and not the user, reads an inner tensor."""
+        nodes = {id(node): node for node in found.nodes}
+        used = Counter(name for node in nodes.values() for name in node.input)
+        inner = [name for node in nodes.values() if node is not root for name in node.output if name]
+        return not nodes.keys() & taken and all(self._readers[name] == used[name] for name in inner)
+
+    def _match(self, pattern: Pattern, name: str, found: _Found) -> Iterator[_Found]:
+        """Every way in which a tensor is what a pattern says."""
+        if isinstance(pattern, Either):
+            for one in pattern.patterns:
+                yield from self._match(one, name, found)
+        elif isinstance(pattern, Op):
+            yield from self._operator(pattern, name, found)
+        elif isinstance(pattern, Tensor):
+            if found.named.get(pattern.name, name) == name:
+                yield found._replace(named={**found.named, pattern.name: name})
+        elif (value := self._constant(pattern, name, found)) is not None:
+            yield found._replace(named={**found.named, **value})
+
+    def _operator(self, pattern: Op, name: str, found: _Found) -> Iterator[_Found]:
+        node = self._makers.get(name)
+        if node is None or node.op_type != pattern.operator or node.domain not in ("", "ai.onnx"):
+            return
+        inputs = list(node.input)
+        if len(inputs) != len(pattern.inputs) or not _has_attributes(node, dict(pattern.attributes)):
+            return
+        found = found._replace(nodes=(*found.nodes, node))
+        orders = itertools.permutations(inputs) if node.op_type in _COMMUTATIVE else (tuple(inputs),)
+        for order in dict.fromkeys(orders):
+            yield from self._all(pattern.inputs, order, found)
+
+    def _all(self, patterns: tuple[Pattern, ...], names: tuple[str, ...], found: _Found) -> Iterator[_Found]:
+        if not patterns:
+            yield found
+            return
+        for one in self._match(patterns[0], names[0], found):
+            yield from self._all(patterns[1:], names[1:], one)
+
+    def _constant(self, pattern: Number | Row | LastAxis, name: str, found: _Found) -> Mapping[str, Any] | None:
+        """What a constant is known as from here on; None: it is not the one of the pattern."""
+        values = self._constants.get(name)
+        if values is None:
+            return None
+        if isinstance(pattern, Number):
+            return _number(pattern, values)
+        info = self._model.info.get(found.named.get(pattern.of, ""))
+        if info is None or not info.shape:
+            return None
+        if isinstance(pattern, Row):
+            same = self._model.info[name].type == info.type
+            return {pattern.name: name} if same and values.shape[-1:] == info.shape[-1:] == (values.size,) else None
+        return {} if values.size == 1 and int(values.reshape(-1)[0]) in (-1, len(info.shape) - 1) else None
+
+
+def _roots(pattern: Pattern) -> frozenset[str]:
+    """Operators with which a pattern ends."""
+    if isinstance(pattern, Either):
+        return frozenset(itertools.chain.from_iterable(map(_roots, pattern.patterns)))
+    return frozenset((pattern.operator,)) if isinstance(pattern, Op) else frozenset()
+
+
+def _has_attributes(node: Any, wanted: Mapping[str, float]) -> bool:
+    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    return all(
+        name in DEFAULTS
+        and math.isclose(given.get(name, DEFAULTS[name]), wanted.get(name, DEFAULTS[name]), rel_tol=1e-6)
+        for name in {*given, *wanted}
+    )
+
+
+def _number(pattern: Number, values: Values) -> Mapping[str, Any] | None:
+    if values.size != 1 or values.dtype.kind not in "fi":
+        return None
+    value = values.reshape(-1)[0]
+    if pattern.name:
+        return {pattern.name: float(value)}
+    step = np.finfo(values.dtype).eps if values.dtype.kind == "f" else 0
+    return {} if abs(float(value) - pattern.value) <= step * abs(pattern.value) else None
+
+
+def _node(rule: Rule, named: Mapping[str, Any], root: Any) -> Any:
+    attributes = {key: named.get(value, value) if isinstance(value, str) else value for key, value in rule.attributes}
+    inputs = [named[name] for name in rule.inputs]
+    return helper.make_node(rule.operator, inputs, [root.output[0]], name=node_name(root), **attributes)

@@ -1,0 +1,367 @@
+"""A model in the one form that the compiler reads: the operators of `opset.NEWEST`, no control flow.
+
+Operators of onnxruntime (`toolchain.onnx_nodes.contributed`) become those of ONNX, nodes of older operator sets are
+raised (`toolchain.onnx_model.opset`). An `If` whose condition is known before the run becomes its branch, any other one
+both and a choice; a `Loop` whose number of steps is known its steps. What is known: constants, shapes, and what follows
+from them.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, helper, numpy_helper
+
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Values
+from toolchain.onnx_model.opset import NEWEST, raised
+from toolchain.onnx_nodes.contributed import decomposed, is_contributed
+from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, tensor_info, type_name
+
+MAX_STEPS = 1024
+"""Of a Loop."""
+MAX_NODES = 100_000
+"""Of a model without control flow."""
+_FOLDED = 4096
+"""Elements of tensors whose values are followed."""
+_CONTROL = ("If", "Loop")
+_ONNX = ("", "ai.onnx")
+Names = Mapping[str, str]
+"""Name inside a subgraph -> name in the graph that it becomes a part of."""
+
+
+def has_control_flow(nodes: Any) -> bool:
+    """Whether a node branches or loops."""
+    return any(node.op_type in _CONTROL and node.domain in _ONNX for node in nodes)
+
+
+def canonical(model: Any, name: str, version: int, external: Mapping[str, Values]) -> None:
+    """Bring an onnx.ModelProto to that form, in place. `version`: its operator set. ModelError: it has no such form."""
+    _without_optional_inputs(model)
+    _constants_as_initializers(model.graph, model.opset_import)
+    follow = has_control_flow(model.graph.node) or any(map(is_contributed, model.graph.node))
+    if version >= NEWEST and not follow:
+        return
+    made = _Canonical(model, name, version, external, follow=follow).run()
+    del model.graph.node[:]
+    model.graph.node.extend(made)
+    if version < NEWEST:
+        next(one for one in model.opset_import if one.domain in _ONNX).version = NEWEST
+        model.ir_version = max(model.ir_version, 10)
+
+
+def _without_optional_inputs(model: Any) -> None:
+    """Inputs that have a value are none: before version 4 of the file format every initializer was one."""
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    kept = [value for value in model.graph.input if value.name not in initializers]
+    if len(kept) < len(model.graph.input):
+        del model.graph.input[:]
+        model.graph.input.extend(kept)
+    model.ir_version = max(model.ir_version, 7)
+
+
+_RESHAPES = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
+"""Operators that leave the values of a constant as they are."""
+
+
+def _constants_as_initializers(graph: Any, opsets: Sequence[Any]) -> None:
+    """Tensors of Constant nodes, and such in another shape: weights are found in one place."""
+    kept, outputs = [], {value.name for value in graph.output}
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        made = None
+        if node.domain in _ONNX and len(node.output) == 1 and node.output[0] not in outputs:
+            made = _constant_of(node, tensors, opsets)
+        if made is None:
+            kept.append(node)
+            continue
+        made.name = node.output[0]
+        graph.initializer.append(made)
+        tensors[made.name] = graph.initializer[-1]
+    if len(kept) < len(graph.node):
+        nodes = [NodeProto.FromString(node.SerializeToString()) for node in kept]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -> Any | None:
+    """The tensor that a node makes of constants."""
+    if node.op_type == "Constant":
+        values = [one.t for one in node.attribute if one.name == "value"]
+        return onnx.TensorProto.FromString(values[0].SerializeToString()) if values else None
+    if node.op_type not in _RESHAPES or not all(name in tensors for name in node.input if name):
+        return None
+    try:
+        feeds = {name: np.asarray(numpy_helper.to_array(tensors[name])) for name in node.input if name}
+        return numpy_helper.from_array(evaluate(node, feeds, opsets)[0])
+    except Exception:  # named when the node is imported
+        return None
+
+
+class _Canonical:
+    """The nodes of a model on their way. `follow`: values and shapes are followed, because a node depends on them."""
+
+    def __init__(self, model: Any, name: str, version: int, external: Mapping[str, Values], *, follow: bool) -> None:
+        self._graph, self._name, self._version, self._follow = model.graph, name, version, follow
+        self._external = external
+        self._opsets = [helper.make_opsetid("", max(version, NEWEST))]
+        self._nodes: list[Any] = []
+        self._makers: dict[str, Any] = {}
+        self._inputs = {value.name for value in model.graph.input}
+        self._info: dict[str, TensorInfo] = {}
+        self._known: dict[str, Values] = {}
+        self._tensors: dict[str, Any] = {}
+        self._prefixes = set[str]()
+        if follow:
+            self._info = {value.name: info for value in model.graph.input if (info := tensor_info(value)) is not None}
+            for tensor in model.graph.initializer:
+                self._constant(tensor)
+
+    def run(self) -> list[Any]:
+        for proto in self._graph.node:
+            self._visit(proto, {})
+        return list(self._live()) if self._follow else self._nodes
+
+    def _refuse(self, proto: Any, what: str) -> ModelError:
+        where = proto.name or f"{proto.op_type}_{proto.output[0]}"
+        return ModelError(f"{self._name}: node {where} ({proto.op_type}, opset {self._version}): {what}")
+
+    def _constant(self, tensor: Any, name: str = "") -> None:
+        """What is known of an initializer."""
+        self._tensors[name or tensor.name] = tensor
+        self._info[name or tensor.name] = TensorInfo(type_name(tensor.data_type), tuple(tensor.dims))
+        if np.prod(tensor.dims) <= _FOLDED:
+            try:
+                self._known[name or tensor.name] = np.asarray(numpy_helper.to_array(tensor))
+            except (ValueError, TypeError, KeyError) as error:
+                raise ModelError(
+                    f"{self._name}: tensor {name or tensor.name}: {error}; export the model again"
+                ) from None
+
+    def _visit(self, proto: Any, names: Names) -> None:
+        """A node of the graph or of a subgraph."""
+        if names:
+            proto = _renamed(proto, names)
+        try:
+            parts = raised(proto, self._version)
+        except ModelError as error:
+            raise self._refuse(proto, str(error)) from None
+        for part in parts:
+            if is_contributed(part):
+                self._decompose(part)
+            elif part.op_type in _CONTROL and part.domain in _ONNX:
+                try:
+                    (self._if if part.op_type == "If" else self._loop)(part, names)
+                except (StopIteration, IndexError, ValueError):  # nothing has checked the model yet
+                    what = "its inputs, outputs or subgraphs are not those of the operator: export the model again"
+                    raise self._refuse(part, what) from None
+            else:
+                self._add(part)
+
+    def _decompose(self, proto: Any) -> None:
+        """The operators of ONNX that stand for one of onnxruntime's."""
+        known = dict(self._known)
+        for name in proto.input:
+            if name in self._external:
+                known[name] = self._external[name]
+            elif name in self._tensors and name not in known:
+                known[name] = np.asarray(numpy_helper.to_array(self._tensors[name]))
+        nodes, constants = decomposed(proto, self._name, self._version, self._info, known)
+        for name, values in constants.items():
+            self._graph.initializer.append(numpy_helper.from_array(values, name))
+            self._constant(self._graph.initializer[-1])
+        for node in nodes:
+            self._add(node)
+
+    def _add(self, proto: Any) -> None:
+        """A node with the names of the graph."""
+        self._nodes.append(proto)
+        if len(self._nodes) > MAX_NODES:
+            raise ModelError(f"{self._name}: more than {MAX_NODES} nodes behind loops and branches: export fewer steps")
+        if not self._follow:
+            return
+        self._makers.update((name, proto) for name in proto.output if name)
+        self._follow_node(proto)
+
+    def _follow_node(self, proto: Any) -> None:
+        """Shapes and values of a node's outputs, where they are known."""
+        if proto.op_type in ("Shape", "Size") and proto.input[0] in self._info:
+            whole = np.array(self._info[proto.input[0]].shape, np.int64)
+            attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+            part = whole[slice(attributes.get("start", 0), attributes.get("end"))]
+            values = part if proto.op_type == "Shape" else np.array(whole.prod(), np.int64)
+            self._know(proto.output[0], values)
+            return
+        try:
+            self._info.update(inferred(proto, self._info, self._known, self._opsets))
+        except Exception:  # found again, with its name, when the whole model is checked
+            return
+        outputs = [self._info.get(name) for name in proto.output if name]
+        small = all(info is not None and np.prod(info.shape) <= _FOLDED for info in outputs)
+        if small and all(name in self._known for name in proto.input if name) and "Random" not in proto.op_type:
+            feeds = {name: self._known[name] for name in proto.input if name}
+            for name, values in zip(
+                (name for name in proto.output if name), self._evaluated(proto, feeds), strict=False
+            ):
+                self._know(name, values)
+
+    def _evaluated(self, proto: Any, feeds: Mapping[str, Values]) -> list[Values]:
+        try:
+            return evaluate(proto, feeds, self._opsets)
+        except Exception:
+            return []
+
+    def _know(self, name: str, values: Values) -> None:
+        self._known[name] = values
+        self._info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
+
+    def _live(self) -> Iterator[Any]:
+        """The nodes that an output depends on."""
+        wanted = {value.name for value in self._graph.output}
+        kept = []
+        for proto in reversed(self._nodes):
+            if wanted.intersection(proto.output):
+                wanted.update(proto.input)
+                kept.append(proto)
+        return reversed(kept)
+
+    # -- control flow --------------------------------------------------------------------------------------------------
+
+    def _if(self, proto: Any, names: Names) -> None:
+        """The branch that the condition chooses; both, where the run decides and their results have the same shapes."""
+        condition = proto.input[0]
+        if condition not in self._known:
+            self._both(proto, names)
+            return
+        taken = bool(self._known[condition].reshape(-1)[0])
+        results = self._inlined(_branch(proto, taken), self._prefix(proto), dict(names))
+        for inner, outer in zip(results, proto.output, strict=True):
+            if outer:
+                self._add(helper.make_node("Identity", [inner], [outer]))
+
+    def _both(self, proto: Any, names: Names) -> None:
+        """Both branches, and a choice between their results."""
+        condition, prefix = proto.input[0], self._prefix(proto)
+        kept = len(self._nodes)
+        made = [self._inlined(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
+        infos = [[self._info.get(name) for name in results] for results in made]
+        if None in infos[0] or infos[0] != infos[1]:
+            del self._nodes[kept:]
+            raise self._refuse(
+                proto, f"its branches make different shapes, so that its condition must be known before the run"
+                f"{self._advice(condition)}"
+            )  # fmt: skip
+        one, scalar = f"{prefix}condition", f"{prefix}shape"
+        empty = numpy_helper.from_array(np.zeros(0, np.int64))
+        self._add(helper.make_node("Constant", [], [scalar], value=empty))
+        self._add(helper.make_node("Reshape", [condition, scalar], [one]))
+        for yes, no, outer in zip(*made, proto.output, strict=True):
+            if outer:
+                self._add(helper.make_node("Where", [one, yes, no], [outer], f"{prefix}{outer}"))
+
+    def _loop(self, proto: Any, names: Names) -> None:
+        """Its steps, one behind the other; what each step leaves is joined at the end."""
+        body = next(one.g for one in proto.attribute if one.name == "body")
+        given = list(proto.input)
+        steps, going = self._trips(proto, given)
+        state, prefix = given[2:], self._prefix(proto)
+        scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
+        for step in itertools.count():
+            if not going or (steps is not None and step >= steps):
+                break
+            if step >= MAX_STEPS:
+                raise self._refuse(proto, f"more than {MAX_STEPS} steps: export a model with fewer")
+            here = f"{prefix}{step}/"
+            inside = dict(names)
+            for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
+                inside[inner.name] = here + inner.name
+                tensor = numpy_helper.from_array(values)
+                self._add(helper.make_node("Constant", [], [inside[inner.name]], value=tensor))
+            inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
+            condition, *left = self._inlined(body, here, inside)
+            if condition not in self._known:
+                raise self._refuse(proto, f"its condition must be known before the run{self._advice(condition)}")
+            going = bool(self._known[condition].reshape(-1)[0])
+            state = left[: len(state)]
+            for all_of, one in zip(scans, left[len(state) :], strict=True):
+                self._add(helper.make_node("Unsqueeze", [one, self._zero(here)], [f"{here}{one}/row"]))
+                all_of.append(f"{here}{one}/row")
+        outputs = list(proto.output)
+        for inner, outer in zip(state, outputs, strict=False):
+            if outer:
+                self._add(helper.make_node("Identity", [inner], [outer]))
+        for all_of, outer in zip(scans, outputs[len(state) :], strict=False):
+            if outer and not all_of:
+                raise self._refuse(proto, f"no step is made, so that {outer} holds no element")
+            if outer:
+                self._add(helper.make_node("Concat", all_of, [outer], axis=0))
+
+    def _trips(self, proto: Any, given: list[str]) -> tuple[int | None, bool]:
+        """(number of steps if there is one, whether the first is made)."""
+        for index, what in ((0, "number of steps"), (1, "condition")):
+            if given[index] and given[index] not in self._known:
+                raise self._refuse(proto, f"its {what} must be known before the run{self._advice(given[index])}")
+        steps = int(self._known[given[0]].reshape(-1)[0]) if given[0] else None
+        return steps, not given[1] or bool(self._known[given[1]].reshape(-1)[0])
+
+    def _zero(self, prefix: str) -> str:
+        name = f"{prefix}axis"
+        if name not in self._known:
+            self._add(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array([0], np.int64))))
+        return name
+
+    def _inlined(self, graph: Any, prefix: str, names: dict[str, str]) -> list[str]:
+        """The nodes of a subgraph in the place of the node that has it; what its outputs are called."""
+        for tensor in graph.initializer:
+            names[tensor.name] = prefix + tensor.name
+            copied = onnx.TensorProto.FromString(tensor.SerializeToString())
+            copied.name = names[tensor.name]
+            if copied.name not in self._info:
+                self._graph.initializer.append(copied)
+                self._constant(copied)
+        for node in graph.node:
+            names.update((name, prefix + name) for name in node.output if name)
+            self._visit(node, names)
+        return [names.get(value.name, value.name) for value in graph.output]
+
+    def _prefix(self, proto: Any) -> str:
+        """Before the names of a subgraph, another one for each node."""
+        base = proto.name or proto.output[0]
+        made = next(text for count in itertools.count() if (text := f"{base}{count or ''}/") not in self._prefixes)
+        self._prefixes.add(made)
+        return made
+
+    def _advice(self, name: str) -> str:
+        """Which inputs decide a value."""
+        found, todo, seen = [], [name], set[str]()
+        while todo:
+            one = todo.pop()
+            if one in seen:
+                continue
+            seen.add(one)
+            if one in self._inputs:
+                found.append(one)
+            elif one in self._makers:
+                todo += self._makers[one].input
+        if not found:
+            return ""
+        small = [one for one in sorted(found) if one in self._info and np.prod(self._info[one].shape) == 1]
+        if len(small) < len(found):
+            return f"; it depends on {', '.join(sorted(found))}"
+        return f": fix its value, {' '.join(f'--constant {one}=N' for one in small)}"
+
+
+def _branch(proto: Any, taken: bool) -> Any:
+    """The graph of an If for a condition."""
+    return next(one.g for one in proto.attribute if one.name == ("then_branch" if taken else "else_branch"))
+
+
+def _renamed(proto: Any, names: Names) -> Any:
+    """A node of a subgraph with the names of the graph."""
+    made = NodeProto.FromString(proto.SerializeToString())
+    for field in (made.input, made.output):
+        for index, name in enumerate(field):
+            field[index] = names.get(name, name)
+    return made

@@ -1,0 +1,111 @@
+"""Open dimensions of a model's inputs, and the sizes that they are given."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import onnx
+
+from toolchain.errors import ModelError
+from toolchain.onnx_nodes.evaluation import known_size, tensor_info
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of inputs by name; sizes of dimensions, a tuple of one, by the name that the model gives them."""
+
+_CACHED = "; a decoder with a key/value cache makes tokens with --prompt 3,1,4 --generate 8"
+
+
+def bind(model: Any, name: str, shapes: Shapes, external: Collection[str]) -> None:
+    """Give the dimensions of an onnx.ModelProto their sizes, in place. ModelError: a name or size that does not fit,
+    or the dimensions that are still open, all of them."""
+    fixed = {*(tensor.name for tensor in model.graph.initializer), *external}
+    inputs = {value.name: value for value in model.graph.input if value.name not in fixed}
+    names = dict.fromkeys(text for value in inputs.values() for dim in _dims(value) if (text := dimension_name(dim)))
+    for key, sizes in shapes.items():
+        rank = len(_dims(inputs[key])) if key in inputs else -1
+        if key in names and len(sizes) == 1 and rank != 1:
+            _bind_name(inputs.values(), key, sizes[0])
+        elif key in inputs:
+            _bind_input(name, inputs[key], sizes)
+        else:
+            known = f"inputs are {', '.join(inputs)}" + (f"; dimensions are {', '.join(names)}" if names else "")
+            raise ModelError(f"{name}: --shape {key}: no such input; {known}")
+    _clear(model)
+    _check(model, name, inputs.values())
+
+
+def dimension_name(dim: Any) -> str:
+    """The name of a dimension without a size; empty where it has none that can be written in an option."""
+    text = "" if known_size(dim) else str(dim.dim_param)
+    return text if text.strip("?- ") and not set(text) & set("=, ") else ""
+
+
+def _dims(value: Any) -> Any:
+    return value.type.tensor_type.shape.dim
+
+
+def _bind_name(values: Any, key: str, size: int) -> None:
+    for value in values:
+        for dim in _dims(value):
+            if dimension_name(dim) == key:
+                dim.Clear()
+                dim.dim_value = size
+
+
+def _bind_input(name: str, value: Any, sizes: tuple[int, ...]) -> None:
+    tensor, dims, key = value.type.tensor_type, _dims(value), value.name
+    if not tensor.HasField("shape"):
+        dims.extend(onnx.TensorShapeProto.Dimension() for _ in sizes)
+    if len(dims) != len(sizes):
+        raise ModelError(f"{name}: --shape {key}: has {len(dims)} dimensions, got {len(sizes)}")
+    for dim, size in zip(dims, sizes, strict=True):
+        if known_size(dim) and dim.dim_value != size:
+            raise ModelError(f"{name}: --shape {key}: a dimension is {dim.dim_value} in the model, got {size}")
+        dim.Clear()
+        dim.dim_value = size
+
+
+def _clear(model: Any) -> None:
+    """Dimensions without a value, of what the model makes, follow from those of its inputs."""
+    for value in (*model.graph.value_info, *model.graph.output):
+        for dim in _dims(value):
+            if not known_size(dim):
+                dim.Clear()
+
+
+def _check(model: Any, name: str, inputs: Collection[Any]) -> None:
+    """ModelError where an input has no type or an open dimension."""
+    for value in inputs:
+        kind = value.type.WhichOneof("value")
+        if kind is None:
+            raise ModelError(f"{name}: input {value.name} has no type: export the model again")
+        if kind != "tensor_type":
+            raise ModelError(f"{name}: input {value.name} is a {kind.removesuffix('_type')}: supported are tensors")
+    missing = [value for value in inputs if tensor_info(value) is None]
+    if not missing:
+        return
+    what = ", ".join(f"{value.name} has {shape_text(value)}" for value in missing)
+    cached = any(node.op_type == "Attention" and len(node.input) > 4 for node in model.graph.node)
+    sizes = ",".join(dict.fromkeys(_options(missing)))
+    raise ModelError(
+        f"{name}: input {what}: give every dimension a size, --shape {sizes} with a number for each N"
+        f"{_CACHED if cached else ''}"
+    )
+
+
+def shape_text(value: Any) -> str:
+    """The shape of an onnx.ValueInfoProto, with the names of its open dimensions."""
+    if not value.type.tensor_type.HasField("shape"):
+        return "no shape"
+    named = [dim.dim_value if known_size(dim) else dim.dim_param or "?" for dim in _dims(value)]
+    return f"shape [{', '.join(map(str, named))}]"
+
+
+def _options(values: Collection[Any]) -> Iterator[str]:
+    """What gives the values their shapes: dimensions by name where all that are open have one, else whole shapes."""
+    for value in values:
+        opened = [dim for dim in _dims(value) if not known_size(dim)]
+        if opened and all(map(dimension_name, opened)):
+            yield from (f"{dimension_name(dim)}=N" for dim in opened)
+        else:
+            sizes = [str(dim.dim_value) if known_size(dim) else "N" for dim in _dims(value)]
+            yield f"{value.name}={','.join(sizes) or 'N,...'}"

@@ -1,0 +1,225 @@
+"""Nodes of older operator sets in the form of a newer one.
+
+Most operators have kept their form: only the types that they take have grown. `RULES` holds those whose attributes,
+inputs or meaning have changed since opset 7, each with the rewrite that ONNX's own change log asks for
+(https://onnx.ai/onnx/operators).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import NodeProto, helper, numpy_helper
+
+from toolchain.errors import ModelError
+
+OLDEST = 7
+"""The oldest operator set that is read."""
+NEWEST = 23
+"""The operator set that older models are raised to: the newest one that the operator table needs."""
+
+
+class Draft:
+    """A node while it is raised; `before` and `after` are the nodes around it."""
+
+    def __init__(self, proto: Any) -> None:
+        self.proto = NodeProto.FromString(proto.SerializeToString())
+        self.before: list[Any] = []
+        self.after: list[Any] = []
+
+    def take(self, name: str, otherwise: Any = None) -> Any:
+        """The value of an attribute, which the node has no longer."""
+        for index, one in enumerate(self.proto.attribute):
+            if one.name == name:
+                value = helper.get_attribute_value(one)
+                del self.proto.attribute[index]
+                return value
+        return otherwise
+
+    def attribute(self, name: str, otherwise: Any = None) -> Any:
+        found = [one for one in self.proto.attribute if one.name == name]
+        return helper.get_attribute_value(found[0]) if found else otherwise
+
+    def put(self, **attributes: Any) -> None:
+        """Set attributes."""
+        for name, value in attributes.items():
+            self.take(name)
+            self.proto.attribute.append(helper.make_attribute(name, value))
+
+    def constant(self, index: int, values: Any) -> None:
+        """Values as an input."""
+        while len(self.proto.input) <= index:
+            self.proto.input.append("")
+        name = f"{self.proto.output[0]}/input{index}"
+        tensor = numpy_helper.from_array(np.asarray(values), name)
+        self.before.append(helper.make_node("Constant", [], [name], value=tensor))
+        self.proto.input[index] = name
+
+    def like(self, index: int, value: float) -> None:
+        """A number of the type of the first input as an input."""
+        self.constant(index, np.array(value, np.float32))
+        plain = self.proto.input[index]
+        self.proto.input[index] = f"{plain}/cast"
+        self.before.append(helper.make_node("CastLike", [plain, self.proto.input[0]], [self.proto.input[index]]))
+
+    def refuse(self, what: str) -> None:
+        raise ModelError(what)
+
+
+class Rule(NamedTuple):
+    """How a node of an operator set below `version` becomes one of that set."""
+
+    version: int
+    rewrite: Callable[[Draft], None]
+
+
+def _input(name: str, index: int) -> Callable[[Draft], None]:
+    """An attribute of integers that has become an input."""
+
+    def rewrite(draft: Draft) -> None:
+        values = draft.take(name)
+        if values is not None:
+            draft.constant(index, np.array(values, np.int64))
+
+    return rewrite
+
+
+def _clip(draft: Draft) -> None:
+    for index, name in ((1, "min"), (2, "max")):
+        value = draft.take(name)
+        if value is not None:
+            draft.like(index, value)
+
+
+def _pad(draft: Draft) -> None:
+    pads, value = draft.take("pads"), draft.take("value", 0.0)
+    draft.constant(1, np.array(pads, np.int64))
+    if value:
+        draft.like(2, value)
+
+
+def _slice(draft: Draft) -> None:
+    starts, ends, axes = (draft.take(name) for name in ("starts", "ends", "axes"))
+    draft.constant(1, np.array(starts, np.int64))
+    draft.constant(2, np.array(ends, np.int64))
+    if axes is not None:
+        draft.constant(3, np.array(axes, np.int64))
+
+
+def _dropout(draft: Draft) -> None:
+    draft.take("ratio")
+
+
+def _split(draft: Draft) -> None:
+    if len(draft.proto.input) < 2 or not draft.proto.input[1]:
+        draft.put(num_outputs=len(draft.proto.output))
+
+
+def _top_k(draft: Draft) -> None:
+    draft.constant(1, np.array([draft.take("k")], np.int64))
+
+
+def _batch_normalization(draft: Draft) -> None:
+    if draft.take("spatial", 1) != 1:
+        draft.refuse("attribute spatial=0 of opset 7 is not supported: statistics are those of a channel")
+
+
+def _resize(draft: Draft) -> None:
+    """Opset 10 takes steps from the first pixel; nearest is the pixel below."""
+    draft.put(coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    draft.proto.input.insert(1, "")
+
+
+def _upsample_scales(draft: Draft) -> None:
+    draft.constant(1, np.array(draft.take("scales"), np.float32))
+
+
+def _upsample(draft: Draft) -> None:
+    draft.proto.op_type = "Resize"
+    _resize(draft)
+
+
+def _scatter(draft: Draft) -> None:
+    draft.proto.op_type = "ScatterElements"
+
+
+def _softmax(draft: Draft) -> None:
+    """Before opset 13 all dimensions from the axis on are one."""
+    x, y, axis = draft.proto.input[0], draft.proto.output[0], draft.attribute("axis", 1)
+    flat, made, shape = (f"{y}/{name}" for name in ("flat", "of_rows", "shape"))
+    draft.before.append(helper.make_node("Flatten", [x], [flat], f"{draft.proto.name}/flat", axis=axis))
+    draft.proto.input[0], draft.proto.output[0] = flat, made
+    draft.put(axis=1)
+    draft.after.append(helper.make_node("Shape", [x], [shape]))
+    draft.after.append(helper.make_node("Reshape", [made, shape], [y], f"{draft.proto.name}/shape"))
+
+
+def _group_normalization(draft: Draft) -> None:
+    """Scale and bias of a group become those of its channels."""
+    x, groups, y = draft.proto.input[0], draft.attribute("num_groups"), draft.proto.output[0]
+    names = {name: f"{y}/{name}" for name in ("channels", "groups", "per_group", "one", "last", "every", "flat")}
+    for name, values in (("groups", [groups]), ("one", [1]), ("last", [-1, 1]), ("flat", [-1])):
+        tensor = numpy_helper.from_array(np.array(values, np.int64))
+        draft.before.append(helper.make_node("Constant", [], [names[name]], value=tensor))
+    draft.before += [
+        helper.make_node("Shape", [x], [names["channels"]], start=1, end=2),
+        helper.make_node("Div", [names["channels"], names["groups"]], [names["per_group"]]),
+        helper.make_node("Concat", [names["one"], names["per_group"]], [names["every"]], axis=0),
+    ]
+    for index in (1, 2):
+        source, column, wide, whole = draft.proto.input[index], *(f"{y}/{part}{index}" for part in ("a", "b", "c"))
+        draft.before += [
+            helper.make_node("Reshape", [source, names["last"]], [column]),
+            helper.make_node("Tile", [column, names["every"]], [wide]),
+            helper.make_node("Reshape", [wide, names["flat"]], [whole]),
+        ]
+        draft.proto.input[index] = whole
+
+
+def _grid_sample(draft: Draft) -> None:
+    mode = draft.attribute("mode", b"bilinear").decode()
+    draft.put(mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode))
+
+
+def _dft(draft: Draft) -> None:
+    draft.constant(2, np.array(draft.take("axis", 1), np.int64))
+
+
+_AXES = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
+
+RULES: dict[str, tuple[Rule, ...]] = {
+    "BatchNormalization": (Rule(9, _batch_normalization),),
+    "Clip": (Rule(11, _clip),),
+    "DFT": (Rule(20, _dft),),
+    "Dropout": (Rule(12, _dropout),),
+    "GridSample": (Rule(20, _grid_sample),),
+    "GroupNormalization": (Rule(21, _group_normalization),),
+    "Hardmax": (Rule(13, _softmax),),
+    "LogSoftmax": (Rule(13, _softmax),),
+    "Pad": (Rule(11, _pad),),
+    **{f"Reduce{kind}": (Rule(18, _input("axes", 1)),) for kind in _AXES},
+    "ReduceSum": (Rule(13, _input("axes", 1)),),
+    "Resize": (Rule(11, _resize),),
+    "Scatter": (Rule(11, _scatter),),
+    "Slice": (Rule(10, _slice),),
+    "Softmax": (Rule(13, _softmax),),
+    "Split": (Rule(13, _input("split", 1)), Rule(18, _split)),
+    "Squeeze": (Rule(13, _input("axes", 1)),),
+    "TopK": (Rule(10, _top_k),),
+    "Unsqueeze": (Rule(13, _input("axes", 1)),),
+    "Upsample": (Rule(9, _upsample_scales), Rule(10, _upsample)),
+}
+"""Operator -> its changes, oldest first."""
+
+
+def raised(proto: Any, version: int) -> list[Any]:
+    """The nodes that stand for one of operator set `version` in set `NEWEST`. ModelError: it has no such form."""
+    if version >= NEWEST or proto.domain not in ("", "ai.onnx"):
+        return [proto]
+    rules = [rule for rule in RULES.get(proto.op_type, ()) if rule.version > version]
+    if not rules:
+        return [proto]
+    draft = Draft(proto)
+    for rule in rules:
+        rule.rewrite(draft)
+    return [*draft.before, draft.proto, *draft.after]

@@ -1,0 +1,268 @@
+"""Operators on elements, reductions and sums that are others in a row."""
+
+import math
+
+import numpy as np
+
+from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.view import NodeView
+
+
+def open_limits(node: NodeView) -> bool:
+    """Whether a limit of Clip is computed by the run."""
+    return any(node.has(index) and node.constant(index) is None for index in (1, 2))
+
+
+SIXTHS = (1 / 6, 0.5)
+"""alpha and beta of the HardSigmoid that the device has."""
+
+
+def not_by_sixths(node: NodeView) -> bool:
+    """Whether a HardSigmoid has other attributes than SIXTHS."""
+    given = node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
+    return not np.allclose(given, SIXTHS, rtol=1e-6, atol=0)
+
+
+def hard_sigmoid(parts: Parts) -> None:
+    """max(0, min(1, alpha x + beta))."""
+    alpha, beta = parts.node.attribute("alpha", 0.2), parts.node.attribute("beta", 0.5)
+    line = parts.make("Add", parts.make("Mul", parts.input(0), parts.number(alpha)), parts.number(beta))
+    parts.result("Clip", line, parts.number(0), parts.number(1))
+
+
+def not_plain(node: NodeView) -> bool:
+    """Whether a Swish has a factor."""
+    return bool(node.attribute("alpha", 1.0) != 1)
+
+
+def swish(parts: Parts) -> None:
+    """x Sigmoid(alpha x)."""
+    x = parts.input(0)
+    parts.result(
+        "Mul", x, parts.make("Sigmoid", parts.make("Mul", x, parts.number(parts.node.attribute("alpha", 1.0))))
+    )
+
+
+def clip(parts: Parts) -> None:
+    """With computed limits; the upper one wins."""
+    x = parts.input(0)
+    if parts.node.has(1):
+        x = parts.make("Max", x, parts.input(1))
+    if parts.node.has(2):
+        x = parts.make("Min", x, parts.input(2))
+    parts.result("Identity", x)
+
+
+def sign(parts: Parts) -> None:
+    x, zero = parts.input(0), parts.number(0)
+    above, below = (parts.cast(parts.make(name, x, zero), parts.kind) for name in ("Greater", "Less"))
+    parts.result("Sub", above, below)
+
+
+def is_nan(parts: Parts) -> None:
+    parts.result("Not", parts.make("Equal", parts.input(0), parts.input(0)))
+
+
+def is_infinite(parts: Parts) -> None:
+    node, x = parts.node, parts.input(0)
+    found = [
+        parts.make("Equal", x, parts.number(value))
+        for name, value in (("detect_positive", math.inf), ("detect_negative", -math.inf))
+        if node.attribute(name, 1)
+    ]
+    if not found:
+        node.refuse("detect_negative=0 and detect_positive=0: one of them must be 1")
+    parts.result("Or", found[0], found[-1])
+
+
+def xor(parts: Parts) -> None:
+    parts.result("Not", parts.make("Equal", parts.input(0), parts.input(1)))
+
+
+def modulo(parts: Parts) -> None:
+    """With the sign of the dividend (fmod), or of the divisor."""
+    a, b, zero = parts.input(0), parts.input(1), parts.number(0)
+    if np.dtype(parts.kind).kind == "f" and not parts.node.attribute("fmod", 0):
+        parts.node.refuse("attribute fmod=0 with floats: supported is 1")
+    quotient = parts.make("Div", a, b)
+    if np.dtype(parts.kind).kind == "f":
+        below = parts.make("Less", quotient, zero)
+        quotient = parts.make("Where", below, parts.make("Ceil", quotient), parts.make("Floor", quotient))
+    rest = parts.make("Sub", a, parts.make("Mul", quotient, b))
+    if parts.node.attribute("fmod", 0):
+        parts.result("Identity", rest)
+        return
+    signs = (parts.make("Less", one, zero) for one in (rest, b))
+    differs = parts.make("Not", parts.make("Equal", *signs))
+    wrong = parts.make("And", differs, parts.make("Not", parts.make("Equal", rest, zero)))
+    parts.result("Where", wrong, parts.make("Add", rest, b), rest)
+
+
+def softplus(parts: Parts) -> None:
+    """max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
+    x, one = parts.input(0), parts.number(1)
+    small = parts.make("Exp", parts.make("Neg", parts.make("Abs", x)))
+    parts.result("Add", parts.make("Relu", x), parts.make("Log", parts.make("Add", small, one)))
+
+
+def tangent(parts: Parts) -> None:
+    parts.result("Div", parts.make("Sin", parts.input(0)), parts.make("Cos", parts.input(0)))
+
+
+def _axes(node: NodeView) -> list[int] | None:
+    """Axes of a reduction, counted from the front; None: there is nothing to reduce."""
+    rank = len(node.shape(0))
+    given = node.needed(1, "axes").reshape(-1) if node.has(1) else np.zeros(0, np.int64)
+    if not given.size:
+        return None if node.attribute("noop_with_empty_axes", 0) else list(range(rank))
+    return sorted(int(axis) % rank for axis in given)
+
+
+def reduce_min(parts: Parts) -> None:
+    node, attributes = parts.node, parts.node.attributes
+    axes = [parts.input(1)] if node.has(1) else []
+    largest = parts.make("ReduceMax", parts.make("Neg", parts.input(0)), *axes, **attributes)
+    parts.result("Neg", largest)
+
+
+def arg_min(parts: Parts) -> None:
+    parts.result("ArgMax", parts.make("Neg", parts.input(0)), **parts.node.attributes)
+
+
+def reduce_product(parts: Parts) -> None:
+    """Halves are multiplied until one row is left."""
+    node, x, axes = parts.node, parts.input(0), _axes(parts.node)
+    if axes is None:
+        parts.result("Identity", x)
+        return
+    shape = node.shape(0)
+    order = [*(axis for axis in range(len(shape)) if axis not in axes), *axes]
+    size = math.prod(shape[axis] for axis in axes)
+    x = parts.reshaped(parts.make("Transpose", x, perm=order), math.prod(shape) // size, size)
+    while size > 1:
+        half = size // 2
+        made = parts.make("Mul", parts.sliced(x, 1, 0, half), parts.sliced(x, 1, half, 2 * half))
+        x = parts.joined([made, *([parts.sliced(x, 1, size - 1, size)] if size % 2 else [])], 1)
+        size = half + size % 2
+    parts.reshaped_result(x)
+
+
+def log_sum_exp(parts: Parts) -> None:
+    """Of what is left when the largest is taken out."""
+    x, axes = parts.input(0), _axes(parts.node)
+    if axes is None:
+        parts.result("Identity", x)
+        return
+    along = parts.integers(*axes)
+    largest = parts.make("ReduceMax", x, along)
+    sums = parts.make("ReduceSum", parts.make("Exp", parts.make("Sub", x, largest)), along)
+    parts.reshaped_result(parts.make("Add", parts.make("Log", sums), largest))
+
+
+def log_softmax(parts: Parts) -> None:
+    node, x = parts.node, parts.input(0)
+    along = parts.integers(node.axis(len(node.shape(0)), -1))
+    apart = parts.make("Sub", x, parts.make("ReduceMax", x, along))
+    sums = parts.make("ReduceSum", parts.make("Exp", apart), along)
+    parts.result("Sub", apart, parts.make("Log", sums))
+
+
+def hardmax(parts: Parts) -> None:
+    """One at the first of the largest."""
+    node, shape = parts.node, parts.node.shape(0)
+    axis = node.axis(len(shape), -1)
+    found = parts.make("ArgMax", parts.input(0), axis=axis)
+    places = np.arange(shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(shape))])
+    here = parts.make("Equal", found, parts.constant(places.astype(np.int64)))
+    parts.reshaped_result(parts.cast(here, parts.kind))
+
+
+def cumulative_sum(parts: Parts) -> None:
+    """A product with a triangle of ones."""
+    node, shape = parts.node, parts.node.shape(0)
+    if np.dtype(parts.kind).kind != "f":
+        node.refuse(f"data type {node.info(0).type} is not supported: supported are floats")
+    axis = int(node.needed(1, "axis").reshape(())) % max(len(shape), 1)
+    size, trail = shape[axis], math.prod(shape[axis + 1 :])
+    ones = np.tril(np.ones((size, size)), -1 if node.attribute("exclusive", 0) else 0)
+    triangle = parts.constant((ones.T if node.attribute("reverse", 0) else ones).astype(parts.kind))
+    rows = parts.reshaped(parts.input(0), math.prod(shape[:axis]), size, trail)
+    parts.reshaped_result(parts.make("MatMul", triangle, rows))
+
+
+def einsum(parts: Parts) -> None:
+    """Products of two operands at a time: letters in both and in the result are a list of products."""
+    node = parts.node
+    equation = str(node.attribute("equation")).replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    ranks = [len(node.shape(index)) for index in range(len(terms))]
+    rest = max(
+        (rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term),
+        default=0,
+    )
+    spare = [chr(code) for code in range(0x3B1, 0x3B1 + rest)]
+    for index, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
+        if "..." in term:
+            own = rank - len(term.replace("...", ""))
+            terms[index] = term.replace("...", "".join(spare[len(spare) - own :]))
+    joined = "".join(terms)
+    if not arrow:
+        right = "..." + "".join(sorted(one for one in set(joined) - set(spare) if joined.count(one) == 1))
+    right = right.replace("...", "".join(spare))
+    if any(len(set(term)) < len(term) for term in terms):
+        node.refuse(f"attribute equation={equation}: a letter twice in one operand is not supported")
+    sizes: dict[str, int] = {}
+    for index, term in enumerate(terms):
+        for letter, size in zip(term, node.shape(index), strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    names = [_full(parts, index, term, sizes) for index, term in enumerate(terms)]
+    total, term = names[0], terms[0]
+    for index in range(1, len(terms)):
+        wanted = set(right).union(*terms[index + 1 :])
+        total, term = _contracted(parts, (total, term), (names[index], terms[index]), wanted, sizes)
+    total, term = _summed(parts, total, term, set(right))
+    if right:
+        parts.result("Transpose", total, perm=[term.index(letter) for letter in right])
+    else:
+        parts.result("Identity", total)
+
+
+def _full(parts: Parts, index: int, term: str, sizes: dict[str, int]) -> str:
+    """An operand with whole dimensions where it has 1 for others."""
+    shape = [sizes[letter] for letter in term]
+    if list(parts.node.shape(index)) == shape:
+        return parts.input(index)
+    return parts.make("Expand", parts.input(index), parts.integers(*shape))
+
+
+def _summed(parts: Parts, x: str, term: str, wanted: set[str]) -> tuple[str, str]:
+    """Without the letters that nothing wants."""
+    gone = [at for at, letter in enumerate(term) if letter not in wanted]
+    if not gone:
+        return x, term
+    made = parts.make("ReduceSum", x, parts.integers(*gone), keepdims=0)
+    return made, "".join(letter for letter in term if letter in wanted)
+
+
+def _contracted(
+    parts: Parts, first: tuple[str, str], second: tuple[str, str], wanted: set[str], sizes: dict[str, int]
+) -> tuple[str, str]:
+    """The product of two operands, and its letters."""
+    a, left = _summed(parts, *first, wanted | set(second[1]))
+    b, right = _summed(parts, *second, wanted | set(left))
+    both = [letter for letter in left if letter in right]
+    batch, inner = [one for one in both if one in wanted], [one for one in both if one not in wanted]
+    rows, columns = [one for one in left if one not in both], [one for one in right if one not in both]
+
+    def count(letters: list[str]) -> int:
+        return math.prod(sizes[one] for one in letters)
+
+    a = parts.make("Transpose", a, perm=[left.index(one) for one in (*batch, *rows, *inner)])
+    b = parts.make("Transpose", b, perm=[right.index(one) for one in (*batch, *inner, *columns)])
+    product = parts.make(
+        "MatMul", parts.reshaped(a, count(batch), count(rows), count(inner)),
+        parts.reshaped(b, count(batch), count(inner), count(columns)),
+    )  # fmt: skip
+    term = [*batch, *rows, *columns]
+    return parts.reshaped(product, *(sizes[one] for one in term)), "".join(term)

@@ -1,0 +1,282 @@
+"""Operators of onnxruntime's domain com.microsoft as graphs of those of ONNX.
+
+Source: onnxruntime's docs/ContribOperators.md, which says what each computes, and what its inputs and attributes are
+called. Attention is in `toolchain.onnx_nodes.contributed_attention`, quantized operators in `contributed_quantized`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from toolchain.ir.graph import Values
+from toolchain.onnx_nodes import contributed_attention as attention
+from toolchain.onnx_nodes import contributed_quantized as quantized
+from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.parts import Compose, Parts
+from toolchain.onnx_nodes.view import NodeView
+
+DOMAIN = "com.microsoft"
+
+
+class Contributed(NamedTuple):
+    """What an operator becomes, as a cell of docs/onnx-coverage.md and as a function, and which attributes act."""
+
+    becomes: str
+    compose: Compose
+    attributes: tuple[str, ...] = ()
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+def _swapped(parts: Parts, index: int, batch: str, rows: str) -> str:
+    """An operand, its first dimension moved before the last one (`batch`), its last two exchanged (`rows`)."""
+    rank = len(parts.node.shape(index))
+    order = list(range(rank))
+    if parts.node.attribute(batch, 0):
+        order = [*order[1:-1], 0, rank - 1]
+    if parts.node.attribute(rows, 0):
+        order = [*order[:-2], order[-1], order[-2]]
+    x = parts.input(index)
+    return x if order == list(range(rank)) else parts.make("Transpose", x, perm=order)
+
+
+def fused_matmul(parts: Parts) -> None:
+    a, b = _swapped(parts, 0, "transBatchA", "transA"), _swapped(parts, 1, "transBatchB", "transB")
+    alpha = parts.node.attribute("alpha", 1.0)
+    if alpha == 1.0:
+        parts.result("MatMul", a, b)
+    else:
+        parts.result("Mul", parts.make("MatMul", a, b), parts.number(alpha))
+
+
+_ACTIVATIONS = {
+    "Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": (),
+}  # fmt: skip
+"""Activation of a fused operator -> attributes that its numbers are."""
+
+
+def _activated(parts: Parts, x: str, numbers: list[float]) -> None:
+    """The result is an activation of `x`."""
+    name = parts.node.attribute("activation", "")
+    if name not in _ACTIVATIONS:
+        parts.node.refuse(f"attribute activation={name}: supported are {', '.join(_ACTIVATIONS)}")
+    if name == "Clip":
+        if len(numbers) < 2:
+            parts.node.refuse("attribute activation=Clip: activation_params must hold its two limits")
+        parts.result("Clip", x, *(parts.number(value) for value in numbers[:2]))
+        return
+    attributes: dict[str, Any] = dict(zip(_ACTIVATIONS[name], numbers, strict=False))
+    parts.result(name, x, **attributes)
+
+
+_NUMBERS = ("activation_alpha", "activation_beta")
+_FUSED = ("activation", "activation_params", *_NUMBERS)
+
+
+def fused_convolution(parts: Parts) -> None:
+    node = parts.node
+    inputs = [parts.input(index) for index in range(3) if node.has(index)]
+    kept = {name: value for name, value in node.attributes.items() if name not in _FUSED}
+    x = parts.make("Conv", *inputs, **kept)
+    if node.has(3):
+        x = parts.make("Add", x, parts.input(3))
+    _activated(parts, x, [float(value) for value in node.attribute("activation_params", [])])
+
+
+def fused_gemm(parts: Parts) -> None:
+    node = parts.node
+    inputs = [parts.input(index) for index in range(3) if node.has(index)]
+    kept = {name: value for name, value in node.attributes.items() if name not in _FUSED}
+    given = map(node.attribute, _NUMBERS)
+    _activated(parts, parts.make("Gemm", *inputs, **kept), [float(value) for value in given if value is not None])
+
+
+# -- activations -------------------------------------------------------------------------------------------------------
+
+
+def _biased(parts: Parts) -> str:
+    """The first input, and the second one added where it is given."""
+    return parts.make("Add", parts.input(0), parts.input(1)) if parts.node.has(1) else parts.input(0)
+
+
+def gelu(parts: Parts) -> None:
+    parts.result("Gelu", _biased(parts))
+
+
+def fast_gelu(parts: Parts) -> None:
+    parts.result("Gelu", _biased(parts), approximate="tanh")
+
+
+def quick_gelu(parts: Parts) -> None:
+    x = parts.input(0)
+    scaled = parts.make("Mul", x, parts.number(parts.node.attribute("alpha", 1.702)))
+    parts.result("Mul", x, parts.make("Sigmoid", scaled))
+
+
+# -- normalization -----------------------------------------------------------------------------------------------------
+
+
+def _without(parts: Parts, *outputs: tuple[int, str]) -> None:
+    """Refuse outputs of training."""
+    for index, name in outputs:
+        if parts.node.gives(index):
+            parts.node.refuse(f"output {name} is not supported: it is one of training")
+
+
+def _skipped(parts: Parts, bias: int) -> str:
+    """The sum of both inputs and of a bias, which is an output too."""
+    node = parts.node
+    total = parts.make("Add", parts.input(0), parts.input(1))
+    if node.has(bias):
+        total = parts.make("Add", total, parts.input(bias))
+    if node.gives(3):
+        parts.result("Identity", total, index=3)
+    return total
+
+
+def skip_layer_norm(parts: Parts) -> None:
+    _without(parts, (1, "mean"), (2, "inv_std_var"))
+    node, total = parts.node, _skipped(parts, 4)
+    beta = [parts.input(3)] if node.has(3) else []
+    parts.result("LayerNormalization", total, parts.input(2), *beta, epsilon=node.attribute("epsilon", 1e-12))
+
+
+def skip_rms_norm(parts: Parts) -> None:
+    _without(parts, (1, "mean"), (2, "inv_std_var"))
+    total = _skipped(parts, 3)
+    parts.result("RMSNormalization", total, parts.input(2), epsilon=parts.node.attribute("epsilon", 1e-12))
+
+
+def rms_norm(parts: Parts) -> None:
+    _without(parts, (1, "inv_std_var"))
+    kept = {name: value for name, value in parts.node.attributes.items() if name != "stash_type"}
+    parts.result("RMSNormalization", parts.input(0), parts.input(1), **kept)
+
+
+def embed_layer_norm(parts: Parts) -> None:
+    """Words, positions and segments looked up, added and normalised."""
+    node = parts.node
+    batch, steps = node.shape(0)
+    total = parts.make("Gather", parts.input(2), parts.input(0))
+    if node.has(8):
+        positions = parts.make("Gather", parts.input(3), parts.input(8))
+    else:
+        positions = parts.make("Gather", parts.input(3), parts.integers(*range(steps)))
+    total = parts.make("Add", total, positions)
+    if node.has(1) and node.has(4):
+        total = parts.make("Add", total, parts.make("Gather", parts.input(4), parts.input(1)))
+    if node.gives(2):
+        parts.result("Identity", total, index=2)
+    epsilon = node.attribute("epsilon", 1e-12)
+    parts.result("LayerNormalization", total, parts.input(5), parts.input(6), epsilon=epsilon)
+    if not node.gives(1):
+        return
+    if node.has(7):
+        counted = parts.make("ReduceSum", parts.cast(parts.input(7), np.float32), parts.integers(1), keepdims=0)
+        parts.result("Cast", counted, to=TensorProto.INT32, index=1)
+    else:
+        parts.result("Identity", parts.constant(np.zeros(batch, np.int32)), index=1)
+
+
+def same(operator: str) -> Compose:
+    """An operator that ONNX has under this name, with the same inputs and attributes."""
+
+    def compose(parts: Parts) -> None:
+        parts.result(operator, *parts.node.proto.input, **parts.node.attributes)
+
+    return compose
+
+
+_TRANSPOSED = ("alpha", "transA", "transB", "transBatchA", "transBatchB")
+_WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+_POOL = ("auto_pad", "ceil_mode", "channels_last", "count_include_pad", "kernel_shape", "pads", "strides")
+_HEADS = ("num_heads", "scale", "mask_filter_value", "unidirectional")
+_GROUPED = ("num_heads", "kv_num_heads", "scale", "softcap", "local_window_size", "do_rotary", "rotary_interleaved")
+
+CONTRIBUTED: dict[str, Contributed] = {
+    "Attention": Contributed("MatMul, Attention", attention.packed, (*_HEADS, "qkv_hidden_sizes")),
+    "BiasGelu": Contributed("Add, Gelu", gelu),
+    "DequantizeLinear": Contributed("DequantizeLinear", same("DequantizeLinear"), ("axis",)),
+    "DynamicQuantizeMatMul": Contributed("DynamicQuantizeLinear, MatMulInteger", quantized.dynamic_matmul),
+    "EmbedLayerNormalization": Contributed(
+        "Gather, Add, LayerNormalization", embed_layer_norm, ("epsilon", "mask_index_type")
+    ),
+    "FastGelu": Contributed("Add, Gelu", fast_gelu),
+    "FusedConv": Contributed("Conv, Add, activation", fused_convolution, (*_WINDOW, "activation", "activation_params")),
+    "FusedGemm": Contributed(
+        "Gemm, activation", fused_gemm, ("activation", "alpha", "beta", "transA", "transB", *_NUMBERS)
+    ),
+    "FusedMatMul": Contributed("Transpose, MatMul, Mul", fused_matmul, _TRANSPOSED),
+    "Gelu": Contributed("Gelu", gelu),
+    "GroupQueryAttention": Contributed("RotaryEmbedding, Concat, Attention", attention.grouped, _GROUPED),
+    "MatMulIntegerToFloat": Contributed("MatMulInteger, Mul", quantized.integer_matmul),
+    "MatMulNBits": Contributed(
+        "DequantizeLinear, MatMul", quantized.matmul_nbits, ("K", "N", "accuracy_level", "bits", "block_size")
+    ),
+    "MultiHeadAttention": Contributed("Attention", attention.multi_head, _HEADS),
+    "QGemm": Contributed("DequantizeLinear, Gemm, QuantizeLinear", quantized.gemm, ("alpha", "transA", "transB")),
+    "QLinearAdd": Contributed("DequantizeLinear, Add, QuantizeLinear", quantized.binary("Add")),
+    "QLinearAveragePool": Contributed(
+        "DequantizeLinear, AveragePool, QuantizeLinear", quantized.pooled("AveragePool"), _POOL
+    ),
+    "QLinearConcat": Contributed("DequantizeLinear, Concat, QuantizeLinear", quantized.concat, ("axis",)),
+    "QLinearGlobalAveragePool": Contributed(
+        "DequantizeLinear, GlobalAveragePool, QuantizeLinear", quantized.pooled("GlobalAveragePool"), ("channels_last",)
+    ),
+    "QLinearLeakyRelu": Contributed("DequantizeLinear, LeakyRelu, QuantizeLinear", quantized.leaky_relu, ("alpha",)),
+    "QLinearMul": Contributed("DequantizeLinear, Mul, QuantizeLinear", quantized.binary("Mul")),
+    "QLinearSigmoid": Contributed("DequantizeLinear, Sigmoid, QuantizeLinear", quantized.unary("Sigmoid")),
+    "QLinearSoftmax": Contributed(
+        "DequantizeLinear, Softmax, QuantizeLinear", quantized.softmax, ("axis", "opset")
+    ),
+    "QLinearWhere": Contributed("DequantizeLinear, Where, QuantizeLinear", quantized.where),
+    "QuantizeLinear": Contributed("QuantizeLinear", same("QuantizeLinear"), ("axis",)),
+    "QuickGelu": Contributed("Sigmoid, Mul", quick_gelu, ("alpha",)),
+    "RotaryEmbedding": Contributed(
+        "RotaryEmbedding", attention.rotary, ("interleaved", "num_heads", "rotary_embedding_dim", "scale")
+    ),
+    "SimplifiedLayerNormalization": Contributed("RMSNormalization", rms_norm, ("axis", "epsilon", "stash_type")),
+    "SkipLayerNormalization": Contributed("Add, LayerNormalization", skip_layer_norm, ("epsilon",)),
+    "SkipSimplifiedLayerNormalization": Contributed("Add, RMSNormalization", skip_rms_norm, ("epsilon",)),
+    "TransposeMatMul": Contributed("Transpose, MatMul, Mul", fused_matmul, ("alpha", "transA", "transB")),
+    "Trilu": Contributed("Trilu", same("Trilu"), ("upper",)),
+}  # fmt: skip
+"""Operator -> what it becomes."""
+
+_WITHOUT_DOMAIN = ("SimplifiedLayerNormalization",)
+"""Operators that exporters write into the domain of ONNX, which does not have them."""
+
+
+def is_contributed(proto: Any) -> bool:
+    """Whether a node is of onnxruntime's operators."""
+    return proto.domain == DOMAIN or (proto.domain in ("", "ai.onnx") and proto.op_type in _WITHOUT_DOMAIN)
+
+
+def decomposed(
+    proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], known: Mapping[str, Values]
+) -> tuple[list[Any], dict[str, Values]]:
+    """The nodes of ONNX that stand for one of those operators, and their constants by name.
+
+    `infos` and `known`: types and shapes, and values, of tensors by name. ModelError: what of it is not supported.
+    """
+    node = NodeView(NodeProto.FromString(proto.SerializeToString()), model, opset, infos, known)
+    row = CONTRIBUTED.get(proto.op_type)
+    if row is None:
+        node.refuse(
+            f"this operator of {DOMAIN} is not supported; docs/onnx-coverage.md lists those that are: export the model "
+            f"with those of ai.onnx"
+        )
+    for name in node.attributes:
+        if name not in row.attributes and not _is_default(node, name):
+            node.refuse(f"attribute {name} is not supported; supported are {', '.join(row.attributes) or 'none'}")
+    parts = Parts(node)
+    row.compose(parts)
+    return parts.nodes, parts.constants
+
+
+def _is_default(node: NodeView, name: str) -> bool:
+    """Whether an attribute says what is so without it: exporters write out zeros, -1 and NONE."""
+    return node.attribute(name) in (0, -1, "NONE", "")

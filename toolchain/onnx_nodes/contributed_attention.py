@@ -1,0 +1,257 @@
+"""Attention operators of com.microsoft: projections, masks, caches and rotation around the Attention of ONNX.
+
+Q, K and V have shape (batch, tokens, heads x head size), caches (batch, heads, tokens, head size).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from toolchain.onnx_nodes.parts import Parts
+
+_MASKED = -10000.0
+"""What is added to the score of a masked key, where the node does not say."""
+
+
+class Sizes(NamedTuple):
+    """Of a batch: queries, keys without those of the past, tokens of the past."""
+
+    batch: int
+    queries: int
+    keys: int
+    past: int
+
+    @property
+    def total(self) -> int:
+        """Keys that a query may see."""
+        return self.past + self.keys
+
+
+def _split(parts: Parts, x: str, axis: int, sizes: list[int]) -> list[str]:
+    return parts.several(len(sizes), "Split", x, parts.integers(*sizes), axis=axis)
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+def _causal(parts: Parts, sizes: Sizes, window: int = -1) -> str:
+    """0 where query i of (queries, keys) sees key j, and very little where it does not: behind the query, or `window`
+    tokens and more before it."""
+    behind = np.arange(sizes.total) - (np.arange(sizes.queries)[:, None] + sizes.past)
+    seen = (behind <= 0) & ((behind > -window) if window > 0 else True)
+    return parts.constant(np.where(seen, 0, np.finfo(parts.kind).min).astype(parts.kind))
+
+
+def _padding(parts: Parts, index: int, sizes: Sizes, what: str) -> str:
+    """What a mask of the keys adds to the scores: (batch, 1, 1 or queries, keys).
+
+    The mask has 1 for each key that counts, (batch, keys) or (batch, queries, keys), or the number of those in front.
+    """
+    node, shape, kind = parts.node, parts.node.shape(index), parts.kind
+    filled = float(node.attribute("mask_filter_value", _MASKED))
+    mask = parts.input(index)
+    if shape == (sizes.batch,):
+        places = parts.constant(np.arange(sizes.total, dtype=np.int32).reshape(1, -1))
+        mask = parts.make("Less", places, parts.make("Reshape", mask, parts.integers(-1, 1)))
+        shape = (sizes.batch, sizes.total)
+    if shape not in ((sizes.batch, sizes.total), (sizes.batch, sizes.queries, sizes.total)):
+        node.refuse(
+            f"shape {list(shape)} of {what}: supported are (batch), (batch, keys) and (batch, queries, keys), here "
+            f"({sizes.batch}), ({sizes.batch}, {sizes.total}) and ({sizes.batch}, {sizes.queries}, {sizes.total})"
+        )
+    gone = parts.make("Sub", parts.constant(np.ones((), kind)), parts.cast(mask, kind))
+    added = parts.make("Mul", gone, parts.constant(np.array(filled, kind)))
+    return parts.reshaped(added, sizes.batch, 1, 1 if len(shape) == 2 else sizes.queries, sizes.total)
+
+
+def _sum(parts: Parts, terms: list[str]) -> str:
+    """What is added to the scores; "": nothing."""
+    total = terms[0] if terms else ""
+    for term in terms[1:]:
+        total = parts.make("Add", total, term)
+    return total
+
+
+# -- the operator of ONNX ----------------------------------------------------------------------------------------------
+
+
+def _attend(
+    parts: Parts, operands: list[str], added: str, past: list[str], presents: list[int], *, heads: int, kv_heads: int,
+    causal: bool = False, softcap: float = 0.0,
+) -> list[str]:  # fmt: skip
+    """The result, and the names of present keys and values where they are wanted (`presents`: outputs)."""
+    node, scale = parts.node, float(parts.node.attribute("scale", 0.0))
+    attributes = {"q_num_heads": heads, "kv_num_heads": kv_heads} | ({"is_causal": 1} if causal else {})
+    numbers = ({"scale": scale} if scale else {}) | ({"softcap": softcap} if softcap else {})
+    inputs = [*operands, added, *past]
+    while not inputs[-1]:
+        inputs.pop()
+    made = parts.several(3 if past else 1, "Attention", *inputs, **attributes, **numbers)
+    parts.result("Identity", made[0])
+    if not past and any(node.gives(index) for index in presents):
+        return [_by_head(parts, operand, kv_heads) for operand in operands[1:]]
+    return made[1:]
+
+
+def _by_head(parts: Parts, x: str, heads: int) -> str:
+    """Keys or values of the form that a cache has."""
+    return parts.make("Transpose", parts.make("Reshape", x, parts.integers(0, 0, heads, -1)), perm=[0, 2, 1, 3])
+
+
+def packed(parts: Parts) -> None:
+    """Attention: one product makes Q, K and V; past and present have keys and values in one tensor."""
+    node = parts.node
+    if node.has(6):
+        node.refuse("input past_sequence_length is not supported: export the model without shared buffers")
+    batch, steps = node.shape(0)[:2]
+    heads, width = int(node.attribute("num_heads")), node.shape(1)[1]
+    third = width // 3
+    widths = [int(size) for size in node.attribute("qkv_hidden_sizes", [third, third, width - 2 * third])]
+    product = parts.make("MatMul", parts.input(0), parts.input(1))
+    if node.has(2):
+        product = parts.make("Add", product, parts.input(2))
+    past: list[str] = []
+    if node.has(4):
+        shape = node.shape(4)[1:]
+        past = [parts.reshaped(half, *shape) for half in _split(parts, parts.input(4), 0, [1, 1])]
+    sizes = Sizes(batch, steps, steps, node.shape(4)[3] if past else 0)
+    added, causal = [], bool(node.attribute("unidirectional", 0))
+    if node.has(3):
+        added.append(_padding(parts, 3, sizes, "mask_index"))
+    if node.has(5):
+        added.append(parts.input(5))
+    if causal and past:
+        added.append(_causal(parts, sizes))
+    present = _attend(
+        parts, _split(parts, product, 2, widths), _sum(parts, added), past, [1],
+        heads=heads, kv_heads=heads, causal=causal and not past,
+    )  # fmt: skip
+    if node.gives(1):
+        parts.result("Concat", *(parts.make("Unsqueeze", one, parts.integers(0)) for one in present), axis=0, index=1)
+
+
+def multi_head(parts: Parts) -> None:
+    """MultiHeadAttention: Q, K and V come from outside, keys and values maybe by head already."""
+    node = parts.node
+    heads = int(node.attribute("num_heads"))
+    for index, what in ((8, "past_sequence_length"), (9, "cache_indirection")):
+        if node.has(index):
+            node.refuse(f"input {what} is not supported: export the model without shared buffers")
+    if node.gives(3):
+        node.refuse("output qk is not supported")
+    if len(node.shape(0)) != 3 or not node.has(1) or not node.has(2):
+        node.refuse("packed queries, keys and values are not supported: export the model with one input for each")
+    batch, queries, width = node.shape(0)
+    operands = [parts.input(index) for index in range(3)]
+    keys, wide = _length_and_width(parts, 1), _length_and_width(parts, 2)[1]
+    for index in (1, 2):
+        if len(node.shape(index)) == 4:
+            turned = parts.make("Transpose", operands[index], perm=[0, 2, 1, 3])
+            operands[index] = parts.reshaped(turned, batch, *_length_and_width(parts, index))
+    if node.has(3):
+        biases = _split(parts, parts.input(3), 0, [width, keys[1], wide])
+        operands = [parts.make("Add", one, bias) for one, bias in zip(operands, biases, strict=True)]
+    past = [parts.input(index) for index in (6, 7) if node.has(index)]
+    sizes = Sizes(batch, queries, keys[0], node.shape(6)[2] if past else 0)
+    added, causal = [], bool(node.attribute("unidirectional", 0))
+    if node.has(4):
+        added.append(_padding(parts, 4, sizes, "key_padding_mask"))
+    if node.has(5):
+        added.append(parts.input(5))
+    if causal and past:
+        added.append(_causal(parts, sizes))
+    present = _attend(
+        parts, operands, _sum(parts, added), past, [1, 2], heads=heads, kv_heads=heads, causal=causal and not past
+    )
+    _presents(parts, present)
+
+
+def _length_and_width(parts: Parts, index: int) -> tuple[int, int]:
+    """Tokens, and heads x head size, of keys or values."""
+    shape = parts.node.shape(index)
+    return (shape[1], shape[2]) if len(shape) == 3 else (shape[2], shape[1] * shape[3])
+
+
+def _presents(parts: Parts, present: list[str]) -> None:
+    for index, name in enumerate(present, 1):
+        if parts.node.gives(index):
+            parts.result("Identity", name, index=index)
+
+
+def grouped(parts: Parts) -> None:
+    """GroupQueryAttention of requests that are equally long: each query sees the past and what is not behind it."""
+    node = parts.node
+    heads, kv_heads = int(node.attribute("num_heads")), int(node.attribute("kv_num_heads"))
+    for index, what in enumerate(("head_sink", "k_scale", "v_scale", "q_norm_weight",
+                                  "k_norm_weight", "query_seqlens"), 11):  # fmt: skip
+        if node.has(index):
+            node.refuse(f"input {what} is not supported")
+    batch, steps, width = node.shape(0)
+    if node.has(1):
+        operands = [parts.input(index) for index in range(3)]
+        size = width // heads
+    else:
+        size = width // (heads + 2 * kv_heads)
+        operands = _split(parts, parts.input(0), 2, [heads * size, kv_heads * size, kv_heads * size])
+    past = [parts.input(index) for index in (3, 4) if node.has(index) and node.shape(index)[2]]
+    sizes = Sizes(batch, steps, steps, node.shape(3)[2] if past else 0)
+    lengths = node.constant(5)
+    if past and batch > 1 and lengths is None:
+        node.refuse("requests of several lengths: seqlens_k must be constant where there is a past; use a batch of 1")
+    if lengths is not None and past and np.any(lengths != sizes.total - 1):
+        node.refuse(
+            f"input seqlens_k holds {lengths.reshape(-1).tolist()}: supported is {sizes.total - 1}, past and new"
+        )
+    if node.attribute("do_rotary", 0):
+        operands[:2] = [
+            _rotated(parts, one, count, steps, sizes.past, (7, 8), 9)
+            for one, count in zip(operands, (heads, kv_heads), strict=False)
+        ]
+    added = [parts.input(10)] if node.has(10) else []
+    window = int(node.attribute("local_window_size", -1))
+    plain = not past and window <= 0
+    if not plain:
+        added.append(_causal(parts, sizes, window))
+    present = _attend(
+        parts, operands, _sum(parts, added), past, [1, 2],
+        heads=heads, kv_heads=kv_heads, causal=plain, softcap=float(node.attribute("softcap", 0.0)),
+    )  # fmt: skip
+    _presents(parts, present)
+
+
+# -- rotation ----------------------------------------------------------------------------------------------------------
+
+
+def _rotated(parts: Parts, x: str, heads: int, steps: int, first: int, caches: tuple[int, int], positions: int) -> str:
+    """Queries or keys turned by their positions, which are given or count from `first`."""
+    node = parts.node
+    batch = node.shape(0)[0]
+    if node.has(positions):
+        places = parts.input(positions)
+    else:
+        places = parts.constant(np.tile(np.arange(first, first + steps, dtype=np.int64), (batch, 1)))
+    return parts.make(
+        "RotaryEmbedding", x, parts.input(caches[0]), parts.input(caches[1]), places,
+        interleaved=int(node.attribute("rotary_interleaved", 0)), num_heads=heads,
+    )  # fmt: skip
+
+
+def rotary(parts: Parts) -> None:
+    """RotaryEmbedding: one position is that of the first token."""
+    node, shape = parts.node, parts.node.shape(0)
+    if float(node.attribute("scale", 1.0)) != 1.0:
+        node.refuse(f"attribute scale={node.attribute('scale')}: supported is 1")
+    batch, steps = (shape[0], shape[1]) if len(shape) == 3 else (shape[0], shape[2])
+    places = parts.input(1)
+    if node.shape(1) == (1,):
+        places = parts.make("Add", places, parts.constant(np.tile(np.arange(steps, dtype=np.int64), (batch, 1))))
+    rotated = int(node.attribute("rotary_embedding_dim", 0))
+    attributes = {"interleaved": int(node.attribute("interleaved", 0))}
+    if len(shape) == 3:
+        heads = int(node.attribute("num_heads", 0))
+        if not heads:
+            heads = shape[2] // (rotated or 2 * node.shape(2)[1])
+        attributes["num_heads"] = heads
+    if rotated:
+        attributes["rotary_embedding_dim"] = rotated
+    parts.result("RotaryEmbedding", parts.input(0), parts.input(2), parts.input(3), places, **attributes)

@@ -1,0 +1,182 @@
+"""Quantized operators of com.microsoft: numbers behind DequantizeLinear, then QuantizeLinear.
+
+Where a product stands between them the compiler makes it one of integers (`toolchain.onnx_frontend.qdq`).
+"""
+
+import math
+
+import ml_dtypes
+import numpy as np
+
+from toolchain.ir.graph import Values
+from toolchain.onnx_nodes.parts import Compose, Parts
+
+
+def _numbers(parts: Parts, index: int, **attributes: int) -> str:
+    """What the codes of an input mean; behind it are their scale and zero point."""
+    zero = [parts.input(index + 2)] if parts.node.has(index + 2) else []
+    return parts.make("DequantizeLinear", parts.input(index), parts.input(index + 1), *zero, **attributes)
+
+
+def _codes(parts: Parts, x: str, scale: int) -> None:
+    """The result: numbers as codes of the scale at an input, and the zero point behind it."""
+    if parts.node.has(scale + 1):
+        zero = parts.input(scale + 1)
+    else:
+        zero = parts.constant(np.zeros((), parts.kind))
+    parts.result("QuantizeLinear", x, parts.input(scale), zero)
+
+
+def unary(operator: str) -> Compose:
+    def compose(parts: Parts) -> None:
+        _codes(parts, parts.make(operator, _numbers(parts, 0)), 3)
+
+    return compose
+
+
+def leaky_relu(parts: Parts) -> None:
+    _codes(parts, parts.make("LeakyRelu", _numbers(parts, 0), alpha=parts.node.attribute("alpha", 0.01)), 3)
+
+
+def binary(operator: str) -> Compose:
+    def compose(parts: Parts) -> None:
+        _codes(parts, parts.make(operator, _numbers(parts, 0), _numbers(parts, 3)), 6)
+
+    return compose
+
+
+def where(parts: Parts) -> None:
+    chosen = parts.make("Where", parts.input(0), _numbers(parts, 1), _numbers(parts, 4))
+    zero = parts.input(8) if parts.node.has(8) else parts.constant(np.zeros((), parts.node.numpy_type(1)))
+    parts.result("QuantizeLinear", chosen, parts.input(7), zero)
+
+
+def concat(parts: Parts) -> None:
+    node = parts.node
+    given = [_numbers(parts, index) for index in range(2, len(node.proto.input), 3)]
+    joined = parts.make("Concat", *given, axis=node.attribute("axis"))
+    parts.result("QuantizeLinear", joined, parts.input(0), parts.input(1))
+
+
+def pooled(operator: str) -> Compose:
+    def compose(parts: Parts) -> None:
+        node, rank = parts.node, len(parts.node.shape(0))
+        last = bool(node.attribute("channels_last", 0))
+        attributes = {name: value for name, value in node.attributes.items() if name != "channels_last"}
+        x = _numbers(parts, 0)
+        if last:
+            x = parts.make("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
+        x = parts.make(operator, x, **attributes)
+        if last:
+            x = parts.make("Transpose", x, perm=[0, *range(2, rank), 1])
+        _codes(parts, x, 3)
+
+    return compose
+
+
+def softmax(parts: Parts) -> None:
+    """Below opset 13 all dimensions from the axis on are one."""
+    node, shape = parts.node, parts.node.shape(0)
+    opset = int(node.attribute("opset", 0))
+    axis = node.axis(len(shape), -1 if opset >= 13 else 1)
+    x = _numbers(parts, 0)
+    if opset >= 13 or axis == len(shape) - 1:
+        made = parts.make("Softmax", x, axis=axis)
+    else:
+        flat = parts.make("Softmax", parts.make("Flatten", x, axis=axis), axis=1)
+        made = parts.reshaped(flat, *shape)
+    _codes(parts, made, 3)
+
+
+def gemm(parts: Parts) -> None:
+    """The bias has the product of both scales; without a scale of the result it stays a number."""
+    node = parts.node
+    columns = 0 if node.attribute("transB", 0) else 1
+    per_column = math.prod(node.shape(4)) > 1
+    attributes = {name: node.attribute(name) for name in ("alpha", "transA", "transB") if name in node.attributes}
+    operands = [_numbers(parts, 0), _numbers(parts, 3, **({"axis": columns} if per_column else {}))]
+    if node.has(6):
+        scale = parts.make("Mul", parts.input(1), parts.input(4))
+        if per_column:
+            operands.append(parts.make("Mul", parts.make("Cast", parts.input(6), to=1), scale))
+        else:
+            one = parts.make("Reshape", scale, parts.constant(np.zeros(0, np.int64)))
+            operands.append(parts.make("Mul", parts.make("Cast", parts.input(6), to=1), one))
+    if node.has(7):
+        _codes(parts, parts.make("Gemm", *operands, **attributes), 7)
+    else:
+        parts.result("Gemm", *operands, **attributes)
+
+
+# -- products of integers with results of floats -----------------------------------------------------------------------
+
+
+def _scaled(parts: Parts, product: str, scales: list[str], bias: int) -> None:
+    """The result: integers times scales, and a bias."""
+    x = parts.make("Cast", product, to=1)
+    for scale in scales[:-1]:
+        x = parts.make("Mul", x, scale)
+    if parts.node.has(bias):
+        parts.result("Add", parts.make("Mul", x, scales[-1]), parts.input(bias))
+    else:
+        parts.result("Mul", x, scales[-1])
+
+
+def dynamic_matmul(parts: Parts) -> None:
+    node = parts.node
+    codes, scale, zero = parts.several(3, "DynamicQuantizeLinear", parts.input(0))
+    zeros = [parts.input(3)] if node.has(3) else []
+    product = parts.make("MatMulInteger", codes, parts.input(1), zero, *zeros)
+    _scaled(parts, product, [scale, parts.input(2)], 4)
+
+
+def integer_matmul(parts: Parts) -> None:
+    node = parts.node
+    zeros = [parts.input(index) if node.has(index) else "" for index in (4, 5)]
+    while zeros and not zeros[-1]:
+        zeros.pop()
+    product = parts.make("MatMulInteger", parts.input(0), parts.input(1), *zeros)
+    _scaled(parts, product, [parts.input(2), parts.input(3)], 6)
+
+
+_STORED = {2: ml_dtypes.uint4, 4: ml_dtypes.uint4, 8: np.uint8}
+"""Bits of a code -> the type of ONNX that holds it."""
+
+
+def matmul_nbits(parts: Parts) -> None:
+    """Weights in blocks along K, with a scale and a zero point of each; they stay codes."""
+    node = parts.node
+    size, rows, columns, bits = (int(node.attribute(name)) for name in ("block_size", "K", "N", "bits"))
+    if bits not in _STORED:
+        node.refuse(f"attribute bits={bits}: supported are {', '.join(map(str, _STORED))}")
+    if node.has(4):
+        order = node.needed(4, "g_idx")
+        if not np.array_equal(order, np.arange(rows) // size):
+            node.refuse("input g_idx is supported where the blocks are in order")
+    packed, scales = node.needed(1, "B"), node.needed(2, "scales")
+    blocks = -(-rows // size)
+    codes = _unpacked(packed.reshape(columns, -1), bits, blocks * size)[:, :rows]
+    weights = parts.constant(np.ascontiguousarray(codes.T).astype(_STORED[bits]))
+    by_block = parts.constant(np.ascontiguousarray(scales.reshape(columns, blocks).T))
+    if node.has(3):
+        zeros = node.needed(3, "zero_points")
+        if zeros.dtype != np.uint8:
+            node.refuse(f"data type {node.info(3).type} of zero_points is not supported: supported is UINT8")
+        zero = _unpacked(zeros.reshape(columns, -1), bits, blocks).T
+    else:
+        zero = np.full((blocks, columns), 1 << bits - 1)
+    numbers = parts.make(
+        "DequantizeLinear", weights, by_block, parts.constant(np.ascontiguousarray(zero).astype(_STORED[bits])),
+        axis=0, block_size=size,
+    )  # fmt: skip
+    if node.has(5):
+        parts.result("Add", parts.make("MatMul", parts.input(0), numbers), parts.input(5))
+    else:
+        parts.result("MatMul", parts.input(0), numbers)
+
+
+def _unpacked(packed: Values, bits: int, count: int) -> Values:
+    """`count` codes of each row of bytes, the lowest bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
+    return np.asarray(codes.reshape(len(packed), -1)[:, :count])

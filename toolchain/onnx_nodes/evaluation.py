@@ -1,0 +1,67 @@
+"""Single nodes by ONNX's own definition: their values, and the shapes of their outputs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx.reference import ReferenceEvaluator
+
+from toolchain.ir.graph import Values
+
+
+class TensorInfo(NamedTuple):
+    """Type and shape as ONNX has them."""
+
+    type: str
+    shape: tuple[int, ...]
+
+
+def type_name(code: int) -> str:
+    """A data type as ONNX calls it; a number that it does not know stays one."""
+    kinds = TensorProto.DataType
+    return str(kinds.Name(code)) if code in kinds.values() else str(code)
+
+
+def known_size(dim: Any) -> bool:
+    """Whether a dimension has a value; some exporters write -1 where it has none."""
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
+
+
+def tensor_info(value: Any) -> TensorInfo | None:
+    """Type and shape of an onnx.ValueInfoProto; None where one of them is open."""
+    kind = value.type.tensor_type
+    if not kind.elem_type or not kind.HasField("shape"):
+        return None
+    if not all(map(known_size, kind.shape.dim)):
+        return None
+    return TensorInfo(type_name(kind.elem_type), tuple(dim.dim_value for dim in kind.shape.dim))
+
+
+def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> list[Values]:
+    """The outputs of a node whose inputs have these values. Raises what onnx.reference raises."""
+    kinds = {name: helper.np_dtype_to_tensor_dtype(values.dtype) for name, values in feeds.items()}
+    graph = helper.make_graph(
+        [proto], "constant",
+        [helper.make_tensor_value_info(name, kinds[name], values.shape) for name, values in feeds.items()],
+        [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
+    )  # fmt: skip
+    results: Any = ReferenceEvaluator(helper.make_model(graph, opset_imports=list(opsets))).run(None, dict(feeds))
+    return [np.asarray(one) for one in results]
+
+
+def inferred(
+    proto: Any, info: Mapping[str, TensorInfo], known: Mapping[str, Values], opsets: Iterable[Any]
+) -> dict[str, TensorInfo]:
+    """Types and shapes of a node's outputs, as far as those of its inputs, and the values of some, say them."""
+    kinds, inputs = TensorProto.DataType, dict.fromkeys(name for name in proto.input if name)
+    graph = helper.make_graph(
+        [proto], "node",
+        [helper.make_tensor_value_info(name, kinds.Value(info[name].type), info[name].shape)
+         for name in inputs if name in info and name not in known],
+        [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
+        [numpy_helper.from_array(known[name], name) for name in inputs if name in known],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=list(opsets))
+    found = {one.name: tensor_info(one) for one in shape_inference.infer_shapes(model, data_prop=True).graph.output}
+    return {name: one for name, one in found.items() if one is not None}

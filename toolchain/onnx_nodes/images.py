@@ -1,0 +1,345 @@
+"""Operators on images that are products and copies: Resize, ConvTranspose, LRN, Pad that repeats the image."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toolchain.ir.graph import Values
+from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.view import NodeView
+
+# -- Pad ---------------------------------------------------------------------------------------------------------------
+
+
+def pad(parts: Parts) -> None:
+    """Rows of the image before and behind it, axis by axis; negative pads cut."""
+    node, x = parts.node, parts.input(0)
+    shape, mode = node.shape(0), node.attribute("mode", "constant")
+    rank = len(shape)
+    pads = [int(size) for size in node.needed(1, "pads")]
+    axes = [int(axis) % rank for axis in node.needed(3, "axes")] if node.has(3) else list(range(rank))
+    count = len(axes)
+    for index, axis in enumerate(axes):
+        before, after = pads[index], pads[count + index]
+        start, end = max(0, -before), shape[axis] - max(0, -after)
+        if (start, end) != (0, shape[axis]):
+            x = parts.sliced(x, axis, start, end)
+        if mode != "constant":
+            x = _repeated(parts, x, axis, end - start, max(0, before), max(0, after), mode)
+    if mode == "constant":
+        kept = [0] * 2 * rank
+        for index, axis in enumerate(axes):
+            kept[axis], kept[rank + axis] = max(0, pads[index]), max(0, pads[count + index])
+        if any(kept):
+            value = [parts.input(2)] if node.has(2) else []
+            parts.result("Pad", x, parts.integers(*kept), *value)
+            return
+    parts.result("Identity", x)
+
+
+def _repeated(parts: Parts, x: str, axis: int, size: int, before: int, after: int, mode: str) -> str:
+    """The tensor with its own rows around it."""
+    how = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
+    if how is None:
+        parts.node.refuse(f"attribute mode={mode}: supported are constant, reflect, edge, wrap")
+    if not before and not after:
+        return x
+    order = np.pad(np.arange(size), (before, after), mode=how)  # type: ignore[call-overload]
+    return _taken(parts, x, axis, order)
+
+
+def _taken(parts: Parts, x: str, axis: int, order: Values) -> str:
+    """Rows of an axis in an order: runs of neighbours are slices."""
+    runs = _runs([int(one) for one in order])
+    if len(runs) > _RUNS:
+        return parts.make("Gather", x, parts.constant(order.astype(np.int64)), axis=axis)
+    pieces = [parts.sliced(x, axis, first, first + step * count, step) for first, step, count in runs]
+    return parts.joined(pieces, axis)
+
+
+_RUNS = 16
+"""Pieces from which on a Gather is made."""
+
+
+def _runs(order: list[int]) -> list[tuple[int, int, int]]:
+    """(first, step, count) of the stretches with steps of 1 or -1."""
+    runs: list[tuple[int, int, int]] = []
+    for one in order:
+        if runs:
+            first, step, count = runs[-1]
+            if count == 1 and abs(one - first) == 1:
+                runs[-1] = (first, one - first, 2)
+                continue
+            if count > 1 and one == first + step * count:
+                runs[-1] = (first, step, count + 1)
+                continue
+        runs.append((one, 1, 1))
+    return runs
+
+
+# -- Resize ------------------------------------------------------------------------------------------------------------
+
+
+def resize(parts: Parts) -> None:
+    """Axis by axis: a product with the weights of its pixels, or copies where each pixel comes from one."""
+    node, x = parts.node, parts.input(0)
+    shape, target = node.shape(0), node.out_info().shape
+    rank, mode = len(shape), node.attribute("mode", "nearest")
+    axes = [axis % rank for axis in node.attribute("axes", range(rank))]
+    scales = _scales(node, shape, target, axes)
+    roi = node.needed(1, "roi").astype(np.float64) if node.has(1) else np.zeros(0)
+    now = list(shape)
+    for index, axis in enumerate(axes):
+        region = (float(roi[index]), float(roi[len(axes) + index])) if roi.size else (0.0, 1.0)
+        at = _coordinates(node, shape[axis], target[axis], scales[index], region)
+        if mode == "nearest":
+            order = _nearest(node, at, shape[axis])
+            if not np.array_equal(order, np.arange(shape[axis])):
+                x = _picked(parts, x, now, axis, order)
+        else:
+            weights = _weights(node, mode, at, shape[axis], scales[index])
+            if weights.shape[0] != weights.shape[1] or not np.array_equal(weights, np.eye(len(weights))):
+                x = _mixed(parts, x, now, axis, weights)
+        now[axis] = target[axis]
+    parts.result("Identity", x)
+
+
+def _scales(node: NodeView, shape: Sequence[int], target: Sequence[int], axes: Sequence[int]) -> list[float]:
+    """Output pixels per input pixel of each of the axes."""
+    if node.has(2) and (given := node.needed(2, "scales")).size:
+        return [float(one) for one in given.reshape(-1)]
+    policy = node.attribute("keep_aspect_ratio_policy", "stretch")
+    made = [target[axis] / shape[axis] for axis in axes]
+    if policy == "stretch":
+        return made
+    sizes = [int(size) for size in node.needed(3, "sizes")]
+    asked = [size / shape[axis] for size, axis in zip(sizes, axes, strict=True)]
+    return [min(asked) if policy == "not_larger" else max(asked)] * len(axes)
+
+
+def _coordinates(node: NodeView, size: int, length: int, scale: float, region: tuple[float, float]) -> Values:
+    """Where in the image each pixel of the result comes from."""
+    mode = node.attribute("coordinate_transformation_mode", "half_pixel")
+    x = np.arange(length, dtype=np.float64)
+    match mode:
+        case "half_pixel":
+            return (x + 0.5) / scale - 0.5
+        case "half_pixel_symmetric":
+            exact = scale * size
+            offset = size / 2 * (1 - length / exact)
+            return offset + (x + 0.5) / scale - 0.5
+        case "pytorch_half_pixel":
+            return (x + 0.5) / scale - 0.5 if length > 1 else np.zeros(length)
+        case "align_corners":
+            exact = scale * size
+            return x * (size - 1) / (exact - 1) if length > 1 else np.zeros(length)
+        case "asymmetric":
+            return x / scale
+        case "tf_crop_and_resize":
+            start, end = region
+            if length > 1:
+                at = start * (size - 1) + x * (end - start) * (size - 1) / (length - 1)
+            else:
+                at = np.full(length, 0.5 * (start + end) * (size - 1))
+            if ((at < 0) | (at > size - 1)).any():
+                node.refuse("roi reaches beyond the image: extrapolation is not supported")
+            return at
+    node.refuse(f"attribute coordinate_transformation_mode={mode} is not supported")
+
+
+def _nearest(node: NodeView, at: Values, size: int) -> Values:
+    mode = node.attribute("nearest_mode", "round_prefer_floor")
+    rules: dict[str, Callable[[Values], Values]] = {
+        "round_prefer_floor": lambda x: np.ceil(x - 0.5), "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+        "floor": np.floor, "ceil": np.ceil,
+    }  # fmt: skip
+    if mode not in rules:
+        node.refuse(f"attribute nearest_mode={mode}: supported are {', '.join(rules)}")
+    near = np.rint(at)
+    exact = np.where(np.abs(at - near) < 1e-6, near, at)  # as fp32, in which others compute them
+    return np.clip(np.asarray(rules[mode](exact)), 0, size - 1).astype(np.int64)
+
+
+def _weights(node: NodeView, mode: str, at: Values, size: int, scale: float) -> Values:
+    """Rows of the result, columns of the image."""
+    if mode not in ("linear", "cubic"):
+        node.refuse(f"attribute mode={mode}: supported are nearest, linear, cubic")
+    a = float(node.attribute("cubic_coeff_a", -0.75))
+    shrink = min(1.0, scale) if node.attribute("antialias", 0) else 1.0
+    reach = (1 if mode == "linear" else 2) / shrink
+    weights = np.zeros((len(at), size))
+    outside = bool(node.attribute("exclude_outside", 0))
+    for row, x in enumerate(at):
+        first, last = math.floor(x - reach), math.ceil(x + reach)
+        taps = np.arange(first, last + 1)
+        values = _kernel(mode, np.abs(taps - x) * shrink, a)
+        if outside:
+            values = np.where((taps < 0) | (taps >= size), 0, values)
+        np.add.at(weights[row], np.clip(taps, 0, size - 1), values / values.sum())
+    return weights
+
+
+def _kernel(mode: str, distance: Values, a: float) -> Values:
+    if mode == "linear":
+        return np.maximum(0, 1 - distance)
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = a * (((distance - 5) * distance + 8) * distance - 4)
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+
+
+def _picked(parts: Parts, x: str, shape: list[int], axis: int, order: Values) -> str:
+    """Pixels in an order; each several times is one copy."""
+    size, times = shape[axis], len(order) // shape[axis]
+    if times * size == len(order) and np.array_equal(order, np.repeat(np.arange(size), times)):
+        lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+        wide = parts.make("Expand", parts.reshaped(x, lead, size, 1, trail), parts.integers(lead, size, times, trail))
+        return parts.reshaped(wide, *shape[:axis], len(order), *shape[axis + 1 :])
+    return _taken(parts, x, axis, order)
+
+
+def _mixed(parts: Parts, x: str, shape: list[int], axis: int, weights: Values) -> str:
+    """Sums of pixels along an axis."""
+    lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    kind = parts.kind
+    if trail == 1:
+        made = parts.make("MatMul", parts.reshaped(x, lead, shape[axis]), parts.constant(weights.T.astype(kind)))
+    else:
+        rows = parts.reshaped(x, lead, shape[axis], trail)
+        made = parts.make("MatMul", parts.constant(weights.astype(kind)), rows)
+    return parts.reshaped(made, *shape[:axis], len(weights), *shape[axis + 1 :])
+
+
+# -- ConvTranspose -----------------------------------------------------------------------------------------------------
+
+
+def transposed_convolution(parts: Parts) -> None:
+    """A convolution of the image with zeros between its pixels; where windows do not overlap, one without."""
+    node = parts.node
+    x, weights, shape = parts.input(0), node.needed(1, "W"), node.shape(0)
+    rank, groups = len(shape) - 2, int(node.attribute("group", 1))
+    kernel = weights.shape[2:]
+    strides, dilations = (list(node.attribute(name, [1] * rank)) for name in ("strides", "dilations"))
+    before, after = _transposed_pads(node, shape[2:], kernel, strides, dilations)
+    columns = weights.shape[1]
+    grouped = weights.reshape(groups, weights.shape[0] // groups, columns, *kernel)
+    plain = grouped.swapaxes(1, 2).reshape(groups * columns, weights.shape[0] // groups, *kernel)
+    bias = [parts.input(2)] if node.has(2) else []
+    apart = list(kernel) == strides and dilations == [1] * rank and not any((*before, *after)) and groups == 1
+    if apart and columns * math.prod(kernel) <= _MAX_CHANNELS:
+        _apart(parts, x, plain, bias, list(shape))
+        return
+    spread = _with_zeros(parts, x, list(shape), strides)
+    full = [(size - 1) * dilation for size, dilation in zip(kernel, dilations, strict=True)]
+    pads = [*(size - low for size, low in zip(full, before, strict=True)),
+            *(size - high for size, high in zip(full, after, strict=True))]  # fmt: skip
+    for axis in range(rank):  # negative pads cut
+        low, high = -min(0, pads[axis]), -min(0, pads[rank + axis])
+        if low or high:
+            size = (shape[2 + axis] - 1) * strides[axis] + 1
+            spread = parts.sliced(spread, 2 + axis, low, size - high)
+    flipped = np.flip(plain, tuple(range(2, 2 + rank)))
+    parts.result(
+        "Conv", spread, parts.constant(np.ascontiguousarray(flipped)), *bias, pads=[max(0, size) for size in pads],
+        dilations=dilations, group=groups, kernel_shape=list(kernel),
+    )  # fmt: skip
+
+
+_MAX_CHANNELS = (1 << 16) - 1
+
+
+def _transposed_pads(
+    node: NodeView, image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """What is cut of the whole result at the begin and at the end; negative: what is added."""
+    rank, output = len(image), node.out_info().shape[2:]
+    more = list(node.attribute("output_padding", [0] * rank))
+    pads = list(node.attribute("pads", [0] * 2 * rank))
+    mode = node.attribute("auto_pad", "NOTSET")
+    before, after = [], []
+    for axis in range(rank):
+        whole = (image[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
+        total = whole + more[axis] - output[axis]
+        if node.attribute("output_shape") is not None or mode.startswith("SAME"):
+            low = total // 2 if mode == "SAME_UPPER" else total - total // 2
+        else:
+            low = pads[axis] if mode == "NOTSET" else 0
+        before.append(low)
+        after.append(whole - output[axis] - low)
+    return before, after
+
+
+def _with_zeros(parts: Parts, x: str, shape: list[int], strides: Sequence[int]) -> str:
+    """Zeros between the pixels, stride - 1 of them."""
+    if all(stride == 1 for stride in strides):
+        return x
+    rank = len(strides)
+    dims = [*shape[:2], *(size for pair in zip(shape[2:], [1] * rank, strict=True) for size in pair)]
+    behind = [0, 0, *(size for stride in strides for size in (0, stride - 1))]
+    wide = parts.make("Pad", parts.reshaped(x, *dims), parts.integers(*[0] * len(dims), *behind))
+    made = parts.reshaped(wide, *shape[:2], *(size * stride for size, stride in zip(shape[2:], strides, strict=True)))
+    ends = [(size - 1) * stride + 1 for size, stride in zip(shape[2:], strides, strict=True)]
+    axes = range(2, 2 + rank)
+    return parts.make("Slice", made, parts.integers(*[0] * rank), parts.integers(*ends), parts.integers(*axes))
+
+
+def _apart(parts: Parts, x: str, weights: Values, bias: list[str], shape: list[int]) -> None:
+    """Windows next to each other: each pixel becomes the pixels of its window, by a product."""
+    node, rank = parts.node, len(shape) - 2
+    channels, cin, *kernel = weights.shape
+    taps = math.prod(kernel)
+    rows = weights.reshape(channels, cin, taps).transpose(0, 2, 1).reshape(channels * taps, cin, *[1] * rank)
+    made = parts.make("Conv", x, parts.constant(np.ascontiguousarray(rows)))
+    split = parts.reshaped(made, shape[0], channels, *kernel, *shape[2:])
+    order = [0, 1, *(axis for pair in range(rank) for axis in (2 + rank + pair, 2 + pair))]
+    woven = parts.make("Transpose", split, perm=order)
+    if not bias:
+        parts.reshaped_result(woven)
+        return
+    flat = parts.reshaped(woven, *node.out_info().shape)
+    parts.result("Add", flat, parts.reshaped(bias[0], channels, *[1] * rank))
+
+
+# -- normalization -----------------------------------------------------------------------------------------------------
+
+
+def local_response(parts: Parts) -> None:
+    """LRN: the sums over neighbouring channels are a product with a band of ones."""
+    node, x = parts.node, parts.input(0)
+    batch, channels, *spatial = node.shape(0)
+    size = int(node.attribute("size"))
+    alpha, beta, bias = (float(node.attribute(*one)) for one in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    apart = np.arange(channels) - np.arange(channels)[:, None]
+    band = (apart >= -((size - 1) // 2)) & (apart <= size // 2)
+    squares = parts.reshaped(parts.make("Mul", x, x), batch, channels, math.prod(spatial))
+    sums = parts.make("MatMul", parts.constant(band.astype(parts.kind) * np.array(alpha / size, parts.kind)), squares)
+    power = parts.make("Pow", parts.make("Add", sums, parts.number(bias)), parts.number(beta))
+    parts.result("Div", x, parts.reshaped(power, batch, channels, *spatial))
+
+
+def instance_normalization(parts: Parts) -> None:
+    """Each channel of each image on its own."""
+    node = parts.node
+    batch, channels, *spatial = node.shape(0)
+    pixels = parts.reshaped(parts.input(0), batch, channels, math.prod(spatial))
+    last = parts.integers(-1)
+    apart = parts.make("Sub", pixels, parts.make("ReduceMean", pixels, last))
+    variance = parts.make("ReduceMean", parts.make("Mul", apart, apart), last)
+    root = parts.make("Sqrt", parts.make("Add", variance, parts.number(node.attribute("epsilon", 1e-5))))
+    scale, bias = (parts.reshaped(parts.input(index), channels, 1) for index in (1, 2))
+    scaled = parts.make("Mul", parts.make("Div", apart, root), scale)
+    parts.reshaped_result(parts.make("Add", scaled, bias))
+
+
+def global_lp_pool(parts: Parts) -> None:
+    node = parts.node
+    axes = parts.integers(*range(2, len(node.shape(0))))
+    p: Any = int(node.attribute("p", 2))
+    powers = parts.make("Pow", parts.make("Abs", parts.input(0)), parts.number(p))
+    parts.result("Pow", parts.make("ReduceSum", powers, axes), parts.number(1 / p))
+
+
+def global_max_pool(parts: Parts) -> None:
+    axes = parts.integers(*range(2, len(parts.node.shape(0))))
+    parts.result("ReduceMax", parts.input(0), axes)

@@ -1,0 +1,93 @@
+"""A node as a graph of other operators of ONNX."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from toolchain.ir.graph import Values
+from toolchain.onnx_nodes.view import NodeView
+
+
+class Parts:
+    """Collects the nodes that stand for `node`, and their constants. Tensors are named behind its first output."""
+
+    def __init__(self, node: NodeView) -> None:
+        self.node = node
+        self.nodes: list[Any] = []
+        self.constants: dict[str, Values] = {}
+        self._prefix = next(name for name in node.proto.output if name)
+        self._kind: Any = None
+
+    @property
+    def kind(self) -> Any:
+        """The array type of the first input."""
+        return self.node.numpy_type(0)
+
+    def input(self, index: int) -> str:
+        return str(self.node.proto.input[index])
+
+    def constant(self, values: Any) -> str:
+        """The name of a tensor with these values."""
+        name = f"{self._prefix}/constant{len(self.constants)}"
+        self.constants[name] = np.asarray(values)
+        return name
+
+    def number(self, value: float) -> str:
+        """A number of the type of the first input."""
+        return self.constant(np.array(value, self.kind))
+
+    def integers(self, *values: int) -> str:
+        return self.constant(np.array(values, np.int64))
+
+    def make(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """The name of the output of a new node."""
+        return self.several(1, operator, *inputs, **attributes)[0]
+
+    def several(self, count: int, operator: str, *inputs: str, **attributes: Any) -> list[str]:
+        """As `make`, of a node with several outputs."""
+        names = [f"{self._prefix}/{len(self.nodes)}.{index}" for index in range(count)]
+        self._add(operator, inputs, names, attributes)
+        return names
+
+    def result(self, operator: str, *inputs: str, index: int = 0, **attributes: Any) -> None:
+        """The node that makes an output."""
+        self._add(operator, inputs, [self.node.proto.output[index]], attributes)
+
+    def _add(self, operator: str, inputs: Any, outputs: list[str], attributes: dict[str, Any]) -> None:
+        name = f"{self.node.name}/{operator}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, outputs, name, **attributes))
+
+    # -- what many need ------------------------------------------------------------------------------------------------
+
+    def reshaped(self, x: str, *shape: int) -> str:
+        return self.make("Reshape", x, self.integers(*shape))
+
+    def reshaped_result(self, x: str, index: int = 0) -> None:
+        """An output of its known shape from the same elements."""
+        self.result("Reshape", x, self.integers(*self.node.out_info(index).shape), index=index)
+
+    def sliced(self, x: str, axis: int, start: int, end: int, step: int = 1) -> str:
+        """Elements of an axis; with a negative step `end` is exclusive too, and -1 is before the first."""
+        stop = end if step > 0 or end >= 0 else -(1 << 31)
+        return self.make(
+            "Slice", x, self.integers(start), self.integers(stop), self.integers(axis), self.integers(step)
+        )  # fmt: skip
+
+    def cast(self, x: str, kind: Any) -> str:
+        return self.make("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
+
+    def joined(self, names: list[str], axis: int) -> str:
+        return names[0] if len(names) == 1 else self.make("Concat", *names, axis=axis)
+
+    def row(self, index: int, at: int) -> str:
+        """One row of an input, made by the compiler where that is constant."""
+        values = self.node.constant(index)
+        if values is not None:
+            return self.constant(values[at])
+        return self.make("Gather", self.input(index), self.constant(np.array(at, np.int64)), axis=0)
+
+
+Compose = Callable[[Parts], None]
+INT32 = TensorProto.INT32

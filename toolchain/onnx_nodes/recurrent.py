@@ -1,0 +1,234 @@
+"""LSTM, GRU and RNN, step by step: one product with the inputs of all steps, one with the state in each."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toolchain.onnx_nodes.parts import Parts
+
+_PLAIN = ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")
+_WITH_ALPHA = {"Elu": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0}
+"""Functions with one number, and what it is by default."""
+_HARD = (0.2, 0.5)
+DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+"""Operator -> functions of one direction."""
+MAX_STEPS = 1024
+
+
+class _Function(NamedTuple):
+    name: str
+    alpha: float | None
+    beta: float | None
+
+    def apply(self, parts: Parts, x: str) -> str:
+        if self.name in _PLAIN:
+            return parts.make(self.name, x)
+        if self.name in _WITH_ALPHA:
+            return parts.make(self.name, x, alpha=_WITH_ALPHA[self.name] if self.alpha is None else self.alpha)
+        if self.name == "HardSigmoid":
+            alpha, beta = (
+                _HARD[index] if value is None else value for index, value in enumerate((self.alpha, self.beta))
+            )
+            return parts.make(self.name, x, alpha=alpha, beta=beta)
+        parts.node.refuse(f"activation {self.name}: supported are {', '.join((*_PLAIN, *_WITH_ALPHA, 'HardSigmoid'))}")
+
+
+class _Direction(NamedTuple):
+    """What the steps of one direction use."""
+
+    gates: list[str]
+    """Of each step, in the order of time: the inputs' part of all gates, batch x (gates x hidden)."""
+    recurrent: str
+    """Weights of the state."""
+    state_bias: str
+    """GRU: of the hidden gate, on the state's side."""
+    functions: list[_Function]
+    peepholes: list[str]
+
+
+class _Layer:
+    """A node on its way into parts."""
+
+    def __init__(self, parts: Parts) -> None:
+        node = parts.node
+        self.parts, self.node, self.kind = parts, node, node.proto.op_type
+        self.batch_first = bool(node.attribute("layout", 0))
+        shape = node.shape(0)
+        self.steps, self.batch, self.width = (shape[1], shape[0], shape[2]) if self.batch_first else shape
+        self.directions, _, self.hidden = node.shape(2)
+        self.gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[self.kind]
+        if self.steps > MAX_STEPS:
+            node.refuse(f"{self.steps} steps: supported are {MAX_STEPS}; bind a shorter sequence with --shape")
+        self.clip = node.attribute("clip")
+        self.alive = self._alive()
+        source = parts.input(0)
+        if self.batch_first:
+            source = parts.make("Transpose", source, perm=[1, 0, 2])
+        self.rows = parts.reshaped(source, self.steps * self.batch, self.width)
+
+    def _alive(self) -> list[str] | None:
+        """For each step, which sequences of the batch still last; None: all of them."""
+        if not self.node.has(4):
+            return None
+        lengths = self.node.needed(4, "sequence_lens").reshape(-1)
+        if (lengths == self.steps).all():
+            return None
+        return [self.parts.constant((step < lengths).reshape(-1, 1)) for step in range(self.steps)]
+
+    def functions(self, direction: int) -> list[_Function]:
+        usual = DEFAULTS[self.kind]
+        names = [name.decode() for name in self.node.attribute("activations", [])] or usual * self.directions
+        numbers: dict[str, list[Any]] = {}
+        for name in ("alpha", "beta"):
+            given = list(self.node.attribute(f"activation_{name}", []))
+            takes = (*_WITH_ALPHA, "HardSigmoid") if name == "alpha" else ("HardSigmoid",)
+            numbers[name] = [given.pop(0) if given and one in takes else None for one in names]
+        made = [_Function(*one) for one in zip(names, numbers["alpha"], numbers["beta"], strict=True)]
+        return made[direction * len(usual) : (direction + 1) * len(usual)]
+
+    def direction(self, index: int) -> _Direction:
+        parts, wide = self.parts, self.gates * self.hidden
+        inputs, bias, state_bias = [self.rows, parts.row(1, index)], "", ""
+        if self.node.has(3):
+            both = parts.row(3, index)
+            own, state = parts.sliced(both, 0, 0, wide), parts.sliced(both, 0, wide, 2 * wide)
+            if self.kind == "GRU" and self.node.attribute("linear_before_reset", 0):
+                state_bias = parts.sliced(state, 0, 2 * self.hidden, wide)
+                rest = parts.constant(np.zeros(self.hidden, parts.kind))
+                state = parts.joined([parts.sliced(state, 0, 0, 2 * self.hidden), rest], 0)
+            bias = parts.make("Add", own, state)
+        products = parts.make("Gemm", *inputs, *([bias] if bias else []), transB=1)
+        gates = [parts.sliced(products, 0, step * self.batch, (step + 1) * self.batch) for step in range(self.steps)]
+        peepholes = []
+        if self.kind == "LSTM" and self.node.has(7):
+            whole = parts.row(7, index)
+            peepholes = [parts.sliced(whole, 0, at * self.hidden, (at + 1) * self.hidden) for at in range(3)]
+        return _Direction(gates, parts.row(2, index), state_bias, self.functions(index), peepholes)
+
+    def initial(self, index: int, direction: int) -> str:
+        """The state before the first step, batch x hidden."""
+        parts = self.parts
+        if not self.node.has(index):
+            return parts.constant(np.zeros((self.batch, self.hidden), parts.kind))
+        source = parts.input(index)
+        if self.batch_first:
+            source = parts.make("Transpose", source, perm=[1, 0, 2])
+        row = parts.sliced(source, 0, direction, direction + 1)
+        return parts.reshaped(row, self.batch, self.hidden)
+
+    def clipped(self, x: str) -> str:
+        if self.clip is None:
+            return x
+        return self.parts.make("Clip", x, self.parts.number(-self.clip), self.parts.number(self.clip))
+
+    def run(self) -> None:
+        """The parts of the whole node."""
+        which = self.node.attribute("direction", "forward")
+        rows: list[list[str]] = [[] for _ in range(self.steps)]
+        last: list[list[str]] = []
+        for index in range(self.directions):
+            order = list(range(self.steps))
+            if which == "reverse" or index == 1:
+                order.reverse()
+            made, state = self._steps(self.direction(index), index, order)
+            for step, y in zip(order, made, strict=True):
+                rows[step].append(y)
+            last.append(state)
+        if self.node.gives(0):
+            self._sequence(rows)
+        for output in range(1, 3):
+            if self.node.gives(output):
+                self._state([one[output - 1] for one in last], output)
+
+    def _steps(self, d: _Direction, index: int, order: list[int]) -> tuple[list[str], list[str]]:
+        """(hidden state behind each step, state behind the last)."""
+        parts, step_of = self.parts, {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.kind]
+        state = [self.initial(5, index), *([self.initial(6, index)] if self.kind == "LSTM" else [])]
+        made = []
+        for step in order:
+            after = step_of(d, d.gates[step], state)
+            if self.alive is None:
+                state, y = after, after[0]
+            else:
+                here = self.alive[step]
+                state = [parts.make("Where", here, new, old) for new, old in zip(after, state, strict=True)]
+                y = parts.make("Where", here, after[0], parts.number(0))
+            made.append(y)
+        return made, state
+
+    def _product(self, d: _Direction, h: str) -> str:
+        return self.parts.make("Gemm", h, d.recurrent, transB=1)
+
+    def _gate(self, x: str, at: int, count: int = 1) -> str:
+        return self.parts.sliced(x, 1, at * self.hidden, (at + count) * self.hidden)
+
+    def _rnn(self, d: _Direction, gates: str, state: list[str]) -> list[str]:
+        total = self.parts.make("Add", gates, self._product(d, state[0]))
+        return [d.functions[0].apply(self.parts, self.clipped(total))]
+
+    def _gru(self, d: _Direction, gates: str, state: list[str]) -> list[str]:
+        parts, h, (f, g) = self.parts, state[0], d.functions
+        linear = bool(self.node.attribute("linear_before_reset", 0))
+        if linear:
+            product = self._product(d, h)
+            rest = self._gate(product, 2)
+            product = self._gate(product, 0, 2)
+        else:
+            weights = parts.sliced(d.recurrent, 0, 0, 2 * self.hidden)
+            product = parts.make("Gemm", h, weights, transB=1)
+        both = parts.make("Add", self._gate(gates, 0, 2), product)
+        both = f.apply(parts, self.clipped(both))
+        update, reset = self._gate(both, 0), self._gate(both, 1)
+        if linear:
+            inner = parts.make("Mul", reset, parts.make("Add", rest, d.state_bias) if d.state_bias else rest)
+        else:
+            weights = parts.sliced(d.recurrent, 0, 2 * self.hidden, 3 * self.hidden)
+            inner = parts.make("Gemm", parts.make("Mul", reset, h), weights, transB=1)
+        new = g.apply(parts, self.clipped(parts.make("Add", self._gate(gates, 2), inner)))
+        kept = parts.make("Mul", update, parts.make("Sub", h, new))
+        return [parts.make("Add", new, kept)]
+
+    def _lstm(self, d: _Direction, gates: str, state: list[str]) -> list[str]:
+        parts, (h, c), (f, g, k) = self.parts, state, d.functions
+        total = parts.make("Add", gates, self._product(d, h))
+        split = [self._gate(total, at) for at in range(4)]
+
+        def gate(at: int, cell: str, peephole: int, function: _Function) -> str:
+            x = split[at]
+            if d.peepholes and peephole >= 0:
+                x = parts.make("Add", x, parts.make("Mul", d.peepholes[peephole], cell))
+            return function.apply(parts, self.clipped(x))
+
+        opened = gate(0, c, 0, f)
+        if self.node.attribute("input_forget", 0):
+            kept = parts.make("Sub", parts.number(1), opened)
+        else:
+            kept = gate(2, c, 2, f)
+        new = gate(3, c, -1, g)
+        cell = parts.make("Add", parts.make("Mul", kept, c), parts.make("Mul", opened, new))
+        out = gate(1, cell, 1, f)
+        return [parts.make("Mul", out, k.apply(parts, cell)), cell]
+
+    def _sequence(self, rows: list[list[str]]) -> None:
+        """Y: steps x directions x batch x hidden, or batch first."""
+        parts = self.parts
+        flat = parts.joined([y for row in rows for y in row], 0)
+        shape = (self.steps, self.directions, self.batch, self.hidden)
+        if self.batch_first:
+            parts.result("Transpose", parts.reshaped(flat, *shape), perm=[2, 0, 1, 3])
+        else:
+            parts.result("Reshape", flat, parts.integers(*shape))
+
+    def _state(self, last: list[str], output: int) -> None:
+        """Y_h and Y_c: directions x batch x hidden, or batch first."""
+        parts, shape = self.parts, (self.directions, self.batch, self.hidden)
+        flat = parts.joined(last, 0)
+        if self.batch_first:
+            parts.result("Transpose", parts.reshaped(flat, *shape), index=output, perm=[1, 0, 2])
+        else:
+            parts.result("Reshape", flat, parts.integers(*shape), index=output)
+
+
+def recurrent(parts: Parts) -> None:
+    """LSTM, GRU or RNN."""
+    _Layer(parts).run()

@@ -1,0 +1,164 @@
+"""Operators that choose elements: by place, by size, by a mask."""
+
+import math
+
+import numpy as np
+
+from toolchain.onnx_nodes.parts import Parts
+
+MAX_K = 256
+"""Of TopK: each is found by a pass over the rows."""
+
+
+def top_k(parts: Parts) -> None:
+    """The largest, then the largest of what is left."""
+    node, shape = parts.node, parts.node.shape(0)
+    axis, k = node.axis(len(shape), -1), int(node.needed(1, "K").reshape(-1)[0])
+    if np.dtype(parts.kind).kind != "f":
+        node.refuse(f"data type {node.info(0).type} is not supported: supported are floats")
+    if k > MAX_K:
+        node.refuse(f"K {k}: supported are up to {MAX_K}")
+    largest, x = bool(node.attribute("largest", 1)), parts.input(0)
+    left = x if largest else parts.make("Neg", x)
+    places = np.arange(shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(shape))])
+    every, lowest, along = parts.constant(places.astype(np.int64)), parts.number(-math.inf), parts.integers(axis)
+    values, indices = [], []
+    for step in range(k):
+        values.append(parts.make("ReduceMax", left, along))
+        indices.append(parts.make("ArgMax", left, axis=axis))
+        if step < k - 1:
+            left = parts.make("Where", parts.make("Equal", indices[-1], every), lowest, left)
+    if node.gives(0):
+        found = parts.joined(values, axis)
+        parts.result("Identity" if largest else "Neg", found)
+    if node.gives(1):
+        parts.result("Identity", parts.joined(indices, axis), index=1)
+
+
+def one_hot(parts: Parts) -> None:
+    """Places compared with all that there are."""
+    node, shape = parts.node, parts.node.shape(0)
+    depth = int(node.needed(1, "depth").reshape(-1)[0])
+    axis = int(node.attribute("axis", -1)) % (len(shape) + 1)
+    indices = parts.input(0)
+    if np.dtype(parts.kind).kind == "f":
+        indices = parts.cast(indices, np.int64)
+    count = parts.constant(np.array(depth, np.int64))
+    if node.numpy_type(0) == np.int32:
+        indices = parts.cast(indices, np.int64)
+    negative = parts.make("Less", indices, parts.constant(np.array(0, np.int64)))
+    indices = parts.make("Where", negative, parts.make("Add", indices, count), indices)
+    spread = parts.reshaped(indices, *shape[:axis], 1, *shape[axis:])
+    places = np.arange(depth).reshape([-1 if at == axis else 1 for at in range(len(shape) + 1)])
+    here = parts.make("Equal", spread, parts.constant(places.astype(np.int64)))
+    here = parts.reshaped(here, *node.out_info().shape)
+    off, on = (parts.reshaped(parts.sliced(parts.input(2), 0, at, at + 1), 1) for at in (0, 1))
+    parts.result("Where", here, on, off)
+
+
+def gather_elements(parts: Parts) -> None:
+    """One table of all elements, and the place of each."""
+    node, shape = parts.node, parts.node.shape(0)
+    axis = node.axis(len(shape), 0)
+    wanted = node.shape(1)
+    step = math.prod(shape[axis + 1 :])
+    base = np.zeros(wanted, np.int64)
+    for at, size in enumerate(wanted):
+        if at != axis:
+            along = np.arange(size).reshape([-1 if one == at else 1 for one in range(len(wanted))])
+            base = base + along * math.prod(shape[at + 1 :])
+    constant = node.constant(1)
+    if constant is not None:
+        places = parts.constant((base + constant % shape[axis] * step).astype(np.int64))
+    else:
+        indices = _positive(parts, parts.cast(parts.input(1), np.int64), shape[axis])
+        steps = parts.make("Mul", indices, parts.constant(np.array(step, np.int64)))
+        places = parts.make("Add", steps, parts.constant(base))
+    parts.result("Gather", parts.reshaped(parts.input(0), math.prod(shape)), places, axis=0)
+
+
+def _positive(parts: Parts, indices: str, size: int) -> str:
+    """Indices from the end counted from the front."""
+    negative = parts.make("Less", indices, parts.constant(np.array(0, np.int64)))
+    return parts.make("Where", negative, parts.make("Add", indices, parts.constant(np.array(size, np.int64))), indices)
+
+
+def gather_nd(parts: Parts) -> None:
+    """Rows of a table of all leading dimensions that the indices name."""
+    node, shape, indices = parts.node, parts.node.shape(0), parts.node.shape(1)
+    batch, depth = int(node.attribute("batch_dims", 0)), indices[-1]
+    lead, count = shape[: batch + depth], math.prod(indices[:-1])
+    row = shape[batch + depth :]
+    offset = np.zeros(count, np.int64)
+    if batch:
+        inner = math.prod(lead[batch:])
+        offset = np.repeat(np.arange(math.prod(shape[:batch])) * inner, count // math.prod(shape[:batch]))
+    steps = [math.prod(lead[batch + at + 1 :]) for at in range(depth)]
+    constant = node.constant(1)
+    if constant is not None:
+        flat = constant.reshape(count, depth) % np.array(lead[batch:])
+        places = parts.constant((flat @ np.array(steps, np.int64) + offset).astype(np.int64))
+    else:
+        total = parts.constant(offset)
+        columns = parts.reshaped(parts.cast(parts.input(1), np.int64), count, depth)
+        for at, step in enumerate(steps):
+            column = parts.reshaped(parts.sliced(columns, 1, at, at + 1), count)
+            own = parts.make("Mul", _positive(parts, column, lead[batch + at]), parts.constant(np.array(step)))
+            total = parts.make("Add", total, own)
+        places = total
+    table = parts.reshaped(parts.input(0), math.prod(lead), max(1, math.prod(row)))
+    parts.reshaped_result(parts.make("Gather", table, places, axis=0))
+
+
+def scatter_elements(parts: Parts) -> None:
+    """With constant places: each element of the result comes from the data or from the updates."""
+    node, shape = parts.node, parts.node.shape(0)
+    axis, indices = node.axis(len(shape), 0), node.needed(1, "indices")
+    base = np.zeros(indices.shape, np.int64)
+    for at, size in enumerate(indices.shape):
+        along = np.arange(size).reshape([-1 if one == at else 1 for one in range(indices.ndim)])
+        base = base + (indices % shape[axis] if at == axis else along) * math.prod(shape[at + 1 :])
+    _merged(parts, base.reshape(-1), 1)
+
+
+def scatter_nd(parts: Parts) -> None:
+    """As ScatterElements, for rows."""
+    node, shape = parts.node, parts.node.shape(0)
+    indices = node.needed(1, "indices")
+    depth = indices.shape[-1]
+    steps = [math.prod(shape[at + 1 : depth]) for at in range(depth)]
+    flat = indices.reshape(-1, depth) % np.array(shape[:depth])
+    _merged(parts, flat @ np.array(steps, np.int64), math.prod(shape[depth:]))
+
+
+def _merged(parts: Parts, places: np.ndarray, row: int) -> None:
+    """Rows of the data, those at `places` from the updates; the last of several wins."""
+    node = parts.node
+    if (reduction := node.attribute("reduction", "none")) != "none":
+        node.refuse(f"attribute reduction={reduction}: supported is none")
+    count = math.prod(node.shape(0)) // row
+    order = np.arange(count)
+    order[places] = count + np.arange(len(places))
+    data, updates = parts.reshaped(parts.input(0), count, row), parts.reshaped(parts.input(2), len(places), row)
+    table = parts.joined([data, updates], 0)
+    parts.reshaped_result(parts.make("Gather", table, parts.constant(order.astype(np.int64)), axis=0))
+
+
+def compress(parts: Parts) -> None:
+    """Rows that a constant mask chooses."""
+    node, condition = parts.node, parts.node.needed(1, "condition")
+    places = parts.constant(np.flatnonzero(condition).astype(np.int64))
+    x, axis = parts.input(0), node.attribute("axis")
+    if axis is None:
+        x, axis = parts.reshaped(x, -1), 0
+    parts.result("Gather", x, places, axis=axis)
+
+
+def dropout(parts: Parts) -> None:
+    """Outside of training everything stays."""
+    node = parts.node
+    if node.has(2) and bool(node.needed(2, "training_mode").reshape(-1)[0]):
+        node.refuse("training_mode is true: supported is inference")
+    parts.result("Identity", parts.input(0))
+    if node.gives(1):
+        parts.result("Expand", parts.constant(np.array(True)), parts.integers(*node.shape(0)), index=1)

@@ -1,0 +1,97 @@
+"""What is known of a node before the run: attributes, types and shapes, values of constants."""
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Values
+from toolchain.onnx_nodes.evaluation import TensorInfo
+
+
+class NodeView:
+    """A node of the model `model` in operator set `opset`. `infos` and `known`: types and shapes, and values, of
+    tensors by name."""
+
+    def __init__(
+        self, proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], known: Mapping[str, Values]
+    ) -> None:
+        self.proto = proto
+        self.name = node_name(proto)
+        self._where = f"{model}: node {self.name} ({proto.op_type}, opset {opset})"
+        self._infos = infos
+        self._known = known
+        self._attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+
+    def refuse(self, what: str) -> NoReturn:
+        """ModelError: this node, and what of it is not supported."""
+        raise ModelError(f"{self._where}: {what}")
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """All that are given, as onnx.helper has them."""
+        return dict(self._attributes)
+
+    def attribute(self, name: str, otherwise: Any = None) -> Any:
+        value = self._attributes.get(name, otherwise)
+        return value.decode() if isinstance(value, bytes) else value
+
+    def axis(self, rank: int, otherwise: int | None = None) -> int:
+        """The attribute axis, counted from the front; refused where a tensor of that rank has none such."""
+        given = int(self.attribute("axis", otherwise))
+        if not -rank <= given < rank:
+            self.refuse(f"attribute axis={given}: the tensor has {rank} dimensions")
+        return given % rank
+
+    def has(self, index: int) -> bool:
+        """Whether an optional input is given."""
+        return index < len(self.proto.input) and bool(self.proto.input[index])
+
+    def gives(self, index: int) -> bool:
+        """Whether an optional output is wanted."""
+        return index < len(self.proto.output) and bool(self.proto.output[index])
+
+    def info(self, index: int) -> TensorInfo:
+        return self._info(self.proto.input[index])
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        return self.info(index).shape
+
+    def out_info(self, index: int = 0) -> TensorInfo:
+        return self._info(self.proto.output[index])
+
+    def numpy_type(self, index: int) -> Any:
+        """The array type of an input."""
+        return helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(self.info(index).type))
+
+    def _info(self, name: str) -> TensorInfo:
+        found, values = self._infos.get(name), self._known.get(name)
+        if found is None and values is not None:
+            return TensorInfo(_onnx_name(values), values.shape)
+        if found is None:
+            self.refuse(f"the shape of {name} is not known before the run; give the shapes of the inputs with --shape")
+        return found
+
+    def constant(self, index: int) -> Values | None:
+        """The values of an input that never changes."""
+        return self._known.get(self.proto.input[index])
+
+    def needed(self, index: int, what: str) -> Values:
+        """The values of an input that must be known at compile time."""
+        values = self.constant(index)
+        if values is None:
+            self.refuse(f"{what} ({self.proto.input[index]}) must be constant")
+        return values
+
+
+def node_name(proto: Any) -> str:
+    """What a node is called in messages."""
+    return str(proto.name or f"{proto.op_type}_{proto.output[0]}")
+
+
+def _onnx_name(values: Values) -> str:
+    return {"float32": "FLOAT", "float64": "DOUBLE", "float16": "FLOAT16", "bool": "BOOL", "bfloat16": "BFLOAT16"}.get(
+        np.dtype(values.dtype).name, np.dtype(values.dtype).name.upper()
+    )

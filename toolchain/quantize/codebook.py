@@ -1,0 +1,91 @@
+"""Vector quantization of weights: codebooks by k-means (docs/quantization.md, "Vector quantization")."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.abi.opcodes import BITS, VQ_ENTRIES, VQ_VECTOR, DataType
+
+VQ_BITS = BITS[DataType.VQ8]
+"""The width of an element of such weights, without its codebook."""
+SAMPLE = 1 << 15
+"""Vectors that a codebook is made from, at most; all of them are then coded."""
+ROUNDS = 25
+"""Of k-means, at most."""
+BLOCK = 1 << 15
+"""Vectors whose distances are in memory at a time."""
+LARGEST = float(np.finfo(np.float16).max)
+
+Values = NDArray[Any]
+
+
+class VectorQuantization(NamedTuple):
+    """How weights become codes."""
+
+    codebooks: int = 1
+    """Of each product."""
+    seed: int = 0
+    """Of the vectors that k-means begins with."""
+
+
+class Coded(NamedTuple):
+    """A matrix in vector quantization."""
+
+    codes: Values
+    """UINT8, shape (rows, vectors of a row)."""
+    vectors: Values
+    """FP16, shape (codebooks, VQ_ENTRIES, VQ_VECTOR)."""
+
+
+def coded(matrix: Values, how: VectorQuantization) -> Coded:
+    """The codes and codebooks of a matrix of floats; the last vector of a row is filled up with zeros."""
+    rows, columns = matrix.shape
+    padded = np.zeros((rows, -(-columns // VQ_VECTOR) * VQ_VECTOR), np.float32)
+    padded[:, :columns] = np.clip(matrix.astype(np.float32), -LARGEST, LARGEST)
+    codes = np.zeros((rows, padded.shape[1] // VQ_VECTOR), np.uint8)
+    vectors = np.zeros((how.codebooks, VQ_ENTRIES, VQ_VECTOR), np.float16)
+    book = np.arange(rows) * how.codebooks // rows
+    for index in range(how.codebooks):
+        own = book == index
+        points = padded[own].reshape(-1, VQ_VECTOR)
+        vectors[index] = k_means(points, np.random.default_rng((how.seed, index)))
+        codes[own] = nearest(points, vectors[index].astype(np.float32)).reshape(-1, codes.shape[1])
+    return Coded(codes, vectors)
+
+
+def k_means(points: Values, rng: np.random.Generator) -> Values:
+    """VQ_ENTRIES centres as FP16, shape (VQ_ENTRIES, VQ_VECTOR), of points of that length: Lloyd's rounds from points
+    chosen at random, until no point changes its centre. A centre without points moves to the point that is furthest
+    from its own."""
+    if len(points) > SAMPLE:
+        points = points[np.sort(rng.choice(len(points), SAMPLE, replace=False))]
+    distinct = np.unique(points, axis=0)
+    if len(distinct) <= VQ_ENTRIES:
+        return np.pad(distinct, ((0, VQ_ENTRIES - len(distinct)), (0, 0))).astype(np.float16)
+    centres = distinct[np.sort(rng.choice(len(distinct), VQ_ENTRIES, replace=False))]
+    before = None
+    for _ in range(ROUNDS):
+        own = nearest(points, centres)
+        if before is not None and np.array_equal(own, before):
+            break
+        before = own
+        counts = np.bincount(own, minlength=VQ_ENTRIES)
+        sums = np.stack([np.bincount(own, points[:, axis], VQ_ENTRIES) for axis in range(VQ_VECTOR)], axis=1)
+        empty = np.flatnonzero(counts == 0)
+        if len(empty):
+            far = np.argsort(-((points - centres[own]) ** 2).sum(axis=1), kind="stable")[: len(empty)]
+        centres = (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
+        if len(empty):
+            centres[empty] = points[far]
+    return centres.astype(np.float16)
+
+
+def nearest(points: Values, centres: Values) -> Values:
+    """The index of the centre that is nearest to each point, the first of equal ones, as UINT8."""
+    norms = (centres.astype(np.float64) ** 2).sum(axis=1)
+    found = np.zeros(len(points), np.uint8)
+    for start in range(0, len(points), BLOCK):
+        part = points[start : start + BLOCK]
+        found[start : start + BLOCK] = np.argmin(norms - 2 * (part @ centres.T), axis=1)
+    return found

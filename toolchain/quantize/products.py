@@ -1,0 +1,326 @@
+"""The products of a graph, made products of codes: which they are, the scales of what they read and make, and the
+nodes that are added around them."""
+
+import math
+from collections import Counter
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from npu_device.abi.opcodes import BITS, DataType
+from toolchain.errors import ModelError
+from toolchain.ir.data_types import NUMPY
+from toolchain.ir.graph import Values
+from toolchain.onnx_frontend.qdq import MOVES
+from toolchain.onnx_model.model import OnnxModel, prepare
+from toolchain.onnx_model.reference import QUANTIZERS
+from toolchain.quantize.codebook import VQ_BITS
+from toolchain.quantize.qconfig import KEPT, QConfig
+from toolchain.quantize.scales import TINY, Samples, Scale, pair, scale_of, step_of
+
+PRODUCTS = ("Conv", "Gemm", "MatMul")
+
+
+class _Sum(NamedTuple):
+    """A convolution, what is added to it, and where the sum ends: it is never written, so it needs no scale."""
+
+    residual: str
+    end: str
+
+
+class Quantizer:
+    """Makes products of INT8 codes."""
+
+    precision = "int8"
+
+    def __init__(self, model: OnnxModel, proto: Any, samples: Samples, config: QConfig) -> None:
+        """`proto`: the model's graph, which is changed."""
+        self._name = model.name
+        self._proto = proto
+        self._info = model.info
+        self._weights = {one.name: np.asarray(numpy_helper.to_array(one)) for one in self._proto.graph.initializer}
+        nodes = self._proto.graph.node
+        self._makers = {name: node for node in nodes for name in node.output if name}
+        self._readers = Counter(name for node in nodes for name in node.input)
+        self._readers.update(model.outputs)
+        self._outputs = set(model.outputs)
+        self._products = {node.output[0]: node for node in nodes if self._is_product(node)}
+        if any(node.op_type in QUANTIZERS for node in nodes):
+            raise ModelError(
+                f"{model.name}: --precision {self.precision}: the model is quantized already: drop the option"
+            )
+        if not self._products:
+            raise ModelError(
+                f"{model.name}: --precision {self.precision}: no product of floats to quantize: drop the option"
+            )
+        self._bits = self._widths(config)
+        for name in self._kept(config):
+            del self._products[name]
+        if not self._products:
+            raise ModelError(f"{model.name}: --precision int8: override keeps every product as it is: drop the option")
+        self._sums = self._residuals()
+        self._scales = self._calibrated(samples)
+        self._new: list[Any] = []
+
+    def run(self) -> OnnxModel:
+        made: list[Any] = []
+        for name in self._scales:
+            if name not in self._makers:
+                made += self._pair(name)
+        for node in self._proto.graph.node:
+            changed = onnx.NodeProto.FromString(node.SerializeToString())
+            bias = self._bias(node)
+            for index, name in enumerate(node.input):
+                if name in self._scales:
+                    changed.input[index] = f"{name}.dq"
+            for index, name in enumerate(node.input[1:], 1):
+                if node.output[0] in self._products and index == 1 and name in self._weights:
+                    made.append(self._weight(node, name))
+                    changed.input[1] = made[-1].output[0]
+                elif bias and name == bias:
+                    made.append(self._steps(node, name))
+                    changed.input[index] = made[-1].output[0]
+            made.append(changed)
+            for name in node.output:
+                if name in self._scales:
+                    made += self._pair(name)
+        graph = self._proto.graph
+        read = {*self._outputs, *(name for node in made for name in node.input)}
+        kept = [one for one in (*graph.initializer, *self._new) if one.name in read]
+        for field in (graph.node, graph.initializer, graph.value_info):
+            del field[:]
+        graph.node.extend(made)
+        graph.initializer.extend(kept)
+        return prepare(self._proto, self._name)
+
+    # -- what is quantized ---------------------------------------------------------------------------------------------
+
+    def _is_product(self, node: Any) -> bool:
+        if node.op_type not in PRODUCTS or node.domain not in ("", "ai.onnx"):
+            return False
+        return node.input[0] not in self._weights and all(map(self._is_fp32, node.input[:2]))
+
+    def _counted(self) -> list[str]:
+        """Products whose constant weights are one matrix: those that a QConfig counts."""
+        return [
+            name for name, node in self._products.items()
+            if (values := self._weights.get(node.input[1])) is not None
+            and (node.op_type != "MatMul" or math.prod(values.shape[:-2]) == 1)
+        ]  # fmt: skip
+
+    def _kept(self, config: QConfig) -> list[str]:
+        """Products that stay as they are, because the QConfig wants their activations wider."""
+        counted = self._counted()
+        for number in config.layers_of("activation"):
+            if number >= len(counted):
+                raise ModelError(
+                    f"QConfig override.layer_{number}.activation: the model has {len(counted)} products with constant "
+                    f"weights, layer_0 to layer_{len(counted) - 1}"
+                )
+        return [name for number, name in enumerate(counted) if config.product_activation(number) in KEPT]
+
+    def _widths(self, config: QConfig) -> dict[str, int]:
+        """Product -> bits of its weights."""
+        counted = self._counted()
+        widths = {name: config.weight_bits(number) or BITS[DataType.INT8] for number, name in enumerate(counted)}
+        if VQ_BITS in widths.values():
+            raise ModelError(
+                "--precision int8 with QConfig weights vq: vectors are of floats; drop --precision int8, or give bits"
+            )
+        return widths
+
+    def _top(self, node: Any) -> int:
+        """The largest code of a product's weights."""
+        return (1 << self._bits.get(node.output[0], BITS[DataType.INT8]) - 1) - 1
+
+    def _is_fp32(self, name: str) -> bool:
+        if name in self._weights:
+            return bool(self._weights[name].dtype == np.float32)
+        return name in self._info and self._info[name].type == "FLOAT"
+
+    def _observed(self) -> list[str]:
+        """Tensors that get a scale: what products read, and what they make for others than the user."""
+        names: dict[str, None] = {}
+        for node in self._products.values():
+            for name in node.input[:2]:
+                while name not in self._weights and name not in names:
+                    names[name] = None
+                    name = self._moved_from(name)
+            found = self._sums.get(node.output[0])
+            names.update(dict.fromkeys((self._end(node),) if found is None else found))
+        return [name for name in names if not self._leaves(name)]
+
+    def _residuals(self) -> dict[str, _Sum]:
+        """Outputs of convolutions that only an Add of another tensor of their shape reads."""
+        found: dict[str, _Sum] = {}
+        for add in self._proto.graph.node:
+            for name, other in zip(add.input, reversed(add.input), strict=True) if add.op_type == "Add" else ():
+                product = self._products.get(name)
+                alone = self._readers[name] == 1 and self._readers[other] and other not in self._weights
+                shapes = {self._info[one].shape for one in (name, other) if one in self._info}
+                if product is not None and product.op_type == "Conv" and alone and len(shapes) == 1 and name != other:
+                    found[name] = _Sum(other, self._behind_limits(add.output[0]))
+                    break
+        return found
+
+    def _behind_limits(self, name: str) -> str:
+        following = next((one for one in self._proto.graph.node if name in one.input), None)
+        alone = following is not None and self._readers[name] == 1 and self._limits(following)
+        return following.output[0] if following is not None and alone else name
+
+    def _limits(self, node: Any) -> bool:
+        """Whether a node is Relu, or a Clip with constant limits: the range of the codes is that of its results."""
+        return node.op_type == "Relu" or (
+            node.op_type == "Clip" and all(one in self._weights for one in node.input[1:] if one)
+        )
+
+    def _leaves(self, name: str) -> bool:
+        """Whether a tensor is what the user gets: it keeps its values."""
+        readers = [node for node in self._proto.graph.node if name in node.input]
+        through = bool(readers) and all(node.op_type == "Identity" for node in readers)
+        return name in self._outputs or (through and all(self._leaves(node.output[0]) for node in readers))
+
+    def _moved_from(self, name: str) -> str:
+        """The tensor whose values these are, one step back; itself where they are new."""
+        node = self._makers.get(name)
+        return name if node is None or node.op_type not in MOVES else str(node.input[0])
+
+    def _end(self, node: Any) -> str:
+        """The output of a product with the bias of MatMul and Relu or Clip behind it."""
+        name = str(node.output[0])
+        following = next((one for one in self._proto.graph.node if name in one.input), None)
+        if following is not None and self._readers[name] == 1 and following.op_type == "Add":
+            name = following.output[0] if any(one in self._weights for one in following.input) else name
+        return self._behind_limits(name)
+
+    def _calibrated(self, samples: Samples) -> dict[str, Scale]:
+        names = self._observed()
+        lows, highs = dict.fromkeys(names, np.inf), dict.fromkeys(names, -np.inf)
+        evaluator = ReferenceEvaluator(self._proto)
+        for sample in samples:
+            try:
+                results: Any = evaluator.run(names, dict(sample))
+            except Exception as error:
+                raise ModelError(f"{self._name}: calibration: {' '.join(str(error).split())[:200]}") from None
+            for name, values in zip(names, results, strict=True):
+                lows[name] = min(lows[name], float(values.min()))
+                highs[name] = max(highs[name], float(values.max()))
+        scales = {name: self._scale(lows[name], highs[name]) for name in names}
+        for residual, end in self._sums.values():
+            source = self._origin(residual)
+            if end in scales and source in scales:
+                scales[source] = scale_of(lows[source], highs[source], scales[end].kind)
+        return {name: scales[self._origin(name)] for name in names}
+
+    def _scale(self, low: float, high: float) -> Scale:
+        return scale_of(low, high)
+
+    def _origin(self, name: str) -> str:
+        before = self._moved_from(name)
+        return name if before == name else self._origin(before)
+
+    # -- what is added -------------------------------------------------------------------------------------------------
+
+    def _constant(self, name: str, values: Any) -> str:
+        self._new.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def _pair(self, name: str) -> list[Any]:
+        made = pair(name, self._scales[name])
+        self._new += made.constants
+        return list(made.nodes)
+
+    def _axis(self, node: Any, rank: int) -> int:
+        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        return 0 if node.op_type == "Conv" or attributes.get("transB") else rank - 1
+
+    def _weight_scales(self, node: Any) -> Values:
+        values = self._weights[node.input[1]]
+        axis = self._axis(node, values.ndim)
+        largest = np.abs(values).max(axis=tuple(a for a in range(values.ndim) if a != axis))
+        return np.where(largest > 0, largest / self._top(node), 1).astype(np.float32)
+
+    def _weight(self, node: Any, name: str) -> Any:
+        values, scales = self._weights[name], self._weight_scales(node)
+        axis = self._axis(node, values.ndim)
+        shaped = scales.reshape([-1 if a == axis else 1 for a in range(values.ndim)])
+        return self._dequantized(f"{node.output[0]}.weights", self._coded(node, values / shaped), scales, axis)
+
+    def _coded(self, node: Any, values: Values) -> Values:
+        """Numbers of steps as codes."""
+        return np.clip(np.rint(values), -self._top(node), self._top(node)).astype(np.int8)
+
+    def _dequantized(self, name: str, codes: Values, scales: Values, axis: int) -> Any:
+        inputs = self._constant(f"{name}.codes", codes), self._constant(f"{name}.scale", scales)
+        return helper.make_node("DequantizeLinear", inputs, [name], name=f"{name}.dequantize", axis=axis)
+
+    def _product_of(self, node: Any) -> Any | None:
+        """The product whose bias a node adds: itself, or the MatMul before an Add."""
+        if node.output[0] in self._products:
+            return node if node.op_type != "MatMul" else None
+        if node.op_type != "Add":
+            return None
+        makers = (self._makers.get(name) for name in node.input)
+        names = (one.output[0] for one in makers if one is not None and one.op_type == "MatMul")
+        return next((self._products.get(name) for name in names if self._readers[name] == 1), None)
+
+    def _bias(self, node: Any) -> str:
+        """The constant row that a node adds to a product with constant weights; empty: none."""
+        product = self._product_of(node)
+        if product is None or product.input[1] not in self._weights:
+            return ""
+        names = node.input[2:3] if node is product else node.input
+        width = self._weight_scales(product).size
+        return next((name for name in names if name in self._weights and self._weights[name].shape == (width,)), "")
+
+    def _steps(self, node: Any, name: str) -> Any:
+        product = self._product_of(node)
+        assert product is not None
+        scales = (self._scales[product.input[0]].scale * self._weight_scales(product)).astype(np.float32)
+        codes = np.clip(np.rint(self._weights[name] / scales), -(2**31), 2**31 - 1).astype(np.int32)
+        return self._dequantized(f"{node.output[0]}.bias", codes, scales, 0)
+
+
+class FloatQuantizer(Quantizer):
+    """Makes products of floats of 8 bits."""
+
+    precision = "fp8"
+
+    def __init__(self, model: OnnxModel, proto: Any, samples: Samples, config: QConfig, kind: DataType) -> None:
+        self._type = NUMPY[kind].type
+        self._largest = float(ml_dtypes.finfo(NUMPY[kind]).max)
+        super().__init__(model, proto, samples, config)
+
+    def _widths(self, config: QConfig) -> dict[str, int]:
+        if config.weight is not None or config.layers_of_weights:
+            raise ModelError("--precision fp8 with QConfig weights: fp8 is their width; drop one of them")
+        return {}
+
+    def _residuals(self) -> dict[str, _Sum]:
+        return {}
+
+    def _observed(self) -> list[str]:
+        read = dict.fromkeys(name for node in self._products.values() for name in node.input[:2])
+        return [name for name in read if name not in self._weights]
+
+    def _scale(self, low: float, high: float) -> Scale:
+        return Scale(step_of(max(-low, high) / self._largest), self._type, 0)
+
+    def _origin(self, name: str) -> str:
+        return name
+
+    def _weight_scales(self, node: Any) -> Values:
+        values = self._weights[node.input[1]]
+        axis = self._axis(node, values.ndim)
+        largest = np.abs(values).max(axis=tuple(a for a in range(values.ndim) if a != axis)) / self._largest
+        return np.where(largest > TINY, largest, 1).astype(np.float32)
+
+    def _coded(self, node: Any, values: Values) -> Values:
+        return np.clip(values, -self._largest, self._largest).astype(self._type)
+
+    def _bias(self, node: Any) -> str:
+        return ""

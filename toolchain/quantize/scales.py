@@ -1,0 +1,54 @@
+"""Scales of tensors, from the ranges that samples show, and the nodes that take a tensor to its codes and back."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from toolchain.ir.graph import Values
+
+Samples = Sequence[Mapping[str, Values]]
+"""Inputs of the model, by name."""
+TINY = float(np.finfo(np.float32).tiny)
+"""The smallest normal number."""
+
+
+class Scale(NamedTuple):
+    """Of an activation, one for the whole tensor."""
+
+    scale: np.float32
+    kind: type
+    zero: int
+
+
+class Pair(NamedTuple):
+    """A tensor through codes and back: `.q` and `.dq` behind its name."""
+
+    nodes: tuple[Any, Any]
+    constants: tuple[Any, Any]
+
+
+def pair(name: str, scale: Scale) -> Pair:
+    """QuantizeLinear and DequantizeLinear of a tensor."""
+    values = {f"{name}.scale": scale.scale, f"{name}.zero": scale.kind(scale.zero)}
+    nodes = (
+        helper.make_node("QuantizeLinear", [name, *values], [f"{name}.q"], name=f"{name}.quantize"),
+        helper.make_node("DequantizeLinear", [f"{name}.q", *values], [f"{name}.dq"], name=f"{name}.dequantize"),
+    )
+    first, second = (numpy_helper.from_array(np.asarray(value), one) for one, value in values.items())
+    return Pair(nodes, (first, second))
+
+
+def step_of(step: float) -> np.float32:
+    """A scale that can divide."""
+    return np.float32(step if step > TINY else 1)
+
+
+def scale_of(low: float, high: float, kind: type | None = None) -> Scale:
+    """The scale of a range. `kind`: the type that another tensor has; UINT8 has its zero in the middle where there are
+    negative values."""
+    kind = kind or (np.uint8 if low >= 0 else np.int8)
+    positive = low >= 0 and kind is np.uint8
+    step = high / 255 if positive else max(-low, high) / 127
+    return Scale(step_of(step), kind, 0 if positive or kind is np.int8 else 128)

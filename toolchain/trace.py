@@ -1,0 +1,118 @@
+"""npu_ir.jsonl: layers after every pass, then tensors, then what is submitted (docs/model-flow.md, "NPU-IR")."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from npu_device.abi import memory_map as mm
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, Descriptor
+from npu_device.abi.opcodes import BITS, DataType, Opcode
+from toolchain.codegen.commands import Command, Target
+from toolchain.ir.graph import Graph
+from toolchain.passes.schedule import dependencies
+
+TENSORS, COMMANDS = "tensors", "commands"
+"""Stages behind those of the passes."""
+KV_READ, KV_WRITE = "kv_read", "kv_write"
+_MOVES = {Opcode.KV_READ: Opcode.LOAD, Opcode.KV_APPEND: Opcode.STORE}
+_TYPES = ("type_in0", "type_in1", "type_out", "type_kv")
+
+
+def tensor_lines(graph: Graph) -> Iterator[str]:
+    """One JSON object per tensor."""
+    for one in graph.tensors.values():
+        line: dict[str, Any] = {
+            "stage": TENSORS, "id": one.id, "role": one.role, "shape": one.shape, "dtype": one.dtype.name.lower(),
+            "qbits": one.qbits, "layout": one.layout, "storage_class": one.storage_class,
+            "alignment_bytes": one.alignment_bytes, "is_kv_head_split": one.is_kv_head_split,
+        }  # fmt: skip
+        if one.view_of:
+            line |= {"view_of": one.view_of, "offset": one.offset, "pitch": one.pitch}
+        yield json.dumps(line)
+
+
+def command_lines(graph: Graph, commands: Sequence[Command], base: int, target: Target) -> Iterator[str]:
+    """One JSON object per instruction: WAIT for the tickets that a layer depends on, each operation with its
+    submission, ENQCMD_T, and at the end TWAIT for the last ticket. Descriptors lie from `base` on; tickets count from
+    1."""
+    last = {command.layer: index + 1 for index, command in enumerate(commands)}
+    layers = {layer.id: layer for layer in graph.layers}
+    before = _direct(graph)
+    begun = set[str]()
+    for index, command in enumerate(commands):
+        if command.layer not in begun:
+            begun.add(command.layer)
+            waits = (last[name] for name in before.get(command.layer, ()) if name in last)
+            for ticket in sorted(ticket for ticket in waits if ticket <= index):
+                yield json.dumps({"stage": COMMANDS, "op": "WAIT", "ev": ticket, "layer": command.layer})
+        own = layers.get(command.layer)
+        yield json.dumps({"stage": COMMANDS, **_operation(command, own.op_type if own else "", target)})
+        pointer = f"{base + index * DESCRIPTOR_SIZE:#x}"
+        yield json.dumps({"stage": COMMANDS, "op": "ENQCMD_T", "desc_ptr": pointer, "ticket": index + 1})
+    if commands:
+        yield json.dumps({"stage": COMMANDS, "op": "TWAIT", "ticket": len(commands), "scope": "global"})
+
+
+def _direct(graph: Graph) -> dict[str, list[str]]:
+    """Layer -> those that it waits for, without what these wait for themselves."""
+    before = dependencies(graph)
+    direct = {}
+    for index, layer in enumerate(graph.layers):
+        implied = set[int]().union(*(before[one] for one in before[index]))
+        direct[layer.id] = [graph.layers[one].id for one in sorted(before[index] - implied)]
+    return direct
+
+
+def _operation(command: Command, op_type: str, target: Target) -> dict[str, Any]:
+    d = command.descriptor
+    opcode, macro = Opcode(d.opcode), command.block is not None
+    if opcode is Opcode.BARRIER:
+        return {"op": "BARRIER", "scope": d.function}
+    if opcode in _MOVES:
+        name = op_type if op_type == "KV_UPDATE" and macro else _MOVES[opcode].name
+    else:
+        name = opcode.name
+    line: dict[str, Any] = {
+        "op": name, "layer": command.layer, "src": [_place(d.in0_addr, target)], "dst": _place(d.out_addr, target),
+        "tile_m": d.tile_m, "tile_n": d.tile_n, "tile_k": d.tile_k,
+        "quant": [DataType(getattr(d, kind)).name for kind in _TYPES if getattr(d, kind)],
+        "affinity": _unit(opcode),
+    }  # fmt: skip
+    if d.in1_addr:
+        line["src"].append(_place(d.in1_addr, target))
+    tiles = [] if op_type == "KV_APPEND" else _kv_tiles(command, d, opcode)
+    return line | ({"kv_tiles": tiles} if tiles else {})
+
+
+def _kv_tiles(command: Command, d: Descriptor, opcode: Opcode) -> list[dict[str, Any]]:
+    """The tiles of keys and values that a command moves: of a macro command the largest of each kind."""
+    if not d.type_kv:
+        return []
+    qbits = BITS[DataType(d.type_kv)]
+
+    def tile(kind: str, elements: int) -> dict[str, Any]:
+        return {"tile_type": kind, "qbits_kv": qbits, "tile_elements": elements}
+
+    if command.block is None:
+        return [tile(KV_READ if opcode is Opcode.KV_READ else KV_WRITE, d.tile_m * d.tile_k)]
+    own = command.block.own(opcode)
+    size = own["head_dim"]
+    if opcode is Opcode.KV_APPEND:
+        return [tile(KV_WRITE, d.tile_m * size)]
+    if opcode is Opcode.KV_READ:
+        return [tile(KV_READ, d.tile_m * size)]
+    return [tile(KV_READ, d.tile_n * size), *([tile(KV_WRITE, own["q_len"] * size)] if own["attn_flags"] & 2 else [])]
+
+
+def _unit(opcode: Opcode) -> str:
+    """The engine that an operation needs."""
+    if opcode in (Opcode.LOAD, Opcode.STORE, Opcode.GATHER, *_MOVES):
+        return "DMA"
+    return "TE" if opcode in (Opcode.GEMM_T, Opcode.CONV2D_T, Opcode.ATTN_T) else "VE"
+
+
+def _place(address: int, target: Target) -> str:
+    if address >= mm.DRAM_BASE:
+        return f"DRAM+{address - mm.DRAM_BASE:#x}"
+    bank, offset = divmod(address - mm.SPM_BASE, target.bank_bytes)
+    return f"SPM[{bank}]+{offset:#x}"
