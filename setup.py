@@ -119,6 +119,7 @@ INTERPRETED = {
     "npu_device.config": "its annotations are read: mypyc keeps less of them",
     "npu_device.operations.macro": "mypyc: abstract classes with slots",
     "npu_device.cost.rates": "its text is compiled by LLVM",
+    "npu_device.external": "waits for other processes",
     "npu_device.event_loop.arbiter": "its text is compiled by LLVM",
     "npu_device.event_loop.cache": "its text is compiled by LLVM",
     "npu_device.event_loop.fluid": "its text is compiled by LLVM",

@@ -1,5 +1,6 @@
 """Compiled modules (scripts/compile) do what their sources do: every preset, both modes, byte for byte."""
 
+import ast
 import json
 import os
 import runpy
@@ -62,3 +63,21 @@ def test_the_table_of_modules_names_what_there_is() -> None:
     assert not any(name.startswith(("pyv_ext.isa", "npu_device.abi")) for name in modules)
     read = {str(path.relative_to(ROOT)) for path in table["sources"](modules)}
     assert {"npu_device/event_loop/machine.py", "npu_device/abi/opcodes.py", "pyv_npu/errors.py"} <= read
+
+
+PURE = {"len", "min", "max", "bisect_left", "lanes", "near"}
+"""What bounds of slices in compiled modules may call."""
+
+
+def test_bounds_of_slices_call_only_what_has_no_effects() -> None:
+    """mypyc 2.4 evaluates `a` in `x[a:]` twice, except where x is a list, tuple, str or bytes."""
+    pytest.importorskip("setuptools", reason="needs setuptools: pip install setuptools")
+    table = runpy.run_path(str(ROOT / "setup.py"), run_name="table")
+    found = []
+    for name in table["wanted"]():
+        path = table["source"](name)
+        slices = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Slice)]
+        calls = [node for part in slices for node in ast.walk(part) if isinstance(node, ast.Call)]
+        called = {call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func) for call in calls}
+        found += [f"{name}: {one} in the bound of a slice: give its result a name" for one in called - PURE]
+    assert not found, "\n".join(found)

@@ -186,7 +186,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_ctrl_c_in_a_models_run_leaves_a_report(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    press_during(monkeypatch, 1, after=0.4)
+    press_during(monkeypatch, 1, after=0.05)
     assert main(["run", model, "--granularity", "tile", "--report", str(tmp_path), "--json"]) == 130
     captured = capsys.readouterr()
     result = json.loads((tmp_path / "result.json").read_text())
