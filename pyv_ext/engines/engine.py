@@ -16,7 +16,9 @@ from pyv_ext.engines.protection import fault_of, load_port
 from pyv_ext.engines.stop import AccessStopped, Stop, StopReason
 from pyv_ext.engines.tracer import Tracer, batches_of
 from pyv_ext.errors import PyvExtError
+from pyv_ext.hart import slots
 from pyv_ext.hart.hart import Hart, Wait
+from pyv_ext.hart.slots import NOTHING
 from pyv_ext.hart.traps import cause_name
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.timing import CoreTiming
@@ -35,12 +37,9 @@ class Ahead(NamedTuple):
     """What the store left at pc; if that changes once more, the instruction is fetched again."""
 
 
-class _Trapped(NamedTuple):
-    """A synchronous trap, as far as it takes to know it again."""
-
-    instret: int
-    pc: int
-    cause: int
+def _place(pc: int, cause: int, value: int) -> str:
+    """A synchronous trap, as messages show it."""
+    return f"pc {pc:#010x}: cause {cause} ({cause_name(cause)}), mtval {value:#010x}"
 
 
 class Engine:
@@ -67,8 +66,6 @@ class Engine:
         self.stopping: Stop | None = None
         """What ends the run before the next instruction; an exit stays here."""
         self._ahead: Ahead | None = None
-        self._trapped: _Trapped | None = None
-        self._loop_began = ""
 
     # -- running -----------------------------------------------------------------------------------------------
 
@@ -164,13 +161,14 @@ class Engine:
             except AccessStopped as stopped:
                 self.stop(stopped.stop)
                 return False
-            if after is None:
+            if after is not None:
+                hart.pc, cycles = after
+                end = hart.cycle = start + cycles
+                hart.instret += 1
+                if self.tracer is not None and decoded.instruction is not None:
+                    self.tracer.retire(pc, start, end, decoded.instruction)
+            elif hart.waiting is not None:
                 return False
-            hart.pc, cycles = after
-            end = hart.cycle = start + cycles
-            hart.instret += 1
-            if self.tracer is not None and decoded.instruction is not None:
-                self.tracer.retire(pc, start, end, decoded.instruction)
         if self.stopping is not None or hart.guarded:
             return False
         csrs = hart.csrs
@@ -328,6 +326,7 @@ class Engine:
 
     def trap(self, cause: int, value: int, delay: int = 0) -> After | None:
         """Take a synchronous trap, found `delay` cycles after the hart's; stop if it repeats without progress."""
+        value &= self.isa.mask
         if self._repeats(cause, value):
             return None
         hart = self.hart
@@ -341,15 +340,16 @@ class Engine:
     def _repeats(self, cause: int, value: int) -> bool:
         """Whether the synchronous trap at pc is the last one again, without progress since: then the run stops."""
         hart = self.hart
-        here = f"pc {hart.pc:#010x}: cause {cause} ({cause_name(cause)}), mtval {value:#010x}"
-        trapped = _Trapped(hart.instret, hart.pc, cause)
-        if self._trapped is None or self._trapped.instret != hart.instret:
-            self._loop_began = here
-        elif trapped == self._trapped:
-            began = "" if self._loop_began == here else f"; it began at {self._loop_began}"
+        x, pc = hart.x, hart.pc
+        if x[slots.TRAPPED_AT] != hart.instret:
+            x[slots.LOOP_PC], x[slots.LOOP_CAUSE], x[slots.LOOP_VALUE] = pc, cause, value
+        elif (x[slots.TRAPPED_PC], x[slots.TRAPPED_CAUSE]) == (pc, cause):
+            here = _place(pc, cause, value)
+            first = _place(x[slots.LOOP_PC], x[slots.LOOP_CAUSE], x[slots.LOOP_VALUE])
+            began = "" if first == here else f"; it began at {first}"
             self.stop(Stop(StopReason.TRAP_LOOP, text=f"trap loop at {here}{began}"))
             return True
-        self._trapped = trapped
+        x[slots.TRAPPED_AT], x[slots.TRAPPED_PC], x[slots.TRAPPED_CAUSE] = hart.instret, pc, cause
         return False
 
     # -- what the slow path asks for ---------------------------------------------------------------------------
@@ -362,21 +362,24 @@ class Engine:
 
     def state(self) -> dict[str, Any]:
         """What an engine knows beyond the hart: the last trap, to find loops of traps, a stop to come, a fetch."""
-        stop, ahead, trapped = self.stopping, self._ahead, self._trapped
+        stop, ahead, x = self.stopping, self._ahead, self.hart.x
+        trapped = x[slots.TRAPPED_AT] != NOTHING
         return {
-            "trapped": None if trapped is None else [int(value) for value in trapped],
-            "loop_began": self._loop_began,
+            "trapped": x[slots.TRAPPED_AT : slots.LOOP_VALUE + 1].tolist() if trapped else None,
             "stop": None if stop is None else {"reason": stop.reason.value, "code": stop.code, "text": stop.text},
             "ahead": None if ahead is None else {"pc": ahead.pc, "word": ahead.word, "over": ahead.overwritten},
         }
 
     def load_state(self, state: Any) -> None:
         """Take on a state; memory has changed to what it was then."""
-        fields = Fields(state, "trapped", "loop_began", "stop", "ahead")
+        fields = Fields(state, "trapped", "stop", "ahead")
         mask, count = self.isa.mask, (0, LATEST)
-        trapped = None if fields["trapped"] is None else fields.row("trapped", count, (0, mask), (0, mask))
-        self._trapped = None if trapped is None else _Trapped(*trapped)
-        self._loop_began = fields.text("loop_began")
+        word = (0, mask)
+        trapped: tuple[int, ...] = (NOTHING, 0, 0, 0, 0, 0)
+        if fields["trapped"] is not None:
+            trapped = fields.row("trapped", count, word, word, word, word, word)
+        for slot, value in enumerate(trapped, slots.TRAPPED_AT):
+            self.hart.x[slot] = value
         self.stopping = self._ahead = None
         with inside("stop"):
             if fields["stop"] is not None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.slow import Core
-from pyv_ext.hart.csr import FS
 from pyv_ext.hart.hart import Hart
 from pyv_ext.hart.pmp import READ, WRITE
+from pyv_ext.hart.slots import FS
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
 

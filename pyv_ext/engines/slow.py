@@ -16,7 +16,8 @@ from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.closures import After, Step, leave
 from pyv_ext.engines.tracer import Tracer
 from pyv_ext.hart.csr import CBCFE, CBIE, FLOAT, REGISTERS, TW, Csr
-from pyv_ext.hart.hart import SINK, Hart, Wait
+from pyv_ext.hart.hart import Hart, Wait
+from pyv_ext.hart.slots import SINK
 from pyv_ext.hart.traps import MACHINE, Cause
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.isa.expressions import evaluator

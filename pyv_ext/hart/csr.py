@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.pmp import ENTRIES, Pmp
+from pyv_ext.hart.slots import FFLAGS, FRM, FS, CsrSlots
 from pyv_ext.hart.traps import MACHINE, USER
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.protocols import CsrWindow
@@ -81,11 +82,8 @@ _FS_SHIFT, _SD = 13, 1 << 31
 DIRTY = 3
 """FS once an f register or fcsr may have changed; 0 is Off."""
 
-FFLAGS, FRM, FS = 33, 34, 35
-"""The slots of `Hart.x` with exceptions and rounding mode of floating point and with FS of mstatus: native code has
-them there."""
-
-_INTERRUPTS = 1 << 3 | 1 << 7 | 1 << 11
+INTERRUPTS = 1 << 3 | 1 << 7 | 1 << 11
+"""The writable bits of mie."""
 _ALL = (1 << 32) - 1
 
 
@@ -96,18 +94,10 @@ class Csr(NamedTuple):
     write: Callable[[Csrs, int], None] | None = None
 
 
-class Csrs:
+class Csrs(CsrSlots):
     """The registers of one hart. `time(cycle)` is what CSR time shows in a cycle."""
 
     hart: Hart
-    mstatus: int
-    mie: int
-    mip: int
-    mtvec: int
-    mscratch: int
-    mepc: int
-    mcause: int
-    mtval: int
     mcounteren: int
     menvcfg: int
     mcycle: Counter
@@ -115,6 +105,7 @@ class Csrs:
     pmp: Pmp
 
     def __init__(self, hart: Hart) -> None:
+        super().__init__(hart.x)
         self.hart = hart
         self.time: Callable[[int], int] = lambda cycle: cycle
         self.windows: dict[int, CsrWindow] = {}
@@ -188,7 +179,7 @@ class Csrs:
         fields = Fields(state, *_KEPT, *_PARTS)
         words = {name: fields.integer(name, 0, _ALL) for name in _KEPT}
         user = self.hart.isa.user_mode
-        bits = {"mie": _INTERRUPTS, "mip": _INTERRUPTS, "mcounteren": 7, "menvcfg": CBIE | CBCFE}
+        bits = {"mie": INTERRUPTS, "mip": INTERRUPTS, "mcounteren": 7, "menvcfg": CBIE | CBCFE}
         bits["mstatus"] = MIE | MPIE | MPP | (MPRV | TW if user else 0)
         for name, allowed in bits.items():
             if words[name] & ~allowed:
@@ -327,7 +318,7 @@ _BY_NAME: dict[str, Csr] = {
     "mstatus": Csr(_read_mstatus, _write_mstatus),
     "mstatush": _ZERO,
     "misa": Csr(lambda csrs: csrs.hart.isa.misa),
-    "mie": _plain("mie", _INTERRUPTS),
+    "mie": _plain("mie", INTERRUPTS),
     "mip": Csr(lambda csrs: csrs.mip),
     "mtvec": Csr(lambda csrs: csrs.mtvec, _write_mtvec),
     "mscratch": _plain("mscratch"),

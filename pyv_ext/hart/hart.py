@@ -1,19 +1,18 @@
 """The architectural state of one hart. Engines change it; debuggers, traces and snapshots read it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyv_ext.hart.csr import DIRTY, FFLAGS, FRM, FS, MIE, MPIE, MPP, MPRV, Csrs
+from pyv_ext.hart import slots
+from pyv_ext.hart.csr import DIRTY, MIE, MPIE, MPP, MPRV, Csrs
 from pyv_ext.hart.pmp import EXECUTE
+from pyv_ext.hart.slots import FFLAGS, FRM, FS, NOTHING, SINK
 from pyv_ext.hart.traps import INTERRUPT, MACHINE, USER, Interrupt
 from pyv_ext.isa import Isa
 from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.timing import CoreTiming
 from pyv_state import LATEST, Fields, StateError, inside, row
-
-SINK = 32
-"""The slot of `Hart.x` that takes what is written to x0."""
 
 _SLOTS = F0 + 32
 
@@ -33,8 +32,8 @@ class Wait:
 class Hart:
     """Registers, pc, counters, CSRs and the interrupt lines of a hart that starts at `reset_pc`.
 
-    `x[0..31]` are the registers, each 0..2^XLEN-1 in 64 bits; `x[32]` takes writes to x0, so that x0 stays 0. `x[F0..]`
-    are f0..f31 (see `pyv_ext.isa.floating`).
+    `x[0..31]` are the registers, each 0..2^XLEN-1 in 64 bits; `x[F0..]` are f0..f31 (see `pyv_ext.isa.floating`); more
+    of the state lies between them (see `slots`).
     `cycle` is the cycle at whose start the next instruction begins; `instret` counts retired instructions.
     While `waiting`, `pc` names the instruction that waits, and `cycle` is how far the wait has come.
     `reset_cycles` is the cycle of the first instruction (1 in the cycle contract of the Py-V core).
@@ -60,19 +59,51 @@ class Hart:
         self.pc = reset_pc
         self.cycle = reset_cycles
         self.instret = 0
-        self.traps = 0
-        """Traps taken, interrupts included."""
         self.semihosting: Callable[[int, int], int | None] | None = None
         """`semihosting(a0, a1)`: the answer to a semihosting call, for a0, or None: its ebreak traps."""
-        self.on_interrupt: list[Callable[[int, int], None]] = []
-        """`f(cause, cycle)` when an interrupt is taken whose handler starts in `cycle`."""
+        self._on_interrupt: list[tuple[Callable[[int, int], None], Sequence[Interrupt]]] = []
         self.priv = MACHINE
         self.waiting: Wait | None = None
-        self.reservation: tuple[int, int] | None = None
-        """The address that LR reserved, and the word that it read there."""
+        self.reservation = None
+        self.x[slots.TRAPPED_AT] = NOTHING
         self.guarded = False
         """Whether PMP forbids anything now, to fetches or to loads and stores: engines then look at each of them."""
         self.csrs = Csrs(self)
+
+    @property
+    def priv(self) -> int:
+        """The privilege mode."""
+        return self.x[slots.PRIV]
+
+    @priv.setter
+    def priv(self, mode: int) -> None:
+        self.x[slots.PRIV] = mode
+
+    @property
+    def traps(self) -> int:
+        """Traps taken, interrupts included."""
+        return self.x[slots.TRAPS]
+
+    @traps.setter
+    def traps(self, count: int) -> None:
+        self.x[slots.TRAPS] = count
+
+    @property
+    def reservation(self) -> tuple[int, int] | None:
+        """The address that LR reserved, and the word that it read there."""
+        address = self.x[slots.RESERVED_AT]
+        return None if address == NOTHING else (address, self.x[slots.RESERVED_WORD])
+
+    @reservation.setter
+    def reservation(self, reserved: tuple[int, int] | None) -> None:
+        self.x[slots.RESERVED_AT], self.x[slots.RESERVED_WORD] = (NOTHING, 0) if reserved is None else reserved
+
+    def listen(self, listener: Callable[[int, int], None], causes: Sequence[Interrupt] = tuple(Interrupt)) -> None:
+        """Call `listener(cause, cycle)` when an interrupt with one of the causes is taken whose handler starts in
+        `cycle`."""
+        self._on_interrupt.append((listener, causes))
+        for cause in causes:
+            self.x[slots.HEARD] |= 1 << cause
 
     @property
     def data_mode(self) -> int:
@@ -120,8 +151,9 @@ class Hart:
         base = csrs.mtvec & -4
         self.pc = base + 4 * cause & self.isa.mask if interrupt and csrs.mtvec & 1 else base
         if interrupt:
-            for listener in self.on_interrupt:
-                listener(cause, self.cycle + self.timing.irq)
+            for listener, causes in self._on_interrupt:
+                if cause in causes:
+                    listener(cause, self.cycle + self.timing.irq)
 
     def leave_trap(self) -> int:
         """What MRET does: unstack privilege and interrupt enable. The pc to go on at."""

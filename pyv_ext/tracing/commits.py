@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pyv_ext.bus.bus import Bus
 from pyv_ext.elf import Program
 from pyv_ext.errors import PyvExtError
-from pyv_ext.hart.hart import SINK, Hart
+from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.slots import SINK
 from pyv_ext.hart.traps import MACHINE
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.csr_names import ADDRESSES, NAMES

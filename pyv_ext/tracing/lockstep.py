@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.stop import Stop
-from pyv_ext.hart.csr import FFLAGS, FRM, FS
+from pyv_ext.hart.slots import FFLAGS, FRM, FS
 from pyv_ext.isa.formats import F0
 from pyv_ext.isa.text import ABI_NAMES, F_ABI_NAMES
 

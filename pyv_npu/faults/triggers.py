@@ -101,7 +101,7 @@ class Triggers(Injector):
         self.armed: list[Armed] = []
         self.interrupts = 0
         """That the core has taken since the injection was made."""
-        machine.hart.on_interrupt.append(self._interrupt)
+        machine.hart.listen(self._interrupt)
         self._clear()
         machine.clock.attach(self)
 

@@ -20,7 +20,7 @@ from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory
 from pyv_state import LATEST, Fields, StateError, inside, integers, shown
 
-FORMAT = 2
+FORMAT = 3
 MOST_TEXT = 1 << 30
 """Bytes of a member that holds text."""
 MOST_PAGES = 1 << 20

@@ -7,7 +7,7 @@ from typing import Any
 from pyv_ext.engines.fast.frame import CUSTOM, address_of
 from pyv_ext.engines.fast.upcalls import LEAVE, Upcalls
 from pyv_ext.engines.slow import Core, acts_after, unfinished
-from pyv_ext.hart.hart import SINK
+from pyv_ext.hart.slots import SINK
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
 

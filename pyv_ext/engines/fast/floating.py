@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from pyv_ext.engines.floating import DYNAMIC
-from pyv_ext.hart.csr import DIRTY, FFLAGS, FRM, FS
+from pyv_ext.hart.csr import DIRTY
+from pyv_ext.hart.slots import FFLAGS, FRM, FS
 from pyv_ext.isa import Instruction, Kind, Row
 from pyv_ext.isa.formats import BOX
 from pyv_ext.isa.softfloat import DOUBLE, RNE, RTZ, SINGLE, Format

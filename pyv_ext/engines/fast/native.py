@@ -26,7 +26,7 @@ from pyv_ext.engines.fast.interpreter import Exit, Interpreter
 from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.slow import Core, waits_for_nothing
-from pyv_ext.hart.hart import SINK
+from pyv_ext.hart.slots import SINK
 from pyv_ext.isa import Instruction
 from pyv_jit.compiler import NativeCode, make_compiler, variable
 from pyv_jit.ir import Ir

@@ -8,10 +8,11 @@ from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
 from npu_device.trace.events import EventStream
 from pyv_ext.bus.bus import Access, Bus, WatchedLoad
-from pyv_ext.devices.interrupts import MEIP, InterruptWiring
+from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.elf import Program
 from pyv_ext.engines.engine import Engine
 from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.traps import Interrupt
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_ext.timing import CoreTiming
 from pyv_npu.config import Config
@@ -29,7 +30,6 @@ _COMPLETED, _IRQ_STATUS = _OFFSET["COMPLETED"], _OFFSET["IRQ_STATUS"]
 _CSR_OFFSET = {entry.address: _OFFSET[entry.register] for entry in CSRS}
 _DONE_OR_ERROR = 0b11
 _TICKET_DONE = 3
-_EXTERNAL_INTERRUPT = MEIP.bit_length() - 1
 
 
 class Probed(Protocol):
@@ -84,7 +84,7 @@ class LatencyProbe:
         )
         platform.bus.observe(platform.npu, self._access)
         platform.bus.watchers.append(self._watched)
-        platform.hart.on_interrupt.append(self._interrupt)
+        platform.hart.listen(self._interrupt, (Interrupt.EXTERNAL,))
         platform.interrupts.on_external.append(self.stamps.external)
         platform.events.subscribe(self.stamps.events)
 
@@ -171,5 +171,4 @@ class LatencyProbe:
             self.stamps.saw_status_word(load.address - STATUS_WORD, load.end)
 
     def _interrupt(self, cause: int, handler_start: int) -> None:
-        if cause == _EXTERNAL_INTERRUPT:
-            self.stamps.handler(handler_start)
+        self.stamps.handler(handler_start)

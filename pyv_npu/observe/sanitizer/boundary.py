@@ -16,9 +16,9 @@ from npu_device.memory.region import Region, make_region
 from npu_device.trace.events import EventStream
 from pyv_ext.bus.bus import Access, Bus
 from pyv_ext.bus.shadow import LOADS, STORES, Shadow
-from pyv_ext.devices.interrupts import MEIP
 from pyv_ext.elf import Program
 from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.traps import Interrupt
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_npu.config import Config
 from pyv_npu.observe.sanitizer.findings import Notebook, Rule, Side
@@ -40,7 +40,6 @@ _LOOKS = (*_COUNTS, "TICKET_STATUS", "ERROR_TICKET")
 _FIRST_TICKET_ERROR = 256
 _POLLED = 3
 """Loads of a status word by one instruction: a loop."""
-_EXTERNAL = MEIP.bit_length() - 1
 _FLAGS = dict.fromkeys(Role, LOADS | STORES) | {Role.INPUT: STORES, Role.STATUS: LOADS}
 """Which accesses are of interest."""
 _WIDTH = 4
@@ -89,7 +88,7 @@ class Boundary:
         """How often a pc has loaded the status word of a submission."""
         self._handler = Handler(notebook)
         self._ledger.on_stale = self._stale
-        platform.hart.on_interrupt.append(self._interrupt)
+        platform.hart.listen(self._interrupt, (Interrupt.EXTERNAL,))
         shadow.on_return = self._returned
         shadow.on_load = self._load
         shadow.on_store = self._store
@@ -158,13 +157,12 @@ class Boundary:
 
     def _interrupt(self, cause: int, start: int) -> None:
         """A handler begins: that tells of the completions that asked for it."""
-        if cause == _EXTERNAL:
-            self._ledger.catch_up()
-            for submission in tuple(self._ledger.in_flight()):
-                if submission.ended and submission.descriptor.irq:
-                    self._ledger.saw(submission)
-            self._clean()
-            self._handler.entered()
+        self._ledger.catch_up()
+        for submission in tuple(self._ledger.in_flight()):
+            if submission.ended and submission.descriptor.irq:
+                self._ledger.saw(submission)
+        self._clean()
+        self._handler.entered()
 
     def _returned(self, start: int) -> None:
         self._handler.over(start, self._hart.pc)

@@ -6,7 +6,7 @@ from hart_rig import DATA, PORT, RAM, Rig
 from native_forms import NATIVE_FORMS, Form
 
 from pyv_ext.bus.memory import Ram
-from pyv_ext.hart.csr import FFLAGS, FRM, FS
+from pyv_ext.hart.slots import FFLAGS, FRM, FS
 from pyv_ext.isa.formats import F0
 
 OTHER = 0x9000_0000
