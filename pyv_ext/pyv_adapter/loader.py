@@ -32,7 +32,7 @@ def load() -> None:
             del sys.modules[name]
         where = f"not in {HOME}={home()}" if home() else f"{HOME} is not set"
         raise PyvExtError(f"core pyv: Py-V is not here ({where}; {error}): {REMEDY}") from None
-    structure.check()
+    structure.check(folder())
 
 
 def missing() -> str | None:

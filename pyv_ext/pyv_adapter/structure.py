@@ -19,7 +19,6 @@ import pyv.simulator
 import pyv.stages
 
 from pyv_ext.errors import PyvExtError
-from pyv_ext.pyv_adapter.loader import folder
 from pyv_ext.pyv_adapter.pinned import COMMAND, COMMIT
 
 REMEDY = f"check out commit {COMMIT[:7]} (version 0.6.0) of github.com/kyaso/py-v, or {COMMAND} without PYV_HOME"
@@ -112,10 +111,10 @@ _CLASS_STATE = (
 )
 
 
-def check() -> None:
+def check(folder: str) -> None:
     """PyvExtError, in one line, if Py-V's structure is not what is extended here."""
     for wrong in _differences():
-        raise PyvExtError(f"core pyv: the Py-V in {folder()} is not the one extended here: {wrong}: {REMEDY}")
+        raise PyvExtError(f"core pyv: the Py-V in {folder} is not the one extended here: {wrong}: {REMEDY}")
 
 
 def _differences() -> Iterator[str]:

@@ -23,8 +23,8 @@ from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_npu.config import Config
 from pyv_npu.observe.sanitizer.findings import Notebook, Rule, Side
 from pyv_npu.observe.sanitizer.handler import Handler
-from pyv_npu.observe.sanitizer.held import Holding, Role
-from pyv_npu.observe.sanitizer.ledger import Ledger, Submission
+from pyv_npu.observe.sanitizer.held import Holding, Role, Submission
+from pyv_npu.observe.sanitizer.ledger import Ledger
 from pyv_npu.observe.sanitizer.submission_checks import SubmissionChecks, opcode_of
 
 _OFFSET = {register.name: register.offset for register in REGISTERS}

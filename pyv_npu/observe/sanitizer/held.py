@@ -1,14 +1,13 @@
-"""Memory that belongs to the device: ranges of bytes by page, each with the submission that it is for."""
+"""Submissions in flight, and the memory that belongs to the device for them: ranges of bytes by page."""
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from npu_device.abi.descriptor import Descriptor
 from npu_device.memory.region import Region
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-
-if TYPE_CHECKING:
-    from pyv_npu.observe.sanitizer.ledger import Submission
+from pyv_npu.observe.sanitizer.findings import Side
 
 _WIDE = 64
 """A range of more pages is looked at for every address."""
@@ -26,12 +25,44 @@ class Role(Enum):
     """That firmware may look at, whether it is written back or not."""
 
 
+class Submission:
+    """One descriptor that was handed over."""
+
+    __slots__ = (
+        "address", "all_before", "cluster", "cluster_before", "descriptor", "ended", "held", "index", "number",
+        "observed", "side", "stream", "ticket",
+    )  # fmt: skip
+
+    def __init__(self, number: int, side: Side, address: int, index: int | None, descriptor: Descriptor) -> None:
+        self.number = number
+        """In the order of handing over."""
+        self.side = side
+        """The doorbell or ENQCMD_T."""
+        self.address = address
+        self.index = index
+        """In the ring; None: handed over by ENQCMD_T."""
+        self.descriptor = descriptor
+        self.stream = descriptor.stream
+        self.cluster = descriptor.cluster
+        self.ticket: int | None = None
+        """Once the device has accepted it."""
+        self.ended = False
+        self.observed = False
+        self.held: list[Holding] = []
+        self.all_before = self.cluster_before = 0
+        """Barriers keep it behind all submissions with smaller numbers, of the device and of its cluster."""
+
+    @property
+    def writes_status(self) -> bool:
+        return bool(self.descriptor.write_status)
+
+
 class Holding(NamedTuple):
     """Bytes of a submission in flight."""
 
     region: Region
     role: Role
-    owner: "Submission"
+    owner: Submission
 
     def touches(self, address: int, size: int) -> bool:
         """Whether some of these bytes are among `size` bytes at an address."""

@@ -16,44 +16,12 @@ from npu_device.abi.opcodes import Opcode, Scope
 from npu_device.issue.barriers import STREAMS
 from npu_device.trace.events import PACKED, TIGHT, EventStream, Refusal, What
 from pyv_npu.observe.sanitizer.findings import Side
-from pyv_npu.observe.sanitizer.held import Holding, Holdings, Role
+from pyv_npu.observe.sanitizer.held import Holding, Holdings, Role, Submission
 
 _ENDS = (What.DONE, What.ERROR)
 _WANTED = (What.ACCEPT, *_ENDS, What.REJECT, What.STALE)
 _HALF = 1 << 31
 _MASK = (1 << 32) - 1
-
-
-class Submission:
-    """One descriptor that was handed over."""
-
-    __slots__ = (
-        "address", "all_before", "cluster", "cluster_before", "descriptor", "ended", "held", "index", "number",
-        "observed", "side", "stream", "ticket",
-    )  # fmt: skip
-
-    def __init__(self, number: int, side: Side, address: int, index: int | None, descriptor: Descriptor) -> None:
-        self.number = number
-        """In the order of handing over."""
-        self.side = side
-        """The doorbell or ENQCMD_T."""
-        self.address = address
-        self.index = index
-        """In the ring; None: handed over by ENQCMD_T."""
-        self.descriptor = descriptor
-        self.stream = descriptor.stream
-        self.cluster = descriptor.cluster
-        self.ticket: int | None = None
-        """Once the device has accepted it."""
-        self.ended = False
-        self.observed = False
-        self.held: list[Holding] = []
-        self.all_before = self.cluster_before = 0
-        """Barriers keep it behind all submissions with smaller numbers, of the device and of its cluster."""
-
-    @property
-    def writes_status(self) -> bool:
-        return bool(self.descriptor.write_status)
 
 
 class Ledger:

@@ -9,8 +9,8 @@ from pyv_ext.bus.shadow import Shadow
 from pyv_ext.elf import Program
 from pyv_ext.hart.hart import Hart
 from pyv_npu.observe.sanitizer.findings import Notebook, Rule, Side
-from pyv_npu.observe.sanitizer.held import Holding, Role
-from pyv_npu.observe.sanitizer.ledger import Ledger, Submission
+from pyv_npu.observe.sanitizer.held import Holding, Role, Submission
+from pyv_npu.observe.sanitizer.ledger import Ledger
 
 WIDTH = 4
 
