@@ -133,7 +133,7 @@ def test_a_tracer_sees_instructions_and_traps_with_their_cycles(engine: MakesEng
 
 def test_a_stop_ends_the_run_after_the_current_instruction(engine: MakesEngine) -> None:
     core = world(engine, "sw x0,28(x6); addi x1,x0,1").engine
-    wanted = Stop(StopReason.EXIT, 3)
+    wanted = Stop(StopReason.INTERRUPTED)
     core.bus.observers.append(lambda access: core.stop(wanted))
     assert core.run(100) is wanted
     assert (core.hart.pc, core.hart.cycle, core.hart.x[1]) == (RAM + 4, 2, 0)
