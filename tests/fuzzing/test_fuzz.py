@@ -4,10 +4,13 @@ import random
 import signal
 from pathlib import Path
 
+import fuzz_descriptors
 import fuzz_targets
 import pytest
-from fuzz_targets import TARGETS, FoundError, TooSlow, flipped, limited, refused, run
+from fuzz_inputs import FoundError, flipped, refused
+from fuzz_targets import TARGETS, TooSlow, limited, run
 
+from npu_device.abi.errors import TicketError
 from pyv_npu.errors import BadInputError
 from toolchain.errors import ToolchainError
 
@@ -73,3 +76,11 @@ def test_an_input_that_takes_too_long_is_found(tmp_path: Path, monkeypatch: pyte
     with limited():
         assert flipped(b"\0" * 64, random.Random(1)) != b"\0" * 64
     assert issubclass(TooSlow, BaseException)
+
+
+def test_commands_of_encoded_caches_are_executed_and_refused_by_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_descriptors, "ENCODED_SHARE", 1)
+    device = fuzz_descriptors.Device()
+    accepted = sum(device.take(random.Random(seed)) for seed in range(200))
+    codes = {entry.code for entry in device.device.error_log}
+    assert accepted > 40 and codes >= {TicketError.KV_BLOCK, TicketError.KV_DATA, TicketError.POSITION}
