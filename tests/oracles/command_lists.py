@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.extended import Extended
+from npu_device.abi.extended import Epilogue, Extended
+from npu_device.abi.kv_block import KvHalf
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode, Pool, Reduce, Scope
 from npu_device.config import (
@@ -27,6 +28,12 @@ WORK, WORK_BYTES = 0x4000, 0x4000
 """Offset of the workspace of macro commands in a scratchpad."""
 NUMBERS = DRAM_BASE + 0x2000
 """Positions and indices: small numbers, one in eight out of range."""
+PARAMETERS = DRAM_BASE + 0x3000
+"""Of encoded caches: a good block, one with signs and magnitudes, one whose second half nobody has written."""
+ENCODED = DRAM_BASE + 0x8000
+"""Caches of encoded elements: all zeros, and what commands append."""
+ENCODED_SHAPES = ((2, 32), (4, 32), (1, 64), (2, 96))
+"""(KV heads, elements of a row)."""
 SCALES = tuple(int(np.float32(value).view(np.uint32)) for value in (0.5, 0.03, 2.0))
 FLOATS = (T.FP32, T.FP16)
 
@@ -86,6 +93,11 @@ class Lists:
         numbers = self._random.integers(0, 4, 64).astype("<i4")
         numbers[::8] = self._random.integers(-3, 12, 8)
         dram[NUMBERS - DRAM_BASE : NUMBERS - DRAM_BASE + 256] = numbers.view(np.uint8)
+        limits = np.array((-1.5, -0.25, 0.25, 1.5), np.float16).view(np.uint16).tolist()
+        halves = [KvHalf(tuple(limits), outlier_code=code).pack() for code in (0, 0, 1, 1, 0)]
+        parameters = np.frombuffer(b"".join((*halves, bytes(32))), np.uint8)
+        dram[PARAMETERS - DRAM_BASE : PARAMETERS - DRAM_BASE + len(parameters)] = parameters
+        dram[ENCODED - DRAM_BASE : ENCODED - DRAM_BASE + 0x10000] = 0
         return dram, [small(SPM_SIZE) for _ in range(self.clusters)]
 
     # -- places ------------------------------------------------------------------------------------------------
@@ -320,7 +332,39 @@ class Lists:
         fields, _, kind = self._kv()
         return fields | {"type_in0": kind, "in0_addr": self._spm(), "out_addr": self._dram()}
 
+    def _encoded(self) -> tuple[dict[str, Any], int, int, dict[str, int]]:
+        """(words of an encoded cache, address of keys, of values, words of its parameter block)."""
+        which = self._below(len(ENCODED_SHAPES))
+        heads, dim = ENCODED_SHAPES[which]
+        keys = ENCODED + 0x4000 * which
+        shared = {"epilogue": int(Epilogue.REQUANTIZE), "scale": PARAMETERS + 64 * self._of(0, 0, 0, 1, 1, 2)}
+        own = {"kv_heads": heads, "head_dim": dim, "t_max": 6, "pos_addr": self._number()}
+        return own | {"q_len": 1 + self._below(3)}, keys, keys + 0x2000, shared
+
+    def _kv_append_encoded(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        own, *sides, shared = self._encoded()
+        side = self._below(2)
+        shared["scale"] += 32 * side
+        fields = {"type_in0": self._of(*FLOATS), "type_kv": T.ENCODED, "in0_addr": self._any(),
+                  "out_addr": sides[side], **self._tile(2)}  # fmt: skip
+        return fields, self._block(own, **shared)
+
+    def _attn_t_encoded(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        own, keys, values, shared = self._encoded()
+        kind = self._of(*FLOATS)
+        own |= {"heads": own["kv_heads"] * (1 + self._below(2)), "q_len": 1, "attn_scale": SCALES[0]}
+        fields = {"type_in0": kind, "type_kv": T.ENCODED, "type_out": self._of(kind, T.FP32), "in0_addr": self._any(),
+                  "in1_addr": keys, "out_addr": self._any(), "tile_m": 2, "tile_n": 1 + self._below(4),
+                  "tile_k": own["head_dim"]}  # fmt: skip
+        if self._below(2):
+            fields["type_in1"] = kind
+            own |= {"attn_flags": 2, "new_step": 512}
+            shared["bias"] = self._any()
+        return fields, self._block(own, in2=values, **shared)
+
     def _kv_append_macro(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        if not self._below(3):
+            return self._kv_append_encoded()
         kind = self._of(T.INT8, T.FP16)
         own = self._cache() | {"q_len": 1 + self._below(3), "pos_addr": self._of(0, self._number())}
         fields = {"type_in0": kind, "type_kv": kind, "in0_addr": self._any(), "out_addr": self._dram(), **self._tile(2)}
@@ -333,6 +377,8 @@ class Lists:
         return fields, self._block(own)
 
     def _attn_t_macro(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        if not self._below(3):
+            return self._attn_t_encoded()
         own = self._cache() | {"heads": 2, "q_len": 1, "pos_addr": self._number(), "attn_scale": SCALES[0]}
         fields = {"type_in0": T.FP16, "type_kv": T.FP16, "type_out": self._of(T.FP16, T.FP32), "in0_addr": self._any(),
                   "in1_addr": self._dram(), "out_addr": self._any(), "tile_m": 2, "tile_n": 1 + self._below(4),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sequential_encoded import EncodedTokens, Half, half
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
@@ -427,6 +428,9 @@ class Sequential:
         if t + tokens > t_max:
             return False
         rows = self.get(d.in0_addr, tokens, heads * dim, d.type_in0)
+        if d.type_kv == T.ENCODED:
+            how = self._half(e.scale)
+            return how is not None and self._tokens(d.out_addr, w).append(t, rows, how)
         size = row_bytes(dim, d.type_kv)
         for head in range(heads):
             self.put(d.out_addr + (head * t_max + t) * size, rows[:, head * dim : (head + 1) * dim], d.type_kv)
@@ -442,6 +446,31 @@ class Sequential:
         size = row_bytes(w["head_dim"], kind) * w["t_max"]
         return [self.get(address + h * size, tokens, w["head_dim"], kind) for h in range(w["kv_heads"])]
 
+    def _half(self, address: int) -> Half | None:
+        return half(self._at(address, 32).tobytes())
+
+    def _tokens(self, address: int, w: dict[str, int]) -> EncodedTokens:
+        return EncodedTokens(self._at, address, w["kv_heads"], w["t_max"], w["head_dim"])
+
+    def _decoded(self, d: Descriptor, e: Extended, t: int) -> list[list[Array]] | None:
+        """Keys and values by head, those of the queries' own tokens appended before where the command says so."""
+        w = e.own(Opcode.ATTN_T)
+        width, before, sides = w["kv_heads"] * w["head_dim"], self.memories, []
+        self.memories = {base: data.copy() for base, data in before.items()}
+        for side, (address, at) in enumerate(((d.in1_addr, 0), (e.in2, w["new_step"]))):
+            tokens, how = self._tokens(address, w), self._half(e.scale + 32 * side)
+            fresh = self.get(e.bias + at, w["q_len"], width, d.type_in1, e.ld1) if w["attn_flags"] & 2 else None
+            if how is None or (fresh is not None and not tokens.append(t, fresh, how)):
+                break
+            if not tokens.valid(t + w["q_len"]):
+                break
+            sides.append((tokens, how))
+        after, self.memories = self.memories, before
+        if len(sides) < 2:
+            return None
+        self.memories = after
+        return [tokens.read(t + w["q_len"], how) for tokens, how in sides]
+
     def _attn_t_macro(self, d: Descriptor, e: Extended) -> bool | None:
         w = e.own(Opcode.ATTN_T)
         heads, dim, queries = w["heads"], w["head_dim"], w["q_len"]
@@ -450,7 +479,13 @@ class Sequential:
             return False
         keys = t + queries
         q = self.get(d.in0_addr, queries, heads * dim, d.type_in0)
-        k, v = self._cached(d.in1_addr, w, keys, d.type_kv), self._cached(e.in2, w, keys, d.type_kv)
+        if d.type_kv == T.ENCODED:
+            decoded = self._decoded(d, e, t)
+            if decoded is None:
+                return False
+            k, v = decoded
+        else:
+            k, v = self._cached(d.in1_addr, w, keys, d.type_kv), self._cached(e.in2, w, keys, d.type_kv)
         scale = np.frombuffer(e.per_op[24:28], "<f4")[0]
         made = []
         for head in range(heads):

@@ -1,5 +1,5 @@
 """The result of every list is that of its commands one after the other: every opcode in both forms, streams,
-priorities, windows, L2, clusters, against numpy that was written apart from the device (`sequential`).
+priorities, windows, L2, clusters, encoded caches, against numpy that was written apart from the device (`sequential`).
 
 `PYV_NPU_LISTS=N` sets how many lists the slow test runs (20,000); `PYV_NPU_LISTS_FROM` the first seed.
 """
@@ -9,16 +9,22 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from command_lists import Lists
+from command_lists import Case, Lists
 from sequential import Sequential, memory_of
 
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
-from npu_device.abi.opcodes import Opcode
+from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.levels.runner import Listed, Runner
 from npu_device.trace.events import What, records
 
 QUICK, LISTS, PART = 120, int(os.environ.get("PYV_NPU_LISTS", "20000")), 2500
 FIRST = int(os.environ.get("PYV_NPU_LISTS_FROM", "1000"))
+
+
+def kind_of(case: Case) -> str:
+    """The operation, and whether its keys and values are encoded."""
+    encoded = " ENCODED" if case.descriptor.type_kv == DataType.ENCODED else ""
+    return Opcode(case.descriptor.opcode).name + encoded
 
 
 def check(seed: int, seen: Counter[tuple[str, bool]] | None = None) -> None:
@@ -43,7 +49,7 @@ def check(seed: int, seen: Counter[tuple[str, bool]] | None = None) -> None:
     for index, (ticket, case) in enumerate(zip(run.tickets, cases, strict=True)):
         assert (ticket in done) == good[index], (seed, index, case, reasons.get(ticket))
         if seen is not None:
-            seen[Opcode(case.descriptor.opcode).name, case.block is not None] += 1
+            seen[kind_of(case), case.block is not None] += 1
     used = DRAM_BASE + len(dram) - 128 * len(cases)  # beyond are extended blocks
     for base, data in expected.memories.items():
         real = np.frombuffer(runner.memory.read(base, len(data)) or b"", np.uint8)
@@ -58,8 +64,8 @@ def test_lists_in_any_order_of_execution_leave_what_their_commands_leave_in_turn
     for seed in range(QUICK):
         check(seed, seen)
     names = {name for name, _ in seen}
-    assert names == {opcode.name for opcode in Opcode}
-    assert len([name for name, macro in seen if macro]) == 14, "all macro forms"
+    assert names == {*(opcode.name for opcode in Opcode), "KV_APPEND ENCODED", "ATTN_T ENCODED"}
+    assert len([name for name, macro in seen if macro]) == 16, "all macro forms"
 
 
 @pytest.mark.slow
