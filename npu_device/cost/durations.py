@@ -77,6 +77,25 @@ def compute_cycles(operations: int, rate: Fraction, start_up: int) -> int:
     return start_up + ceil_div(operations * rate.denominator, rate.numerator)
 
 
+class Conversion(NamedTuple):
+    """What the engine of a DMA channel that encodes or decodes keys and values does to a transfer, core cycles
+    (docs/oaken.md, "Engines")."""
+
+    busy: int = 0
+    """Its work; 0: the transfer has none for it."""
+    lead: int = 0
+    """Of that, before the first byte."""
+    stream: int = 0
+    """Beside the bytes, at least."""
+    tail: int = 0
+    """Behind the last byte."""
+    serial: bool = False
+    """`lead` comes behind the latency of the memory; else beside it."""
+
+
+NO_CONVERSION = Conversion()
+
+
 class Cost(NamedTuple):
     """What a step takes, core cycles."""
 
@@ -103,6 +122,10 @@ class Cost(NamedTuple):
     """Transfer: `alone` when the L2 holds all of it."""
     rows: tuple[int, ...] = ()
     """Transfer: how many rows in DRAM, bytes of each, and from start to start."""
+    conversion: Conversion = NO_CONVERSION
+    """Transfer of encoded keys or values."""
+    bare: int = 0
+    """The same: `cycles` without its engine."""
 
 
 class Timing:
@@ -162,14 +185,16 @@ class Timing:
         bursts = 0 if self._config.dma.bytes_per_cycle is None else self.core_cycles(piece.bursts)
         channels = self._channels(piece)
         data = self.rates.alone(*channels)
-        lookups = self.core_cycles(self.conversion(piece))
+        lookups = self.core_cycles(self.lookups(piece))
+        engine = self.conversion(piece)
         own = demands([Access(piece.spm, not piece.write)], self._config.spm)
-        ports, stalls = _own_stalls(own, max(bursts, lookups, data))
-        serial = piece.role is Role.KV and not self._config.kv_quant.overlap
-        cycles = max(bursts, data) + lookups if serial and lookups else max(bursts, lookups, ports)
-        alone = self.latency + max(cycles, data)
+        ports, stalls = _own_stalls(own, max(bursts, lookups, engine.stream, data))
+        bare = max(bursts, lookups, ports)
+        cycles = max(bare, engine.stream)
+        alone = self._lead(self.latency, engine) + max(cycles, data) + engine.tail
         cached = self._cached(piece)
-        least = self.hit_latency + max(cycles, self.rates.beside_dram(piece.aligned)) if cached else alone
+        beside = max(cycles, self.rates.beside_dram(piece.aligned)) + engine.tail
+        least = self._lead(self.hit_latency, engine) + beside if cached else alone
         aux = piece.aux | piece.write * WRITES | piece.role * ROLE | cached * CACHED
         rows = piece.dram.rows, piece.dram.row_bytes, piece.dram.stride
         return Cost(
@@ -187,19 +212,34 @@ class Timing:
             channels,
             least,
             rows,
+            engine,
+            bare,
         )
 
-    def conversion(self, piece: Transfer) -> int:
-        """NPU cycles of the engine of a channel that expands weights, or encodes and decodes keys and values: the first
-        pass of encoding finds the extremes, the second has the codes (docs/oaken.md, "Engines")."""
-        if piece.role is not Role.KV:
-            return ceil_div(piece.elements, self._config.dma.vq_elements_per_cycle)
+    def lookups(self, piece: Transfer) -> int:
+        """NPU cycles in which a channel expands weights of vector quantization."""
+        return 0 if piece.role is Role.KV else ceil_div(piece.elements, self._config.dma.vq_elements_per_cycle)
+
+    def conversion(self, piece: Transfer) -> Conversion:
+        """Of encoded keys and values. The first pass of encoding finds the extremes before a byte can be written, the
+        second makes codes beside the bytes. Decoding streams, the last number leaves the engine behind the last byte.
+        Without overlap the engine works before the bytes, or behind them."""
         engine = self._config.kv_quant
-        if not piece.elements:
-            return 0
+        if piece.role is not Role.KV or not piece.elements:
+            return NO_CONVERSION
         if piece.write:
-            return 2 * ceil_div(piece.elements, engine.w_q) + engine.d_q
-        return ceil_div(piece.elements, engine.w_dq) + engine.d_dq
+            passed = ceil_div(piece.elements, engine.w_q)
+            busy = self.core_cycles(2 * passed + engine.d_q)
+            lead = self.core_cycles(passed + engine.d_q) if engine.overlap else busy
+            return Conversion(busy, lead, busy - lead, 0, not engine.overlap)
+        stream = ceil_div(piece.elements, engine.w_dq)
+        busy = self.core_cycles(stream + engine.d_dq)
+        beside = self.core_cycles(stream) if engine.overlap else 0
+        return Conversion(busy, 0, beside, busy - beside)
+
+    def _lead(self, latency: int, engine: Conversion) -> int:
+        """Cycles before the first byte."""
+        return latency + engine.lead if engine.serial else max(latency, engine.lead)
 
     def _cached(self, piece: Transfer) -> bool:
         """Whether a transfer goes through the L2; writes do where it keeps them."""

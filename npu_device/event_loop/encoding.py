@@ -43,6 +43,7 @@ def make_piece(cost: Cost, per_byte: int) -> Piece:
         [BankAccess(demand.bank, demand.port, demand.cycles) for demand in cost.demands],
         [OwnStall(bank, int(cause), cycles) for bank, cause, cycles in cost.stalls],
         list(cost.channels),
+        cost.conversion.busy, cost.conversion.lead, int(cost.conversion.serial), cost.conversion.tail, cost.bare,
     )  # fmt: skip
 
 

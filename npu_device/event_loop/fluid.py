@@ -13,9 +13,16 @@ from npu_device.event_loop.state import FLOWING, FOREVER, EventLoop, Unit
 def begin_flow(loop: EventLoop, unit: Unit) -> None:
     """A transfer, whose data moves from `unit.start` on, takes along the lines of the L2 that it writes back."""
     unit.phase = FLOWING
-    unit.end = unit.earliest_end
+    end_data(unit, unit.start)
     unit.left += loop.l2.written_back * loop.l2.line_credits
     loop.rates_due = 1
+
+
+def end_data(unit: Unit, moved: int) -> None:
+    """All data of a transfer has moved in a cycle: when it ends, and by how much its KV engine makes that later."""
+    end = max(moved, unit.earliest_end) + unit.step.piece.tail
+    unit.end = end + unit.stalled
+    unit.exposed = end - max(moved, unit.bare_end) + unit.delay
 
 
 def foresee(loop: EventLoop, t: int) -> None:
@@ -57,7 +64,7 @@ def flow(loop: EventLoop, until: int) -> None:
                 if unit.phase == FLOWING and unit.left and unit.start <= now:
                     unit.left = max(0, unit.left - unit.rate * (soonest - now)) if unit.rate else 0
                     if not unit.left:
-                        unit.end = max(soonest, unit.earliest_end) + unit.stalled
+                        end_data(unit, soonest)
         now = soonest
     loop.rates_since = now
 

@@ -83,6 +83,16 @@ class Piece:
     own_stalls: list[OwnStall] = records()
     channel_bytes: list[int] = words()
     """Transfer: aligned bytes on each DRAM channel."""
+    converting: int = 0
+    """Transfer: busy cycles of the KV engine of its channel; 0: it has no work, and the next ones mean nothing."""
+    lead: int = 0
+    """Of these, before the first byte."""
+    lead_serial: int = 0
+    """Whether they come behind the latency of the memory; else beside it."""
+    tail: int = 0
+    """Of these, behind the last byte."""
+    bare: int = 0
+    """`cycles` without the engine."""
 
 
 @record
@@ -164,6 +174,12 @@ class Unit:
     """Transfer: cycle before which it does not end."""
     stalled: int = 0
     """Transfer: cycles lost to bank conflicts."""
+    delay: int = 0
+    """Transfer: by how much the KV engine delays its first byte."""
+    bare_end: int = 0
+    """Transfer: `earliest_end` if nothing but that delay came from the engine."""
+    exposed: int = 0
+    """Transfer, once its data has moved: by how much the engine lengthens it."""
     share: list[int] = words(MAX_DRAM_CHANNELS + 1)
     """Transfer: the part of its bytes on each link, in 1/WHOLE."""
     external: int = 0

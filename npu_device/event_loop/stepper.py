@@ -28,7 +28,13 @@ from npu_device.event_loop.state import (
     Step,
     Unit,
 )
-from npu_device.event_loop.transfers import begin_bank_accesses, begin_transfer, progress, report_moved
+from npu_device.event_loop.transfers import (
+    begin_bank_accesses,
+    begin_transfer,
+    progress,
+    report_conversion,
+    report_moved,
+)
 from npu_device.trace.events import What
 
 IDLE, COMPLETE, UNIT_FREE, FULL, BEGUN = range(5)
@@ -61,6 +67,8 @@ def end_step(loop: EventLoop, unit: Unit, t: int) -> None:
     run = unit.run
     step = unit.step
     piece = step.piece
+    if piece.converting:
+        report_conversion(loop, unit, t)
     emit(loop, t, unit.code, unit.end_event, run.ticket, step.tile, piece.payload, piece.aligned)
     step.released = t
     step.done = t + piece.drain

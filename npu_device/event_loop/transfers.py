@@ -6,10 +6,14 @@ A part of the event loop, in the native subset (`npu_device.native`).
 from npu_device.cost.rates import WHOLE, part
 from npu_device.event_loop.arbiter import emit, use_banks
 from npu_device.event_loop.cache import access, bypass
-from npu_device.event_loop.fluid import begin_flow
+from npu_device.event_loop.fluid import begin_flow, end_data
 from npu_device.event_loop.sharing import move_credits, moved_at
-from npu_device.event_loop.state import DRAINING, FLOWING, LATENCY, MOVING, DramChannel, EventLoop, Unit
-from npu_device.trace.events import CACHED, What
+from npu_device.event_loop.state import DRAINING, FLOWING, LATENCY, MOVING, WRITE, DramChannel, EventLoop, Unit
+from npu_device.trace.events import CACHED, Cause, Kind, What
+
+TO_ENGINE = (int(Kind.KV_ENGINE) - int(Kind.DMA)) << 8
+"""From the code of a DMA channel to that of its KV engine."""
+QUANTIZING, DEQUANTIZING = int(Cause.QUANTIZE), int(Cause.DEQUANTIZE)
 
 
 def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
@@ -31,15 +35,20 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
                 bypass(loop, unit, t)
     if misses and loop.row_cycles:
         latency += open_rows(loop, step.dram, piece.aligned)
+    unit.delay = 0
+    if piece.converting:
+        unit.delay = piece.lead if piece.lead_serial else max(0, piece.lead - latency)
     unit.phase = LATENCY
-    unit.start = t + latency
+    unit.start = t + latency + unit.delay
     unit.earliest_end = unit.start + piece.cycles
+    unit.bare_end = unit.start + piece.bare
     unit.left = piece.credits
     unit.stalled = 0
     unit.length = -1
     if loop.l2.line and loop.l2.written_back:
         for channel in loop.channels:
             unit.earliest_end = max(unit.earliest_end, channel.paused_until)
+            unit.bare_end = max(unit.bare_end, channel.paused_until)
     if loop.analytic:
         begin_flow(loop, unit)
 
@@ -50,13 +59,30 @@ def progress(loop: EventLoop, unit: Unit, t: int) -> None:
         move_credits(loop, t)
         unit.left = 0
         unit.phase = DRAINING
-        unit.end = max(t, unit.earliest_end) + unit.stalled
+        end_data(unit, t)
         loop.rates_due = 1
     elif unit.phase == LATENCY and unit.start <= t:
         move_credits(loop, t)
         unit.phase = MOVING
         unit.rate = loop.dma_rate if loop.dma_rate else 1 if loop.priority_rate else 0
         loop.rates_due = 1
+
+
+def report_conversion(loop: EventLoop, unit: Unit, t: int) -> None:
+    """A transfer ends: the work of its KV engine, and by how much that has lengthened it."""
+    step = unit.step
+    piece = step.piece
+    ticket = unit.run.ticket
+    write = piece.step_class == WRITE
+    if unit.exposed:
+        emit(loop, t, unit.code, What.STALL, ticket, step.tile, unit.exposed, QUANTIZING if write else DEQUANTIZING)
+    begin = unit.start - piece.lead
+    if piece.tail == piece.converting:
+        begin = t - piece.tail
+    emit(
+        loop, t, unit.code + TO_ENGINE, What.QUANTIZE if write else What.DEQUANTIZE, ticket, step.tile,
+        piece.converting, t - begin,
+    )  # fmt: skip
 
 
 def begin_bank_accesses(loop: EventLoop, t: int) -> None:

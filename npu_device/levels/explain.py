@@ -44,6 +44,10 @@ class Blocker(StrEnum):
     PORT_BOUND = "port_bound"
     QUERY_LOAD = "query_load"
     """A chain of vector engines reads queries that no buffer holds."""
+    QUANTIZE = "quantize"
+    """Encoding keys and values lengthened a transfer."""
+    DEQUANTIZE = "dequantize"
+    """Decoding them did."""
     KEY_WAIT = "key_wait"
     """Keys come later than the chain could take them."""
     WIDTH = "width"
@@ -152,6 +156,7 @@ class _Walk:
         self._held = Held(config, spans, dict(zip(tickets, engines, strict=False)))
         self._moved = int(spans.steps["moved"][spans.steps["unit"] >> 8 == Kind.DMA].sum())
         self._ports = _by_unit(spans, What.BANK_BUSY)
+        self._kv_engines = _by_unit(spans, What.QUANTIZE, What.DEQUANTIZE)
         self._channels = _by_unit(spans, What.CHANNEL_BYTES)
         """Bytes of each DRAM channel, where there are several."""
 
@@ -185,7 +190,9 @@ class _Walk:
             return ceil_div(busy, count * config.clusters)
 
         ports = 2 if config.spm.ports == "1r1w" else 1
-        return {
+        engines = sum(self._kv_engines.values())
+        converting = {"kv_engines": ceil_div(engines, config.dma.channels * config.clusters)} if engines else {}
+        return converting | {
             "compute": max(each(Kind.TE, config.te.count), each(Kind.VE, config.ve.count)),
             "dram": self._bytes_bound(self._busiest() * config.dram.channels, config.dram.bytes_per_second),
             "noc": self._bytes_bound(self._moved, config.noc.bytes_per_second),
@@ -324,8 +331,8 @@ def _steps(spans: Spans) -> Iterator[_Step]:
         ended[unit] = end
 
 
-def _by_unit(spans: Spans, what: What) -> dict[int, int]:
-    """Sum of the bytes of a kind of row, by unit."""
-    rows = spans.select(what)
+def _by_unit(spans: Spans, *kinds: What) -> dict[int, int]:
+    """Sum of the bytes of rows of these kinds, by unit."""
+    rows = spans.select(*kinds)
     sums = np.bincount(rows["unit"], rows["bytes"])
     return {unit: int(sums[unit]) for unit in np.flatnonzero(sums).tolist()}

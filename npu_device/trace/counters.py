@@ -28,15 +28,18 @@ from pyv_state import LATEST, WORD32, Fields, StateError
 _COUNTED = among(
     (
         What.FETCH, What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES,
-        What.L2_HIT, What.L2_MISS, What.L2_WRITE_BACK, What.STALE,
+        What.L2_HIT, What.L2_MISS, What.L2_WRITE_BACK, What.STALE, What.QUANTIZE, What.DEQUANTIZE,
     )
 )  # fmt: skip
 """By kind of event, whether it counts by itself."""
-_LAST_COUNTED = Cause.BANK_CONFLICT
-"""Later causes of a STALL are for those who explain a run."""
+_CAUSE_COUNTED = np.isin(
+    np.arange(max(Cause) + 1), (Cause.HAZARD, Cause.BARRIER, Cause.BANK_CONFLICT, Cause.QUANTIZE, Cause.DEQUANTIZE)
+)
+"""Other causes of a STALL are for those who explain a run."""
 _TOTALS = (
     "accepted", "completed", "errors", "rejected", "bad_accesses", "depth_max", "barrier_wait", "dram_bytes_read",
-    "dram_bytes_written", "noc_bytes", "cycle",
+    "dram_bytes_written", "noc_bytes", "cycle", "quantize_busy", "dequantize_busy", "quantize_exposed",
+    "dequantize_exposed",
 )  # fmt: skip
 FEW = 64
 """Events that are counted one by one sooner than as an array."""
@@ -71,6 +74,12 @@ class Counters:
         """Of those, what each of several DRAM channels has moved for commands that are complete."""
         self.l2 = {"hits": 0, "misses": 0, "write_backs": 0, "stale": 0} if config.l2.enabled else None
         """Lines; stale reads by the core are counted one by one."""
+        self.quantize_busy = 0
+        """Cycles of the KV engines of all channels."""
+        self.dequantize_busy = 0
+        self.quantize_exposed = 0
+        """Cycles by which they have lengthened transfers."""
+        self.dequantize_exposed = 0
         self.cycle = 0
         """Of the latest event."""
         counts = {kind: count * config.clusters for kind, count in unit_counts(config).items()}
@@ -94,6 +103,8 @@ class Counters:
             What.L2_MISS: self._l2_miss,
             What.L2_WRITE_BACK: self._l2_write_back,
             What.STALE: self._stale,
+            What.QUANTIZE: self._quantize,
+            What.DEQUANTIZE: self._dequantize,
             **dict.fromkeys(BEGINS, self._started),
         }
         """What is counted record by record where `steps` pairs begins and ends."""
@@ -156,7 +167,10 @@ class Counters:
     def _options(self) -> dict[str, Any]:
         """What only some configurations have."""
         several = {"dram_channel_bytes": list(self.channel_bytes)} if len(self.channel_bytes) > 1 else {}
-        return several | ({} if self.l2 is None else {"l2": dict(self.l2)})
+        names = ("quantize_busy", "dequantize_busy", "quantize_exposed", "dequantize_exposed")
+        engines = {name: getattr(self, name) for name in names}
+        used = {"kv_engines": engines} if self.quantize_busy or self.dequantize_busy else {}
+        return several | ({} if self.l2 is None else {"l2": dict(self.l2)}) | used
 
     def _all_busy(self, kind: Kind) -> list[int]:
         return [self.busy(unit, self.cycle) for unit in self._units[kind]]
@@ -182,7 +196,9 @@ class Counters:
     def _count_many(self, records: Batch) -> None:
         """As `_count_single`."""
         ended = steps(records, self._running, self._seen)
-        counted = _COUNTED[records["what"]] & ((records["what"] != What.STALL) | (records["aux"] <= _LAST_COUNTED))
+        counted = _COUNTED[records["what"]] & (
+            (records["what"] != What.STALL) | _CAUSE_COUNTED[np.minimum(records["aux"], max(Cause))]
+        )
         for record in records[counted | first_begins(records)].tolist():
             self._of_batch[record[2]](record)
         busy = np.bincount(ended["unit"], ended["end"] - ended["start"])
@@ -268,6 +284,16 @@ class Counters:
             self.barrier_wait += cycles
         elif cause == Cause.BANK_CONFLICT:
             self._conflicts[unit] += cycles
+        elif cause == Cause.QUANTIZE:
+            self.quantize_exposed += cycles
+        elif cause == Cause.DEQUANTIZE:
+            self.dequantize_exposed += cycles
+
+    def _quantize(self, record: Record) -> None:
+        self.quantize_busy += record[5]
+
+    def _dequantize(self, record: Record) -> None:
+        self.dequantize_busy += record[5]
 
     def _started(self, record: Record) -> None:
         self._waiting.discard(record[3])

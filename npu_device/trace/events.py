@@ -6,7 +6,7 @@
 | FETCH | front end | 0 | address of the descriptor | ring index, or TIGHT |
 | ACCEPT | front end | ticket | cycle at which its fetch began | ring index, or TIGHT |
 | REJECT | front end | 0 | address, register offset or tail that was refused | `Refusal` |
-| STALL | front end, bank, or tensor engine | ticket | cycles waited, or by which a step is lengthened | `Cause` |
+| STALL | front end, bank, tensor engine, DMA channel | ticket | cycles waited, or that lengthen a step | `Cause` |
 | READY | front end | ticket | 0 | stream |
 | *_BEGIN | engine | ticket | payload bytes | opcode, function << 8; DMA: WRITES, ROLE * `plan.Role` |
 | *_END | engine | ticket | payload bytes | DMA: aligned bytes in DRAM, else 0 |
@@ -22,6 +22,7 @@
 | ERROR | the same | ticket | 0 | `TicketError` |
 | IRQ | front end | 0 | 0 | the causes that are set and not masked |
 | NOTIFY | front end | ticket, 0 for all | register offset, 0 for TWAIT | the value that was shown |
+| QUANTIZE, DEQUANTIZE | KV engine of a channel | of the transfer that ends | busy cycles | cycles since its begin |
 | FAULT | front end | of the command that it hit, or 0 | 0 | which of the injected faults acted, from 0 |
 
 A barrier is open from its stamp until everything before it has completed.
@@ -78,6 +79,8 @@ class What(IntEnum):
     L2_MISS = 23
     L2_WRITE_BACK = 24
     FAULT = 25
+    QUANTIZE = 26
+    DEQUANTIZE = 27
 
 
 class Kind(IntEnum):
@@ -91,6 +94,8 @@ class Kind(IntEnum):
     CORE = 5
     DRAM = 6
     L2 = 7
+    KV_ENGINE = 8
+    """Encodes and decodes what a DMA channel moves; it has the channel's index."""
 
 
 FRONTEND = Kind.FRONTEND << 8
@@ -129,8 +134,9 @@ SUBMISSION_REFUSALS = frozenset(
 
 class Cause(IntEnum):
     """`aux` of STALL. The first two: what an accepted command waited for; while both hold it back, the hazard counts.
-    The next two: by what accesses to a bank of the scratchpad lengthened a step, with others or alone. The rest: cycles
-    of a step that a chain of vector engines spent on something else than unmasked pairs (docs/chained-ve.md)."""
+    The next two: by what accesses to a bank of the scratchpad lengthened a step, with others or alone. The next: cycles
+    of a step that a chain of vector engines spent on something else than unmasked pairs (docs/chained-ve.md). The last
+    two: by what encoding or decoding keys and values lengthened a transfer that ends now (docs/oaken.md, "Engines")."""
 
     HAZARD = 0
     BARRIER = 1
@@ -140,6 +146,8 @@ class Cause(IntEnum):
     KEY_WAIT = 5
     CHAIN_FILL = 6
     TILE_RESTART = 7
+    QUANTIZE = 8
+    DEQUANTIZE = 9
 
 
 RECORD = np.dtype(

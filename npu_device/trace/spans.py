@@ -6,6 +6,8 @@
 | ACCEPT | start of the fetch, acceptance | ring index |
 | STALL of the front end | what delayed an accepted command | `Cause` |
 | STALL of a bank or engine | start of the step that it lengthens, as long as it does | `Cause` |
+| STALL of a DMA channel | the last cycles of the transfer, as many as its KV engine adds | `Cause` |
+| QUANTIZE, DEQUANTIZE | the work of a KV engine on a transfer | cycles of the row |
 | BARRIER_OPEN | opened, closed | scope and index |
 | any other | the cycle of the event, twice | of the event |
 
@@ -285,7 +287,11 @@ def _stretch(rows: Table) -> None:
     stalls = np.flatnonzero(rows["what"] == What.STALL)
     step = rows["unit"][stalls] != FRONTEND
     length = rows["bytes"][stalls].astype(np.int64)
-    rows["end"][stalls[step]] += length[step]
+    late = step & (rows["aux"][stalls] >= Cause.QUANTIZE)
+    rows["start"][stalls[late]] -= length[late]
+    rows["end"][stalls[step & ~late]] += length[step & ~late]
+    converted = np.flatnonzero((rows["what"] == What.QUANTIZE) | (rows["what"] == What.DEQUANTIZE))
+    rows["start"][converted] -= rows["aux"][converted].astype(np.int64)
     front, length = stalls[~step], length[~step]
     if len(front):  # the stalls of a command follow each other up to READY: the last one ends there
         later = np.zeros(len(front), np.int64)
@@ -335,6 +341,11 @@ class Spans:
     def units(self, kind: Kind) -> dict[int, Table]:
         """Code of each engine of a kind that worked -> its steps, as they began."""
         return by_unit(self.steps[self.steps["unit"] >> 8 == kind])
+
+    @property
+    def kv_engines(self) -> dict[int, Table]:
+        """Code of each KV engine that worked -> its work."""
+        return by_unit(self.select(What.QUANTIZE, What.DEQUANTIZE))
 
     @cached_property
     def commands(self) -> Table:

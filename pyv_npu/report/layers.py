@@ -17,6 +17,7 @@ BOUNDS = {
     "noc": "NoC",
     "spm": "scratchpad ports",
     "critical_path": "critical path",
+    "kv_engines": "KV engines",
 }
 HEADS = (
     "layer", "operations", "commands", "first cycle", "end", "active cycles", "TE busy", "VE busy", "DMA busy",

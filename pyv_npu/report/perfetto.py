@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.opcodes import Opcode
+from npu_device.trace.events import Cause, What
 from npu_device.trace.spans import OPCODE, UNITS, Spans, Table
 from pyv_npu.observe.latency.rows import Submission
 from pyv_npu.report.timeline import open_rows, unit_name
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 PROCESS = 1
 """uuid of the process that holds all tracks; tracks follow."""
 SEQUENCE = 1
+_CONVERTED = ("start", "end", "what", "ticket")
 
 
 class Type(IntEnum):
@@ -139,6 +141,13 @@ def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) 
         rows = spans.steps[spans.steps["unit"] >> 8 == kind]
         if len(rows):
             events += _counter(tracks.counter(f"{kind.name} busy", "engines"), rows)
+    for unit, rows in spans.kv_engines.items():
+        for start, end, what, ticket in zip(*(rows[name].tolist() for name in _CONVERTED), strict=True):
+            events += _slice(tracks[unit_name(unit)], start, end, f"{What(what).name} {ticket}")
+    exposed = spans.select(What.STALL)
+    exposed = exposed[exposed["aux"] >= Cause.QUANTIZE]
+    if len(exposed):
+        events += _counter(tracks.counter("KV engines exposed", "transfers"), exposed)
     events.sort(key=lambda event: event[:2])
     with path.open("wb") as file:
         file.write(_process())

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from npu_device.abi.opcodes import BITS
 from npu_device.config import NpuConfig
-from npu_device.levels.runner import Listed
 from pyv_ext.elf import Program, parse_elf
 from pyv_npu.boot import find_program
 from pyv_npu.config import Config
@@ -21,7 +20,7 @@ from pyv_npu.workloads.built_in_figures import figures
 from pyv_npu.workloads.compiled import listing, packed, seen_by_compiler, target_of
 from pyv_npu.workloads.firmware import LEVEL, run_program
 from pyv_npu.workloads.kv_figures import KvTraffic, csv_of
-from pyv_npu.workloads.timing import run_commands
+from pyv_npu.workloads.timing import TimingRun, run_commands
 from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload
 from toolchain.decoders.builtin import CompiledShape, compile_shape
 from toolchain.decoders.generation import GENERATE
@@ -199,21 +198,19 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         own = {"events": timed.events.count, "finished": [one._asdict() for one in timed.layers]}
         detail = self._detail(config.npu, timed.cycles, timed.counters, traffic, own)
         if self.request.kv:
-            detail = replace(detail, figures={**detail.figures, "kv_engines": self._engines(config, timed.cycles)})
+            detail = replace(detail, figures={**detail.figures, "kv_engines": self._engines(config, timed)})
         return Result(
             self.request.name, config, detail, timed.cycles, timed.counters, timed.events, host=host.figures(),
             commands=self.made.commands, memory=self.memory, moved=timed.traffic,
         )  # fmt: skip
 
-    def _engines(self, config: Config, cycles: int) -> dict[str, Any]:
+    def _engines(self, config: Config, timed: TimingRun) -> dict[str, Any]:
         """Busy and exposed time of the engines; the exposed one by a second run, in which nothing waits for them."""
         from pyv_npu.kv_quant import engines
 
         npu, level = config.npu, config.run.sim_level
-        listed = [Listed(command.descriptor, 0, command.block) for command in self.made.commands]
-        busy = engines.busy(listed, npu, self.memory)
         without = run_commands(self.made.commands, engines.unhindered(npu), level, memory=self.memory).cycles
-        return engines.figures(busy, cycles, without, npu.dma.channels * npu.clusters)
+        return engines.figures(timed.kv_engines, timed.cycles, npu, without)
 
     def _through_firmware(self, config: Config, session: Session) -> "Result[PhaseDetail]":
         commands = self.made.commands
@@ -224,6 +221,12 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         for batch in ran.events.kept():
             traffic.add(batch)
         detail = self._detail(config.npu, ran.cycles, ran.counters, traffic, {})
+        if self.request.kv:
+            from pyv_npu.kv_quant import engines
+
+            counted = (ran.counters or {}).get("kv_engines", {})
+            made = engines.figures(counted, ran.cycles, config.npu)
+            detail = replace(detail, figures={**detail.figures, "kv_engines": made})
         return ran.extended(detail, commands, self.memory)
 
     def _traffic(self) -> KvTraffic:
@@ -274,9 +277,9 @@ class PhaseDetail(Detail):
             ("KV moved", f"keys {moved['bytes_k']:,} and values {moved['bytes_v']:,} bytes"),
         ]
         if "kv_engines" in llm:
-            made = llm["kv_engines"]
-            share = f"{made['quantize_share']:.2%} and {made['dequantize_share']:.2%}"
-            rows.append(("KV engines", f"busy {share}, exposed {made['exposed_cycles']:,} cycles"))
+            from pyv_npu.kv_quant import engines
+
+            rows.append(("KV engines", engines.sentence(llm["kv_engines"])))
         level = result.config.run.sim_level
         head = f"{result.program} {llm['phase']}, {level}: {llm['requests']} x {work}, timing only"
         return lines_of(head, rows) + "\n"

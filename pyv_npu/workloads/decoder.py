@@ -38,7 +38,7 @@ from pyv_npu.workloads.firmware import LEVEL, run_program
 from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
 from pyv_npu.workloads.ia import Codes, Machine
 from pyv_npu.workloads.kv_figures import KvTraffic
-from pyv_npu.workloads.timing import run_commands
+from pyv_npu.workloads.timing import TimingRun, run_commands
 from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload
 from toolchain.codegen import Command
 from toolchain.compiler import Compiled
@@ -258,16 +258,20 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         host = Stopwatch()
         decoded = self.decode(config.npu, self.request.given)
         cycles: list[int] | None = None
+        timed: list[TimingRun] = []
         traffic = moved = None
         if config.run.sim_level == "IA_TIMING":
             traffic, moved = self._traffic(), Traffic()
             steps = range(len(self.request.prompt), self.request.total - 1)
             tables = {} if not self.decoder.kv_blocks else encoded_kv.tables(self.decoder, decoded.read)
-            cycles = [self._timed(config, position, traffic, moved, tables) for position in (0, *steps)]
+            timed = [self._timed(config, position, traffic, moved, tables) for position in (0, *steps)]
+            cycles = [one.cycles for one in timed]
         detail = GenerationDetail.of(
             self.decoder, self.request, decoded.tokens, decoded.read, decoded.codes, cycles, traffic, config.npu
         )
         total = None if cycles is None else sum(cycles)
+        if total is not None and self.decoder.kv_blocks:
+            detail = detail.with_engines((one.kv_engines for one in timed), total, config.npu)
         seconds = {} if cycles is None else host.figures()
         return Result(self.decoder.decoder.name, config, detail, total, host=seconds, moved=moved)
 
@@ -279,7 +283,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         first, later = self._codes()
         tokens = [*request.prompt, *given]
         machine.run(made.compiled.commands[: made.prompt_commands], partial(first.take, machine.read))
-        codes, following = [first.values], _words(machine.read(PROMPT + NEXT))[-1]
+        codes, following = [first.values], int(np.frombuffer(machine.read(PROMPT + NEXT), "<u4")[-1])
         for position in range(len(request.prompt), request.total):
             if position == len(tokens):
                 tokens.append(following)
@@ -288,7 +292,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
                 machine.memory.write_bytes(made.address(IDS), tokens[position].to_bytes(4, "little"))
                 machine.run(made.step(position - len(request.prompt)), partial(later.take, machine.read))
                 codes.append(dict(later.values))
-                following = _words(machine.read(NEXT))[0]
+                following = int(np.frombuffer(machine.read(NEXT), "<u4")[0])
         return Decoded(tokens, machine.read, codes)
 
     def _codes(self) -> tuple[Codes, Codes]:
@@ -311,8 +315,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
 
     def _timed(
         self, config: Config, position: int, traffic: KvTraffic, moved: Traffic, tables: Mapping[int, bytes]
-    ) -> int:
-        """IA_TIMING: cycles of the prompt (position 0), or of the token at a position. `tables`: counts of encoded keys
+    ) -> TimingRun:
+        """IA_TIMING: the prompt (position 0), or of the token at a position. `tables`: counts of encoded keys
         and values, which sizes depend on."""
         made = self.decoder
         steps, step, name = self._steps(), 0, PROMPT + POSITION
@@ -323,7 +327,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         watch = partial(traffic.add, first=first)
         timed = run_commands(steps[step], config.npu, "IA_TIMING", memory=memory, watch=watch)
         moved.join(timed.traffic)
-        return timed.cycles
+        return timed
 
     def _through_firmware(self, config: Config, session: Session) -> Result[GenerationDetail]:
         """CA_HYBRID: the firmware loops over the tokens."""
@@ -346,6 +350,8 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         for batch in ran.events.kept() if ran.events is not None else ():
             traffic.add(batch)
         detail = GenerationDetail.of(made, request, tokens, left.__getitem__, codes, cycles, traffic, config.npu)
+        if made.kv_blocks and ran.cycles is not None:
+            detail = detail.with_engines([(ran.counters or {}).get("kv_engines", {})], ran.cycles, config.npu)
         if ended and request.submit == GENERATED:
             firmware = replace(self, request=request._replace(submit=FIRMWARE_SUBMITS)).program()
             other = run_program(config, firmware, config.run.args, layers=layers)
@@ -390,7 +396,3 @@ class ReadyDecoder(Prepared[GenerationDetail]):
             return []
         steps = (seen[start:end] for start, end in itertools.pairwise(bounds))
         return [max(t7 for _, t7 in step) - step[0][0] for step in steps]
-
-
-def _words(data: bytes) -> list[int]:
-    return [int(word) for word in np.frombuffer(data, "<u4")]

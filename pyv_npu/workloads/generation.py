@@ -1,8 +1,9 @@
 """What a decoder is asked to generate, and its result: tokens, logits, cycles of each step, how they compare."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,7 +14,7 @@ from npu_device.abi.opcodes import BITS
 from npu_device.config import NpuConfig
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import UsageError
-from pyv_npu.kv_quant import encoded_kv
+from pyv_npu.kv_quant import encoded_kv, engines
 from pyv_npu.report import tokens as steps_of
 from pyv_npu.result import Detail, Result
 from pyv_npu.text import columns, lines_of
@@ -207,6 +208,15 @@ class GenerationDetail(Detail):
             figures |= encoded_kv.figures(made, read, len(tokens) - 1, figures["kv_layers"], npu.kv_quant.page_bytes)
         return cls(made, tuple(tokens), logits, figures, cycles)
 
+    def with_engines(
+        self, counted: Iterable[Mapping[str, int]], cycles: int, npu: NpuConfig
+    ) -> "GenerationDetail":  # fmt: skip
+        """With what the engines of encoded keys and values did, as counted in the parts of the run."""
+        total: Counter[str] = Counter()
+        for one in counted:
+            total.update(one)
+        return replace(self, figures={**self.figures, "kv_engines": engines.figures(total, cycles, npu)})
+
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         cycles = {} if self.cycles is None else {"cycles_by_step": list(self.cycles)}
         return {**cycles, "generate": dict(self.figures)}
@@ -221,6 +231,8 @@ class GenerationDetail(Detail):
         ]
         if self.cycles is not None:
             rows.append(("cycles", f"{result.cycles:,}"))
+        if "kv_engines" in made:
+            rows.append(("KV engines", engines.sentence(made["kv_engines"])))
         rows += submission_row(made.get("submission", {}))
         steps = made["steps"]
         if steps:

@@ -41,6 +41,8 @@ class TimingRun(NamedTuple):
     explanation: Explanation | None
     """What the cycles were spent on, where it was asked for."""
     traffic: Traffic
+    kv_engines: Mapping[str, int]
+    """Cycles of the engines that encode and decode keys and values; empty where they have had no work."""
 
 
 def check_level(level: str) -> None:
@@ -85,12 +87,14 @@ def run_commands(
         runner.memory.write_bytes(address, data)
     ran = runner.run(listed)
     _check(ran, commands)
-    counters = None if analytic else ran.device.counters.to_json()
+    counted = ran.device.counters.to_json()
+    counters = None if analytic else counted
     done = tuple(completed[ticket] for ticket in ran.tickets)
     explanation = None
     if explained:
         explanation = explain(Spans(events.kept()), runner.config, _critical_path(listed, runner))
-    return TimingRun(max(done, default=0), _finished(commands, done), counters, events, explanation, traffic)
+    engines = counted.get("kv_engines", {})
+    return TimingRun(max(done, default=0), _finished(commands, done), counters, events, explanation, traffic, engines)
 
 
 def _check(ran: Run, commands: Sequence[Command]) -> None:
