@@ -5,10 +5,9 @@ ONNX model, or of a compiled image.
 """
 
 import struct
-import tempfile
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from importlib import metadata, resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +27,9 @@ MODEL_SUFFIXES = (".onnx", ".mlir")
 
 def shipped_programs() -> dict[str, Path]:
     """Name -> path of each prebuilt ELF of the package, by name."""
-    folder = Path(str(resources.files("firmware"))) / "prebuilt"
+    spec = find_spec("firmware")
+    assert spec is not None and spec.origin is not None  # it is a part of this package
+    folder = Path(spec.origin).parent / "prebuilt"
     return {path.stem: path for path in sorted(folder.glob("*.elf"))}
 
 
@@ -82,6 +83,9 @@ def model_file(program: str) -> Path:
     """
     if not is_example(program):
         return Path(program)
+    import tempfile
+    from importlib import metadata
+
     import toolchain.examples as examples
     from pyv_jit.code_cache import VARIABLE, code_cache
 

@@ -1,6 +1,5 @@
 """Plain text layout: aligned columns and wrapped lines."""
 
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +11,8 @@ MISSING = "-"
 
 def as_json(value: Mapping[str, Any]) -> str:
     """The text of `--json` and of result.json."""
+    import json
+
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 

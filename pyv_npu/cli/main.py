@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -48,6 +49,15 @@ One that can be replayed has `perform` too. It is imported when its verb is pars
 
 class _Parser(argparse.ArgumentParser):
     """Raises instead of exiting with argparse's own code."""
+
+    def __init__(self, **named: Any) -> None:
+        """For every argument argparse makes a formatter, to see whether it could be shown: one that need not ask for
+        the width of the terminal, with a module of its own."""
+        super().__init__(formatter_class=partial(argparse.HelpFormatter, width=80), **named)
+
+    def format_help(self) -> str:
+        self.formatter_class = argparse.HelpFormatter
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
@@ -186,7 +196,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     top.add_argument("--version", action=_Version)
-    commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Verb)
+    commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Verb, prog=top.prog)
     for name, text in VERBS.items():
         commands.add_parser(name, help=text, description=text, allow_abbrev=False).verb = name
     return top
