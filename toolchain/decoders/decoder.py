@@ -18,6 +18,7 @@ from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.opcodes import DataType
 from toolchain.codegen import Command, Target
 from toolchain.compiler import Compiled, compile_graph
+from toolchain.decoders import exported
 from toolchain.decoders.caches import StoredCache, caches_of
 from toolchain.decoders.generation import HEAD, conversation, merged
 from toolchain.decoders.shapes import BY_BITS
@@ -30,7 +31,7 @@ from toolchain.onnx_model.model import prepare, type_name
 from toolchain.onnx_model.reference import rounded
 from toolchain.onnx_operators.attention import HEADS, POSITION, SCALES, parts_of
 
-IDS, POSITIONS, LOGITS = "input_ids", "position_ids", "logits"
+IDS, POSITIONS, LOGITS = exported.IDS, exported.POSITIONS, exported.LOGITS
 """Names of a decoder's tensors. Caches are found by the inputs past_key and past_value of Attention."""
 LOG, NEXT, CONVERSATION = "logits.log", "next", "conversation"
 """Tensors that are added: the logits of every token, the tokens that follow, what firmware and host share."""
@@ -81,6 +82,8 @@ class Decoder:
     """Initializers that are not in `proto`, which has inputs of their names."""
     original: "Decoder | None" = None
     """What it was before an option quantized it."""
+    source: Any = None
+    """The model as an exporter wrote it, where `proto` was made of it (`toolchain.decoders.exported`)."""
 
     @property
     def attended(self) -> tuple[str, ...]:
@@ -170,7 +173,9 @@ def load_decoder(path: Path) -> Decoder:
 
 def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = None) -> Decoder:
     """The decoder in a model; `external` as in Decoder. ModelError names what a decoder has to have."""
-    external = external or {}
+    external, source = external or {}, None
+    if exported.is_exported(proto):
+        source, proto = proto, exported.attention_form(proto, name, external)
     inputs = {value.name: value for value in proto.graph.input if value.name not in external}
     outputs = {value.name: value for value in proto.graph.output}
     for tensor, where in ((IDS, inputs), (LOGITS, outputs)):
@@ -200,7 +205,7 @@ def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = 
     vocab = outputs[LOGITS].type.tensor_type.shape.dim[-1].dim_value
     if vocab < 1:
         raise ModelError(f"{name}: output {LOGITS}: its last dimension must be the size of the vocabulary")
-    return Decoder(name, proto, tuple(caches), vocab, POSITIONS in inputs, external)
+    return Decoder(name, proto, tuple(caches), vocab, POSITIONS in inputs, external, source=source)
 
 
 class _Links:

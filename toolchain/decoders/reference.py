@@ -8,7 +8,9 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from toolchain.decoders.decoder import IDS, LOGITS, POSITIONS, Decoder, KvBits
+from toolchain.decoders.exported import feeds
 from toolchain.onnx_model.reference import OWN, cut
+from toolchain.onnx_nodes.contributed import is_contributed
 
 Values = Any
 
@@ -28,12 +30,15 @@ class Step(NamedTuple):
 
 class Reference:
     """Runs a decoder with its past as ONNX has it: an array that grows. `taken`: tensors of
-    `toolchain.onnx_model.reference.rounded` that every step is given; `watched`: others that every step leaves."""
+    `toolchain.onnx_model.reference.rounded` that every step is given; `watched`: others that every step leaves. Of an
+    exported model the file as it is is run, unless inner tensors are asked for."""
 
     def __init__(self, decoder: Decoder, taken: Collection[str] = (), watched: Collection[str] = ()) -> None:
         self._decoder = decoder
         self._taken, self._watched = tuple(taken), tuple(watched)
-        self._evaluator = ReferenceEvaluator(cut(decoder.proto, taken))
+        inner = bool(self._taken or self._watched)
+        self._source = None if inner or _contributed(decoder.source) else decoder.source
+        self._evaluator = ReferenceEvaluator(cut(decoder.proto, taken) if self._source is None else self._source)
         kinds = {value.name: value.type.tensor_type.elem_type for value in decoder.proto.graph.input}
         self._kinds = {cache.past: _numpy(kinds[cache.past]) for cache in decoder.caches}
 
@@ -52,13 +57,21 @@ class Reference:
             made[POSITIONS] = np.arange(seen, seen + len(tokens), dtype=np.int64)[None]
         return made
 
+    def _given(self, tokens: Sequence[int], past: dict[str, Values]) -> dict[str, Values]:
+        """The inputs of the model that is run."""
+        made = self.feeds(tokens, past)
+        if self._source is None:
+            return made
+        seen = next(iter(past.values())).shape[2]
+        return {**made, **feeds(self._source, len(tokens), seen)}
+
     def step(self, tokens: Sequence[int], past: dict[str, Values], codes: Mapping[str, Values] | None = None) -> Step:
         """Tokens behind a past; `codes`: what is taken."""
         decoder = self._decoder
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
         own = [name + OWN for name in self._taken]
         asked = [*names, *own, *self._watched]
-        logits, *made = self._evaluator.run(asked, {**self.feeds(tokens, past), **(codes or {})})
+        logits, *made = self._evaluator.run(asked, {**self._given(tokens, past), **(codes or {})})
         present, rest = made[: len(decoder.caches)], made[len(decoder.caches) :]
         seen = rest[len(own) :]
         pasts = zip(decoder.caches, present, strict=True)
@@ -92,6 +105,11 @@ def head_scales(decoder: Decoder, prompt: Sequence[int], bits: KvBits) -> dict[s
         largest = np.abs(past[cache.past].astype(np.float32)).max(axis=(0, 2, 3))
         scales[cache.past] = np.maximum(largest, 1e-6) / np.asarray(steps, np.float32)
     return scales
+
+
+def _contributed(proto: Any) -> bool:
+    """Whether a model has operators that onnx.reference does not know."""
+    return proto is not None and any(map(is_contributed, proto.graph.node))
 
 
 def _numpy(code: int) -> Any:

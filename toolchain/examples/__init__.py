@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from toolchain.examples.decoder import decoder
+from toolchain.examples.decoder_concat import decoder_concat, decoder_concat_learned
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.examples.networks import cnn, gemm, mlp, mobilenet_v2, qdq_mlp, resnet18
 from toolchain.examples.variants import decoder_in_int8, in_fp16, in_int8
@@ -34,5 +35,7 @@ DECODERS: dict[str, Callable[..., Any]] = {
     **{f"{name}_fp16": in_fp16(make) for name, make in _DECODERS.items()},
     **{f"{name}_int8": decoder_in_int8(make) for name, make in _DECODERS.items()},
     **{f"{name}_int8_cache": decoder_in_int8(make, caches=True) for name, make in _DECODERS.items()},
+    "decoder_concat": decoder_concat,
+    "decoder_concat_learned": decoder_concat_learned,
 }
 """Models with a key/value cache: they run with `--generate` (docs/llm.md)."""

@@ -1,0 +1,194 @@
+"""Decoders as exporters write them: onnxruntime makes the tokens that a run has to make."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from pyv_npu.config import load
+from pyv_npu.workloads.decoder import Generation
+from pyv_npu.workloads.generation import GenerationRequest
+from toolchain.decoders.decoder import make_decoder
+from toolchain.errors import ModelError
+from toolchain.examples.decoder_concat import decoder_concat, decoder_concat_learned
+from toolchain.examples.decoder_kv import decoder_kv
+
+PROMPT, NEW = (3, 1, 4), 6
+SMALL: dict[str, Any] = {"width": 32, "vocab": 64, "layers": 2}
+
+
+def by_onnxruntime(proto: Any, prompt: Sequence[int], new: int) -> tuple[list[int], Any]:
+    """The tokens, and the logits of all but the last."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+    inputs = {one.name: one for one in session.get_inputs()}
+    past = {key: np.zeros((1, one.shape[1], 0, one.shape[3]), kinds[one.type]) for key, one in inputs.items()
+            if len(one.shape) == 4}  # fmt: skip
+    tokens, step, logits = list(prompt), list(prompt), []
+    names = [one.name for one in session.get_outputs()]
+    while len(tokens) < len(prompt) + new:
+        seen = next(iter(past.values())).shape[2]
+        given = {
+            "input_ids": np.array([step], np.int64), "attention_mask": np.ones((1, seen + len(step)), np.int64),
+            "position_ids": np.arange(seen, seen + len(step))[None],
+        }  # fmt: skip
+        feeds = {key: values for key, values in given.items() if key in inputs}
+        made = dict(zip(names, session.run(None, {**feeds, **past}), strict=True))
+        past = {key: made[key.replace("past_key_values", "present")] for key in past}
+        logits.append(made["logits"][0])
+        step = [int(made["logits"][0, -1].argmax())]
+        tokens += step
+    return tokens, np.concatenate(logits)
+
+
+def grouped(**settings: Any) -> Any:
+    """A decoder of onnxruntime's builder: GroupQueryAttention turns and attends, the mask tells the lengths."""
+    proto = decoder_kv(**{**SMALL, **settings, "width": 64})
+    graph, nodes = proto.graph, list[Any]()
+    turned = {node.output[0]: node for node in graph.node if node.op_type == "RotaryEmbedding"}
+    constants = {"one": np.array(1), "place": np.array(1), "axis": np.array([1])}
+    graph.initializer.extend(numpy_helper.from_array(values, key) for key, values in constants.items())
+    lengths: tuple[tuple[str, list[str], str, dict[str, Any]], ...] = (
+        ("ReduceSum", ["attention_mask", "axis"], "sum", {"keepdims": 1}), ("Sub", ["sum", "one"], "last", {}),
+        ("Cast", ["last"], "seqlens", {"to": 6}), ("Shape", ["attention_mask"], "shape", {}),
+        ("Gather", ["shape", "place"], "whole", {}), ("Cast", ["whole"], "total", {"to": 6}),
+    )  # fmt: skip
+    for operator, inputs, output, attributes in lengths:
+        nodes.append(helper.make_node(operator, inputs, [output], **attributes))
+    for node in graph.node:
+        if node.op_type == "RotaryEmbedding":
+            continue
+        if node.op_type == "Attention":
+            q, k = (turned[name] for name in node.input[:2])
+            heads = {one.name: one.i for one in node.attribute}
+            inputs = [q.input[0], k.input[0], *node.input[2:3], *node.input[4:6], "seqlens", "total", *q.input[1:3]]
+            node = helper.make_node(
+                "GroupQueryAttention", inputs, list(node.output), name=node.name, domain="com.microsoft",
+                num_heads=heads["q_num_heads"], kv_num_heads=heads["kv_num_heads"], do_rotary=1,
+            )  # fmt: skip
+        nodes.append(node)
+    made = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(made)
+    kept = [value for value in graph.input if value.name != "position_ids"]
+    value = helper.make_tensor_value_info("attention_mask", 7, ["batch", "past_and_tokens"])
+    del graph.input[:]
+    graph.input.extend([*kept[:1], value, *kept[1:]])
+    for node in graph.node:
+        if node.op_type == "RMSNormalization":
+            node.op_type = "SimplifiedLayerNormalization"
+    del proto.opset_import[:]
+    proto.opset_import.extend([helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)])
+    proto.ir_version = 8
+    return proto
+
+
+FORMS: dict[str, Callable[..., Any]] = {
+    "GQA": decoder_concat, "MHA": partial(decoder_concat, kv_heads=4), "learned": decoder_concat_learned,
+    "operator": grouped,
+}  # fmt: skip
+
+
+def _generated(proto: Any, level: str = "IA", mode: str = "tight", **options: Any) -> Any:
+    config = load(overrides={"run.sim_level": level, "npu.mode": mode}).config
+    return Generation(make_decoder(proto, "m"), GenerationRequest(PROMPT, NEW, **options)).run(config)
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+def test_tokens_and_logits_are_those_of_onnxruntime(form: str) -> None:
+    proto = FORMS[form](**SMALL)
+    tokens, logits = by_onnxruntime(proto, PROMPT, NEW)
+    made = _generated(proto)
+    assert made.correct
+    assert list(made.detail.tokens) == tokens
+    np.testing.assert_allclose(made.detail.logits, logits, atol=1e-5 * np.abs(logits).max())
+
+
+@pytest.mark.parametrize("form", [pytest.param("GQA", marks=pytest.mark.slow), "learned"])
+def test_all_levels_and_modes_make_the_same_tokens(form: str) -> None:
+    proto = FORMS[form](**{**SMALL, "layers": 1})
+    runs = [_generated(proto, level, mode).json["generate"] for level, mode in
+            (("IA", "tight"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight"))]  # fmt: skip
+    assert len({tuple(one["tokens"]) for one in runs}) == 1
+    assert len({str(one["outputs_sha256"]) for one in runs}) == 1
+
+
+def test_a_decoder_in_fp16() -> None:
+    proto = decoder_concat(kind="float16", **SMALL)
+    made = _generated(proto)
+    assert made.correct
+    assert list(made.detail.tokens) == by_onnxruntime(proto, PROMPT, NEW)[0]
+
+
+def test_what_is_compiled_has_an_attention_and_positions() -> None:
+    """The mask is part of the Attention; learned positions, which the model counts, come from outside."""
+    decoder = make_decoder(decoder_concat_learned(**SMALL), "m")
+    operators = [node.op_type for node in decoder.proto.graph.node]
+    assert operators.count("Attention") == SMALL["layers"]
+    assert not {"Softmax", "Where", "Range"}.intersection(operators)
+    assert {"input_ids", "position_ids"} <= {value.name for value in decoder.proto.graph.input}
+    assert decoder.positions
+    assert decoder.source is not None
+
+
+@pytest.mark.slow
+def test_narrow_caches_and_products_in_int8() -> None:
+    proto = decoder_concat(**SMALL)
+    assert _generated(proto, kv_bits=8).json["generate"]["logits_error"] < 0.05
+    assert _generated(proto, precision="int8").json["generate"]["original_error"] < 0.2
+
+
+def _node(model: Any, operator: str) -> Any:
+    return next(node for node in model.graph.node if node.op_type == operator)
+
+
+def _everything_is_seen(model: Any) -> None:
+    """The mask is left out."""
+    for node in model.graph.node:
+        if node.op_type == "Softmax":
+            add = next(one for one in model.graph.node if one.output[0] == node.input[0])
+            node.input[0] = add.input[0]
+
+
+def _no_softmax(model: Any) -> None:
+    for node in model.graph.node:
+        if node.op_type == "Softmax":
+            node.op_type = "LogSoftmax"
+
+
+def _mask_is_added(model: Any) -> None:
+    """A length that is neither a position nor a mask reaches the logits."""
+    nodes = [
+        helper.make_node("Shape", ["past_key_values.0.key"], ["sizes"]),
+        helper.make_node("Cast", ["sizes"], ["lengths"], to=1),
+        helper.make_node("ReduceMax", ["lengths"], ["length"], keepdims=0),
+        helper.make_node("Add", ["scores", "length"], ["logits"]),
+    ]
+    next(node for node in model.graph.node if node.output[0] == "logits").output[0] = "scores"
+    model.graph.node.extend(nodes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_everything_is_seen, r"node concat.present.0.key \(Concat\): no attention of its cache past_key_values.0.key"),
+        (_no_softmax, "no attention of its cache past_key_values.0.key was found: supported are MatMul, scale"),
+        (_mask_is_added, r"node Shape_sizes \(Shape\): sizes depends on the length of the past, and is no function"),
+        (lambda m: m.graph.input.append(helper.make_tensor_value_info("images", 1, [1, 4])),
+         r"input images has shape \[1, 4\]: an exported decoder has input_ids, attention_mask, position_ids and"),
+    ],
+)  # fmt: skip
+def test_what_is_no_such_decoder_is_refused_in_one_line(change: Callable[[Any], object], message: str) -> None:
+    model = decoder_concat(**SMALL)
+    change(model)
+    with pytest.raises(ModelError, match=message) as caught:
+        make_decoder(model, "m")
+    assert "\n" not in str(caught.value)

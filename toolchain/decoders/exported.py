@@ -1,0 +1,336 @@
+"""Decoders as exporters write them, in the form that is compiled (docs/llm.md, "Your own decoder").
+
+Exporters join past and new keys with Concat, make a mask of `attention_mask`, and count positions from the length of
+the past (optimum, transformers and torch.onnx, opset 13 and newer); onnxruntime's own builder writes
+GroupQueryAttention. Here each becomes an Attention with its past and present; what follows from the length of the past
+becomes a function of `position_ids`. Anything else that depends on it is refused by name.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper
+
+from toolchain.decoders.exported_attention import Finder, Heads, as_operator, turns
+from toolchain.decoders.lengths import Known, constant, different, rows_of
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Values
+from toolchain.onnx_model.dimensions import shape_text
+from toolchain.onnx_model.model import OnnxModel, prepare
+from toolchain.onnx_nodes.view import node_name
+
+IDS, POSITIONS, LOGITS, MASK, BRANCH = "input_ids", "position_ids", "logits", "attention_mask", "use_cache_branch"
+"""Names of an exported decoder's tensors. BRANCH is that of models that are exported with and without past in one."""
+_INT64 = TensorProto.INT64
+_TOKENS, _PASTS = 3, (2, 5)
+"""Of the lengths at which a model is looked at."""
+_WINDOWED = 25
+"""The operator set of Attention with a sliding window."""
+_AXES = (2, -2)
+"""Of the tokens in a cache."""
+
+
+def is_exported(proto: Any) -> bool:
+    """Whether a model has a cache in one of these forms."""
+    pasts = {value.name for value in proto.graph.input if len(value.type.tensor_type.shape.dim) == 4}
+    return any(node.op_type in ("Concat", "GroupQueryAttention") and pasts.intersection(node.input)
+               for node in _nodes(proto.graph))  # fmt: skip
+
+
+def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any:
+    """The decoder with an Attention for each pair of caches. ModelError: what it has that no such decoder has."""
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    windows = _without_grouped(made, name)
+    inputs = {value.name: value for value in made.graph.input if value.name not in _fixed(made, external)}
+    for value in inputs.values():
+        if value.name not in (IDS, POSITIONS, MASK, BRANCH) and len(value.type.tensor_type.shape.dim) != 4:
+            raise ModelError(
+                f"{name}: input {value.name} has {shape_text(value)}: an exported decoder has {IDS}, {MASK}, "
+                f"{POSITIONS} and caches [1, heads, past, size], nothing else"
+            )
+    branch = {BRANCH: 1.0} if BRANCH in inputs else {}
+    first = prepare(made, name, _shapes(inputs, _PASTS[-1]), external, branch)
+    outputs = _outputs(proto, first)
+    form = _Form(first.proto, name, external, inputs)
+    form.attention()
+    form.positions()
+    del form.graph.output[:]
+    form.graph.output.extend(outputs)
+    _window(form.proto, windows)
+    return form.proto
+
+
+def feeds(proto: Any, tokens: int, seen: int) -> dict[str, Values]:
+    """What an exported model has beside tokens and caches: a mask of ones, positions, the branch with a past."""
+    names = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
+    made = {
+        MASK: np.ones((1, seen + tokens)), POSITIONS: np.arange(seen, seen + tokens)[None], BRANCH: np.ones(1)
+    }  # fmt: skip
+    return {key: values.astype(helper.tensor_dtype_to_np_dtype(names[key])) for key, values in made.items()
+            if key in names}  # fmt: skip
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph and of its branches."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
+
+
+def _fixed(proto: Any, external: Mapping[str, Values]) -> set[str]:
+    return {*(tensor.name for tensor in proto.graph.initializer), *external}
+
+
+def _shapes(inputs: Mapping[str, Any], past: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the inputs at a length of the past."""
+    made: dict[str, tuple[int, ...]] = {
+        IDS: (1, _TOKENS), POSITIONS: (1, _TOKENS), MASK: (1, past + _TOKENS), BRANCH: (1,)
+    }  # fmt: skip
+    for key, value in inputs.items():
+        if key not in made:
+            sizes = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            made[key] = (1, sizes[1], past, sizes[3])
+    return {key: shape for key, shape in made.items() if key in inputs}
+
+
+def _outputs(proto: Any, model: OnnxModel) -> list[Any]:
+    """The outputs with the size of the vocabulary."""
+    made = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in proto.graph.output]
+    for value in made:
+        info = model.info.get(value.name)
+        if value.name == LOGITS and info is not None:
+            code = TensorProto.DataType.Value(info.type)
+            value.CopyFrom(helper.make_tensor_value_info(LOGITS, code, [1, "tokens", info.shape[-1]]))
+    return made
+
+
+class _Form:
+    """A prepared model on its way."""
+
+    def __init__(self, proto: Any, name: str, external: Mapping[str, Values], inputs: Mapping[str, Any]) -> None:
+        self.proto, self.graph = proto, proto.graph
+        self._name, self._external, self._inputs = name, external, inputs
+        self._kinds = {key: value.type.tensor_type.elem_type for key, value in inputs.items()}
+        del self.graph.value_info[:]
+        self._free()
+
+    def _free(self) -> None:
+        """Dimensions that were given a size are open again."""
+        dims: dict[str, list[str | int | None]] = {
+            IDS: [1, "tokens"], POSITIONS: [1, "tokens"], MASK: [1, "past_and_tokens"]
+        }  # fmt: skip
+        for value in self.graph.input:
+            if value.name in dims:
+                value.CopyFrom(helper.make_tensor_value_info(value.name, self._kinds[value.name], dims[value.name]))
+            elif value.name in self._inputs:
+                value.type.tensor_type.shape.dim[2].dim_param = "past"
+        for value in self.graph.output:
+            value.type.tensor_type.ClearField("shape")
+
+    def _known(self, past: int, first: int) -> Known:
+        """What is known at a length of the past, with positions from `first`."""
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self.proto)
+        inputs = {value.name for value in copy.graph.input}
+        shapes = {key: shape for key, shape in _shapes(self._inputs, past).items() if key in inputs}
+        if POSITIONS in inputs:
+            shapes[POSITIONS] = (1, _TOKENS)
+        given = feeds(copy, _TOKENS, past)
+        if POSITIONS in given:
+            given[POSITIONS] += first - past
+        return Known(prepare(copy, self._name, shapes, self._external), given)
+
+    def _replace(self, nodes: list[Any]) -> None:
+        """The nodes that an output depends on, in the place of those that there are."""
+        wanted = {value.name for value in self.graph.output}
+        kept = []
+        for node in reversed(nodes):
+            if wanted.intersection(node.output):
+                wanted.update(node.input)
+                kept.append(NodeProto.FromString(node.SerializeToString()))
+        del self.graph.node[:]
+        self.graph.node.extend(reversed(kept))
+
+    # -- attention -----------------------------------------------------------------------------------------------------
+
+    def attention(self) -> None:
+        """Each attention over a cache becomes an Attention. ModelError: a cache that none was found for."""
+        pasts = {key for key in self._inputs if key not in (IDS, POSITIONS, MASK, BRANCH)}
+        appends = {
+            node.output[0]: node for node in self.graph.node
+            if node.op_type == "Concat" and len(node.input) == 2 and node.input[0] in pasts
+            and node.attribute[0].i in _AXES
+        }  # fmt: skip
+        if not appends:
+            return
+        found = list(Finder(self._known(_PASTS[-1], _PASTS[-1]), appends, _PASTS[-1]).all())
+        attended = {one.output[0] for heads in found for one in heads.appended}
+        for output, node in appends.items():
+            if output not in attended:
+                raise ModelError(
+                    f"{self._name}: node {node_name(node)} (Concat): no attention of its cache {node.input[0]} was "
+                    "found: supported are MatMul, scale, causal mask, Softmax, MatMul, with heads in the second "
+                    "dimension; export the decoder with eager or sdpa attention"
+                )
+        self._replace(list(self._with(found)))
+
+    def _with(self, found: list[Heads]) -> Iterator[Any]:
+        makers = {output: node for node in self.graph.node for output in node.output}
+        appended = {one.output[0] for heads in found for one in heads.appended}
+        outputs = {value.name for value in self.graph.output}
+        named = {node.input[0]: node for node in self.graph.node
+                 if node.op_type in ("Identity", "Cast") and node.output[0] in outputs}  # fmt: skip
+        gone = appended | {node.output[0] for key, node in named.items() if key in appended}
+        presents = {key: named[key].output[0] if key in named else key for key in appended}
+        by_end = {heads.end.output[0]: heads for heads in found}
+        for node in self.graph.node:
+            if node.output[0] in by_end:
+                heads = by_end[node.output[0]]
+                readers = [one for one in self.graph.node if node.output[0] in one.input]
+                gone.update(one.output[0] for one in readers if turns(one))
+                keys, values = (presents[one.output[0]] for one in heads.appended)
+                yield from as_operator(heads, makers, (keys, values), readers)
+            elif node.output[0] not in gone:
+                yield node
+
+    # -- the length of the past ----------------------------------------------------------------------------------------
+
+    def positions(self) -> None:
+        """What depends on the length of the past becomes a function of the positions. ModelError: what is none."""
+        if POSITIONS not in {value.name for value in self.graph.input}:
+            self.graph.input.append(helper.make_tensor_value_info(POSITIONS, _INT64, [1, "tokens"]))
+        near, far, moved = (self._known(past, first) for past, first in zip((*_PASTS, _PASTS[1]), (*_PASTS, _PASTS[0]),
+                                                                           strict=True))  # fmt: skip
+        changed = {key for key, values in near.values.items() if different(values, moved.values.get(key))}
+        nodes = []
+        for node in self.graph.node:
+            made: list[Any] = []
+            if changed.intersection(node.output):
+                follows = node.op_type in ("Shape", "Size") or changed.intersection(node.input) or MASK in node.input
+                made = self._by_position(node, near, far) if follows else []
+                if made or not follows:
+                    changed.difference_update(node.output)
+            nodes += made or [node]
+        self._replace(nodes)
+        for node in self.graph.node:
+            if changed.intersection(node.output):
+                raise ModelError(
+                    f"{self._name}: node {node_name(node)} ({node.op_type}): {node.output[0]} depends on the length of "
+                    f"the past, and is no function of {POSITIONS}: export the decoder with {POSITIONS} as an input"
+                )
+        read = {name for node in self.graph.node for name in node.input}
+        for value in list(self.graph.input):
+            if value.name == MASK and MASK in read:
+                raise ModelError(f"{self._name}: input {MASK} is read outside of attention: export without it")
+            if value.name in (MASK, POSITIONS) and value.name not in read:
+                self.graph.input.remove(value)
+
+    def _by_position(self, node: Any, near: Known, far: Known) -> list[Any]:
+        """The nodes that make of the positions what a node makes of the length of the past; none: it is something
+        else."""
+        name = node.output[0]
+        one, other = near.values[name], far.values.get(name)
+        if other is None:
+            return []
+        kind, prefix = helper.np_dtype_to_tensor_dtype(one.dtype), f"{name}/"
+        if one.size == other.size == _TOKENS:
+            offset = one.reshape(-1)[0] - _PASTS[0]
+            if all(np.array_equal(values.reshape(-1), np.arange(past, past + _TOKENS) + offset)
+                   for values, past in zip((one, other), _PASTS, strict=True)):  # fmt: skip
+                shape = np.array([-1 if size == _TOKENS else 1 for size in one.shape], np.int64)
+                return [
+                    constant(shape, f"{prefix}shape"), constant(np.array(offset, one.dtype), f"{prefix}offset"),
+                    helper.make_node("Cast", [POSITIONS], [f"{prefix}cast"], to=kind),
+                    helper.make_node("Add", [f"{prefix}cast", f"{prefix}offset"], [f"{prefix}sum"]),
+                    helper.make_node("Reshape", [f"{prefix}sum", f"{prefix}shape"], [name]),
+                ]  # fmt: skip
+        whole = near.constant(node.input[0]) if node.op_type == "Slice" else None
+        if whole is None or different(whole, far.constant(node.input[0])):
+            return []
+        axes = [rows_of(values, whole, past, _TOKENS) for values, past in zip((one, other), _PASTS, strict=True)]
+        if axes[0] is not None and axes[0] == axes[1]:
+            return [
+                constant(np.array([-1], np.int64), f"{prefix}shape"),
+                helper.make_node("Reshape", [POSITIONS, f"{prefix}shape"], [f"{prefix}flat"]),
+                helper.make_node("Gather", [node.input[0], f"{prefix}flat"], [name], axis=axes[0]),
+            ]
+        grown = [rows_of(values, whole, 0, past + _TOKENS) for values, past in zip((one, other), _PASTS, strict=True)]
+        if grown[0] is not None and grown[0] == grown[1]:
+            return [helper.make_node("Identity", [node.input[0]], [name])]
+        return []
+
+
+# -- onnxruntime's operator --------------------------------------------------------------------------------------------
+
+
+def _without_grouped(proto: Any, name: str) -> dict[str, int]:
+    """Each GroupQueryAttention over caches becomes RotaryEmbedding and Attention, in place. The windows of those that
+    have one, by the node's name."""
+    graph, windows = proto.graph, dict[str, int]()
+    inputs = {value.name: value for value in graph.input}
+    if not any(_grouped(node, inputs) for node in graph.node):
+        return windows
+    tables = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    made: list[Any] = []
+    for node in graph.node:
+        if not _grouped(node, inputs):
+            made.append(node)
+            continue
+        given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        names = [*node.input, *[""] * (16 - len(node.input))]
+        prefix, heads, kv_heads = f"{node.output[0]}/", int(given["num_heads"]), int(given["kv_num_heads"])
+        size = inputs[names[3]].type.tensor_type.shape.dim[3].dim_value
+        if any(names[10:]) or given.get("smooth_softmax", 0) > 0:
+            raise ModelError(f"{name}: node {node.name} (GroupQueryAttention): supported are the inputs up to "
+                             "position_ids, and no smooth_softmax: export the decoder without them")  # fmt: skip
+        if not names[1]:
+            sizes = np.array([heads * size, kv_heads * size, kv_heads * size], np.int64)
+            made.append(constant(sizes, f"{prefix}sizes"))
+            operands = [f"{prefix}{what}" for what in "qkv"]
+            made.append(helper.make_node("Split", [names[0], f"{prefix}sizes"], operands, axis=2))
+        else:
+            operands = names[:3]
+        if given.get("do_rotary", 0):
+            turned: dict[str, Any] = {"interleaved": int(given.get("rotary_interleaved", 0))}
+            half = tables.get(names[7], (0, 0))[1]
+            if half and 2 * half < size:
+                turned["rotary_embedding_dim"] = 2 * half
+            for index, count in enumerate((heads, kv_heads)):
+                where = [operands[index], names[7], names[8], names[9] or POSITIONS]
+                operands[index] = f"{prefix}{'qk'[index]}/turned"
+                made.append(helper.make_node("RotaryEmbedding", where, [operands[index]], num_heads=count, **turned))
+            if not names[9] and POSITIONS not in inputs:
+                inputs[POSITIONS] = helper.make_tensor_value_info(POSITIONS, _INT64, [1, "tokens"])
+                graph.input.append(inputs[POSITIONS])
+        numbers: dict[str, Any] = {key: float(given[key]) for key in ("scale", "softcap") if given.get(key)}
+        label = node.name or f"{prefix}attention"
+        if given.get("local_window_size", -1) > 0:
+            windows[label] = int(given["local_window_size"])
+        made.append(
+            helper.make_node("Attention", [*operands, "", *names[3:5]], list(node.output), name=label,
+                             q_num_heads=heads, kv_num_heads=kv_heads, is_causal=1, **numbers)
+        )  # fmt: skip
+    nodes = [NodeProto.FromString(node.SerializeToString()) for node in made]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return windows
+
+
+def _grouped(node: Any, inputs: Mapping[str, Any]) -> bool:
+    return node.op_type == "GroupQueryAttention" and len(node.input) > 4 and {*node.input[3:5]} <= inputs.keys()
+
+
+def _window(proto: Any, windows: Mapping[str, int]) -> None:
+    """The sliding windows, which an Attention has in a newer operator set than the one that models are raised to."""
+    if not windows:
+        return
+    for node in proto.graph.node:
+        if node.name in windows:
+            node.attribute.append(helper.make_attribute("left_window_size", windows[node.name] - 1))
+    opset = next(one for one in proto.opset_import if one.domain in ("", "ai.onnx"))
+    opset.version = max(opset.version, _WINDOWED)

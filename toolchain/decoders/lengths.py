@@ -1,0 +1,138 @@
+"""What an exported decoder makes of its lengths alone: shapes, positions and masks, at one length of the past.
+
+A tensor is known where it depends on shapes, on `attention_mask` and `position_ids` only, and not on the numbers of
+tokens, keys or values. Two lengths of the past tell which known tensors change with it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from toolchain.ir.graph import Values
+from toolchain.onnx_model.model import OnnxModel
+from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, type_name
+
+_SMALL = 4096
+"""Elements of constants of which known values begin."""
+_LARGE = 1 << 22
+"""Elements of known values."""
+
+
+class Span(NamedTuple):
+    """Nodes between one tensor and another: `source` leads to the tensor that the walk began with."""
+
+    source: Any
+    nodes: tuple[Any, ...]
+
+
+class Known:
+    """The known tensors of a model whose dimensions have a size. `given`: values of its inputs."""
+
+    def __init__(self, model: OnnxModel, given: Mapping[str, Values]) -> None:
+        self.model = model
+        self.info: dict[str, TensorInfo] = dict(model.info)
+        self.values: dict[str, Values] = dict(given)
+        self.nodes = list(model.graph.node)
+        self.makers = {name: node for node in self.nodes for name in node.output if name}
+        self._order = {node.output[0]: index for index, node in enumerate(self.nodes)}
+        self._opsets = list(model.proto.opset_import)
+        for node in self.nodes:
+            self._follow(node)
+
+    def constant(self, name: str) -> Values | None:
+        """The values of a tensor that is known, or an initializer."""
+        found = self.values.get(name)
+        return self.model.initializers.get(name) if found is None else found
+
+    def _number(self, name: str) -> Values:
+        return self.values[name] if name in self.values else self.model.initializers[name]
+
+    def is_data(self, name: str) -> bool:
+        """Whether a tensor depends on the numbers of tokens, keys or values."""
+        return bool(name) and name not in self.values and name not in self.model.initializers
+
+    def span(self, name: str, ends: Callable[[Any], bool]) -> Span | None:
+        """The nodes between a tensor and the one node behind which it lies where `ends` says so; None: there are
+        several, or it begins with an input."""
+        found, nodes, todo = dict[str, Any](), dict[str, Any](), [name]
+        while todo:
+            node = self.makers.get(todo.pop())
+            if node is None:
+                return None
+            if ends(node):
+                found[node.output[0]] = node
+            elif node.output[0] not in nodes:
+                nodes[node.output[0]] = node
+                todo += [one for one in node.input if self.is_data(one)]
+        if len(found) != 1:
+            return None
+        (source,) = found.values()
+        return Span(source, tuple(sorted(nodes.values(), key=lambda node: self._order[node.output[0]])))
+
+    def through(self, span: Span, values: Values, target: str) -> Values:
+        """The tensor that a span ends with, where it begins with these values."""
+        made = {span.source.output[0]: values}
+        for node in span.nodes:
+            feeds = {name: made[name] if name in made else self._number(name) for name in node.input if name}
+            made |= dict(zip(node.output, self._evaluated(node, feeds), strict=False))
+        return made[target]
+
+    def _follow(self, node: Any) -> None:
+        if node.op_type in ("Shape", "Size") and node.input[0] in self.info:
+            shape = np.array(self.info[node.input[0]].shape, np.int64)
+            attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+            part = shape[slice(attributes.get("start", 0), attributes.get("end"))]
+            self._know(node.output[0], part if node.op_type == "Shape" else np.array(shape.prod(), np.int64))
+            return
+        if self._begins(node):
+            try:
+                results = self._evaluated(node, {name: self._number(name) for name in node.input if name})
+            except Exception:  # refused by name when the model is imported
+                return
+            for name, values in zip((name for name in node.output if name), results, strict=False):
+                if values.size <= _LARGE:
+                    self._know(name, values)
+        elif any(name and name not in self.info for name in node.output):
+            small = {name: self._number(name) for name in node.input if name and not self.is_data(name)}
+            try:
+                self.info.update(inferred(node, self.info, small, self._opsets))
+            except Exception:  # as above
+                return
+
+    def _evaluated(self, node: Any, feeds: Mapping[str, Values]) -> list[Values]:
+        """A node's outputs. The lowest number, which masks add, may leave the range."""
+        with np.errstate(all="ignore"):
+            return evaluate(node, feeds, self._opsets)
+
+    def _begins(self, node: Any) -> bool:
+        """Whether a node's outputs are known: weights alone say nothing."""
+        if "Random" in node.op_type or any(map(self.is_data, node.input)):
+            return False
+        known = [self._number(name) for name in node.input if name]
+        return any(name in self.values for name in node.input) or all(one.size <= _SMALL for one in known)
+
+    def _know(self, name: str, values: Values) -> None:
+        self.values[name] = values
+        self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
+
+
+def different(one: Values | None, other: Values | None) -> bool:
+    """Whether a tensor that is known twice has other values."""
+    return one is not None and other is not None and not (one.shape == other.shape and np.array_equal(one, other))
+
+
+def constant(values: Any, name: str) -> Any:
+    """A node that makes a constant."""
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(values)))
+
+
+def rows_of(values: Values, whole: Values, first: int, count: int) -> int | None:
+    """The axis along which values are `count` rows of a tensor from `first`; None: they are none."""
+    for axis, size in enumerate(whole.shape):
+        if values.ndim == whole.ndim and values.shape[axis] == count and first + count <= size:
+            rows: Sequence[int] = range(first, first + count)
+            if np.array_equal(values, whole.take(rows, axis)):
+                return axis
+    return None
