@@ -23,6 +23,8 @@ from toolchain.decoders.reference import Reference
 
 Values = NDArray[Any]
 OAKEN = "oaken"
+ALL = "all"
+"""In place of a layer."""
 CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}
 
 
@@ -38,9 +40,12 @@ def tokens_by_channels(cache: Values) -> Values:
     return cache[0].transpose(1, 0, 2).reshape(tokens, heads * size)
 
 
-def profiled(decoder: Decoder, prompts: Iterable[Sequence[int]], ratios: Sequence[float]) -> Profiler:
-    """The order statistics of what the decoder would store, behind rotary positions, over some prompts. BadInputError:
-    keys or values that are not finite."""
+def profiled(
+    decoder: Decoder, prompts: Iterable[Sequence[int]], ratios: Sequence[float],
+    watch: Callable[[int, Values], None] | None = None,
+) -> Profiler:  # fmt: skip
+    """The order statistics of what the decoder would store, behind rotary positions, over some prompts. `watch` is
+    shown each of its caches by index. BadInputError: keys or values that are not finite."""
     reference, made = Reference(decoder), Profiler(ratios)
     for prompt in prompts:
         past = reference.step(prompt, reference.empty()).past
@@ -49,6 +54,8 @@ def profiled(decoder: Decoder, prompts: Iterable[Sequence[int]], ratios: Sequenc
                 made.add(index // 2, SIDES[index % 2], past[cache.past])
             except NpuDeviceError as error:
                 raise BadInputError(f"{decoder.name}: {cache.past}: {error}") from None
+            if watch is not None:
+                watch(index, past[cache.past])
     return made
 
 
@@ -132,20 +139,26 @@ def measured(made: CompiledDecoder, read: Callable[[str], bytes], tokens: int, p
 
 
 def compared(made: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[str, Any]]:
-    """Each method on the reference's keys and values: bits of an element, relative error of keys and of values."""
+    """Each method on the reference's keys and values: bits of an element, relative error of keys and of values, of all
+    layers together, then of each."""
     found = []
+    layers = len(made.decoder.caches) // 2
     for method in METHODS:
-        squared = np.zeros((2, 2))
-        bits = []
+        squared, bits = np.zeros((layers, 2, 2)), np.zeros((layers, 2))
         for index, cache in enumerate(made.decoder.caches):
+            at = divmod(index, 2)
             x = tokens_by_channels(np.asarray(wanted[cache.past], np.float32))
-            got = METHODS[method](x, "kv"[index % 2], cache.head_dim, parameters_of(made, index))
-            squared[index % 2] += (np.square(got - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum())
-            bits.append(stored_bits(method, x, cache.head_dim, parameters_of(made, index)))
-        errors = np.sqrt(squared[:, 0] / np.maximum(squared[:, 1], np.finfo(float).tiny))
-        found.append(
-            {"method": method, "bits": float(np.mean(bits)), "error_k": float(errors[0]), "error_v": float(errors[1])}
-        )
+            got = METHODS[method](x, "kv"[at[1]], cache.head_dim, parameters_of(made, index))
+            squared[at] = np.square(got - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum()
+            bits[at] = stored_bits(method, x, cache.head_dim, parameters_of(made, index))
+        for layer in (ALL, *range(layers)):
+            own = squared.sum(axis=0) if layer == ALL else squared[int(layer)]
+            errors = np.sqrt(own[:, 0] / np.maximum(own[:, 1], np.finfo(float).tiny))
+            mean = float(bits.mean() if layer == ALL else bits[int(layer)].mean())
+            found.append(
+                {"method": method, "layer": layer, "bits": mean, "error_k": float(errors[0]),
+                 "error_v": float(errors[1])}
+            )  # fmt: skip
     return found
 
 

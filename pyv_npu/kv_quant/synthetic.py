@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.kv_quant import oaken
 from npu_device.kv_quant.baselines import METHODS, stored_bits
-from npu_device.kv_quant.storage import Parameters
-from npu_device.kv_quant.thresholds import RATIOS, Profiler
+from npu_device.kv_quant.thresholds import RATIOS
+from pyv_npu.kv_quant.ablations import Layer, parameters
 
 TOKENS, HEADS, HEAD_DIM = 256, 8, 128
 RATIO_SWEEP = (
@@ -54,19 +53,10 @@ def relative(got: Any, want: Any) -> float:
     return float(np.linalg.norm(got - want) / np.linalg.norm(want))
 
 
-def _parameters(x: Floats, ratios: Sequence[float]) -> Parameters:
-    """Thresholds of the first half of the tokens, for all."""
-    profiler = Profiler(ratios)
-    for side in ("key", "value"):
-        profiler.add(0, side, x[: max(1, len(x) // 2)])
-    return Parameters(profiler.thresholds()[0].key)
-
-
 def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
     """Of all methods."""
-    random = np.random.default_rng(seed)
-    both = {"k": keys(random), "v": values(random)}
-    found = {side: _parameters(x, ratios) for side, x in both.items()}
+    both = dict(zip("kv", layer(seed), strict=True))
+    found = {side: parameters(x, ratios) for side, x in both.items()}
     made = []
     for name, method in METHODS.items():
         error = {side: relative(method(x, side, HEAD_DIM, found[side]), x) for side, x in both.items()}
@@ -75,29 +65,7 @@ def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
     return made
 
 
-class Ratio(NamedTuple):
-    """One point of the sweep over ratios."""
-
-    outer: float
-    middle: float
-    inner: float
-    b_eff: float
-    keys: float
-    values: float
-
-
-def ratio_sweep(seed: int = 0, points: Sequence[tuple[float, float, float]] = RATIO_SWEEP) -> list[Ratio]:
-    """Errors and bits of Oaken at other shares of the groups."""
+def layer(seed: int = 0) -> Layer:
+    """Keys and values of one layer."""
     random = np.random.default_rng(seed)
-    both = keys(random), values(random)
-    made = []
-    for point in points:
-        row = []
-        bits = 0.0
-        for x in both:
-            p = _parameters(x, point)
-            encoded = oaken.encode(x, p.thresholds, p.code)
-            bits += 8 * encoded.payload / x.size / 2
-            row.append(relative(oaken.decode(encoded, p.thresholds, p.code).astype(np.float32), x))
-        made.append(Ratio(*point, bits, *row))
-    return made
+    return keys(random), values(random)

@@ -365,8 +365,8 @@ def _encoded_tables(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping
     made = [columns(heads, [[str(row["layer"]), row["side"], f"{row['outer']:,}", f"{row['inner']:,}",
                              *(f"{row[name]:.4f}" for name in names)] for row in rows])]  # fmt: skip
     if methods:
-        heads = ["method, on the reference's K and V", "bits", "error of K", "error of V"]
-        made.append(columns(heads, [[row["method"], f"{row['bits']:.3f}", f"{row['error_k']:.2e}",
+        heads = ["method, on the reference's K and V", "layer", "bits", "error of K", "error of V"]
+        made.append(columns(heads, [[row["method"], str(row["layer"]), f"{row['bits']:.3f}", f"{row['error_k']:.2e}",
                                      f"{row['error_v']:.2e}"] for row in methods]))  # fmt: skip
     return made
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "default: random prompts")  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, default=Path("thresholds.json"), metavar="FILE",
                         help="the file that is written, by default %(default)s")  # fmt: skip
+    parser.add_argument("--study", type=Path, metavar="DIR", help="also what each part of Oaken brings and other "
+                        "shares of the groups, on these keys and values: tables and charts in a folder")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="the contents on standard output, too")
     options.setting_arguments(parser)
 
@@ -30,13 +33,68 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     decoder = load_decoder(args.model)
     shown = prompts(decoder, _files(args.inputs), config.run.seed)
     ratios = ratios_of(config.npu.kv_quant)
-    document = profiled(decoder, shown, ratios).document()
+    seen: list[list[Any]] = [[] for _ in decoder.caches]
+    watch = None if args.study is None else lambda index, cache: seen[index].append(cache)
+    document = profiled(decoder, shown, ratios, watch).document()
+    found = {} if args.study is None else _study(seen, decoder.caches[0].head_dim, decoder.name)
     try:
         args.output.write_text(json.dumps(document) + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"-o {args.output}: {error.strerror}: choose another place") from None
-    show(json.dumps({"schema": 1, **document}) if args.json else _text(document, len(shown), ratios, args.output))
+    if args.study is not None:
+        _write_study(args.study, found, decoder.name)
+    if args.json:
+        show(json.dumps({"schema": 1, **document, **found}))
+    else:
+        show(_text(document, len(shown), ratios, args.output) + _study_text(found, args.study))
     return OK
+
+
+def _study(seen: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[str, Any]:
+    """The tables of the study; `seen`: each cache in each run. BadInputError: these keys and values cannot be
+    encoded."""
+    import numpy as np
+
+    from npu_device.abi.errors import NpuDeviceError
+    from pyv_npu.kv_quant.ablations import ablations, ratio_sweep
+    from pyv_npu.kv_quant.encoded_kv import tokens_by_channels
+    from pyv_npu.kv_quant.synthetic import RATIO_SWEEP
+
+    whole = [np.concatenate([tokens_by_channels(np.asarray(one, np.float32)) for one in cache]) for cache in seen]
+    layers = list(zip(whole[::2], whole[1::2], strict=True))
+    try:
+        return {
+            "ablations": [row._asdict() for row in ablations(layers, head_dim)],
+            "ratios": [row._asdict() for row in ratio_sweep(layers, RATIO_SWEEP)],
+        }
+    except NpuDeviceError as error:
+        raise BadInputError(f"{name}: --study: {error}") from None
+
+
+def _write_study(folder: Path, found: dict[str, Any], name: str) -> None:
+    from pyv_npu.kv_quant.study import ablation_chart, sweep_chart
+    from pyv_npu.workloads.kv_figures import csv_of
+
+    of = f"keys and values of {name}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for table, rows in found.items():
+            (folder / f"{table}.csv").write_bytes(csv_of(rows))
+        (folder / "ablations.svg").write_text(ablation_chart(found["ablations"], of), encoding="utf-8")
+        (folder / "ratios.svg").write_text(sweep_chart(found["ratios"], of), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--study {folder}: {error.strerror}: choose another place") from None
+
+
+def _study_text(found: dict[str, Any], folder: Path | None) -> str:
+    if folder is None:
+        return ""
+    from pyv_npu.kv_quant.study import ablation_table, sweep_table
+
+    return (
+        f"\n{folder}: relative errors by variant\n\n{ablation_table(found['ablations'])}\nby shares of outer, middle "
+        f"and inner group\n\n{sweep_table(found['ratios'])}"
+    )
 
 
 def _files(folder: Path | None) -> list[Path]:

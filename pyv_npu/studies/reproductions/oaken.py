@@ -12,8 +12,10 @@ import numpy as np
 
 from npu_device.kv_quant import oaken as codec
 from npu_device.kv_quant.thresholds import Thresholds
+from pyv_npu.kv_quant import study
+from pyv_npu.kv_quant.ablations import ablations, ratio_sweep
 from pyv_npu.kv_quant.schedule import Engines, Step, step
-from pyv_npu.kv_quant.synthetic import errors, ratio_sweep
+from pyv_npu.kv_quant.synthetic import HEAD_DIM, RATIO_SWEEP, errors, layer
 from pyv_npu.kv_quant.systems import (
     A100,
     FP16,
@@ -254,7 +256,7 @@ def figure_data() -> dict[str, Any]:
             name: {one.name: [throughput(one, shape_of(name), batch) for batch in BATCHES] for one in SYSTEMS}
             for name in SIX
         },
-        "figure12a": [one._asdict() for one in ratio_sweep()],
+        "figure12a": [one._asdict() for one in ratio_sweep([layer()], RATIO_SWEEP)],
         "figure12b": {
             str(batch): {one.name: decoding(batch, system=one)._asdict() for one in (OAKEN_LPDDR, LPU_LPDDR)}
             for batch in BATCHES
@@ -285,7 +287,9 @@ def reproduce() -> Reproduced:
         "schema": 1, "reproduction": "oaken", "source": SOURCE, "exact": exact,
         "claims": [{**row._asdict(), "verdict": row.verdict} for row in rows],
         "constants": {"area_mm2": AREA, "area_percent": AREA_SHARES, "power_watts": POWER},
-        "synthetic_errors": [one._asdict() for one in methods], "schedule": _engine_rows(), **figure_data(),
+        "synthetic_errors": [one._asdict() for one in methods],
+        "ablations": [one._asdict() for one in ablations([layer()], HEAD_DIM)],
+        "schedule": _engine_rows(), **figure_data(),
     }  # fmt: skip
 
     def files() -> Mapping[str, str]:
@@ -310,6 +314,10 @@ def _text(json: Mapping[str, Any], rows: list[Claim]) -> str:
             *(f"  {row.id}: {row.constants}" for row in rows if row.constants),
             "\nsynthetic keys and values: relative error",
             columns(("method", "bits", "keys", "values"), methods),
+            "\nablations, synthetic keys and values: relative error",
+            study.ablation_table(json["ablations"]),
+            "\nshares of outer, middle and inner group: relative error",
+            study.sweep_table(json["figure12a"]),
             "\ntoken-level batch schedule, Llama2-7B, 64 requests on 256 cores: cycles",
             columns(("engines", *(name.replace("_", " ") for name in _SHOWN)), schedule),
             f"\nall that is claimed exactly, predicted or calibrated is met: {'yes' if json['exact'] else 'NO'}",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pyv_npu.kv_quant.study import sweep_chart
 from pyv_npu.report.charts import Line, lines
 from pyv_npu.report.page import Cell, Note, Picture, Section, Table, Tile, number, render
 from pyv_npu.studies.reproductions.oaken import BATCHES, CALIBRATED, LENGTHS
@@ -27,13 +28,7 @@ def pictures(json: Mapping[str, Any]) -> dict[str, str]:
                 f"{name}: throughput by batch", f"{caption}, 1K + 1K; no point: out of memory", _curves(data, BATCHES),
                 "requests", "new tokens per second", dots=True, at_x=list(BATCHES),
             )  # fmt: skip
-    sweep = json["figure12a"]
-    drawn["figure12a.svg"] = lines(
-        "Errors by bits", "shares of outer, middle and inner group; synthetic keys and values",
-        [Line(name, colour, sorted((one["b_eff"], one[name]) for one in sweep))
-         for name, colour in (("keys", COLOURS[4]), ("values", COLOURS[1]))],
-        "bits of an element", "relative error", dots=True,
-    )  # fmt: skip
+    drawn["figure12a.svg"] = sweep_chart(json["figure12a"], "synthetic keys and values")
     parts = json["figure12b"]
     drawn["figure12b.svg"] = lines(
         "Step of generation by batch", "Llama2-7B; calibrated constants",
@@ -88,7 +83,8 @@ def _page(json: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
         Section("figure11", "Figure 11: throughput", figure("figure11-")),
         Section("figure12", "Figure 12: errors, and parts of the latency", [
             *figure("figure12"), Note("synthetic keys and values, relative error of each method"),
-            _rows(json["synthetic_errors"]), Note("token-level batch schedule, 64 requests, cycles"),
+            _rows(json["synthetic_errors"]), Note("parts of Oaken, the same keys and values"),
+            _rows(json["ablations"]), Note("token-level batch schedule, 64 requests, cycles"),
             _rows(json["schedule"]),
         ]),
         Section("figure13", "Figure 13: length", figure("figure13")),

@@ -8,8 +8,9 @@ import pytest
 
 from pyv_npu.cli.main import main
 from pyv_npu.errors import UsageError
+from pyv_npu.kv_quant.ablations import VARIANTS, ablations, ratio_sweep
 from pyv_npu.kv_quant.schedule import Engines, step
-from pyv_npu.kv_quant.synthetic import errors, ratio_sweep
+from pyv_npu.kv_quant.synthetic import HEAD_DIM, RATIO_SWEEP, errors, layer
 from pyv_npu.kv_quant.systems import (
     A100,
     LPU_LPDDR,
@@ -104,9 +105,27 @@ def test_errors_on_synthetic_keys_and_values() -> None:
 
 def test_no_ratio_is_better_in_bits_and_errors_than_that_of_the_paper() -> None:
     """The knee at 4/90/6: what takes fewer bits by more than the noise of a token has larger errors of keys."""
-    sweep = ratio_sweep()
+    sweep = ratio_sweep([layer()], RATIO_SWEEP)
     knee = next(one for one in sweep if (one.outer, one.inner) == (0.04, 0.06))
     assert all(one.keys > knee.keys for one in sweep if one.b_eff < knee.b_eff - 0.01)
+
+
+def test_what_each_part_brings() -> None:
+    """Specification 55, 2.4: without the outer group errors are several times as large; without the inner one small
+    elements are lost, which the error of all does not show; one group is the uniform quantizer."""
+    for seed in (0, 1):
+        both = layer(seed)
+        found = {row.variant: row for row in ablations([both], HEAD_DIM)}
+        assert tuple(found) == VARIANTS
+        base, known = found["oaken"], found["side known"]
+        assert known.keys < base.keys < 1.2 * known.keys and known.bits == pytest.approx(base.bits, abs=1e-6)
+        assert found["no outer group"].keys > 3 * known.keys and found["no outer group"].values > 2.5 * known.values
+        for narrow in (found["no inner group"], found["two groups 10/90"]):
+            assert narrow.keys < 1.15 * known.keys and narrow.inner_keys > 20 * known.inner_keys
+        assert found["extremes of a call"].keys > 1.3 * known.keys
+        assert found["no group shift"].bits == pytest.approx(base.bits, abs=1e-6)
+        uniform = next(one for one in errors(seed) if one.method == "uniform4")
+        assert (found["uniform4"].keys, found["uniform4"].values) == pytest.approx((uniform.keys, uniform.values))
 
 
 def test_the_claims() -> None:

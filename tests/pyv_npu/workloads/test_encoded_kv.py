@@ -80,8 +80,15 @@ def test_errors_are_small_and_those_of_wider_groups_are_reported_beside(function
     made = functional.json["generate"]
     for row in made["kv_errors"]:
         assert 0 < row["error_k"] < 0.15 and 0 < row["error_v"] < 0.15 and 0 < row["error_attention"] < 0.2
-    names = [row["method"] for row in made["kv_methods"]]
-    assert names == ["oaken", "uniform4", "uniform5", "qserve", "kivi", "kvquant"]
+    rows = made["kv_methods"]
+    names = ["oaken", "uniform4", "uniform5", "qserve", "kivi", "kvquant"]
+    assert [row["method"] for row in rows if row["layer"] == "all"] == names
+    for name in names:
+        whole, *layers = (row for row in rows if row["method"] == name)
+        assert [row["layer"] for row in layers] == list(range(len(made["kv_errors"])))
+        assert whole["bits"] == pytest.approx(np.mean([row["bits"] for row in layers]))
+        for key in ("error_k", "error_v"):
+            assert min(row[key] for row in layers) <= whole[key] <= max(row[key] for row in layers)
     assert made["kv_type"] == "oaken"
 
 
@@ -105,7 +112,11 @@ def test_profile_and_run_from_the_command_line(
     Path("inputs").mkdir()
     for index in range(2):
         np.savez(f"inputs/{index}.npz", input_ids=np.arange(8)[None] + index)
-    assert main(["profile-kv", "decoder_kv.onnx", "--inputs", "inputs", "-o", "t.json"]) == 0
+    assert main(["profile-kv", "decoder_kv.onnx", "--inputs", "inputs", "-o", "t.json", "--study", "study"]) == 0
+    assert "side known" in capsys.readouterr().out
+    assert Path("study/ratios.csv").read_text().startswith("outer,middle,inner,b_eff,keys,values\n0.1,0.8,0.1,")
+    assert len(Path("study/ablations.csv").read_text().splitlines()) == 9
+    assert all("<svg" in Path(f"study/{name}.svg").read_text() for name in ("ablations", "ratios"))
     assert json.loads(Path("t.json").read_text())["n_quant_group"] == 3
     command = "run decoder_kv.onnx --prompt 3,1,4 --generate 2 --kv oaken --thresholds t.json --sim-level IA"
     assert main([*command.split(), "--report", "out"]) == 0

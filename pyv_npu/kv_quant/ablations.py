@@ -1,0 +1,160 @@
+"""What each part of Oaken brings: its groups, their ratios, the group shift, the granularity of extremes, on given keys
+and values (docs/oaken.md, "Ablations").
+
+A layer is a pair of keys and values (tokens, C). Thresholds are order statistics of the first half of its tokens.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_device.kv_quant import oaken
+from npu_device.kv_quant.baselines import METHODS, SCALE_BITS, stored_bits
+from npu_device.kv_quant.storage import Parameters
+from npu_device.kv_quant.thresholds import RATIOS, Profiler, Thresholds
+
+Floats = NDArray[np.float32]
+Layer = tuple[Floats, Floats]
+NO_INNER = (0.10, 0.90, 0.0)
+"""Two groups."""
+
+
+class Row(NamedTuple):
+    """Of a variant: bits of an element, relative errors in the Euclidean norm over all layers."""
+
+    variant: str
+    bits: float
+    keys: float
+    values: float
+    inner_keys: float
+    """Of the elements that are in the inner group at 4/90/6 alone."""
+    inner_values: float
+
+
+class Ratio(NamedTuple):
+    """One point of the sweep over ratios."""
+
+    outer: float
+    middle: float
+    inner: float
+    b_eff: float
+    keys: float
+    values: float
+
+
+def parameters(x: Floats, ratios: Sequence[float] = RATIOS) -> Parameters:
+    """Of the first half of the tokens. NpuDeviceError for NaN and infinities."""
+    profiler = Profiler(ratios)
+    for side in ("key", "value"):
+        profiler.add(0, side, x[: max(1, len(x) // 2)])
+    return Parameters(profiler.thresholds()[0].key)
+
+
+def _inner(x: Floats, t: Thresholds) -> NDArray[np.bool_]:
+    return (x > t.inner_low) & (x < t.inner_high)
+
+
+def _outer(x: Floats, t: Thresholds) -> NDArray[np.bool_]:
+    return (x <= t.outer_low) | (x >= t.outer_high)
+
+
+def grouped(
+    x: Floats, t: Thresholds, *, outer: bool = True, inner: bool = True, shift: bool = True, call: bool = False
+) -> Floats:  # fmt: skip
+    """Oaken's quantizer without some of its parts; a decoder is told the side of each element. `call`: extremes of the
+    outer and middle group over all tokens, as the published artifact takes them."""
+    is_outer = _outer(x, t) & outer
+    is_inner = _inner(x, t) & ~is_outer & inner
+    made = x
+    for mask, low, high, bits, axis in (
+        (is_outer, t.outer_low, t.outer_high, 5, None if call else 1),
+        (~is_outer & ~is_inner, t.inner_low, t.inner_high, 4, None if call else 1),
+        (is_inner, 0.0, 0.0, 5, 1),
+    ):
+        moved = np.where(x >= high, np.float32(high), np.float32(low)) if shift else np.zeros_like(x)
+        v = x - moved
+        least = np.where(mask, v, np.inf).min(axis=axis, keepdims=True)
+        most = np.where(mask, v, -np.inf).max(axis=axis, keepdims=True)
+        least, most = (np.where(np.isfinite(one), one, 0) for one in (least, most))
+        least = least.astype(np.float16).astype(np.float32)
+        top = (1 << bits) - 1
+        step = ((most - least) / top).astype(np.float16).astype(np.float32)
+        code = np.divide(v - least, step, out=np.zeros_like(v), where=step > 0)
+        read = np.clip(np.rint(code), 0, top) * step + least + moved
+        made = np.where(mask, read, made)
+    return made.astype(np.float16).astype(np.float32)
+
+
+def _bits(x: Floats, t: Thresholds, outer: bool, inner: bool) -> float:
+    """Of an element: a byte for each outlier, min and step of each group."""
+    is_outer = _outer(x, t) & outer
+    outliers = float((is_outer | (_inner(x, t) & inner)).mean())
+    return 4 + 8 * outliers + SCALE_BITS * (1 + outer + inner) / x.shape[1]
+
+
+_PARTS: dict[str, dict[str, bool]] = {
+    "side known": {},
+    "no outer group": {"outer": False},
+    "no inner group": {"inner": False},
+    "no group shift": {"shift": False},
+    "extremes of a call": {"call": True},
+}
+
+
+def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Floats]:
+    """(bits, what is read)."""
+    if name in METHODS:
+        p = parameters(x)
+        return stored_bits(name, x, head_dim, p), METHODS[name](x, side, head_dim, p)
+    if name in _PARTS:
+        t, parts = parameters(x).thresholds, _PARTS[name]
+        return _bits(x, t, parts.get("outer", True), parts.get("inner", True)), grouped(x, t, **parts)
+    t = parameters(x, NO_INNER).thresholds
+    return _bits(x, t, True, False), grouped(x, t, inner=False)
+
+
+VARIANTS = ("oaken", *_PARTS, "two groups 10/90", "uniform4")
+"""uniform4: one group, which is the whole token. The others but oaken know the side of each element, which no code
+of theirs tells: they are compared with "side known"."""
+
+
+def ablations(layers: Sequence[Layer], head_dim: int) -> list[Row]:
+    """Of all variants. NpuDeviceError for numbers that cannot be encoded."""
+    made = []
+    for name in VARIANTS:
+        squares = np.zeros((2, 2, 2))  # all or inner elements, keys or values, of errors or of numbers
+        bits = []
+        for layer in layers:
+            for side, x in enumerate(layer):
+                size, read = _variant(name, x, "kv"[side], head_dim)
+                bits.append(size)
+                for which, mask in enumerate((np.ones_like(x, bool), _inner(x, parameters(x).thresholds))):
+                    difference = (read - x)[mask]
+                    squares[which, side] += _square(difference), _square(x[mask])
+        errors = np.sqrt(squares[..., 0] / np.maximum(squares[..., 1], np.finfo(float).tiny))
+        made.append(Row(name, float(np.mean(bits)), *map(float, errors.reshape(-1))))
+    return made
+
+
+def _square(x: NDArray[Any]) -> float:
+    return float(np.square(x, dtype=np.float64).sum())
+
+
+def ratio_sweep(layers: Sequence[Layer], points: Sequence[tuple[float, float, float]]) -> list[Ratio]:
+    """Errors and bits of Oaken at other shares of the groups."""
+    made = []
+    for point in points:
+        squares = np.zeros((2, 2))
+        bits = []
+        for layer in layers:
+            for side, x in enumerate(layer):
+                p = parameters(x, point)
+                encoded = oaken.encode(x, p.thresholds, p.code)
+                bits.append(8 * encoded.payload / x.size)
+                read = oaken.decode(encoded, p.thresholds, p.code).astype(np.float32)
+                squares[side] += _square(read - x), _square(x)
+        errors = np.sqrt(squares[:, 0] / np.maximum(squares[:, 1], np.finfo(float).tiny))
+        made.append(Ratio(*point, float(np.mean(bits)), *map(float, errors)))
+    return made
