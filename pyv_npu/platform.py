@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from pyv_npu.snapshot import Snapshot
     from pyv_npu.snapshot.machine import Machine
 
-SLICE = 1 << 20
-"""Cycles between two looks at the wall clock."""
+SLICE, UNTIMED = 1 << 20, 1 << 25
+"""Cycles between two looks at the wall clock; without a timeout, those after which Ctrl-C is heard in native code."""
 
 
 _OVER = (StopReason.EXIT, StopReason.DEADLOCK, StopReason.TRAP_LOOP, StopReason.ENGINE)
@@ -271,11 +271,12 @@ class Platform:
         settings = self.config.run
         limit = min(NEVER if until is None else until, settings.max_cycles or NEVER)
         deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
+        cycles = UNTIMED if deadline is None else SLICE
         self.clock.changed(self.clock.now)  # the host may have fed a device since
         stop: Stop | None = None
         with ctrl_c.caught(lambda: self.engine.stop(Stop(StopReason.INTERRUPTED))):
             while stop is None:
-                stop = self.engine.run(min(limit, self.hart.cycle + SLICE))
+                stop = self.engine.run(min(limit, self.hart.cycle + cycles))
                 if self.injection is not None and stop is self.injection.between_instructions:
                     self.injection.between()
                     stop = None

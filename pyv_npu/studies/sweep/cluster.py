@@ -29,10 +29,13 @@ QUIET = {
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.nanny.pre-spawn-environ": {},
+    "distributed.worker.multiprocessing-method": "forkserver",
 }
 """What Dask does beside the work: for its dashboard, which there is none of, and for results that fill the memory of
 workers, while records are small. Its environment makes malloc give back each large array at once: a run of
 submit_latency had three times as many page faults by it."""
+READY = ("distributed", "pyv_npu.workloads.firmware", "pyv_npu.studies.sweep.point")
+"""Modules that every worker needs."""
 DEATHS = 1
 """Of workers that a task outlives: it has one more try."""
 
@@ -101,6 +104,7 @@ def _client(workers: int, scheduler: str) -> "Iterator[Client]":
     from distributed import Client, LocalCluster
 
     if not scheduler:
+        _fork_ready_workers()
         with (
             LocalCluster(
                 n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None,
@@ -120,6 +124,19 @@ def _client(workers: int, scheduler: str) -> "Iterator[Client]":
         ) from None
     with made as client:
         yield client
+
+
+def _fork_ready_workers() -> None:
+    """Let workers be copies of one process that has imported what they need; by themselves, each would import it all.
+
+    Distributed lets that process import more, pandas for one, unless it believes that this is done.
+    """
+    import multiprocessing
+
+    import distributed.utils
+
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(READY))
+    distributed.utils._forkserver_preload_set = True
 
 
 def _check_workers(client: "Client", scheduler: str, code: str) -> int:
