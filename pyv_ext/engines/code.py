@@ -24,6 +24,8 @@ class Decoded(NamedTuple):
     instruction: Instruction | None
     step: Step
     slow: Callable[[], After | None]
+    illegal: int | None = None
+    """The word that is no instruction; None elsewhere."""
 
 
 class _Line(NamedTuple):
@@ -104,7 +106,7 @@ class Code:
         instruction = core.isa.decode(word)
         if instruction is None:
             illegal = word if word & 3 == 3 else word & 0xFFFF
-            return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, illegal))
+            return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, illegal), illegal)
         return Decoded(instruction, self._closures.make(instruction, pc), slow_path(core, pc, instruction))
 
     # -- changes -----------------------------------------------------------------------------------------------

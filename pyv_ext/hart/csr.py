@@ -76,7 +76,7 @@ MIE, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
 CBIE, CBCFE = 3 << 4, 1 << 6
 """Fields of menvcfg: cbo.inval, and cbo.clean and cbo.flush, in user mode."""
 
-_FS_SHIFT, _SD = 13, 1 << 31
+FS_SHIFT, SD = 13, 1 << 31
 """More of mstatus: where FS begins, and the summary of what is dirty."""
 
 DIRTY = 3
@@ -216,12 +216,12 @@ _ZERO = Csr(lambda csrs: 0)
 
 def _read_mstatus(csrs: Csrs) -> int:
     fs = csrs.hart.x[FS]
-    return csrs.mstatus | fs << _FS_SHIFT | (_SD if fs == DIRTY else 0)
+    return csrs.mstatus | fs << FS_SHIFT | (SD if fs == DIRTY else 0)
 
 
 def _write_mstatus(csrs: Csrs, value: int) -> None:
     if csrs.hart.isa.floating:
-        csrs.hart.x[FS] = value >> _FS_SHIFT & DIRTY
+        csrs.hart.x[FS] = value >> FS_SHIFT & DIRTY
     if csrs.hart.isa.user_mode:
         writable = MIE | MPIE | MPRV | TW
         level = MACHINE if value & MPP == MPP else USER

@@ -14,8 +14,10 @@ from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS
 from pyv_ext.engines.fast import frame
 from pyv_ext.engines.fast.floating import boxed
 from pyv_ext.engines.fast.frame import CHANGES, MEMORIES, MEMORY_COUNT, READ_CACHE, address_of
+from pyv_ext.engines.fast.lowering import Lowering
+from pyv_ext.engines.fast.machine import Machine
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Row
+from pyv_ext.isa import Kind, Row
 from pyv_jit.ir import Ir, Target
 
 LOADS, STORES, WORD_BITS = 1, 2, 2
@@ -153,6 +155,24 @@ class RamAccess:
 
     def _index(self, ir: Ir, value: str) -> str:
         return ir.value(f"zext {self._word} {value} to i64")
+
+
+def atomic(
+    ir: Ir, access: RamAccess, at: Pointers, mode: Machine, row: Row, address: str, b: str, place: Place, leave: Target
+) -> str:
+    """LR, SC or AMO of the RAM of the fast path: the value of rd. Nothing has changed where it leaves."""
+    old = access.load(ir, at, row, address, leave)
+    if row.kind is Kind.LR:
+        mode.reserve(address, old)
+        return old
+    if row.kind is Kind.AMO:
+        new = Lowering(ir, 32).value(row.expr, {"a": address, "b": b, "old": old})
+        access.store(ir, at, row, address, new, place, leave)
+        return old
+    holds = mode.reserved(address, old)
+    access.store(ir, at, row, address, ir.value(f"select i1 {holds}, i32 {b}, i32 {old}"), place, leave)
+    mode.unreserve()
+    return ir.value(f"zext i1 {ir.value(f'xor i1 {holds}, true')} to i32")
 
 
 # -- other memories, and registers that need not be read again --------------------------------------------------

@@ -4,15 +4,24 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from pyv_ext.engines.fast.machine import enables
 from pyv_ext.isa import Instruction, Kind
 
 CONTROL = (Kind.BRANCH, Kind.JUMP)
+ATOMIC = (Kind.LR, Kind.SC, Kind.AMO)
 TRANSLATED = (Kind.OP, Kind.LOAD, Kind.STORE, Kind.FLOAT, *CONTROL)
-"""The kinds of instruction that translators take; all others take the slow path."""
+"""The kinds of instruction that translators always take; `ATOMIC`, and of those of machine mode what `machine` knows,
+unless a sanitizer looks on; all others take the slow path."""
+
+
+def ends(instruction: Instruction) -> bool:
+    """Whether the next instruction may be another one than that behind it, or an interrupt may come before it."""
+    kind = instruction.row.kind
+    return kind in CONTROL or kind in (Kind.ECALL, Kind.MRET) or enables(instruction)
 
 
 class Block(NamedTuple):
-    """Instructions that execute one after the other; only the last may be a branch or a jump."""
+    """Instructions that execute one after the other; only the last may be one that `ends` it."""
 
     pc: int
     instructions: tuple[tuple[int, Instruction], ...]
@@ -60,7 +69,7 @@ def find_blocks(
             if instruction is None:
                 break
             after = pc + instruction.length & mask
-            control = instruction.row.kind in CONTROL
+            control = ends(instruction)
             taken = takes(pc, instruction)
             if taken:
                 found[pc] = instruction
@@ -81,6 +90,6 @@ def _block(head: int, found: dict[int, Instruction], heads: dict[int, None], mas
         instruction = found[pc]
         instructions.append((pc, instruction))
         pc = pc + instruction.length & mask
-        if instruction.row.kind in CONTROL:
+        if ends(instruction):
             break
     return Block(head, tuple(instructions), pc)

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-from pyv_ext.engines.fast import access, entries, floating, frame, log, upcalls
+from pyv_ext.engines.fast import access, entries, floating, frame, log, machine, upcalls
 from pyv_ext.engines.fast.access import RamAccess
 from pyv_ext.engines.fast.floating import Operation
 from pyv_ext.engines.fast.frame import BIAS, READINGS, left_of, with_left
 from pyv_ext.engines.fast.lowering import declarations
+from pyv_ext.engines.fast.machine import Machine
 from pyv_ext.engines.fast.operations import Operations, Step
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.isa import Isa, Row
@@ -48,6 +49,8 @@ class Left(IntEnum):
     STEP = 1
     """The interpreter executes the next instruction, or finds that it cannot: it is not for regions, or its block does
     not fit into the cycles left."""
+    INTERRUPT = 2
+    """An interrupt may come before the next instruction."""
 
 
 class Interpreter:
@@ -67,9 +70,10 @@ class Interpreter:
         """`rows`: the rows of native operations, in the order of their numbers from `entries.FIRST`.
 
         After them come the numbers of `READINGS`, that of a fence that waits for nothing, and that of custom
-        instructions whose handlers are called, then those of `floats`.
+        instructions whose handlers are called, those of `machine.operations`, then those of `floats`.
         """
         self._floats = floats
+        self._machine = machine.operations(isa)
         self._fused = fused
         self._isa = isa
         self._timing = timing
@@ -95,8 +99,12 @@ class Interpreter:
             made.reading(number, reading)
         made.fence(entries.FIRST + len(self._rows) + len(READINGS))
         made.custom(entries.FIRST + len(self._rows) + len(READINGS) + 1)
-        for number, operation in enumerate(self._floats, entries.FIRST + len(self._rows) + len(READINGS) + 2):
+        first = entries.FIRST + len(self._rows) + len(READINGS) + 2
+        for number, name in enumerate(self._machine, first):
+            made.machine_mode(number, name)
+        for number, operation in enumerate(self._floats, first + len(self._machine)):
             made.floating_point(number, operation)
+        self._arrive(Machine(ir, self._isa, pointers.x))
         self._exits()
         others = access.functions() + log.function() + self._answers.functions()
         others += floating.declarations() if self._floats else ""
@@ -131,8 +139,9 @@ class Interpreter:
         after = ir.value(f"extractvalue {{i64, i64}} {answer}, 0")
         where = ir.value(f"extractvalue {{i64, i64}} {answer}, 1")
         there = ir.value(f"trunc i64 {where} to i32")
-        jumped = ir.value(f"icmp eq i64 {ir.value(f'lshr i64 {where}, 32')}, {Left.JUMP}")
-        ir.branch(jumped, ("head", (there, after)), ("fetch", (there, after)))
+        reason = ir.value(f"lshr i64 {where}, 32")
+        others = ((Left.STEP, "fetch"), (Left.INTERRUPT, "arrive"))
+        ir.switch("i64", reason, others, ("head", (there, after)), there, after)
 
         ir.block("count")
         heat = ir.value(f"add i16 {ir.load('i16', entry, entries.HEAT)}, 1")
@@ -150,7 +159,7 @@ class Interpreter:
         ir = self._ir
         pc, progress, entry = ir.block("step", WORD, "i64", "ptr")
         self._unless_over(pc, progress)
-        count = len(self._rows) + len(READINGS) + 2 + len(self._floats)
+        count = len(self._rows) + len(READINGS) + 2 + len(self._machine) + len(self._floats)
         operations = [(number, f"op{number}") for number in range(entries.FIRST, entries.FIRST + count)]
         others = [(entries.UNKNOWN, "decode"), (entries.NEXT_PAGE, "next")]
         operation = ir.load("i16", entry, entries.OPERATION)
@@ -181,11 +190,16 @@ class Interpreter:
         self._go_on(left, pc, progress)
 
     def _slow(self) -> None:
-        """The next instruction takes the slow path."""
+        """The next instruction takes the slow path, or it is a WFI that waits."""
+        self._asking("leave", upcalls.SLOW)
+        self._asking("wait", upcalls.WAIT)
+
+    def _asking(self, label: str, function: str) -> None:
+        """A block that lets Python execute the next instruction."""
         ir = self._ir
-        pc, progress = ir.block("leave", WORD, "i64")
+        pc, progress = ir.block(label, WORD, "i64")
         place = ir.value(f"zext i32 {pc} to i64")
-        answer = ir.value(f"call i64 @{upcalls.SLOW}(i64 {place}, i64 {progress})")
+        answer = ir.value(f"call i64 @{function}(i64 {place}, i64 {progress})")
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (pc, progress)))
         retired = ir.value(f"shl i64 {ir.value(f'and i64 {answer}, 1')}, 32")
         done = ir.value(f"add i64 {progress}, {retired}")
@@ -194,7 +208,16 @@ class Interpreter:
     def _go_on(self, left: str, pc: str, progress: str) -> None:
         """Go on at `pc` with so many cycles left, if there are any."""
         ir, after = self._ir, with_left(self._ir, progress, left)
-        ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("head", (pc, after)), ("over", (pc, after)))
+        ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("arrive", (pc, after)), ("over", (pc, after)))
+
+    def _arrive(self, mode: Machine) -> None:
+        """Go on at pc, unless an interrupt comes before it. Events that are due come first."""
+        ir = self._ir
+        pc, progress = ir.block("arrive", WORD, "i64")
+        left = ir.value(f"trunc i64 {progress} to i32")
+        ir.unless(ir.value(f"icmp ugt i32 {left}, {BIAS}"), ("head", (pc, progress)))
+        handler = mode.interrupt(pc, ("head", (pc, progress)), ("over", (pc, progress)))
+        ir.goto("head", (handler, ir.value(f"sub i64 {progress}, {self._timing.irq}")))
 
     def _exits(self) -> None:
         self._nowhere()

@@ -4,10 +4,10 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from pyv_ext.engines.code import Code
-from pyv_ext.engines.fast import entries, floating
+from pyv_ext.engines.code import Code, Decoded
+from pyv_ext.engines.fast import entries, floating, machine
 from pyv_ext.engines.fast.access import OtherMemories, RamAccess
-from pyv_ext.engines.fast.blocks import TRANSLATED, Block, find_blocks, translatable
+from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED, Block, find_blocks, translatable
 from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.entries import Entries
 from pyv_ext.engines.fast.frame import (
@@ -27,7 +27,8 @@ from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart.slots import SINK
-from pyv_ext.isa import Instruction
+from pyv_ext.hart.traps import Cause
+from pyv_ext.isa import Instruction, Kind
 from pyv_jit.compiler import NativeCode, make_compiler, variable
 from pyv_jit.ir import Ir
 
@@ -74,6 +75,8 @@ class Native:
         self._memories = OtherMemories(core.bus, self._frame)
         self._regions: dict[int, _Region] = {}
         rows = [row for row in isa.rows if row.kind in TRANSLATED and not row.floating]
+        rows += [row for row in isa.rows if row.kind in ATOMIC and "." not in row.name.partition(".")[2]]
+        self._shadowed = core.bus.shadow is not None
         self._compiler = make_compiler()
         fused = self._compiler.fused
         floats = floating.operations(isa.rows, fused=fused)
@@ -82,7 +85,9 @@ class Native:
         self._readings = {reading: number for number, reading in enumerate(READINGS, first)}
         self._fence = first + len(READINGS)
         self._custom = self._fence + 1
-        self._floats = {operation: number for number, operation in enumerate(floats, self._custom + 1)}
+        self._machine = {name: number for number, name in enumerate(machine.operations(isa), self._custom + 1)}
+        first = self._custom + 1 + len(self._machine)
+        self._floats = {operation: number for number, operation in enumerate(floats, first)}
         access = RamAccess(core.hart, core.bus)
         self._translator = RegionTranslator(isa, timing, access, fused=fused)
         self._upcalls = Upcalls(core, self._frame, self._words, slow)
@@ -140,9 +145,17 @@ class Native:
 
     def _decode(self, pc: int) -> bool:
         """Fill the entry of `pc`; False where there is no memory."""
-        instruction = self._code.at(pc).instruction
+        decoded = self._code.at(pc)
+        instruction = decoded.instruction
         if pc not in self._code.steps:
             return False
+        if pc not in self._code.hooks:
+            operation = self._machine_operation(decoded)
+            if operation is not None:
+                name, rs1, rs2, imm = operation
+                rd = SINK if instruction is None else instruction.rd or SINK
+                self._entries.instruction(pc, self._machine[name], rd, rs1, rs2, imm)
+                return True
         if instruction is not None and self._takes(pc, instruction):
             number, rd = self._number(instruction), instruction.rd or SINK
             imm = instruction.rs3 or instruction.imm
@@ -171,20 +184,35 @@ class Native:
         if waits_for_nothing(instruction):
             return self._fence
         reading = reading_of(instruction, self._isa)
-        if reading is None:
-            return self._numbers[instruction.name]
-        return self._readings[reading]
+        if reading is not None:
+            return self._readings[reading]
+        if instruction.row.kind in ATOMIC:  # their orders differ in nothing
+            return self._numbers[".".join(instruction.name.split(".")[:2])]
+        return self._numbers[instruction.name]
+
+    def _machine_operation(self, decoded: Decoded) -> machine.Operation | None:
+        """The operation of machine mode that is at an address, if native code executes it."""
+        if decoded.illegal is not None:
+            word = decoded.illegal
+            return machine.Operation(machine.TRAP, rs2=Cause.ILLEGAL, immediate=word - (word >> 31 << 32))
+        if decoded.instruction is None or (self._shadowed and decoded.instruction.row.kind is Kind.MRET):
+            return None
+        return machine.operation_of(decoded.instruction)
 
     def _takes(self, pc: int, instruction: Instruction) -> bool:
         if pc in self._code.hooks:
             return False
-        isa = self._isa
+        isa, kind = self._isa, instruction.row.kind
         if instruction.row.floating:
             return floating.operation_of(instruction) in self._floats
+        if kind in ATOMIC or kind is Kind.MRET:
+            return not self._shadowed
         return (
             translatable(pc, instruction, isa.mask, isa.alignment)
             or reading_of(instruction, isa) is not None
             or waits_for_nothing(instruction)
+            or kind is Kind.ECALL
+            or machine.slot_of(instruction) is not None
         )
 
     # -- translating -------------------------------------------------------------------------------------------

@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pyv_ext.engines.fast import access, entries, floating, frame, log, upcalls
-from pyv_ext.engines.fast.access import Place, Pointers, RamAccess
+from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
+from pyv_ext.engines.fast.blocks import ATOMIC
 from pyv_ext.engines.fast.custom import WORDS
 from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.engines.fast.frame import Reading, advance, left_of, read_counter, with_left
 from pyv_ext.engines.fast.lowering import Lowering
+from pyv_ext.engines.fast.machine import MRET, STATUS, TRAP, WFI, Machine
 from pyv_ext.engines.slow import W_BEFORE_O
 from pyv_ext.engines.tracer import FENCE
+from pyv_ext.hart import slots
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
@@ -26,8 +29,8 @@ class Step(NamedTuple):
 
 
 class Operations:
-    """Writes a block for each operation, `op` and its number. All go on at blocks of the loop: `step`, `head`, `leave`
-    or `fault`."""
+    """Writes a block for each operation, `op` and its number. All go on at blocks of the loop: `step`, `head`,
+    `arrive`, `leave`, `wait` or `fault`."""
 
     def __init__(
         self, ir: Ir, isa: Isa, timing: CoreTiming, access: RamAccess, pointers: Pointers, step: Step, *, fused: bool
@@ -41,6 +44,7 @@ class Operations:
         self._pc, self._progress, self._current = step
         self._fused = fused
         self._lower = Lowering(ir, isa.xlen)
+        self._mode = Machine(ir, isa, pointers.x)
 
     def operation(self, number: int, row: Row) -> None:
         ir = self._ir
@@ -57,6 +61,11 @@ class Operations:
         elif row.kind is Kind.STORE:
             self._store(row, self._address(given), self._register(entries.RS2), next_pc, after)
             return
+        elif row.kind in ATOMIC:
+            self._unless_logged()
+            address, other = self._register(entries.RS1), self._register(entries.RS2)
+            place = Place(self._pc, self._progress)
+            self._write(atomic(ir, self._access, self._at, self._mode, row, address, other, place, self._leave))
         elif row.kind is Kind.BRANCH:
             taken = ir.value(f"add i64 {self._progress}, {advance(self._timing.taken)}")
             target = ir.value(f"add i32 {self._pc}, {self._immediate()}")
@@ -71,6 +80,51 @@ class Operations:
             ir.goto("head", (target, after))
             return
         self._next(next_pc, after, row.length)
+
+    def machine_mode(self, number: int, name: str) -> None:
+        """One of `machine.operations`."""
+        ir, mode = self._ir, self._mode
+        ir.block(f"op{number}")
+        self._unless_logged()
+        next_pc = ir.value(f"add i32 {self._pc}, 4")
+        if name == TRAP:
+            retired = ir.value(f"lshr i64 {self._progress}, 32")
+            retired = ir.value(f"add i64 {retired}, {ir.load('i64', '%frame', 8 * frame.INSTRET)}")
+            cause = ir.value(f"zext i8 {ir.load('i8', self._current, entries.RS2)} to i32")
+            handler = mode.trap(self._pc, cause, self._immediate(), retired, self._leave)
+            ir.goto("head", (handler, ir.value(f"sub i64 {self._progress}, {self._timing.trap}")))
+        elif name == MRET:
+            target = mode.leave_trap(self._leave)
+            ir.goto("arrive", (target, ir.value(f"add i64 {self._progress}, {advance(self._timing.jump)}")))
+        elif name == WFI:
+            mode.unless_machine(self._leave)
+            ir.unless(mode.pending(), ("wait", (self._pc, self._progress)))
+            ir.goto("arrive", (next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.wfi)}")))
+        else:
+            self._csr(name, next_pc)
+
+    def _csr(self, name: str, next_pc: str) -> None:
+        ir, mode = self._ir, self._mode
+        mode.unless_machine(self._leave)
+        given = {"a": ir.value(f"or i32 {self._register(entries.RS1)}, {self._immediate()}")}
+        expr = self._isa.by_name[name.removesuffix(STATUS)].expr
+        if name.endswith(STATUS):
+            given["old"] = mode.read(slots.MSTATUS)
+            mode.write(slots.MSTATUS, self._lower.value(expr, given), self._leave)
+        else:
+            place = self._slot(entries.RS2)
+            given["old"] = ir.load("i32", place)
+            slot = ir.value(f"zext i8 {ir.load('i8', self._current, entries.RS2)} to i32")
+            mode.write_any(slot, place, self._lower.value(expr, given))
+        self._write(given["old"])
+        after = ir.value(f"add i64 {self._progress}, {advance(self._timing.csr)}")
+        ir.unless(ir.value(f"xor i1 {mode.pending()}, true"), ("arrive", (next_pc, after)))
+        self._next(next_pc, after, 4)
+
+    def _unless_logged(self) -> None:
+        """Leave while a log is kept: the tracer is told of the instruction by the slow path."""
+        noting = self._ir.value(f"icmp ne i64 {self._ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
+        self._ir.unless(self._ir.value(f"xor i1 {noting}, true"), self._leave)
 
     def floating_point(self, number: int, operation: Operation) -> None:
         ir, row = self._ir, operation.row
@@ -155,8 +209,7 @@ class Operations:
     def _ask(self, function: str, address: str, size: int, *more: str) -> tuple[str, str]:
         """Let Python access a device: (answer, progress after the instruction)."""
         ir = self._ir
-        noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
-        ir.unless(ir.value(f"xor i1 {noting}, true"), self._leave)
+        self._unless_logged()
         if self._access.shadowed:
             ir.store("i32", self._pc, "%frame", 8 * frame.PC)
         place = ir.value(f"or i64 {address}, {size << 32}")
@@ -203,8 +256,7 @@ class Operations:
     def custom(self, number: int) -> None:
         ir = self._ir
         ir.block(f"op{number}")
-        noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
-        ir.unless(ir.value(f"xor i1 {noting}, true"), self._leave)
+        self._unless_logged()
         index = ir.value(f"zext i32 {self._immediate()} to i64")
         table = ir.load("ptr", "%frame", 8 * frame.CUSTOM)
         row = ir.value(f"getelementptr [{WORDS} x i64], ptr {table}, i64 {index}")

@@ -6,18 +6,22 @@ once. Within a block, registers are kept in values; at its end, and wherever it 
 
 from collections.abc import Sequence
 
-from pyv_ext.engines.fast import floating
-from pyv_ext.engines.fast.access import Place, Pointers, RamAccess
-from pyv_ext.engines.fast.blocks import CONTROL, Block, target_of
+from pyv_ext.engines.fast import floating, frame
+from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
+from pyv_ext.engines.fast.blocks import ATOMIC, Block, ends, target_of
 from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.frame import BIAS, advance, read_counter, reading_of
 from pyv_ext.engines.fast.interpreter import WORD, Left
 from pyv_ext.engines.fast.lowering import Lowering, declarations
+from pyv_ext.engines.fast.machine import Machine, enables, slot_of
 from pyv_ext.engines.slow import publishes
+from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir, Target
+
+_SYSTEM = (Kind.CSR_WRITE, Kind.CSR_UPDATE, Kind.ECALL, Kind.MRET)
 
 
 class _Registers:
@@ -83,6 +87,7 @@ class _Region:
         ir = self._ir
         ir.block("entry")
         self._at = self._access.pointers(ir)
+        self._mode = Machine(ir, self._isa, self._at.x)
         ir.switch(WORD, "%block", enumerate(self._labels.values()), ("nowhere", ()), "%progress")
         for block in self._blocks:
             self._block(block)
@@ -116,7 +121,7 @@ class _Region:
         for count, (pc, instruction) in enumerate(block.instructions):
             self._instruction(pc, instruction, count)
             self._done += self._cost(instruction)
-        if block.instructions[-1][1].row.kind not in CONTROL:
+        if not ends(block.instructions[-1][1]):
             self._x.save(self._x.unsaved)
             ir.goto(*self._to(block.end, self._after(len(block.instructions), self._done)))
         for label, pc, count, done, unsaved in self._exits_of_block:
@@ -126,7 +131,9 @@ class _Region:
 
     def _after(self, count: int, cycles: int) -> str:
         """Progress after `count` instructions of the block."""
-        return self._ir.value(f"add i64 {self._progress}, {advance(cycles, count)}") if count else self._progress
+        if not count and not cycles:
+            return self._progress
+        return self._ir.value(f"add i64 {self._progress}, {advance(cycles, count)}")
 
     def _to(self, pc: int, progress: str) -> Target:
         """A block of this region, or out of it."""
@@ -151,6 +158,13 @@ class _Region:
                 self._access.fence(ir, place)
             return
         immediate = str(instruction.imm)
+        if row.kind in _SYSTEM:
+            self._system(pc, instruction, count)
+            return
+        if row.kind in ATOMIC:
+            address, other, leave = x[instruction.rs1], x[instruction.rs2], self._leave(pc, count)
+            x[instruction.rd] = atomic(ir, self._access, self._at, self._mode, row, address, other, place, leave)
+            return
         if row.kind is Kind.FLOAT:
             self._float(pc, instruction, count)
             return
@@ -167,6 +181,37 @@ class _Region:
                 self._access.store(ir, self._at, row, address, given["b"], place, leave)
         else:
             self._control(pc, instruction, count, given)
+
+    def _system(self, pc: int, instruction: Instruction, count: int) -> None:
+        """A CSR instruction, ECALL or MRET."""
+        ir, x, mode, row = self._ir, self._x, self._mode, instruction.row
+        leave, cost = self._leave(pc, count), self._done + self._cost(instruction)
+        if row.kind is Kind.ECALL:
+            retired = ir.value(f"add i64 {ir.value(f'lshr i64 {self._progress}, 32')}, {count}")
+            retired = ir.value(f"add i64 {retired}, {ir.load('i64', '%frame', 8 * frame.INSTRET)}")
+            handler = mode.trap(str(pc), str(int(Cause.ECALL_MACHINE)), "0", retired, leave)
+            x.save(x.unsaved)
+            ir.goto("dispatch", (handler, self._after(count, self._done + self._timing.trap)))
+            return
+        after = self._after(count + 1, cost)
+        if row.kind is Kind.MRET:
+            target = mode.leave_trap(leave)
+            x.save(x.unsaved)
+            ir.unless(ir.value(f"xor i1 {mode.pending()}, true"), ("interrupt", (target, after)))
+            ir.goto("dispatch", (target, after))
+            return
+        slot = slot_of(instruction)
+        assert slot is not None  # else it was not taken
+        mode.unless_machine(leave)
+        given = {"a": x[instruction.rs1], "b": str(instruction.imm), "old": mode.read(slot)}
+        if row.kind is Kind.CSR_WRITE or instruction.word >> 15 & 31:
+            mode.write(slot, self._lower.value(row.expr, given), leave)
+        x[instruction.rd] = given["old"]
+        if enables(instruction):
+            x.save(x.unsaved)
+            next_pc = pc + instruction.length & self._isa.mask
+            ir.unless(ir.value(f"xor i1 {mode.pending()}, true"), ("interrupt", (str(next_pc), after)))
+            ir.goto(*self._to(next_pc, after))
 
     def _float(self, pc: int, instruction: Instruction, count: int) -> None:
         x, operation = self._x, floating.operation_of(instruction)
@@ -208,7 +253,7 @@ class _Region:
 
     def _exits(self) -> None:
         ir = self._ir
-        for label, code in (("jump", Left.JUMP), ("step", Left.STEP)):
+        for label, code in (("jump", Left.JUMP), ("step", Left.STEP), ("interrupt", Left.INTERRUPT)):
             pc, progress = ir.block(label, WORD, "i64")
             where = ir.value(f"or i64 {ir.value(f'zext i32 {pc} to i64')}, {code << 32}")
             both = ir.value(f"insertvalue {{i64, i64}} poison, i64 {progress}, 0")

@@ -8,21 +8,25 @@ import ctypes
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from pyv_ext.bus.clock import NEVER
 from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.fast.frame import BIAS, CHANGES, INSTRET, LIMIT, PC, show_counters
 from pyv_ext.engines.fast.log import Log
 from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.engines.tracer import OnBlock, Tracer, batches_of
+from pyv_ext.hart.hart import Wait
+from pyv_ext.hart.slots import MIE, MIP
 from pyv_ext.hart.traps import Cause
 from pyv_jit.compiler import variable
 from pyv_jit.ir import Ir
 
-LOAD, STORE, DUE, SLOW, CALL = "ask_load", "ask_store", "ask_due", "ask_slow", "ask_handler"
+LOAD, STORE, DUE, SLOW, WAIT, CALL = "ask_load", "ask_store", "ask_due", "ask_slow", "ask_wait", "ask_handler"
 """`ask_load(address | size << 32, cycles left) -> answer` and `ask_store(..., value) -> answer`: cycles left after the
 access << 32 | value loaded, or one of the numbers below 0.
 `ask_due(cycles left) -> cycles left` when there are none: events happen.
 `ask_slow(pc, progress) -> cycles left << 1 | whether the instruction at pc has retired`: the frame has the next pc. No
 cycles left: something else comes before the next instruction.
+`ask_wait(pc, progress)`: the same for a WFI while no interrupt is pending.
 `ask_handler(Python function, ...) -> what it returns` for a custom instruction (see `custom`)."""
 
 LEAVE, FAULT = -1, -2
@@ -75,12 +79,13 @@ class Upcalls:
         """Whether the MMIO read cache is used."""
         self._changes = 0
         self._called: dict[str, Callable[..., int]] = {
-            LOAD: self._load, STORE: self._store, DUE: self._due, SLOW: self._slow
+            LOAD: self._load, STORE: self._store, DUE: self._due, SLOW: self._slow,
+            WAIT: self._wait,
         }  # fmt: skip
 
     def functions(self) -> str:
         """The IR of what native code calls."""
-        arguments = {LOAD: 2, STORE: 3, DUE: 1, SLOW: 2}
+        arguments = {LOAD: 2, STORE: 3, DUE: 1, SLOW: 2, WAIT: 2}
         asking = "".join(_function(name, arguments[name]) for name in self._called)
         return _interface() + asking + _function(CALL, 3, given=True)
 
@@ -156,8 +161,39 @@ class Upcalls:
         self.limit = self._words[LIMIT] = hart.cycle
         return hart.instret - retired
 
+    def _wait(self, pc: int, progress: int) -> int:
+        """Let time pass as `Engine` does while a WFI waits: it is asked again after every event."""
+        core, hart, clock, x, until = self._core, self._hart, self._clock, self._hart.x, self._until
+        start = self.limit + BIAS - (progress & _WORD)
+        hart.pc = self._words[PC] = pc
+        hart.instret = self._instret + (progress >> 32)
+        cycle = again = start + 1
+        while cycle < until:
+            if not x[MIP] & x[MIE]:
+                if clock.next >= NEVER:
+                    break  # a deadlock
+                cycle = min(max(clock.next, cycle), until)
+                if cycle == until:
+                    break
+            hart.cycle = cycle
+            if clock.next <= cycle:
+                clock.advance(cycle)
+            if core.stopping is not None:
+                break
+            if x[MIP] & x[MIE]:
+                if core.tracer is not self._tracer:
+                    break
+                hart.instret += 1
+                self._words[PC] = pc + 4 & core.isa.mask
+                return self._left(cycle + hart.timing.wfi, interrupts=False) << 1 | 1
+            cycle = again = cycle + 1
+        hart.waiting = Wait(start, again, NEVER)
+        hart.cycle = self.limit = self._words[LIMIT] = cycle
+        return 0
+
     def _due(self, left: int) -> int:
-        return self._left(self.limit - left)
+        """Native code takes the interrupts that are pending then, or leaves them."""
+        return self._left(self.limit - left, interrupts=False)
 
     def _load(self, place: int, left: int) -> int:
         load = self._loads.get(place)
@@ -195,10 +231,10 @@ class Upcalls:
             return FAULT
         return self._left(start + cycles) << 32
 
-    def _left(self, end: int) -> int:
+    def _left(self, end: int, *, interrupts: bool = True) -> int:
         """The cycles that native code may go on for from cycle `end`, after the events that are due then; 0 where
-        something else comes before the next instruction."""
-        core, csrs, clock, until = self._core, self._csrs, self._clock, self._until
+        something else comes before the next instruction, `interrupts` included."""
+        core, x, clock, until = self._core, self._hart.x, self._clock, self._until
         limit = clock.next
         if limit <= end < until:
             self._hart.cycle = end
@@ -211,7 +247,7 @@ class Upcalls:
             or core.stopping is not None
             or core.tracer is not self._tracer
             or self._bus.watching is not self._watching
-            or (csrs.mip & csrs.mie and self._hart.interrupt() is not None)
+            or (interrupts and x[MIP] & x[MIE] and self._hart.interrupt() is not None)
         ):
             limit = end
         if limit != self.limit:

@@ -157,7 +157,7 @@ def test_device_accesses_that_ignore_events_are_found(monkeypatch, native):
 
     original = Upcalls._left
 
-    def late(self, end):
+    def late(self, end, *, interrupts=True):
         original(self, end)
         self.limit = self._until
         return max(self._until - end, 0)
