@@ -61,7 +61,8 @@ def load(
     overrides: Mapping[str, object] | None = None,
     arguments: Mapping[str, str] | None = None,
 ) -> Effective:
-    """The effective configuration: preset `soc-axi`, then each file, then `preset` and `overrides`.
+    """The effective configuration: preset `soc-axi`, then each file, then `preset` (of timing, or the name of a shipped
+    configuration) and `overrides`.
 
     `arguments`: by key the argument of a function that an override was given as; the others are from the command line.
     The Py-V core implies its instruction set and, unless another is named, its preset; the preset implies
@@ -73,7 +74,9 @@ def load(
         settings += file_settings(config_file(name), str(name))
     own = dict(overrides or {})
     chosen = own.pop("preset", preset)
-    if chosen is not None:
+    if chosen in presets.CONFIGS:
+        settings += file_settings(config_file(str(chosen)), str(chosen))
+    elif chosen is not None:
         try:
             settings += preset_settings(chosen, Path(), COMMAND_LINE)
         except BadInputError as error:

@@ -5,6 +5,7 @@ request are released from its last to its first, a block that is found again lea
 new tokens loses its name.
 """
 
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 
 Key = Hashable
@@ -16,7 +17,7 @@ class BlockPool:
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.size = count, size
-        self._free = dict.fromkeys(range(count))
+        self._free = OrderedDict.fromkeys(range(count))  # of a dict the first key is sought behind all that left
         self._users = [0] * count
         self._named: dict[Key, int] = {}
         self._key: list[Key | None] = [None] * count
@@ -40,8 +41,7 @@ class BlockPool:
         """Blocks for new tokens; there must be as many."""
         free, made = self._free, []
         for _ in range(count):
-            block = next(iter(free))
-            del free[block]
+            block, _ = free.popitem(last=False)
             key = self._key[block]
             if key is not None:
                 del self._named[key]

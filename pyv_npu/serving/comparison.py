@@ -8,6 +8,7 @@ from typing import Any
 from pyv_npu.config import Effective
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.serving.figures import ledger_csv, requests_csv
+from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.study import ServedWorkload, Serving
 from pyv_npu.text import columns
 from toolchain.errors import ModelError
@@ -34,11 +35,12 @@ class Comparison:
     made: dict[str, ServedWorkload] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     """Way -> why it cannot serve: weights that do not fit, no room for one request."""
+    _products: dict[Simulator, ProductTimes] = field(default_factory=dict)
 
     def add(self, point: Point, serving: Callable[[], Serving]) -> None:
         """Serve in one more way."""
         try:
-            self.made[point.name] = serving().run()
+            self.made[point.name] = serving().run(self._products)
         except (PyvNpuError, ModelError) as error:
             self.failed[point.name] = str(error)
 

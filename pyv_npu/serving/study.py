@@ -12,6 +12,7 @@ from pyv_npu.serving.figures import FIGURES, KvBytes, KvForm, ledger_csv, reques
 from pyv_npu.serving.requests import Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
+from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import Check, StepTimes
 from pyv_npu.text import columns, lines_of
 from toolchain.decoders.shapes import Job, Shape
@@ -61,9 +62,12 @@ class Serving:
         one, aligned = (self.kv.token_bytes(self.shape, layers, rows) for rows in (False, True))
         return KvBytes(one, aligned, self.shape.window)
 
-    def run(self) -> "ServedWorkload":
-        """Serve the workload. BadInputError where no request can be served; what `serve_on_core` raises."""
-        times = StepTimes(self.npu, self.shape, self.kv, self.weight_bits, self.layers)
+    def run(self, known: "dict[Simulator, ProductTimes] | None" = None) -> "ServedWorkload":
+        """Serve the workload. `known`: products that were simulated for another way to serve it. BadInputError where no
+        request can be served; what `serve_on_core` raises."""
+        simulator = Simulator(self.npu, self.shape, self.weight_bits)
+        products = (known if known is not None else {}).setdefault(simulator, ProductTimes(simulator))
+        times = StepTimes(products, self.kv, self.layers)
         if self.core is None:
             run = serve(self.workload, self.scheduler, self.npu.clock_hz, times.cycles)
         else:

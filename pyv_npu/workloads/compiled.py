@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +59,9 @@ def target_of(npu: NpuConfig) -> Target:
         vectors=npu.ve.count,
         lanes=npu.ve.lanes,
         vector_latency=npu.ve.latency,
-        f_w=speeds(npu.te.f_w),
-        f_a=speeds(npu.te.f_a),
-        ve_f_a=speeds(npu.ve.f_a),
+        f_w=_speeds(npu.te.speed, npu.te.f_w),
+        f_a=_speeds(npu.te.speed, npu.te.f_a),
+        ve_f_a=_speeds(npu.ve.speed, npu.ve.f_a),
         operations={opcode: vector_operations(npu.ve.operations, opcode) for opcode in VECTOR_OPS},
         channels=npu.dma.channels,
         channel_rate=npu.dma.bytes_per_cycle or UNLIMITED,
@@ -69,6 +70,11 @@ def target_of(npu: NpuConfig) -> Target:
         latency=npu.dram.latency + npu.noc.latency,
         most_aligned=min(npu.dram.interleave, npu.l2.line if npu.l2.enabled else npu.dram.interleave),
     )
+
+
+def _speeds(speed: str, table: Sequence[int]) -> dict[int, Fraction]:
+    """Operations per cycle by the bits of an element, relative to 8 bits."""
+    return speeds(table if speed == "by_bits" else (1,) * len(table))
 
 
 def seen_by_compiler(config: Config) -> Hashable:

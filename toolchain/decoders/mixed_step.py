@@ -21,6 +21,7 @@ from toolchain.decoders.step import KEYS, POSITION, POSITION_OFFSET, VALUES, Ste
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import LayerIR, Role, TensorIR
+from toolchain.passes import SCHEDULING, run_passes, selected
 
 
 class Chunk(NamedTuple):
@@ -37,9 +38,11 @@ class Parts(StrEnum):
 
     ALL = "all"
     ATTENTION = "attention"
-    """Positions, appends and attention of the layers."""
+    """Positions, appends and attention of the layers, behind a sum of the size of their operands."""
+    PRODUCTS = "products"
+    """All but those: a copy of the queries in their place."""
     HEAD = "head"
-    """What is behind the layers."""
+    """What is behind the layers, behind a sum of the size of its operand."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,15 @@ def compile_mixed_step(
     return CompiledMixedStep(tuple(chunks), program, outliers)
 
 
+def is_resident(job: Job, target: Target, chunks: Sequence[Chunk]) -> bool:
+    """Whether the activations of a step stay in the scratchpad; those of attention itself count as a copy."""
+    job = replace(job, requests=len(chunks), t_max=max(one.tokens + one.context for one in chunks))
+    graph = _MixedStep(job, tuple(chunks), Parts.PRODUCTS, False).graph
+    early = [name for name in selected("all") if name not in SCHEDULING]
+    made = run_passes(graph, [*early, "schedule", "residency"], target)
+    return made.resident("layer0.attention.qkv.out")
+
+
 class _MixedStep(Step):
     def __init__(self, job: Job, chunks: tuple[Chunk, ...], parts: Parts, encoded: bool) -> None:
         self.chunks, self.parts, self.encoded = chunks, parts, encoded
@@ -112,8 +124,10 @@ class _MixedStep(Step):
 
     def _embedding(self) -> str:
         width = self.shape.width
-        if self.parts is not Parts.ALL:
-            return self._input("x", width)
+        if self.parts is Parts.ATTENTION:
+            return ""
+        if self.parts is Parts.HEAD:
+            return self._sum("x", width)
         x = self._tokens()
         if not self.shape.positions:
             return x
@@ -132,10 +146,16 @@ class _MixedStep(Step):
         alone = self.parts is Parts.ATTENTION
         width = shape.q_width + 2 * shape.kv_width
         if alone:
-            qkv = self._input(f"{name}.qkv.out", width)
+            qkv = self._sum(f"{name}.qkv", width)
         else:
             qkv = self._product(f"{name}.qkv", self._norm(f"{name}.norm", x), width)
         heads, attended = shape.heads + shape.kv_heads, self._tensor(f"{name}.heads.out", (self.rows, shape.q_width))
+        if self.parts is Parts.PRODUCTS:
+            dims = self.rows, shape.q_width
+            self._layer(f"{name}.heads", "COPY", (qkv,), attended, dims=dims, **{
+                "from": (width, 1), "to": (shape.q_width, 1),
+            })  # fmt: skip
+            return self._product(f"{name}.output", attended, shape.width, residual=x)
         for request, chunk in enumerate(() if shape.positions else self.chunks):
             turned = self._part(qkv, request, 0, heads * dim)
             position = self._position(request)
@@ -144,7 +164,9 @@ class _MixedStep(Step):
         for request in range(len(self.chunks)):
             for group in self._groups(index):
                 self._attend(f"{name}.{request}.{group.first}", index, group, request, qkv, attended)
-        return x if alone else self._product(f"{name}.output", attended, shape.width, residual=x)
+        if alone:
+            return self._eltwise(f"{name}.output", "ADD", attended, attended)
+        return self._product(f"{name}.output", attended, shape.width, residual=x)
 
     def _groups(self, index: int) -> list[HeadGroup]:
         """Heads that one command attends to; all of them where they are encoded together."""
@@ -187,7 +209,7 @@ class _MixedStep(Step):
         )  # fmt: skip
 
     def _feed_forward(self, name: str, x: str) -> str:
-        return super()._feed_forward(name, x) if self.parts is Parts.ALL else x
+        return super()._feed_forward(name, x) if self.parts in (Parts.ALL, Parts.PRODUCTS) else x
 
     def _head(self, x: str) -> None:
         if self.parts is not Parts.ATTENTION:
@@ -211,10 +233,11 @@ class _MixedStep(Step):
             at = ends
         return rows
 
-    def _input(self, name: str, width: int) -> str:
-        """Rows that no layer of these parts writes."""
-        self._given.append(self._tensor(name, (self.rows, width)))
-        return name
+    def _sum(self, name: str, width: int) -> str:
+        """Rows that lie where the layers before would have left them."""
+        given = self._tensor(f"{name}.in", (self.rows, width))
+        self._given.append(given)
+        return self._eltwise(name, "ADD", given, given)
 
     def _position(self, request: int) -> str:
         return POSITION if len(self.chunks) == 1 else self._view(POSITION, (1,), request)

@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
         "--plugin", dest="settings", action=_Plugin, metavar="FILE.py",
         help=f"devices and instructions of your own, docs/extending.md; repeatable ({PLUGINS})",
     )  # fmt: skip
-    parser.add_argument("--preset", help="timing preset: a name that `pyv-npu info` lists, or a YAML file")
+    parser.add_argument("--preset", help="a timing preset or configuration that `pyv-npu info` lists, or a YAML file")
     _config_argument(parser)
     parser.add_argument("--print-config", action="store_true", help="print the effective configuration and stop")
 

@@ -82,7 +82,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument("--check-requests", type=int, default=32, metavar="N",
                        help="requests of such a step at most (default: 32)")  # fmt: skip
     options.setting_arguments(parser)
-    parser.add_argument("--preset", help="timing preset: a name that `pyv-npu info` lists, or a YAML file")
+    parser.add_argument("--preset", help="a timing preset or configuration that `pyv-npu info` lists, or a YAML file")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of drawn requests (default: 0)")
     parser.add_argument("--print-config", action="store_true", help="print the effective configuration and stop")
     output.arguments(parser)

@@ -1,14 +1,17 @@
 """Configurations that ship with the package are named without a path."""
 
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import onnx
 import pytest
 
+from npu_device.cost.tensor import gemm_rate
 from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.config.presets import CONFIGS, config_file
+from pyv_npu.workloads.compiled import target_of
 from toolchain.examples import EXAMPLES
 
 
@@ -17,6 +20,23 @@ def test_a_name_is_the_shipped_file(name: str) -> None:
     effective = load([name])
     assert effective.config == load([config_file(name)]).config
     assert any(origin.startswith(f"{name}:") for origin in effective.origins.values())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_name_is_taken_as_a_preset(name: str) -> None:
+    assert load(preset=name).config == load([name]).config
+    over = load(["lpu-hbm"], name, {"npu.te.count": 3})
+    assert over.config.npu.dram == load([name]).config.npu.dram and over.config.npu.te.count == 3
+
+
+@pytest.mark.parametrize(("speed", "fp16"), [("by_bits", Fraction(1, 2)), ("flat", Fraction(1))])
+def test_the_compiler_sees_the_speed_of_narrow_elements(speed: str, fp16: Fraction) -> None:
+    npu = load(overrides={"npu.te.speed": speed, "npu.ve.speed": speed}).config.npu
+    target = target_of(npu)
+    assert (target.f_w[16], target.f_a[16], target.ve_f_a[16]) == (fp16, fp16, fp16)
+    assert target.f_w[16] * target.f_a[16] * npu.te.rows * npu.te.columns == (
+        gemm_rate(npu.te, 16, 16) if speed == "by_bits" else npu.te.rows * npu.te.columns
+    )
 
 
 def test_every_file_that_ships_has_a_name() -> None:
