@@ -76,8 +76,8 @@ def limited(seconds: int = CPU_SECONDS) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-LONG = 24
-"""Reading the lines of an ELF file, and running it, take ten times as long as reading it: one of so many is."""
+LONG = 100
+"""Reading the lines of an ELF file, and running it, take twenty times as long as reading it: one of so many does."""
 
 
 @cache

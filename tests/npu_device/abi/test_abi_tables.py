@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from npu_device.abi import descriptor, instructions, memory_map, opcodes, registers
 from npu_device.abi.descriptor import PARTS, WORDS, Descriptor, Part, Word, check_layout, check_parts
 from npu_device.abi.errors import AbiError, ReturnCode, TicketError
+from npu_device.abi.extended import Extended, alignments
 from npu_device.abi.instructions import CSRS, CUSTOM_INSTRUCTIONS, check_instructions
 from npu_device.abi.memory_map import MEMORY_MAP, check_map
 from npu_device.abi.registers import REGISTERS, UNITS, Bits, check_registers
@@ -132,3 +133,9 @@ def test_registers_are_those_of_the_abi() -> None:
         "IRQ_MASK": 0x28, "IRQ_ACK": 0x2C, "COMPLETED": 0x30, "TICKET_SEL": 0x34, "TICKET_STATUS": 0x38,
         "ID_VERSION": 0x3C,
     }  # fmt: skip
+
+
+def test_alignments_of_operands_are_read_as_they_were_written() -> None:
+    sizes = {"in0": 64, "in1": 1, "out": 4096, "scale": 1 << 29}
+    assert Extended(alignments=alignments(sizes)).aligned() == sizes
+    assert Extended().aligned() == {}

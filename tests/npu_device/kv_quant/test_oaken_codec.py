@@ -144,3 +144,15 @@ def test_a_cache_gives_back_what_was_appended_in_any_portions(heads: int, size: 
         assert np.array_equal(cache.read(read, 9, parameters), wanted)
         memories.append(memory)
     assert np.array_equal(*memories)
+
+
+@pytest.mark.parametrize("code", oaken.OUTLIER_CODES)
+@pytest.mark.parametrize("taken", [(0, 1, 2, 3), (1, 2), (0, 3), (1,), (2,)])
+def test_elements_on_thresholds_keep_their_side(taken: tuple[int, ...], code: str) -> None:
+    """Shifted they are all 0: the smallest number of fp16 tells the sides. sign_mag keeps those of outer elements."""
+    x = np.resize(np.array(GOLDEN, np.float32)[list(taken)], 64)[None]
+    made, plain = oaken.encode(x, GOLDEN, code), oaken_plain.encode(x.tolist(), GOLDEN, code)
+    for name in ("dense", "counts", "sparse", "meta"):
+        assert np.array_equal(getattr(made, name), getattr(plain, name)), name
+    kept = np.abs(x) == 4 if code == oaken.SIGN_MAG else np.ones_like(x, bool)
+    assert np.array_equal(oaken.decode(made, GOLDEN, code)[kept], x[kept])

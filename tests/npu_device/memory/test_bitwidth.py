@@ -40,6 +40,7 @@ def test_errors_name_code_field_and_value() -> None:
     assert error("check_bank", [2_097_152], 262_144) == ("E_BANK", "bytes_tile", 2_097_152)
     with pytest.raises(NpuDeviceError, match="2097152 bytes in a bank of 262144, 1835008 over"):
         bitwidth.check_bank([2_097_152], 262_144)
+    bitwidth.check_bank([262_143, 1], 262_144)
 
 
 @given(st.integers(0, 10_000), st.sampled_from((2, 4, 8)))

@@ -1,0 +1,76 @@
+"""Mutants of a text, and what tests say of them."""
+
+import ast
+from pathlib import Path
+
+import mutant_runs
+import pytest
+from mutants import mutants
+
+SOURCE = '''"""A module."""
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    x: int = 1
+
+def cut(a: int, b: int = 3) -> int:
+    """Text stays."""
+    if a < b and not a == 7:
+        raise ValueError(f"{a + 1} is too small")
+    note(a)
+    return min(a << 2, b - 1)
+'''
+
+
+def test_each_mutant_is_another_program_of_the_same_form() -> None:
+    found = mutants(SOURCE)
+    changes = {(one.before, one.after) for one in found}
+    assert changes == {
+        ("3", "4"), ("a < b and not a == 7", "(a < b or not a == 7)"), ("a < b", "(a <= b)"), ("7", "8"),
+        ("not a == 7", "(a == 7)"), ("a == 7", "(a != 7)"), ("note(a)", "pass"), ("a << 2", "(a >> 2)"), ("2", "3"),
+        ("min(a << 2, b - 1)", "max(a << 2, b - 1)"), ("b - 1", "(b + 1)"), ("1", "2"),
+    }  # fmt: skip
+    assert all(one.function == 7 for one in found)
+    for one in found:
+        assert ast.dump(ast.parse(one.source)) != ast.dump(ast.parse(SOURCE))
+        assert one.source.count("\n") == SOURCE.count("\n")
+
+
+def test_functions_begin_with_their_decorators_and_modules_with_none() -> None:
+    found = mutants("LIMIT = 4\n\n\n@cache\ndef f():\n    def g():\n        return 5\n    return g\n")
+    assert [(one.line, one.function) for one in found] == [(1, 0), (7, 4)]
+
+
+def test_what_a_test_notices_is_killed_and_what_none_notices_survives(tmp_path: Path) -> None:
+    module, name = tmp_path / "counted_thing.py", "counted_thing"
+    module.write_text("def least(a, b):\n    return min(a, b)\n\n\ndef twice(a):\n    return 2 * a\n")
+    test = tmp_path / "test_counted_thing.py"
+    test.write_text(
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport {name} as c\n\n\n"
+        "def test_least():\n    assert c.least(1, 2) == 1\n\n\n"
+        "def test_twice():\n    while c.twice(0):\n        pass\n"
+    )
+
+    def fate(before: str) -> str:
+        (one,) = [one for one in mutants(module.read_text()) if one.before == before]
+        chosen = mutant_runs.covering(seen, module, one.function, 9)
+        return mutant_runs.killed(tmp_path, module, one.source, chosen)[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        patch.setattr(mutant_runs, "OPTIONS", ("-q", "-x", "-p", "no:cacheprovider"))
+        seen = mutant_runs.watched(tmp_path, [test.name], 5)
+        assert len(seen) == 2 and all(len(one.functions) == 2 for one in seen.values())
+        assert fate("min(a, b)").endswith("::test_least")
+        assert fate("2") == ""
+
+
+def test_tests_that_call_the_function_come_first_as_many_as_there_is_time_for() -> None:
+    calls, other = frozenset({("/m.py", 3)}), frozenset({("/m.py", 9)})
+    seen = {
+        "a": mutant_runs.Seen(2.0, calls), "b": mutant_runs.Seen(1.0, calls), "c": mutant_runs.Seen(3.0, calls),
+        "d": mutant_runs.Seen(0.5, other),
+    }  # fmt: skip
+    assert list(mutant_runs.covering(seen, Path("/m.py"), 3, 3.5)) == ["b", "a"]
+    assert list(mutant_runs.covering(seen, Path("/m.py"), 3, 0.1)) == ["b"]
+    assert list(mutant_runs.covering(seen, Path("/m.py"), 5, 9)) == ["d", "b", "a", "c"]
