@@ -262,6 +262,10 @@ class KvQuantConfig:
     p_out_permille: int = _key(100, "share of outliers in runs without values", "permille", OAKEN, min=0, max=1000)
     page_bytes: int = _key(4096, "page of encoded keys and values", "bytes", OAKEN, min=64, max=1 << 20,
                            power_of_two=True)  # fmt: skip
+    pool_pages: int | None = _key(None, "pages of all encoded keys and values; none: as many as DRAM has", "pages",
+                                  OAKEN, min=1, max=1 << 32)  # fmt: skip
+    write_combine: bool = _key(True, "whether appended entries and metadata fill whole accesses of DRAM before "
+                               "these are made", source=OAKEN)  # fmt: skip
     w_q: int = _key(1, "elements that a quantization engine takes, in each of two passes", "elements per NPU cycle",
                     OAKEN, min=1, max=4096)  # fmt: skip
     w_dq: int = _key(64, "elements that a dequantization engine makes", "elements per NPU cycle", OAKEN, min=1,
@@ -339,6 +343,11 @@ def _problems(config: NpuConfig) -> Iterator[str]:
             f"dram.interleave = {dram.interleave}, a line is made of whole accesses to one channel"
         )
     kv = config.kv_quant
+    if kv.pool_pages is not None and kv.pool_pages * kv.page_bytes > dram.size:
+        yield (
+            f"kv_quant.pool_pages = {kv.pool_pages}: with kv_quant.page_bytes = {kv.page_bytes} must fit dram.size = "
+            f"{dram.size}"
+        )
     if kv.outer_permille + kv.inner_permille > 1000:
         yield (
             f"kv_quant.outer_permille = {kv.outer_permille}: with kv_quant.inner_permille = {kv.inner_permille} must "

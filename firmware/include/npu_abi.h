@@ -344,6 +344,7 @@
 #define NPU_E_BUS 277
 #define NPU_E_KV_BLOCK 278
 #define NPU_E_KV_DATA 279
+#define NPU_E_KV_PAGES 280
 
 /* Recovery */
 #define NPU_RECOVERY_DOORBELL 1u

@@ -53,6 +53,7 @@ class TicketError(IntEnum):
     BUS = 277
     KV_BLOCK = 278
     KV_DATA = 279
+    KV_PAGES = 280
 
 
 TICKET_ERROR_TEXT = {
@@ -80,6 +81,7 @@ TICKET_ERROR_TEXT = {
     TicketError.BUS: "the memory system answered a transfer with an error",
     TicketError.KV_BLOCK: "the parameter block of keys and values is wrong",
     TicketError.KV_DATA: "keys or values cannot be encoded, or what is stored is no encoding",
+    TicketError.KV_PAGES: "no page is left for keys and values",
 }
 
 assert set(TICKET_ERROR_TEXT) == set(TicketError), "every ticket error has a text"

@@ -254,6 +254,9 @@ class Timing:
         unit = piece.alignment or self._config.dma.alignment
         low = piece.dram.address + np.arange(piece.dram.rows, dtype=np.int64) * piece.dram.stride
         high = low + piece.dram.row_bytes
+        if piece.parts:
+            low = np.array([address for address, _ in piece.parts], np.int64)
+            high = low + np.array([size for _, size in piece.parts], np.int64)
         shares = list(spread(low // unit * unit, -(-high // unit) * unit, dram.interleave, dram.channels))
         if piece.write and self._config.dma.partial_write == "rmw":  # lines that are read first: on the first channel
             shares[int(low[0]) // dram.interleave % dram.channels] += piece.aligned - sum(shares)

@@ -78,7 +78,8 @@ class OperandRegions:
         self.banks = Banks(config.spm)
         te, bank = config.te, size // config.spm.banks
         fold = (te.rows, te.columns) if te.kind == "systolic_ws_pipe" else None
-        shared = size, te.acc_bytes, bank, config.limits, fold, config.ve.operations, config.kv_quant.p_out_permille
+        kv, costs = config.kv_quant, config.ve.operations
+        shared = size, te.acc_bytes, bank, config.limits, fold, costs, kv.p_out_permille, kv.write_combine
         self._sites = [Site(base, *shared) for base in self._bases]
 
     def site(self, cluster: int) -> Site:

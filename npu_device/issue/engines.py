@@ -14,12 +14,13 @@ from npu_device.event_loop.snapshot import CommandPlan
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.scheduler import units_by_class
 from npu_device.memory.memory import Read
-from npu_device.operations.macro.base import setting_of
+from npu_device.operations.macro.base import Macro, setting_of
 from npu_device.trace.events import EventStream, Kind
 from pyv_state import WORD32, Fields, StateError, inside
 
 if TYPE_CHECKING:
     from npu_device.external.link import End, External
+    from npu_device.issue.mmu import Mmu
 
 Ended = Callable[[int, Command], None]
 
@@ -46,6 +47,8 @@ class Engines:
         outside = () if external is None else external.units
         self._external = external
         self.machine = Machine(config, Timing(config), events, analytic=analytic, external=outside)
+        self._config, self._events = config, events
+        self._mmu: Mmu | None = None
         self._timeline = timeline
         self._ended = ended
         self._request_start = request_start
@@ -93,7 +96,7 @@ class Engines:
         else:
             units = [code for code in self._units[unit_class] if self.free(code)]
             units = units[: macro.lanes(len(units))]
-            plan = macro.plan(self._setting, len(units))
+            plan = self._planned(macro, len(units))
             slot = machine.add(plan, command.number, command.ticket, units, command.descriptor.cluster, cycle)
             self._running[slot] = command
             if self._external is not None:
@@ -101,6 +104,20 @@ class Engines:
             machine.start(cycle)
         if self._external is not None:
             self._begun(self._external, cycle)
+
+    def _planned(self, macro: Macro, lanes: int) -> Plan:
+        """What a command does on so many units."""
+        plan, accesses = macro.plan(self._setting, lanes), macro.kv_accesses
+        return self.mmu.translated(plan, accesses) if accesses else plan
+
+    @property
+    def mmu(self) -> "Mmu":
+        """Of encoded keys and values, which most runs do not have."""
+        if self._mmu is None:
+            from npu_device.issue.mmu import Mmu
+
+            self._mmu = Mmu(self._config, self._events)
+        return self._mmu
 
     def start(self, cycle: int) -> None:
         """Steps that can start now do, before further commands. `schedule` is to follow in this cycle."""
@@ -143,6 +160,7 @@ class Engines:
         """Forget what runs; the timeline has been cleared."""
         self.stuck.clear()
         self.machine.reset()
+        self._mmu = None
         self._running.clear()
         self._wanted, self._ended_steps = [], False
         self._step.reset()
@@ -190,12 +208,16 @@ class Engines:
             "wanted": [list(map(int, place)) for place in self._wanted],
             "ended_steps": self._ended_steps,
             "machine": self.machine.state(),
+            "mmu": None if self._mmu is None else self._mmu.state(),
             "external": None if self._external is None else self._external.state(self._running.values()),
         }
 
     def load_state(self, state: Any, running: Mapping[int, Command], read: Read) -> None:
         """`running`: the commands on units, by number; `read`: how they read."""
-        fields = Fields(state, "wanted", "ended_steps", "machine", "external")
+        fields = Fields(state, "wanted", "ended_steps", "machine", "mmu", "external")
+        self._mmu = None
+        if fields["mmu"] is not None:
+            fields.load("mmu", self.mmu)
         outside = fields["external"] is not None
         if outside is not (self._external is not None):
             raise StateError("was taken with engines outside" if outside else "was taken without", "external")
@@ -225,7 +247,7 @@ class Engines:
             for slot, command in self._running.items():
                 if command.macro is not None:
                     lanes = len(self.machine.storage.runs[slot].units)
-                    self._tensor_steps[slot] = _tensor_steps(command.macro.plan(self._setting, max(1, lanes)))
+                    self._tensor_steps[slot] = _tensor_steps(self._planned(command.macro, max(1, lanes)))
             with inside("external"):
                 self._external.load_state(fields["external"], running, read)
 
@@ -240,7 +262,7 @@ class Engines:
             return CommandPlan(ticket, cluster, None, command.order.step)
         if not set(units) <= set(allowed) or (units and macro.lanes(len(units)) != len(units)):
             raise StateError("are not those of the command", "units")
-        plan = macro.plan(self._setting, max(1, len(units)))
+        plan = self._planned(macro, max(1, len(units)))
         if bool(len(plan)) != bool(units):
             raise StateError("are not those of the command", "units")
         return CommandPlan(ticket, cluster, plan, None)

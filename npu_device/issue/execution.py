@@ -280,6 +280,8 @@ class Execution:
         try:
             if command.macro is not None:
                 command.macro = command.macro.start(self._results.read)
+                if accesses := command.macro.kv_accesses:
+                    self.engines.mmu.begin(cycle, command.ticket, accesses)
             if self._values:
                 from npu_device.issue.compute import compute  # the kernels, which no run needs before its first command
 

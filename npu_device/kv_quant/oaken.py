@@ -121,10 +121,12 @@ def _sided(scale: _Scale, has_low: NDArray[np.bool_], has_high: NDArray[np.bool_
 def _regions(x: Floats, t: Thresholds) -> Bytes:
     """Where each element lies: 0 outer low, 1 middle low, 2 inner, 3 middle high, 4 outer high."""
     above_outer = np.greater_equal if t.outer_low == t.outer_high else np.greater
-    above_inner = np.greater_equal if t.inner_low == t.inner_high else np.greater
+    one_low = t.outer_low == t.inner_high < t.outer_high  # what is equal to the three is outer
+    above_inner = np.greater_equal if t.inner_low == t.inner_high and not one_low else np.greater
+    from_inner = np.greater if one_low else np.greater_equal
     region: Bytes = above_outer(x, np.float32(t.outer_low)).view(np.uint8)
     region += above_inner(x, np.float32(t.inner_low)).view(np.uint8)
-    region += (x >= np.float32(t.inner_high)).view(np.uint8)
+    region += from_inner(x, np.float32(t.inner_high)).view(np.uint8)
     region += (x >= np.float32(t.outer_high)).view(np.uint8)
     return region
 

@@ -8,7 +8,7 @@ stream per head (per few heads where a chunk covers several), token behind token
 from dataclasses import dataclass
 from functools import cached_property
 from math import lcm
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,6 +187,31 @@ class EncodedCache:
         """(tokens, C) as (heads, tokens, D)."""
         made: NDArray[Any] = tokens.reshape(len(tokens), self.heads, self.head_dim).transpose(1, 0, 2)
         return np.ascontiguousarray(made)
+
+
+class Sizes(NamedTuple):
+    """Bytes of sparse entries of tokens, known when a command starts."""
+
+    ends: NDArray[np.int64]
+    """(tokens + 1, streams): bytes of each stream before a token."""
+
+    def between(
+        self, stream: NDArray[np.int64], first: NDArray[np.int64], count: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(offset, bytes) in a stream of `count` tokens from `first` on."""
+        begin = self.ends[first, stream]
+        return begin, self.ends[first + count, stream] - begin
+
+
+class KvAccess(NamedTuple):
+    """An encoded cache that a command reads or appends to."""
+
+    cache: EncodedCache
+    tokens: int
+    """In it, after the command."""
+    new: int
+    """Of these, appended by it."""
+    sizes: Sizes
 
 
 def _by_token(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

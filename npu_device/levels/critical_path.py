@@ -5,7 +5,7 @@ without contention, with a warm pipeline, and with all that the L2 could hold th
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import NpuDeviceError
@@ -25,6 +25,9 @@ from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import setting_of
 from npu_device.trace.events import Kind
+
+if TYPE_CHECKING:
+    from npu_device.issue.mmu import Mmu
 
 
 class Path(NamedTuple):
@@ -61,6 +64,8 @@ class CriticalPath:
         self._setting = setting_of(config)
         self._decoder = Decoder(config, memory)
         self._results = Results(memory)
+        self._config = config
+        self._mmu: Mmu | None = None
         self._units = units_by_class(config)
         self._once = once_per_command(config.te)
         self._streams = [_Domain() for _ in range(STREAMS)]
@@ -104,6 +109,12 @@ class CriticalPath:
             command = self._decoder.decode(descriptor, 0, 0)
             if command.macro is not None:
                 command.macro = command.macro.start(self._results.read)
+                if accesses := command.macro.kv_accesses:
+                    if self._mmu is None:
+                        from npu_device.issue.mmu import Mmu
+
+                        self._mmu = Mmu(self._config)
+                    self._mmu.begin(0, 0, accesses)
         except DescriptorError as error:
             raise NpuDeviceError(f"command {index}: {error.code.name}: {error.reason}; correct the list") from None
         command.number = command.ticket = index + 1
@@ -131,6 +142,8 @@ class CriticalPath:
             units = self._units[kind, command.descriptor.cluster, 0 if moves else command.affinity]
             lanes = 1 if moves else macro.lanes(len(units))
             plan = macro.plan(self._setting, lanes)
+            if self._mmu is not None:
+                plan = self._mmu.translated(plan, macro.kv_accesses)
         self._engines.append((kind, lanes))
         pieces, index = locate(plan, self._timing)
         costs = [self._timing.cost(piece) for piece in pieces]

@@ -8,6 +8,7 @@ from npu_device.operations.checks import DescriptorError
 from npu_device.operations.windows import Windows
 
 KEYS = "npu.limits."
+POOL_KEY = "npu.kv_quant.pool_pages"
 PAD_BYTES = 8
 """Of a pad while it is computed with."""
 

@@ -29,6 +29,7 @@ _COUNTED = among(
     (
         What.FETCH, What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES,
         What.L2_HIT, What.L2_MISS, What.L2_WRITE_BACK, What.STALE, What.QUANTIZE, What.DEQUANTIZE,
+        What.PAGES,
     )
 )  # fmt: skip
 """By kind of event, whether it counts by itself."""
@@ -39,7 +40,7 @@ _CAUSE_COUNTED = np.isin(
 _TOTALS = (
     "accepted", "completed", "errors", "rejected", "bad_accesses", "depth_max", "barrier_wait", "dram_bytes_read",
     "dram_bytes_written", "noc_bytes", "cycle", "quantize_busy", "dequantize_busy", "quantize_exposed",
-    "dequantize_exposed",
+    "dequantize_exposed", "pages_taken", "pages_given_back", "pages_used", "pages_peak",
 )  # fmt: skip
 FEW = 64
 """Events that are counted one by one sooner than as an array."""
@@ -80,6 +81,11 @@ class Counters:
         self.quantize_exposed = 0
         """Cycles by which they have lengthened transfers."""
         self.dequantize_exposed = 0
+        self.pages_taken = 0
+        """Of encoded keys and values."""
+        self.pages_given_back = 0
+        self.pages_used = 0
+        self.pages_peak = 0
         self.cycle = 0
         """Of the latest event."""
         counts = {kind: count * config.clusters for kind, count in unit_counts(config).items()}
@@ -105,6 +111,7 @@ class Counters:
             What.STALE: self._stale,
             What.QUANTIZE: self._quantize,
             What.DEQUANTIZE: self._dequantize,
+            What.PAGES: self._pages,
             **dict.fromkeys(BEGINS, self._started),
         }
         """What is counted record by record where `steps` pairs begins and ends."""
@@ -170,7 +177,12 @@ class Counters:
         names = ("quantize_busy", "dequantize_busy", "quantize_exposed", "dequantize_exposed")
         engines = {name: getattr(self, name) for name in names}
         used = {"kv_engines": engines} if self.quantize_busy or self.dequantize_busy else {}
-        return several | ({} if self.l2 is None else {"l2": dict(self.l2)}) | used
+        pages = {
+            "taken": self.pages_taken, "given_back": self.pages_given_back, "used": self.pages_used,
+            "peak": self.pages_peak,
+        }  # fmt: skip
+        paged = {"kv_pages": pages} if self.pages_taken else {}
+        return several | ({} if self.l2 is None else {"l2": dict(self.l2)}) | used | paged
 
     def _all_busy(self, kind: Kind) -> list[int]:
         return [self.busy(unit, self.cycle) for unit in self._units[kind]]
@@ -294,6 +306,13 @@ class Counters:
 
     def _dequantize(self, record: Record) -> None:
         self.dequantize_busy += record[5]
+
+    def _pages(self, record: Record) -> None:
+        _, _, _, _, given_back, used, taken = record
+        self.pages_taken += taken
+        self.pages_given_back += given_back
+        self.pages_used = used
+        self.pages_peak = max(self.pages_peak, used)
 
     def _started(self, record: Record) -> None:
         self._waiting.discard(record[3])

@@ -23,6 +23,7 @@
 | IRQ | front end | 0 | 0 | the causes that are set and not masked |
 | NOTIFY | front end | ticket, 0 for all | register offset, 0 for TWAIT | the value that was shown |
 | QUANTIZE, DEQUANTIZE | KV engine of a channel | of the transfer that ends | busy cycles | cycles since its begin |
+| PAGES | MMU | of the command that starts; tile: pages given back | pages in use then | pages taken |
 | FAULT | front end | of the command that it hit, or 0 | 0 | which of the injected faults acted, from 0 |
 
 A barrier is open from its stamp until everything before it has completed.
@@ -81,6 +82,7 @@ class What(IntEnum):
     FAULT = 25
     QUANTIZE = 26
     DEQUANTIZE = 27
+    PAGES = 28
 
 
 class Kind(IntEnum):
@@ -96,6 +98,8 @@ class Kind(IntEnum):
     L2 = 7
     KV_ENGINE = 8
     """Encodes and decodes what a DMA channel moves; it has the channel's index."""
+    KV_MMU = 9
+    """The one unit of its kind."""
 
 
 FRONTEND = Kind.FRONTEND << 8

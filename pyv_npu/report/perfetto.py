@@ -148,6 +148,11 @@ def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) 
     exposed = exposed[exposed["aux"] >= Cause.QUANTIZE]
     if len(exposed):
         events += _counter(tracks.counter("KV engines exposed", "transfers"), exposed)
+    paged = spans.select(What.PAGES)
+    if len(paged):
+        track = tracks.counter("KV pages", "pages")
+        events += [Event(cycle, 1, track, Type.COUNTER, value=used)
+                   for cycle, used in zip(paged["end"].tolist(), paged["bytes"].tolist(), strict=True)]  # fmt: skip
     events.sort(key=lambda event: event[:2])
     with path.open("wb") as file:
         file.write(_process())

@@ -11,7 +11,7 @@ from npu_device.config import NpuConfig
 from npu_device.levels.critical_path import CriticalPath, Path
 from npu_device.levels.explain import Explanation, explain
 from npu_device.levels.runner import Listed, Run, Runner, list_config
-from npu_device.operations.limits import KEYS
+from npu_device.operations.limits import KEYS, POOL_KEY
 from npu_device.trace.events import Batch, EventStream, What
 from npu_device.trace.spans import Spans
 from pyv_npu.errors import PyvNpuError, UsageError
@@ -101,12 +101,13 @@ def _check(ran: Run, commands: Sequence[Command]) -> None:
     """Every command must have been done."""
     for entry in ran.device.error_log:
         layer = commands[ran.tickets.index(entry.ticket)].layer
-        raise PyvNpuError(f"layer {layer}: {entry.code.name}: {entry.reason}{blame(entry.reason)}")
+        kind = UsageError if POOL_KEY in entry.reason else PyvNpuError
+        raise kind(f"layer {layer}: {entry.code.name}: {entry.reason}{blame(entry.reason)}")
 
 
 def blame(reason: str) -> str:
     """Whose fault a refused command is: a limit can be raised, all else should not have been made."""
-    return "" if KEYS in reason else "; a bug of the compiler"
+    return "" if KEYS in reason or POOL_KEY in reason else "; a bug of the compiler"
 
 
 def _finished(commands: Sequence[Command], done: Sequence[int]) -> tuple[Finished, ...]:

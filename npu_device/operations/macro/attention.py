@@ -20,6 +20,7 @@ from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import BITS, DataType, Opcode
 from npu_device.cost.plan import Column, Compute, Plan, Role, Sight
 from npu_device.cost.sequencer import Nest, Stream, interleaved
+from npu_device.kv_quant.storage import KvAccess, Sizes
 from npu_device.memory.bitwidth import expanded, expansion
 from npu_device.memory.memory import Bytes, Read, WriteSet
 from npu_device.memory.operands import FLOATS, Matrix, row_bytes
@@ -42,7 +43,7 @@ from npu_device.operations.macro.base import (
     values,
     whole,
 )
-from npu_device.operations.macro.encoded import Sizes, append_tokens, beside, read_tokens, sizes
+from npu_device.operations.macro.encoded import append_tokens, beside, read_tokens, sizes
 from npu_device.operations.macro.epilogue import zero_point
 from npu_device.operations.macro.kv import Cache, check_cache, check_encoded, per_head, scales
 from npu_device.operations.macro.tiles import Operands, Tiles, in_place, work
@@ -109,6 +110,15 @@ class AttentionMacro(Macro):
         assert encoded is not None
         rows = None if self.new is None else values(read, self.new[which]).astype(np.float32)
         return sizes(encoded, read, self.keys - fresh, fresh, rows, cache.half, self.site.p_out_permille)
+
+    @property
+    def kv_accesses(self) -> tuple[KvAccess, ...]:
+        new = 0 if self.new is None else self.queries
+        caches = self.k.encoded, self.v.encoded
+        known = self.known or ()
+        return tuple(
+            KvAccess(one, self.keys, new, size) for one, size in zip(caches, known, strict=False) if one is not None
+        )
 
     def at(self, position: int) -> Self:
         return replace(self, position=position, keys=position + self.queries)
@@ -259,7 +269,8 @@ class AttentionMacro(Macro):
             encoded = cache.encoded
             if encoded is not None and self.known is not None:
                 put = head, zero + old, count, once
-                written += beside(of, name, rows.slots, encoded, self.known[use], *put, ("in1", "in2")[use], True)
+                word, combine = ("in1", "in2")[use], self.site.write_combine
+                written += beside(of, name, rows.slots, encoded, self.known[use], *put, word, True, combine)
         return read, written
 
     def _block(self, row: int, end: int, masked: bool) -> tuple[Column, ...]:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
@@ -22,6 +22,9 @@ from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels.elements import Values, decode, encode
 from npu_device.operations.macro.workspace import Reserved, Site
+
+if TYPE_CHECKING:
+    from npu_device.kv_quant.storage import KvAccess
 
 
 class Setting(NamedTuple):
@@ -84,6 +87,11 @@ class Macro(ABC):
     @abstractmethod
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         """Its loop nest, for so many engines side by side."""
+
+    @property
+    def kv_accesses(self) -> "tuple[KvAccess, ...]":
+        """The encoded caches that it touches, once it has started."""
+        return ()
 
     @property
     def chains(self) -> int:

@@ -3,8 +3,6 @@
 Nibbles move like elements of 4 bits; sparse entries and metadata are transfers of their own beside them.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from npu_device.abi.errors import NpuDeviceError, TicketError
@@ -14,7 +12,7 @@ from npu_device.cost.plan import Column, Role
 from npu_device.cost.sequencer import Slots, Stream
 from npu_device.kv_quant import oaken
 from npu_device.kv_quant.oaken import META_BYTES
-from npu_device.kv_quant.storage import EncodedCache, Parameters
+from npu_device.kv_quant.storage import EncodedCache, Parameters, Sizes
 from npu_device.kv_quant.thresholds import Thresholds
 from npu_device.memory.memory import Bytes, Read
 from npu_device.memory.operands import Matrix, make_matrix
@@ -85,18 +83,6 @@ def append_tokens(
     return writes, decoded.astype(np.float32)
 
 
-class Sizes(NamedTuple):
-    """Bytes of sparse entries of tokens, known when a command starts."""
-
-    ends: Column
-    """(tokens + 1, streams): bytes of each stream before a token."""
-
-    def between(self, stream: Column, first: Column, count: Column) -> tuple[Column, Column]:
-        """(offset, bytes) in a stream of `count` tokens from `first` on."""
-        begin = self.ends[first, stream]
-        return begin, self.ends[first + count, stream] - begin
-
-
 def sizes(cache: EncodedCache, read: Read, old: int, new: int, rows: Values | None, half: int, permille: int) -> Sizes:
     """Of `old` tokens that are stored, and of `new` ones behind them whose numbers `rows` has.
 
@@ -124,14 +110,17 @@ def sizes(cache: EncodedCache, read: Read, old: int, new: int, rows: Values | No
 
 def beside(
     of: Operands, name: str, slots: Slots | None, cache: EncodedCache, known: Sizes | None, head: Column,
-    first: Column, count: Column, moves: Column, word: str, write: bool,
+    first: Column, count: Column, moves: Column, word: str, write: bool, combine: bool = False,
 ) -> tuple[Stream, ...]:  # fmt: skip
     """The transfers beside those of nibbles, of the tiles `moves`: entries with the first head of their stream,
-    metadata with the first head of all. Columns: of each tile its head, first token and tokens."""
+    metadata with the first head of all. Columns: of each tile its head, first token and tokens. `combine`: a buffer for
+    each stream fills whole accesses, so that none is widened for what lies beside."""
     if slots is None or known is None:
         return ()
     opcode = Opcode.KV_APPEND if write else Opcode.KV_READ
     share = cache.heads // cache.streams
+    if combine:
+        of = Operands(of.slots, of.lane, {word: 1})
     stream, zero = head // share, np.zeros_like(head)
     at, size = known.between(stream, first, count)
     entries = make_matrix(cache.sparse(0), cache.streams, cache.stream_room, DataType.UINT8)

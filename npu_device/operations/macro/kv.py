@@ -16,7 +16,7 @@ from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.cost.plan import Plan, Role
 from npu_device.cost.sequencer import Nest
-from npu_device.kv_quant.storage import EncodedCache
+from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
 from npu_device.memory.bitwidth import expansion
 from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, make_matrix, row_bytes
@@ -38,7 +38,7 @@ from npu_device.operations.macro.base import (
     values,
     whole,
 )
-from npu_device.operations.macro.encoded import Sizes, append_tokens, beside, half_region, sizes
+from npu_device.operations.macro.encoded import append_tokens, beside, half_region, sizes
 from npu_device.operations.macro.epilogue import zero_point
 from npu_device.operations.macro.tiles import Operands, in_place
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
@@ -187,6 +187,13 @@ class KvMacro(Macro):
             ),
         )
 
+    @property
+    def kv_accesses(self) -> tuple[KvAccess, ...]:
+        encoded = self.cache.encoded
+        if encoded is None or self.known is None:
+            return ()
+        return (KvAccess(encoded, (self.position or 0) + self.tokens, self.tokens, self.known),)
+
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         cache, tensor = self.cache, self.tensor
         scale = per_head(None if self.scale is None else values(read, self.scale)[0])
@@ -224,7 +231,8 @@ class KvMacro(Macro):
         encoded = cache.encoded
         if encoded is not None:
             place = head, (self.position or 0) + token, rows, of.every
-            streams += beside(of, "staging", outside.slots, encoded, self.known, *place, words[1], True)
+            streams += beside(of, "staging", outside.slots, encoded, self.known, *place, words[1], True,
+                              self.site.write_combine)  # fmt: skip
         reads, writes = (other, streams) if self.append else (streams, other)
         return setting.sequence(Nest(of.lane, reads, writes), self.d)
 

@@ -36,6 +36,8 @@ class Site(NamedTuple):
     costs: VeOperations = VeOperations()
     p_out_permille: int = 100
     """Share of outliers of encoded keys and values in runs without values."""
+    write_combine: bool = True
+    """Whether appended entries and metadata fill whole accesses of DRAM before these are made."""
 
     def operations(self, opcode: Opcode, function: int = 0) -> int:
         """Of the vector engine per element."""

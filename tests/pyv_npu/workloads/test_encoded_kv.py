@@ -13,7 +13,9 @@ from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 from pyv_npu.kv_quant.encoded_kv import parameters_of, tokens_by_channels
+from pyv_npu.platform import Platform
 from pyv_npu.result import Result
+from pyv_npu.snapshot import Snapshot
 from pyv_npu.workloads.decoder import Generation
 from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
 from pyv_npu.workloads.ia import Machine
@@ -90,6 +92,47 @@ def test_errors_are_small_and_those_of_wider_groups_are_reported_beside(function
         for key in ("error_k", "error_v"):
             assert min(row[key] for row in layers) <= whole[key] <= max(row[key] for row in layers)
     assert made["kv_type"] == "oaken"
+
+
+PAGED = {"npu.kv_quant.page_bytes": 64, "npu.dram.channels": 4, "npu.dram.interleave": 64, "npu.dram.row_model": "open"}
+
+
+def started(overrides: dict[str, Any]) -> Platform:
+    """A platform that is about to run the request through firmware."""
+    config = load(overrides={**overrides, "run.sim_level": "CA_HYBRID"}).config
+    platform = Platform(config)
+    platform.load(Generation(model(), REQUEST).prepare(config).program())
+    return platform
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_a_run_goes_on_from_a_snapshot_with_its_pages(mode: str) -> None:
+    """Small pages on several channels: the tables decide where transfers go, in the events of the rest of the run."""
+    first = started({"npu.mode": mode, **PAGED})
+    assert first.run(until=60_000) is None or first.cycle < 61_000
+    saved = Snapshot.from_bytes(first.save().to_bytes())
+    before = first.npu.counters.to_json()["kv_pages"]
+    first.run()
+    second = started({"npu.mode": mode, **PAGED})
+    second.restore(saved)
+    second.run()
+    assert second.events.hexdigest() == first.events.hexdigest()
+    after = second.npu.counters.to_json()["kv_pages"]
+    assert 0 < before["used"] < after["used"] == first.npu.counters.to_json()["kv_pages"]["used"]
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_pages_decide_where_transfers_go_and_not_what_is_stored(
+    mode: str, functional: Result[GenerationDetail]
+) -> None:
+    config = load(overrides={"npu.mode": mode, **PAGED}).config
+    made = Generation(model(), REQUEST).run(config)
+    assert made.json["generate"]["outputs_sha256"] == functional.json["generate"]["outputs_sha256"]
+    rows = made.json["generate"]["kv_encoded"]
+    least = sum(row["pages"] for row in rows)
+    assert least <= made.json["npu"]["kv_pages"]["used"] <= least + 4 * len(rows), "streams may begin within an access"
+    other = Generation(model(), REQUEST).run(load(overrides={"npu.mode": mode, "npu.kv_quant.pool_pages": 8}).config)
+    assert "KV_PAGES" in {entry["name"] for entry in other.json["npu"]["error_log"]}
 
 
 @pytest.mark.parametrize("settings", [{"kv_heads": 4}, {"width": 64, "kv_heads": 4}, {"kind": "float16"}])

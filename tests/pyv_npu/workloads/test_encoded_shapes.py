@@ -64,6 +64,30 @@ def test_engines_are_seen_where_they_are_slower_than_the_memory(capsys: pytest.C
     assert slow["llm"]["kv_engines"]["quantize_busy"] > wide["llm"]["kv_engines"]["quantize_busy"]
 
 
+def test_pages_are_those_that_follow_from_what_is_stored(capsys: pytest.CaptureFixture[str]) -> None:
+    """The tables of the MMU against the account from shapes; a pool of a page less ends with an error ticket."""
+    made = told(capsys, "--context", "255", "--kv", "oaken", "--requests", "2")
+    found = made["npu"]["kv_pages"]
+    assert found["used"] == found["peak"] == found["taken"] == made["llm"]["kv_encoded"]["pages"] == 2 * 2 * 161
+    pool = ("--set", f"npu.kv_quant.pool_pages={found['used'] - 1}")
+    assert main([*LAYER, "--context", "255", "--kv", "oaken", "--requests", "2", *pool]) == 64
+    assert "more pages of 4096 bytes, 321 of 643 are free: raise npu.kv_quant.pool_pages" in capsys.readouterr().err
+    assert main([*LAYER, "--kv", "oaken", "--set", "npu.kv_quant.pool_pages=99999999"]) == 65
+    assert "must fit dram.size = 256000000000" in capsys.readouterr().err
+
+
+def test_combined_writes_cost_their_own_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    """O17: entries and metadata of a token are widened to accesses of 64 bytes only without the buffers."""
+    both, apart = (
+        told(capsys, "--context", "99", "--kv", "oaken", "--set", f"npu.kv_quant.write_combine={one}")["traffic"]["kv"]
+        for one in ("true", "false")
+    )
+    assert both["bytes_total"] == apart["bytes_total"] and both["read"] == apart["read"]
+    tokens_entries = 2 * (32 * 13 + 12)  # 100 tokens have 1,280 bytes in a stream, 99 have 1,267
+    assert both["written"] == 2 * 2048 + tokens_entries
+    assert apart["written"] == 2 * (2048 + 64 + sum(64 for _ in range(32)))
+
+
 @pytest.mark.parametrize(("tokens", "dense", "sparse", "slack"), [(1024, 16, 4, 0.042), (2048, 32, 7, 0.016),
                                                                   (32768, 512, 103, 0.001)])  # fmt: skip
 def test_pages(tokens: int, dense: int, sparse: int, slack: float) -> None:
