@@ -32,7 +32,6 @@ from toolchain.onnx_model.reference import rounded
 from toolchain.onnx_operators.attention import HEADS, POSITION, SCALES, parts_of
 
 IDS, POSITIONS, LOGITS = exported.IDS, exported.POSITIONS, exported.LOGITS
-"""Names of a decoder's tensors. Caches are found by the inputs past_key and past_value of Attention."""
 LOG, NEXT, CONVERSATION = "logits.log", "next", "conversation"
 """Tensors that are added: the logits of every token, the tokens that follow, what firmware and host share."""
 MAX_SHORT = 0xFFFF
@@ -83,7 +82,7 @@ class Decoder:
     original: "Decoder | None" = None
     """What it was before an option quantized it."""
     source: Any = None
-    """The model as an exporter wrote it, where `proto` was made of it (`toolchain.decoders.exported`)."""
+    """The model as an exporter wrote it, of which `proto` is made (`toolchain.decoders.exported`)."""
 
     @property
     def attended(self) -> tuple[str, ...]:
@@ -298,7 +297,8 @@ def _shared(
             continue
         for one in _stored(cache, t_max, [bits(index // 2, head) for head in range(cache.heads)]):
             graph.tensors[one.id] = one
-    logits = _kind(decoder.name, LOGITS, model.info[LOGITS].type, FLOATS)
+    code = next(value.type.tensor_type.elem_type for value in model.graph.output if value.name == LOGITS)
+    logits = _kind(decoder.name, LOGITS, type_name(code), FLOATS)
     parts = _log_parts(decoder)
     graph.tensors[LOG] = TensorIR(LOG, Role.KV, (1, parts, t_max, decoder.vocab // parts), logits)
     for keys, values in zip(decoder.caches[::2], decoder.caches[1::2], strict=True):

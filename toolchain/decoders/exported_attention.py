@@ -149,8 +149,10 @@ class Finder:
         given = self._sample(span.source.output[0])
         if heads % given.shape[1]:
             return None
-        want = given.repeat(heads // given.shape[1], axis=1)
-        return self._factor(self._known.through(span, given, name), want.swapaxes(-1, -2) if turned else want)
+        got = self._known.through(span, given, name)
+        alone = given.shape[1] == 1 and got.size == given.size  # MatMul itself repeats one head
+        want = given if alone else given.repeat(heads // given.shape[1], axis=1)
+        return self._factor(got, want.swapaxes(-1, -2) if turned else want)
 
     def _mask(self, span: Span, name: str) -> float | None:
         """The scale of the scores, where everything behind a query is masked and nothing else is."""

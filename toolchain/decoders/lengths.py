@@ -90,11 +90,11 @@ class Known:
             try:
                 results = self._evaluated(node, {name: self._number(name) for name in node.input if name})
             except Exception:  # refused by name when the model is imported
-                return
+                results = []
             for name, values in zip((name for name in node.output if name), results, strict=False):
                 if values.size <= _LARGE:
                     self._know(name, values)
-        elif any(name and name not in self.info for name in node.output):
+        if any(name and name not in self.info for name in node.output):
             small = {name: self._number(name) for name in node.input if name and not self.is_data(name)}
             try:
                 self.info.update(inferred(node, self.info, small, self._opsets))

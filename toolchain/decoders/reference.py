@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 from toolchain.decoders.decoder import IDS, LOGITS, POSITIONS, Decoder, KvBits
 from toolchain.decoders.exported import feeds
-from toolchain.onnx_model.reference import OWN, cut
+from toolchain.onnx_model.reference import CORRECTED, OWN, cut
 from toolchain.onnx_nodes.contributed import is_contributed
 
 Values = Any
@@ -38,7 +38,8 @@ class Reference:
         self._taken, self._watched = tuple(taken), tuple(watched)
         inner = bool(self._taken or self._watched)
         self._source = None if inner or _contributed(decoder.source) else decoder.source
-        self._evaluator = ReferenceEvaluator(cut(decoder.proto, taken) if self._source is None else self._source)
+        run = cut(decoder.proto, taken) if self._source is None else self._source
+        self._evaluator = ReferenceEvaluator(run, new_ops=CORRECTED)
         kinds = {value.name: value.type.tensor_type.elem_type for value in decoder.proto.graph.input}
         self._kinds = {cache.past: _numpy(kinds[cache.past]) for cache in decoder.caches}
 

@@ -84,8 +84,8 @@ def _rotated(g: _Graph, x: str, cos: str, sin: str, size: int) -> str:
 
 
 def _repeated(g: _Graph, x: str, heads: int, kv_heads: int, size: int) -> str:
-    """Each head of keys or values for its share of the queries."""
-    if heads == kv_heads:
+    """Each head of keys or values for its share of the queries; one head is repeated by MatMul itself."""
+    if kv_heads in (1, heads):
         return x
     share, batch, length = heads // kv_heads, g.size(x, 0), g.size(x, 2)
     shape = g.node("Concat", batch, g.ints(kv_heads), g.ints(share), length, g.ints(size), axis=0)

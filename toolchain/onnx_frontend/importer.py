@@ -242,6 +242,9 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
 
 def _infer(node: Node, known: dict[str, Values]) -> None:
     """Shapes of a node whose inputs ONNX's inference over the whole model did not know, and the compiler now does."""
-    found = inferred(node.proto, node.model.info, known, node.model.proto.opset_import)
+    opsets = list(node.model.proto.opset_import)
+    if node.proto.domain == "" and not defs.has(node.proto.op_type, opset_of(node.model.proto)):
+        opsets = [helper.make_opsetid("", defs.onnx_opset_version())]  # what a pattern has become may be newer
+    found = inferred(node.proto, node.model.info, known, opsets)
     for name, info in found.items():
         node.model.info.setdefault(name, info)

@@ -61,10 +61,6 @@ def _composed(
 
 
 TRANSPOSED = ("auto_pad", "dilations", "group", "kernel_shape", "output_padding", "output_shape", "pads", "strides")
-RECURRENT = (
-    "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget", "layout",
-    "linear_before_reset",
-)  # fmt: skip
 STEPS: dict[str, Any] = {"types": FLOAT | {DataType.INT32}, "note": "Gemm, ELTWISE", "constant": (4,)}
 ROWS = ("axis", "keepdims", "select_last_index")
 
@@ -138,7 +134,7 @@ OPERATORS: dict[str, Operator] = {
     "GlobalLpPool": _composed(images_of_parts.global_lp_pool, "p", note="Pow, REDUCE sum"),
     "GlobalMaxPool": _composed(images_of_parts.global_max_pool, note="REDUCE max"),
     "Greater": _binary("GREATER"),
-    "GRU": _composed(recurrent.recurrent, *RECURRENT, **STEPS),
+    "GRU": _composed(recurrent.recurrent, *recurrent.RECURRENT, **STEPS),
     "HardSigmoid": Operator(
         elementwise.unary("HARD_SIGMOID"), {"alpha": ALL, "beta": ALL}, FLOAT,
         "ELTWISE hard_sigmoid; other than x / 6 + 1/2: mul, add, clip", (), arithmetic.hard_sigmoid,
@@ -157,7 +153,7 @@ OPERATORS: dict[str, Operator] = {
     "Log": _unary("LOG"),
     "LogSoftmax": _composed(arithmetic.log_softmax, "axis", note="REDUCE, ELTWISE exp, log"),
     "LRN": _composed(images_of_parts.local_response, "alpha", "beta", "bias", "size", note="MatMul, ELTWISE"),
-    "LSTM": _composed(recurrent.recurrent, *RECURRENT, **STEPS),
+    "LSTM": _composed(recurrent.recurrent, *recurrent.RECURRENT, **STEPS),
     "MatMul": Operator(linear.matmul, {}, FLOAT, "GEMM_T"),
     "MatMulInteger": Operator(quantized.matmul_integer, {}, BYTE, "GEMM_T", constant=(3,)),
     "Max": Operator(elementwise.variadic("MAX"), {}, ANY, "ELTWISE max"),
@@ -204,7 +200,7 @@ OPERATORS: dict[str, Operator] = {
     "RMSNormalization": Operator(
         rows.normalization("RMS"), {"axis": ALL, "epsilon": ALL, "stash_type": "1"}, FLOAT, "LAYERNORM rms"
     ),
-    "RNN": _composed(recurrent.recurrent, *RECURRENT, **STEPS),
+    "RNN": _composed(recurrent.recurrent, *recurrent.RECURRENT, **STEPS),
     "RotaryEmbedding": Operator(
         lookups.rotary_embedding, {"interleaved": ALL, "num_heads": ALL, "rotary_embedding_dim": ALL},
         FLOAT | {DataType.INT32}, "GATHER, ROPE",

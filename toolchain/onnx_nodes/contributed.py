@@ -15,6 +15,7 @@ from toolchain.onnx_nodes import contributed_attention as attention
 from toolchain.onnx_nodes import contributed_quantized as quantized
 from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.parts import Compose, Parts
+from toolchain.onnx_nodes.recurrent import LSTM, quantized_lstm
 from toolchain.onnx_nodes.view import NodeView
 
 DOMAIN = "com.microsoft"
@@ -200,6 +201,7 @@ CONTRIBUTED: dict[str, Contributed] = {
     "Attention": Contributed("MatMul, Attention", attention.packed, (*_HEADS, "qkv_hidden_sizes")),
     "BiasGelu": Contributed("Add, Gelu", gelu),
     "DequantizeLinear": Contributed("DequantizeLinear", same("DequantizeLinear"), ("axis",)),
+    "DynamicQuantizeLSTM": Contributed("DynamicQuantizeLinear, MatMulInteger, LSTM", quantized_lstm, LSTM),
     "DynamicQuantizeMatMul": Contributed("DynamicQuantizeLinear, MatMulInteger", quantized.dynamic_matmul),
     "EmbedLayerNormalization": Contributed(
         "Gather, Add, LayerNormalization", embed_layer_norm, ("epsilon", "mask_index_type")

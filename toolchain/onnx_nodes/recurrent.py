@@ -1,4 +1,7 @@
-"""LSTM, GRU and RNN, step by step: one product with the inputs of all steps, one with the state in each."""
+"""LSTM, GRU and RNN, step by step: one product with the inputs of all steps, one with the state in each.
+
+DynamicQuantizeLSTM of com.microsoft has weights of codes; what they are multiplied with is quantized by its own range.
+"""
 
 from typing import Any, NamedTuple
 
@@ -13,6 +16,12 @@ _HARD = (0.2, 0.5)
 DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 """Operator -> functions of one direction."""
 MAX_STEPS = 1024
+LSTM = (
+    "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget",
+)  # fmt: skip
+"""Attributes of DynamicQuantizeLSTM of com.microsoft."""
+RECURRENT = (*LSTM, "layout", "linear_before_reset")
+"""Attributes of LSTM, GRU and RNN."""
 
 
 class _Function(NamedTuple):
@@ -51,11 +60,11 @@ class _Layer:
 
     def __init__(self, parts: Parts) -> None:
         node = parts.node
-        self.parts, self.node, self.kind = parts, node, node.proto.op_type
+        self.parts, self.node, self.kind = parts, node, node.proto.op_type.removeprefix("DynamicQuantize")
         self.batch_first = bool(node.attribute("layout", 0))
         shape = node.shape(0)
         self.steps, self.batch, self.width = (shape[1], shape[0], shape[2]) if self.batch_first else shape
-        self.directions, _, self.hidden = node.shape(2)
+        self.directions, self.hidden = node.shape(2)[0], self._hidden()
         self.gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[self.kind]
         if self.steps > MAX_STEPS:
             node.refuse(f"{self.steps} steps: supported are {MAX_STEPS}; bind a shorter sequence with --shape")
@@ -65,6 +74,10 @@ class _Layer:
         if self.batch_first:
             source = parts.make("Transpose", source, perm=[1, 0, 2])
         self.rows = parts.reshaped(source, self.steps * self.batch, self.width)
+
+    def _hidden(self) -> int:
+        """Elements of the state."""
+        return self.node.shape(2)[2]
 
     def _alive(self) -> list[str] | None:
         """For each step, which sequences of the batch still last; None: all of them."""
@@ -88,7 +101,7 @@ class _Layer:
 
     def direction(self, index: int) -> _Direction:
         parts, wide = self.parts, self.gates * self.hidden
-        inputs, bias, state_bias = [self.rows, parts.row(1, index)], "", ""
+        bias, state_bias = "", ""
         if self.node.has(3):
             both = parts.row(3, index)
             own, state = parts.sliced(both, 0, 0, wide), parts.sliced(both, 0, wide, 2 * wide)
@@ -97,13 +110,17 @@ class _Layer:
                 rest = parts.constant(np.zeros(self.hidden, parts.kind))
                 state = parts.joined([parts.sliced(state, 0, 0, 2 * self.hidden), rest], 0)
             bias = parts.make("Add", own, state)
-        products = parts.make("Gemm", *inputs, *([bias] if bias else []), transB=1)
+        products = self._inputs(index, bias)
         gates = [parts.sliced(products, 0, step * self.batch, (step + 1) * self.batch) for step in range(self.steps)]
         peepholes = []
         if self.kind == "LSTM" and self.node.has(7):
             whole = parts.row(7, index)
             peepholes = [parts.sliced(whole, 0, at * self.hidden, (at + 1) * self.hidden) for at in range(3)]
         return _Direction(gates, parts.row(2, index), state_bias, self.functions(index), peepholes)
+
+    def _inputs(self, index: int, bias: str) -> str:
+        """The inputs of all steps times the weights of a direction, and the bias where there is one."""
+        return self.parts.make("Gemm", self.rows, self.parts.row(1, index), *([bias] if bias else []), transB=1)
 
     def initial(self, index: int, direction: int) -> str:
         """The state before the first step, batch x hidden."""
@@ -157,6 +174,7 @@ class _Layer:
         return made, state
 
     def _product(self, d: _Direction, h: str) -> str:
+        """The state times its weights."""
         return self.parts.make("Gemm", h, d.recurrent, transB=1)
 
     def _gate(self, x: str, at: int, count: int = 1) -> str:
@@ -227,6 +245,37 @@ class _Layer:
             parts.result("Transpose", parts.reshaped(flat, *shape), index=output, perm=[1, 0, 2])
         else:
             parts.result("Reshape", flat, parts.integers(*shape), index=output)
+
+
+class _QuantizedLayer(_Layer):
+    """Weights are codes, inputs x gates and hidden x gates, with a scale and a zero point behind them."""
+
+    def _hidden(self) -> int:
+        return self.node.shape(2)[1]
+
+    def _inputs(self, index: int, bias: str) -> str:
+        products = self._of_codes(self.rows, index, 1)
+        return self.parts.make("Add", products, bias) if bias else products
+
+    def direction(self, index: int) -> _Direction:
+        self._index = index
+        return super().direction(index)
+
+    def _product(self, d: _Direction, h: str) -> str:
+        return self._of_codes(h, self._index, 2)
+
+    def _of_codes(self, x: str, index: int, weights: int) -> str:
+        """A product with the weights at input 1 or 2; scale and zero point are at 8 and 9, or at 10 and 11."""
+        parts, factor = self.parts, 6 + 2 * weights
+        codes, scale, zero = parts.several(3, "DynamicQuantizeLinear", x)
+        product = parts.make("MatMulInteger", codes, parts.row(weights, index), zero, parts.row(factor + 1, index))
+        scales = parts.make("Mul", scale, parts.row(factor, index))
+        return parts.make("Mul", parts.make("Cast", product, to=1), scales)
+
+
+def quantized_lstm(parts: Parts) -> None:
+    """DynamicQuantizeLSTM."""
+    _QuantizedLayer(parts).run()
 
 
 def recurrent(parts: Parts) -> None:

