@@ -10,7 +10,7 @@ from npu_device.abi.opcodes import DataType
 from toolchain.ir.data_types import FLOATS, INTEGERS
 from toolchain.onnx_model.node import Node, Operator
 from toolchain.onnx_model.opset import OLDEST
-from toolchain.onnx_nodes import arithmetic, recurrent, selection
+from toolchain.onnx_nodes import arithmetic, recurrent, sampling, selection, spectra
 from toolchain.onnx_nodes import images as images_of_parts
 from toolchain.onnx_nodes.contributed import CONTRIBUTED, DOMAIN
 from toolchain.onnx_nodes.parts import Compose
@@ -111,6 +111,7 @@ OPERATORS: dict[str, Operator] = {
         conversions.dequantize, {"axis": ALL, "block_size": ALL}, INTEGERS | F8,
         "ELTWISE dequant; several scales: cast, sub, mul; FP8: cast, mul", constant=(1, 2),
     ),
+    "DFT": _composed(spectra.dft, "inverse", "onesided", note="MatMul with cosines and sines", constant=(1, 2)),
     "Div": _binary("DIV"),
     "Dropout": _composed(selection.dropout, "seed", types=MOVED, note="compile time", constant=(2,)),
     "DynamicQuantizeLinear": Operator(
@@ -134,6 +135,10 @@ OPERATORS: dict[str, Operator] = {
     "GlobalLpPool": _composed(images_of_parts.global_lp_pool, "p", note="Pow, REDUCE sum"),
     "GlobalMaxPool": _composed(images_of_parts.global_max_pool, note="REDUCE max"),
     "Greater": _binary("GREATER"),
+    "GridSample": _composed(
+        sampling.grid_sample, "align_corners", note="GATHER, ELTWISE", mode="linear, nearest",
+        padding_mode="zeros, border, reflection",
+    ),
     "GRU": _composed(recurrent.recurrent, *recurrent.RECURRENT, **STEPS),
     "HardSigmoid": Operator(
         elementwise.unary("HARD_SIGMOID"), {"alpha": ALL, "beta": ALL}, FLOAT,
@@ -221,6 +226,7 @@ OPERATORS: dict[str, Operator] = {
     "Split": Operator(shaping.split, {"axis": ALL, "num_outputs": ALL}, MOVED, "COPY", constant=(1,)),
     "Sqrt": _unary("SQRT"),
     "Squeeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
+    "STFT": _composed(spectra.stft, "onesided", note="COPY, MatMul with cosines and sines", constant=(1, 3)),
     "Sub": _binary("SUB"),
     "Swish": Operator(
         elementwise.unary("SILU"), {"alpha": ALL}, FLOAT, "ELTWISE silu; other alpha than 1: mul, sigmoid", (),

@@ -1,0 +1,58 @@
+"""Transforms of signals, and images sampled on a grid; onnxruntime is the reference."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnxruntime_reference import agree, one_node, random
+
+from toolchain.errors import ModelError
+
+
+def check(operator: str, inputs: dict[str, Any], **how: Any) -> None:
+    agree(one_node(operator, inputs, **how), inputs)
+
+
+@pytest.mark.parametrize(("onesided", "parts"), [(0, 1), (1, 1), (0, 2)])
+@pytest.mark.parametrize("length", [None, 6, 12])
+def test_a_transform(onesided: int, parts: int, length: int | None) -> None:
+    given = {"axis": np.array(1)} if length is None else {"length": np.array(length), "axis": np.array(1)}
+    order = ["x", "" if length is None else "length", "axis"]
+    check("DFT", {"x": random(2, 8, 3, parts)}, constants=given, order=order, onesided=onesided)
+
+
+def test_an_inverse_transform_and_one_of_opset_17() -> None:
+    check("DFT", {"x": random(2, 8, 2)}, constants={"axis": np.array(-2)}, order=["x", "", "axis"], inverse=1)
+    check("DFT", {"x": random(2, 8, 2)}, opset=17, axis=1)
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+@pytest.mark.parametrize("windowed", [False, True])
+def test_frames_of_a_signal(onesided: int, windowed: bool) -> None:
+    window = {"window": random(8, seed=4)} if windowed else {}
+    order = ["x", "step", "window" if windowed else "", "length"]
+    constants = {"step": np.array(3), "length": np.array(8), **window}
+    check("STFT", {"x": random(2, 20, 1)}, constants=constants, order=order, onesided=onesided)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("aligned", [0, 1])
+def test_an_image_on_a_grid(mode: str, padding: str, aligned: int) -> None:
+    given = {"x": random(2, 3, 4, 5), "grid": random(2, 3, 4, 2, seed=5) * np.float32(1.4)}
+    check("GridSample", given, opset=16, mode=mode, padding_mode=padding, align_corners=aligned)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "how", "message"),
+    [
+        ("DFT", {"x": random(1, 8200, 1)}, {"opset": 17}, "a transform of 8200 numbers: supported are up to 8192"),
+        ("DFT", {"x": random(1, 8, 2)}, {"opset": 17, "onesided": 1}, "one-sided DFT requires real input"),
+        ("GridSample", {"x": random(1, 1, 3, 3, 3), "grid": random(1, 2, 2, 2, 3)}, {}, "3 dimensions: supported are"),
+        ("GridSample", {"x": random(1, 1, 3, 3), "grid": random(1, 2, 2, 2)}, {"mode": "cubic"}, "mode cubic"),
+    ],
+)
+def test_what_is_not_supported_is_refused(operator: str, inputs: Any, how: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        agree(one_node(operator, inputs, **how), inputs)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,106 @@
+"""GridSample: the pixels around each place of the grid are gathered, and mixed by how near they are."""
+
+import math
+
+import numpy as np
+
+from toolchain.onnx_nodes.parts import Parts
+
+_MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest"}
+_PADDING = ("zeros", "border", "reflection")
+
+
+class _Axis:
+    """The places along one axis of the image: `size` pixels, coordinates from -1 to 1."""
+
+    def __init__(self, parts: Parts, coordinates: str, size: int) -> None:
+        self._parts, self.size = parts, size
+        self.aligned = bool(parts.node.attribute("align_corners", 0))
+        if self.aligned:
+            self.at = self._scaled(coordinates, (size - 1) / 2, (size - 1) / 2)
+        else:
+            self.at = self._scaled(coordinates, size / 2, (size - 1) / 2)
+
+    def _scaled(self, x: str, factor: float, added: float) -> str:
+        parts = self._parts
+        return parts.make("Add", parts.make("Mul", x, parts.number(factor)), parts.number(added))
+
+    def bounded(self, x: str) -> str:
+        """Within the image."""
+        return self._parts.make("Clip", x, self._parts.number(0), self._parts.number(self.size - 1))
+
+    def reflected(self, x: str) -> str:
+        """Within the image: what is outside comes back from its border."""
+        parts = self._parts
+        low, high = (0.0, self.size - 1.0) if self.aligned else (-0.5, self.size - 0.5)
+        length = high - low
+        if not length:
+            return parts.make("Mul", x, parts.number(0))
+        away = parts.make("Abs", self._scaled(x, 1, -low))
+        turns = parts.make("Floor", parts.make("Div", away, parts.number(2 * length)))
+        rest = parts.make("Sub", away, parts.make("Mul", turns, parts.number(2 * length)))
+        back = parts.make("Min", rest, parts.make("Sub", parts.number(2 * length), rest))
+        return self.bounded(self._scaled(back, 1, low))
+
+    def inside(self, x: str) -> str:
+        """1 where a pixel is in the image and 0 elsewhere."""
+        parts = self._parts
+        return parts.make("Cast", parts.make("Equal", x, self.bounded(x)), to=1)
+
+
+def grid_sample(parts: Parts) -> None:
+    """GridSample of images with two dimensions."""
+    node, shape, grid = parts.node, parts.node.shape(0), parts.node.shape(1)
+    mode, padding = str(node.attribute("mode", "linear")), str(node.attribute("padding_mode", "zeros"))
+    if len(shape) != 4:
+        node.refuse(f"{len(shape) - 2} dimensions: supported are images, batch x channels x height x width")
+    if mode not in _MODES or padding not in _PADDING:
+        node.refuse(f"mode {mode} with padding_mode {padding}: modes are linear and nearest, paddings "
+                    f"{', '.join(_PADDING)}")  # fmt: skip
+    batch, channels, height, width = shape
+    count = math.prod(grid[1:3])
+    x, y = (
+        _Axis(parts, parts.reshaped(parts.sliced(parts.input(1), 3, at, at + 1), batch, count), size)
+        for at, size in ((0, width), (1, height))
+    )
+    if padding != "zeros":
+        for axis in (x, y):
+            axis.at = axis.bounded(axis.at) if padding == "border" else axis.reflected(axis.at)
+    table = parts.reshaped(parts.make("Transpose", parts.input(0), perm=[0, 2, 3, 1]), batch * height * width, channels)
+    terms = []
+    for column, near_x in _neighbours(parts, x, _MODES[mode]):
+        for row, near_y in _neighbours(parts, y, _MODES[mode]):
+            weights = [one for one in (near_x, near_y) if one]
+            if padding == "zeros":
+                weights += [x.inside(column), y.inside(row)]
+            terms.append(_pixels(parts, table, (x.bounded(column), y.bounded(row)), weights, (batch, height, width)))
+    total = terms[0]
+    for term in terms[1:]:
+        total = parts.make("Add", total, term)
+    rows = parts.reshaped(total, batch, *grid[1:3], channels)
+    parts.result("Transpose", rows, perm=[0, 3, 1, 2])
+
+
+def _neighbours(parts: Parts, axis: _Axis, mode: str) -> list[tuple[str, str]]:
+    """(pixel, weight) along an axis; "": 1."""
+    if mode == "nearest":
+        return [(parts.make("Round", axis.at), "")]
+    first = parts.make("Floor", axis.at)
+    far = parts.make("Sub", axis.at, first)
+    return [
+        (first, parts.make("Sub", parts.number(1), far)),
+        (parts.make("Add", first, parts.number(1)), far),
+    ]
+
+
+def _pixels(parts: Parts, table: str, at: tuple[str, str], weights: list[str], sizes: tuple[int, int, int]) -> str:
+    """Rows of the table of all pixels, (batch x places, channels), times their weights."""
+    batch, height, width = sizes
+    column, row = (parts.cast(one, np.int64) for one in at)
+    first = np.arange(batch, dtype=np.int64)[:, None] * height * width
+    place = parts.make("Add", parts.make("Mul", row, parts.constant(np.array(width, np.int64))), column)
+    place = parts.make("Add", place, parts.constant(first))
+    found = parts.make("Gather", table, parts.reshaped(place, -1), axis=0)
+    for weight in weights:
+        found = parts.make("Mul", found, parts.reshaped(weight, -1, 1))
+    return found

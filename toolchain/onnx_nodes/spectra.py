@@ -1,0 +1,86 @@
+"""DFT and STFT: products with matrices of cosines and sines, which are constant as lengths are."""
+
+import numpy as np
+
+from toolchain.onnx_nodes.parts import Parts
+
+MAX_LENGTH = 8192
+"""Of a transform: its matrices have as many rows and columns."""
+
+
+def _matrices(length: int, bins: int, kind: object, *, inverse: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(cosines, sines) of exp(-2 pi i row column / length); the inverse turns the other way and divides by length."""
+    turns = np.outer(np.arange(length), np.arange(bins)) % length * (2 * np.pi / length)
+    factor = 1 / length if inverse else 1.0
+    sign = 1.0 if inverse else -1.0
+    return (factor * np.cos(turns)).astype(kind), (factor * sign * np.sin(turns)).astype(kind)
+
+
+def _transformed(parts: Parts, x: str, shape: tuple[int, ...], bins: int, *, inverse: bool) -> str:
+    """Rows of real or complex numbers (..., length, 1 or 2) times the matrices: (..., bins, 2)."""
+    length, parts_of = shape[-2:]
+    cosines, sines = _matrices(length, bins, parts.kind, inverse=inverse)
+    rows = int(np.prod(shape[:-2]))
+    if parts_of == 1:
+        flat, matrix = parts.reshaped(x, rows, length), np.stack((cosines, sines), -1).reshape(length, -1)
+    else:
+        flat = parts.reshaped(x, rows, 2 * length)
+        real = np.stack((cosines, sines), -1)
+        imaginary = np.stack((-sines, cosines), -1)
+        matrix = np.stack((real, imaginary), 1).reshape(2 * length, -1)
+    return parts.reshaped(parts.make("MatMul", flat, parts.constant(matrix)), *shape[:-2], bins, 2)
+
+
+def _check_length(parts: Parts, length: int) -> None:
+    if length > MAX_LENGTH:
+        parts.node.refuse(f"a transform of {length} numbers: supported are up to {MAX_LENGTH}")
+
+
+def dft(parts: Parts) -> None:
+    """DFT of one axis: the axis goes last, its rows are multiplied."""
+    node, shape = parts.node, parts.node.shape(0)
+    rank, inverse = len(shape), bool(node.attribute("inverse", 0))
+    axis = int(node.needed(2, "axis").reshape(-1)[0]) if node.has(2) else int(node.attribute("axis", -2))
+    axis %= rank
+    length = int(node.needed(1, "dft_length").reshape(-1)[0]) if node.has(1) else shape[axis]
+    half = bool(node.attribute("onesided", 0))
+    if half and inverse:
+        node.refuse("attributes onesided and inverse together are not supported")
+    _check_length(parts, length)
+    order = [*(at for at in range(rank - 1) if at != axis), axis, rank - 1]
+    x = parts.make("Transpose", parts.input(0), perm=order)
+    turned = [shape[at] for at in order]
+    if length < turned[-2]:
+        x = parts.sliced(x, rank - 2, 0, length)
+    elif length > turned[-2]:
+        ends = [0] * (2 * rank)
+        ends[2 * rank - 2] = length - turned[-2]
+        x = parts.make("Pad", x, parts.integers(*ends), parts.number(0))
+    turned[-2] = length
+    made = _transformed(parts, x, tuple(turned), length // 2 + 1 if half else length, inverse=inverse)
+    back = [order.index(at) for at in range(rank)]
+    parts.result("Transpose", made, perm=back)
+
+
+def stft(parts: Parts) -> None:
+    """STFT of (batch, samples) or (batch, samples, 1): frames, the window, and a transform of each."""
+    node, shape = parts.node, parts.node.shape(0)
+    if len(shape) == 3 and shape[2] != 1:
+        node.refuse("a complex signal is not supported: its last dimension must be 1")
+    step = int(node.needed(1, "frame_step").reshape(-1)[0])
+    if node.has(3):
+        length = int(node.needed(3, "frame_length").reshape(-1)[0])
+    elif node.has(2):
+        length = node.shape(2)[0]
+    else:
+        node.refuse("input window or frame_length is needed")
+    _check_length(parts, length)
+    batch, samples = shape[:2]
+    frames = (samples - length) // step + 1
+    places = np.arange(frames)[:, None] * step + np.arange(length)
+    x = parts.make("Gather", parts.reshaped(parts.input(0), batch, samples), parts.constant(places), axis=1)
+    if node.has(2):
+        x = parts.make("Mul", x, parts.input(2))
+    bins = length // 2 + 1 if node.attribute("onesided", 1) else length
+    made = _transformed(parts, x, (batch, frames, length, 1), bins, inverse=False)
+    parts.reshaped_result(made)
