@@ -63,6 +63,15 @@ _GENERATING = (
     "a decoder that generates takes --passes, --granularity, --submit, --qconfig and --precision int8 of the options "
     "of models"
 )
+_UNIFORM = {"fp16": "16", "uniform8": "8", "uniform4": "4", "uniform2": "2"}
+"""--kv -> the width of keys and values as numbers."""
+_REFUSED = {
+    "uniform5": "rows of 5 bits do not end at a byte",
+    "kivi": "keys share a scale per channel over 128 tokens, an append of a token cannot encode it",
+    "kvquant": "keys share levels per channel over all tokens, an append of a token cannot encode it",
+    "qserve": "the device has no scale per token and head",
+}
+"""Methods that are compared in numbers only, and why."""
 _NUMBER = {"type": int, "metavar": "N"}
 _TABLE: dict[str, tuple[Row, ...]] = {
     "models": (
@@ -111,8 +120,9 @@ _TABLE: dict[str, tuple[Row, ...]] = {
         Row("--t-max", _CACHED, {**_NUMBER, "help": "tokens that the caches hold; default: what is needed"}),
         Row("--qbits-kv", _CACHED, {"metavar": "N[,N]",
             "help": "bits of keys and values: 2, 4, 8, 16, or a list that runs all; built-in models: 4"}),
-        Row("--kv", _CACHED, {"choices": ("oaken",),
-            "help": "how keys and values are stored; oaken: encoded when appended, decoded when read (docs/oaken.md)"}),
+        Row("--kv", _CACHED, {"choices": ("oaken", *_UNIFORM, *_REFUSED), "metavar": "METHOD",
+            "help": "how keys and values are stored; oaken: encoded when appended, decoded when read (docs/oaken.md); "
+            "fp16, uniform8, uniform4, uniform2: numbers, a scale per head of the KV cache"}),
         Row("--thresholds", _DECODER, {"type": Path, "metavar": "FILE.json",
             "help": "thresholds of --kv oaken, made by `pyv-npu profile-kv`; default: profiled on --calibration, or on "
             "random prompts"}),
@@ -277,11 +287,12 @@ def _generations(args: argparse.Namespace, program: str) -> "list[Generation]":
         raise UsageError(f"--calibration: {_GENERATING}; drop it")
     if args.prompt is None:
         raise UsageError("--generate: needs the tokens of a prompt, --prompt 3,1,4")
+    kv = _storage(args)
     bits = [None] if args.qbits_kv is None else widths(args)
     request = GenerationRequest(
         _tokens(args, "prompt"), args.generate, _tokens(args, "given"), args.t_max, bits[0], args.passes or "all",
         args.qconfig, args.precision or "", tuple(args.calibration or ()), args.granularity or "macro",
-        args.submit or "firmware", args.kv or "", args.thresholds,
+        args.submit or "firmware", kv, args.thresholds,
     )  # fmt: skip
     return [Generation(model_file(program), request._replace(kv_bits=one)) for one in bits]
 
@@ -320,11 +331,12 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[Bu
               "qbits_weight": "weight_bits", "passes": "passes", "granularity": "granularity"}  # fmt: skip
     given = {field: getattr(args, name) for name, field in fields.items() if getattr(args, name) is not None}
     request = Request(program, phase, **given)
-    if args.kv is not None:
-        for option, value in (("--qbits-kv", args.qbits_kv), ("--qconfig", args.qconfig)):
-            if value is not None:
-                raise UsageError(f"{option}: --kv {args.kv} says how keys and values are stored; drop one of them")
-        request = request._replace(kv=args.kv)
+    if args.kv is not None and args.qconfig is not None:
+        raise UsageError(f"--qconfig: --kv {args.kv} says how keys and values are stored; drop one of them")
+    kv = _storage(args)
+    if kv and args.qbits_kv is not None:
+        raise UsageError(f"--qbits-kv: --kv {kv} says how keys and values are stored; drop one of them")
+    request = request._replace(kv=kv)
     on_core = on_core or MODE in dict(args.settings)
     if args.qconfig is not None:
         for option, value in (("--qbits-kv", args.qbits_kv), ("--qbits-weight", args.qbits_weight)):
@@ -335,6 +347,22 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[Bu
     if on_core and len(bits) > 1:
         raise UsageError(f"--qbits-kv {args.qbits_kv}: one width on the core; `run` without --mode takes a list")
     return [BuiltIn(request._replace(kv_bits=one), on_core) for one in bits]
+
+
+def _storage(args: argparse.Namespace) -> str:
+    """How keys and values are stored: oaken, or as numbers, whose width is then that of --qbits-kv. UsageError for a
+    method that cannot run, with the reason."""
+    name = args.kv
+    if name in _REFUSED:
+        raise UsageError(
+            f"--kv {name}: {_REFUSED[name]}; `kv_methods` of a run with --kv oaken has its bits and errors"
+        )
+    if name not in _UNIFORM:
+        return name or ""
+    if args.qbits_kv is not None:
+        raise UsageError(f"--qbits-kv: --kv {name} says how keys and values are stored; drop one of them")
+    args.qbits_kv = _UNIFORM[name]
+    return ""
 
 
 def widths(args: argparse.Namespace) -> list[int]:

@@ -53,11 +53,18 @@ def test_fewer_outliers_are_fewer_bytes_and_capacity_follows(capsys: pytest.Capt
 def test_engines_are_seen_where_they_are_slower_than_the_memory(capsys: pytest.CaptureFixture[str]) -> None:
     """O20: elements over the width, exact; wide engines are hidden, narrow ones bind, apart they add."""
     base = ("--context", "255", "--requests", "4", "--config", "oaken-lpddr", "--kv", "oaken")
-    wide, narrow, apart, slow = (
+    wide, half, narrow, apart, slow = (
         told(capsys, *base, *(word for one in more for word in ("--set", f"npu.kv_quant.{one}")))
-        for more in ((), ("w_dq=32", "d_dq=0"), ("w_dq=32", "d_dq=0", "overlap=false"), ("d_q=4000",))
+        for more in (
+            (),
+            ("w_dq=2048", "w_q=32"),
+            ("w_dq=32", "d_dq=0"),
+            ("w_dq=32", "d_dq=0", "overlap=false"),
+            ("d_q=4000",),
+        )
     )
     elements = 2 * 4 * 255 * 4096
+    assert abs(half["cycles"] / wide["cycles"] - 1) < 0.01
     assert narrow["llm"]["kv_engines"]["dequantize_busy"] == elements // 32
     assert wide["llm"]["kv_engines"]["exposed_share"] < 0.02 < narrow["llm"]["kv_engines"]["exposed_share"]
     assert wide["cycles"] < narrow["cycles"] < apart["cycles"]
@@ -109,13 +116,23 @@ def test_the_memory_of_oaken_is_that_of_the_lpu_and_faster_with_encoded_keys(
     assert lpu["llm"]["kv_bytes_used"] / oaken["llm"]["kv_bytes_used"] == pytest.approx(16 / 4.823, rel=1e-3)
 
 
+def test_numbers_of_a_width_are_a_method_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, bits in (("fp16", "16"), ("uniform4", "4")):
+        one, other = (told(capsys, "--context", "9", *words) for words in (("--kv", name), ("--qbits-kv", bits)))
+        assert one["events_sha256"] == other["events_sha256"] and one["llm"]["qbits_kv"] == int(bits)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--kv", "oaken", "--qbits-kv", "4"), "--qbits-kv: --kv oaken says how keys and values are stored"),
         (("--kv", "oaken", "--granularity", "tile"), "tile commands know no encoded keys and values"),
         (("--kv", "oaken", "--set", "npu.kv_quant.outer_permille=950"), "with kv_quant.inner_permille = 60"),
-        (("--kv", "kivi"), "--kv kivi: choose oaken"),
+        (("--kv", "uniform4", "--qbits-kv", "4"), "--qbits-kv: --kv uniform4 says how keys and values are stored"),
+        (("--kv", "huffman"), "--kv huffman: choose oaken, fp16, uniform8, uniform4"),
+        (("--kv", "kivi"), "--kv kivi: keys share a scale per channel over 128 tokens, an append of a token cannot"),
+        (("--kv", "kvquant"), "--kv kvquant: keys share levels per channel over all tokens"),
+        (("--kv", "qserve"), "--kv qserve: the device has no scale per token and head; `kv_methods` of a run with"),
         (("--kv", "oaken", "--requests", "60000", "--context", "2047"), "npu.dram.size is 256.0 GB"),
     ],
 )
