@@ -6,7 +6,6 @@ into, is not used. Nothing else that goes wrong with it is an error: it only cos
 
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -66,6 +65,8 @@ class CodeCache:
 
     def put(self, key: bytes, code: bytes) -> None:
         """Keep the code, if that is possible: whole, or not at all."""
+        import tempfile  # most programs find all they need
+
         size = _HEADER + len(code)
         if size > self._limit:
             return

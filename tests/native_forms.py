@@ -25,9 +25,11 @@ class Form(NamedTuple):
         """Let engines that are made from now on, and as long as `patch` holds, be of this form."""
         if not self.native:
             return
+        from pyv_ext.engines import last_run
         from pyv_ext.engines.fast import engine, entries, native
 
         patch.setattr(engine, "WARM_UP", 0)
+        patch.setattr(last_run, "code_cache", lambda: None)  # no test begins with what another has translated
         if self.native == INTERPRETED:
             patch.setattr(native.Native, "_translate", lambda self, pc: None)
             return

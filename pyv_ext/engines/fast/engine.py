@@ -1,7 +1,7 @@
 """The engine `fast`: native code by LLVM, from an interpreter made from the table and translations of what runs often.
 
-Closures execute the start of a program, so that a short one does not wait for LLVM; which of the three executes an
-instruction changes nothing but the speed. Time jumps over loops that poll (`PollingDetection`).
+Closures execute the start of a program, so that a short one does not wait for LLVM, unless its last run did; which of
+the three executes an instruction changes nothing but the speed. Time jumps over loops that poll (`PollingDetection`).
 """
 
 from collections.abc import Iterable
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.engine import Engine
+from pyv_ext.engines.last_run import LastRun
 from pyv_ext.engines.polling import PollingDetection
 from pyv_ext.engines.tracer import batches_of
 from pyv_ext.hart.hart import Hart
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from pyv_ext.engines.fast.native import Native
 
 WARM_UP = 1 << 15
-"""Instructions that closures execute before native code is made: about what making it costs."""
+"""Instructions that closures execute before native code is made: about what making it costs. A program whose last run
+has needed native code has it at once."""
 
 
 class FastEngine(Engine):
@@ -28,6 +30,7 @@ class FastEngine(Engine):
         self._native: Native | None = None
         self._watching = False
         self._warm_up = WARM_UP
+        self._last: LastRun | None = None
         self._polling = PollingDetection(self, self.code)
         self.code.on_drop.append(self._drop)
 
@@ -47,6 +50,10 @@ class FastEngine(Engine):
 
     def _native_code(self, until: int) -> "Native | None":
         """What executes native code; None while the program is young: then closures have executed a part of it."""
+        if self._last is None:
+            self._last = LastRun(self)
+            if self._last.regions:
+                self._warm_up = 0
         if self._warm_up > 0:
             before = self.hart.instret
             young = min(until, self.hart.cycle + self._warm_up)
@@ -62,7 +69,7 @@ class FastEngine(Engine):
             if self._native is not None:
                 self._native.close()
             self._watching = self.bus.watching
-            self._native = Native(self, self.code, self._execute_slow)
+            self._native = Native(self, self.code, self._execute_slow, self._last)
         return self._native
 
     def flush(self) -> None:

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
+from zlib import crc32
 
 from pyv_ext.engines.code import Code, Decoded
 from pyv_ext.engines.fast import entries, floating, machine
@@ -25,6 +26,7 @@ from pyv_ext.engines.fast.frame import (
 from pyv_ext.engines.fast.interpreter import Exit, Interpreter
 from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.fast.upcalls import Upcalls
+from pyv_ext.engines.last_run import Extent, LastRun
 from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart.slots import SINK
 from pyv_ext.hart.traps import Cause
@@ -56,13 +58,14 @@ class _Region(NamedTuple):
     native: NativeCode
     heads: tuple[int, ...]
     pcs: frozenset[int]
+    extents: tuple[Extent, ...]
 
 
 class Native:
     """Executes the instructions of a core that need no slow path."""
 
-    def __init__(self, core: Core, code: Code, slow: Callable[[bool], bool]) -> None:
-        """`slow`: see `Upcalls`."""
+    def __init__(self, core: Core, code: Code, slow: Callable[[bool], bool], last: LastRun) -> None:
+        """`slow`: see `Upcalls`. It begins with the regions of `last`."""
         isa, timing = core.isa, core.hart.timing
         self._hart = core.hart
         self._core = core
@@ -98,6 +101,9 @@ class Native:
         pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers()
         self._interpreter = self._compiler.load(text, "call", pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
+        self._last = last
+        for region in last.regions:
+            self._install(self._blocks(region))
 
     def close(self) -> None:
         """Something else takes over."""
@@ -234,8 +240,26 @@ class Native:
             if room >= 0:
                 absorbed.add(number)
         blocks = self._find(pc, lambda head: fresh(head) or self._entries.region(head) in absorbed)
-        if blocks:
-            self._install(blocks)
+        if self._install(blocks):
+            self._last.keep(region.extents for region in self._regions.values())
+
+    def _blocks(self, region: Iterable[Extent]) -> list[Block]:
+        """The blocks of a region of the last run; none where anything else is in memory now, or hooked."""
+        blocks = []
+        for pc, size, check in region:
+            if crc32(self._core.bus.peek(pc, size) or b"") != check:
+                return []
+            instructions, at = [], pc
+            while at < pc + size:
+                if self._entries.operation(at) == entries.UNKNOWN and not self._decode(at):
+                    return []
+                instruction = self._code.at(at).instruction
+                if instruction is None or not self._takes(at, instruction):
+                    return []
+                instructions.append((at, instruction))
+                at += instruction.length
+            blocks.append(Block(pc, tuple(instructions), at & self._isa.mask))
+        return blocks
 
     def _find(self, pc: int, hot: Callable[[int], bool]) -> list[Block]:
         return find_blocks(pc, self._isa.mask, self._known, self._takes, hot, REGION)
@@ -245,21 +269,26 @@ class Native:
             return None
         return self._code.at(pc).instruction
 
-    def _install(self, blocks: Sequence[Block]) -> None:
+    def _install(self, blocks: Sequence[Block]) -> bool:
+        """Translate the blocks; False where there are none, or no room for another region."""
         number = next((number for number in range(1, REGIONS) if number not in self._regions), None)
-        if number is None:
-            return  # there is enough translated code; the interpreter executes the rest
+        if number is None or not blocks:
+            return False  # there is enough translated code; the interpreter executes the rest
         native = self._compiler.load(self._translator.text(blocks), "region")
         heads = tuple(block.pc for block in blocks)
-        self._regions[number] = _Region(
-            native, heads, frozenset(pc for block in blocks for pc, _ in block.instructions)
-        )
+        pcs = frozenset(pc for block in blocks for pc, _ in block.instructions)
+        self._regions[number] = _Region(native, heads, pcs, tuple(map(self._extent, blocks)))
         self._functions[number] = native.address("region")
         for index, head in enumerate(heads):
             self._entries.enter(head, number, index)
         for old, region in tuple(self._regions.items()):
             if all(self._entries.region(head) != old for head in region.heads):
                 del self._regions[old]
+        return True
+
+    def _extent(self, block: Block) -> Extent:
+        size = sum(instruction.length for _, instruction in block.instructions)
+        return Extent(block.pc, size, crc32(self._core.bus.peek(block.pc, size) or b""))
 
 
 def _size(blocks: Sequence[Block]) -> int:
