@@ -82,6 +82,10 @@ def _only_of_resize(model: OnnxModel, name: str) -> bool:
     return {node.op_type for node in model.graph.node if name in node.input} <= {"Resize"}
 
 
+_REMEDY = "; docs/onnx-coverage.md lists those that are: export the model with them"
+"""Behind what is said of an operator; once behind all of them."""
+
+
 class Refusals:
     """The nodes of a model that are not supported."""
 
@@ -115,9 +119,11 @@ class Refusals:
         if errors:
             prefix = f"{self._model}: "
             said = [
-                f"{len(texts)} {operator}: {texts[0].removeprefix(prefix)}" for operator, texts in self._found.items()
+                f"{len(texts)} {operator}: {texts[0].removeprefix(prefix).removesuffix(_REMEDY)}"
+                for operator, texts in self._found.items()
             ]
-            raise ModelError(f"{prefix}{len(errors)} nodes are not supported: {'; '.join(said)}")
+            remedy = _REMEDY if any(text.endswith(_REMEDY) for text in errors) else ""
+            raise ModelError(f"{prefix}{len(errors)} nodes are not supported: {'; '.join(said)}{remedy}")
 
 
 def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = None) -> Graph:
@@ -175,14 +181,14 @@ def _node(node: Node, known: dict[str, Values]) -> None:
     if any(name and name not in node.model.info for name in proto.output):
         _infer(node, known)
     if proto.domain not in ("", "ai.onnx"):
-        node.refuse(f"operators of domain {proto.domain} are not supported: export the model with those of ai.onnx")
+        node.refuse(f"this operator of {proto.domain} is not supported{_REMEDY}")
     row = OPERATORS.get(proto.op_type)
     if row is None and (parts := definition(node)):
         for part in parts:
             _node(Node(part, node.model, node.graph, known), known)
         return
     if row is None:
-        node.refuse("this operator is not supported; docs/onnx-coverage.md lists those that are")
+        node.refuse(f"this operator is not supported{_REMEDY}")
     for name in node.attributes:
         if name not in row.attributes:
             supported = ", ".join(row.attributes) or "none"

@@ -267,10 +267,7 @@ def decomposed(
     node = NodeView(NodeProto.FromString(proto.SerializeToString()), model, opset, infos, known)
     row = CONTRIBUTED.get(proto.op_type)
     if row is None:
-        node.refuse(
-            f"this operator of {DOMAIN} is not supported; docs/onnx-coverage.md lists those that are: export the model "
-            f"with those of ai.onnx"
-        )
+        return [proto], {}  # refused with all others when the model is imported
     for name in node.attributes:
         if name not in row.attributes and not _is_default(node, name):
             node.refuse(f"attribute {name} is not supported; supported are {', '.join(row.attributes) or 'none'}")
