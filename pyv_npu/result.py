@@ -14,7 +14,7 @@ from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.issue.retirement import UNKNOWN, ErrorEntry
 from npu_device.trace.events import Batch, EventStream
-from npu_device.trace.spans import Spans
+from npu_device.trace.run_spans import Spans
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.config import Config

@@ -6,7 +6,6 @@ stream per head (per few heads where a chunk covers several), token behind token
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import lcm
 from typing import Any, NamedTuple
 
@@ -95,7 +94,7 @@ class EncodedCache:
         """Address of a stream."""
         return self.counts + _aligned(self.chunks * self.t_max) + stream * self.stream_room
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Bytes of address space of the whole cache."""
         return self.sparse(self.streams) - self.base

@@ -30,7 +30,7 @@ from npu_device.memory.kv import valid_elements
 from npu_device.memory.region import Region, conflict
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import Batch, EventStream, records
-from npu_device.trace.spans import Spans
+from npu_device.trace.run_spans import Spans
 
 LEVELS = ("IA_TIMING", "CA_HYBRID")
 

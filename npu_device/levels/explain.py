@@ -18,7 +18,8 @@ from npu_device.cost.tensor import ceil_div, product
 from npu_device.levels.critical_path import NO_PATH, Path
 from npu_device.levels.held import Held
 from npu_device.trace.events import CACHED, FRONTEND, Cause, Kind, What
-from npu_device.trace.spans import SPAN, UNFINISHED, Spans
+from npu_device.trace.run_spans import Spans
+from npu_device.trace.spans import SPAN, UNFINISHED
 
 
 class Blocker(StrEnum):

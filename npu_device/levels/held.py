@@ -7,7 +7,8 @@ import numpy as np
 
 from npu_device.config import NpuConfig
 from npu_device.trace.events import Kind
-from npu_device.trace.spans import UNFINISHED, Spans, Table
+from npu_device.trace.run_spans import Spans
+from npu_device.trace.spans import UNFINISHED, Table
 
 
 class Held:

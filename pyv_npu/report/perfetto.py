@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.trace.events import Cause, What
-from npu_device.trace.spans import OPCODE, UNITS, Spans, Table
+from npu_device.trace.run_spans import Spans
+from npu_device.trace.spans import OPCODE, UNITS, Table
 from pyv_npu.observe.latency.rows import Submission
 from pyv_npu.report.timeline import open_rows, unit_name
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from npu_device.trace.events import Kind, What
-from npu_device.trace.spans import UNITS, Table, rows_between
+from npu_device.trace.run_spans import rows_between
+from npu_device.trace.spans import UNITS, Table
 from pyv_npu.errors import BadInputError
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.table import STAGES

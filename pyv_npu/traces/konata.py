@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from npu_device.abi.opcodes import Opcode
-from npu_device.trace.spans import NONE, OPCODE, Spans
+from npu_device.trace.run_spans import Spans
+from npu_device.trace.spans import NONE, OPCODE
 from pyv_ext.elf import Program
 from pyv_ext.hart.traps import cause_name
 from pyv_ext.tracing.instructions import INTERRUPT, InstructionLog, Step

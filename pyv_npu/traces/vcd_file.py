@@ -23,7 +23,8 @@ import numpy as np
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.trace.events import Cause
-from npu_device.trace.spans import OPCODE, UNITS, Spans, Table
+from npu_device.trace.run_spans import Spans
+from npu_device.trace.spans import OPCODE, UNITS, Table
 from pyv_ext.tracing.instructions import InstructionLog
 from pyv_npu.report.folder import replacing
 from pyv_npu.report.timeline import open_rows, unit_name

@@ -7,7 +7,8 @@ import numpy as np
 
 from npu_device.levels.explain import Blocker
 from npu_device.trace.events import CACHED, WRITES, Kind, What
-from npu_device.trace.spans import UNITS, Integers, Spans, Table
+from npu_device.trace.run_spans import Spans
+from npu_device.trace.spans import UNITS, Integers, Table
 from pyv_npu.observe.analysis.traffic import ROLES, role_of
 from pyv_npu.observe.analysis.work import Work
 

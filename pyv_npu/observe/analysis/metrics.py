@@ -8,7 +8,8 @@ from npu_device.config import NpuConfig
 from npu_device.cost.durations import vector_rate
 from npu_device.cost.tensor import gemm_rate, peak_macs
 from npu_device.trace.events import unit_counts
-from npu_device.trace.spans import UNITS, Spans
+from npu_device.trace.run_spans import Spans
+from npu_device.trace.spans import UNITS
 from pyv_npu.config import Config
 from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.model import Analysis

@@ -9,7 +9,8 @@ from npu_device.config import NpuConfig
 from npu_device.levels.critical_path import CriticalPath, Path
 from npu_device.levels.explain import Blocker, Explanation, explain
 from npu_device.levels.runner import Listed, Runner
-from npu_device.trace.spans import Spans, Table
+from npu_device.trace.run_spans import Spans
+from npu_device.trace.spans import Table
 from pyv_npu.observe.analysis.layers import Layer, layers
 from pyv_npu.observe.analysis.work import Work, occupied, works
 from toolchain.codegen import Command

@@ -19,7 +19,8 @@ from npu_device.levels.runner import Listed, Runner
 from npu_device.memory.region import Region
 from npu_device.operations.macro.base import setting_of
 from npu_device.trace.events import Kind
-from npu_device.trace.spans import Spans, Table, rows_between
+from npu_device.trace.run_spans import Spans, rows_between
+from npu_device.trace.spans import Table
 
 Ranges = tuple[tuple[int, int], ...]
 """Disjoint [start, end) addresses, ascending."""

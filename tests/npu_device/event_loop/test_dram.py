@@ -22,7 +22,7 @@ from npu_device.event_loop.state import DMA, MOVING, Unit
 from npu_device.levels.explain import explain
 from npu_device.levels.runner import Listed
 from npu_device.trace.events import EventStream, Kind, What
-from npu_device.trace.spans import Spans
+from npu_device.trace.run_spans import Spans
 
 INT8 = DataType.INT8
 GHZ = 1_200_000_000

@@ -12,7 +12,7 @@ from npu_device.event_loop.machine import Machine
 from npu_device.memory.region import make_region
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import Cause, EventStream, Kind, What, unit_code
-from npu_device.trace.spans import Spans
+from npu_device.trace.run_spans import Spans
 
 MANY = 1 << 40
 CONFIG = NpuConfig(

@@ -20,7 +20,7 @@ from npu_device.cost import chained
 from npu_device.levels.explain import Blocker, Explanation, explain
 from npu_device.levels.runner import Listed
 from npu_device.trace.events import Cause, Kind, What
-from npu_device.trace.spans import Spans
+from npu_device.trace.run_spans import Spans
 
 FP16 = DataType.FP16
 WIDTH = 128

@@ -10,7 +10,7 @@ from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmCo
 from npu_device.levels.critical_path import CriticalPath
 from npu_device.levels.explain import Blocker, Explanation, explain
 from npu_device.levels.runner import Listed, Runner
-from npu_device.trace.spans import Spans
+from npu_device.trace.run_spans import Spans
 
 INT8, INT32 = DataType.INT8, DataType.INT32
 

@@ -14,7 +14,7 @@ from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, Sched
 from npu_device.levels.critical_path import CriticalPath
 from npu_device.levels.explain import Blocker, Explanation, explain
 from npu_device.levels.runner import Listed, Runner
-from npu_device.trace.spans import Spans
+from npu_device.trace.run_spans import Spans
 
 MIB = 1 << 20
 WINDOW_COSTS, ENGINE_COSTS = 1.25, 1.15

@@ -65,6 +65,14 @@ def test_the_table_of_modules_names_what_there_is() -> None:
     assert {"npu_device/event_loop/machine.py", "npu_device/abi/opcodes.py", "pyv_npu/errors.py"} <= read
 
 
+def test_no_property_is_cached() -> None:
+    """mypyc 2.4 makes a plain property of a `cached_property`: right, and as slow as its uses are many."""
+    pytest.importorskip("setuptools", reason="needs setuptools: pip install setuptools")
+    table = runpy.run_path(str(ROOT / "setup.py"), run_name="table")
+    found = [name for name in table["wanted"]() if "@cached_property" in table["source"](name).read_text()]
+    assert not found, f"{', '.join(found)}: name them in INTERPRETED of setup.py, or keep the value in an attribute"
+
+
 PURE = {"len", "min", "max", "bisect_left", "lanes", "near"}
 """What bounds of slices in compiled modules may call."""
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from npu_device.abi.memory_map import SPM_BASE
 from npu_device.trace.events import FRONTEND, RECORD, Kind, What
-from npu_device.trace.spans import Spans, Table, rows_between
+from npu_device.trace.run_spans import Spans, rows_between
+from npu_device.trace.spans import Table
 from pyv_npu import Simulator
 from pyv_npu.cli import main
 from pyv_npu.observe.analysis.layers import covered

@@ -15,7 +15,7 @@ from browser import chromium
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_device.trace.spans import rows_between
+from npu_device.trace.run_spans import rows_between
 from pyv_npu.cli import main
 from pyv_npu.config.presets import NAMES
 from pyv_npu.report.figures import _covered, _deepest, gantt_chart, packed

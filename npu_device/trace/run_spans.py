@@ -1,0 +1,128 @@
+"""The spans of a whole run, and what is asked of them: steps, commands, queue, banks."""
+
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from npu_device.trace.events import FRONTEND, Batch, Cause, Kind, What
+from npu_device.trace.spans import IS_BEGIN, NONE, SPAN, UNFINISHED, Integers, SpanBuilder, Table
+
+COMMAND = np.dtype(
+    [
+        ("ticket", "<u4"),
+        ("stream", "<i4"),
+        ("fetch", "<i8"),
+        ("accepted", "<i8"),
+        ("ready", "<i8"),
+        ("started", "<i8"),  # the first step of an engine
+        ("done", "<i8"),  # errors too
+        ("barrier", "<i8"),  # cycles for which only a barrier delayed it
+    ]
+)
+"""One accepted command: cycles, UNFINISHED where the run did not come to it."""
+
+
+class Spans:
+    """The rows of a whole run; what is unfinished at its end lasts to `end`."""
+
+    def __init__(self, batches: Iterable[Batch], end: int | None = None) -> None:
+        """From all records; `end`: None is the cycle of the last one."""
+        builder = SpanBuilder()
+        rows = np.concatenate([*map(builder.take, batches), builder.finish()])
+        if end is None:
+            end = int(rows["end"][rows["end"] != UNFINISHED].max(initial=0))
+        rows["end"] = np.minimum(rows["end"], np.maximum(end, rows["start"]))
+        self.rows = rows
+        self.end = end
+
+    def select(self, *kinds: What) -> Table:
+        """The rows of these kinds."""
+        return self.rows[np.isin(self.rows["what"], kinds)]
+
+    @cached_property
+    def steps(self) -> Table:
+        """The steps of all engines, in the order in which they end."""
+        return self.rows[IS_BEGIN[self.rows["what"]]]
+
+    def units(self, kind: Kind) -> dict[int, Table]:
+        """Code of each engine of a kind that worked -> its steps, as they began."""
+        return by_unit(self.steps[self.steps["unit"] >> 8 == kind])
+
+    @property
+    def kv_engines(self) -> dict[int, Table]:
+        """Code of each KV engine that worked -> its work."""
+        return by_unit(self.select(What.QUANTIZE, What.DEQUANTIZE))
+
+    @cached_property
+    def commands(self) -> Table:
+        """Rows of COMMAND, in the order of acceptance."""
+        accepted = self.select(What.ACCEPT)
+        commands = np.zeros(len(accepted), COMMAND)
+        commands["ticket"], commands["fetch"], commands["accepted"] = (
+            accepted["ticket"],
+            accepted["start"],
+            accepted["end"],
+        )
+        commands["ready"] = commands["started"] = commands["done"] = UNFINISHED
+        commands["stream"] = NONE
+        rows = self.rows[self.rows["number"] != NONE]
+        what, number = rows["what"], rows["number"]
+        np.minimum.at(commands["started"], number[IS_BEGIN[what]], rows["start"][IS_BEGIN[what]])
+        for column, chosen in (("ready", what == What.READY), ("done", (what == What.DONE) | (what == What.ERROR))):
+            commands[column][number[chosen]] = rows["end"][chosen]
+        ready = what == What.READY
+        commands["stream"][number[ready]] = rows["stream"][ready]
+        waited = (what == What.STALL) & (rows["unit"] == FRONTEND) & (rows["aux"] == Cause.BARRIER)
+        np.add.at(commands["barrier"], number[waited], (rows["end"] - rows["start"])[waited])
+        return commands
+
+    @cached_property
+    def queue(self) -> Table:
+        """Each command between acceptance and its first work, or its end when it needs no engine."""
+        commands = self.commands
+        until = np.minimum(commands["started"], commands["done"])
+        return rows_between(commands["accepted"], np.minimum(until, self.end), commands["ticket"])
+
+    @property
+    def barriers(self) -> Table:
+        """Accepted commands that wait for a barrier only."""
+        stalls = self.select(What.STALL)
+        return stalls[(stalls["unit"] == FRONTEND) & (stalls["aux"] == Cause.BARRIER)]
+
+    @property
+    def conflicts(self) -> dict[int, Table]:
+        """Code of each scratchpad bank -> what its accesses lengthened steps by, from the begin of each step."""
+        stalls = self.select(What.STALL)
+        return by_unit(stalls[stalls["unit"] >> 8 == Kind.BANK])
+
+    @cached_property
+    def banks(self) -> dict[int, Table]:
+        """Code of each scratchpad bank -> its port cycles (`bytes`), and when the steps that took them ran.
+
+        A bank reports its port cycles when a command ends. They are of the steps that ran since the last report: the
+        rows last from there to the end of the last of these steps.
+        """
+        reports = self.select(What.BANK_BUSY)
+        cycles = reports["end"]
+        moments = np.unique(np.concatenate([np.zeros(1, np.int64), cycles]))
+        reports["start"] = moments[np.maximum(np.searchsorted(moments, cycles) - 1, 0)]
+        work = self.steps[np.argsort(self.steps["start"], kind="stable")]
+        reach = np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(work["end"])])
+        reports["end"] = np.maximum(cycles, reach[np.searchsorted(work["start"], cycles)])
+        return by_unit(reports)
+
+
+def by_unit(rows: Table) -> dict[int, Table]:
+    """Rows of each unit, by the records that begin them."""
+    rows = rows[np.lexsort((rows["first"], rows["unit"]))]
+    edges = np.flatnonzero(np.diff(rows["unit"], prepend=-1, append=-1)).tolist()
+    return {int(rows["unit"][first]): rows[first:last] for first, last in pairwise(edges)}
+
+
+def rows_between(start: Integers, end: Integers, ticket: Integers | int = 0, size: Integers | int = 0) -> Table:
+    """Rows of something that no record tells of, by start; `size`: their `bytes`."""
+    rows = np.zeros(len(start), SPAN)
+    rows["start"], rows["end"], rows["ticket"], rows["bytes"] = start, end, ticket, size
+    return rows[np.argsort(rows["start"], kind="stable")]
