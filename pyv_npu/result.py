@@ -14,7 +14,6 @@ from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.issue.retirement import UNKNOWN, ErrorEntry
 from npu_device.trace.events import Batch, EventStream
-from npu_device.trace.run_spans import Spans
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.config import Config
@@ -22,6 +21,7 @@ from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.table import Latency
 
 if TYPE_CHECKING:
+    from npu_device.trace.run_spans import Spans
     from pyv_npu.faults.record import Record
     from pyv_npu.observe.analysis.model import Analysis
     from pyv_npu.observe.analysis.traffic import Traffic
@@ -200,8 +200,10 @@ class Result(Generic[D]):
         return self.events.kept()
 
     @cached_property
-    def spans(self) -> Spans:
+    def spans(self) -> "Spans":
         """What began and ended during the run. UsageError where there is no time."""
+        from npu_device.trace.run_spans import Spans  # a report asks
+
         return Spans(self.batches, self.cycles)
 
     @cached_property
