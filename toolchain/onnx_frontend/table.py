@@ -212,7 +212,8 @@ OPERATORS: dict[str, Operator] = {
     ),
     "Round": _unary("ROUND"),
     "ScatterElements": _composed(
-        selection.scatter_elements, "axis", types=MOVED, note="GATHER", constant=(1,), reduction="none"
+        selection.scatter_elements, "axis", types=MOVED, note="GATHER; add: ELTWISE equal, where, REDUCE sum",
+        constant=(1,), reduction="none, add of floats with indices that need not be constant",
     ),
     "ScatterND": _composed(selection.scatter_nd, types=MOVED, note="GATHER", constant=(1,), reduction="none"),
     "Shape": _evaluated("start", "end"),

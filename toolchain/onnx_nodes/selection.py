@@ -8,6 +8,8 @@ from toolchain.onnx_nodes.parts import Parts
 
 MAX_K = 256
 """Of TopK: each is found by a pass over the rows."""
+MAX_ADDED = 1 << 24
+"""Of ScatterElements that adds: comparisons of places with indices."""
 
 
 def top_k(parts: Parts) -> None:
@@ -113,12 +115,45 @@ def gather_nd(parts: Parts) -> None:
 def scatter_elements(parts: Parts) -> None:
     """With constant places: each element of the result comes from the data or from the updates."""
     node, shape = parts.node, parts.node.shape(0)
+    if node.attribute("reduction", "none") == "add":
+        _added(parts)
+        return
     axis, indices = node.axis(len(shape), 0), node.needed(1, "indices")
     base = np.zeros(indices.shape, np.int64)
     for at, size in enumerate(indices.shape):
         along = np.arange(size).reshape([-1 if one == at else 1 for one in range(indices.ndim)])
         base = base + (indices % shape[axis] if at == axis else along) * math.prod(shape[at + 1 :])
     _merged(parts, base.reshape(-1), 1)
+
+
+def _added(parts: Parts) -> None:
+    """Each element of the data with the updates of its place: all places along the axis are compared with each
+    index."""
+    node, shape, given = parts.node, parts.node.shape(0), parts.node.shape(1)
+    axis, rank = node.axis(len(shape), 0), len(shape)
+    if np.dtype(parts.kind).kind != "f":
+        node.refuse(f"attribute reduction=add: data type {node.info(0).type} is not supported: supported are floats")
+    order = [axis, *(at for at in range(rank) if at != axis)]
+    rows, columns = [shape[at] for at in order], [given[at] for at in order]
+    if rows[1:] != columns[1:]:
+        node.refuse(f"attribute reduction=add: indices of shape {list(given)} for data of {list(shape)}: supported are "
+                    f"those that differ along axis {axis} only")  # fmt: skip
+    size, count, width = rows[0], columns[0], math.prod(rows[1:])
+    if size * count * width > MAX_ADDED:
+        node.refuse(f"attribute reduction=add: {size} places, {count} indices, {width} elements of each: more than "
+                    f"{MAX_ADDED} comparisons: bind smaller dimensions with --shape")  # fmt: skip
+    data, indices, updates = (
+        parts.make("Transpose", parts.input(at), perm=order) if axis else parts.input(at) for at in range(3)
+    )
+    indices = _positive(parts, parts.reshaped(parts.cast(indices, np.int64), 1, count, width), size)
+    here = parts.make("Equal", indices, parts.constant(np.arange(size, dtype=np.int64).reshape(-1, 1, 1)))
+    chosen = parts.make("Where", here, parts.reshaped(updates, 1, count, width), parts.number(0))
+    total = parts.reshaped(parts.make("ReduceSum", chosen, parts.integers(1), keepdims=0), *rows)
+    if axis:
+        back = [order.index(at) for at in range(rank)]
+        parts.result("Transpose", parts.make("Add", data, total), perm=back)
+    else:
+        parts.result("Add", data, total)
 
 
 def scatter_nd(parts: Parts) -> None:

@@ -6,6 +6,7 @@ pixels, concatenations of channels) works on the swapped tensor as well, and the
 """
 
 import itertools
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
@@ -126,6 +127,8 @@ class _Layout:
         if not known or len({swap.size for swap in known}) > 1:
             return []
         swap = known[0]
+        if math.prod(swap.size) < self.graph.tensors[layer.outputs[0]].elements:  # it is repeated for the other operand
+            return []
         inputs, attributes = [], dict(layer.attributes)
         for index, name in enumerate(layer.inputs):
             found = self._swap(name)

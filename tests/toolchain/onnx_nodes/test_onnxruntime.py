@@ -228,3 +228,13 @@ def test_double_precision_is_single_on_the_device() -> None:
     check("Softmax", x, kinds=[TensorProto.DOUBLE], axis=-1)
     check("CumSum", x, kinds=[TensorProto.DOUBLE], constants={"axis": np.array(1)}, reverse=1)
     check("Add", x, kinds=[TensorProto.DOUBLE], constants={"c": np.array([1e-3, 2, 3e30, 4])})
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(0, (7, 3, 2)), (1, (4, 5, 2)), (-1, (4, 3, 6))])
+def test_scattered_elements_are_added(axis: int, shape: tuple[int, ...]) -> None:
+    """Indices that are computed, some of them twice and some from the end."""
+    data = random(4, 3, 2)
+    size = data.shape[axis]
+    indices = np.random.default_rng(5).integers(-size, size, shape)
+    given = {"x": data, "i": indices, "u": random(*shape, seed=6)}
+    agree(one_node("ScatterElements", given, axis=axis, reduction="add", opset=18), given)
