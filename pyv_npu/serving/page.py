@@ -1,9 +1,9 @@
 """The page of one or more served workloads: what users saw, side by side, and what happened over time."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyv_npu.report.charts import Line, lines
+from pyv_npu.report.charts import Line, Range, lines, ranges
 from pyv_npu.report.page import Cell, Note, Pair, Part, Picture, Section, Table, Tile, number, render
 from pyv_npu.serving.figures import FIGURES, times_of
 from pyv_npu.serving.server import LedgerRow
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 COLOURS = ("#1f6fb4", "#c2571a", "#2c8a4b", "#8a4bb0", "#b03a5b", "#5b6770", "#9a7b0f", "#0f8b8d")
 MOST_POINTS = 400
-"""Of a curve over time."""
+"""Of a distribution."""
+WINDOWS = 120
+"""Parts of the time of a run."""
 MOST_ROWS = 1000
 """Of the table of requests."""
 
@@ -28,8 +30,8 @@ def page(runs: "Sequence[ServedWorkload]", names: Sequence[str] = (), failed: Ma
     first = runs[0]
     sections = [
         Section("figures", "What users saw", _figures(runs, labels)),
-        Section("time", "Over time", _over_time(runs, labels)),
         Section("distributions", "Distributions", _distributions(runs, labels)),
+        Section("time", "Over time", _over_time(runs, labels)),
         Section("trust", "Step times", _trust(runs, labels)),
         refused,
     ]
@@ -59,59 +61,122 @@ def _p50(run: "ServedWorkload", name: str) -> float:
 
 
 def _figures(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:
-    rows = []
-    for run, label in zip(runs, labels, strict=True):
-        made = run.figures
-        cells = [Cell(label, kind="text"), Cell(f"{made['output_tokens_per_second']:,.2f}", f"{label}.throughput"),
-                 Cell("-" if made["goodput"] is None else f"{made['goodput']:,.4f}", f"{label}.goodput")]  # fmt: skip
-        for name in FIGURES:
-            found = made[f"{name}_ns"] or {}
-            for key in ("mean", "p50", "p99"):
-                text = f"{found[key] / 1e6:,.2f}" if found else "-"
-                cells.append(Cell(text, f"{label}.{name}.{key}"))
-        cells += [Cell(number(made[key]), f"{label}.{key}") for key in ("preemptions", "most_running", "most_blocks")]
-        cells.append(Cell(number(run.serving.scheduler.blocks), f"{label}.blocks"))
-        rows.append(cells)
-    times = [f"{name.upper()} {key} (ms)" for name in FIGURES for key in ("mean", "P50", "P99")]
-    heads = ["run", "tokens/s", "goodput (requests/s)", *times, "preemptions", "most running", "most blocks", "blocks"]
-    return [Table(heads, rows, tools=len(rows) > 1)]
+    """A row for each figure, a column for each run; where users wait, as a drawing too."""
+    rows = [[Cell(text, kind="text"), *cells] for text, cells in _rows(runs, labels)]
+    parts: list[Part] = [Table(("figure", *labels), rows)]
+    pictures = []
+    for name in ("ttft", "tpot", "e2e"):
+        bars = []
+        for at, (run, label) in enumerate(zip(runs, labels, strict=True)):
+            found = run.figures[f"{name}_ns"]
+            if found:
+                marks = {key.upper(): int(found[key]) // 1000 for key in ("p50", "p90", "p99")}
+                bars.append(Range(label, COLOURS[at % len(COLOURS)], marks["P50"], marks["P99"], marks))
+        if bars:
+            pictures.append(Picture(ranges(name.upper(), "P50, P90 and P99 of all requests", bars, "microseconds")))
+    return [*parts, *(Pair(pictures[at : at + 2]) for at in range(0, len(pictures), 2))]
 
 
-_SERIES: tuple[tuple[str, str, Callable[[LedgerRow], float]], ...] = (
-    ("Requests that run", "requests", lambda row: row.running),
-    ("Requests that wait", "requests", lambda row: row.waiting),
-    ("Blocks in use", "blocks", lambda row: row.blocks),
-    ("Tokens of a step", "tokens", lambda row: row.tokens),
+def _rows(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> Iterator[tuple[str, list[Cell]]]:
+    def cells(key: str, value: Callable[["ServedWorkload"], str]) -> list[Cell]:
+        return [Cell(value(run), f"{label}.{key}") for run, label in zip(runs, labels, strict=True)]
+
+    def time(name: str, key: str) -> Callable[["ServedWorkload"], str]:
+        def value(run: "ServedWorkload") -> str:
+            found = run.figures[f"{name}_ns"]
+            return f"{found[key] / 1e6:,.2f}" if found else "-"
+
+        return value
+
+    def goodput(run: "ServedWorkload") -> str:
+        found = run.figures["goodput"]
+        return "-" if found is None else f"{found:,.4f}"
+
+    yield "tokens/s", cells("throughput", lambda run: f"{run.figures['output_tokens_per_second']:,.2f}")
+    yield "goodput (requests/s)", cells("goodput", goodput)
+    for name in FIGURES:
+        for key in ("mean", "p50", "p99"):
+            text = f"{name.upper()} {key if key == 'mean' else key.upper()} (ms)"
+            yield text, cells(f"{name}.{key}", time(name, key))
+    for text, key in (("preemptions", "preemptions"), ("requests that run, at most", "most_running"),
+                      ("blocks in use, at most", "most_blocks")):  # fmt: skip
+        yield text, cells(key, lambda run, key=key: number(run.figures[key]))  # type: ignore[misc]
+    yield "blocks there are", cells("blocks", lambda run: number(run.serving.scheduler.blocks))
+    yield "keys and values of a token (bytes)", cells("kv_bytes", lambda run: number(run.serving.kv_bytes.token))
+
+
+class Window(NamedTuple):
+    """A part of a run's time."""
+
+    middle: float
+    """Seconds."""
+    running: int
+    """Requests, waiting ones and blocks: the most of its steps."""
+    waiting: int
+    blocks: int
+    tokens: float
+    """Per second, of the steps that began in it."""
+    moved: float
+    """Tokens of keys and values that were read and written, per second."""
+
+
+def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
+    """A run in at most WINDOWS parts of equal time; those without a step are idle."""
+    if not ledger:
+        return []
+    first, end = ledger[0].start, ledger[-1].end
+    count = min(WINDOWS, len(ledger))
+    size = max(1, -(-(end - first) // count))
+    groups: list[list[LedgerRow]] = [[] for _ in range(count)]
+    for row in ledger:
+        groups[min(count - 1, (row.start - first) // size)].append(row)
+    made = []
+    for at, rows in enumerate(groups):
+        tokens = sum(row.tokens for row in rows)
+        moved = sum(count + context for row in rows for _, count, context in row.scheduled)
+        running, waiting, blocks = (max((value(row) for row in rows), default=0) for value in _MOST)
+        made.append(
+            Window(
+                (first + at * size + size // 2) / hz, running, waiting, blocks, tokens * hz / size, moved * hz / size
+            )
+        )
+    return made
+
+
+_MOST: tuple[Callable[[LedgerRow], int], ...] = (
+    lambda row: row.running,
+    lambda row: row.waiting,
+    lambda row: row.blocks,
 )
 
 
+def _share_of_blocks(one: Window, run: "ServedWorkload") -> float:
+    return 100 * one.blocks / run.serving.scheduler.blocks
+
+
 def _over_time(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:
-    pictures = []
-    for title, unit, value in _SERIES:
-        curves = []
-        for at, (run, label) in enumerate(zip(runs, labels, strict=True)):
-            kept = thinned(run.run.ledger)
-            points = [(row.start / run.hz, value(row)) for row in kept]
-            curves.append(Line(label, COLOURS[at % len(COLOURS)], points))
-        caption = f"at the begin of a step; at most {MOST_POINTS} steps of each run are drawn"
-        pictures.append(Picture(lines(title, caption, curves, "seconds", unit)))
-    bandwidth = []
-    for at, (run, label) in enumerate(zip(runs, labels, strict=True)):
-        token, points = run.serving.kv_bytes.token, []
-        for row in thinned(run.run.ledger):
-            moved = sum(tokens + context for _, tokens, context in row.scheduled) * token
-            points.append((row.start / run.hz, moved * run.hz / (row.end - row.start) / 1e9))
-        bandwidth.append(Line(label, COLOURS[at % len(COLOURS)], points))
-    pictures.append(Picture(lines("Keys and values moved", "over the time of a step", bandwidth, "seconds", "GB/s")))
-    return [Pair(pictures[at : at + 2]) for at in range(0, len(pictures), 2)]
-
-
-def thinned(ledger: Sequence[LedgerRow]) -> list[LedgerRow]:
-    """At most MOST_POINTS steps, evenly."""
-    count = len(ledger)
-    if count <= MOST_POINTS:
-        return list(ledger)
-    return [ledger[at * count // MOST_POINTS] for at in range(MOST_POINTS)]
+    pictures: list[Picture] = []
+    idle: list[Part] = []
+    parts = [windows(run.run.ledger, run.hz) for run in runs]
+    most = f"the most in each of {WINDOWS} parts of the time"
+    mean = f"mean of each of {WINDOWS} parts of the time"
+    series: tuple[tuple[str, str, str, Callable[[Window, ServedWorkload], float]], ...] = (
+        ("Requests that run", most, "requests", lambda one, run: one.running),
+        ("Requests that wait", most, "requests", lambda one, run: one.waiting),
+        ("Blocks in use", most, "% of those there are", _share_of_blocks),
+        ("Tokens", f"prompts and answers; {mean}", "tokens/s", lambda one, run: one.tokens),
+        ("Keys and values moved", mean, "GB/s", lambda one, run: one.moved * run.serving.kv_bytes.token / 1e9),
+    )  # fmt: skip
+    for title, caption, unit, value in series:
+        curves = [
+            Line(label, COLOURS[at % len(COLOURS)], [(one.middle, value(one, run)) for one in parts[at]])
+            for at, (run, label) in enumerate(zip(runs, labels, strict=True))
+        ]
+        if any(y for curve in curves for _, y in curve.points):
+            pictures.append(Picture(lines(title, caption, curves, "seconds", unit)))
+        else:
+            idle.append(Note(f"{title}: none at any time.", "muted"))
+    return [*idle, *(Pair(pictures[at : at + 2]) for at in range(0, len(pictures), 2))]
 
 
 def _distributions(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:

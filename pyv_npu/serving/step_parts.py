@@ -94,6 +94,11 @@ def between(points: Sequence[int], at: int, value: Callable[[int], int]) -> int:
 ROWS = [1, 4, 16, 32, *(at for at in spaced(8, 1 << 20, 32) if at >= 64)]
 """Rows of products that are simulated. Tiles change with the rows, and what products take with them, by a fifth: points
 are close."""
+MOST_SMOOTH = 64
+"""Rows up to which reading the weights takes longer than multiplying with them."""
+BEND = 8
+"""So many rows more than there are may be paid for between two points, else tiles change between them: so they do where
+more rows take less."""
 HEADS = [1, 4, 16, 32, *(at for at in spaced(64, 1 << 20, 2) if at >= 64)]
 """Requests whose output matrix is simulated."""
 
@@ -124,12 +129,25 @@ class ProductTimes:
         key = rows, requests
         if key not in self._sums:
             resident = self.resident(rows, requests)
-            at = bisect_left(ROWS, rows)
-            near = ROWS if not resident or self.resident(ROWS[at], 1) else [*ROWS[:at], rows]
-            edge = between(near, rows, lambda point: self._edge_at(point, resident))
+            near = self._around(rows, resident)
             head = between(HEADS, requests, self._head_at) - self._head_at(1)
+            edge = between(near, rows, lambda point: self._edge_at(point, resident))
             self._sums[key] = edge + head, between(near, rows, lambda point: self._layer_at(point, resident))
         return self._sums[key]
+
+    def _around(self, rows: int, resident: bool) -> list[int]:
+        """The points between which the rows are linear: closer ones where tiles change."""
+        at = bisect_left(ROWS, rows)
+        low, high = ROWS[max(0, at - 1)], ROWS[at]
+        if resident and not self.resident(high, 1):
+            return [rows]
+        while low < rows < high:
+            less, more = self._layer_at(low, resident), self._layer_at(high, resident)
+            if high <= MOST_SMOOTH or less <= more <= less * (high + BEND) // low:
+                break
+            middle = (low + high) // 2
+            low, high = (low, middle) if rows <= middle else (middle, high)
+        return [low, high] if low < high else [low]
 
     def _step(self, rows: int, resident: bool) -> Timed:
         key = rows, resident
