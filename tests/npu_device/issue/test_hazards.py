@@ -101,6 +101,25 @@ def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(
     assert not hazards.in_flight
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(uses, max_size=12))
+def test_what_comes_before_is_what_conflicts_and_leads_to_all_that_does(
+    todo: list[tuple[list[Region], Region | None]],
+) -> None:
+    hazards = Hazards()
+    commands = [command(number, reads, write) for number, (reads, write) in enumerate(todo)]
+    reached: list[set[int]] = []
+    for one in commands:
+        older = commands[: one.number]
+        readers = {a.number for a in older if any(conflict(w, r) for w in one.writes() for r in a.reads())}
+        writers = {a.number for a in older if any(conflict(r, w) for r in one.reads() for w in a.writes())}
+        overwritten = {a.number for a in older if any(conflict(w, v) for w in one.writes() for v in a.writes())}
+        ends, retirements = hazards.before(one)
+        assert ends <= readers | writers and retirements <= overwritten
+        reached.append((ends | retirements).union(*(reached[number] for number in ends | retirements)))
+        assert readers | writers | overwritten <= reached[-1]
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(regions, max_size=6), regions, st.integers(0, 2**32 - 1))
 def test_parked_results_are_read_as_if_they_were_in_memory(writes: list[Region], look: Region, seed: int) -> None:
