@@ -66,7 +66,7 @@ def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(
 ) -> None:
     """Ready exactly when no older conflicting command is before its end (before retirement: write after write).
 
-    Commands start, end and retire in any order that the table allows.
+    Commands come, start, end and retire in any order that the table allows.
     """
     hazards = Hazards()
     commands = [command(number, reads, write) for number, (reads, write) in enumerate(todo)]
@@ -82,15 +82,20 @@ def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(
             if state[older.number] != "retired" and any(conflict(w, v) for w in mine.writes() for v in older.writes()):
                 yield older.number
 
-    for one in commands:
-        hazards.add(one)
+    state = dict.fromkeys(state, "to come")
     steps = {"queued": "running", "running": "ended", "ended": "retired"}
     while any(value != "retired" for value in state.values()):
+        coming = [one for one in commands if state[one.number] == "to come"][:1]
+        if coming and random.random() < 0.5:  # type: ignore[attr-defined]
+            hazards.add(coming[0])
+            state[coming[0].number] = "queued"
         for one in commands:
             if state[one.number] == "queued":
                 assert (one.hazards == 0) == (not set(blockers(one)))
         movable = [one for one in commands if state[one.number] in ("running", "ended") or (
             state[one.number] == "queued" and not one.hazards)]  # fmt: skip
+        if not movable:
+            continue
         one = random.choice(movable)  # type: ignore[attr-defined]
         state[one.number] = steps[state[one.number]]
         if state[one.number] == "ended":

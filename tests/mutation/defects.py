@@ -1,0 +1,112 @@
+"""Defects that the product once had, put back: each test that was written for one must fail."""
+
+from typing import NamedTuple
+
+
+class Defect(NamedTuple):
+    """A text of a module, what stood there, and the test that notices."""
+
+    what: str
+    path: str
+    now: str
+    then: str
+    test: str
+
+
+SAMPLING = "tests/npu_device/issue/test_sampling.py::test_a_store_over_the_source_does_not_reach_a_result_that_waits"
+BOUNDS = "tests/npu_device/operations/test_bounds.py::"
+STRICT = "tests/pyv_npu/coupling/test_strict.py::"
+UNTOUCHED = "tests/pyv_npu/observe/test_untouched_npu.py::"
+DEFECTS = (
+    Defect(
+        "results keep a view of their source", "npu_device/issue/results.py",
+        "own = data.copy() if self._arrays.shares(data) else data", "own = data", SAMPLING,
+    ),
+    Defect(
+        "a command asks for more than the host has", "npu_device/operations/limits.py", "if need > limit:",
+        "if need > limit << 60:", BOUNDS + "test_pads_of_pool_that_no_host_holds",
+    ),
+    Defect(
+        "bank utilization as blocks at the end of macro commands", "pyv_npu/report/figures.py",
+        'start, end, edges = (self.before(moments) for moments in (rows["start"], rows["end"], edges))',
+        'start, end = rows["end"] - 1, rows["end"]',
+        "tests/pyv_npu/report/test_model_report.py::test_banks_are_busy_while_their_steps_run",
+    ),
+    Defect(
+        "every slice of a model is called STORE", "pyv_npu/report/perfetto.py",
+        'name = f"{Opcode(aux & OPCODE).name} {ticket}"', 'name = f"STORE {ticket}"',
+        "tests/pyv_npu/report/test_perfetto.py::test_slices_of_a_model_are_called_by_what_the_engine_does",
+    ),
+    Defect(
+        "one phase for all", "pyv_npu/studies/phases.py",
+        "    random.shuffle(found)\n", "    found = [(low + high) // 2] * count\n",
+        "tests/pyv_npu/studies/test_phases.py::test_the_tail_of_one_phase_is_no_verdict",
+    ),
+    Defect(
+        "null among words of the extended block", "npu_device/abi/cmdq.py",
+        'yield Fault(Code.TYPE, f"{field}.{name}", one, "must be an integer, or a list of integers")', "pass",
+        "tests/npu_device/levels/test_command_list.py::test_a_broken_list_names_code_field_and_value",
+    ),
+    Defect(
+        "ENQCMD_T takes a descriptor in ROM", "pyv_npu/coupling/custom0.py",
+        "descriptor is None or not self._holds(address, DESCRIPTOR_SIZE)", "descriptor is None",
+        STRICT + "test_a_descriptor_must_be_in_memory_that_the_device_sees",
+    ),
+    Defect(
+        "tight_off: nop leaves misa.X = 1", "pyv_npu/coupling/custom0.py", ", present=False)", ")",
+        STRICT + "test_misa_names_instructions_that_do_something",
+    ),
+    Defect(
+        "a NOP that another frees completes before its READY", "npu_device/issue/scheduler.py",
+        "            if not command.announced:\n", "            if not command.ready:\n",
+        "tests/npu_device/issue/test_order.py::test_a_nop_that_another_frees_as_it_starts_is_ready_first",
+    ),
+    Defect(
+        "the last characters are lost when a run ends", "pyv_npu/platform.py", "if arrived > self.clock.now:",
+        "if False:", "tests/pyv_npu/platform/test_last_output.py::test_all_that_was_written_is_shown",
+    ),
+    Defect(
+        "headers that a linker loads need memory", "pyv_ext/elf.py", "if ram is None and segment.head:", "if False:",
+        "tests/pyv_ext/test_elf.py::test_headers_that_a_linker_loads_before_the_program_need_no_memory",
+    ),
+    Defect(
+        "an atomic on a register is not counted as a bad access", "pyv_ext/engines/slow.py",
+        "bus.refuse(address, row.size, not reads_only, hart.cycle)", "pass",
+        STRICT + "test_an_atomic_on_a_register_is_a_fault_that_the_device_counts",
+    ),
+    Defect(
+        "cycles without a bound", "npu_device/config.py", '"NPU cycles": 1 << 32', '"NPU cycles": 1 << 80',
+        STRICT + "test_cycles_of_one_thing_are_bounded",
+    ),
+    Defect(
+        "submissions that a soft reset takes count as rejected", "pyv_npu/observe/latency/probe.py",
+        "Latency(accepted, self.recorder.rejected, self.t0_source, warmup, self.stamps.overwritten)",
+        "Latency(accepted, self.recorder.rejected + self.stamps.overwritten, self.t0_source, warmup)",
+        UNTOUCHED + "test_what_a_soft_reset_takes_from_the_ring_is_lost_and_not_rejected",
+    ),
+    Defect(
+        "semihosting opens an empty file name", "pyv_ext/devices/host_files.py", "        if not parts:\n",
+        "        if False:\n", "tests/pyv_npu/platform/test_semihosting_host.py::test_a_program_stays_in_its_folder",
+    ),
+    Defect(
+        "a snapshot names a command that is not ready", "npu_device/issue/execution.py",
+        'raise StateError(f"{number} is no command that is ready", "freed", place)', "pass",
+        "tests/pyv_npu/snapshot/test_snapshot.py::test_the_wrong_field_is_named",
+    ),
+    Defect(
+        "a program that never submits is watched", "pyv_npu/observe/latency/recorder.py",
+        "self.asleep = not functions", "self.asleep = False",
+        UNTOUCHED + "test_submissions_are_measured_from_where_the_npu_is_used",
+    ),
+    Defect(
+        "IA_TIMING issues in order", "npu_device/levels/runner.py", "NpuDevice(config, self.memory, ",
+        "NpuDevice(replace(config, scheduler=replace(config.scheduler, window=1 if analytic else 16)), self.memory, ",
+        "tests/oracles/test_level_error.py::test_nine_lists_of_ten_are_within_a_tenth_and_fewer_cycles_are_stepped",
+    ),
+    Defect(
+        "what a narrow start costs has no name", "npu_device/levels/explain.py",
+        "self._held.lost(step.unit, step.ticket, step.begin, step.end, left)", "0",
+        "tests/npu_device/levels/test_width.py",
+    ),
+)  # fmt: skip
+"""What an independent check found; docs/reliability.md has the command."""
