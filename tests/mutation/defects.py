@@ -57,11 +57,6 @@ DEFECTS = (
         STRICT + "test_misa_names_instructions_that_do_something",
     ),
     Defect(
-        "a NOP that another frees completes before its READY", "npu_device/issue/scheduler.py",
-        "            if not command.announced:\n", "            if not command.ready:\n",
-        "tests/npu_device/issue/test_order.py::test_a_nop_that_another_frees_as_it_starts_is_ready_first",
-    ),
-    Defect(
         "the last characters are lost when a run ends", "pyv_npu/platform.py", "if arrived > self.clock.now:",
         "if False:", "tests/pyv_npu/platform/test_last_output.py::test_all_that_was_written_is_shown",
     ),
