@@ -82,6 +82,21 @@ class Stable(Protocol):
         """
 
 
+class Deferrable(Protocol):
+    """Optional for a device: registers whose stores need not arrive before somebody looks, so that a program may store
+    to them at full speed."""
+
+    def deferrable(self, offset: int, size: int) -> bool:
+        """Whether a store to the register, as the device is now, changes only what its own registers show: no interrupt
+        line, no event, no memory, no other device, and none of the answers of this method. Its `write` returns None.
+
+        Engines then let such stores arrive late, in their order and with the cycle `now` in which they are due, but
+        before the device or anything else in Python is asked for anything. A device that has a method
+        `write_in_a_row(offset, size, values, now)` is given stores that follow each other in one register by one call
+        of it, with the cycle of the last.
+        """
+
+
 class Stateful(Protocol):
     """Optional for a device: what of it goes into snapshots, instead of its attributes.
 

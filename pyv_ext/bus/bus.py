@@ -4,13 +4,13 @@ Engines keep RAM accesses on their own fast path, guarded by `load_ok` and `stor
 here: devices, memory close to the core, watched pages, pages with code, and addresses where nothing answers.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import LINE_BITS, PAGE, PAGE_BITS, Ram
-from pyv_ext.bus.window import Access, MmioReadCache, Observer, Posted, Window
+from pyv_ext.bus.window import Access, MmioReadCache, MmioStoreCache, Observer, Posted, Window
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
@@ -59,6 +59,7 @@ class Bus:
         self.on_map: list[Callable[[], None]] = []
         """`f()` after memory was added, or loads of memory other than `rams[0]` are watched or not any more."""
         self.read_cache = MmioReadCache()
+        self.store_cache = MmioStoreCache()
         self.shadow: Shadow | None = None
         """Of a sanitizer; set before the program runs."""
         self.on_cbo: list[Callable[[str, int, int], None]] = []
@@ -87,14 +88,15 @@ class Bus:
         connect = getattr(device, "connect", None)
         if connect is not None:
             connect(self)
-        window = Window(base, device, near, self.clock, self.timing, self.posted, self.read_cache, self.observers)
-        self._windows.append(window)
+        caches = self.read_cache, self.store_cache
+        self._windows.append(Window(base, device, near, self.clock, self.timing, self.posted, *caches, self.observers))
 
     def observe(self, device: Device, observer: Observer) -> None:
         """Let `observer` see the accesses of one device, which has been added."""
         for window in self._windows:
             if window.device is device:
                 window.observers.append(observer)
+        self.store_cache.clear()
 
     def _refuse_overlap(self, name: str, base: int, end: int) -> None:
         if not 0 <= base < end <= ADDRESS_SPACE:
@@ -286,7 +288,7 @@ class Bus:
     def state(self) -> dict[str, Any]:
         """Posted stores under way and watched pages; memory, map and watchers are kept elsewhere."""
         return {
-            "arrivals": list(self.posted.arrivals),
+            "arrivals": self.posted.arrivals,
             "drained": self.posted.drained,
             "watched": [list(item) for item in sorted(self._watched.items())],
         }
@@ -297,8 +299,9 @@ class Bus:
         arrivals = fields.integers("arrivals", 0, LATEST)
         drained = fields.integer("drained", 0, LATEST)
         watched = fields.table("watched", (0, (ADDRESS_SPACE >> PAGE_BITS) - 1), (1, WORD32))
-        self.posted.arrivals, self.posted.drained = deque(arrivals), drained
+        self.posted.load(arrivals, drained)
         self.read_cache.clear()
+        self.store_cache.clear()
         for page in self._watched.keys() - watched.keys():
             self._watched[page] = 1
             self.unwatch(page << PAGE_BITS)

@@ -1,7 +1,12 @@
-"""One clock for core and devices: the deterministic order of device events and posted stores."""
+"""One clock for core and devices: the deterministic order of device events and posted stores.
+
+A store that is *deferrable* (`pyv_ext.protocols.Deferrable`) need not arrive before anything looks: native code leaves
+it in a queue, and it arrives, stamped with its cycle, when Python is asked for the next thing. Any other posted store
+that native code leaves there arrives in its cycle, up to which native code goes on.
+"""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +20,49 @@ NEVER = 1 << 62
 
 _LINE = -1
 """In the place of a device's number."""
+
+
+ARRIVAL, WHAT_OF_STORE, VALUE = range(3)
+"""Words of a store in the queue."""
+STORE_WORDS = 3
+COUNT, LOUD, FIRST = 0, 1, 2
+"""Words of the queue: how many stores there are, how many of them are not deferrable; where they begin."""
+CAPACITY = 256
+
+QueuedStore = tuple[int, int, int, int, int]
+"""Arrival, number of the device, offset, size, value."""
+
+
+def what_of(number: int, offset: int, size: int) -> int:
+    """A device and a register of it, in one word."""
+    return number << 40 | size << 32 | offset
+
+
+class StoreQueue:
+    """What native code has stored and no device has yet, in the order of arrival."""
+
+    def __init__(self) -> None:
+        self.table = memoryview(bytearray(8 * (FIRST + STORE_WORDS * CAPACITY))).cast("Q")
+
+    def put(self, stores: Iterable[QueuedStore]) -> None:
+        """Let deferrable stores be in the queue, which is empty."""
+        table, at = self.table, FIRST
+        for arrival, number, offset, size, value in stores:
+            table[at + ARRIVAL] = arrival
+            table[at + WHAT_OF_STORE] = what_of(number, offset, size)
+            table[at + VALUE] = value
+            at += STORE_WORDS
+        table[COUNT] = (at - FIRST) // STORE_WORDS
+
+    def take(self) -> list[QueuedStore]:
+        """The stores; the queue is empty then."""
+        table = self.table
+        words = table[FIRST : FIRST + STORE_WORDS * table[COUNT]].tolist()
+        table[COUNT] = table[LOUD] = 0
+        return [
+            (arrival, what >> 40, what & WORD32, what >> 32 & 0xFF, value)
+            for arrival, what, value in zip(words[::3], words[1::3], words[2::3], strict=True)
+        ]
 
 
 class Clock:
@@ -31,7 +79,15 @@ class Clock:
         self.changes = 1
         """How often something attached may have changed. While it stays the same, `pyv_ext.protocols.Stable` registers
         do."""
+        self.deferred = 0
+        """How many of the changes were deferrable stores."""
+        self.queue = StoreQueue()
+        """What native code has stored to devices; `wake` when there is something."""
+        self._queued = False
+        """Whether it counts among what is due."""
         self._devices: list[Timed] = []
+        self._deferrable: list[Callable[[int, int], bool] | None] = []
+        self._in_a_row: list[Callable[[int, int, list[int], int], None] | None] = []
         self._due: list[int] = []
         self._first = 0
         """The number of the device that is due next."""
@@ -56,6 +112,8 @@ class Clock:
         self._devices.append(device)
         self._due.append(NEVER)
         self._levels.append(False)
+        self._deferrable.append(getattr(device, "deferrable", None))
+        self._in_a_row.append(getattr(device, "write_in_a_row", None))
         if alone:
             self._alone.add(number)
         else:
@@ -75,20 +133,33 @@ class Clock:
 
     def post(self, arrival: int, number: int, offset: int, size: int, value: int) -> None:
         """Let a store to a device arrive at the start of cycle `arrival`; calls come in the order of arrival."""
+        if self._queued:
+            self.flush()
         self._posted.append((arrival, number, offset, size, value))
         if arrival < self.next:
             self.next = arrival
+
+    def deferrable(self, number: int) -> Callable[[int, int], bool] | None:
+        """What says whether stores to the device are (`pyv_ext.protocols.Deferrable`)."""
+        return self._deferrable[number]
+
+    @property
+    def epoch(self) -> int:
+        """How often something may have changed which of the stores are deferrable."""
+        return self.changes - self.deferred
 
     def advance(self, cycle: int) -> None:
         """Do all that is due at the start of `cycle` or earlier."""
         posted = self._posted
         while (now := self.next) <= cycle:
+            if self._queued:
+                self._deliver(cycle)
+                continue
             self.now = now
             if self._soonest > now:
                 _, number, offset, size, value = posted.popleft()
                 self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
-                self._devices[number].write(offset, size, value, now - 1)  # type: ignore[attr-defined]  # on the bus
-                self.touched(number, now)
+                self._arrive(number, offset, size, value, now)
             elif self._others <= now or (posted and posted[0][0] <= now):
                 self._coincide(now)
             else:
@@ -100,6 +171,93 @@ class Clock:
                     self.changed(now)
         if cycle > self.now:
             self.now = cycle
+
+    def _arrive(self, number: int, offset: int, size: int, value: int, now: int) -> None:
+        """A posted store is at its device."""
+        deferrable = self._deferrable[number]
+        quiet = deferrable is not None and deferrable(offset, size)
+        self._devices[number].write(offset, size, value, now - 1)  # type: ignore[attr-defined]  # on the bus
+        if quiet:
+            self.changes += 1
+            self.deferred += 1
+        else:
+            self.touched(number, now)
+
+    def wake(self) -> None:
+        """There are stores in the queue: they count among what is due."""
+        self._queued = True
+        first = self.queue.table[FIRST + ARRIVAL]
+        if first < self.next:
+            self.next = first
+
+    def flush(self) -> None:
+        """Let what is in the queue be posted stores as any others."""
+        self._queued = False
+        self._posted.extend(self.queue.take())
+        first = self._posted[0][0]
+        self.next = first if first < self._soonest else self._soonest
+
+    def hold(self) -> None:
+        """Keep posted stores in the queue, if all of them are deferrable: then native code need not stop for them."""
+        posted = self._posted
+        if not posted or len(posted) > CAPACITY // 2:
+            return
+        for _, number, offset, size, _ in posted:
+            deferrable = self._deferrable[number]
+            if deferrable is None or not deferrable(offset, size):
+                return
+        self.queue.put(posted)
+        posted.clear()
+        self.next = self._soonest
+
+    def settle(self, cycle: int) -> None:
+        """Let deferrable stores arrive that are due at the start of `cycle`, as long as nothing else is."""
+        if self._queued:
+            self._deliver(cycle)
+        posted = self._posted
+        while posted and posted[0][0] <= cycle and posted[0][0] < self._soonest:
+            arrival, number, offset, size, value = posted[0]
+            deferrable = self._deferrable[number]
+            if deferrable is None or not deferrable(offset, size):
+                break
+            posted.popleft()
+            self.now = max(self.now, arrival)
+            self._arrive(number, offset, size, value, arrival)
+            self.next = self._soonest if not posted else min(self._soonest, posted[0][0])
+
+    def _deliver(self, cycle: int) -> None:
+        """Let stores of the queue arrive that come before anything else and up to `cycle`; the others are posted."""
+        table = self.queue.table
+        count = table[COUNT]
+        before = min(cycle, self._soonest - 1)
+        if table[LOUD] or self._posted or table[FIRST + ARRIVAL] > before:
+            self.flush()
+            return
+        due = count
+        while table[FIRST + STORE_WORDS * (due - 1) + ARRIVAL] > before:
+            due -= 1
+        self.now = table[FIRST + STORE_WORDS * (due - 1) + ARRIVAL]
+        self.changes += due
+        self.deferred += due
+        what = table[FIRST + WHAT_OF_STORE]
+        number, offset, size = what >> 40, what & WORD32, what >> 32 & 0xFF
+        if count == 1:
+            self._queued = False
+            table[COUNT] = 0
+            self.next = self._soonest
+            self._devices[number].write(offset, size, table[FIRST + VALUE], self.now - 1)  # type: ignore[attr-defined]
+            return
+        words = table[FIRST : FIRST + STORE_WORDS * due].tolist()
+        stores = self.queue.take()
+        self._queued = False
+        self._posted.extend(stores[due:])
+        self.next = self._soonest if due == count else min(self._soonest, stores[due][0])
+        in_a_row = self._in_a_row[number]
+        if in_a_row is not None and words[WHAT_OF_STORE::STORE_WORDS].count(what) == due:
+            in_a_row(offset, size, words[VALUE::STORE_WORDS], self.now - 1)
+            return
+        for arrival, number, offset, size, value in stores[:due]:
+            self._devices[number].write(offset, size, value, arrival - 1)  # type: ignore[attr-defined]
 
     def _coincide(self, now: int) -> None:
         """Several things are due."""
@@ -216,6 +374,8 @@ class Clock:
                 last = arrival
                 posted.append((arrival, number, offset, size, value))
         self.now = now
+        self.queue.take()
+        self._queued = False
         self._posted = deque(posted)
         self.changes += 1
         for number, device in enumerate(self._devices):

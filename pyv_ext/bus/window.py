@@ -2,14 +2,13 @@
 
 The MMIO read cache keeps what stable registers (`pyv_ext.protocols.Stable`) showed when they were last read. As long
 as nothing attached to the clock has changed, which `Clock.changes` tells, another read has no effect and shows the
-same.
+same. The MMIO store cache keeps which stores native code may leave in the queue of the clock.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.clock import Clock, what_of
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
 
@@ -18,6 +17,18 @@ TAG, CHANGES, VALUE, CYCLES, ACTS = range(5)
 """Words of a slot: address and size of the access, `Clock.changes` at the time, what was read; cycles that the access
 takes, and after how many of them it acts: nothing may be due up to there."""
 WORDS = 5
+
+
+STORE_TAG, EPOCH, STORE_CYCLES, ONE_WAY, WHAT, MASK = range(6)
+"""Words of a slot of `MmioStoreCache`: address and size of the store; `Clock.epoch` at the time that it was deferrable,
+or `ALWAYS`; cycles that the core is busy, and that the store is on its way; device and register as in a queue; the bits
+that are stored."""
+SLOT_WORDS = 6
+ALWAYS = 0
+"""In the place of an epoch: of a store that is not deferrable."""
+
+DRAINED, NEXT, DEPTH, RING = range(4)
+"""Words of `Posted`."""
 
 
 def slot_of(address: int) -> int:
@@ -46,6 +57,31 @@ class MmioReadCache:
             self.table[at + TAG] = 0
 
 
+class MmioStoreCache:
+    """Stores to device registers that native code may leave in the queue. Native code reads `table`."""
+
+    def __init__(self) -> None:
+        self.table = memoryview(bytearray(8 * SLOT_WORDS * SLOTS)).cast("Q")
+
+    def keep(self, address: int, size: int, epoch: int, cycles: int, one_way: int, what: int) -> None:
+        """Stores of `size` bytes to the address of device and register `what` are `ALWAYS` possible, or in `epoch`."""
+        at = slot_of(address) * SLOT_WORDS
+        for word, value in (
+            (STORE_TAG, address | size << 32),
+            (EPOCH, epoch),
+            (STORE_CYCLES, cycles),
+            (ONE_WAY, one_way),
+            (WHAT, what),
+            (MASK, (1 << 8 * size) - 1),
+        ):
+            self.table[at + word] = value
+
+    def clear(self) -> None:
+        """Forget everything. No access has tag 0."""
+        for at in range(0, len(self.table), SLOT_WORDS):
+            self.table[at + STORE_TAG] = 0
+
+
 class Access(NamedTuple):
     """One access of the hart to a device, as observers see it. Cycles are starts."""
 
@@ -71,20 +107,45 @@ Store = Callable[[int, int], int | None]
 
 
 class Posted:
-    """The posted stores of one hart that are on their way."""
+    """The posted stores of one hart that may be on their way: the cycles in which the last ones arrive, in a ring."""
 
     def __init__(self, depth: int) -> None:
-        self._depth = depth
-        self.arrivals: deque[int] = deque()
-        self.drained = 0
+        self.table = memoryview(bytearray(8 * (RING + depth))).cast("Q")
+        self.table[DEPTH] = depth
+
+    @property
+    def drained(self) -> int:
         """The cycle at whose start the last one arrives."""
+        return self.table[DRAINED]
+
+    @property
+    def arrivals(self) -> list[int]:
+        """When the last ones arrive, as many as may be on their way, in their order."""
+        at = RING + self.table[NEXT]
+        return [arrival for arrival in (*self.table[at:], *self.table[RING:at]) if arrival]
 
     def leave(self, start: int) -> int:
         """When a store of cycle `start` can leave the core: at once, unless as many as are allowed are on their way."""
-        arrivals = self.arrivals
-        while arrivals and arrivals[0] <= start:
-            arrivals.popleft()
-        return arrivals.popleft() if len(arrivals) >= self._depth else start
+        table = self.table
+        oldest = table[RING + table[NEXT]]
+        return oldest if oldest > start else start
+
+    def add(self, arrival: int) -> None:
+        """One more, which arrives after all others."""
+        table = self.table
+        at = table[NEXT]
+        table[RING + at] = table[DRAINED] = arrival
+        table[NEXT] = at + 1 if at + 1 < table[DEPTH] else 0
+
+    def load(self, arrivals: list[int], drained: int) -> None:
+        """Take on the `arrivals` of another."""
+        depth = self.table[DEPTH]
+        for at in range(depth):
+            self.table[RING + at] = 0
+        self.table[NEXT] = 0
+        for arrival in arrivals[-depth:]:
+            self.add(arrival)
+        self.table[DRAINED] = drained
 
 
 class Window:
@@ -99,6 +160,7 @@ class Window:
         timing: CoreTiming,
         posted: Posted,
         read_cache: MmioReadCache,
+        store_cache: MmioStoreCache,
         observers: Sequence[Observer],
     ) -> None:
         """`near` devices cost a load or store plus `near_extra` instead of an MMIO access."""
@@ -108,6 +170,7 @@ class Window:
         self._clock = clock
         self._posted = posted
         self._read_cache = read_cache
+        self._store_cache = store_cache
         self._observers = observers
         self.observers: list[Observer] = []
         """Of this device alone."""
@@ -182,17 +245,24 @@ class Window:
         return load
 
     def _storer(self, address: int, size: int) -> Store:
-        """The store arrives when it has left the core."""
+        """The store arrives when it has left the core; none is on its way then, as all others do the same."""
         device, offset, clock, number = self.device, address - self.base, self._clock, self._number
-        write, cycles, near = device.write, self._store_cycles, self._near
-        observers, own, posted = self._observers, self.observers, self._posted
+        write, cycles = device.write, self._store_cycles
+        observers, own, store_cache = self._observers, self.observers, self._store_cache
+        deferrable, what = None if self._near else clock.deferrable(number), what_of(number, offset, size)
 
         def store(value: int, start: int) -> int | None:
-            end = (start if near else posted.leave(start)) + cycles
-            arrival = end
+            arrival = end = start + cycles
             clock.advance(arrival - 1)
+            quiet = deferrable is not None and deferrable(offset, size)
             reply = write(offset, size, value, arrival - 1)
-            clock.touched(number, arrival)
+            if quiet:
+                clock.changes += 1
+                clock.deferred += 1
+                if not observers and not own:
+                    store_cache.keep(address, size, clock.epoch, cycles, 0, what)
+            else:
+                clock.touched(number, arrival)
             if reply is not None:
                 if reply.fault:
                     return None
@@ -209,18 +279,21 @@ class Window:
         """The store arrives one way after it has left the core."""
         device, offset, clock, number = self.device, address - self.base, self._clock, self._number
         cycles, one_way = self._store_cycles, self._one_way
-        observers, own, posted = self._observers, self.observers, self._posted
+        observers, own, posted, store_cache = self._observers, self.observers, self._posted, self._store_cache
+        deferrable, what = clock.deferrable(number), what_of(number, offset, size)
 
         def store(value: int, start: int) -> int:
             end = posted.leave(start) + cycles
             arrival = end + one_way
-            posted.arrivals.append(arrival)
-            posted.drained = arrival
+            posted.add(arrival)
             clock.post(arrival, number, offset, size, value)
             if observers or own:
                 access = Access(device, offset, size, True, value, start, end, arrival)
                 for observer in (*observers, *own):
                     observer(access)
+            else:
+                epoch = clock.epoch if deferrable is not None and deferrable(offset, size) else ALWAYS
+                store_cache.keep(address, size, epoch, cycles, one_way, what)
             return end - start
 
         return store

@@ -51,9 +51,12 @@ class RegisterDevice(DeviceBase):
 
     registers: tuple[Register, ...] = ()
     _at: dict[int, Register]
+    _only_registers: bool
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        own = (getattr(cls, name) is not getattr(RegisterDevice, name) for name in _ACTING)
+        cls._only_registers = not any(own)
         cls._at = {}
         for register in cls.registers:
             place = f"{cls.__name__}.{register.name} at offset {register.offset:#x}"
@@ -104,6 +107,10 @@ class RegisterDevice(DeviceBase):
         """See `pyv_ext.protocols.Stable`: registers are, unless `on_read` is the subclass's own, which then says."""
         return type(self).on_read is RegisterDevice.on_read
 
+    def deferrable(self, offset: int, size: int) -> bool:
+        """See `pyv_ext.protocols.Deferrable`: stores are, unless the subclass has `on_write`, a line or events."""
+        return self._only_registers
+
     def read(self, offset: int, size: int, now: int) -> int | Reply:
         return self.on_read(self._at[offset].name, now)
 
@@ -114,3 +121,7 @@ class RegisterDevice(DeviceBase):
         else:
             value = value & register.mask | register.reset & ~register.mask
         return self.on_write(register.name, value, now)
+
+
+_ACTING = ("write", "on_write", "irq", "next_event", "advance")
+"""Methods of subclasses that may make more of a store than a register's new content."""

@@ -5,7 +5,7 @@ shows them live on request.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyv_ext.devices.base import DeviceBase
@@ -111,6 +111,10 @@ class Uart(DeviceBase):
         """A read of the first takes a byte, one of the third an interrupt."""
         return offset not in (RBR_THR, IIR_FCR)
 
+    def deferrable(self, offset: int, size: int) -> bool:
+        """While no interrupt is enabled; the registers that may enable one are excepted."""
+        return not self._ier and offset not in (IER, IIR_FCR)
+
     def read(self, offset: int, size: int, now: int) -> int:
         if offset <= IER and self._lcr & LCR_DLAB:
             return self._divisor >> 8 * offset & 0xFF
@@ -130,6 +134,15 @@ class Uart(DeviceBase):
         if offset == IIR_FCR:
             return self._cause() | (IIR_FIFO if self._fcr & FCR_ENABLE else 0)
         return self._readers[offset]()
+
+    def write_in_a_row(self, offset: int, size: int, values: Sequence[int], now: int) -> None:
+        """Deferrable stores to one register: of text, one piece of output."""
+        if offset == RBR_THR and not (self._lcr & LCR_DLAB or self._mcr & MCR_LOOP):
+            self.console.write(bytes(values))
+            self._thre_pending = True
+            return
+        for value in values:
+            self.write(offset, size, value, now)
 
     def write(self, offset: int, size: int, value: int, now: int) -> None:
         if offset <= IER and self._lcr & LCR_DLAB:

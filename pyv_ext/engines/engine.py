@@ -78,8 +78,10 @@ class Engine:
         while self.stopping is None and hart.cycle < until:
             if not self._ready(until):
                 continue
-            if hart.waiting is not None or self._ahead is not None or hart.guarded:
+            if hart.waiting is not None or self._ahead is not None:
                 self._one()
+            elif hart.guarded:
+                self._guarded(until)
             elif self.tracer is None:
                 self._burst(until)
             else:
@@ -121,6 +123,10 @@ class Engine:
             if hart.cycle >= until or hart.cycle >= clock.next or not self._execute_slow():
                 return
 
+    def _guarded(self, until: int) -> None:
+        """Execute at least one instruction while PMP forbids something; may be overridden likewise."""
+        self._one()
+
     def _closures(self, limit: int, steps: Mapping[int, Step]) -> None:
         """Execute `steps` by pc up to cycle `limit`, to an address that has none, or to one of the slow path."""
         hart = self.hart
@@ -145,6 +151,8 @@ class Engine:
         `tried`: its closure has been asked, it takes the slow path.
         """
         hart = self.hart
+        if hart.guarded:
+            return self._execute_guarded()
         pc, start = hart.pc, hart.cycle
         decoded = self.code.slow.get(pc)
         if decoded is None and not self.fetches_ahead and pc in self.code.hooks:
@@ -173,6 +181,17 @@ class Engine:
             return False
         csrs = hart.csrs
         return not csrs.mip & csrs.mie or hart.interrupt() is None
+
+    def _execute_guarded(self) -> bool:
+        """The same while PMP forbids something; whether it forbids the same then."""
+        hart = self.hart
+        protection = hart.protection
+        self._one()
+        if hart.waiting is not None or self._ahead is not None or self.stopping is not None:
+            return False
+        if not hart.guarded or hart.protection != protection:
+            return False
+        return not hart.csrs.mip & hart.csrs.mie or hart.interrupt() is None
 
     def _traced(self, until: int) -> None:
         """A burst while there is a tracer."""

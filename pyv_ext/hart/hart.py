@@ -115,6 +115,11 @@ class Hart:
         restricts = self.csrs.pmp.restricts
         self.guarded = restricts(self.priv) or restricts(self.data_mode)
 
+    @property
+    def protection(self) -> tuple[int, int, int]:
+        """What PMP forbids depends on that."""
+        return self.priv, self.data_mode, self.csrs.pmp.version
+
     def may_fetch(self, address: int, size: int) -> bool:
         """Whether PMP lets the hart fetch that."""
         return not self.guarded or self.csrs.pmp.allows(address, size, EXECUTE, self.priv)

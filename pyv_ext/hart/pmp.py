@@ -21,6 +21,9 @@ _SPACE = 1 << 32
 """Addresses of the hart. Regions may lie beyond: pmpaddr has 34-bit addresses."""
 
 
+Spans = tuple[tuple[int, int], ...]
+"""Ranges of addresses, each with the first address above it, in their order."""
+
 READ, WRITE, EXECUTE, ALL = 1, 2, 4, 7
 """Rights that an entry may give: the bits of its `cfg` byte."""
 
@@ -31,6 +34,8 @@ class Pmp:
     def __init__(self) -> None:
         self.cfg = [0] * ENTRIES
         self.addr = [0] * ENTRIES
+        self.version = 0
+        """How often it has been written."""
         self._refresh()
 
     def read_cfg(self, register: int) -> int:
@@ -78,8 +83,20 @@ class Pmp:
         """Whether there is an address where the mode lacks a right."""
         return self._restricts[mode]
 
+    def spans(self, mode: int, right: int) -> Spans:
+        """Where the mode has a right: all bytes of an access lie in one of these, or it is forbidden."""
+        found: list[tuple[int, int]] = []
+        for low, high, granted in zip(self._edges, [*self._edges[1:], _SPACE], self._rights[mode], strict=True):
+            if not granted & right:
+                continue
+            if found and found[-1][1] == low:
+                low = found.pop()[0]
+            found.append((low, high))
+        return tuple(found)
+
     def _refresh(self) -> None:
         """Cut the address space at the edges of all regions; between two of them rights are the same."""
+        self.version += 1
         spans = [(*self._span(region), self.cfg[region]) for region in range(ENTRIES) if self.cfg[region] & _MODE]
         self._edges = sorted({0, *(edge for low, high, _ in spans for edge in (low, high) if edge < _SPACE)})
         self._rights = {mode: [_granted(edge, mode, spans) for edge in self._edges] for mode in (USER, MACHINE)}

@@ -22,7 +22,7 @@ from pyv_ext.engines.stop import Stop
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.csr_names import ADDRESSES
-from pyv_ext.protocols import BusMaster, CustomInstruction, Operands, Outcome, Retry, Stall, Trap, Value
+from pyv_ext.protocols import BusMaster, CustomInstruction, Operands, Outcome, Reply, Retry, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
 
 RAM, SIZE = 0x8000_0000, 0x8_0000
@@ -54,6 +54,20 @@ PAUSES, CALM_PAUSES = (1, 2, 7, 40, 300, 1000), (7, 300, 5000, 40_000, 100_000)
 """Cycles between two events of `Chaos`."""
 ROUNDS, CALM_ROUNDS = (1, 2, 5, 20, 100), (100, 1000, 2047)
 """How often a loop is gone through."""
+
+
+class DeferringPort(Port):
+    """A port half of whose stores are deferrable while the last of the others was odd."""
+
+    def deferrable(self, offset: int, size: int) -> bool:
+        return offset >= 12 and self._open
+
+    _open = True
+
+    def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
+        if offset < 12:
+            self._open = bool(value & 1)
+        return super().write(offset, size, value, now)
 
 
 class Chaos:
@@ -128,8 +142,11 @@ def instruction_set(moods: Moods) -> Isa:
 class Generator:
     """`code` belongs at MAIN, `slots` are the addresses of instructions that may be overwritten by any of `words`."""
 
-    def __init__(self, seed: int, *, calm: bool = False, jumps: bool = False, routines: int = 6) -> None:
+    def __init__(
+        self, seed: int, *, calm: bool = False, jumps: bool = False, ports: bool = False, routines: int = 6
+    ) -> None:
         self.calm = calm
+        self.ports = ports
         self.jumps = jumps
         self.isa = instruction_set(Moods())
         self.chance = random.Random(seed)
@@ -246,6 +263,10 @@ class Generator:
 
     def _memory(self) -> bytes:
         chance = self.chance
+        if self.ports and chance.random() < 0.8:
+            name = chance.choice(("sw", "sw", "sw", "lw"))
+            imm = 4 * chance.choice((0, 3, 4, 5, 5))
+            return self.one(name, rd=chance.choice((0, *FREE)), rs1=9, rs2=chance.randrange(32), imm=imm)
         row = chance.choice(self.rows["memory"])
         if row.length == 2:
             while True:
@@ -349,8 +370,17 @@ class Generator:
 class World:
     """A machine with the program of a seed, and all that can be seen of it."""
 
-    def __init__(self, engine: str, seed: int, *, calm: bool = False, jumps: bool = False) -> None:
-        program = Generator(seed, calm=calm, jumps=jumps)
+    def __init__(
+        self,
+        engine: str,
+        seed: int,
+        *,
+        calm: bool = False,
+        jumps: bool = False,
+        ports: bool = False,
+        misaligned: bool = False,
+    ) -> None:
+        program = Generator(seed, calm=calm, jumps=jumps, ports=ports)
         moods = Moods()
         self.timing = TIMINGS[seed % len(TIMINGS)]
         self.clock = Clock()
@@ -360,17 +390,18 @@ class World:
         self.bus.add_ram(self.ram)
         self.bus.add_ram(self.spm)
         self.hart = Hart(instruction_set(moods), self.timing, reset_pc=MAIN)
-        self.port = Port()
+        self.port = DeferringPort()
         self.chaos = Chaos(self.hart, self.clock, seed, program)
         self.bus.add_device(PORT, self.port)
         self.bus.add_device(LINES, self.chaos, near=True)
         self.bus.poke(HANDLER, program.handler())
         self.bus.poke(MAIN, program.code)
         self.accesses: list[tuple[object, ...]] = []
-        self.bus.observers.append(self._access)
+        if not ports:  # while accesses are observed, native code leaves no stores in its queue
+            self.bus.observers.append(self._access)
         self.hart.csrs.mtvec = HANDLER
         self.hart.csrs.mie, self.hart.csrs.mstatus = MSI | MTI | MEI, 0x1888
-        self.engine = make_engine(engine, self.hart, self.bus)
+        self.engine = make_engine(engine, self.hart, self.bus, misaligned=misaligned)
         self._logs = (moods.asked, self.port.log, self.chaos.log, self.accesses)
 
     def _access(self, access: Access) -> None:
@@ -379,7 +410,22 @@ class World:
             self.accesses.append((access.device.name, *access[1:]))
 
     def run(self, until: int) -> Stop | None:
-        return self.engine.run(until)
+        stop = self.engine.run(until)
+        self.clock.settle(self.hart.cycle)
+        return stop
+
+    def protect(self, chance: random.Random) -> None:
+        """Let PMP forbid other things than before, to machine mode too; never the handler's code."""
+        hart, pmp = self.hart, self.hart.csrs.pmp
+        places = [chance.choice((MAIN, DATA, SPM, NEIGHBOUR, PORT)) + 4 * chance.randrange(300) for _ in range(4)]
+        edges = [MAIN, *sorted(places)]
+        for region, edge in enumerate(edges):
+            pmp.addr[region] = edge >> 2
+            pmp.cfg[region] = 0x88 | chance.choice((7, 7, 7, 5, 4, 3, 1)) if region else 0
+        if chance.random() < 0.2:
+            pmp.cfg[:] = [0] * len(pmp.cfg)
+        pmp.load_state({"cfg": bytes(byte & 0x9F for byte in pmp.cfg), "addr": pmp.addr})
+        hart.guard()
 
     def hart_state(self) -> tuple[object, ...]:
         """Everything but memory and logs."""
@@ -418,15 +464,27 @@ def compare(
     *,
     calm: bool = False,
     jumps: bool = False,
+    ports: bool = False,
+    misaligned: bool = False,
+    protected: bool = False,
 ) -> Done:
-    """Run the program of a seed on all engines in slices of 1..`longest` cycles; AssertionError if they differ."""
-    worlds = [World(engine, seed, calm=calm, jumps=jumps) for engine in engines]
+    """Run the program of a seed on all engines in slices of 1..`longest` cycles; AssertionError if they differ.
+
+    `ports`: it stores to devices all the time; `misaligned`: it may access memory anywhere;
+    `protected`: PMP forbids some of it, and not always the same.
+    """
+    given = {"calm": calm, "jumps": jumps, "ports": ports, "misaligned": misaligned}
+    worlds = [World(engine, seed, **given) for engine in engines]
     first, others = worlds[0], worlds[1:]
     chance = random.Random(seed)
     events = 0
     stop = None
     while first.hart.instret < instructions and stop is None:
         until = first.hart.cycle + chance.choice((1, 2, 3, 10, 100, longest, chance.randint(1, longest)))
+        if protected and chance.random() < 0.1:
+            rights = chance.getrandbits(32)
+            for world in worlds:
+                world.protect(random.Random(rights))
         stop = first.run(until)
         seen = first.new_events()
         events += sum(map(len, seen))

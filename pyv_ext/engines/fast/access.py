@@ -8,7 +8,7 @@ leaves to the interpreter.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pyv_ext.bus import window
+from pyv_ext.bus import clock, window
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS
 from pyv_ext.engines.fast import frame
@@ -53,7 +53,8 @@ class Place(NamedTuple):
 class RamAccess:
     """Makes the accesses of harts that have such a bus."""
 
-    def __init__(self, hart: Hart, bus: Bus) -> None:
+    def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False, guarded: bool = False) -> None:
+        """`misaligned`: accesses of this memory may be; `guarded`: PMP forbids some."""
         ram = bus.rams[0]
         self._base = ram.base
         self._load_size = ram.size
@@ -61,6 +62,9 @@ class RamAccess:
         self._word = f"i{hart.isa.xlen}"
         self._watching = bus.watching
         shadow = bus.shadow
+        self._misaligned = misaligned and not bus.watching and bus.shadow is None
+        """Else those take the slow path: what looks on does so by aligned words."""
+        self.guarded = guarded
         self._shadow = () if shadow is None else SHADOW_WORDS if shadow.bytes_written else SHADOW_WORDS[:-1]
 
     @property
@@ -75,6 +79,12 @@ class RamAccess:
         )
         shadow = {word: ir.load("ptr", "%frame", 8 * word) for word in self._shadow}
         return Pointers(x, ram, code, load_ok, shadow)
+
+    def permit(self, ir: Ir, row: Row, address: str, leave: Target) -> None:
+        """To `leave` where PMP forbids the load or store."""
+        if self.guarded:
+            word = frame.WRITABLE if row.kind is Kind.STORE else frame.READABLE
+            frame.permit(ir, word, ir.value(f"zext {self._word} {address} to i64"), row.size, leave)
 
     def load(self, ir: Ir, at: Pointers, row: Row, address: str, leave: Target) -> str:
         """The register value that a load gives (an i64 for an f register); to `leave` where the bus must do it."""
@@ -101,8 +111,9 @@ class RamAccess:
     ) -> None:  # fmt: skip
         """Store a register's low bytes; to `leave` where the bus must do it."""
         offset = self._index(ir, self._inside(ir, address, row.size, self._store_size, leave))
-        line = ir.value(f"lshr i64 {offset}, {LINE_BITS}")
-        code = ir.load("i8", ir.at(at.code, line))
+        code = self._code(ir, at, offset)
+        if self._misaligned and row.size > 1:
+            code = ir.value(f"or i8 {code}, {self._code(ir, at, ir.value(f'add i64 {offset}, {row.size - 1}'))}")
         ir.unless(ir.value(f"icmp eq i8 {code}, 0"), leave)
         kind = f"i{8 * row.size}"
         if self._shadow:
@@ -116,6 +127,11 @@ class RamAccess:
         if kind != register:
             value = ir.value(f"trunc {register} {value} to {kind}")
         ir.store(kind, value, ir.at(at.ram, offset))
+
+    @staticmethod
+    def _code(ir: Ir, at: Pointers, offset: str) -> str:
+        """Not 0 where a store must go through the bus."""
+        return ir.load("i8", ir.at(at.code, ir.value(f"lshr i64 {offset}, {LINE_BITS}")))
 
     def fence(self, ir: Ir, place: Place) -> None:
         """A fence has ordered stores to memory before those to devices to come."""
@@ -149,6 +165,9 @@ class RamAccess:
         """The offset in RAM of an aligned access; rotating the low bits to the top makes one test of two."""
         word, shift = self._word, size.bit_length() - 1
         offset = ir.value(f"sub {word} {address}, {self._base}")
+        if self._misaligned:
+            ir.unless(ir.value(f"icmp ult {word} {offset}, {max(limit - size + 1, 0)}"), leave)
+            return offset
         rotated = ir.value(f"call {word} @llvm.fshr.{word}({word} {offset}, {word} {offset}, {word} {shift})")
         ir.unless(ir.value(f"icmp ult {word} {rotated}, {limit >> shift}"), leave)
         return offset
@@ -179,7 +198,8 @@ def atomic(
 
 LOAD, STORE = "load_elsewhere", "store_elsewhere"
 """`load_elsewhere(frame, address, size, cycles left) -> value | cycles << 32` and
-`store_elsewhere(frame, address, size, value) -> cycles`; 0 cycles: the bus must do it."""
+`store_elsewhere(frame, address, size, value, cycles left) -> cycles`; 0 cycles: the bus must do it. A store to a device
+that is left in the queue may move `LIMIT`: then the cycles take that into account."""
 
 BASE, LOADABLE, STORABLE, DATA, LINES, LOAD_CYCLES, STORE_CYCLES = range(7)
 """Words of a row of the table of memories: base; bytes that may be loaded and stored, 0 while the bus must see it;
@@ -258,6 +278,8 @@ def _load() -> str:
     at = ir.at(ir.load("ptr", "%frame", 8 * READ_CACHE), ir.value(f"mul i64 {slot}, {8 * window.WORDS}"))
     tag = ir.value(f"or i64 %address, {ir.value('shl i64 %size, 32')}")
     same = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.TAG)}, {tag}")
+    queued = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.QUEUE), 8 * clock.COUNT)
+    same = ir.value(f"and i1 {same}, {ir.value(f'icmp eq i64 {queued}, 0')}")
     changes = ir.load("i64", "%frame", 8 * CHANGES)
     fresh = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.CHANGES)}, {changes}")
     undisturbed = ir.value(f"icmp ult i64 {ir.load('i64', at, 8 * window.ACTS)}, %left")
@@ -272,7 +294,7 @@ def _load() -> str:
 
 def _store() -> str:
     ir = Ir()
-    row, offset = _find(ir, STORABLE, "bus")
+    row, offset = _find(ir, STORABLE, "register")
     line = ir.value(f"lshr i64 {offset}, {LINE_BITS}")
     code = ir.load("i8", ir.at(ir.load("ptr", row, 8 * LINES), line))
     ir.unless(ir.value(f"icmp eq i8 {code}, 0"), ("bus", ()))
@@ -283,6 +305,60 @@ def _store() -> str:
         ir.block(label)
         ir.store(kind, "%value" if kind == "i32" else ir.value(f"trunc i32 %value to {kind}"), place)
         ir.do(f"ret i64 {cycles}")
+    _defer(ir)
     ir.block("bus")
     ir.do("ret i64 0")
-    return ir.text(f"i64 @{STORE}(ptr %frame, i64 %address, i64 %size, i32 %value)")
+    return ir.text(f"i64 @{STORE}(ptr %frame, i64 %address, i64 %size, i32 %value, i64 %left)")
+
+
+def _defer(ir: Ir) -> None:
+    """Block `register`: leave a store to a device in the queue, if that is possible, as `Window` would post it."""
+    ir.block("register")
+    mixed = ir.value("xor i64 %address, " + ir.value("lshr i64 %address, 6"))
+    slot = ir.value(f"mul i64 {ir.value(f'and i64 {mixed}, {window.SLOTS - 1}')}, {8 * window.SLOT_WORDS}")
+    at = ir.at(ir.load("ptr", "%frame", 8 * frame.STORE_CACHE), slot)
+    tag = ir.value(f"or i64 %address, {ir.value('shl i64 %size, 32')}")
+    same = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.STORE_TAG)}, {tag}")
+    now, epoch = ir.load("i64", "%frame", 8 * frame.EPOCH), ir.load("i64", at, 8 * window.EPOCH)
+    loud = ir.value(f"icmp eq i64 {epoch}, {window.ALWAYS}")
+    holds = ir.value(f"or i1 {loud}, {ir.value(f'icmp eq i64 {epoch}, {now}')}")
+    on = ir.value(f"and i1 {holds}, {ir.value(f'icmp ne i64 {now}, 0')}")
+    queue = ir.load("ptr", "%frame", 8 * frame.QUEUE)
+    count = ir.load("i64", queue, 8 * clock.COUNT)
+    room = ir.value(f"icmp ult i64 {count}, {clock.CAPACITY}")
+    ir.unless(ir.value(f"and i1 {same}, {ir.value(f'and i1 {on}, {room}')}"), ("bus", ()))
+
+    limit, posted = ir.load("i64", "%frame", 8 * frame.LIMIT), ir.load("ptr", "%frame", 8 * frame.POSTED)
+    start = ir.value(f"sub i64 {limit}, %left")
+    ring = ir.load("i64", posted, 8 * window.NEXT)
+    place = ir.at(posted, ir.value(f"shl i64 {ir.value(f'add i64 {ring}, {window.RING}')}, 3"))
+    oldest = ir.load("i64", place)
+    waits = ir.value(f"icmp ugt i64 {oldest}, {start}")
+    leaves = ir.value(f"select i1 {waits}, i64 {oldest}, i64 {start}")
+    end = ir.value(f"add i64 {leaves}, {ir.load('i64', at, 8 * window.STORE_CYCLES)}")
+    one_way = ir.load("i64", at, 8 * window.ONE_WAY)
+    arrival = ir.value(f"add i64 {end}, {one_way}")
+    entry = ir.at(queue, ir.value(f"mul i64 {count}, {8 * clock.STORE_WORDS}"))
+    given = ir.value(f"and i64 {ir.value('zext i32 %value to i64')}, {ir.load('i64', at, 8 * window.MASK)}")
+    for word, value in (
+        (clock.ARRIVAL, arrival), (clock.WHAT_OF_STORE, ir.load("i64", at, 8 * window.WHAT)), (clock.VALUE, given)
+    ):  # fmt: skip
+        ir.store("i64", value, entry, 8 * (clock.FIRST + word))
+    ir.store("i64", ir.value(f"add i64 {count}, 1"), queue, 8 * clock.COUNT)
+    cycles = ir.value(f"sub i64 {end}, {start}")
+    ir.branch(ir.value(f"icmp ne i64 {one_way}, 0"), ("posted", ()), ("gone", ()))
+    ir.block("gone")
+    ir.do(f"ret i64 {cycles}")
+
+    ir.block("posted")
+    ir.store("i64", arrival, place)
+    ir.store("i64", arrival, posted, 8 * window.DRAINED)
+    after = ir.value(f"add i64 {ring}, 1")
+    wraps = ir.value(f"icmp eq i64 {after}, {ir.load('i64', posted, 8 * window.DEPTH)}")
+    ir.store("i64", ir.value(f"select i1 {wraps}, i64 0, i64 {after}"), posted, 8 * window.NEXT)
+    sooner = ir.value(f"and i1 {loud}, {ir.value(f'icmp ult i64 {arrival}, {limit}')}")
+    first = ir.value(f"select i1 {sooner}, i64 {arrival}, i64 {limit}")
+    ir.store("i64", first, "%frame", 8 * frame.LIMIT)
+    louder = ir.value(f"add i64 {ir.load('i64', queue, 8 * clock.LOUD)}, {ir.value(f'zext i1 {loud} to i64')}")
+    ir.store("i64", louder, queue, 8 * clock.LOUD)
+    ir.do(f"ret i64 {ir.value(f'add i64 {cycles}, ' + ir.value(f'sub i64 {limit}, {first}'))}")

@@ -13,6 +13,7 @@ from pyv_ext.engines.last_run import LastRun
 from pyv_ext.engines.polling import PollingDetection
 from pyv_ext.engines.tracer import batches_of
 from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.pmp import EXECUTE, Spans
 
 if TYPE_CHECKING:
     from pyv_ext.engines.fast.native import Native
@@ -22,12 +23,17 @@ WARM_UP = 1 << 15
 has needed native code has it at once."""
 
 
+MOST_NATIVES = 8
+"""Forms of native code for where PMP lets it fetch that are kept."""
+
+
 class FastEngine(Engine):
     """Imports llvmlite when a program has run for a while."""
 
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
         super().__init__(hart, bus, misaligned=misaligned)
-        self._native: Native | None = None
+        self._natives: dict[Spans | None, Native] = {}
+        """Native code by where PMP lets it fetch; None while that forbids nothing."""
         self._watching = False
         self._warm_up = WARM_UP
         self._last: LastRun | None = None
@@ -48,6 +54,15 @@ class FastEngine(Engine):
         else:
             super()._traced(until)
 
+    def _guarded(self, until: int) -> None:
+        hart = self.hart
+        if self.tracer is not None or self._warm_up > 0:
+            before = hart.instret
+            self._one()
+            self._warm_up -= hart.instret - before
+        else:
+            self._native_at(hart.csrs.pmp.spans(hart.priv, EXECUTE)).run(until)
+
     def _native_code(self, until: int) -> "Native | None":
         """What executes native code; None while the program is young: then closures have executed a part of it."""
         if self._last is None:
@@ -63,20 +78,31 @@ class FastEngine(Engine):
                 super()._traced(young)
             self._warm_up -= self.hart.instret - before
             return None
-        if self._native is None or self.bus.watching is not self._watching:
+        return self._native_at(None)
+
+    def _native_at(self, fetchable: Spans | None) -> "Native":
+        """What executes native code where PMP lets it fetch nothing else; None: it forbids nothing."""
+        if self.bus.watching is not self._watching:
+            self._watching = self.bus.watching
+            self._close(tuple(self._natives))
+        native = self._natives.get(fetchable)
+        if native is None:
             from pyv_ext.engines.fast.native import Native
 
-            if self._native is not None:
-                self._native.close()
-            self._watching = self.bus.watching
-            self._native = Native(self, self.code, self._execute_slow, self._last)
-        return self._native
+            self._close(tuple(self._natives)[1 : 1 - MOST_NATIVES])
+            last = self._last if fetchable is None else None
+            native = self._natives[fetchable] = Native(self, self.code, self._execute_slow, last, fetchable)
+        return native
+
+    def _close(self, which: Iterable[Spans | None]) -> None:
+        for fetchable in which:
+            self._natives.pop(fetchable).close()
 
     def flush(self) -> None:
         super().flush()
-        if self._native is not None:
-            self._native.restored()
+        for native in self._natives.values():
+            native.restored()
 
     def _drop(self, pcs: Iterable[int]) -> None:
-        if self._native is not None:
-            self._native.drop(pcs)
+        for native in self._natives.values():
+            native.drop(pcs)

@@ -1,6 +1,8 @@
 """The memory through which Python and native code share a hart: one 64-bit word for each name.
 
-Native code answers reads of the counters of cycles and retired instructions from it.
+Native code answers reads of the counters of cycles and retired instructions from it, and finds there where PMP permits
+loads and stores: the range used last, before the table of all ranges. Fetches are looked at when an instruction
+is decoded; there is native code of its own for each map of fetches.
 """
 
 import ctypes
@@ -9,9 +11,10 @@ from typing import NamedTuple
 from pyv_ext.bus.bus import Bus
 from pyv_ext.hart.csr import WRAP, Csrs
 from pyv_ext.hart.hart import Hart
+from pyv_ext.hart.pmp import ENTRIES, READ, WRITE, Spans
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
-from pyv_jit.ir import Ir
+from pyv_jit.ir import Ir, Target
 
 PC, PROGRESS, X, RAM, CODE, LOAD_OK, TABLE, FUNCTIONS, CYCLES, CYCLES_ON, RETIRED, RETIRED_ON = range(12)
 """Words of the frame: where the hart is; the addresses of its registers, of memory and its maps (see `Ram.code` and
@@ -36,7 +39,15 @@ when it was entered."""
 CUSTOM = 28
 """The address of the table of calls of custom instructions (see `custom`)."""
 
-WORDS = 29
+EPOCH, QUEUE, STORE_CACHE, POSTED = range(29, 33)
+"""What `Clock.epoch` must be for entries of the MMIO store cache to hold, 0 where none does; the addresses of the
+tables of stores (`pyv_ext.bus.clock`, `window`)."""
+
+READABLE, WRITABLE = 33, 36
+"""The first of three words each, of where PMP permits loads and stores: a range, and the address of the table of all
+ranges (see `Permissions`)."""
+
+WORDS = 39
 
 BIAS = 1 << 31
 """Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""
@@ -78,6 +89,8 @@ def make_frame(hart: Hart, bus: Bus, table: object, functions: object) -> memory
     for word, buffer in ((X, hart.x), (RAM, ram.data), (CODE, ram.code), (LOAD_OK, bus.load_ok)):
         frame[word] = address_of(buffer)
     frame[TABLE], frame[FUNCTIONS] = address_of(table), address_of(functions)
+    stores = bus.clock.queue.table, bus.store_cache.table, bus.posted.table
+    frame[QUEUE], frame[STORE_CACHE], frame[POSTED] = map(address_of, stores)
     if bus.shadow is not None:
         own = bus.shadow.tables[0]
         tables = (own.flags, own.pcs, own.cycles, own.pages, own.written, bus.shadow.fenced)
@@ -133,3 +146,76 @@ def show_counters(csrs: Csrs, frame: memoryview) -> None:
     frame[CYCLES], frame[RETIRED] = csrs.mcycle.value(0), csrs.minstret.value(0)
     frame[CYCLES_ON] = 0 if csrs.mcycle.inhibited else WRAP
     frame[RETIRED_ON] = 0 if csrs.minstret.inhibited else WRAP
+
+
+# -- where PMP permits loads and stores ---------------------------------------------------------------------------
+
+LOW, HIGH, RANGES = range(3)
+"""Words of the frame from `READABLE` and `WRITABLE`. A row of the table is a range: LOW, HIGH; the last has HIGH 0."""
+ROW = 2
+ROWS = 2 * ENTRIES + 2
+PERMITTED = "permitted"
+"""`permitted(pointer to such words, address, address of the end) -> i1`; the range is then the one used last."""
+
+
+class Permissions:
+    """The tables of ranges of one hart."""
+
+    def __init__(self, frame: memoryview) -> None:
+        self._frame = frame
+        self._tables = {word: memoryview(bytearray(8 * ROW * ROWS)).cast("Q") for word in (READABLE, WRITABLE)}
+        for word, table in self._tables.items():
+            frame[word + RANGES] = address_of(table)
+        self._shown: tuple[int, int, int] | None = None
+
+    def follow(self, hart: Hart) -> None:
+        """Let native code see what is permitted now."""
+        protection = hart.protection
+        if protection != self._shown:
+            self._shown = protection
+            for word, right in ((READABLE, READ), (WRITABLE, WRITE)):
+                self._fill(word, hart.csrs.pmp.spans(hart.data_mode, right))
+
+    def _fill(self, word: int, spans: Spans) -> None:
+        table = self._tables[word]
+        for index, (low, high) in enumerate((*spans, (0, 0))):
+            table[ROW * index + LOW], table[ROW * index + HIGH] = low, high
+        self._frame[word + LOW] = self._frame[word + HIGH] = 0
+
+
+def permit(ir: Ir, word: int, address: str, size: int, leave: Target) -> None:
+    """To `leave` unless all bytes of an access at an i64 address are permitted; `%frame` is the frame."""
+    end = ir.value(f"add i64 {address}, {size}")
+    inside = _inside(
+        ir, ir.load("i64", "%frame", 8 * (word + LOW)), ir.load("i64", "%frame", 8 * (word + HIGH)), address, end
+    )
+    seek, fine = ir.fresh(), ir.fresh()
+    ir.branch(inside, (fine, ()), (seek, ()))
+    ir.block(seek)
+    found = ir.value(f"call i1 @{PERMITTED}(ptr {ir.at('%frame', 8 * word)}, i64 {address}, i64 {end})")
+    ir.unless(found, leave)
+    ir.goto(fine)
+    ir.block(fine)
+
+
+def permission() -> str:
+    """The IR of `PERMITTED`."""
+    ir = Ir()
+    ir.block("entry")
+    ir.goto("look", (ir.load("ptr", "%words", 8 * RANGES),))
+    (row,) = ir.block("look", "ptr")
+    low, high = ir.load("i64", row, 8 * LOW), ir.load("i64", row, 8 * HIGH)
+    ir.unless(ir.value(f"icmp ne i64 {high}, 0"), ("nowhere", ()))
+    inside = _inside(ir, low, high, "%address", "%end")
+    ir.branch(inside, ("found", ()), ("look", (ir.at(row, 8 * ROW),)))
+    ir.block("found")
+    ir.store("i64", low, "%words", 8 * LOW)
+    ir.store("i64", high, "%words", 8 * HIGH)
+    ir.do("ret i1 true")
+    ir.block("nowhere")
+    ir.do("ret i1 false")
+    return ir.text(f"i1 @{PERMITTED}(ptr %words, i64 %address, i64 %end)")
+
+
+def _inside(ir: Ir, low: str, high: str, address: str, end: str) -> str:
+    return ir.value(f"and i1 {ir.value(f'icmp uge i64 {address}, {low}')}, {ir.value(f'icmp ule i64 {end}, {high}')}")

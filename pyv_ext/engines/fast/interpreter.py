@@ -108,6 +108,7 @@ class Interpreter:
         self._exits()
         others = access.functions() + log.function() + self._answers.functions()
         others += floating.declarations() if self._floats else ""
+        others += frame.permission() if self._access.guarded else ""
         return declarations(self._isa.xlen) + others + ir.text("i64 @interpret(ptr %frame)")
 
     def _entry(self, pc: str, progress: str) -> str:

@@ -16,9 +16,11 @@ from pyv_ext.engines.fast.frame import (
     DONE,
     INSTRET,
     LEFT,
+    LIMIT,
     PC,
     PROGRESS,
     READINGS,
+    Permissions,
     address_of,
     make_frame,
     reading_of,
@@ -28,6 +30,7 @@ from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.last_run import Extent, LastRun
 from pyv_ext.engines.slow import Core, waits_for_nothing
+from pyv_ext.hart.pmp import Spans
 from pyv_ext.hart.slots import SINK
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
@@ -64,8 +67,16 @@ class _Region(NamedTuple):
 class Native:
     """Executes the instructions of a core that need no slow path."""
 
-    def __init__(self, core: Core, code: Code, slow: Callable[[bool], bool], last: LastRun) -> None:
-        """`slow`: see `Upcalls`. It begins with the regions of `last`."""
+    def __init__(
+        self,
+        core: Core,
+        code: Code,
+        slow: Callable[[bool], bool],
+        last: LastRun | None = None,
+        fetchable: Spans | None = None,
+    ) -> None:
+        """`slow`: see `Upcalls`; it begins with the regions of `last`. `fetchable`: where PMP permits fetches, None
+        while it forbids nothing at all."""
         isa, timing = core.isa, core.hart.timing
         self._hart = core.hart
         self._core = core
@@ -75,6 +86,8 @@ class Native:
         self._functions = memoryview(bytearray(8 * REGIONS)).cast("Q")
         self._frame = make_frame(core.hart, core.bus, self._entries.table, self._functions)
         self._words = self._frame.cast("B").cast("q")
+        self._fetchable = fetchable
+        self._permissions = Permissions(self._frame)
         self._memories = OtherMemories(core.bus, self._frame)
         self._regions: dict[int, _Region] = {}
         rows = [row for row in isa.rows if row.kind in TRANSLATED and not row.floating]
@@ -91,7 +104,7 @@ class Native:
         self._machine = {name: number for number, name in enumerate(machine.operations(isa), self._custom + 1)}
         first = self._custom + 1 + len(self._machine)
         self._floats = {operation: number for number, operation in enumerate(floats, first)}
-        access = RamAccess(core.hart, core.bus)
+        access = RamAccess(core.hart, core.bus, misaligned=core.misaligned, guarded=fetchable is not None)
         self._translator = RegionTranslator(isa, timing, access, fused=fused)
         self._upcalls = Upcalls(core, self._frame, self._words, slow)
         self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
@@ -102,7 +115,7 @@ class Native:
         self._interpreter = self._compiler.load(text, "call", pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
         self._last = last
-        for region in last.regions:
+        for region in () if last is None else last.regions:
             self._install(self._blocks(region))
 
     def close(self) -> None:
@@ -112,15 +125,17 @@ class Native:
     def run(self, until: int) -> None:
         """Execute up to cycle `until`, or to something other than an event that comes before an instruction."""
         hart, frame, upcalls = self._hart, self._words, self._upcalls
+        if self._fetchable is not None:
+            self._permissions.follow(hart)
         while True:
             frame[LEFT] = upcalls.begin(until)
             try:
                 reason = self._call()
             finally:
                 hart.pc = frame[PC]
-                hart.cycle = upcalls.limit - frame[LEFT]
+                hart.cycle = frame[LIMIT] - frame[LEFT]
                 hart.instret = frame[INSTRET] + frame[DONE]
-            upcalls.end()
+                upcalls.end()
             if reason == _HOT:
                 self._translate(hart.pc)
             elif reason == _DECODE:
@@ -166,7 +181,7 @@ class Native:
             number, rd = self._number(instruction), instruction.rd or SINK
             imm = instruction.rs3 or instruction.imm
             self._entries.instruction(pc, number, rd, instruction.rs1, instruction.rs2, imm)
-        elif instruction is not None and pc not in self._code.hooks:
+        elif instruction is not None and pc not in self._code.hooks and self._may_fetch(pc, instruction):
             self._decode_custom(pc, instruction)
         else:
             self._entries.instruction(pc, entries.LEAVE)
@@ -198,6 +213,8 @@ class Native:
 
     def _machine_operation(self, decoded: Decoded) -> machine.Operation | None:
         """The operation of machine mode that is at an address, if native code executes it."""
+        if self._fetchable is not None:
+            return None
         if decoded.illegal is not None:
             word = decoded.illegal
             return machine.Operation(machine.TRAP, rs2=Cause.ILLEGAL, immediate=word - (word >> 31 << 32))
@@ -206,11 +223,13 @@ class Native:
         return machine.operation_of(decoded.instruction)
 
     def _takes(self, pc: int, instruction: Instruction) -> bool:
-        if pc in self._code.hooks:
+        if pc in self._code.hooks or not self._may_fetch(pc, instruction):
             return False
         isa, kind = self._isa, instruction.row.kind
         if instruction.row.floating:
             return floating.operation_of(instruction) in self._floats
+        if self._fetchable is not None and kind not in TRANSLATED:
+            return waits_for_nothing(instruction)
         if kind in ATOMIC or kind is Kind.MRET:
             return not self._shadowed
         return (
@@ -220,6 +239,11 @@ class Native:
             or kind is Kind.ECALL
             or machine.slot_of(instruction) is not None
         )
+
+    def _may_fetch(self, pc: int, instruction: Instruction) -> bool:
+        """What may not is left to the slow path, as all that PMP forbids."""
+        spans, end = self._fetchable, pc + instruction.length
+        return spans is None or any(low <= pc and end <= high for low, high in spans)
 
     # -- translating -------------------------------------------------------------------------------------------
 
@@ -240,7 +264,7 @@ class Native:
             if room >= 0:
                 absorbed.add(number)
         blocks = self._find(pc, lambda head: fresh(head) or self._entries.region(head) in absorbed)
-        if self._install(blocks):
+        if self._install(blocks) and self._last is not None:
             self._last.keep(region.extents for region in self._regions.values())
 
     def _blocks(self, region: Iterable[Extent]) -> list[Block]:

@@ -156,6 +156,7 @@ class Operations:
 
     def _load(self, row: Row, address: str, next_pc: str, after: str) -> None:
         ir, elsewhere = self._ir, self._ir.fresh()
+        self._access.permit(ir, row, address, self._leave)
         value = self._access.load(ir, self._at, row, address, (elsewhere, ()))
         ir.store("i64" if row.floating else "i32", value, self._slot(entries.RD))
         self._next(next_pc, after, row.length)
@@ -185,6 +186,7 @@ class Operations:
     def _store(self, row: Row, address: str, value: str, next_pc: str, after: str) -> None:
         ir, elsewhere = self._ir, self._ir.fresh()
         self._unless_full()
+        self._access.permit(ir, row, address, self._leave)
         place = Place(self._pc, self._progress)
         self._access.store(ir, self._at, row, address, value, place, (elsewhere, ()))
         self._note(log.what_of(ir, address), str(getattr(self._timing, row.timing)), next_pc, after, row.length)
@@ -195,7 +197,9 @@ class Operations:
         if row.floating:
             value = ir.value(f"trunc i64 {value} to i32")
         wide = ir.value(f"zext i32 {address} to i64")
-        cycles = ir.value(f"call i64 @{access.STORE}(ptr %frame, i64 {wide}, i64 {row.size}, i32 {value})")
+        left = left_of(ir, self._progress)
+        given = f"i64 {wide}, i64 {row.size}, i32 {value}, i64 {left}"
+        cycles = ir.value(f"call i64 @{access.STORE}(ptr %frame, {given})")
         device = ir.fresh()
         ir.unless(ir.value(f"icmp ne i64 {cycles}, 0"), (device, ()))
         self._note(log.what_of(ir, address), cycles, next_pc, self._later(cycles), row.length)
@@ -203,7 +207,7 @@ class Operations:
         ir.block(device)
         low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
         given = ir.value(f"zext i32 {low} to i64")
-        _, later = self._ask(upcalls.STORE, wide, row.size, left_of(ir, self._progress), given)
+        _, later = self._ask(upcalls.STORE, wide, row.size, left, given)
         self._next(next_pc, later, row.length)
 
     def _ask(self, function: str, address: str, size: int, *more: str) -> tuple[str, str]:

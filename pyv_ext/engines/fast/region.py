@@ -94,6 +94,7 @@ class _Region:
         self._dispatch()
         self._exits()
         floats = floating.declarations() if self._isa.floating else ""
+        floats += frame.permission() if self._access.guarded else ""
         return (
             declarations(self._isa.xlen) + floats + ir.text("{i64, i64} @region(ptr %frame, i64 %progress, i32 %block)")
         )
@@ -175,6 +176,7 @@ class _Region:
         elif row.kind is Kind.LOAD or row.kind is Kind.STORE:
             address = ir.value(f"add i32 {given['a']}, {immediate}")
             leave = self._leave(pc, count)
+            self._access.permit(ir, row, address, leave)
             if row.kind is Kind.LOAD:
                 x[instruction.rd] = self._access.load(ir, self._at, row, address, leave)
             else:

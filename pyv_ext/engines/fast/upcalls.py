@@ -8,9 +8,9 @@ import ctypes
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from pyv_ext.bus.clock import NEVER
+from pyv_ext.bus.clock import COUNT, NEVER
 from pyv_ext.bus.window import Load, Store
-from pyv_ext.engines.fast.frame import BIAS, CHANGES, INSTRET, LIMIT, PC, show_counters
+from pyv_ext.engines.fast.frame import BIAS, CHANGES, EPOCH, INSTRET, LIMIT, PC, show_counters
 from pyv_ext.engines.fast.log import Log
 from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.engines.tracer import OnBlock, Tracer, batches_of
@@ -44,7 +44,7 @@ _WORD = (1 << 32) - 1
 
 
 class Upcalls:
-    """Answers the native code of one hart, which may go on to cycle `limit`."""
+    """Answers the native code of one hart, which may go on to cycle `LIMIT` of the frame."""
 
     def __init__(self, core: Core, frame: memoryview, words: memoryview, slow: Callable[[bool], bool]) -> None:
         """`words`: the signed words of the frame; `slow(True)` executes the instruction at the hart's pc, and says
@@ -60,11 +60,11 @@ class Upcalls:
         self._log = Log(frame)
         self._loads: dict[int, Load] = {}
         self._stores: dict[int, Store] = {}
+        self._queue = core.bus.clock.queue.table
         self._watching = core.bus.watching
         self._shadowed = core.bus.shadow is not None
         self._until = 0
         """The cycle to which native code may go on at most."""
-        self.limit = 0
         self.ended: Callable[[], object] = int
         """What ends the instruction that native code has left: a trap, a wait."""
         self._counted = -1
@@ -106,11 +106,14 @@ class Upcalls:
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
             self._show_counters()
         limit = min(until, self._clock.next)
-        self.limit = words[LIMIT] = limit
+        words[LIMIT] = limit
         return limit - cycle
 
     def end(self) -> None:
-        """Native code has been left: the tracer is told of what has retired."""
+        """Native code has been left: stores that are due arrive, the tracer is told of what has retired."""
+        if self._queue[COUNT]:
+            self._clock.wake()
+            self._clock.settle(self._hart.cycle)
         on_block, cycle = self._on_block, self._hart.cycle
         if on_block is not None and cycle > self._told:
             on_block(self._told, cycle, self._log.take())
@@ -118,10 +121,11 @@ class Upcalls:
 
     def execute_slow(self) -> bool:
         """Execute the instruction at the hart's pc by the slow path; whether native code may go on."""
-        if self._on_block is not None:
-            self.end()
+        self.end()
         going = self._execute_slow(True)
         self._told = self._hart.cycle
+        if self._words[EPOCH] and (self._bus.observers or self._bus.guards):
+            self._words[EPOCH] = 0
         if self._core.tracer is not self._tracer:
             self._follow_tracer()
             going = going and (self._tracer is None or self._on_block is not None)
@@ -145,26 +149,35 @@ class Upcalls:
         self._on_block = batches_of(tracer)
         self._log.switch(self._on_block is not None)
         self._caching = tracer is None and not self._bus.guards
-        self._changes = self._words[CHANGES] = self._clock.changes if self._caching else 0
+        self._show_changes()
+
+    def _show_changes(self) -> None:
+        """Let native code see what of its caches holds."""
+        words, clock, caching = self._words, self._clock, self._caching
+        self._changes = changes = clock.changes if caching else 0
+        words[CHANGES] = changes
+        words[EPOCH] = 0 if not caching or self._shadowed or self._bus.observers else changes - clock.deferred
 
     # -- what it asks ------------------------------------------------------------------------------------------
 
     def _slow(self, pc: int, progress: int) -> int:
         hart = self._hart
         hart.pc = pc
-        hart.cycle = self.limit + BIAS - (progress & _WORD)
+        hart.cycle = self._words[LIMIT] + BIAS - (progress & _WORD)
         hart.instret = retired = self._instret + (progress >> 32)
         going = self.execute_slow()
         self._words[PC] = hart.pc
         if going:
             return self._left(hart.cycle) << 1 | hart.instret - retired
-        self.limit = self._words[LIMIT] = hart.cycle
+        self._words[LIMIT] = hart.cycle
         return hart.instret - retired
 
     def _wait(self, pc: int, progress: int) -> int:
         """Let time pass as `Engine` does while a WFI waits: it is asked again after every event."""
         core, hart, clock, x, until = self._core, self._hart, self._clock, self._hart.x, self._until
-        start = self.limit + BIAS - (progress & _WORD)
+        if self._queue[COUNT]:
+            clock.wake()
+        start = self._words[LIMIT] + BIAS - (progress & _WORD)
         hart.pc = self._words[PC] = pc
         hart.instret = self._instret + (progress >> 32)
         cycle = again = start + 1
@@ -188,12 +201,14 @@ class Upcalls:
                 return self._left(cycle + hart.timing.wfi, interrupts=False) << 1 | 1
             cycle = again = cycle + 1
         hart.waiting = Wait(start, again, NEVER)
-        hart.cycle = self.limit = self._words[LIMIT] = cycle
+        hart.cycle = self._words[LIMIT] = cycle
         return 0
 
     def _due(self, left: int) -> int:
         """Native code takes the interrupts that are pending then, or leaves them."""
-        return self._left(self.limit - left, interrupts=False)
+        if self._queue[COUNT]:
+            self._clock.wake()
+        return self._left(self._words[LIMIT] - left, interrupts=False)
 
     def _load(self, place: int, left: int) -> int:
         load = self._loads.get(place)
@@ -206,7 +221,9 @@ class Upcalls:
             return LEAVE
         if self._shadowed:
             self._hart.pc = self._words[PC]
-        start = self.limit - left
+        if self._queue[COUNT]:
+            self._clock.wake()
+        start = self._words[LIMIT] - left
         answer = load(start)
         if answer is None:
             self.ended = partial(self._core.trap, Cause.LOAD_FAULT, place & _WORD)
@@ -224,7 +241,10 @@ class Upcalls:
             return LEAVE
         if self._shadowed:
             self._hart.pc = self._words[PC]
-        start = self.limit - left
+        start = self._words[LIMIT] - left
+        if self._queue[COUNT]:
+            self._clock.wake()
+            self._clock.settle(start)
         cycles = store(value, start)
         if cycles is None:
             self.ended = partial(self._core.trap, Cause.STORE_FAULT, place & _WORD)
@@ -240,6 +260,11 @@ class Upcalls:
             self._hart.cycle = end
             clock.advance(end)
             limit = clock.next
+        if self._queue[COUNT]:
+            clock.flush()
+        if self._words[EPOCH]:
+            clock.hold()
+        limit = clock.next
         if limit > until:
             limit = until
         if (
@@ -250,10 +275,9 @@ class Upcalls:
             or (interrupts and x[MIP] & x[MIE] and self._hart.interrupt() is not None)
         ):
             limit = end
-        if limit != self.limit:
-            self.limit = self._words[LIMIT] = limit
+        self._words[LIMIT] = limit
         if clock.changes != self._changes and self._caching:
-            self._changes = self._words[CHANGES] = clock.changes
+            self._show_changes()
         return limit - end
 
 

@@ -59,6 +59,11 @@ def test_each_form_of_native_code_equals_reference(seed, form, monkeypatch):
     compare(("reference", "fast"), seed, INSTRUCTIONS)
 
 
+@pytest.mark.parametrize("seed", range(36, 39))
+def test_fast_equals_reference_where_misaligned_accesses_are_allowed(seed, native):
+    compare(("reference", "fast"), seed, INSTRUCTIONS, misaligned=True)
+
+
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_engines_agree_as_they_are_shipped(seed, monkeypatch, native):
     monkeypatch.undo()

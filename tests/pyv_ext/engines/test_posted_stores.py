@@ -1,0 +1,148 @@
+"""Stores to devices that native code leaves in its queue: they arrive as if it had asked Python for each."""
+
+import random
+
+import pytest
+from engine_world import compare
+from hart_rig import FULL
+from native_forms import NATIVE_FORMS
+
+from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.memory import Ram
+from pyv_ext.cores import make_engine
+from pyv_ext.devices.base import Register, RegisterDevice
+from pyv_ext.devices.uart import Uart
+from pyv_ext.hart.hart import Hart
+from pyv_ext.isa import Isa
+from pyv_ext.timing import CoreTiming
+
+RAM, UART, OWN = 0x8000_0000, 0x1000_0000, 0x4800_0000
+COUNTER, VALUE, AT_UART, AT_OWN = 5, 6, 8, 9
+_, INTERPRETED = NATIVE_FORMS
+TIMINGS = (
+    CoreTiming(),
+    CoreTiming(mmio_write=2, mmio_one_way=60, mmio_read=120),
+    CoreTiming(mmio_one_way=7, mmio_read=15, posted_depth=1),
+)
+
+
+class Own(RegisterDevice):
+    """Registers that do nothing."""
+
+    name = "own"
+    size = 0x100
+    registers = (Register("A", 0), Register("B", 4, mask=0xFF), Register("FLAGS", 8, "w1c", reset=0xF))
+
+
+class Machine:
+    def __init__(self, engine: str, seed: int) -> None:
+        timing = TIMINGS[seed % len(TIMINGS)]
+        isa = Isa(FULL)
+        self.clock = Clock()
+        self.bus = Bus(self.clock, timing)
+        self.bus.add_ram(Ram("ram", RAM, 0x1_0000))
+        self.hart = Hart(isa, timing, reset_pc=RAM)
+        self.uart, self.own = Uart(), Own()
+        self.lines: list[tuple[int, bool]] = []
+        self.bus.add_device(UART, self.uart)
+        self.bus.add_device(OWN, self.own)
+        self.clock.on_change(self._line)
+        self.engine = make_engine(engine, self.hart, self.bus)
+        self.bus.poke(RAM, program(isa, seed))
+        x = self.hart.x
+        x[COUNTER], x[AT_UART], x[AT_OWN] = 1000, UART, OWN
+
+    def _line(self, cycle: int) -> None:
+        if not self.lines or self.lines[-1][1] != self.uart.irq:
+            self.lines.append((cycle, self.uart.irq))
+
+    def run(self, until: int) -> tuple[object, ...]:
+        """All that can be seen of it then."""
+        self.engine.run(until)
+        self.clock.settle(self.hart.cycle)
+        hart, bus = self.hart, self.bus.state()
+        seen = (self.uart.state(), bytes(self.uart.console.data), self.own.contents(), list(self.lines), bus)
+        return (*seen, hart.pc, hart.cycle, hart.instret, *hart.x[:32])
+
+
+def program(isa: Isa, seed: int) -> bytes:
+    """A loop of text with a few stores to other registers, and loads of some."""
+    chance = random.Random(seed)
+    words = []
+    for _ in range(60):
+        what = chance.random()
+        if what < 0.6:
+            words.append(isa.encode("sb", rs1=AT_UART, rs2=VALUE, imm=0))
+        elif what < 0.65:
+            words.append(isa.encode("sb", rs1=AT_UART, rs2=VALUE, imm=chance.choice((1, 1, 2, 3, 4, 7))))
+        elif what < 0.7:
+            words.append(isa.encode("lbu", rd=10, rs1=AT_UART, imm=chance.choice((0, 2, 5, 7))))
+        elif what < 0.8:
+            words.append(isa.encode("sw", rs1=AT_OWN, rs2=VALUE, imm=4 * chance.randrange(3)))
+        elif what < 0.85:
+            words.append(isa.encode("lw", rd=11, rs1=AT_OWN, imm=4 * chance.randrange(3)))
+        elif what < 0.87:
+            words.append(isa.encode(chance.choice(("fence", "fence.i"))))
+        else:
+            words.append(isa.encode("addi", rd=VALUE, rs1=VALUE, imm=chance.randrange(1, 90)))
+    words.append(isa.encode("addi", rd=COUNTER, rs1=COUNTER, imm=-1))
+    words.append(isa.encode("bne", rs1=COUNTER, rs2=0, imm=-4 * len(words)))
+    words.append(isa.encode("jal", imm=0))
+    return b"".join(word.to_bytes(4, "little") for word in words)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_text_and_registers_arrive_as_in_the_reference(seed, monkeypatch):
+    INTERPRETED.choose(monkeypatch)
+    reference, native = Machine("reference", seed), Machine("fast", seed)
+    chance = random.Random(seed)
+    while reference.hart.instret < 8000:
+        until = reference.hart.cycle + chance.choice((1, 3, 50, chance.randint(1, 4001), 9000))
+        assert native.run(until) == reference.run(until)
+    assert len(reference.uart.console.data) > 1000
+
+
+@pytest.mark.parametrize("seed", range(401, 406))
+def test_random_programs_that_store_to_devices_all_the_time(seed, monkeypatch):
+    INTERPRETED.choose(monkeypatch)
+    assert compare(("reference", "fast"), seed, 4000, ports=True).events > 50
+
+
+def test_text_comes_to_the_device_in_pieces(monkeypatch):
+    """Else nothing is left in the queue."""
+    INTERPRETED.choose(monkeypatch)
+    machine = Machine("fast", 1)
+    store = machine.hart.isa.encode("sb", rs1=AT_UART, rs2=VALUE, imm=0).to_bytes(4, "little")
+    machine.bus.poke(RAM, 61 * store)
+    pieces: list[int] = []
+    machine.uart.console.sink = lambda data: pieces.append(len(data))
+    machine.run(20_000)
+    assert sum(pieces) == len(machine.uart.console.data) > 1000
+    assert max(pieces) > 20
+
+
+@pytest.mark.parametrize("offset", range(8))
+def test_uart_stores_are_deferrable_while_no_interrupt_can_come_of_them(offset):
+    uart = Uart()
+    assert uart.deferrable(offset, 1) == (offset not in (1, 2))
+    uart.write(1, 1, 2, 0)
+    assert not uart.deferrable(offset, 1)
+
+
+def test_devices_that_do_something_at_a_store_say_so_by_their_methods():
+    class Acting(Own):
+        name = "acting"
+
+        def on_write(self, name, value, now):
+            return super().on_write(name, value, now)
+
+    class Interrupting(Own):
+        name = "interrupting"
+
+        @property
+        def irq(self):
+            return bool(self["A"])
+
+    assert Own().deferrable(0, 4)
+    assert not Acting().deferrable(0, 4) and not Interrupting().deferrable(0, 4)
