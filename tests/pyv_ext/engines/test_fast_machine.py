@@ -1,0 +1,126 @@
+"""Machine mode in native code: it is not left, and what it does equals the reference at any budget."""
+
+import random
+import sys
+
+import engine_choice
+import pytest
+from hart_rig import DATA, HANDLER, RAM, Rig
+from native_forms import NATIVE_FORMS
+
+from pyv_ext.engines.fast import engine as fast
+from pyv_ext.engines.fast import native
+from pyv_ext.hart.csr import REGISTERS
+from pyv_ext.isa.csr_names import ADDRESSES
+from pyv_ext.timing import CoreTiming
+
+MTI = 1 << 7
+TIMING = CoreTiming(load=2, taken=3, csr=2, trap=4, irq=5, jump=2)
+SERVE = """
+csrrw x30,0x340,x30
+csrrs x30,0x342,x0
+blt x30,x0,done
+csrrs x30,0x341,x0
+addi x30,x30,4
+csrrw x0,0x341,x30
+done:
+addi x29,x29,1
+csrrw x30,0x340,x30
+mret
+"""
+"""A handler that keeps x30 in mscratch and goes on behind what has trapped."""
+
+BODIES = {
+    "ecall": "ecall",
+    "illegal": ".word 0x0000007f",
+    "csr": "csrrw x5,0x340,x6; csrrs x7,0x340,x5; csrrci x8,0x305,0; csrrs x9,0x344,x0",
+    "status": "csrrci x5,0x300,8; csrrsi x6,0x300,8; csrrw x7,0x304,x5; csrrs x8,0x300,x0",
+    "amo": "amoadd.w x5,x6,(x10); amoswap.w.aq x7,x5,(x10); amomaxu.w.rl x8,x5,(x10)",
+    "reservation": "lr.w x5,(x10); sc.w x6,x5,(x10); sc.w x7,x5,(x10); lr.w.aq x5,(x10); sw x5,0(x10); "
+    "sc.w x6,x7,(x10); lr.w x5,(x10); sw x6,0(x10); sc.w x7,x5,(x10)",
+}
+
+
+def rig(body: str, engine: str, monkeypatch: pytest.MonkeyPatch, lines: list[tuple[int, int]]) -> Rig:
+    monkeypatch.setattr(engine_choice, "NAME", engine)
+    lines_of = body.replace("; ", "\n")
+    made = Rig(f"again:\n{lines_of}\naddi x6,x6,3\njal x0,again", handler=SERVE, timing=TIMING, lines=lines)
+    made.hart.x[10] = DATA
+    made.hart.csrs.mie, made.hart.csrs.mstatus = MTI, 0x1888
+    return made
+
+
+@pytest.fixture(params=NATIVE_FORMS, ids=str)
+def form(request, monkeypatch):
+    request.param.choose(monkeypatch)
+
+
+def calls(run, names) -> int:
+    """How often functions of these names are called meanwhile; compiled ones are not seen."""
+    count = 0
+
+    def look(frame, event, argument):
+        nonlocal count
+        count += event == "call" and frame.f_code.co_name in names
+
+    sys.setprofile(look)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_native_code_is_not_left(name, form, monkeypatch):
+    made = rig(BODIES[name], "fast", monkeypatch, [])
+    made.engine.run(2000)
+    before = made.hart.instret
+    assert calls(lambda: made.engine.run(12_000), ("_slow", "_execute_slow", "_one")) == 0
+    assert made.hart.instret > before + 2000
+
+
+def test_interrupts_and_wfi_do_not_leave_native_code(form, monkeypatch):
+    made = rig("wfi", "fast", monkeypatch, [(cycle, MTI * (cycle // 50 % 2)) for cycle in range(0, 12_000, 50)])
+    made.engine.run(2000)
+    traps = made.hart.traps
+    assert calls(lambda: made.engine.run(12_000), ("_interrupted", "_one")) <= 8  # where polling is looked for
+    assert made.hart.traps > traps + 100
+
+
+@pytest.mark.parametrize("name", [*BODIES, "all"])
+@pytest.mark.parametrize("warm_up", [0, 37])
+def test_any_budget_equals_the_reference(name, warm_up, form, monkeypatch):
+    monkeypatch.setattr(fast, "WARM_UP", warm_up)
+    monkeypatch.setattr(native, "HOT", 6)
+    monkeypatch.setattr(native, "WARM", 2)
+    body = "\n".join(BODIES.values()) + "\nwfi" if name == "all" else BODIES[name]
+    chance = random.Random(len(body) + warm_up)
+    times = sorted(chance.sample(range(9000), 80))
+    lines = [(cycle, chance.choice((0, MTI))) for cycle in times]
+    first, second = (rig(body, engine, monkeypatch, lines) for engine in ("reference", "fast"))
+    stop = None
+    while first.hart.cycle < 9000 and stop is None:
+        until = first.hart.cycle + chance.choice((1, 2, 3, 10, 100, chance.randint(1, 4001)))
+        stop = first.engine.run(until)
+        assert second.engine.run(until) == stop
+        assert second.state() == first.state()
+    assert second.engine.state() == first.engine.state()
+    assert first.hart.traps > 20
+
+
+def test_native_code_knows_the_writable_bits_of_csrs(form, monkeypatch):
+    for value in (0, 0xFFFF_FFFF, 0x1234_5679, 0x8000_1808):
+        for name in ("mtvec", "mscratch", "mepc", "mcause", "mtval", "mip", "mie", "mstatus"):
+            made = rig(f"csrrw x5,{ADDRESSES[name]:#x},x6\ncsrrs x7,{ADDRESSES[name]:#x},x0", "fast", monkeypatch, [])
+            made.hart.csrs.mstatus = 0x1800
+            made.hart.x[6] = value
+            old = REGISTERS[ADDRESSES[name]].read(made.hart.csrs)
+            made.engine.run(4)
+            other = rig("", "reference", monkeypatch, [])
+            other.hart.csrs.mstatus = 0x1800
+            other.hart.csrs.write(ADDRESSES[name], value)
+            assert (made.hart.x[5], made.hart.x[7]) == (old, other.hart.csrs.read(ADDRESSES[name])), (name, value)
+
+
+assert RAM < HANDLER
