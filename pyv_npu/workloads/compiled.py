@@ -50,6 +50,7 @@ def target_of(npu: NpuConfig) -> Target:
         banks=npu.spm.banks,
         acc_bytes=npu.te.acc_bytes,
         dram_bytes=npu.dram.size,
+        clusters=npu.clusters,
         engines=npu.te.count,
         array=(npu.te.rows, npu.te.columns),
         systolic=npu.te.kind != "roofline",

@@ -34,8 +34,11 @@ class Machine:
     def __init__(self, compiled: Program, config: NpuConfig, inputs: Mapping[str, bytes]) -> None:
         self._compiled = compiled
         dram = sparse(max(compiled.end, compiled.memory.end) - mm.DRAM_BASE)
-        scratchpad = np.zeros(config.spm.size, np.uint8)
-        self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), ("SPM0", mm.SPM_BASE, scratchpad)])
+        scratchpads = [
+            (f"SPM{cluster}", mm.SPM_BASE + cluster * mm.SPM_CLUSTER_STRIDE, np.zeros(config.spm.size, np.uint8))
+            for cluster in range(config.clusters)
+        ]
+        self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), *scratchpads])
         for piece in pieces(compiled, inputs):
             self.memory.write_bytes(piece.address, piece.data)
         self._decoder = Decoder(config, self.memory)

@@ -30,7 +30,7 @@ def document(commands: tuple[Command, ...], target: Target) -> dict[str, Any]:
 
 def _entries(command: Command, target: Target) -> Iterator[dict[str, Any]]:
     d = command.descriptor
-    usual = {"layer": command.layer, "rank": d.rank}
+    usual = {"layer": command.layer, "rank": d.rank, **({"cluster": d.cluster} if d.cluster else {})}
     opcode = Opcode(d.opcode)
     if command.block is None and opcode in _MOVES and _by_width(d):
         yield {**usual, **_move(d, opcode, target)}

@@ -38,6 +38,8 @@ class Target(NamedTuple):
     dram_bytes: int = mm.DRAM_SIZE
     visible_bytes: int = mm.DRAM_CORE_VISIBLE
     """Of the DRAM, what the core sees."""
+    clusters: int = 1
+    """Each with engines, DMA channels and a scratchpad of its own."""
     engines: int = 2
     """Tensor engines of a cluster."""
     array: tuple[int, int] = (64, 64)

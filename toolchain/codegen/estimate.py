@@ -52,7 +52,7 @@ def cycles(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ahead: int 
         work = ceil(prod(tile) * _operations(layer, target) / (target.lanes * target.ve_f_a[BITS[kind]]))
         one = target.vector_latency + max(ports, work)
         load = Load(ceil(count / share) * one, count * sum(moved.values()), count * len(moved))
-    rate = min(target.dram_rate, target.channels * target.channel_rate)
+    rate = min(max(1, target.dram_rate // layer.integer("clusters", 1)), target.channels * target.channel_rate)
     transfers = ceil(shares * (load.moves * target.latency / target.channels + load.moved / rate))
     exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate) + one
     return max(load.computed, transfers) + min(load.computed, transfers) // OVERLAP + exposed

@@ -16,10 +16,11 @@ def generate(graph: Graph, memory: DramMap, target: Target, granularity: str, po
     """The commands. `position`: of the first token, for attention in tile form. ModelError names a layer of which no
     tile fits."""
     made: list[Command] = []
-    products = 0
+    products = [0] * target.clusters
     for layer in graph.layers:
-        products += layer.op_type in PRODUCTS
-        turn = products + (layer.op_type not in PRODUCTS)
+        cluster = layer.integer("cluster")
+        products[cluster] += layer.op_type in PRODUCTS
+        turn = products[cluster] + (layer.op_type not in PRODUCTS)
         if granularity == "macro" or macro_form.alone(layer):
             macro = Emitter(graph, layer, memory, target, turn)
             macro_form.FORMS[layer.op_type](macro)

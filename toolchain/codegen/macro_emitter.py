@@ -5,7 +5,7 @@ from typing import Any
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended, alignments
-from npu_device.abi.memory_map import SPM_BASE
+from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import BITS, Opcode
 from toolchain.codegen.commands import Command, Target
 from toolchain.codegen.memory import DramMap, Operands
@@ -40,7 +40,8 @@ class Emitter:
         self.tile: Tile = tile_of(graph, layer, target, buffers)
         rest = target._replace(resident=target.resident + SLOT)
         unaware = not layer.integer("spread") and fits(graph, layer, self.tile, rest, buffers)
-        self._base = SPM_BASE + (SLOT if unaware else 0)
+        self._cluster = layer.integer("cluster")
+        self._base = SPM_BASE + self._cluster * SPM_CLUSTER_STRIDE + (SLOT if unaware else 0)
         self.share = (rest if unaware else target).workspace // self._shares // SLOT * SLOT
 
     def pitch_of(self, index: int) -> int:
@@ -78,7 +79,7 @@ class Emitter:
         )
         descriptor = Descriptor(
             opcode=opcode, extended=1, rank=self.layer.integer("rank"), prefetch_dist=self.layer.integer("prefetch"),
-            **{"type_in0": self.kinds[0], "type_out": self.kind, **fields},
+            cluster=self._cluster, **{"type_in0": self.kinds[0], "type_out": self.kind, **fields},
         )  # fmt: skip
         self._made.append(Command(self.layer.id, descriptor, extended))
 

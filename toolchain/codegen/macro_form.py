@@ -52,6 +52,8 @@ def gemm(e: Emitter) -> None:
     m, n, k = (layer.integer(name) for name in "mnk")
     words = _finish(e)
     books, own = _codebooks(e)
+    if e.pitch_of(1):
+        words["ld1"] = e.pitch_of(1) * BITS[e.kinds[1]] // 8
     size = m * n * BITS[e.kind] // 8
     for index in range(layer.integer("batch")):
         fields = {

@@ -28,7 +28,8 @@ zero1, zero_in2, zero_out are the zero points of integers. A product with B of t
 behind all others the tensor of their vectors. Images are batch x h x w x channels, weights of CONV2D_T
 kh x kw x cin / groups x cout; windows are the fields of `npu_device.operations.windows.Windows`: batch, h, w, kh, kw,
 strides, dilations, pads at top, left, bottom, right.
-Tiling adds `tile` and `buffers`, placement `spread`, prefetch `prefetch`, schedule `rank`.
+Tiling adds `tile` and `buffers`, placement `spread`, prefetch `prefetch`, schedule `rank`; clusters adds `cluster`,
+that of a part, and `clusters`, how many parts run at the same time.
 """
 
 from typing import NamedTuple
@@ -48,7 +49,7 @@ class LayerOp(NamedTuple):
     outputs: tuple[int, ...] = (1,)
 
 
-SCHEDULING = ("phase", "tile", "buffers", "spread", "prefetch", "rank")
+SCHEDULING = ("phase", "cluster", "clusters", "tile", "buffers", "spread", "prefetch", "rank")
 """Attributes of any layer: `phase`, where a graph holds several that run one after the other, and what passes add."""
 
 FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out", "codebooks")
@@ -91,6 +92,7 @@ LAYER_OPS = {
 PITCHED = {
     "ATTN_T": ("in0", "out", "new0", "new1"), "KV_APPEND": ("in0",), "KV_UPDATE": ("in0", "in1"),
     "LAYERNORM": ("in0",), "ROPE": ("in0", "out"),
+    "GEMM_T": ("in1", "out", "residual"), "CONV2D_T": ("out", "residual"),
 }  # fmt: skip
 """Operands whose rows may lie apart."""
 

@@ -6,7 +6,17 @@ from npu_device.abi.opcodes import DataType
 from npu_device.memory.bitwidth import FULL_PRECISION, BitWidthError, check_role
 from toolchain.errors import ToolchainError
 from toolchain.ir.graph import DRAM, SPM, Graph, LayerIR, Role, TensorIR
-from toolchain.ir.operations import CACHING, IMAGES, LAYER_OPS, PITCHED, SCHEDULING, appended, windows_of
+from toolchain.ir.operations import (
+    CACHING,
+    IMAGES,
+    LAYER_OPS,
+    PITCHED,
+    PRODUCTS,
+    SCHEDULING,
+    appended,
+    epilogue_of,
+    windows_of,
+)
 
 
 class IrError(ToolchainError):
@@ -97,6 +107,10 @@ def _layer(graph: Graph, layer: LayerIR) -> None:
             raise IrError(f"layer {layer.id}: {layer.op_type} has no attribute {name}; it has {', '.join(known)}")
     ends = {"in0": layer.inputs[0], "in1": layer.inputs[1] if len(layer.inputs) > 1 else "", "out": layer.outputs[0]}
     ends |= dict(zip(("new0", "new1"), appended(layer), strict=False))
+    if layer.op_type in PRODUCTS and epilogue_of(layer).get("residual"):
+        ends["residual"] = epilogue_of(layer)["residual"]
+        if graph.tensors[ends["residual"]].pitch != graph.tensors[ends["out"]].pitch:
+            raise IrError(f"layer {layer.id}: the rows of {ends['residual']} must lie as those of {ends['out']}")
     allowed = {ends[operand] for operand in PITCHED.get(layer.op_type, ()) if operand in ends}
     for name in (*layer.inputs, *layer.outputs):
         if graph.tensors[name].pitch and name not in allowed:

@@ -10,6 +10,7 @@ from toolchain.ir.graph import Graph
 from toolchain.ir.verify import verify
 from toolchain.passes import (
     batchnorm_folding,
+    clusters,
     constant_folding,
     fusion,
     kv_forwarding,
@@ -39,12 +40,13 @@ PASSES = {
     "schedule": Pass(schedule.run, "layers come in the order of the path that waits for them, and carry its length"),
     "residency": Pass(residency.run, "activations that are small enough stay in the scratchpad"),
     "kv-forwarding": Pass(kv_forwarding.run, "attention takes new keys and values on chip and appends them itself"),
+    "clusters": Pass(clusters.run, "layers are cut into parts that clusters compute side by side"),
     "tiling": Pass(tiling.run, "every layer is cut into the tiles that are fastest of those that fit twice"),
     "placement": Pass(placement.run, "operands of a tile lie in banks of their own"),
     "prefetch": Pass(prefetch.run, "the sequencer of a macro command loads as many tiles ahead as fit"),
 }
 """In the order in which they run."""
-SCHEDULING = ("schedule", "residency", "kv-forwarding", "tiling", "placement", "prefetch")
+SCHEDULING = ("schedule", "residency", "kv-forwarding", "clusters", "tiling", "placement", "prefetch")
 """Those that only say when and where layers are computed."""
 
 

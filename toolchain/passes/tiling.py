@@ -103,12 +103,17 @@ def _tiled(graph: Graph, layer: LayerIR, target: Target, company: Company) -> La
     return part.layer if gain * GAIN > SHARES * alone.cycles else alone.layer
 
 
-class _Choice(NamedTuple):
+class Choice(NamedTuple):
     layer: LayerIR
     cycles: int
 
 
-def _chosen(graph: Graph, layer: LayerIR, target: Target) -> _Choice:
+def fastest(graph: Graph, layer: LayerIR, target: Target) -> Choice:
+    """The layer with the tile that takes the least time where it runs alone."""
+    return _chosen(graph, layer.having(buffers=1), target)
+
+
+def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
     buffers = DOUBLE * layer.integer("buffers")
     plain = fit(graph, layer, target, buffers)
     candidates: Iterable[Tile] = smaller(layer, plain)
@@ -122,7 +127,7 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> _Choice:
     times = {tile: cycles(graph, layer, target, tile) for tile in legal}
     least = min(times.values())
     tile = max((tile for tile in legal if (times[tile] - least) * CLOSE <= least), key=prod)
-    return _Choice(layer.having(tile=tile), times[tile])
+    return Choice(layer.having(tile=tile), times[tile])
 
 
 def _products(layer: LayerIR, target: Target, kind: DataType) -> Iterator[Tile]:

@@ -44,6 +44,7 @@ def two_branches() -> Any:
 MODELS: dict[str, tuple[Any, NpuConfig]] = {name: (EXAMPLES["cnn"], NpuConfig()) for name in PASSES} | {
     "placement": (EXAMPLES["gemm"], NpuConfig()),
     "schedule": (two_branches, ONE_ENGINE),
+    "clusters": (EXAMPLES["gemm"], replace(NpuConfig(), clusters=2, te=replace(NpuConfig().te, count=1))),
 }
 
 

@@ -13,7 +13,7 @@ from toolchain.passes import PASSES, run_passes, selected
 from toolchain.quantize.qconfig import QConfig
 
 GOLDEN = Path(__file__).parent / "golden"
-TARGET = Target(qconfig=QConfig(weight=4, override={"layer_1.weight": 8}))
+TARGET = Target(clusters=2, qconfig=QConfig(weight=4, override={"layer_1.weight": 8}))
 """As in scripts/golden-passes."""
 
 

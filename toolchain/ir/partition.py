@@ -1,0 +1,313 @@
+"""A layer as several that each compute a part of its result: some rows of it, some columns, some of its images or
+products. Parts are views of the tensors; weights of a convolution, whose rows must follow each other, are cut."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from npu_device.abi.opcodes import BITS
+from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
+from toolchain.ir.operations import epilogue_of, windows_of
+
+BYTE = 8
+
+
+@dataclass
+class Parts:
+    """Layers that take the place of one, with the tensors and constants that only they name."""
+
+    layers: list[LayerIR] = field(default_factory=list)
+    tensors: dict[str, TensorIR] = field(default_factory=dict)
+    constants: dict[str, Values] = field(default_factory=dict)
+
+    def added(self, graph: Graph) -> Graph:
+        """The graph with these tensors; its layers are as before."""
+        return replace(graph, tensors=graph.tensors | self.tensors, constants=graph.constants | self.constants)
+
+
+class IndivisibleError(Exception):
+    """A layer has no such parts."""
+
+
+def partitions(graph: Graph, layer: LayerIR, count: int) -> Iterator[Parts]:
+    """The ways to cut a layer into `count` parts that are about equal."""
+    for cut in CUTS.get(layer.op_type, ()):
+        try:
+            yield cut(_Cutter(graph, layer, count))
+        except IndivisibleError:
+            continue
+
+
+class _Cutter:
+    """Cuts one layer."""
+
+    def __init__(self, graph: Graph, layer: LayerIR, count: int) -> None:
+        self.graph, self.layer, self.count = graph, layer, count
+        self.made = Parts()
+
+    def ranges(self, extent: int, unit: int = 1) -> list[tuple[int, int]]:
+        """(first, number) of each part of a dimension; parts are multiples of `unit`, but for the last."""
+        if extent < self.count * unit:
+            raise IndivisibleError
+        blocks = -(-extent // unit)
+        ends = [min(extent, blocks * index // self.count * unit) for index in range(self.count)] + [extent]
+        return [(first, end - first) for first, end in pairwise(ends)]
+
+    def rows(self, tensor: str, first: int, count: int, columns: int) -> str:
+        """A view of some rows of `columns` elements."""
+        one = self.graph.tensors[tensor]
+        pitch = one.pitch or columns
+        if one.pitch and one.shape[-1] != columns:
+            raise IndivisibleError
+        return self.view(tensor, (count, columns), first * pitch, one.pitch, columns)
+
+    def columns(self, tensor: str, first: int, count: int, rows: int, columns: int) -> str:
+        """A view of some columns of a matrix."""
+        one = self.graph.tensors[tensor]
+        return self.view(tensor, (rows, count), first, (one.pitch or columns) if rows > 1 else 0, count)
+
+    def view(self, tensor: str, shape: tuple[int, ...], offset: int, pitch: int, columns: int) -> str:
+        """A view of elements from `offset` on, in rows of `columns`."""
+        one = self.graph.tensors[tensor]
+        bits = BITS[one.dtype]
+        if any(value * bits % BYTE for value in (offset, pitch, columns)):
+            raise IndivisibleError  # rows of short elements begin at bytes
+        stored, first = self.graph.storage(tensor), one.offset + offset
+        return self._named(TensorIR("", one.role, shape, one.dtype, stored, one.storage_class, 0, first, pitch))
+
+    def sliced(self, tensor: str, first: int, count: int, *, more: int = 0) -> str:
+        """A copy of a part of the last dimension of weights, and of the last `more` elements."""
+        one, values = self.graph.tensors[tensor], self.graph.constant(tensor)
+        if (values is None and one.role is not Role.WEIGHT) or one.view_of:
+            raise IndivisibleError
+        name = self._named(replace(one, shape=(*one.shape[:-1], count + more)))
+        if values is not None:
+            part = values[..., first : first + count]
+            part = np.concatenate([part, values[..., -more:]], -1) if more else part
+            self.made.constants[name] = np.ascontiguousarray(part)
+        return name
+
+    def _named(self, tensor: TensorIR) -> str:
+        name = f"{self.layer.id}.part{len(self.made.tensors)}"
+        self.made.tensors[name] = replace(tensor, id=name)
+        return name
+
+    def put(self, inputs: tuple[str, ...], output: str, **attributes: Attribute) -> None:
+        """The next part."""
+        index = len(self.made.layers)
+        name = f"{self.layer.id}.{index}" if index else self.layer.id
+        part = replace(self.layer, id=name, inputs=inputs, outputs=(output,))
+        self.made.layers.append(part.having(**attributes))
+
+
+# -- matrices ----------------------------------------------------------------------------------------------------------
+
+
+def _matrix_rows(cut: _Cutter) -> Parts:
+    """Rows of an operation on rows."""
+    layer = cut.layer
+    m, n = layer.integer("m"), layer.integer("n")
+    how = layer.text("broadcast", "FULL")
+    whole = layer.op_type in ("LAYERNORM", "REDUCE") or layer.text("function") in ("QUANT", "DEQUANT")
+    deep = layer.integer("k", 1)
+    result = deep if layer.op_type == "REDUCE" else n
+    for first, count in cut.ranges(m):
+        operands = [cut.rows(layer.inputs[0], first, count, n * deep)]
+        for index, name in enumerate(layer.inputs[1:], 1):
+            shape = how if index == 1 else "FULL"
+            if whole or shape in ("ROW", "SCALAR"):
+                operands.append(name)
+            else:
+                operands.append(cut.rows(name, first, count, 1 if shape == "COLUMN" else n))
+        cut.put(tuple(operands), cut.rows(layer.outputs[0], first, count, result), m=count)
+    return cut.made
+
+
+def _epilogue(cut: _Cutter, take: Callable[[str, str], str]) -> tuple[str, ...]:
+    """The operands of a product behind the first two, each as `take(step, tensor)` cuts it."""
+    if cut.layer.integer("codebooks"):
+        raise IndivisibleError
+    return tuple(take(step, name) for step, name in epilogue_of(cut.layer).items())
+
+
+def _by_rows(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ...]:
+    """The epilogue of some rows."""
+
+    def take(step: str, name: str) -> str:
+        if step in ("bias_column", "residual"):
+            return cut.rows(name, first, count, 1 if step == "bias_column" else columns)
+        return name
+
+    return _epilogue(cut, take)
+
+
+def _by_columns(cut: _Cutter, first: int, count: int, rows: int, columns: int) -> tuple[str, ...]:
+    """The epilogue of some columns."""
+
+    def take(step: str, name: str) -> str:
+        elements = cut.graph.tensors[name].elements
+        if step == "residual":
+            return cut.columns(name, first, count, rows, columns)
+        if step == "bias":
+            return cut.columns(name, first, count, 1, columns)
+        if step == "scale" and elements > 1:
+            more = elements - columns  # the factor of the residual
+            if more < 0:
+                return name
+            return cut.sliced(name, first, count, more=more) if more else cut.columns(name, first, count, 1, columns)
+        return name
+
+    return _epilogue(cut, take)
+
+
+def _product_rows(cut: _Cutter) -> Parts:
+    layer = cut.layer
+    m, n, k = (layer.integer(name) for name in "mnk")
+    if layer.integer("batch") > 1:
+        raise IndivisibleError
+    for first, count in cut.ranges(m):
+        operands = cut.rows(layer.inputs[0], first, count, k), layer.inputs[1], *_by_rows(cut, first, count, n)
+        cut.put(operands, cut.rows(layer.outputs[0], first, count, n), m=count)
+    return cut.made
+
+
+WIDTH = 16
+"""Columns of a part are a multiple of it, so that rows of it begin at accesses of DRAM."""
+
+
+def _product_columns(cut: _Cutter) -> Parts:
+    layer = cut.layer
+    m, n, k = (layer.integer(name) for name in "mnk")
+    if layer.integer("batch") > 1:
+        raise IndivisibleError
+    for first, count in cut.ranges(n, WIDTH):
+        if layer.integer("in1_nk"):
+            weights = cut.rows(layer.inputs[1], first, count, k)
+        else:
+            weights = cut.columns(layer.inputs[1], first, count, k, n)
+        operands = layer.inputs[0], weights, *_by_columns(cut, first, count, m, n)
+        cut.put(operands, cut.columns(layer.outputs[0], first, count, m, n), n=count)
+    return cut.made
+
+
+def _products(cut: _Cutter) -> Parts:
+    """Products of a list."""
+    layer = cut.layer
+    m, n, k = (layer.integer(name) for name in "mnk")
+    if "residual" in layer.text("epilogue") and any(cut.graph.tensors[name].pitch for name in layer.inputs):
+        raise IndivisibleError
+
+    def operand(index: int, first: int, count: int, size: int) -> str:
+        step, name = layer.integer(f"step{index}"), layer.inputs[index]
+        if not step:
+            return name
+        return cut.view(name, ((count - 1) * step + size,), first * step, 0, size)
+
+    for first, count in cut.ranges(layer.integer("batch")):
+
+        def take(step: str, name: str, first: int = first, count: int = count) -> str:
+            return cut.rows(name, first, count, m * n) if step == "residual" else name
+
+        operands = operand(0, first, count, m * k), operand(1, first, count, k * n), *_epilogue(cut, take)
+        cut.put(operands, cut.rows(layer.outputs[0], first, count, m * n), batch=count)
+    return cut.made
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+def _images(cut: _Cutter) -> Parts:
+    """Images of a batch."""
+    layer, shape = cut.layer, windows_of(cut.layer)
+    deep, wide = _channels(layer)
+    image, pixels = shape.h * shape.w * deep, shape.p * shape.q
+    for first, count in cut.ranges(shape.batch):
+        more = _finish(cut, first * pixels, count * pixels, wide)
+        out = cut.rows(layer.outputs[0], first * pixels, count * pixels, wide)
+        cut.put((cut.rows(layer.inputs[0], first, count, image), *more), out, batch=count)
+    return cut.made
+
+
+def _image_rows(cut: _Cutter) -> Parts:
+    """Rows of pixels of one image, each part with what its windows see of the others'."""
+    layer, s = cut.layer, windows_of(cut.layer)
+    if s.batch > 1:
+        raise IndivisibleError
+    deep, wide = _channels(layer)
+    for first, count in cut.ranges(s.p):
+        begin, end = first * s.sh - s.pt, (first + count - 1) * s.sh - s.pt + (s.kh - 1) * s.dh + 1
+        top, bottom = max(0, begin), min(s.h, end)
+        if top >= bottom:
+            raise IndivisibleError
+        source = cut.rows(layer.inputs[0], top, bottom - top, s.w * deep)
+        out = cut.rows(layer.outputs[0], first * s.q, count * s.q, wide)
+        more = _finish(cut, first * s.q, count * s.q, wide)
+        cut.put((source, *more), out, h=bottom - top, pt=top - begin, pb=end - bottom)
+    return cut.made
+
+
+def _filters(cut: _Cutter) -> Parts:
+    """Filters of a convolution without groups."""
+    layer, pixels, wide = cut.layer, windows_of(cut.layer).pixels, cut.layer.integer("cout")
+    if layer.integer("groups") > 1:
+        raise IndivisibleError
+    for first, count in cut.ranges(wide, WIDTH):
+        weights = cut.sliced(layer.inputs[1], first, count)
+        operands = layer.inputs[0], weights, *_by_columns(cut, first, count, pixels, wide)
+        cut.put(operands, cut.columns(layer.outputs[0], first, count, pixels, wide), cout=count)
+    return cut.made
+
+
+def _channels(layer: LayerIR) -> tuple[int, int]:
+    """Of the image and of the result."""
+    if layer.op_type == "POOL":
+        return layer.integer("channels"), layer.integer("channels")
+    return layer.integer("cin"), layer.integer("cout")
+
+
+def _finish(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ...]:
+    """The operands behind the image, for some pixels of the result."""
+    layer = cut.layer
+    return () if layer.op_type == "POOL" else (layer.inputs[1], *_by_rows(cut, first, count, columns))
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def _batches(cut: _Cutter) -> Parts:
+    """Requests of an attention without a cache."""
+    layer = cut.layer
+    m, n, keys = (layer.integer(name) for name in ("m", "n", "keys"))
+    wide = n // layer.integer("heads") * layer.integer("kv_heads")
+    if layer.integer("t_max") or len(layer.inputs) > 3:
+        raise IndivisibleError
+    for first, count in cut.ranges(layer.integer("batch", 1)):
+        query = cut.rows(layer.inputs[0], first * m, count * m, n)
+        seen = tuple(cut.rows(name, first, count, keys * wide) for name in layer.inputs[1:])
+        cut.put((query, *seen), cut.rows(layer.outputs[0], first * m, count * m, n), batch=count)
+    return cut.made
+
+
+def _queries(cut: _Cutter) -> Parts:
+    """Queries of an attention that sees all keys."""
+    layer = cut.layer
+    m, n = layer.integer("m"), layer.integer("n")
+    everything = not layer.integer("causal", 1) and not layer.integer("window") and layer.integer("batch", 1) == 1
+    if not everything or layer.integer("t_max") or len(layer.inputs) > 3:
+        raise IndivisibleError
+    for first, count in cut.ranges(m):
+        query = cut.rows(layer.inputs[0], first, count, n)
+        cut.put((query, *layer.inputs[1:]), cut.rows(layer.outputs[0], first, count, n), m=count)
+    return cut.made
+
+
+CUTS: dict[str, tuple[Callable[[_Cutter], Parts], ...]] = {
+    "GEMM_T": (_product_rows, _product_columns, _products),
+    "CONV2D_T": (_images, _image_rows, _filters),
+    "POOL": (_images, _image_rows),
+    "ATTN_T": (_batches, _queries),
+    **dict.fromkeys(("ELTWISE", "LAYERNORM", "SOFTMAX", "GELU", "REDUCE"), (_matrix_rows,)),
+}
+"""Operation -> how it can be cut."""
