@@ -179,7 +179,11 @@ class RamAccess:
 def atomic(
     ir: Ir, access: RamAccess, at: Pointers, mode: Machine, row: Row, address: str, b: str, place: Place, leave: Target
 ) -> str:
-    """LR, SC or AMO of the RAM of the fast path: the value of rd. Nothing has changed where it leaves."""
+    """LR, SC or AMO of the RAM of the fast path: the value of rd. Nothing has changed where it leaves.
+
+    They are aligned even where loads and stores need not be.
+    """
+    ir.unless(ir.value(f"icmp eq i32 {ir.value(f'and i32 {address}, {row.size - 1}')}, 0"), leave)
     old = access.load(ir, at, row, address, leave)
     if row.kind is Kind.LR:
         mode.reserve(address, old)

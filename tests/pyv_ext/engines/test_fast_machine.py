@@ -124,3 +124,16 @@ def test_native_code_knows_the_writable_bits_of_csrs(form, monkeypatch):
 
 
 assert RAM < HANDLER
+
+
+@pytest.mark.parametrize("body", ["amoadd.w x5,x6,(x10)", "lr.w x5,(x10)", "sc.w x5,x6,(x10)"])
+def test_atomics_are_aligned_even_where_loads_need_not_be(body, form, monkeypatch):
+    states = []
+    for engine in ("reference", "fast"):
+        monkeypatch.setattr(engine_choice, "NAME", engine)
+        made = Rig(f"again:\nlw x7,3(x10)\n{body}\naddi x6,x6,3\njal x0,again", handler=SERVE, misaligned=True)
+        made.hart.x[10] = DATA + 2
+        made.engine.run(5000)
+        assert made.hart.traps > 20
+        states.append(made.state())
+    assert states[0] == states[1]

@@ -29,14 +29,14 @@ PROGRAM = "submit_latency"
 
 
 class Interrupting:
-    """A console that presses Ctrl-C in the middle of the store that sends the character `press`."""
+    """A console that presses Ctrl-C while it is given the character `press`, with others or alone."""
 
     def __init__(self, press: bytes, times: int = 1) -> None:
         self.press = press
         self.times = times
 
     def __call__(self, data: bytes) -> None:
-        if data == self.press and self.times:
+        if self.press in data and self.times:
             self.times -= 1
             signal.raise_signal(signal.SIGINT)
 
