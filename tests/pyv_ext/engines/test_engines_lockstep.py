@@ -158,13 +158,13 @@ def test_cached_reads_that_outlive_an_event_are_found(monkeypatch, native):
 
 
 def test_device_accesses_that_ignore_events_are_found(monkeypatch, native):
-    from pyv_ext.engines.fast.upcalls import Upcalls
+    from pyv_ext.engines.fast.upcalls import LIMIT, Upcalls
 
     original = Upcalls._left
 
     def late(self, end, *, interrupts=True):
         original(self, end)
-        self.limit = self._until
+        self._words[LIMIT] = self._until
         return max(self._until - end, 0)
 
     monkeypatch.setattr(Upcalls, "_left", late)
