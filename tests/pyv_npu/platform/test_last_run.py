@@ -36,7 +36,7 @@ def begins_native(made: Platform) -> bool:
     """Whether the first cycles of a program had a region to run in."""
     made.run(until=20)
     assert isinstance(made.engine, FastEngine)
-    native = made.engine._native
+    native = made.engine._natives.get(None)
     return native is not None and bool(native._regions)
 
 
