@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 LONGEST = 1 << 32
 """Cycles that one thing may take: sums of a run's stay far below 2^63."""
+DEEPEST = 1 << 12
+"""Stores that a core may have on their way; real store buffers hold some tens."""
 
 
 def _cycles(meaning: str, default: int, least: int = 1) -> int:
@@ -48,7 +50,7 @@ class CoreTiming:
             "unit": "stores",
             "meaning": "posted stores in flight before the core stalls",
             "min": 1,
-            "max": LONGEST,
+            "max": DEEPEST,
         },
     )
     custom: int = _cycles("custom instruction: issue, until the device sees the request", 1)
