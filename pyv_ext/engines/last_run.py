@@ -20,7 +20,8 @@ class Extent(NamedTuple):
 
 _EXTENT, _COUNT = struct.Struct("<III"), struct.Struct("<I")
 KEEPS = 64
-"""How often a run keeps its regions at most: programs that need more of them translate for longer than they start."""
+"""How often a run keeps its regions at most: programs that need more of them translate for longer than they start.
+0: nothing is kept, nor looked for."""
 
 
 class LastRun:
@@ -35,7 +36,7 @@ class LastRun:
         page = core.hart.pc & -PAGE
         about = f"regions of {core.isa.name} at {page:#x}\n".encode()
         self._key = sha256(about + (core.bus.peek(page, PAGE) or b"")).digest()
-        self._cache = code_cache()
+        self._cache = code_cache() if KEEPS else None
         self._keeps = 0
         kept = self._cache.get(self._key) if self._cache is not None else None
         self.regions: list[list[Extent]] = [] if kept is None else _unpacked(kept)
