@@ -422,7 +422,12 @@ def _architecture(tables: _Tables) -> str | None:
         header = Container(**{**section, "sh_offset": 0, "sh_flags": 0})
         vendor = next(RISCVAttributesSection(header, "", tables.stream(section)).iter_subsections(), None)
         # only the first of each: pyelftools returns to it where others would follow
-        scope = None if vendor is None or vendor["vendor_name"] != "riscv" else next(vendor.iter_subsubsections(), None)
+        if vendor is None or vendor["vendor_name"] != "riscv":
+            continue
+        try:
+            scope = next(vendor.iter_subsubsections(), None)
+        except TypeError:  # pyelftools takes the text of another tag for the size of a part
+            raise ValueError("attributes that begin with no part of the file, a section or a symbol") from None
         if scope is not None and scope.header.tag == "TAG_FILE":
             for attribute in scope.iter_attributes("TAG_ARCH"):
                 return str(attribute.value)
