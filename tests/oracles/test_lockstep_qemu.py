@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from bare_machine import ENGINES
 from lockstep import WITH_C, DifferenceError, campaign, lockstep
-from native_forms import FORMS, Form
+from native_forms import FORMS, TRANSLATED, Form
 from qemu import needs_qemu
 from random_programs import random_program
 
@@ -15,7 +15,11 @@ from pyv_ext.isa import Isa
 pytestmark = needs_qemu
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+SLOW = {TRANSLATED: [pytest.mark.slow]}
+"""LLVM takes two minutes for blocks that are executed a few times each."""
+
+
+@pytest.mark.parametrize("form", [pytest.param(form, marks=SLOW.get(form.native, ()), id=str(form)) for form in FORMS])
 def test_no_difference(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     form.choose(monkeypatch)
     rows: Counter[str] = Counter()
