@@ -83,8 +83,8 @@ class Stable(Protocol):
 
 
 class Deferrable(Protocol):
-    """Optional for a device: registers whose stores need not arrive before somebody looks, so that a program may store
-    to them at full speed."""
+    """Optional for a device: registers whose stores need not arrive before their effect is read, so that a program may
+    store to them at full speed."""
 
     def deferrable(self, offset: int, size: int) -> bool:
         """Whether a store to the register, as the device is now, changes only what its own registers show: no interrupt

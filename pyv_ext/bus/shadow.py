@@ -89,11 +89,11 @@ class Shadow:
         """That of the memory of the fast path comes first."""
         self.fenced = memoryview(bytearray(8)).cast("Q")
         """One item: the cycle of the last fence that orders stores to memory before stores to devices."""
-        self.on_load: Callable[[int, int, int], None] = _nobody
+        self.on_load: Callable[[int, int, int], None] = _ignored
         """`f(address, size, start)` before a load from a flagged line; the hart's pc is that of the load."""
-        self.on_store: Callable[[int, int, int], None] = _nobody
+        self.on_store: Callable[[int, int, int], None] = _ignored
         """Before a store, likewise."""
-        self.on_unwritten: Callable[[int, int, int], None] = _nobody
+        self.on_unwritten: Callable[[int, int, int], None] = _ignored
         """Before a load of bytes that nothing has written."""
         self.on_return: Callable[[int], None] = _nowhere
         """`f(start)` before MRET."""
@@ -158,5 +158,5 @@ def _nowhere(start: int) -> None:
     """Nothing is told."""
 
 
-def _nobody(address: int, size: int, start: int) -> None:
+def _ignored(address: int, size: int, start: int) -> None:
     """Nothing is told."""

@@ -136,7 +136,7 @@ def _git(arguments: list[str]) -> bytes:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, in which git asks nobody for a password."""
+    """Ours, in which git never asks for a password."""
     return {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 

@@ -170,7 +170,7 @@ def _stages(submission: Submission, last: int) -> Iterator[tuple[str, int, int]]
             continue  # without work of an engine: it waits until it is done
         until = last if end is None else end
         if name == "notify" and end is None:
-            return  # nobody asked
+            return  # the firmware never asked for the result
         if until > begin:
             yield name, begin, until
         if end is None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FIRMWARE_SUBMITS, GENERATED = "firmware", "generated"
 """Who submits the commands of a model."""
 SUBMITTED = re.compile(r"submitted in (\d+) cycles")
-"""What firmware/apps/run_model.c says, whoever submits."""
+"""What firmware/apps/run_model.c says, in every mode."""
 UNLIMITED = 1 << 20
 """Bytes per cycle that stand for a rate without a limit."""
 

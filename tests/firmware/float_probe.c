@@ -64,6 +64,6 @@ int main(void)
     uint32_t interrupted = work(&flags[1]);
     interrupts_off();
     print("%x %x %u %u %s\n", (unsigned)alone, (unsigned)interrupted, (unsigned)flags[0], (unsigned)flags[1],
-          ticks > 10 ? "often" : "seldom");
+          ticks > 10 ? "often" : "rarely");
     return alone != interrupted || flags[0] != flags[1];
 }

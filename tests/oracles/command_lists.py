@@ -29,7 +29,7 @@ WORK, WORK_BYTES = 0x4000, 0x4000
 NUMBERS = DRAM_BASE + 0x2000
 """Positions and indices: small numbers, one in eight out of range."""
 PARAMETERS = DRAM_BASE + 0x3000
-"""Of encoded caches: a good block, one with signs and magnitudes, one whose second half nobody has written."""
+"""Of encoded caches: a good block, one with signs and magnitudes, one whose second half was never written."""
 ENCODED = DRAM_BASE + 0x8000
 """Caches of encoded elements: all zeros, and what commands append."""
 ENCODED_SHAPES = ((2, 32), (4, 32), (1, 64), (2, 96))

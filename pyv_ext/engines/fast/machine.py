@@ -1,7 +1,7 @@
 """Machine mode in native code: CSRs, traps, interrupts and returns (RISC-V privileged manual, version 1.12).
 
 What changes nothing but words of `Hart.x` is done here. What may change what PMP forbids, user mode and `mstatus.MPRV`,
-and what somebody is told of is left to the slow path.
+and what an observer is told of is left to the slow path.
 """
 
 from collections.abc import Mapping

@@ -43,7 +43,7 @@ class Ledger:
         """Complete, and not observed yet."""
         self._all_before = 0
         self._cluster_before = [0] * clusters
-        self.on_refused: Callable[[int], None] = _nobody
+        self.on_refused: Callable[[int], None] = _ignored
         """Told of the tail of a doorbell that the device has ignored."""
         self.on_stale: Callable[[int, int, int, int], None] = _nothing
         """Told of a read of old bytes: cycle, ticket or 0, address, size."""
@@ -218,7 +218,7 @@ class Ledger:
         return self._in_flight.values()
 
 
-def _nobody(tail: int) -> None:
+def _ignored(tail: int) -> None:
     """Nothing is told."""
 
 

@@ -67,7 +67,7 @@ document.querySelectorAll("div.wide").forEach((box, place) => {
   box.querySelector("[data-do=csv]").onclick = () => save(`${box.closest("section")?.id || "table"}-${place}.csv`, box.csv(), "text/csv");
 });
 
-/* Gives a file to whoever reads the page. */
+/* Offers a file to the reader of the page. */
 function save(name, content, kind) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([content], { type: kind }));

@@ -116,7 +116,7 @@ def test_a_full_queue_stalls() -> None:
     assert (rig.counter("SUBMITTED"), rig.counter("REJECTED"), rig.counter("COMPLETED")) == (4, 0, 4)
 
 
-def test_nobody_hears_of_space_when_nobody_was_refused() -> None:
+def test_space_is_not_announced_when_no_command_was_refused() -> None:
     rig = full("retry")
     rig.idle()
     assert rig.read("IRQ_STATUS") == 0

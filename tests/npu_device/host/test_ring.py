@@ -149,7 +149,7 @@ def test_someone_refused_at_a_full_ring_hears_of_space() -> None:
     assert rig.read("IRQ_STATUS") == Irq.SPACE
 
 
-def test_nobody_else_hears_of_space() -> None:
+def test_a_backward_doorbell_announces_no_space() -> None:
     rig = loose(size=4)
     rig.ring(NOP, NOP, NOP)
     rig.write("DOORBELL", 0)  # backward: refused, but the ring is not full

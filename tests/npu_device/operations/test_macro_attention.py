@@ -113,7 +113,7 @@ def causal_prefill() -> tuple[MacroRig, AttentionMacro]:
     return rig, macro
 
 
-def test_the_plan_reads_k_then_softmax_then_v_and_skips_what_nobody_sees() -> None:
+def test_the_plan_reads_k_then_softmax_then_v_and_skips_what_is_masked() -> None:
     _, macro = causal_prefill()
     plan = macro.plan(SETTING)
     steps = [plan.pieces[index] for index in plan.piece]

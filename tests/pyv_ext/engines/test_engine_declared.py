@@ -152,7 +152,7 @@ def calls_of(row: CustomInstruction, turns: int, warm: int = 50_000) -> int:
 
 
 def test_what_touches_nothing_is_cheap(monkeypatch):
-    """An expression is native code, which calls nobody; a handler that touches no device asks none of them."""
+    """An expression is native code, which makes no calls; a handler that touches no device asks none of them."""
     monkeypatch.setattr(engine_choice, "NAME", "fast")
 
     expression = computing("(a * 3 + b) & M")

@@ -105,7 +105,7 @@ def test_symbols_decide() -> None:
         assert not rtos(CIRCLE)._replace(**{key: value}).fits(program())
 
 
-def test_a_place_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_place_is_refused() -> None:
     assert tasks_of(Rig("addi x0,x0,0"), rtos(Lists(first="List.head or 0", next=LINK))) is not None
     with pytest.raises(PyvExtError, match=r"^List.head: is not in the debug information of the program; compile it "):
         tasks_of(Rig("addi x0,x0,0"), rtos(Lists(first="List.head", next=LINK)))

@@ -58,7 +58,7 @@ def calls_of(mode: str, program: Program, instructions: tuple[CustomInstruction,
 
 
 def test_a_chance_bit_pattern_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both modes, patterns in data, and custom instructions of users: one speed, as native code calls nobody more."""
+    """Both modes, patterns in data, and custom instructions of users: one speed: native code makes no further calls."""
     monkeypatch.setenv("PYV_NPU_CACHE", "off")  # a program that has run before begins with native code
     calls_of("loose", looping(400_000, data=False))  # imports, and compiles
     plain = calls_of("loose", looping(400_000, data=False))

@@ -82,7 +82,7 @@ def test_a_finisher_on_its_way_does_not_change_the_end() -> None:
 @pytest.mark.parametrize("engine", ["reference", "fast"])
 @pytest.mark.parametrize("end", [end for end in ENDS if end not in REASONS])
 def test_a_program_that_has_ended_stays_so(end: str, engine: str) -> None:
-    """Also in a snapshot: nothing after the exit is executed, whoever asks for it."""
+    """Also in a snapshot: nothing after the exit is executed, on any request."""
     platform, other = (Platform(load(preset="pcie", overrides={"core.engine": engine}).config) for _ in range(2))
     for one in (platform, other):
         one.load(printing(end))

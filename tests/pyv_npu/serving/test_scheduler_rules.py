@@ -41,7 +41,7 @@ CASES = [
          ["0:2@0", "0:1@2 1:7@0", "0:1@3 1:7@7 | | 0", "1:6@14 | | 1"], {"max_num_batched_tokens": 8}),
     Case("the last one admitted gives way, and goes first later", [(7, 4), (7, 4)],
          ["0:7@0 1:7@0", "0:1@7 1:1@7", "0:1@8 | 1", "0:1@9 | | 0", "1:9@0", "1:1@9 | | 1"], {"blocks": 4}),
-    Case("a step that preempted admits nobody", [(7, 4), (7, 4), (1, 1, 2)],
+    Case("a step that preempted admits no request", [(7, 4), (7, 4), (1, 1, 2)],
          ["0:7@0 1:7@0", "0:1@7 1:1@7", "0:1@8 | 1", "0:1@9 | | 0", "1:9@0 2:1@0 | | 2", "1:1@9 | | 1"], {"blocks": 4}),
     Case("the head of the line holds up the others", [(8, 3), (8, 1), (1, 1)],
          ["0:8@0", "0:1@8", "0:1@9 | | 0", "1:8@0 2:1@0 | | 1 2"], {"blocks": 3}),
