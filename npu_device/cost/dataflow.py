@@ -39,8 +39,6 @@ class Engines:
     double_buffer: bool = True
     key_reads: int = 0
     """Accesses to keys: of a key for each engine at once, on plain engines of one key for all."""
-    query_reads: int = 0
-    """Accesses to queries of one query for each engine at once."""
     late_queries: int = 0
     """Queries that were read one by one, because no buffer held them when an engine turned to them."""
     most_queries: int = 0
@@ -48,9 +46,8 @@ class Engines:
     most_keys: int = 0
 
     def load_queries(self, count: int) -> None:
-        """Read the queries of a row of tiles, T at a time, as far as there are buffers."""
+        """Read the queries of a row of tiles, as far as there are buffers."""
         held = count if self.double_buffer else min(count, self.engines)
-        self.query_reads += -(-held // self.engines)
         self.most_queries = max(self.most_queries, held)
 
     def _load_keys(self, count: int) -> None:
@@ -74,8 +71,6 @@ class Engines:
         """2T queries by 2T keys: each half of the keys goes around twice, once for each half of the queries."""
         t = self.engines
         self._load_keys(2 * t)
-        if not self.double_buffer:
-            self.query_reads += 2  # engines turn to the other half, and back
         forward, backward = list(range(t)), list(range(2 * t - 1, t - 1, -1))
         for queries, first in ((forward, 0), (backward, 0), (backward, t), (forward, t)):
             yield from self._around(queries, first)

@@ -81,16 +81,19 @@ class Conversion(NamedTuple):
     """What the engine of a DMA channel that encodes or decodes keys and values does to a transfer, core cycles
     (docs/oaken.md, "Engines")."""
 
-    busy: int = 0
-    """Its work; 0: the transfer has none for it."""
     lead: int = 0
-    """Of that, before the first byte."""
+    """Before the first byte."""
     stream: int = 0
     """Beside the bytes, at least."""
     tail: int = 0
     """Behind the last byte."""
     serial: bool = False
     """`lead` comes behind the latency of the memory; else beside it."""
+
+    @property
+    def busy(self) -> int:
+        """Its work; 0: the transfer has none for it."""
+        return self.lead + self.stream + self.tail
 
 
 NO_CONVERSION = Conversion()
@@ -231,11 +234,11 @@ class Timing:
             passed = ceil_div(piece.elements, engine.w_q)
             busy = self.core_cycles(2 * passed + engine.d_q)
             lead = self.core_cycles(passed + engine.d_q) if engine.overlap else busy
-            return Conversion(busy, lead, busy - lead, 0, not engine.overlap)
+            return Conversion(lead, busy - lead, 0, not engine.overlap)
         stream = ceil_div(piece.elements, engine.w_dq)
         busy = self.core_cycles(stream + engine.d_dq)
         beside = self.core_cycles(stream) if engine.overlap else 0
-        return Conversion(busy, 0, beside, busy - beside)
+        return Conversion(0, beside, busy - beside)
 
     def _lead(self, latency: int, engine: Conversion) -> int:
         """Cycles before the first byte."""

@@ -11,20 +11,18 @@ from typing import NamedTuple
 from npu_device.kv_quant.oaken import META_BYTES
 from npu_device.kv_quant.storage import EncodedCache
 
-PAGE_BYTES = 4096
-
 
 class Pages(NamedTuple):
     """Allocated for tokens of one or several caches."""
 
-    dense: int = 0
-    sparse: int = 0
-    meta: int = 0
-    payload: int = 0
+    dense: int
+    sparse: int
+    meta: int
+    payload: int
     """Bytes in them."""
-    bursts: int = 0
+    bursts: int
     """To read all tokens: of nibbles and entries."""
-    page_bytes: int = PAGE_BYTES
+    page_bytes: int
 
     @property
     def bytes(self) -> int:
@@ -37,7 +35,7 @@ class Pages(NamedTuple):
         return self.bytes / self.payload - 1 if self.payload else 0.0
 
 
-def pages(cache: EncodedCache, tokens: int, streams: Iterable[int], page_bytes: int = PAGE_BYTES) -> Pages:
+def pages(cache: EncodedCache, tokens: int, streams: Iterable[int], page_bytes: int) -> Pages:
     """Of `tokens` tokens of a cache; `streams`: bytes of entries in each stream."""
 
     def needed(size: int) -> int:

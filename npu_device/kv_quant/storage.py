@@ -67,10 +67,6 @@ class EncodedCache:
         """Streams of sparse entries."""
         return self.width // lcm(CHUNK, self.head_dim)
 
-    def stream_of(self, head: int) -> int:
-        """The stream that has the entries of a head."""
-        return head * self.streams // self.heads
-
     @property
     def dense_bytes(self) -> int:
         return self.width * self.t_max // 2
@@ -119,14 +115,19 @@ class EncodedCache:
         """(tokens, streams): bytes of sparse entries of the first `count` tokens. NpuDeviceError: no counts."""
         if not count:
             return np.zeros((0, self.streams), np.int64)
-        counts = read(self.count_rows(0, count)).reshape(count, self.streams, -1)
+        counts = read(self.count_rows(0, count)).reshape(count, -1)
         if counts.max(initial=0) > CHUNK:
-            token = int(np.argmax((counts > CHUNK).any(axis=(1, 2))))
+            token = int(np.argmax((counts > CHUNK).any(axis=1)))
             raise NpuDeviceError(
                 f"counts at {self.counts:#x}: token {token} has a chunk of {counts[token].max()} outliers, a chunk has "
                 f"{CHUNK} elements: it was never appended, or was overwritten"
             )
-        made: NDArray[np.int64] = counts.sum(axis=2, dtype=np.int64)
+        return self.stream_bytes(counts)
+
+    def stream_bytes(self, counts: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """(tokens, streams): bytes of sparse entries of tokens whose chunks have so many outliers."""
+        by_stream = counts.reshape(len(counts), self.streams, self.chunks // self.streams)
+        made: NDArray[np.int64] = by_stream.sum(axis=2, dtype=np.int64)
         return made
 
     def expected(self, count: int, permille: int) -> NDArray[np.int64]:
@@ -166,7 +167,7 @@ class EncodedCache:
         made = oaken.encode(rows, parameters.thresholds, parameters.code)
         count = len(rows)
         before = self.lengths(read, first).sum(axis=0)
-        lengths = made.counts.reshape(count, self.streams, -1).sum(axis=2, dtype=np.int64)
+        lengths = self.stream_bytes(made.counts)
         by_stream = np.empty_like(made.sparse)
         by_stream[_by_token(lengths)] = made.sparse
         dense = made.dense.reshape(count, self.heads, -1).transpose(1, 0, 2)

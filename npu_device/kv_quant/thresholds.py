@@ -5,7 +5,7 @@ Source: Kim et al., Oaken, ISCA 2025, section 4.3; the file form is that of its 
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,13 +144,3 @@ def parse(text: str, where: str) -> list[LayerThresholds]:
     except ValueError as error:
         raise NpuDeviceError(f"{where}: no JSON: {error}") from error
     return from_document(document, where)
-
-
-def profile(samples: Iterable[Iterable[tuple[Any, Any]]], ratios: Sequence[float] = RATIOS) -> Profiler:
-    """The profile of runs, each a sequence of (keys, values) by layer."""
-    made = Profiler(ratios)
-    for run in samples:
-        for layer, pair in enumerate(run):
-            for side, one in zip(SIDES, pair, strict=True):
-                made.add(layer, side, one)
-    return made

@@ -76,7 +76,10 @@ def load(document: Any, config: NpuConfig) -> list[Listed]:
             parts.append(_listed(command, config))
         except AbiError as error:
             found.append(Fault(Code.RANGE, f"commands[{index}]", command["opcode"], str(error)))
-    found = found or _check(commands, parts, config) or _banks(commands, parts, config)
+    if found:
+        raise ListError(found)
+    owner, decoded, found = _decoded(commands, parts, config)
+    found = found or _unordered(commands, owner, decoded) or _banks(commands, owner, decoded, config)
     if found:
         raise ListError(found)
     return [one for part in parts for one in part]
@@ -236,16 +239,14 @@ def _sizes(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
     yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be a multiple of head_dim {dim}{most}")
 
 
-def _banks(commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Listed]], config: NpuConfig) -> list[Fault]:
+def _banks(
+    commands: Sequence[Mapping[str, Any]], owner: Sequence[int], decoded: Sequence[Command], config: NpuConfig
+) -> list[Fault]:
     """A tile that goes on in the next banks has them alone while it is needed (docs/bit-widths.md, R4).
 
     Another tile that is written over a part of it before its last reader would need the same bytes: what lies in that
     bank is then more than the bank. Tiles inside of one bank are kept apart by their offsets.
     """
-    runner = Runner(config, values=False)
-    decoder = Decoder(config, runner.memory)
-    owner = [index for index, part in enumerate(parts) for _ in part]
-    decoded = [decoder.decode(one, 0, 0) for one in runner.place([one for part in parts for one in part])]
     for at, (index, command) in enumerate(zip(owner, decoded, strict=True)):
         for region in command.writes() if commands[index]["opcode"] == LOAD_TILE else ():
             if _spans(region, config) and (fault := _shared(commands, owner, decoded, at, region, config)) is not None:
@@ -303,26 +304,31 @@ def _too_full(
     return None
 
 
-def _check(commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Listed]], config: NpuConfig) -> list[Fault]:
-    """Every command must be valid for this device, and every dependency one that its hazards enforce."""
+def _decoded(
+    commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Listed]], config: NpuConfig
+) -> tuple[list[int], list[Command], list[Fault]]:
+    """The descriptors of a list as the device decodes them, by the index of their command, and what it refuses."""
     runner = Runner(config, values=False)
-    decoder, hazards = Decoder(config, runner.memory), Hazards()
-    found: list[Fault] = []
-    earlier: dict[int, set[int]] = {index: set() for index in range(len(commands))}
+    decoder = Decoder(config, runner.memory)
     owner = [index for index, part in enumerate(parts) for _ in part]
-    placed = runner.place([one for part in parts for one in part])
-    for number, (index, descriptor) in enumerate(zip(owner, placed, strict=True)):
+    decoded, found = list[Command](), list[Fault]()
+    for index, descriptor in zip(owner, runner.place([one for part in parts for one in part]), strict=True):
         try:
-            command = decoder.decode(descriptor, 0, 0)
+            decoded.append(decoder.decode(descriptor, 0, 0))
         except DescriptorError as error:
             name = commands[index]["opcode"]
             found.append(Fault(Code.COMMAND, f"commands[{index}]", name, f"{error.code.name}: {error.reason}"))
-            continue
+    return owner, decoded, found
+
+
+def _unordered(commands: Sequence[Mapping[str, Any]], owner: Sequence[int], decoded: Sequence[Command]) -> list[Fault]:
+    """Dependencies that the device's hazards do not enforce."""
+    hazards, found = Hazards(), list[Fault]()
+    earlier: dict[int, set[int]] = {index: set() for index in range(len(commands))}
+    for number, (index, command) in enumerate(zip(owner, decoded, strict=True)):
         command.number = number
         ends, retirements = hazards.before(command)
         earlier[index].update(owner[one] for one in ends | retirements)
-    if found:
-        return found
     index_of = {command["id"]: index for index, command in enumerate(commands) if "id" in command}
     barriers = [index for index, command in enumerate(commands) if command["opcode"] == Opcode.BARRIER.name]
     for index, given in enumerate(commands):

@@ -110,15 +110,20 @@ class CriticalPath:
             if command.macro is not None:
                 command.macro = command.macro.start(self._results.read)
                 if accesses := command.macro.kv_accesses:
-                    if self._mmu is None:
-                        from npu_device.issue.mmu import Mmu
-
-                        self._mmu = Mmu(self._config)
-                    self._mmu.begin(0, 0, accesses)
+                    self.mmu.begin(0, 0, accesses)
         except DescriptorError as error:
             raise NpuDeviceError(f"command {index}: {error.code.name}: {error.reason}; correct the list") from None
         command.number = command.ticket = index + 1
         return command
+
+    @property
+    def mmu(self) -> "Mmu":
+        """Of encoded keys and values, which most lists do not have."""
+        if self._mmu is None:
+            from npu_device.issue.mmu import Mmu
+
+            self._mmu = Mmu(self._config)
+        return self._mmu
 
     def _scope(self, command: Command) -> _Domain | None:
         if command.opcode is not Opcode.BARRIER:
@@ -142,8 +147,8 @@ class CriticalPath:
             units = self._units[kind, command.descriptor.cluster, 0 if moves else command.affinity]
             lanes = 1 if moves else macro.lanes(len(units))
             plan = macro.plan(self._setting, lanes)
-            if self._mmu is not None:
-                plan = self._mmu.translated(plan, macro.kv_accesses)
+            if accesses := macro.kv_accesses:
+                plan = self.mmu.translated(plan, accesses)
         self._engines.append((kind, lanes))
         pieces, index = locate(plan, self._timing)
         costs = [self._timing.cost(piece) for piece in pieces]

@@ -120,7 +120,7 @@ class _Step(NamedTuple):
     warm: bool
     """The unit had ended another step in the cycle of its begin."""
     stalls: tuple[tuple[int, int], ...]
-    """(cause, cycles) by which banks lengthened it, or that its engine lost."""
+    """(cause, cycles) by which banks, or encoding or decoding, lengthened it, or that its engine lost."""
     way: Way = Way.DRAM
 
 
@@ -157,7 +157,8 @@ class _Walk:
         self._held = Held(config, spans, dict(zip(tickets, engines, strict=False)))
         self._moved = int(spans.steps["moved"][spans.steps["unit"] >> 8 == Kind.DMA].sum())
         self._ports = _by_unit(spans, What.BANK_BUSY)
-        self._kv_engines = _by_unit(spans, What.QUANTIZE, What.DEQUANTIZE)
+        self._converting = int(spans.select(What.QUANTIZE, What.DEQUANTIZE)["bytes"].sum())
+        """Cycles of the engines of encoded keys and values."""
         self._channels = _by_unit(spans, What.CHANNEL_BYTES)
         """Bytes of each DRAM channel, where there are several."""
 
@@ -191,9 +192,8 @@ class _Walk:
             return ceil_div(busy, count * config.clusters)
 
         ports = 2 if config.spm.ports == "1r1w" else 1
-        engines = sum(self._kv_engines.values())
-        converting = {"kv_engines": ceil_div(engines, config.dma.channels * config.clusters)} if engines else {}
-        return converting | {
+        kv_engines = ceil_div(self._converting, config.dma.channels * config.clusters)
+        return ({"kv_engines": kv_engines} if kv_engines else {}) | {
             "compute": max(each(Kind.TE, config.te.count), each(Kind.VE, config.ve.count)),
             "dram": self._bytes_bound(self._busiest() * config.dram.channels, config.dram.bytes_per_second),
             "noc": self._bytes_bound(self._moved, config.noc.bytes_per_second),
@@ -300,7 +300,7 @@ class _Walk:
 
 
 _WAITS = (Cause.BANK_CONFLICT, Cause.PORT_BOUND)
-"""For banks; the other causes belong to an engine's work."""
+"""For banks, which a unit cannot help; the other causes are work of engines."""
 
 _TICKET, _END = (list(SPAN.fields or ()).index(name) for name in ("ticket", "end"))
 
@@ -332,8 +332,8 @@ def _steps(spans: Spans) -> Iterator[_Step]:
         ended[unit] = end
 
 
-def _by_unit(spans: Spans, *kinds: What) -> dict[int, int]:
-    """Sum of the bytes of rows of these kinds, by unit."""
-    rows = spans.select(*kinds)
+def _by_unit(spans: Spans, what: What) -> dict[int, int]:
+    """Sum of the bytes of rows of a kind, by unit."""
+    rows = spans.select(what)
     sums = np.bincount(rows["unit"], rows["bytes"])
     return {unit: int(sums[unit]) for unit in np.flatnonzero(sums).tolist()}

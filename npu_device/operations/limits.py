@@ -9,6 +9,7 @@ from npu_device.operations.windows import Windows
 
 KEYS = "npu.limits."
 POOL_KEY = "npu.kv_quant.pool_pages"
+"""Of the pages that encoded keys and values may take."""
 PAD_BYTES = 8
 """Of a pad while it is computed with."""
 

@@ -122,7 +122,7 @@ def measured(made: CompiledDecoder, read: Callable[[str], bytes], tokens: int, p
         elements = tokens * cache.heads * cache.head_dim
         outliers = len(encoded.sparse)
         where = EncodedCache(0, cache.heads, tokens, cache.head_dim)
-        streams = encoded.counts.reshape(tokens, where.streams, -1).sum(axis=(0, 2), dtype=np.int64).tolist()
+        streams = where.stream_bytes(encoded.counts).sum(axis=0).tolist()
         held = pages(where, tokens, streams, page_bytes)
         outer = int(np.count_nonzero(encoded.sparse & np.uint8(64)))
         found.append(

@@ -323,7 +323,7 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
         Cache(address, kv_heads, t_max, dim, kind_kv, keys, block.ld1, block.scale + side * KV_HALF_SIZE)
         for side, address in enumerate((d.in1_addr, block.in2))
     )
-    check_encoded(block, own["pos_addr"], k, v)
+    check_encoded(block, own["pos_addr"], k)
     new = _new_rows(d, block, site, (kind, kind_kv), (k, v), queries)
     scale = scales(block, (kind_kv, kind_kv), kv_heads)
     zeros = (zero_point(block, 1, kind_kv), zero_point(block, 2, kind_kv))

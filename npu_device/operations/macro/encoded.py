@@ -56,16 +56,17 @@ def required(read: Read, address: int) -> Parameters:
     """The same; a block of zeros is wrong, too."""
     found = parameters(read, address)
     if found is None:
-        raise DescriptorError(TicketError.KV_BLOCK, f"policy 0 at {address:#x}: nobody has written it")
+        raise DescriptorError(
+            TicketError.KV_BLOCK, f"policy 0 at {address:#x}: must be 1, the block was not written yet"
+        )
     return found
 
 
 def read_tokens(cache: EncodedCache, read: Read, count: int, half: int) -> Values:
     """fp32 of the first tokens, (heads, tokens, D). DescriptorError where what is stored is no encoding."""
+    found = required(read, half)
     try:
-        return cache.read(read, count, required(read, half)).astype(np.float32)
-    except DescriptorError:
-        raise
+        return cache.read(read, count, found).astype(np.float32)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_DATA, str(error)) from None
 
@@ -74,10 +75,9 @@ def append_tokens(
     cache: EncodedCache, read: Read, first: int, rows: Values, half: int
 ) -> tuple[tuple[tuple[Region, Bytes], ...], Values]:
     """(writes, fp32 of what will be read) of tokens behind the first ones, rows (tokens, C). DescriptorError."""
+    found = required(read, half)
     try:
-        writes, decoded = cache.append(read, first, rows, required(read, half))
-    except DescriptorError:
-        raise
+        writes, decoded = cache.append(read, first, rows, found)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_DATA, str(error)) from None
     return writes, decoded.astype(np.float32)
@@ -99,8 +99,7 @@ def sizes(cache: EncodedCache, read: Read, old: int, new: int, rows: Values | No
             lengths = cache.lengths(read, old)
         else:
             made = oaken.encode(rows, found.thresholds, found.code)
-            fresh = made.counts.reshape(new, cache.streams, -1).sum(axis=2, dtype=np.int64)
-            lengths = np.concatenate((cache.lengths(read, old), fresh))
+            lengths = np.concatenate((cache.lengths(read, old), cache.stream_bytes(made.counts)))
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_DATA, str(error)) from None
     ends = np.zeros((old + new + 1, cache.streams), np.int64)

@@ -104,16 +104,16 @@ def check_cache(kind: DataType, head_dim: int, heads: int, t_max: int) -> None:
         raise DescriptorError(TicketError.SHAPE, f"head_dim {head_dim}: heads of {kind.name} must end at a byte")
 
 
-def check_encoded(block: Extended, pos_addr: int, *caches: Cache) -> None:
+def check_encoded(block: Extended, pos_addr: int, cache: Cache) -> None:
     """Encoded caches have token positions, chunks of whole rows, and a parameter block that is aligned."""
-    if caches[0].kind is not DataType.ENCODED:
+    if cache.kind is not DataType.ENCODED:
         return
-    if not caches[0].t_max or not pos_addr:
+    if not cache.t_max or not pos_addr:
         raise DescriptorError(TicketError.SHAPE, "encoded KV: t_max and pos_addr must not be 0")
     if block.scale % KV_HALF_SIZE:
         raise DescriptorError(TicketError.MISALIGNED, f"scale {block.scale:#x}: must be a multiple of {KV_HALF_SIZE}")
     try:
-        EncodedCache(caches[0].address, caches[0].heads, caches[0].t_max, caches[0].head_dim)
+        EncodedCache(cache.address, cache.heads, cache.t_max, cache.head_dim)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.SHAPE, str(error)) from None
 

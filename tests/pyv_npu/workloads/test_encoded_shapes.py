@@ -100,7 +100,7 @@ def test_combined_writes_cost_their_own_bytes(capsys: pytest.CaptureFixture[str]
 def test_pages(tokens: int, dense: int, sparse: int, slack: float) -> None:
     """O16, of one head of 128: nibbles and 12.8 bytes of entries a token."""
     cache = EncodedCache(0, 1, tokens, 128)
-    made = pages(cache, tokens, [round(12.8 * tokens)])
+    made = pages(cache, tokens, [round(12.8 * tokens)], 4096)
     assert (made.dense, made.sparse, made.bursts) == (dense, sparse, dense + sparse)
     payload = tokens * 64 + round(12.8 * tokens)
     assert (dense + sparse) * 4096 / payload - 1 == pytest.approx(slack, abs=6e-4)
