@@ -97,6 +97,18 @@ class Deferrable(Protocol):
         """
 
 
+class Recalling(Protocol):
+    """Optional for a device that is `Stable` and `Deferrable`: registers that can be read while such stores are under
+    way."""
+
+    def recalls(self, offset: int, size: int) -> int | None:
+        """The bits of the register that show what the last deferrable store to it, of `size` bytes, has stored; no
+        other deferrable store changes it. None where that is not so. The answer never changes.
+
+        Engines then read such registers without the device.
+        """
+
+
 class Stateful(Protocol):
     """Optional for a device: what of it goes into snapshots, instead of its attributes.
 

@@ -27,7 +27,7 @@ ARRIVAL, WHAT_OF_STORE, VALUE = range(3)
 STORE_WORDS = 3
 COUNT, LOUD, FIRST = 0, 1, 2
 """Words of the queue: how many stores there are, how many of them are not deferrable; where they begin."""
-CAPACITY = 256
+CAPACITY = 1024
 
 QueuedStore = tuple[int, int, int, int, int]
 """Arrival, number of the device, offset, size, value."""
@@ -54,15 +54,20 @@ class StoreQueue:
             at += STORE_WORDS
         table[COUNT] = (at - FIRST) // STORE_WORDS
 
-    def take(self) -> list[QueuedStore]:
-        """The stores; the queue is empty then."""
+    def take(self, first: int = 0) -> list[QueuedStore]:
+        """The stores from the `first` on; the queue is empty then."""
         table = self.table
-        words = table[FIRST : FIRST + STORE_WORDS * table[COUNT]].tolist()
+        words = table[FIRST + STORE_WORDS * first : FIRST + STORE_WORDS * table[COUNT]].tolist()
         table[COUNT] = table[LOUD] = 0
-        return [
-            (arrival, what >> 40, what & WORD32, what >> 32 & 0xFF, value)
-            for arrival, what, value in zip(words[::3], words[1::3], words[2::3], strict=True)
-        ]
+        return _stores(words)
+
+
+def _stores(words: list[int]) -> list[QueuedStore]:
+    """The stores of these words of a queue."""
+    return [
+        (arrival, what >> 40, what & WORD32, what >> 32 & 0xFF, value)
+        for arrival, what, value in zip(words[::3], words[1::3], words[2::3], strict=True)
+    ]
 
 
 class Clock:
@@ -248,15 +253,15 @@ class Clock:
             self._devices[number].write(offset, size, table[FIRST + VALUE], self.now - 1)  # type: ignore[attr-defined]
             return
         words = table[FIRST : FIRST + STORE_WORDS * due].tolist()
-        stores = self.queue.take()
+        later = self.queue.take(due)
         self._queued = False
-        self._posted.extend(stores[due:])
-        self.next = self._soonest if due == count else min(self._soonest, stores[due][0])
+        self._posted.extend(later)
+        self.next = self._soonest if not later else min(self._soonest, later[0][0])
         in_a_row = self._in_a_row[number]
         if in_a_row is not None and words[WHAT_OF_STORE::STORE_WORDS].count(what) == due:
             in_a_row(offset, size, words[VALUE::STORE_WORDS], self.now - 1)
             return
-        for arrival, number, offset, size, value in stores[:due]:
+        for arrival, number, offset, size, value in _stores(words):
             self._devices[number].write(offset, size, value, arrival - 1)  # type: ignore[attr-defined]
 
     def _coincide(self, now: int) -> None:

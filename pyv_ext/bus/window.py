@@ -13,10 +13,12 @@ from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
 
 SLOTS = 64
-TAG, CHANGES, VALUE, CYCLES, ACTS = range(5)
+TAG, CHANGES, VALUE, CYCLES, ACTS, SINCE, RECALLED, ARRIVES = range(8)
 """Words of a slot: address and size of the access, `Clock.changes` at the time, what was read; cycles that the access
-takes, and after how many of them it acts: nothing may be due up to there."""
-WORDS = 5
+takes, and after how many of them it acts: nothing may be due up to there. Of a register that says what deferrable
+stores do to it: `Clock.epoch` at the time, else 0; the bits that show what was stored last, which native code keeps in
+VALUE; when the last store arrives that it knows of."""
+WORDS = 8
 
 
 STORE_TAG, EPOCH, STORE_CYCLES, ONE_WAY, WHAT, MASK = range(6)
@@ -42,7 +44,10 @@ class MmioReadCache:
     def __init__(self) -> None:
         self.table = memoryview(bytearray(8 * WORDS * SLOTS)).cast("Q")
 
-    def keep(self, address: int, size: int, changes: int, value: int, cycles: int, acts: int) -> None:
+    def keep(
+        self, address: int, size: int, changes: int, value: int, cycles: int, acts: int, since: int = 0,
+        recalled: int = 0,
+    ) -> None:  # fmt: skip
         """A load of `size` bytes that took `cycles` has shown `value`, zero-extended; `changes` is at least 1."""
         at = slot_of(address) * WORDS
         self.table[at + TAG] = address | size << 32
@@ -50,6 +55,13 @@ class MmioReadCache:
         self.table[at + VALUE] = value & (1 << 32) - 1
         self.table[at + CYCLES] = cycles
         self.table[at + ACTS] = acts
+        self.table[at + SINCE] = since
+        self.table[at + RECALLED] = recalled
+        self.table[at + ARRIVES] = 0
+
+    def stored(self, address: int) -> None:
+        """Something else than native code has stored there."""
+        self.table[slot_of(address) * WORDS + SINCE] = 0
 
     def clear(self) -> None:
         """Forget everything. No access has tag 0: native code that must ask the device looks for `changes` 0."""
@@ -213,6 +225,9 @@ class Window:
         observers, own, read_cache = self._observers, self.observers, self._read_cache
         declared = getattr(device, "stable", None)
         stable = declared is not None and declared(offset, size)
+        recalls = getattr(device, "recalls", None) if stable and not self._near else None
+        recalled = None if recalls is None else recalls(offset, size)
+        posted = self._posted
         seen = 0
 
         def load(start: int) -> tuple[int, int] | None:
@@ -232,6 +247,8 @@ class Window:
                 reply = reply.value
             elif not stable:
                 clock.touched(number, acts + 1)
+            elif recalled is not None and posted.drained <= acts and not observers and not own:
+                read_cache.keep(address, size, clock.changes, reply, cycles, acts_after, clock.epoch, recalled)
             elif seen == clock.changes:
                 read_cache.keep(address, size, seen, reply, cycles, acts_after)
             else:
@@ -250,9 +267,11 @@ class Window:
         write, cycles = device.write, self._store_cycles
         observers, own, store_cache = self._observers, self.observers, self._store_cache
         deferrable, what = None if self._near else clock.deferrable(number), what_of(number, offset, size)
+        read_cache = self._read_cache
 
         def store(value: int, start: int) -> int | None:
             arrival = end = start + cycles
+            read_cache.stored(address)
             clock.advance(arrival - 1)
             quiet = deferrable is not None and deferrable(offset, size)
             reply = write(offset, size, value, arrival - 1)
@@ -281,8 +300,10 @@ class Window:
         cycles, one_way = self._store_cycles, self._one_way
         observers, own, posted, store_cache = self._observers, self.observers, self._posted, self._store_cache
         deferrable, what = clock.deferrable(number), what_of(number, offset, size)
+        read_cache = self._read_cache
 
         def store(value: int, start: int) -> int:
+            read_cache.stored(address)
             end = posted.leave(start) + cycles
             arrival = end + one_way
             posted.add(arrival)

@@ -51,6 +51,9 @@ LSR_DR, LSR_THRE_TEMT = 0x01, 0x60
 MSR_CONNECTED = 0xB0
 """DCD, DSR and CTS: the other end is connected."""
 
+_RECALLED = {LCR: 0xFF, SCR: 0xFF, LSR: 0}
+"""Of registers that deferrable stores to others do not change: the bits that show what was stored last."""
+
 FIFO_DEPTH = 16
 TRIGGERS = (1, 4, 8, 14)
 """Receiver FIFO trigger level by FCR[7:6]."""
@@ -112,8 +115,12 @@ class Uart(DeviceBase):
         return offset not in (RBR_THR, IIR_FCR)
 
     def deferrable(self, offset: int, size: int) -> bool:
-        """While no interrupt is enabled; the registers that may enable one are excepted."""
-        return not self._ier and offset not in (IER, IIR_FCR)
+        """While no interrupt is enabled; the registers that may enable one are excepted, and what may send characters
+        back."""
+        return not self._ier and offset not in (IER, IIR_FCR, MCR) and not (offset == RBR_THR and self._mcr & MCR_LOOP)
+
+    def recalls(self, offset: int, size: int) -> int | None:
+        return _RECALLED.get(offset)
 
     def read(self, offset: int, size: int, now: int) -> int:
         if offset <= IER and self._lcr & LCR_DLAB:
@@ -137,12 +144,11 @@ class Uart(DeviceBase):
 
     def write_in_a_row(self, offset: int, size: int, values: Sequence[int], now: int) -> None:
         """Deferrable stores to one register: of text, one piece of output."""
-        if offset == RBR_THR and not (self._lcr & LCR_DLAB or self._mcr & MCR_LOOP):
+        if offset == RBR_THR and not self._lcr & LCR_DLAB:
             self.console.write(bytes(values))
             self._thre_pending = True
-            return
-        for value in values:
-            self.write(offset, size, value, now)
+        else:
+            self.write(offset, size, values[-1], now)
 
     def write(self, offset: int, size: int, value: int, now: int) -> None:
         if offset <= IER and self._lcr & LCR_DLAB:

@@ -282,18 +282,44 @@ def _load() -> str:
     at = ir.at(ir.load("ptr", "%frame", 8 * READ_CACHE), ir.value(f"mul i64 {slot}, {8 * window.WORDS}"))
     tag = ir.value(f"or i64 %address, {ir.value('shl i64 %size, 32')}")
     same = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.TAG)}, {tag}")
+    after = ir.load("i64", at, 8 * window.ACTS)
+    undisturbed = ir.value(f"icmp ult i64 {after}, %left")
+    ir.unless(ir.value(f"and i1 {same}, {undisturbed}"), ("bus", ()))
+    arrived, acts = ir.load("i64", at, 8 * window.ARRIVES), ir.value(f"add i64 {_start(ir)}, {after}")
+    ir.unless(ir.value(f"icmp ule i64 {arrived}, {acts}"), ("bus", ()))
     queued = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.QUEUE), 8 * clock.COUNT)
-    same = ir.value(f"and i1 {same}, {ir.value(f'icmp eq i64 {queued}, 0')}")
-    changes = ir.load("i64", "%frame", 8 * CHANGES)
-    fresh = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.CHANGES)}, {changes}")
-    undisturbed = ir.value(f"icmp ult i64 {ir.load('i64', at, 8 * window.ACTS)}, %left")
-    known = ir.value(f"and i1 {same}, {ir.value(f'and i1 {fresh}, {undisturbed}')}")
-    ir.unless(known, ("bus", ()))
+    fresh = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.CHANGES)}, {ir.load('i64', '%frame', 8 * CHANGES)}")
+    quiet = ir.value(f"and i1 {fresh}, {ir.value(f'icmp eq i64 {queued}, 0')}")
+    since, epoch = ir.load("i64", at, 8 * window.SINCE), ir.load("i64", "%frame", 8 * frame.EPOCH)
+    on = ir.value(f"icmp ne i64 {since}, 0")
+    recalled = ir.value(f"and i1 {on}, {ir.value(f'icmp eq i64 {since}, {epoch}')}")
+    ir.unless(ir.value(f"or i1 {quiet}, {recalled}"), ("bus", ()))
     cycles = ir.value(f"shl i64 {ir.load('i64', at, 8 * window.CYCLES)}, 32")
     ir.do(f"ret i64 {ir.value(f'or i64 {cycles}, ' + ir.load('i64', at, 8 * window.VALUE))}")
     ir.block("bus")
     ir.do("ret i64 0")
     return ir.text(f"i64 @{LOAD}(ptr %frame, i64 %address, i64 %size, i64 %left)")
+
+
+def _start(ir: Ir) -> str:
+    """The cycle in which the access starts."""
+    return ir.value(f"sub i64 {ir.load('i64', '%frame', 8 * frame.LIMIT)}, %left")
+
+
+def _recall(ir: Ir, slot: str, tag: str, value: str, arrival: str) -> None:
+    """Let the MMIO read cache know what is stored."""
+    offset = ir.value(f"mul i64 {slot}, {8 * window.WORDS}")
+    at = ir.at(ir.load("ptr", "%frame", 8 * READ_CACHE), offset)
+    same, other = ir.fresh(), ir.fresh()
+    kept = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.TAG)}, {tag}")
+    ir.branch(kept, (same, ()), (other, ()))
+    ir.block(same)
+    bits, old = ir.load("i64", at, 8 * window.RECALLED), ir.load("i64", at, 8 * window.VALUE)
+    kept = ir.value(f"and i64 {old}, {ir.value(f'xor i64 {bits}, -1')}")
+    ir.store("i64", ir.value(f"or i64 {kept}, {ir.value(f'and i64 {value}, {bits}')}"), at, 8 * window.VALUE)
+    ir.store("i64", arrival, at, 8 * window.ARRIVES)
+    ir.goto(other)
+    ir.block(other)
 
 
 def _store() -> str:
@@ -319,8 +345,8 @@ def _defer(ir: Ir) -> None:
     """Block `register`: leave a store to a device in the queue, if that is possible, as `Window` would post it."""
     ir.block("register")
     mixed = ir.value("xor i64 %address, " + ir.value("lshr i64 %address, 6"))
-    slot = ir.value(f"mul i64 {ir.value(f'and i64 {mixed}, {window.SLOTS - 1}')}, {8 * window.SLOT_WORDS}")
-    at = ir.at(ir.load("ptr", "%frame", 8 * frame.STORE_CACHE), slot)
+    slot = ir.value(f"and i64 {mixed}, {window.SLOTS - 1}")
+    at = ir.at(ir.load("ptr", "%frame", 8 * frame.STORE_CACHE), ir.value(f"mul i64 {slot}, {8 * window.SLOT_WORDS}"))
     tag = ir.value(f"or i64 %address, {ir.value('shl i64 %size, 32')}")
     same = ir.value(f"icmp eq i64 {ir.load('i64', at, 8 * window.STORE_TAG)}, {tag}")
     now, epoch = ir.load("i64", "%frame", 8 * frame.EPOCH), ir.load("i64", at, 8 * window.EPOCH)
@@ -349,6 +375,7 @@ def _defer(ir: Ir) -> None:
     ):  # fmt: skip
         ir.store("i64", value, entry, 8 * (clock.FIRST + word))
     ir.store("i64", ir.value(f"add i64 {count}, 1"), queue, 8 * clock.COUNT)
+    _recall(ir, slot, tag, given, arrival)
     cycles = ir.value(f"sub i64 {end}, {start}")
     ir.branch(ir.value(f"icmp ne i64 {one_way}, 0"), ("posted", ()), ("gone", ()))
     ir.block("gone")

@@ -58,8 +58,8 @@ def result(process: "subprocess.Popen[str]") -> dict[str, object]:
     return value
 
 
-def plain(*options: str) -> dict[str, object]:
-    command = [sys.executable, "-m", "pyv_npu", "run", PROGRAM, "--json", *options]
+def plain(*options: str, program: str = PROGRAM) -> dict[str, object]:
+    command = [sys.executable, "-m", "pyv_npu", "run", program, "--json", *options]
     value: dict[str, object] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return value
 
@@ -109,6 +109,44 @@ def test_a_session_from_start_to_exit_changes_nothing() -> None:
         assert re.search(r"npu_drain \(\) at lib/npu_\w+\.c:\d+", text)
         assert "[Inferior 1 (Remote target) exited normally]" in text
         debugged, free = result(process), plain(*ARGS)
+        assert process.returncode == 0
+    del debugged["host"], free["host"]
+    assert debugged == free
+
+
+def test_registers_of_the_standard_devices_are_read_without_an_effect() -> None:
+    """In the handler of the PLIC, before its claim: what is pending stays so, however often GDB looks."""
+    looks = """
+        x/1xb 0x10000005
+        x/8xb 0x10000000
+        x/2xw 0x0200bff8
+        x/2xw 0x02004000
+        x/1xw 0x02000000
+        x/1xw 0x0c00002c
+        x/1xw 0x0c001000
+        x/1xw 0x0c002000
+        x/2xw 0x0c200000
+    """
+    program, given = "irq_completion", ("--arg", "n=4", "--set", "platform.irq=plic")
+    script = f"tbreak handle_plic\ncontinue\n{looks}{looks}print $npu_irq_status\ndelete\ncontinue"
+    with simulator("--json", *given, program=program) as (process, port):
+        text = gdb(port, script, find_program(program))
+        shown = re.findall(r"^(0x[0-9a-f]+)(?: <.*>)?:\t(.*)$", text, re.MULTILINE)
+        first, second = shown[: len(shown) // 2], shown[len(shown) // 2 :]
+        assert first == second and [address for address, _ in first] == [
+            "0x10000005", "0x10000000", "0x200bff8", "0x2004000", "0x2000000",
+            "0xc00002c", "0xc001000", "0xc002000", "0xc200000",
+        ]  # fmt: skip
+        by_address = dict(first)
+        assert by_address["0x10000005"] == "0x60"
+        assert by_address["0x10000000"].split("\t")[5] == "0x60"
+        assert by_address["0x200bff8"].split("\t")[1] == "0x00000000"
+        assert by_address["0x2004000"] == "0xffffffff\t0xffffffff"
+        assert by_address["0x2000000"] == "0x00000000"
+        assert int(by_address["0xc00002c"], 16) > 0
+        assert by_address["0xc001000"] == by_address["0xc002000"] == "0x00000800"
+        assert by_address["0xc200000"] == "0x00000000\t0x0000000b", "a claim would take source 11"
+        debugged, free = result(process), plain(*given, program=program)
         assert process.returncode == 0
     del debugged["host"], free["host"]
     assert debugged == free
