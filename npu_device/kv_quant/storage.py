@@ -7,18 +7,21 @@ stream per head (per few heads where a chunk covers several), token behind token
 
 from dataclasses import dataclass
 from math import lcm
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
+from npu_device.abi.kv_block import KV_CHUNK, KvHalf, KvPolicy, OutlierCode
 from npu_device.kv_quant import oaken
 from npu_device.kv_quant.oaken import CHUNK, META_BYTES, Encoded
 from npu_device.kv_quant.thresholds import Thresholds
 from npu_device.memory.memory import Bytes, Read
 from npu_device.memory.region import Region, make_region
 
+CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}
+"""Number in a parameter block -> outlier code."""
 PART_ALIGNMENT = 64
 """Bytes that a part begins at a multiple of."""
 
@@ -29,10 +32,32 @@ def _aligned(size: int) -> int:
 
 @dataclass(frozen=True)
 class Parameters:
-    """How the tokens of a cache are encoded."""
+    """How the tokens of a cache are encoded: half of a parameter block (docs/oaken.md, "Parameter block")."""
 
     thresholds: Thresholds
     code: str = oaken.MSB_CLAMP
+
+    def pack(self) -> bytes:
+        """The 32 bytes."""
+        low, inner_low, inner_high, high = np.array(self.thresholds, np.float16).view(np.uint16).tolist()
+        number = next(number for number, name in CODES.items() if name == self.code)
+        return KvHalf((low, inner_low, inner_high, high), outlier_code=number).pack()
+
+    @classmethod
+    def unpack(cls, data: bytes, where: str) -> Self:
+        """Of 32 bytes. NpuDeviceError for words that are none of a block."""
+        half = KvHalf.unpack(data)
+        for name, value, rule in (
+            ("policy", half.policy, tuple(KvPolicy)), ("outlier_code", half.outlier_code, tuple(OutlierCode)),
+            ("chunk", half.chunk, (KV_CHUNK,)),
+        ):  # fmt: skip
+            if value not in rule:
+                numbers = ", ".join(str(int(one)) for one in rule)
+                raise NpuDeviceError(f"{name} {value} at {where}: must be {numbers}")
+        if any(half.kv_reserved):
+            raise NpuDeviceError(f"a reserved word at {where} is not zero")
+        limits = np.array(half.thresholds, np.uint16).view(np.float16).astype(float).tolist()
+        return cls(Thresholds(*limits).check(f"thresholds at {where}"), CODES[OutlierCode(half.outlier_code)])
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,14 @@ class KvCache:
         return self.base + batch * self.bytes_alloc // self.batch + before + token * self.row_bytes(head)
 
     @property
+    def token_bytes(self) -> int:
+        """Of a token of one request, all heads."""
+        return sum(self.row_bytes(head) for head in range(self.heads))
+
+    @property
     def bytes_alloc(self) -> int:
         """For T_max tokens."""
-        return self.batch * self.t_max * sum(self.row_bytes(head) for head in range(self.heads))
+        return self.batch * self.t_max * self.token_bytes
 
 
 def valid_elements(kind: str, elements: int, head_dim: int, tokens: int | None = None) -> bool:

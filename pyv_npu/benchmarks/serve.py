@@ -15,8 +15,8 @@ from typing import Any
 
 from npu_device.config import NpuConfig
 from npu_device.cost.tensor import peak_macs
+from npu_device.kv_quant.policies import FP16
 from pyv_npu.config import load
-from pyv_npu.serving.figures import KvForm
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.study import Serving, blocks_of
 from pyv_npu.serving.synthetic import Drawn, draw
@@ -39,7 +39,7 @@ console.log(JSON.stringify({ cpu: (used.user + used.system) / 1e6, ...made }));
 def ours(npu: NpuConfig, requests: int) -> dict[str, Any]:
     """CPU seconds of ours, this process's start not counted, and figures."""
     began = time.process_time()
-    shape, kv = shape_of(MODEL), KvForm("fp16", 16)
+    shape, kv = shape_of(MODEL), FP16
     workload = draw(Drawn(f"poisson:{RATE}", requests, str(PROMPT), str(ANSWER), 0, 1 << 20))
     config = SchedulerConfig(blocks_of(shape, 0, npu, 16, kv, 16))
     made = Serving(shape, npu, kv, workload, config, {}).run()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.kv_quant import oaken
-from npu_device.kv_quant.baselines import METHODS, SCALE_BITS, stored_bits
+from npu_device.kv_quant.policies import COMPARED, SCALE_BITS
 from npu_device.kv_quant.storage import Parameters
 from npu_device.kv_quant.thresholds import RATIOS, Profiler, Thresholds
 
@@ -105,9 +105,9 @@ _PARTS: dict[str, dict[str, bool]] = {
 
 def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Floats]:
     """(bits, what is read)."""
-    if name in METHODS:
+    if (one := COMPARED.get(name)) is not None:
         p = parameters(x)
-        return stored_bits(name, x, head_dim, p), METHODS[name](x, side, head_dim, p)
+        return one.stored_bits(x, head_dim, p), one.read_back(x, side, head_dim, p)
     if name in _PARTS:
         t, parts = parameters(x).thresholds, _PARTS[name]
         return _bits(x, t, parts.get("outer", True), parts.get("inner", True)), grouped(x, t, **parts)
@@ -115,8 +115,8 @@ def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Flo
     return _bits(x, t, True, False), grouped(x, t, inner=False)
 
 
-VARIANTS = ("oaken", *_PARTS, "two groups 10/90", "uniform4")
-"""uniform4: one group, which is the whole token. The others but oaken know the side of each element, which no code
+VARIANTS = ("oaken", *_PARTS, "two groups 10/90", "per_token4")
+"""per_token4: one group, which is the whole token. The others but oaken know the side of each element, which no code
 of theirs tells: they are compared with "side known"."""
 
 

@@ -8,24 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.errors import NpuDeviceError
-from npu_device.abi.kv_block import KvHalf, OutlierCode
 from npu_device.config import KvQuantConfig
-from npu_device.kv_quant import oaken
-from npu_device.kv_quant.baselines import METHODS, stored_bits
 from npu_device.kv_quant.oaken import Encoded
 from npu_device.kv_quant.pages import pages
+from npu_device.kv_quant.policies import COMPARED, OAKEN
 from npu_device.kv_quant.storage import EncodedCache, Parameters
-from npu_device.kv_quant.thresholds import SIDES, LayerThresholds, Profiler, Thresholds, parse
+from npu_device.kv_quant.thresholds import SIDES, LayerThresholds, Profiler, parse
 from npu_device.memory.region import Region
 from pyv_npu.errors import BadInputError
 from toolchain.decoders.decoder import CompiledDecoder, Decoder
 from toolchain.decoders.reference import Reference
 
 Values = NDArray[Any]
-OAKEN = "oaken"
 ALL = "all"
 """In place of a layer."""
-CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}
 
 
 def ratios_of(config: KvQuantConfig) -> tuple[float, float, float]:
@@ -72,21 +68,13 @@ def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
 
 def block_of(layer: LayerThresholds, code: str) -> Values:
     """The parameter block of a layer as 16 words."""
-    number = next(int(one) for one, name in CODES.items() if name == code)
-    halves = [KvHalf(_bits(one), outlier_code=number).pack() for one in layer]
-    return np.frombuffer(b"".join(halves), np.int32)
-
-
-def _bits(thresholds: Thresholds) -> tuple[int, int, int, int]:
-    low, inner_low, inner_high, high = np.array(thresholds, np.float16).view(np.uint16).tolist()
-    return low, inner_low, inner_high, high
+    return np.frombuffer(b"".join(Parameters(one, code).pack() for one in layer), np.int32)
 
 
 def parameters_of(made: CompiledDecoder, index: int) -> Parameters:
     """Of the cache with this index, as the block of its layer says."""
-    half = KvHalf.unpack(made.kv_blocks[index // 2].tobytes()[32 * (index % 2) :][:32])
-    numbers = np.array(half.thresholds, np.uint16).view(np.float16).astype(float).tolist()
-    return Parameters(Thresholds(*numbers), CODES[OutlierCode(half.outlier_code)])
+    halves = np.split(made.kv_blocks[index // 2], len(SIDES))
+    return Parameters.unpack(halves[index % 2].tobytes(), made.decoder.caches[index].past)
 
 
 def _reader(data: bytes) -> Callable[[Region], NDArray[np.uint8]]:
@@ -143,14 +131,14 @@ def compared(made: CompiledDecoder, wanted: Mapping[str, Values]) -> list[dict[s
     layers together, then of each."""
     found = []
     layers = len(made.decoder.caches) // 2
-    for method in METHODS:
+    for method, one in COMPARED.items():
         squared, bits = np.zeros((layers, 2, 2)), np.zeros((layers, 2))
         for index, cache in enumerate(made.decoder.caches):
             at = divmod(index, 2)
             x = tokens_by_channels(np.asarray(wanted[cache.past], np.float32))
-            got = METHODS[method](x, "kv"[at[1]], cache.head_dim, parameters_of(made, index))
+            got = one.read_back(x, "kv"[at[1]], cache.head_dim, parameters_of(made, index))
             squared[at] = np.square(got - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum()
-            bits[at] = stored_bits(method, x, cache.head_dim, parameters_of(made, index))
+            bits[at] = one.stored_bits(x, cache.head_dim, parameters_of(made, index))
         for layer in (ALL, *range(layers)):
             own = squared.sum(axis=0) if layer == ALL else squared[int(layer)]
             errors = np.sqrt(own[:, 0] / np.maximum(own[:, 1], np.finfo(float).tiny))
@@ -187,5 +175,5 @@ def figures(
     for row in rows:
         parts = sum(row[name] for name in ("dense_bytes", "sparse_bytes", "meta_bytes", "count_bytes"))
         used[row["layer"]] = used.get(row["layer"], 0) + parts
-    kept = [{**layer, "qbits_kv": OAKEN, "kv_bytes_total": used[layer["layer"]]} for layer in layers]
-    return {"kv_encoded": rows, "kv_layers": kept, "kv_bytes_used": sum(used.values()), "kv_type": OAKEN}
+    kept = [{**layer, "qbits_kv": OAKEN.name, "kv_bytes_total": used[layer["layer"]]} for layer in layers]
+    return {"kv_encoded": rows, "kv_layers": kept, "kv_bytes_used": sum(used.values()), "kv_type": OAKEN.name}

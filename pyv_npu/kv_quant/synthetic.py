@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.kv_quant.baselines import METHODS, stored_bits
+from npu_device.kv_quant.policies import COMPARED
 from npu_device.kv_quant.thresholds import RATIOS
 from pyv_npu.kv_quant.ablations import Layer, parameters
 
@@ -58,9 +58,9 @@ def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
     both = dict(zip("kv", layer(seed), strict=True))
     found = {side: parameters(x, ratios) for side, x in both.items()}
     made = []
-    for name, method in METHODS.items():
-        error = {side: relative(method(x, side, HEAD_DIM, found[side]), x) for side, x in both.items()}
-        bits = float(np.mean([stored_bits(name, x, HEAD_DIM, found[side]) for side, x in both.items()]))
+    for name, one in COMPARED.items():
+        error = {side: relative(one.read_back(x, side, HEAD_DIM, found[side]), x) for side, x in both.items()}
+        bits = float(np.mean([one.stored_bits(x, HEAD_DIM, found[side]) for side, x in both.items()]))
         made.append(Errors(name, bits, error["k"], error["v"]))
     return made
 

@@ -15,10 +15,10 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from npu_device.kv_quant.oaken import CHUNK, META_BYTES
-from npu_device.memory.bitwidth import ROLE_ALIGNMENT, aligned_bytes, bytes_total
+from npu_device.kv_quant.policies import DeviceStorage
+from npu_device.memory.bitwidth import ROLE_ALIGNMENT, aligned_bytes
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.percentiles import nearest_rank
 from pyv_npu.serving.requests import ns_of
@@ -38,33 +38,6 @@ LEDGER = (
 )  # fmt: skip
 
 
-class KvForm(NamedTuple):
-    """How keys and values are stored."""
-
-    name: str
-    bits: int
-    """Of an element; of encoded ones those of its nibble."""
-    outliers: int = 0
-    """Encoded as Oaken does (docs/oaken.md): permille of elements with a sparse entry; 0: not encoded."""
-
-    def vector_bytes(self, shape: Shape, aligned: bool = False) -> int:
-        """Keys, or values, of a token in a layer; `aligned`: each row of a head is written by itself."""
-        if self.outliers:
-            entries = -(-shape.kv_width * self.outliers // 1000)
-            parts = [bytes_total(shape.kv_width, self.bits), META_BYTES, shape.kv_width // CHUNK, entries]
-            return sum(_aligned(part) if aligned else part for part in parts)
-        row = bytes_total(shape.head_dim, self.bits)
-        return shape.kv_heads * (_aligned(row) if aligned else row)
-
-    def token_bytes(self, shape: Shape, layers: int, aligned: bool = False) -> int:
-        """Keys and values of a token in all layers."""
-        return 2 * layers * self.vector_bytes(shape, aligned)
-
-
-def _aligned(size: int) -> int:
-    return aligned_bytes(0, size, ROLE_ALIGNMENT["kv"])
-
-
 class KvBytes(NamedTuple):
     """What a token takes in the caches."""
 
@@ -72,6 +45,13 @@ class KvBytes(NamedTuple):
     aligned: int
     window: int
     """Tokens that attention looks back; 0: all."""
+
+    @classmethod
+    def of(cls, storage: DeviceStorage, shape: Shape, layers: int) -> Self:
+        """Keys and values in all layers; aligned: as each run of them is written by itself."""
+        runs = storage.written(shape.kv_heads, shape.head_dim)
+        aligned = sum(aligned_bytes(0, run, ROLE_ALIGNMENT["kv"]) for run in runs)
+        return cls(2 * layers * sum(runs), 2 * layers * aligned, shape.window)
 
 
 class Times(NamedTuple):

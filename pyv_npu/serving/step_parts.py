@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from npu_device.config import NpuConfig
-from pyv_npu.serving.figures import KvForm
+from npu_device.kv_quant.policies import FP16, DeviceStorage
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step, is_resident
@@ -18,7 +18,6 @@ from toolchain.decoders.shapes import Job, Shape
 
 ROOM = 256_000_000_000
 """Bytes of DRAM of a simulation at least: what fits is a question of blocks."""
-FP16 = KvForm("fp16", 16)
 
 
 class Timed(NamedTuple):
@@ -53,14 +52,14 @@ class Simulator:
     weight_bits: int
 
     def run(
-        self, chunks: Sequence[Chunk], parts: Parts, layers: int = 1, kv: KvForm = FP16, resident: bool = True
+        self, chunks: Sequence[Chunk], parts: Parts, layers: int = 1, kv: DeviceStorage = FP16, resident: bool = True
     ) -> Timed:
         """Simulate parts of a step; not `resident`: activations are in DRAM however few they are."""
         room = max(self.npu.dram.size, ROOM)  # steps of two layers are simulated, whatever the model has
         npu = replace(self.npu, dram=replace(self.npu.dram, size=room))
-        job = Job(self.shape, layers, 1, 1, self.weight_bits, lambda layer, head: kv.bits)
+        job = Job(self.shape, layers, 1, 1, self.weight_bits, lambda layer, head: kv.bits, storage=kv)
         passes = "all" if resident else "all,-residency"
-        made = compile_mixed_step(job, target_of(npu), chunks, parts, passes, kv.outliers)
+        made = compile_mixed_step(job, target_of(npu), chunks, parts, passes)
         run = run_commands(made.commands, npu, memory=made.memory)
         ends = dict.fromkeys(range(layers), 0)
         for name, cycle in run.layers:

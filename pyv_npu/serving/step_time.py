@@ -12,7 +12,7 @@ and the summary states the largest error.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyv_npu.serving.figures import KvForm
+from npu_device.kv_quant.policies import DeviceStorage
 from pyv_npu.serving.step_parts import ProductTimes, Timed, between, spaced
 from toolchain.decoders.mixed_step import Chunk, Parts
 
@@ -55,7 +55,7 @@ class Attention(NamedTuple):
 class StepTimes:
     """Cycles of steps on one device."""
 
-    def __init__(self, products: ProductTimes, kv: KvForm, layers: int = 0) -> None:
+    def __init__(self, products: ProductTimes, kv: DeviceStorage, layers: int = 0) -> None:
         """`layers`: 0 for all of the shape."""
         self.parts, self.kv = products, kv
         self.shape = products.simulator.shape

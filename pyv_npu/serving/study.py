@@ -1,14 +1,15 @@
 """A workload served by a model on a device: from the request to figures, files and text."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from npu_device.config import NpuConfig
+from npu_device.kv_quant.policies import DEVICE, OAKEN, POLICIES, DeviceStorage
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.serving.figures import FIGURES, KvBytes, KvForm, ledger_csv, requests_csv, summary
+from pyv_npu.serving.figures import FIGURES, KvBytes, ledger_csv, requests_csv, summary
 from pyv_npu.serving.requests import Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
@@ -17,24 +18,21 @@ from pyv_npu.serving.step_time import Check, StepTimes
 from pyv_npu.text import columns, lines_of
 from toolchain.decoders.shapes import Job, Shape
 
-KV = {"fp16": 16, "uniform8": 8, "uniform4": 4, "uniform2": 2}
-"""How keys and values are stored -> their bits."""
-OAKEN = "oaken"
 OUTLIERS = 100
 """Permille of the elements of Oaken, unless --outliers says otherwise: what its paper profiles for."""
 RESERVED = 100
 """One part in so many of DRAM is kept for what is neither weights nor blocks: activations, tables, commands."""
 
 
-def kv_form(name: str, outliers: int = OUTLIERS) -> KvForm:
-    """A way to store keys and values. UsageError lists them."""
+def kv_storage(name: str, outliers: int = OUTLIERS) -> DeviceStorage:
+    """How keys and values are stored. UsageError: a way that there is not, or that the device has not."""
     if not 1 <= outliers <= 1000:
         raise UsageError(f"--outliers {outliers}: must be 1..1000 permille")
-    if name == OAKEN:
-        return KvForm(name, 4, outliers)
-    if name not in KV:
-        raise UsageError(f"--kv {name}: must be one of {', '.join(KV)}, {OAKEN}")
-    return KvForm(name, KV[name])
+    if name in POLICIES and name not in DEVICE:
+        raise UsageError(f"--kv {name}: {POLICIES[name].refused}")
+    if name not in DEVICE:
+        raise UsageError(f"--kv {name}: must be one of {', '.join(DEVICE)}")
+    return replace(OAKEN, outliers=outliers) if name == OAKEN.name else DEVICE[name]
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Serving:
 
     shape: Shape
     npu: NpuConfig
-    kv: KvForm
+    kv: DeviceStorage
     workload: Workload
     scheduler: SchedulerConfig
     slo: Mapping[str, int]
@@ -59,8 +57,7 @@ class Serving:
     @property
     def kv_bytes(self) -> KvBytes:
         layers = self.layers or self.shape.layers
-        one, aligned = (self.kv.token_bytes(self.shape, layers, rows) for rows in (False, True))
-        return KvBytes(one, aligned, self.shape.window)
+        return KvBytes.of(self.kv, self.shape, layers)
 
     def run(self, known: "dict[Simulator, ProductTimes] | None" = None) -> "ServedWorkload":
         """Serve the workload. `known`: products that were simulated for another way to serve it. BadInputError where no
@@ -97,11 +94,11 @@ class Serving:
         return [steps[(2 * at + 1) * len(steps) // (2 * count)] for at in range(count)]
 
 
-def blocks_of(shape: Shape, layers: int, npu: NpuConfig, weight_bits: int, kv: KvForm, block_size: int) -> int:
+def blocks_of(shape: Shape, layers: int, npu: NpuConfig, weight_bits: int, kv: DeviceStorage, block_size: int) -> int:
     """Blocks that fit DRAM beside the weights. BadInputError where not one does."""
-    job = Job(shape, layers or shape.layers, 1, 1, weight_bits, lambda layer, head: kv.bits)
+    job = Job(shape, layers or shape.layers, 1, 1, weight_bits)
     room = npu.dram.size - npu.dram.size // RESERVED - job.weight_bytes
-    size = block_size * kv.token_bytes(shape, job.layers)
+    size = block_size * KvBytes.of(kv, shape, job.layers).token
     if room < size:
         raise BadInputError(
             f"{shape.name}: weights of {job.weight_bytes / 1e9:.1f} GB leave no room for a block of "

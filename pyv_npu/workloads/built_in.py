@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from npu_device.abi.opcodes import BITS
 from npu_device.config import NpuConfig
+from npu_device.kv_quant.policies import FP16, OAKEN
 from pyv_ext.elf import Program, parse_elf
 from pyv_npu.boot import find_program
 from pyv_npu.config import Config
@@ -114,7 +115,7 @@ def build(config: NpuConfig, request: Request) -> CompiledShape:
         {layer: request.qconfig.override[f"layer_{layer}.weight"] for layer in request.qconfig.layers_of_weights},
         16 if request.qconfig.activation is None else request.qconfig.activation,
         request.qconfig.packing == "unpacked_byte", request.qconfig.pad_rows,
-        config.kv_quant.p_out_permille if request.kv else None,
+        replace(OAKEN, outliers=config.kv_quant.p_out_permille) if request.kv else FP16,
     )  # fmt: skip
     if request.kv and request.granularity == "tile":
         raise ModelError(f"{request.name}: --kv {request.kv}: tile commands know no encoded keys and values: drop one")

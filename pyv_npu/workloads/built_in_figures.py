@@ -8,8 +8,6 @@ from npu_device.abi.opcodes import BITS
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Rates
 from npu_device.cost.tensor import ceil_div, gemm_rate, peak_macs
-from npu_device.kv_quant.pages import pages
-from npu_device.kv_quant.storage import EncodedCache
 from npu_device.memory.bitwidth import bytes_total, expanded
 from pyv_npu.workloads.kv_figures import KvTraffic, kv_capacity, kv_figures
 from toolchain.decoders.builtin import CompiledShape
@@ -28,7 +26,6 @@ def figures(
     seconds = cycles / config.clock_hz
     weights = sorted({job.weight_of(layer) for layer in range(job.layers)})
     widths = sorted({bits for layer in range(job.layers) for bits in job.head_bits(layer)})
-    encoded = {} if job.p_out_permille is None else _encoded(config, job, position + tokens)
     return {
         "tokens": tokens, "context": position, "requests": job.requests,
         "layers": job.layers, "t_max": job.t_max, "commands": len(made.commands),
@@ -41,24 +38,19 @@ def figures(
         "kv_capacity": kv_capacity(made.caches, config.dram.size, job.weight_bytes),
         "seconds": seconds, "tokens_per_second": job.requests * tokens / seconds,
         "bound": bound, "bound_share": max(bound.values()) / cycles,
-        "sweep": _sweep(config, cycles, counters), **encoded,
+        "sweep": _sweep(config, cycles, counters), **_stated(config, job, position + tokens),
     }  # fmt: skip
 
 
-def _encoded(config: NpuConfig, job: Job, tokens: int) -> dict[str, Any]:
-    """What is said of encoded keys and values, with the share of outliers that was assumed."""
-    assert job.p_out_permille is not None
-    shape = job.shape
-    cache = EncodedCache(0, shape.kv_heads, tokens, shape.head_dim)
-    streams = cache.expected(tokens, job.p_out_permille).sum(axis=0).tolist()
-    one = pages(cache, tokens, streams, config.kv_quant.page_bytes)
+def _stated(config: NpuConfig, job: Job, tokens: int) -> dict[str, Any]:
+    """What the storage of keys and values says of itself, with what was assumed."""
+    found = dict(job.storage.stated(job.cache(0, 0), tokens, config.kv_quant.page_bytes))
+    if not found:
+        return {}
     caches = 2 * job.layers * job.requests
-    found = {
-        "method": "oaken", "p_out": job.p_out_permille / 1000, "b_eff": 8 * one.payload / (tokens * cache.width),
-        "pages": caches * (one.dense + one.sparse + one.meta), "page_bytes": one.page_bytes,
-        "pages_slack": one.slack, "bursts": caches * one.bursts,
-    }  # fmt: skip
-    return {"kv_encoded": found, "kv_bytes_used": caches * one.payload, "qbits_kv": "oaken"}
+    found |= {name: caches * found[name] for name in ("pages", "bursts")}
+    used = 2 * sum(job.kv_bytes_of(layer, tokens) for layer in range(job.layers))
+    return {"kv_encoded": found, "kv_bytes_used": used, "qbits_kv": job.storage.name}
 
 
 def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str, int]:
@@ -71,7 +63,7 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
     head = shape.vocab * shape.width
     last = position + tokens
     seen = min(last, shape.window + tokens - 1) if shape.window else last
-    kv = 2 * sum(job.kv_bytes_read(layer, seen) for layer in range(job.layers))
+    kv = 2 * sum(job.kv_bytes_of(layer, seen) for layer in range(job.layers))
     moved = job.matrix_bytes(experts) + bytes_total(head, job.activation_bits) + kv
     te = config.te
     by_layer = rows * (shape.attention_parameters + shape.active * shape.ffn_parameters)

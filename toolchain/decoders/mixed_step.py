@@ -9,17 +9,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-import numpy as np
-
-from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import BITS, DataType
-from npu_device.kv_quant.oaken import CHUNK
+from npu_device.kv_quant.policies import DeviceStorage
 from toolchain.backend import Program, compile_layers
 from toolchain.codegen import Command, Target
 from toolchain.decoders.shapes import HeadGroup, Job
 from toolchain.decoders.step import KEYS, POSITION, POSITION_OFFSET, VALUES, Step
 from toolchain.errors import ModelError
-from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import LayerIR, Role, TensorIR
 from toolchain.passes import SCHEDULING, run_passes, selected
 
@@ -56,8 +52,7 @@ class CompiledMixedStep:
     def commands(self) -> tuple[Command, ...]:
         return self.program.commands
 
-    outliers: int = 0
-    """Permille of encoded elements; 0: keys and values are not encoded."""
+    storage: DeviceStorage
 
     @property
     def memory(self) -> dict[int, bytes]:
@@ -67,22 +62,15 @@ class CompiledMixedStep:
         for tensor in self.program.graph.tensors.values():
             if tensor.dtype is DataType.ENCODED:
                 cache = tensor.encoded(self.program.address(tensor.id))
-                made[cache.counts] = counts_of(cache.chunks * cache.t_max, self.outliers)
+                made[cache.counts] = self.storage.table(cache)
         return made
 
 
-def counts_of(chunks: int, permille: int) -> bytes:
-    """Outliers of each chunk, spread as evenly as whole numbers allow."""
-    ends = np.arange(chunks + 1, dtype=np.int64) * (CHUNK * permille) // 1000
-    return np.diff(ends).astype(np.uint8).tobytes()
-
-
 def compile_mixed_step(
-    job: Job, target: Target, chunks: Sequence[Chunk], parts: Parts = Parts.ALL, passes: str = "all", outliers: int = 0
+    job: Job, target: Target, chunks: Sequence[Chunk], parts: Parts = Parts.ALL, passes: str = "all"
 ) -> CompiledMixedStep:
     """Compile a step. Requests and T_max are those of the chunks: a cache is as long as its request is behind the step.
-    `outliers`: permille of the elements of keys and values, which are encoded then (docs/oaken.md); 0: they have the
-    bits of the job. ModelError: a chunk that cannot be, or what does not fit, one line."""
+    ModelError: a chunk that cannot be, or what does not fit, one line."""
     if not chunks:
         raise ModelError(f"{job.shape.name}: a step without requests: must have at least one")
     for chunk in chunks:
@@ -92,27 +80,23 @@ def compile_mixed_step(
             )
     longest = max(chunk.tokens + chunk.context for chunk in chunks)
     job = replace(job, requests=len(chunks), t_max=longest)
-    if outliers and job.shape.kv_width % CHUNK:
-        raise ModelError(
-            f"{job.shape.name}: keys of {job.shape.kv_width} elements: encoded ones are multiples of {CHUNK}"
-        )
-    graph = _MixedStep(job, tuple(chunks), parts, outliers > 0).graph
+    graph = _MixedStep(job, tuple(chunks), parts).graph
     program = compile_layers(graph, target, passes=passes, traced=False)
-    return CompiledMixedStep(tuple(chunks), program, outliers)
+    return CompiledMixedStep(tuple(chunks), program, job.storage)
 
 
 def is_resident(job: Job, target: Target, chunks: Sequence[Chunk]) -> bool:
     """Whether the activations of a step stay in the scratchpad; those of attention itself count as a copy."""
     job = replace(job, requests=len(chunks), t_max=max(one.tokens + one.context for one in chunks))
-    graph = _MixedStep(job, tuple(chunks), Parts.PRODUCTS, False).graph
+    graph = _MixedStep(job, tuple(chunks), Parts.PRODUCTS).graph
     early = [name for name in selected("all") if name not in SCHEDULING]
     made = run_passes(graph, [*early, "schedule", "residency"], target)
     return made.resident("layer0.attention.qkv.out")
 
 
 class _MixedStep(Step):
-    def __init__(self, job: Job, chunks: tuple[Chunk, ...], parts: Parts, encoded: bool) -> None:
-        self.chunks, self.parts, self.encoded = chunks, parts, encoded
+    def __init__(self, job: Job, chunks: tuple[Chunk, ...], parts: Parts) -> None:
+        self.chunks, self.parts = chunks, parts
         firsts, at = [], 0
         for chunk in chunks:
             firsts.append(at)
@@ -162,23 +146,17 @@ class _MixedStep(Step):
             self._layer(f"{name}.rope.{request}", "ROPE", (turned, *self._angles, position), turned, m=chunk.tokens,
                         n=heads * dim, heads=heads, rotary=dim, t_max=self.job.t_max, batch=1)  # fmt: skip
         for request in range(len(self.chunks)):
-            for group in self._groups(index):
+            for group in self.job.groups(index):
                 self._attend(f"{name}.{request}.{group.first}", index, group, request, qkv, attended)
         if alone:
             return self._eltwise(f"{name}.output", "ADD", attended, attended)
         return self._product(f"{name}.output", attended, shape.width, residual=x)
 
-    def _groups(self, index: int) -> list[HeadGroup]:
-        """Heads that one command attends to; all of them where they are encoded together."""
-        if self.encoded:
-            return [HeadGroup(0, self.shape.kv_heads, DataType.ENCODED)]
-        return self.job.groups(index)
-
     def _attend(self, name: str, index: int, group: HeadGroup, request: int, qkv: str, attended: str) -> None:
         """Append the new keys and values of a group of heads of a request, and let its queries see them."""
         shape, dim, chunk = self.shape, self.shape.head_dim, self.chunks[request]
         n, position, t_max = group.heads * dim, self._position(request), chunk.tokens + chunk.context
-        integers, new, caches, scales = group.kind not in FLOATS, list[str](), list[str](), list[str]()
+        new, caches, scales = list[str](), list[str](), list[str]()
         for value, kept in enumerate((KEYS, VALUES)):
             first = shape.q_width + value * shape.kv_width + group.first * dim
             new.append(self._part(qkv, request, first, n))
@@ -187,19 +165,13 @@ class _MixedStep(Step):
             self.graph.tensors[caches[-1]] = TensorIR(
                 caches[-1], Role.KV, dims, group.kind, is_kv_head_split=group.heads < shape.kv_heads
             )
-            if self.encoded:
-                scales.append(self._weight(f"{name}.{kept}.parameters", (KV_HALF_SIZE // 4,), DataType.INT32))
-            elif integers:
-                scales.append(self._weight(f"{name}.{kept}.scale", (group.heads,), DataType.FP32))
+            scales += self._kv_parameters(f"{name}.{kept}", group, 1)
         self.graph.layers.append(
             LayerIR(f"{name}.update", "KV_UPDATE", (*new, position, *scales), tuple(caches),
                     {"m": chunk.tokens, "n": n, "heads": group.heads, "t_max": t_max, "batch": 1,
                      "qbits_kv": BITS[group.kind], "kv_layer": index})
         )  # fmt: skip
-        if self.encoded:
-            scales = [self._weight(f"{name}.parameters", (KV_HALF_SIZE // 2,), DataType.INT32)]
-        elif integers:
-            scales = [self._weight(f"{name}.scale", (2 * group.heads,), DataType.FP32)]
+        scales = self._kv_parameters(name, group, 2)
         share = shape.heads // shape.kv_heads * dim
         first, width = group.first * share, group.heads * share
         self._layer(

@@ -10,8 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import BITS, CODEBOOK_BYTES, DataType
-from npu_device.kv_quant.oaken import META_BYTES
-from npu_device.kv_quant.storage import EncodedCache
+from npu_device.kv_quant.policies import FP16, DeviceStorage
 from npu_device.memory.bitwidth import bytes_total
 from npu_device.memory.kv import KvCache
 from toolchain.errors import ModelError, RuleError
@@ -158,8 +157,8 @@ class Job:
     unpacked: bool = False
     """Elements below 8 bits have a byte each (`packing.mode: unpacked_byte`)."""
     pad_rows: bool = False
-    p_out_permille: int | None = None
-    """Keys and values are encoded, with so many outliers of a thousand elements (docs/oaken.md); None: they are not."""
+    storage: DeviceStorage = FP16
+    """How keys and values are stored; those of numbers have the widths of `kv_bits`."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "t_max", "requests"):
@@ -199,12 +198,10 @@ class Job:
 
     def groups(self, layer: int) -> list[HeadGroup]:
         """The heads of a layer, as few commands as their widths allow."""
-        if self.p_out_permille is not None:
-            return [HeadGroup(0, self.shape.kv_heads, DataType.ENCODED)]
         found, first = [], 0
         for bits, heads in groupby(self.head_bits(layer)):
             count = len(list(heads))
-            found.append(HeadGroup(first, count, self.stored_kind(bits)))
+            found.append(HeadGroup(first, count, self.storage.kind(self.stored_kind(bits))))
             first += count
         return found
 
@@ -243,22 +240,11 @@ class Job:
     @property
     def kv_bytes(self) -> int:
         """Bytes of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`)."""
-        if self.p_out_permille is not None:
-            return 2 * self.layers * self.encoded_bytes(self.t_max)
-        return 2 * sum(self.cache(layer, 0).bytes_alloc for layer in range(self.layers))
+        return 2 * sum(self.kv_bytes_of(layer, self.t_max) for layer in range(self.layers))
 
-    def encoded_bytes(self, tokens: int) -> int:
-        """Bytes of encoded keys (or values) of a layer, all requests: nibbles, entries, metadata."""
-        assert self.p_out_permille is not None
-        cache = EncodedCache(0, self.shape.kv_heads, tokens, self.shape.head_dim)
-        entries = int(cache.expected(tokens, self.p_out_permille).sum())
-        return self.requests * (tokens * (cache.width // 2 + META_BYTES) + entries)
-
-    def kv_bytes_read(self, layer: int, keys: int) -> int:
-        """Bytes of keys (or of values) of the last `keys` tokens of all requests."""
-        if self.p_out_permille is not None:
-            return self.encoded_bytes(keys)
-        return self.cache(layer, 0).bytes_alloc // self.t_max * keys
+    def kv_bytes_of(self, layer: int, tokens: int) -> int:
+        """Bytes of keys (or of values) of so many tokens of all requests."""
+        return self.requests * self.storage.stored_bytes(self.cache(layer, 0), tokens)
 
     def check_capacity(self, dram_bytes: int) -> None:
         """Weights and the caches of T_max tokens fit (docs/bit-widths.md, R25 and R26). ModelError, one line."""

@@ -97,7 +97,7 @@ class Step:
         """Append the keys and values of a group of heads: what attention reads behind the queries."""
         shape, job, n = self.shape, self.job, group.heads * self.shape.head_dim
         dims = job.requests, group.heads, job.t_max, shape.head_dim
-        integers, new, caches, scales = group.kind not in FLOATS, list[str](), list[str](), list[str]()
+        new, caches, scales = list[str](), list[str](), list[str]()
         for value, kept in enumerate((KEYS, VALUES)):
             first = shape.q_width + value * shape.kv_width + group.first * shape.head_dim
             new.append(self._columns(qkv, first, n))
@@ -105,20 +105,22 @@ class Step:
             self.graph.tensors[caches[-1]] = TensorIR(
                 caches[-1], Role.KV, dims, group.kind, is_kv_head_split=group.heads < shape.kv_heads
             )
-            if group.kind is DataType.ENCODED:
-                scales.append(self._weight(f"{name}.{kept}.scale", (KV_HALF_WORDS,), DataType.INT32))
-            elif integers:
-                scales.append(self._weight(f"{name}.{kept}.scale", (group.heads,), DataType.FP32))
+            scales += self._kv_parameters(f"{name}.{kept}", group, 1)
         self.graph.layers.append(
             LayerIR(f"{name}.update", "KV_UPDATE", (*new, POSITION, *scales), tuple(caches),
                     {"m": self.tokens, "n": n, "heads": group.heads, "t_max": job.t_max, "batch": job.requests,
                      "qbits_kv": BITS[group.kind], "kv_layer": index})
         )  # fmt: skip
-        if group.kind is DataType.ENCODED:
-            scales = [self._weight(f"{name}.scale", (2 * KV_HALF_WORDS,), DataType.INT32)]
-        elif integers:
-            scales = [self._weight(f"{name}.scale", (2 * group.heads,), DataType.FP32)]
-        return [*caches, POSITION, *scales]
+        return [*caches, POSITION, *self._kv_parameters(name, group, 2)]
+
+    def _kv_parameters(self, name: str, group: HeadGroup, sides: int) -> list[str]:
+        """What `scale` of a command points to, about keys, values or both: the parameter block of encoded ones, the
+        scales of integers, one per head."""
+        if group.kind in FLOATS:
+            return []
+        encoded = group.kind is DataType.ENCODED
+        size, kind = (KV_HALF_WORDS, DataType.INT32) if encoded else (group.heads, DataType.FP32)
+        return [self._weight(f"{name}.scale", (sides * size,), kind)]
 
     def _feed_forward(self, name: str, x: str) -> str:
         shape = self.shape

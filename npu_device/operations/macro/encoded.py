@@ -6,22 +6,19 @@ Nibbles move like elements of 4 bits; sparse entries and metadata are transfers 
 import numpy as np
 
 from npu_device.abi.errors import NpuDeviceError, TicketError
-from npu_device.abi.kv_block import KV_CHUNK, KV_HALF_SIZE, KvHalf, KvPolicy, OutlierCode
+from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.cost.plan import Column, Role
 from npu_device.cost.sequencer import Slots, Stream
 from npu_device.kv_quant import oaken
 from npu_device.kv_quant.oaken import META_BYTES
 from npu_device.kv_quant.storage import EncodedCache, Parameters, Sizes
-from npu_device.kv_quant.thresholds import Thresholds
 from npu_device.memory.memory import Bytes, Read
 from npu_device.memory.operands import Matrix, make_matrix
 from npu_device.memory.region import Region, make_region
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels.elements import Values
 from npu_device.operations.macro.tiles import Operands, Tiles
-
-_CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}
 
 
 def half_region(address: int) -> Region:
@@ -34,22 +31,10 @@ def parameters(read: Read, address: int) -> Parameters | None:
     data = read(half_region(address)).tobytes()
     if not any(data):
         return None
-    half = KvHalf.unpack(data)
-    for name, value, rule in (
-        ("policy", half.policy, tuple(KvPolicy)), ("outlier_code", half.outlier_code, tuple(OutlierCode)),
-        ("chunk", half.chunk, (KV_CHUNK,)),
-    ):  # fmt: skip
-        if value not in rule:
-            numbers = ", ".join(str(int(one)) for one in rule)
-            raise DescriptorError(TicketError.KV_BLOCK, f"{name} {value} at {address:#x}: must be {numbers}")
-    if any(half.kv_reserved):
-        raise DescriptorError(TicketError.KV_BLOCK, f"a reserved word at {address:#x} is not zero")
-    limits = np.array(half.thresholds, np.uint16).view(np.float16).astype(float).tolist()
     try:
-        thresholds = Thresholds(*limits).check(f"thresholds at {address:#x}")
+        return Parameters.unpack(data, f"{address:#x}")
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_BLOCK, str(error)) from None
-    return Parameters(thresholds, _CODES[OutlierCode(half.outlier_code)])
 
 
 def required(read: Read, address: int) -> Parameters:

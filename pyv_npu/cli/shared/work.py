@@ -63,15 +63,10 @@ _GENERATING = (
     "a decoder that generates takes --passes, --granularity, --submit, --qconfig and --precision int8 of the options "
     "of models"
 )
-_UNIFORM = {"fp16": "16", "uniform8": "8", "uniform4": "4", "uniform2": "2"}
-"""--kv -> the width of keys and values as numbers."""
-_REFUSED = {
-    "uniform5": "rows of 5 bits do not end at a byte",
-    "kivi": "keys share a scale per channel over 128 tokens, an append of a token cannot encode it",
-    "kvquant": "keys share levels per channel over all tokens, an append of a token cannot encode it",
-    "qserve": "the device has no scale per token and head",
-}
-"""Methods that are compared in numbers only, and why."""
+KV_METHODS = (
+    "oaken", "fp16", "uniform8", "uniform4", "uniform2", "per_token4", "per_token5", "qserve", "kivi", "kvquant",
+)  # fmt: skip
+"""Names of `npu_device.kv_quant.policies.POLICIES`, which a command line without --kv does not import."""
 _NUMBER = {"type": int, "metavar": "N"}
 _TABLE: dict[str, tuple[Row, ...]] = {
     "models": (
@@ -120,7 +115,7 @@ _TABLE: dict[str, tuple[Row, ...]] = {
         Row("--t-max", _CACHED, {**_NUMBER, "help": "tokens that the caches hold; default: what is needed"}),
         Row("--qbits-kv", _CACHED, {"metavar": "N[,N]",
             "help": "bits of keys and values: 2, 4, 8, 16, or a list that runs all; built-in models: 4"}),
-        Row("--kv", _CACHED, {"choices": ("oaken", *_UNIFORM, *_REFUSED), "metavar": "METHOD",
+        Row("--kv", _CACHED, {"choices": KV_METHODS, "metavar": "METHOD",
             "help": "how keys and values are stored; oaken: encoded when appended, decoded when read (docs/oaken.md); "
             "fp16, uniform8, uniform4, uniform2: numbers, a scale per head of the KV cache"}),
         Row("--thresholds", _DECODER, {"type": Path, "metavar": "FILE.json",
@@ -333,10 +328,7 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[Bu
     request = Request(program, phase, **given)
     if args.kv is not None and args.qconfig is not None:
         raise UsageError(f"--qconfig: --kv {args.kv} says how keys and values are stored; drop one of them")
-    kv = _storage(args)
-    if kv and args.qbits_kv is not None:
-        raise UsageError(f"--qbits-kv: --kv {kv} says how keys and values are stored; drop one of them")
-    request = request._replace(kv=kv)
+    request = request._replace(kv=_storage(args))
     on_core = on_core or MODE in dict(args.settings)
     if args.qconfig is not None:
         for option, value in (("--qbits-kv", args.qbits_kv), ("--qbits-weight", args.qbits_weight)):
@@ -352,16 +344,20 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[Bu
 def _storage(args: argparse.Namespace) -> str:
     """How keys and values are stored: oaken, or as numbers, whose width is then that of --qbits-kv. UsageError for a
     method that cannot run, with the reason."""
+    if args.kv is None:
+        return ""
+    from npu_device.kv_quant.policies import DEVICE, OAKEN, POLICIES
+
     name = args.kv
-    if name in _REFUSED:
+    if name not in DEVICE:
         raise UsageError(
-            f"--kv {name}: {_REFUSED[name]}; `kv_methods` of a run with --kv oaken has its bits and errors"
+            f"--kv {name}: {POLICIES[name].refused}; `kv_methods` of a run with --kv oaken has its bits and errors"
         )
-    if name not in _UNIFORM:
-        return name or ""
     if args.qbits_kv is not None:
         raise UsageError(f"--qbits-kv: --kv {name} says how keys and values are stored; drop one of them")
-    args.qbits_kv = _UNIFORM[name]
+    if DEVICE[name] is OAKEN:
+        return str(name)
+    args.qbits_kv = str(DEVICE[name].bits)
     return ""
 
 

@@ -215,10 +215,10 @@ def _effective(args: argparse.Namespace) -> "Effective":
 def _serving(args: argparse.Namespace, effective: "Effective", workload: "Workload") -> "Serving":
     from pyv_npu.serving.figures import slo_of
     from pyv_npu.serving.requests import OVERLONG, fitted
-    from pyv_npu.serving.study import Serving, blocks_of, kv_form
+    from pyv_npu.serving.study import Serving, blocks_of, kv_storage
     from toolchain.decoders.shapes import shape_of
 
-    shape, npu, kv = shape_of(args.model), effective.config.npu, kv_form(args.kv or "fp16", args.outliers)
+    shape, npu, kv = shape_of(args.model), effective.config.npu, kv_storage(args.kv or "fp16", args.outliers)
     if args.overlong not in OVERLONG:
         raise UsageError(f"--overlong {args.overlong}: must be one of {', '.join(OVERLONG)}")
     for name, value in (("--check-steps", args.check_steps), ("--check-requests", args.check_requests)):

@@ -7,7 +7,7 @@ import pytest
 from npu_device.config import NpuConfig
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import StepTimes
-from pyv_npu.serving.study import kv_form
+from pyv_npu.serving.study import kv_storage
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.decoders.builtin import compile_shape
@@ -52,7 +52,7 @@ def test_a_step_of_one_request_is_the_step_of_a_built_in_model(shape: Shape, tok
     ],
 )  # fmt: skip
 def test_times_put_together_are_those_of_whole_steps(shape: Shape, kv: str) -> None:
-    times = StepTimes(ProductTimes(Simulator(NPU, shape, 16)), kv_form(kv))
+    times = StepTimes(ProductTimes(Simulator(NPU, shape, 16)), kv_storage(kv))
     steps = (
         [(1, context) for context in (5, 63, 64, 200, 311)],
         [(1, 90)] * 3 + [(77, 0)],

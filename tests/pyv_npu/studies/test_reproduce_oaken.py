@@ -96,11 +96,11 @@ def test_errors_on_synthetic_keys_and_values() -> None:
         found = {one.method: one for one in errors(seed)}
         oaken = found["oaken"]
         assert 4.87 < oaken.bits < 4.90
-        assert oaken.keys < 0.35 * found["uniform4"].keys and oaken.keys < 0.55 * found["qserve"].keys
+        assert oaken.keys < 0.35 * found["per_token4"].keys and oaken.keys < 0.55 * found["qserve"].keys
         assert oaken.keys < 1.3 * found["kvquant"].keys
-        assert oaken.values < 0.45 * found["uniform4"].values
+        assert oaken.values < 0.45 * found["per_token4"].values
         assert oaken.values < 0.7 * found["qserve"].values and oaken.values < 0.7 * found["kivi"].values
-        assert oaken.keys < found["uniform5"].keys and oaken.bits < found["uniform5"].bits
+        assert oaken.keys < found["per_token5"].keys and oaken.bits < found["per_token5"].bits
 
 
 def test_no_ratio_is_better_in_bits_and_errors_than_that_of_the_paper() -> None:
@@ -124,8 +124,8 @@ def test_what_each_part_brings() -> None:
             assert narrow.keys < 1.15 * known.keys and narrow.inner_keys > 20 * known.inner_keys
         assert found["extremes of a call"].keys > 1.3 * known.keys
         assert found["no group shift"].bits == pytest.approx(base.bits, abs=1e-6)
-        uniform = next(one for one in errors(seed) if one.method == "uniform4")
-        assert (found["uniform4"].keys, found["uniform4"].values) == pytest.approx((uniform.keys, uniform.values))
+        uniform = next(one for one in errors(seed) if one.method == "per_token4")
+        assert (found["per_token4"].keys, found["per_token4"].values) == pytest.approx((uniform.keys, uniform.values))
 
 
 def test_the_claims() -> None:

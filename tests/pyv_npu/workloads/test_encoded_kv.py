@@ -83,7 +83,7 @@ def test_errors_are_small_and_those_of_wider_groups_are_reported_beside(function
     for row in made["kv_errors"]:
         assert 0 < row["error_k"] < 0.15 and 0 < row["error_v"] < 0.15 and 0 < row["error_attention"] < 0.2
     rows = made["kv_methods"]
-    names = ["oaken", "uniform4", "uniform5", "qserve", "kivi", "kvquant"]
+    names = ["oaken", "uniform4", "per_token4", "per_token5", "qserve", "kivi", "kvquant"]
     assert [row["method"] for row in rows if row["layer"] == "all"] == names
     for name in names:
         whole, *layers = (row for row in rows if row["method"] == name)
