@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from toolchain.decoders.decoder import IDS, LOGITS, POSITIONS, Decoder, KvBits
 from toolchain.decoders.exported import feeds
 from toolchain.onnx_model.reference import CORRECTED, OWN, cut
-from toolchain.onnx_nodes.contributed import is_contributed
+from toolchain.onnx_nodes.domains import is_foreign
 
 Values = Any
 
@@ -110,7 +110,7 @@ def head_scales(decoder: Decoder, prompt: Sequence[int], bits: KvBits) -> dict[s
 
 def _contributed(proto: Any) -> bool:
     """Whether a model has operators that onnx.reference does not know."""
-    return proto is not None and any(map(is_contributed, proto.graph.node))
+    return proto is not None and any(map(is_foreign, proto.graph.node))
 
 
 def _numpy(code: int) -> Any:

@@ -3,7 +3,7 @@
 docs/onnx-coverage.md is made from it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from npu_device.abi.opcodes import DataType
@@ -12,8 +12,10 @@ from toolchain.onnx_model.node import Node, Operator
 from toolchain.onnx_model.opset import OLDEST
 from toolchain.onnx_nodes import arithmetic, recurrent, sampling, selection, spectra
 from toolchain.onnx_nodes import images as images_of_parts
+from toolchain.onnx_nodes.classical import CLASSICAL
+from toolchain.onnx_nodes.classical import DOMAIN as LEARNING
 from toolchain.onnx_nodes.contributed import CONTRIBUTED, DOMAIN
-from toolchain.onnx_nodes.parts import Compose
+from toolchain.onnx_nodes.parts import Compose, Row
 from toolchain.onnx_operators import (
     attention,
     conversions,
@@ -277,6 +279,19 @@ GroupQueryAttention are equally long, and their caches grow by the new tokens.
 |---|---|---|
 """
 
+_CLASSICAL_HEAD = f"""
+## Operators of scikit-learn's exporters
+
+Those of domain {LEARNING}, as skl2onnx and onnxmltools write them, become operators of ONNX in the same way;
+onnxruntime judges each (`tests/toolchain/onnx_nodes/test_classical.py`). Numbers are FP32. Trees go down one level at a
+time, all together, and compare exactly as the model says, missing values too. The device has no text: a label that is
+text is its place among the labels of its node (INT64), ZipMap leaves the tensor of scores, and an operator on text is
+refused.
+
+| operator | becomes | attributes |
+|---|---|---|
+"""
+
 
 def coverage_page() -> str:
     """The page."""
@@ -287,8 +302,12 @@ def coverage_page() -> str:
         )
         inputs = ", ".join(map(str, row.constant))
         rows.append(f"| {name} | {row.note} | {attributes} | {_types(row.types)} | {inputs} |\n")
-    others = (f"| {name} | {row.becomes} | {', '.join(row.attributes)} |\n" for name, row in CONTRIBUTED.items())
-    return _HEAD + "".join(rows) + _CONTRIBUTED_HEAD + "".join(others)
+    return _HEAD + "".join(rows) + _CONTRIBUTED_HEAD + _others(CONTRIBUTED) + _CLASSICAL_HEAD + _others(CLASSICAL)
+
+
+def _others(table: Mapping[str, Row]) -> str:
+    """Rows of another domain."""
+    return "".join(f"| {name} | {row.becomes} | {', '.join(row.attributes)} |\n" for name, row in table.items())
 
 
 def _types(kinds: Iterable[DataType]) -> str:

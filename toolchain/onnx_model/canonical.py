@@ -1,6 +1,6 @@
 """A model in the one form that the compiler reads: the operators of `opset.NEWEST`, no control flow.
 
-Operators of onnxruntime (`toolchain.onnx_nodes.contributed`) become those of ONNX, nodes of older operator sets are
+Operators of other domains (`toolchain.onnx_nodes.domains`) become those of ONNX, nodes of older operator sets are
 raised (`toolchain.onnx_model.opset`). An `If` whose condition is known before the run becomes its branch, any other one
 both and a choice; a `Loop` whose number of steps is known its steps. What is known: constants, shapes, and what follows
 from them.
@@ -17,7 +17,7 @@ from onnx import NodeProto, helper, numpy_helper
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.opset import NEWEST, raised
-from toolchain.onnx_nodes.contributed import decomposed, is_contributed
+from toolchain.onnx_nodes.domains import decomposed, is_foreign
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, tensor_info, type_name
 
 MAX_STEPS = 1024
@@ -41,15 +41,27 @@ def canonical(model: Any, name: str, version: int, external: Mapping[str, Values
     """Bring an onnx.ModelProto to that form, in place. `version`: its operator set. ModelError: it has no such form."""
     _without_optional_inputs(model)
     _constants_as_initializers(model.graph, model.opset_import)
-    follow = has_control_flow(model.graph.node) or any(map(is_contributed, model.graph.node))
+    follow = has_control_flow(model.graph.node) or any(map(is_foreign, model.graph.node))
     if version >= NEWEST and not follow:
         return
-    made = _Canonical(model, name, version, external, follow=follow).run()
+    work = _Canonical(model, name, version, external, follow=follow)
+    made = work.run()
     del model.graph.node[:]
     model.graph.node.extend(made)
+    _outputs_as_tensors(model.graph, work.info)
     if version < NEWEST:
         next(one for one in model.opset_import if one.domain in _ONNX).version = NEWEST
         model.ir_version = max(model.ir_version, 10)
+
+
+def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo]) -> None:
+    """Outputs of text, or of dictionaries, are what operators of other domains have left of them."""
+    for value in graph.output:
+        kind = value.type.tensor_type
+        if kind.elem_type in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING) and value.name in info:
+            found = info[value.name]
+            code = onnx.TensorProto.DataType.Value(found.type)
+            value.CopyFrom(helper.make_tensor_value_info(value.name, code, found.shape))
 
 
 def _without_optional_inputs(model: Any) -> None:
@@ -110,12 +122,12 @@ class _Canonical:
         self._nodes: list[Any] = []
         self._makers: dict[str, Any] = {}
         self._inputs = {value.name for value in model.graph.input}
-        self._info: dict[str, TensorInfo] = {}
+        self.info: dict[str, TensorInfo] = {}
         self._known: dict[str, Values] = {}
         self._tensors: dict[str, Any] = {}
         self._prefixes = set[str]()
         if follow:
-            self._info = {value.name: info for value in model.graph.input if (info := tensor_info(value)) is not None}
+            self.info = {value.name: info for value in model.graph.input if (info := tensor_info(value)) is not None}
             for tensor in model.graph.initializer:
                 self._constant(tensor)
 
@@ -131,7 +143,7 @@ class _Canonical:
     def _constant(self, tensor: Any, name: str = "") -> None:
         """What is known of an initializer."""
         self._tensors[name or tensor.name] = tensor
-        self._info[name or tensor.name] = TensorInfo(type_name(tensor.data_type), tuple(tensor.dims))
+        self.info[name or tensor.name] = TensorInfo(type_name(tensor.data_type), tuple(tensor.dims))
         if np.prod(tensor.dims) <= _FOLDED:
             try:
                 self._known[name or tensor.name] = np.asarray(numpy_helper.to_array(tensor))
@@ -149,7 +161,7 @@ class _Canonical:
         except ModelError as error:
             raise self._refuse(proto, str(error)) from None
         for part in parts:
-            if is_contributed(part):
+            if is_foreign(part):
                 self._decompose(part)
             elif part.op_type in _CONTROL and part.domain in _ONNX:
                 try:
@@ -161,14 +173,14 @@ class _Canonical:
                 self._add(part)
 
     def _decompose(self, proto: Any) -> None:
-        """The operators of ONNX that stand for one of onnxruntime's."""
+        """The operators of ONNX that stand for one of another domain."""
         known = dict(self._known)
         for name in proto.input:
             if name in self._external:
                 known[name] = self._external[name]
             elif name in self._tensors and name not in known:
                 known[name] = np.asarray(numpy_helper.to_array(self._tensors[name]))
-        nodes, constants = decomposed(proto, self._name, self._version, self._info, known)
+        nodes, constants = decomposed(proto, self._name, self._version, self.info, known)
         for name, values in constants.items():
             self._graph.initializer.append(numpy_helper.from_array(values, name))
             self._constant(self._graph.initializer[-1])
@@ -187,18 +199,18 @@ class _Canonical:
 
     def _follow_node(self, proto: Any) -> None:
         """Shapes and values of a node's outputs, where they are known."""
-        if proto.op_type in ("Shape", "Size") and proto.input[0] in self._info:
-            whole = np.array(self._info[proto.input[0]].shape, np.int64)
+        if proto.op_type in ("Shape", "Size") and proto.input[0] in self.info:
+            whole = np.array(self.info[proto.input[0]].shape, np.int64)
             attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
             part = whole[slice(attributes.get("start", 0), attributes.get("end"))]
             values = part if proto.op_type == "Shape" else np.array(whole.prod(), np.int64)
             self._know(proto.output[0], values)
             return
         try:
-            self._info.update(inferred(proto, self._info, self._known, self._opsets))
+            self.info.update(inferred(proto, self.info, self._known, self._opsets))
         except Exception:  # found again, with its name, when the whole model is checked
             return
-        outputs = [self._info.get(name) for name in proto.output if name]
+        outputs = [self.info.get(name) for name in proto.output if name]
         small = all(info is not None and np.prod(info.shape) <= _FOLDED for info in outputs)
         if small and all(name in self._known for name in proto.input if name) and "Random" not in proto.op_type:
             feeds = {name: self._known[name] for name in proto.input if name}
@@ -215,7 +227,7 @@ class _Canonical:
 
     def _know(self, name: str, values: Values) -> None:
         self._known[name] = values
-        self._info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
+        self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
 
     def _live(self) -> Iterator[Any]:
         """The nodes that an output depends on."""
@@ -246,7 +258,7 @@ class _Canonical:
         condition, prefix = proto.input[0], self._prefix(proto)
         kept = len(self._nodes)
         made = [self._inlined(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
-        infos = [[self._info.get(name) for name in results] for results in made]
+        infos = [[self.info.get(name) for name in results] for results in made]
         if None in infos[0] or infos[0] != infos[1]:
             del self._nodes[kept:]
             raise self._refuse(
@@ -318,7 +330,7 @@ class _Canonical:
             names[tensor.name] = prefix + tensor.name
             copied = onnx.TensorProto.FromString(tensor.SerializeToString())
             copied.name = names[tensor.name]
-            if copied.name not in self._info:
+            if copied.name not in self.info:
                 self._graph.initializer.append(copied)
                 self._constant(copied)
         for node in graph.node:
@@ -347,7 +359,7 @@ class _Canonical:
                 todo += self._makers[one].input
         if not found:
             return ""
-        small = [one for one in sorted(found) if one in self._info and np.prod(self._info[one].shape) == 1]
+        small = [one for one in sorted(found) if one in self.info and np.prod(self.info[one].shape) == 1]
         if len(small) < len(found):
             return f"; it depends on {', '.join(sorted(found))}"
         return f": fix its value, {' '.join(f'--constant {one}=N' for one in small)}"

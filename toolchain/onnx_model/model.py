@@ -15,7 +15,7 @@ from toolchain.ir.graph import Graph, Values
 from toolchain.onnx_model import dimensions
 from toolchain.onnx_model.canonical import canonical
 from toolchain.onnx_model.file import one_line, read_file
-from toolchain.onnx_model.opset import OLDEST
+from toolchain.onnx_model.opset import NEWEST, OLDEST
 from toolchain.onnx_nodes.evaluation import TensorInfo, tensor_info, type_name
 
 MAX_PROTOBUF = (1 << 31) - 1
@@ -174,6 +174,8 @@ def opset_of(model: Any) -> int:
 
 
 def _opset(model: Any, name: str) -> int:
+    if not opset_of(model) and model.opset_import:  # every operator is of another domain
+        model.opset_import.append(helper.make_opsetid("", NEWEST))
     version = opset_of(model)
     if version < OLDEST:
         raise ModelError(f"{name}: opset {version}: must be {OLDEST} or newer: export the model again")

@@ -4,29 +4,17 @@ Source: onnxruntime's docs/ContribOperators.md, which says what each computes, a
 called. Attention is in `toolchain.onnx_nodes.contributed_attention`, quantized operators in `contributed_quantized`.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import TensorProto
 
-from toolchain.ir.graph import Values
 from toolchain.onnx_nodes import contributed_attention as attention
 from toolchain.onnx_nodes import contributed_quantized as quantized
-from toolchain.onnx_nodes.evaluation import TensorInfo
-from toolchain.onnx_nodes.parts import Compose, Parts
+from toolchain.onnx_nodes.parts import Compose, Parts, Row
 from toolchain.onnx_nodes.recurrent import LSTM, quantized_lstm
-from toolchain.onnx_nodes.view import NodeView
 
 DOMAIN = "com.microsoft"
-
-
-class Contributed(NamedTuple):
-    """What an operator becomes, as a cell of docs/onnx-coverage.md and as a function, and which attributes act."""
-
-    becomes: str
-    compose: Compose
-    attributes: tuple[str, ...] = ()
 
 
 # -- products ----------------------------------------------------------------------------------------------------------
@@ -197,85 +185,53 @@ _POOL = ("auto_pad", "ceil_mode", "channels_last", "count_include_pad", "kernel_
 _HEADS = ("num_heads", "scale", "mask_filter_value", "unidirectional")
 _GROUPED = ("num_heads", "kv_num_heads", "scale", "softcap", "local_window_size", "do_rotary", "rotary_interleaved")
 
-CONTRIBUTED: dict[str, Contributed] = {
-    "Attention": Contributed("MatMul, Attention", attention.packed, (*_HEADS, "qkv_hidden_sizes")),
-    "BiasGelu": Contributed("Add, Gelu", gelu),
-    "DequantizeLinear": Contributed("DequantizeLinear", same("DequantizeLinear"), ("axis",)),
-    "DynamicQuantizeLSTM": Contributed("DynamicQuantizeLinear, MatMulInteger, LSTM", quantized_lstm, LSTM),
-    "DynamicQuantizeMatMul": Contributed("DynamicQuantizeLinear, MatMulInteger", quantized.dynamic_matmul),
-    "EmbedLayerNormalization": Contributed(
+CONTRIBUTED: dict[str, Row] = {
+    "Attention": Row("MatMul, Attention", attention.packed, (*_HEADS, "qkv_hidden_sizes")),
+    "BiasGelu": Row("Add, Gelu", gelu),
+    "DequantizeLinear": Row("DequantizeLinear", same("DequantizeLinear"), ("axis",)),
+    "DynamicQuantizeLSTM": Row("DynamicQuantizeLinear, MatMulInteger, LSTM", quantized_lstm, LSTM),
+    "DynamicQuantizeMatMul": Row("DynamicQuantizeLinear, MatMulInteger", quantized.dynamic_matmul),
+    "EmbedLayerNormalization": Row(
         "Gather, Add, LayerNormalization", embed_layer_norm, ("epsilon", "mask_index_type")
     ),
-    "FastGelu": Contributed("Add, Gelu", fast_gelu),
-    "FusedConv": Contributed("Conv, Add, activation", fused_convolution, (*_WINDOW, "activation", "activation_params")),
-    "FusedGemm": Contributed(
+    "FastGelu": Row("Add, Gelu", fast_gelu),
+    "FusedConv": Row("Conv, Add, activation", fused_convolution, (*_WINDOW, "activation", "activation_params")),
+    "FusedGemm": Row(
         "Gemm, activation", fused_gemm, ("activation", "alpha", "beta", "transA", "transB", *_NUMBERS)
     ),
-    "FusedMatMul": Contributed("Transpose, MatMul, Mul", fused_matmul, _TRANSPOSED),
-    "Gelu": Contributed("Gelu", gelu),
-    "GroupQueryAttention": Contributed("RotaryEmbedding, Concat, Attention", attention.grouped, _GROUPED),
-    "MatMulIntegerToFloat": Contributed("MatMulInteger, Mul", quantized.integer_matmul),
-    "MatMulNBits": Contributed(
+    "FusedMatMul": Row("Transpose, MatMul, Mul", fused_matmul, _TRANSPOSED),
+    "Gelu": Row("Gelu", gelu),
+    "GroupQueryAttention": Row("RotaryEmbedding, Concat, Attention", attention.grouped, _GROUPED),
+    "MatMulIntegerToFloat": Row("MatMulInteger, Mul", quantized.integer_matmul),
+    "MatMulNBits": Row(
         "DequantizeLinear, MatMul", quantized.matmul_nbits, ("K", "N", "accuracy_level", "bits", "block_size")
     ),
-    "MultiHeadAttention": Contributed("Attention", attention.multi_head, _HEADS),
-    "QGemm": Contributed("DequantizeLinear, Gemm, QuantizeLinear", quantized.gemm, ("alpha", "transA", "transB")),
-    "QLinearAdd": Contributed("DequantizeLinear, Add, QuantizeLinear", quantized.binary("Add")),
-    "QLinearAveragePool": Contributed(
+    "MultiHeadAttention": Row("Attention", attention.multi_head, _HEADS),
+    "QGemm": Row("DequantizeLinear, Gemm, QuantizeLinear", quantized.gemm, ("alpha", "transA", "transB")),
+    "QLinearAdd": Row("DequantizeLinear, Add, QuantizeLinear", quantized.binary("Add")),
+    "QLinearAveragePool": Row(
         "DequantizeLinear, AveragePool, QuantizeLinear", quantized.pooled("AveragePool"), _POOL
     ),
-    "QLinearConcat": Contributed("DequantizeLinear, Concat, QuantizeLinear", quantized.concat, ("axis",)),
-    "QLinearGlobalAveragePool": Contributed(
+    "QLinearConcat": Row("DequantizeLinear, Concat, QuantizeLinear", quantized.concat, ("axis",)),
+    "QLinearGlobalAveragePool": Row(
         "DequantizeLinear, GlobalAveragePool, QuantizeLinear", quantized.pooled("GlobalAveragePool"), ("channels_last",)
     ),
-    "QLinearLeakyRelu": Contributed("DequantizeLinear, LeakyRelu, QuantizeLinear", quantized.leaky_relu, ("alpha",)),
-    "QLinearMul": Contributed("DequantizeLinear, Mul, QuantizeLinear", quantized.binary("Mul")),
-    "QLinearSigmoid": Contributed("DequantizeLinear, Sigmoid, QuantizeLinear", quantized.unary("Sigmoid")),
-    "QLinearSoftmax": Contributed(
+    "QLinearLeakyRelu": Row("DequantizeLinear, LeakyRelu, QuantizeLinear", quantized.leaky_relu, ("alpha",)),
+    "QLinearMul": Row("DequantizeLinear, Mul, QuantizeLinear", quantized.binary("Mul")),
+    "QLinearSigmoid": Row("DequantizeLinear, Sigmoid, QuantizeLinear", quantized.unary("Sigmoid")),
+    "QLinearSoftmax": Row(
         "DequantizeLinear, Softmax, QuantizeLinear", quantized.softmax, ("axis", "opset")
     ),
-    "QLinearWhere": Contributed("DequantizeLinear, Where, QuantizeLinear", quantized.where),
-    "QuantizeLinear": Contributed("QuantizeLinear", same("QuantizeLinear"), ("axis",)),
-    "QuickGelu": Contributed("Sigmoid, Mul", quick_gelu, ("alpha",)),
-    "RotaryEmbedding": Contributed(
+    "QLinearWhere": Row("DequantizeLinear, Where, QuantizeLinear", quantized.where),
+    "QuantizeLinear": Row("QuantizeLinear", same("QuantizeLinear"), ("axis",)),
+    "QuickGelu": Row("Sigmoid, Mul", quick_gelu, ("alpha",)),
+    "RotaryEmbedding": Row(
         "RotaryEmbedding", attention.rotary, ("interleaved", "num_heads", "rotary_embedding_dim", "scale")
     ),
-    "SimplifiedLayerNormalization": Contributed("RMSNormalization", rms_norm, ("axis", "epsilon", "stash_type")),
-    "SkipLayerNormalization": Contributed("Add, LayerNormalization", skip_layer_norm, ("epsilon",)),
-    "SkipSimplifiedLayerNormalization": Contributed("Add, RMSNormalization", skip_rms_norm, ("epsilon",)),
-    "TransposeMatMul": Contributed("Transpose, MatMul, Mul", fused_matmul, ("alpha", "transA", "transB")),
-    "Trilu": Contributed("Trilu", same("Trilu"), ("upper",)),
+    "SimplifiedLayerNormalization": Row("RMSNormalization", rms_norm, ("axis", "epsilon", "stash_type")),
+    "SkipLayerNormalization": Row("Add, LayerNormalization", skip_layer_norm, ("epsilon",)),
+    "SkipSimplifiedLayerNormalization": Row("Add, RMSNormalization", skip_rms_norm, ("epsilon",)),
+    "TransposeMatMul": Row("Transpose, MatMul, Mul", fused_matmul, ("alpha", "transA", "transB")),
+    "Trilu": Row("Trilu", same("Trilu"), ("upper",)),
 }  # fmt: skip
 """Operator -> what it becomes."""
-
-_WITHOUT_DOMAIN = ("SimplifiedLayerNormalization",)
-"""Operators that exporters write into the domain of ONNX, which does not have them."""
-
-
-def is_contributed(proto: Any) -> bool:
-    """Whether a node is of onnxruntime's operators."""
-    return proto.domain == DOMAIN or (proto.domain in ("", "ai.onnx") and proto.op_type in _WITHOUT_DOMAIN)
-
-
-def decomposed(
-    proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], known: Mapping[str, Values]
-) -> tuple[list[Any], dict[str, Values]]:
-    """The nodes of ONNX that stand for one of those operators, and their constants by name.
-
-    `infos` and `known`: types and shapes, and values, of tensors by name. ModelError: what of it is not supported.
-    """
-    node = NodeView(NodeProto.FromString(proto.SerializeToString()), model, opset, infos, known)
-    row = CONTRIBUTED.get(proto.op_type)
-    if row is None:
-        return [proto], {}  # refused with all others when the model is imported
-    for name in node.attributes:
-        if name not in row.attributes and not _is_default(node, name):
-            node.refuse(f"attribute {name} is not supported; supported are {', '.join(row.attributes) or 'none'}")
-    parts = Parts(node)
-    row.compose(parts)
-    return parts.nodes, parts.constants
-
-
-def _is_default(node: NodeView, name: str) -> bool:
-    """Whether an attribute says what is so without it: exporters write out zeros, -1 and NONE."""
-    return node.attribute(name) in (0, -1, "NONE", "")

@@ -1,7 +1,7 @@
 """A node as a graph of other operators of ONNX."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -90,4 +90,15 @@ class Parts:
 
 
 Compose = Callable[[Parts], None]
+
+
+class Row(NamedTuple):
+    """What an operator of another domain becomes, as a cell of docs/onnx-coverage.md and as a function, and which
+    attributes act."""
+
+    becomes: str
+    compose: Compose
+    attributes: tuple[str, ...] = ()
+
+
 INT32 = TensorProto.INT32

@@ -1,0 +1,187 @@
+"""Operators of domain ai.onnx.ml, which exporters of scikit-learn and of boosted trees write, as graphs of ONNX's.
+
+Source: https://onnx.ai/onnx/operators/#ai-onnx-ml. Numbers are FP32. The device has no text: a label that is text is
+its place among the labels of its node, and ZipMap leaves the tensor that it would make dictionaries of.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toolchain.onnx_nodes import trees
+from toolchain.onnx_nodes.parts import Parts, Row
+
+DOMAIN = "ai.onnx.ml"
+
+
+def _floats(parts: Parts) -> str:
+    """The first input in FP32."""
+    return parts.input(0) if parts.kind == np.float32 else parts.cast(parts.input(0), np.float32)
+
+
+def _constants(parts: Parts, values: Any) -> str:
+    return parts.constant(np.array(values, np.float32))
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+def _linear(parts: Parts, targets: int) -> str:
+    """Rows times coefficients, with intercepts."""
+    node = parts.node
+    coefficients = np.array(node.attribute("coefficients", []), np.float32)
+    x, width = _floats(parts), node.shape(0)[-1]
+    if len(node.shape(0)) == 1:
+        x = parts.reshaped(x, 1, width)
+    if coefficients.size != targets * width:
+        node.refuse(f"{coefficients.size} coefficients: must be {targets} x {width}, one for each column of the input")
+    made = parts.make("MatMul", x, parts.constant(np.ascontiguousarray(coefficients.reshape(targets, width).T)))
+    intercepts = node.attribute("intercepts", [])
+    return parts.make("Add", made, _constants(parts, intercepts)) if np.any(intercepts) else made
+
+
+def linear_regressor(parts: Parts) -> None:
+    made = _linear(parts, int(parts.node.attribute("targets", 1)))
+    parts.result("Identity", trees.transformed(parts, made))
+
+
+def linear_classifier(parts: Parts) -> None:
+    node = parts.node
+    labels = trees.labels_of(node, "classlabels_ints")
+    width = node.shape(0)[-1]
+    count = len(node.attribute("coefficients", [])) // max(width, 1)
+    scores = _linear(parts, count)
+    if count == 1 and len(labels) == 2:
+        trees.of_a_line(parts, scores, labels)
+        return
+    if count != len(labels) or count < 2:
+        node.refuse(f"{count} rows of coefficients for {len(labels)} labels: supported are as many, or one for two")
+    if node.gives(0):
+        trees.labelled(parts, parts.make("ArgMax", scores, axis=1, keepdims=0), labels)
+    if node.gives(1):
+        parts.result("Identity", trees.transformed(parts, scores), index=1)
+
+
+# -- features ----------------------------------------------------------------------------------------------------------
+
+
+def scaler(parts: Parts) -> None:
+    x = _floats(parts)
+    offset, scale = (parts.node.attribute(name, []) for name in ("offset", "scale"))
+    if np.any(offset):
+        x = parts.make("Sub", x, _constants(parts, offset))
+    parts.result("Mul", x, _constants(parts, scale if len(scale) else 1))
+
+
+def normalizer(parts: Parts) -> None:
+    """Rows by their largest value, the sum of their sizes, or their length; a row of zeros stays one."""
+    how, x = parts.node.attribute("norm", "MAX"), _floats(parts)
+    if how not in ("MAX", "L1", "L2"):
+        parts.node.refuse(f"attribute norm={how}: supported are MAX, L1, L2")
+    sizes = {"MAX": lambda: x, "L1": lambda: parts.make("Abs", x), "L2": lambda: parts.make("Mul", x, x)}[how]()
+    total = parts.make("ReduceMax" if how == "MAX" else "ReduceSum", sizes, parts.integers(-1), keepdims=1)
+    if how == "L2":
+        total = parts.make("Sqrt", total)
+    nothing = parts.make("Equal", total, _constants(parts, 0))
+    parts.result("Div", x, parts.make("Where", nothing, _constants(parts, 1), total))
+
+
+def features(parts: Parts) -> None:
+    """Columns by number."""
+    node, shape = parts.node, parts.node.shape(0)
+    count = int(np.prod(node.shape(1)))
+    taken = parts.make("Gather", parts.input(0), parts.reshaped(parts.input(1), count), axis=len(shape) - 1)
+    whole = [1, count] if len(shape) == 1 else [*shape[:-1], count]
+    parts.result("Reshape", taken, parts.integers(*whole))
+
+
+def joined(parts: Parts) -> None:
+    """Columns of all inputs side by side."""
+    given = []
+    for index in range(len(parts.node.proto.input)):
+        name, shape = parts.input(index), parts.node.shape(index)
+        if parts.node.numpy_type(index) != np.float32:
+            name = parts.cast(name, np.float32)
+        given.append(parts.reshaped(name, shape[0], -1) if len(shape) != 2 else name)
+    parts.result("Identity", parts.joined(given, 1))
+
+
+def imputer(parts: Parts) -> None:
+    node, x = parts.node, parts.input(0)
+    floats = parts.kind.kind == "f"
+    kind = "floats" if floats else "int64s"
+    values = node.attribute(f"imputed_value_{kind}")
+    if not values:
+        node.refuse(f"attribute imputed_value_{kind} is needed for an input of {node.info(0).type}")
+    replaced = node.attribute("replaced_value_float" if floats else "replaced_value_int64", 0)
+    missing = parts.make("IsNaN", x) if np.isnan(replaced) else parts.make("Equal", x, parts.number(replaced))
+    parts.result("Where", missing, parts.constant(np.array(values, parts.kind)), x)
+
+
+def binarizer(parts: Parts) -> None:
+    threshold = parts.number(parts.node.attribute("threshold", 0.0))
+    parts.result("CastLike", parts.make("Greater", parts.input(0), threshold), parts.input(0))
+
+
+def _keyed(parts: Parts, keys: Sequence[float]) -> str:
+    """Each element of the input compared with all keys, along a new last dimension."""
+    wide = parts.reshaped(parts.input(0), *parts.node.shape(0), 1)
+    return parts.make("Equal", wide, parts.constant(np.array(keys, parts.kind)))
+
+
+def label_encoder(parts: Parts) -> None:
+    """The value of the key that an element is; others have the default."""
+    node = parts.node
+    given = {name: node.attribute(name) for name in LABELS if node.attribute(name) is not None}
+    text = [name for name in given if "string" in name and name != "default_string"]
+    if text or not any(name.startswith("keys") for name in given):
+        node.refuse(f"{' and '.join(text) or 'keys'}: supported are numbers, the device has no text")
+    kind = np.dtype(np.int64 if "values_int64s" in given else np.float32)
+    keys = given.get("keys_int64s") or given.get("keys_floats") or []
+    values = given.get("values_int64s") or given.get("values_floats") or []
+    default = given.get("default_int64", -1) if kind.kind == "i" else given.get("default_float", -0.0)
+    here = parts.cast(_keyed(parts, keys), np.float32)
+    other = parts.constant(np.full((*node.shape(0), 1), 0.5, np.float32))
+    place = parts.make("ArgMax", parts.make("Concat", here, other, axis=-1), axis=-1, keepdims=0)
+    parts.result("Gather", parts.constant(np.array([*values, default], kind)), place, axis=0)
+
+
+def one_hot_encoder(parts: Parts) -> None:
+    categories = parts.node.attribute("cats_int64s")
+    if not categories:
+        parts.node.refuse("attribute cats_strings: supported is cats_int64s, the device has no text")
+    parts.result("Cast", _keyed(parts, categories), to=1)
+
+
+def zip_map(parts: Parts) -> None:
+    parts.result("Identity", parts.input(0))
+
+
+LABELS = (
+    "default_float", "default_int64", "default_string", "keys_floats", "keys_int64s", "keys_strings", "values_floats",
+    "values_int64s", "values_strings",
+)  # fmt: skip
+_LABELLED = ("classlabels_ints", "classlabels_strings", "coefficients", "intercepts", "multi_class", "post_transform")
+_IMPUTED = ("imputed_value_floats", "imputed_value_int64s", "replaced_value_float", "replaced_value_int64")
+_WALK = "Gather, Less, Where for each level"
+
+CLASSICAL: dict[str, Row] = {
+    "ArrayFeatureExtractor": Row("Gather", features),
+    "Binarizer": Row("Greater, Cast", binarizer, ("threshold",)),
+    "FeatureVectorizer": Row("Concat", joined, ("inputdimensions",)),
+    "Imputer": Row("IsNaN, Where", imputer, _IMPUTED),
+    "LabelEncoder": Row("Equal, ArgMax, Gather; numbers only", label_encoder, LABELS),
+    "LinearClassifier": Row("MatMul, Add, ArgMax", linear_classifier, _LABELLED),
+    "LinearRegressor": Row(
+        "MatMul, Add", linear_regressor, ("coefficients", "intercepts", "post_transform", "targets")
+    ),
+    "Normalizer": Row("Reduce, Div", normalizer, ("norm",)),
+    "OneHotEncoder": Row("Equal, Cast; numbers only", one_hot_encoder, ("cats_int64s", "cats_strings", "zeros")),
+    "Scaler": Row("Sub, Mul", scaler, ("offset", "scale")),
+    "TreeEnsemble": Row(f"{_WALK}, ReduceSum", trees.ensemble, trees.ENSEMBLE),
+    "TreeEnsembleClassifier": Row(f"{_WALK}, ReduceSum, ArgMax", trees.classifier, trees.CLASSIFIER),
+    "TreeEnsembleRegressor": Row(f"{_WALK}, ReduceSum", trees.regressor, trees.REGRESSOR),
+    "ZipMap": Row("the tensor itself", zip_map, ("classlabels_int64s", "classlabels_strings")),
+}
+"""Operator -> what it becomes."""
