@@ -41,6 +41,8 @@ CPU_SECONDS = 20
 """Of one input."""
 MOST_MEMORY = 1 << 30
 """Of the process, in use. Simulated DRAM takes address space, and memory as it is written."""
+LOOK = 50
+"""Inputs between two looks at the memory: one takes longer than some inputs."""
 
 
 def resident() -> int:
@@ -287,15 +289,17 @@ TARGETS: dict[str, Target] = {
 
 def run(name: str, count: int, seed: int, folder: Path, say: Callable[[int], None] = lambda number: None) -> Tally:
     """`count` inputs of a target. FoundError, with the seed that makes the input again, for one that fails."""
-    target, accepted = TARGETS[name], 0
+    target, accepted, looked = TARGETS[name], 0, seed
+    most = max(resident(), MOST_MEMORY)
     warnings.simplefilter("ignore", RuntimeWarning)  # as the command line does: infinities are values like others
     for number in range(seed, seed + count):
         try:
-            before = resident()
             with limited():
                 accepted += target(random.Random(f"{name} {number}"), folder)
-            if resident() > max(before, MOST_MEMORY):
-                raise FoundError(f"{resident():,} bytes of memory")
+            if (number - seed) % LOOK == LOOK - 1 or number == seed + count - 1:
+                if resident() > most:
+                    raise FoundError(f"{resident():,} bytes of memory, of one of the inputs from seed {looked} on")
+                looked = number + 1
         except (Exception, TooSlow) as error:
             raise FoundError(f"{name}, seed {number}: {type(error).__name__}: {error}") from error
         say(number - seed + 1)

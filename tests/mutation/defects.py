@@ -14,6 +14,11 @@ class Defect(NamedTuple):
 
 
 SAMPLING = "tests/npu_device/issue/test_sampling.py::test_a_store_over_the_source_does_not_reach_a_result_that_waits"
+ORDER = "tests/npu_device/issue/test_order.py::"
+NOWHERE = (
+    "tests/pyv_ext/engines/test_engine_interrupts.py::"
+    "test_an_interrupt_goes_before_the_fetch_fault_of_an_indirect_jump_to_nowhere"
+)
 BOUNDS = "tests/npu_device/operations/test_bounds.py::"
 STRICT = "tests/pyv_npu/coupling/test_strict.py::"
 UNTOUCHED = "tests/pyv_npu/observe/test_untouched_npu.py::"
@@ -92,6 +97,22 @@ DEFECTS = (
         "a program that never submits is watched", "pyv_npu/observe/latency/recorder.py",
         "self.asleep = not functions", "self.asleep = False",
         UNTOUCHED + "test_submissions_are_measured_from_where_the_npu_is_used",
+    ),
+    Defect(
+        "a NOP that another frees completes before its own READY", "npu_device/issue/scheduler.py",
+        "if not command.announced:", "if not command.ready:",
+        ORDER + "test_a_nop_freed_by_another_is_ready_first_while_a_third_waits_for_its_stream",
+    ),
+    Defect(
+        "the fetch fault of a jump to nowhere goes before an interrupt, natively", "pyv_ext/engines/fast/interpreter.py",
+        """block("nowhere", WORD, "i64")
+        self._unless_over(pc, progress)""",
+        'block("nowhere", WORD, "i64")', NOWHERE,
+    ),
+    Defect(
+        "the fetch fault of a jump to nowhere goes before an interrupt, on the slow path", "pyv_ext/engines/engine.py",
+        "if hart.csrs.mip & hart.csrs.mie and self._interrupted():",
+        "if hart.csrs.mip & hart.csrs.mie and self.bus.peek(hart.pc, 2) is not None and self._interrupted():", NOWHERE,
     ),
     Defect(
         "IA_TIMING issues in order", "npu_device/levels/runner.py", "NpuDevice(config, self.memory, ",

@@ -118,6 +118,21 @@ def test_a_nop_that_another_frees_as_it_starts_is_ready_first() -> None:
         assert order.index((What.READY, ticket)) < order.index((What.DONE, ticket))
 
 
+def test_a_nop_freed_by_another_is_ready_first_while_a_third_waits_for_its_stream() -> None:
+    """The third needs no unit either and is ready, so that the scheduler looks at what needs none."""
+    rig = Rig(NpuConfig(spm=SMALL_SPM))
+    load = Descriptor(opcode=Opcode.LOAD, tile_m=1, type_in0=INT8, in0_addr=DRAM, out_addr=SPM)
+    barrier = Descriptor(opcode=Opcode.BARRIER, function=Scope.TILE)
+    waits = Descriptor(stream=4)
+    long = load.with_(tile_k=4096, out_addr=SPM + 64, stream=4)
+    for d in (load.with_(tile_k=64), long, waits, barrier, Descriptor()):
+        rig.submit(d)
+    rig.idle()
+    events = [(event["what"], event["ticket"]) for event in rig.happened(What.READY, What.DONE)]
+    assert events.index((What.READY, 3)) < events.index((What.DONE, 1)), "the third is ready before"
+    assert events.index((What.DONE, 4)) < events.index((What.READY, 5)) < events.index((What.DONE, 5))
+
+
 @settings(max_examples=60, deadline=None)
 @given(graphs, configs)
 def test_streams_retire_in_order_and_units_do_one_thing_at_a_time(actions: list[Action], config: NpuConfig) -> None:

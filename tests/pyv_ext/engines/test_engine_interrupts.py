@@ -97,6 +97,23 @@ def test_an_interrupt_goes_before_a_fault_of_the_same_instruction():
     assert (rig.hart.csrs.mcause, rig.hart.csrs.mepc) == (0x8000_0007, RAM + 4)
 
 
+NOWHERE = 0x7000_0000
+
+
+@pytest.mark.parametrize(
+    ("line", "pc", "cause"), [(4, RAM + 16, 0x8000_0007), (5, NOWHERE, 0x8000_0007), (6, NOWHERE, 1)]
+)
+@pytest.mark.parametrize("traced", [False, True])
+def test_an_interrupt_goes_before_the_fetch_fault_of_an_indirect_jump_to_nowhere(line, pc, cause, traced):
+    """The jump retires in cycle 5: an interrupt of this boundary comes first, one of the next cycle too late."""
+    rig = rig_with_interrupts(f"li x5,{NOWHERE}\naddi x1,x1,1\naddi x1,x1,1\njalr x6,0(x5)", [(line, MTI)])
+    if not traced:
+        rig.engine.tracer = None
+    rig.engine.run(9)
+    csrs = rig.hart.csrs
+    assert (csrs.mepc, csrs.mcause, csrs.mtval, rig.hart.traps) == (pc, cause, NOWHERE * (cause == 1), 1)
+
+
 # -- WFI -------------------------------------------------------------------------------------------------------
 
 
