@@ -33,9 +33,9 @@ def __getattr__(name: str) -> Any:
 
         return getattr(simulator, name)
     if name == "__version__":
-        from pyv_npu.versions import versions
+        from pyv_npu.versions import version
 
-        return versions()["pyv_npu"]
+        return version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

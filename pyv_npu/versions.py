@@ -8,9 +8,14 @@ DISTRIBUTION = "pyv-npu"
 MISSING = "missing"
 
 
+def version() -> str:
+    """Of this package; MISSING where it is not installed."""
+    return _version(DISTRIBUTION)
+
+
 def versions() -> dict[str, str]:
     """Version of this package, of Python and of each package that this one depends on; MISSING where there is none."""
-    found = {"pyv_npu": _version(DISTRIBUTION), "python": platform.python_version()}
+    found = {"pyv_npu": version(), "python": platform.python_version()}
     return found | {name: _version(name) for name in dependencies()}
 
 

@@ -209,9 +209,9 @@ class _Version(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="print the version")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from pyv_npu.versions import versions
+        from pyv_npu.versions import version
 
-        parser.exit(message=f"pyv-npu {versions()['pyv_npu']}\n")
+        parser.exit(message=f"pyv-npu {version()}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -85,7 +85,7 @@ def refused() -> Iterator[None]:
 
 def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapping[str, Stateful]) -> dict[str, Any]:
     """What the machine was made from: only its like can be restored."""
-    from pyv_npu.versions import versions  # it takes a tenth of the time to the first instruction to import
+    from pyv_npu.versions import version  # it takes a tenth of the time to the first instruction to import
 
     image, info = hashlib.sha256(), hashlib.sha256()
     for segment in program.segments:
@@ -95,7 +95,7 @@ def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapp
             info.update(ram.u8)
     shape = [(name, type(part).__qualname__) for name, part in parts.items() if name != ENGINE]
     return {
-        "version": versions()["pyv_npu"],
+        "version": version(),
         "program": image.hexdigest(),
         "config": {path: scalar(value) for path, value in flatten(config).items() if not path.startswith(FREE)},
         "boot_information": info.hexdigest(),

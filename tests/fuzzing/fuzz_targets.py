@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from fuzz_descriptors import descriptors
 from fuzz_inputs import INTERESTING, FoundError, compiled, flipped, refused
+from fuzz_snapshots import snapshots
 from onnx import ModelProto
 
 from npu_device.abi.opcodes import DataType, Opcode
@@ -283,6 +284,7 @@ TARGETS: dict[str, Target] = {
     "faults": fault_files,
     "onnx": onnx_models,
     "mlir": mlir_modules,
+    "snapshots": snapshots,
 }
 """Name -> a function that makes one input, has it taken, and says whether it was accepted."""
 

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import fuzz_descriptors
+import fuzz_snapshots
 import fuzz_targets
 import pytest
 from fuzz_inputs import FoundError, flipped, refused
@@ -12,19 +13,22 @@ from fuzz_targets import TARGETS, TooSlow, limited, run
 
 from npu_device.abi.errors import TicketError
 from pyv_npu.errors import BadInputError
+from pyv_npu.snapshot import Snapshot
 from toolchain.errors import ToolchainError
 
-FEW = {"descriptors": 60, "elf": 10, "command_lists": 30, "configurations": 60, "faults": 150, "onnx": 5, "mlir": 2}
+FEW = {"descriptors": 60, "elf": 10, "command_lists": 30, "configurations": 60, "faults": 150, "onnx": 5, "mlir": 2,
+       "snapshots": 6}  # fmt: skip
 MANY = {
     "descriptors": 20_000, "elf": 2_000, "command_lists": 5_000, "configurations": 2_000, "faults": 5_000, "onnx": 500,
-    "mlir": 500,
+    "mlir": 500, "snapshots": 1_000,
 }  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
-def mlir_fuzzer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "toolchain" / "mlir"))
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+def helpers_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    tests = Path(__file__).parents[1]
+    for folder in ("toolchain/mlir", "oracles", "pyv_npu", "."):
+        monkeypatch.syspath_prepend(str(tests / folder))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -84,3 +88,32 @@ def test_commands_of_encoded_caches_are_executed_and_refused_by_what_is_wrong(mo
     accepted = sum(device.take(random.Random(seed)) for seed in range(200))
     codes = {entry.code for entry in device.device.error_log}
     assert accepted > 40 and codes >= {TicketError.KV_BLOCK, TicketError.KV_DATA, TicketError.POSITION}
+
+
+@pytest.mark.parametrize("mode", ["tight", "loose"])
+@pytest.mark.parametrize("with_fault", [False, True])
+def test_a_list_that_is_saved_anywhere_goes_on_as_if_it_had_not_been(
+    mode: str, with_fault: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another machine, on any engine: events, memory, counters, tickets, and what a later fault does."""
+    monkeypatch.setattr(fuzz_snapshots, "FAULT_SHARE", int(with_fault))
+    made = [fuzz_snapshots.cut(random.Random(f"{mode} {number}"), mode) for number in range(2 + with_fault)]
+    assert any(one.acted for one in made) == with_fault
+    assert any(one.in_flight for one in made), "commands are in flight where it is saved"
+
+
+@pytest.mark.parametrize("part", [("counters", "noc_bytes"), ("interrupts", "status"), ("ring", "head")])
+def test_a_snapshot_that_loses_something_is_found(part: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    def lossy(content: bytes) -> Snapshot:
+        snapshot = read(content)
+        state = snapshot.state["npu"]
+        for name in part[:-1]:
+            state = state[name]
+        state[part[-1]] = 0
+        return snapshot
+
+    read = Snapshot.from_bytes
+    monkeypatch.setattr(Snapshot, "from_bytes", lossy)
+    with pytest.raises((FoundError, BadInputError)):
+        for number in range(4):
+            fuzz_snapshots.cut(random.Random(number), "loose")

@@ -104,7 +104,8 @@ DEFECTS = (
         ORDER + "test_a_nop_freed_by_another_is_ready_first_while_a_third_waits_for_its_stream",
     ),
     Defect(
-        "the fetch fault of a jump to nowhere goes before an interrupt, natively", "pyv_ext/engines/fast/interpreter.py",
+        "the fetch fault of a jump to nowhere goes before an interrupt in native code",
+        "pyv_ext/engines/fast/interpreter.py",
         """block("nowhere", WORD, "i64")
         self._unless_over(pc, progress)""",
         'block("nowhere", WORD, "i64")', NOWHERE,
