@@ -9,8 +9,8 @@ from onnx.reference import ReferenceEvaluator
 
 from toolchain.decoders.decoder import IDS, LOGITS, POSITIONS, Decoder, KvBits
 from toolchain.decoders.exported import feeds
+from toolchain.onnx_domains.domains import is_foreign
 from toolchain.onnx_model.reference import CORRECTED, OWN, cut
-from toolchain.onnx_nodes.domains import is_foreign
 
 Values = Any
 

@@ -8,13 +8,14 @@ from typing import Any, NoReturn
 
 from npu_device.abi.opcodes import DataType
 from toolchain.ir.data_types import FLOATS, INTEGERS
+from toolchain.onnx_domains.classical import CLASSICAL
+from toolchain.onnx_domains.classical import DOMAIN as LEARNING
+from toolchain.onnx_domains.contributed import CONTRIBUTED, DOMAIN
+from toolchain.onnx_domains.domains import EARLY
 from toolchain.onnx_model.node import Node, Operator
 from toolchain.onnx_model.opset import OLDEST
 from toolchain.onnx_nodes import arithmetic, recurrent, sampling, selection, spectra
 from toolchain.onnx_nodes import images as images_of_parts
-from toolchain.onnx_nodes.classical import CLASSICAL
-from toolchain.onnx_nodes.classical import DOMAIN as LEARNING
-from toolchain.onnx_nodes.contributed import CONTRIBUTED, DOMAIN
 from toolchain.onnx_nodes.parts import Compose, Row
 from toolchain.onnx_operators import (
     attention,
@@ -271,7 +272,7 @@ _CONTRIBUTED_HEAD = f"""
 ## Operators of onnxruntime
 
 Those of domain {DOMAIN}, as onnxruntime's own tools write them, become operators of ONNX before anything else;
-onnxruntime judges each (`tests/toolchain/onnx_nodes/test_contributed.py`). Element types are those of the operators
+onnxruntime judges each (`tests/toolchain/onnx_domains/test_contributed.py`). Element types are those of the operators
 that they become. An attribute that is not here is accepted where it is 0, -1, empty or NONE. Requests of one
 GroupQueryAttention are equally long, and their caches grow by the new tokens.
 
@@ -283,10 +284,10 @@ _CLASSICAL_HEAD = f"""
 ## Operators of scikit-learn's exporters
 
 Those of domain {LEARNING}, as skl2onnx and onnxmltools write them, become operators of ONNX in the same way;
-onnxruntime judges each (`tests/toolchain/onnx_nodes/test_classical.py`). Numbers are FP32. Trees go down one level at a
-time, all together, and compare exactly as the model says, missing values too. The device has no text: a label that is
-text is its place among the labels of its node (INT64), ZipMap leaves the tensor of scores, and an operator on text is
-refused.
+onnxruntime judges each (`tests/toolchain/onnx_domains/test_classical.py`). Numbers are FP32. Trees go down one level
+at a time, all together, and compare exactly as the model says, missing values too. The device has no text: a label
+that is text is its place among the labels of its node (INT64), ZipMap leaves the tensor of scores, and an operator on
+text is refused.
 
 | operator | becomes | attributes |
 |---|---|---|
@@ -302,6 +303,8 @@ def coverage_page() -> str:
         )
         inputs = ", ".join(map(str, row.constant))
         rows.append(f"| {name} | {row.note} | {attributes} | {_types(row.types)} | {inputs} |\n")
+    for name, early in EARLY.items():
+        rows.append(f"| {name} | {early.becomes} | {', '.join(early.attributes)} | FP32 | 2, 3, 4 |\n")
     return _HEAD + "".join(rows) + _CONTRIBUTED_HEAD + _others(CONTRIBUTED) + _CLASSICAL_HEAD + _others(CLASSICAL)
 
 

@@ -1,6 +1,6 @@
 """A model in the one form that the compiler reads: the operators of `opset.NEWEST`, no control flow.
 
-Operators of other domains (`toolchain.onnx_nodes.domains`) become those of ONNX, nodes of older operator sets are
+Operators of other domains (`toolchain.onnx_domains.domains`) become those of ONNX, nodes of older operator sets are
 raised (`toolchain.onnx_model.opset`). An `If` whose condition is known before the run becomes its branch, any other one
 both and a choice; a `Loop` whose number of steps is known its steps. What is known: constants, shapes, and what follows
 from them.
@@ -16,8 +16,10 @@ from onnx import NodeProto, helper, numpy_helper
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
+from toolchain.onnx_domains.domains import EARLY, decomposed, is_foreign
+from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_model.opset import NEWEST, raised
-from toolchain.onnx_nodes.domains import decomposed, is_foreign
+from toolchain.onnx_nodes.detection import COUNT
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, tensor_info, type_name
 
 MAX_STEPS = 1024
@@ -126,6 +128,7 @@ class _Canonical:
         self._known: dict[str, Values] = {}
         self._tensors: dict[str, Any] = {}
         self._prefixes = set[str]()
+        self._rows = OpenRows()
         if follow:
             self.info = {value.name: info for value in model.graph.input if (info := tensor_info(value)) is not None}
             for tensor in model.graph.initializer:
@@ -186,6 +189,10 @@ class _Canonical:
             self._constant(self._graph.initializer[-1])
         for node in nodes:
             self._add(node)
+        if proto.op_type in EARLY:
+            count = f"{proto.output[0]}{COUNT}"
+            self._graph.output.append(helper.make_tensor_value_info(count, onnx.TensorProto.INT64, [1]))
+            self._rows.begin(proto.output[0])
 
     def _add(self, proto: Any) -> None:
         """A node with the names of the graph."""
@@ -196,6 +203,10 @@ class _Canonical:
             return
         self._makers.update((name, proto) for name in proto.output if name)
         self._follow_node(proto)
+        try:
+            self._rows.follow(proto, self.info, self._known)
+        except ModelError as error:
+            raise self._refuse(proto, str(error)) from None
 
     def _follow_node(self, proto: Any) -> None:
         """Shapes and values of a node's outputs, where they are known."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from toolchain.onnx_nodes import trees
+from toolchain.onnx_domains import trees
 from toolchain.onnx_nodes.parts import Parts, Row
 
 DOMAIN = "ai.onnx.ml"

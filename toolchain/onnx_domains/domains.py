@@ -6,7 +6,8 @@ from typing import Any
 from onnx import NodeProto
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_nodes import classical, contributed
+from toolchain.onnx_domains import classical, contributed
+from toolchain.onnx_nodes import detection
 from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.parts import Parts, Row
 from toolchain.onnx_nodes.view import NodeView
@@ -17,13 +18,20 @@ DOMAINS: dict[str, dict[str, Row]] = {
 }
 """Domain -> operator -> what it becomes."""
 
-_WITHOUT_DOMAIN = ("SimplifiedLayerNormalization",)
-"""Operators that exporters write into the domain of ONNX, which does not have them."""
+EARLY: dict[str, Row] = {
+    "NonMaxSuppression": Row(
+        "for each box REDUCE max, argmax, GATHER, ELTWISE; rows of -1 behind those selected, their number as output "
+        f"NAME{detection.COUNT}", detection.non_max_suppression, ("center_point_box",),
+    ),
+}  # fmt: skip
+"""Operators of ONNX whose shapes the run decides: they become others before shapes are inferred."""
+_OWN = {**EARLY, "SimplifiedLayerNormalization": contributed.CONTRIBUTED["SimplifiedLayerNormalization"]}
+"""In the domain of ONNX; the last one is not there, exporters write it all the same."""
 
 
 def is_foreign(proto: Any) -> bool:
     """Whether a node is of another domain whose operators become those of ONNX."""
-    return proto.domain in DOMAINS or (proto.domain in ("", "ai.onnx") and proto.op_type in _WITHOUT_DOMAIN)
+    return proto.domain in DOMAINS or (proto.domain in ("", "ai.onnx") and proto.op_type in _OWN)
 
 
 def decomposed(
@@ -34,7 +42,7 @@ def decomposed(
     `infos` and `known`: types and shapes, and values, of tensors by name. ModelError: what of it is not supported.
     """
     node = NodeView(NodeProto.FromString(proto.SerializeToString()), model, opset, infos, known)
-    row = DOMAINS.get(proto.domain, contributed.CONTRIBUTED).get(proto.op_type)
+    row = DOMAINS.get(proto.domain, _OWN).get(proto.op_type)
     if row is None:
         return [proto], {}  # refused with all others when the model is imported
     for name in node.attributes:

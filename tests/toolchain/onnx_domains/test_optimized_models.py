@@ -10,7 +10,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantiz
 from onnxruntime_reference import agree, random
 
 from toolchain.examples import EXAMPLES
-from toolchain.onnx_nodes.contributed import DOMAIN
+from toolchain.onnx_domains.contributed import DOMAIN
 
 
 class Inputs(CalibrationDataReader):  # type: ignore[misc]

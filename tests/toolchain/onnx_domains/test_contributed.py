@@ -8,9 +8,9 @@ from onnx import TensorProto, helper
 from onnxruntime_reference import agree, one_node, random
 
 from toolchain.errors import ModelError
+from toolchain.onnx_domains.contributed import CONTRIBUTED, DOMAIN
 from toolchain.onnx_frontend import import_model
 from toolchain.onnx_model.model import prepare
-from toolchain.onnx_nodes.contributed import CONTRIBUTED, DOMAIN
 
 I32, U8 = TensorProto.INT32, TensorProto.UINT8
 

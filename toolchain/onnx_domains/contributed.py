@@ -1,7 +1,7 @@
 """Operators of onnxruntime's domain com.microsoft as graphs of those of ONNX.
 
 Source: onnxruntime's docs/ContribOperators.md, which says what each computes, and what its inputs and attributes are
-called. Attention is in `toolchain.onnx_nodes.contributed_attention`, quantized operators in `contributed_quantized`.
+called. Attention is in `toolchain.onnx_domains.contributed_attention`, quantized operators in `contributed_quantized`.
 """
 
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from toolchain.onnx_nodes import contributed_attention as attention
-from toolchain.onnx_nodes import contributed_quantized as quantized
+from toolchain.onnx_domains import contributed_attention as attention
+from toolchain.onnx_domains import contributed_quantized as quantized
 from toolchain.onnx_nodes.parts import Compose, Parts, Row
 from toolchain.onnx_nodes.recurrent import LSTM, quantized_lstm
 

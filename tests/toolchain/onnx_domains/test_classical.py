@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime_reference import LIMIT, by_onnxruntime, by_us, near, one_node, random
 
 from toolchain.errors import ModelError
-from toolchain.onnx_nodes.classical import CLASSICAL
+from toolchain.onnx_domains.classical import CLASSICAL
 
 ML = "ai.onnx.ml"
 I64, FLOAT = TensorProto.INT64, TensorProto.FLOAT

@@ -1,0 +1,118 @@
+"""NonMaxSuppression and what follows it; onnxruntime is the reference of the rows that count."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime_reference import by_onnxruntime, by_us, near, one_node
+
+from toolchain.errors import ModelError
+
+I64, FLOAT = TensorProto.INT64, TensorProto.FLOAT
+
+
+def boxes(images: int, count: int, seed: int = 1) -> Any:
+    """Boxes that lie over each other, some with their corners exchanged, some without area."""
+    random = np.random.default_rng(seed)
+    corner, size = random.uniform(0, 6, (images, count, 2)), random.uniform(-3, 4, (images, count, 2))
+    size[:, ::5] = 0
+    return np.concatenate([corner, corner + size], 2).astype(np.float32)
+
+
+def scores(images: int, classes: int, count: int, seed: int = 2) -> Any:
+    return np.random.default_rng(seed).integers(0, 20, (images, classes, count)).astype(np.float32) / 20
+
+
+def suppressed(given: dict[str, Any], most: int, overlap: float | None, least: float | None, **how: Any) -> Any:
+    names = {"most": np.array([most], np.int64)}
+    names |= {} if overlap is None else {"overlap": np.array([overlap], np.float32)}
+    names |= {} if least is None else {"least": np.array([least], np.float32)}
+    order = ["b", "s", "most", "overlap" if overlap is not None else "", "least" if least is not None else ""]
+    return one_node("NonMaxSuppression", given, kinds=(I64,), constants=names, order=order, **how)
+
+
+def selected(proto: Any, given: dict[str, Any]) -> None:
+    got, want = by_us(proto, given)[0], by_onnxruntime(proto, given)["y"]
+    assert list(got) == ["y", "y.count"]
+    assert got["y.count"].tolist() == [len(want)]
+    assert np.array_equal(got["y"][: len(want)], want) and (got["y"][len(want) :] == -1).all()
+
+
+@pytest.mark.parametrize("centres", [0, 1])
+@pytest.mark.parametrize(("images", "classes", "most"), [(1, 1, 4), (1, 3, 2), (2, 2, 20)])
+@pytest.mark.parametrize(("overlap", "least"), [(0.3, 0.25), (None, None)])
+def test_boxes_are_selected(images: int, classes: int, most: int, overlap: Any, least: Any, centres: int) -> None:
+    given = {"b": boxes(images, 12), "s": scores(images, classes, 12)}
+    if centres:
+        given["b"] = np.abs(given["b"])
+    selected(suppressed(given, most, overlap, least, center_point_box=centres), given)
+
+
+def test_no_box_is_good_enough() -> None:
+    given = {"b": boxes(1, 6), "s": scores(1, 2, 6)}
+    selected(suppressed(given, 3, 0.5, 2.0), given)
+
+
+def followed(*nodes: Any, outputs: Any, **constants: Any) -> Any:
+    """Boxes and scores of one image, NonMaxSuppression, and these nodes."""
+    first = helper.make_node("NonMaxSuppression", ["b", "s", "most", "overlap"], ["y"], "nms")
+    constants |= {"most": np.array([9]), "overlap": np.array([0.02], np.float32)}
+    graph = helper.make_graph(
+        [first, *nodes], "g",
+        [helper.make_tensor_value_info("b", FLOAT, [1, 9, 4]), helper.make_tensor_value_info("s", FLOAT, [1, 2, 9])],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_boxes_and_scores_of_those_selected() -> None:
+    make = helper.make_node
+    proto = followed(
+        make("Slice", ["y", "two", "three", "one"], ["column"]), make("Squeeze", ["column", "one"], ["places"]),
+        make("Gather", ["b", "places"], ["rows"], axis=1), make("Squeeze", ["rows", "zero"], ["found"]),
+        make("Mul", ["found", "factor"], ["scaled"]), make("Transpose", ["s"], ["by_box"], perm=[0, 2, 1]),
+        make("Slice", ["y", "zero", "three", "one", "two"], ["pair"]), make("Cast", ["pair"], ["floats"], to=FLOAT),
+        make("Concat", ["scaled", "floats"], ["all"], axis=1), make("GatherND", ["s", "triple"], ["score"]),
+        make("Slice", ["y", "zero", "three", "one"], ["triple"]),
+        outputs={"all": FLOAT, "score": FLOAT}, zero=np.array([0]), one=np.array([1]), two=np.array([2]),
+        three=np.array([3]), factor=np.array([1, 2, 3, 4], np.float32),
+    )  # fmt: skip
+    nodes = {node.output[0]: node for node in proto.graph.node}
+    del proto.graph.node[:]
+    order = ["y", "column", "places", "rows", "found", "scaled", "pair", "floats", "all", "triple", "score"]
+    proto.graph.node.extend(nodes[name] for name in order)
+    given = {"b": boxes(1, 9), "s": scores(1, 2, 9)}
+    got, want = by_us(proto, given)[0], by_onnxruntime(proto, given)
+    count = int(got["y.count"][0])
+    assert 1 < count < 18
+    for name, expected in want.items():
+        near(got[name][:count], expected, 1e-6, name)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "node"),
+    [
+        ([helper.make_node("ReduceSum", ["y", "zero"], ["z"], "sum")], "node sum"),
+        ([helper.make_node("Slice", ["y", "one", "three", "zero"], ["z"], "second")], "node second"),
+        ([helper.make_node("Gather", ["y", "one"], ["z"], "second")], "node second"),
+        ([helper.make_node("Concat", ["y", "y"], ["z"], "twice", axis=0)], "node twice"),
+        ([helper.make_node("Shape", ["y"], ["z"], "shape")], "node shape"),
+    ],
+)
+def test_what_joins_rows_is_refused(nodes: Any, node: str) -> None:
+    given = {"b": boxes(1, 9), "s": scores(1, 2, 9)}
+    proto = followed(*nodes, outputs={"z": I64}, zero=np.array([0]), one=np.array([1]), three=np.array([3]))
+    with pytest.raises(ModelError, match=f"{node} .*: it joins rows of y, of which the run decides how many") as caught:
+        by_us(proto, given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("most", "count", "message"), [(0, 4, "no box is selected"), (300, 400, "supported are up to")]
+)
+def test_numbers_of_boxes_that_are_refused(most: int, count: int, message: str) -> None:
+    given = {"b": boxes(1, count), "s": scores(1, 1, count)}
+    with pytest.raises(ModelError, match=f"max_output_boxes_per_class {most}.*: {message}"):
+        by_us(suppressed(given, most, 0.5, None), given)

@@ -1,0 +1,1 @@
+"""Operators of domains beside ONNX's own, and what of ONNX they become."""
