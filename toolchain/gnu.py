@@ -56,6 +56,7 @@ RUNTIME_SOURCES = (
     "lib/trap_entry.S",
     "lib/boot.c",
     "lib/console.c",
+    "lib/c_library.c",
     "lib/trap.c",
     "lib/expect.c",
     "lib/npu_driver.c",
@@ -96,6 +97,10 @@ LINK_FLAGS = (
     *LIBRARY_FLAGS, "-nostartfiles", "-static", f"-T{LINKER_SCRIPT}",
     "-Wl,--gc-sections,--nmagic,--fatal-warnings",
 )  # fmt: skip
+
+CPLUSPLUS = (".cc", ".cpp", ".cxx")
+CPLUSPLUS_FLAGS = ("-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics")
+"""Debian ships no C++ library for this target, and a hart has one thread."""
 
 
 class Architecture(NamedTuple):
@@ -217,7 +222,7 @@ def build_program(
     debug: bool = True,
     objects: Iterable[Path] = (),
 ) -> Path:
-    """Compile a program of one's own, C or assembly, with the start-up code and the driver of this package into `out`;
+    """Compile a program of one's own, C, C++ or assembly, with start-up code and driver of this package into `out`;
     `objects` are linked too.
 
     `flags` go to the compiler with each of the sources, for example `-DN=4` or `-Wall`; paths in them are relative to
@@ -250,7 +255,9 @@ class _Job(NamedTuple):
     def compile_own(self, source: Path, flags: Sequence[str]) -> Path:
         """A source of the user, named as the user names it."""
         made = self.scratch / f"own_{len(list(self.scratch.iterdir()))}.o"
-        given = [*self.architecture.compile, *OWN_FLAGS, *self.options, *flags, f"-I{self.folder / HEADERS}"]
+        language = CPLUSPLUS_FLAGS if source.suffix in CPLUSPLUS else ()
+        given = [*self.architecture.compile, *OWN_FLAGS, *language, *self.options]
+        given += [*flags, f"-I{self.folder / HEADERS}"]
         run_tool([self.compiler.path, *given, "-c", str(source), "-o", str(made)])
         return made
 

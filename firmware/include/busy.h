@@ -4,6 +4,10 @@
 
 #include "runtime.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Scratchpad that they use, from its start: a program with NPU_NEEDS_SPM(BUSY_SPM) has room for it. */
 #define BUSY_SPM 0x100000
 
@@ -15,5 +19,9 @@ uint32_t busy_count(uint32_t wanted);
 
 /* Submit as many as keep the device busy for at least `wanted` cycles: the ticket of the last one. */
 int32_t busy_for(uint32_t wanted);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

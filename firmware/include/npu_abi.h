@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+#define _Static_assert static_assert
+#endif
 #define NPU_STATIC_ASSERT(condition, text) __extension__ _Static_assert(condition, text)
 
 /* Identification */

@@ -10,6 +10,10 @@
 #include "npu_abi.h"
 #include "npu_insn.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum npu_mode { NPU_MODE_AUTO, NPU_MODE_LOOSE, NPU_MODE_TIGHT };
 
 /* Find the NPU, set up its queue and enable it. AUTO is tight when CAPS shows ENQCMD_T.
@@ -205,6 +209,10 @@ NPU_INLINE void npu_write(uint32_t reg, uint32_t value)
 
 /* Choose the answer to ENQCMD_T when the queue is full: NPU_FULL_*. */
 void npu_full_policy(uint32_t policy);
+
+#ifdef __cplusplus
+}
+#endif
 
 #include "npu_tile.h"
 

@@ -8,6 +8,10 @@
 
 #include "npu_abi.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* -- control and status registers ------------------------------------------------------------------------------- */
 
 #define CSR_READ(csr)                                            \
@@ -79,5 +83,9 @@ uint32_t npu_arg(uint32_t index, uint32_t otherwise);
         __asm__(".globl __spm_bytes\n.set __spm_bytes, %0" : : "i"(bytes));                                    \
     }                                                                                                          \
     NPU_STATIC_ASSERT((bytes) > 0, "of scratchpad")
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

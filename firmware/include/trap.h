@@ -5,6 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum trap_exception_cause {
     TRAP_FETCH_MISALIGNED = 0,
     TRAP_FETCH_FAULT = 1,
@@ -69,5 +73,9 @@ extern const uintptr_t trap_word_address;
 
 /* Read a word that may not be there. */
 bool trap_probe_read(uintptr_t address, uint32_t *value);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,4 +1,5 @@
 /* Boot information, arguments, exit, and the note that says what the image needs. */
+#include "console.h"
 #include "runtime.h"
 
 #ifndef NPU_CUSTOM_SLOT
@@ -47,6 +48,7 @@ void firmware_exit(int code)
 {
     enum { FINISHER_PASS = 0x5555, FINISHER_FAIL = 0x3333 };
     uint32_t value = code == 0 ? FINISHER_PASS : (uint32_t)code << 16 | FINISHER_FAIL;
+    console_flush();
     mmio_write32(NPU_MAP_FINISHER_BASE, value);
     for (;;) {
         __asm__ volatile("wfi");

@@ -1,16 +1,18 @@
 /* Text on the UART (16550). Lines leave in bursts of a transmit FIFO, so the status is read once in 16 characters. */
 #include <stdarg.h>
 
+#include "console.h"
 #include "runtime.h"
 
-enum { UART_THR = 0, UART_FCR = 2, UART_LSR = 5, UART_FIFO = 16, FCR_ENABLE = 1, LSR_THR_EMPTY = 0x20 };
+enum { UART_RBR = 0, UART_THR = 0, UART_FCR = 2, UART_LSR = 5, UART_FIFO = 16 };
+enum { FCR_ENABLE = 1, LSR_DATA_READY = 1, LSR_THR_EMPTY = 0x20 };
 
 static char line[128];
 static uint32_t length;
 
 static volatile uint8_t *const uart = (volatile uint8_t *)NPU_MAP_UART_BASE;
 
-static void flush(void)
+void console_flush(void)
 {
     static bool enabled;
     if (!enabled) {
@@ -27,12 +29,20 @@ static void flush(void)
     length = 0;
 }
 
-static void put(char c)
+void console_put(char c)
 {
     line[length++] = c;
     if (c == '\n' || length == sizeof(line)) {
-        flush();
+        console_flush();
     }
+}
+
+int console_get(void)
+{
+    console_flush(); /* a question comes before its answer */
+    while ((uart[UART_LSR] & LSR_DATA_READY) == 0) {
+    }
+    return uart[UART_RBR];
 }
 
 static void put_number(uint64_t value, uint32_t base, bool negative, uint32_t width, char fill)
@@ -52,10 +62,10 @@ static void put_number(uint64_t value, uint32_t base, bool negative, uint32_t wi
         digits[count++] = '-';
     }
     for (; width > count; width--) {
-        put(fill);
+        console_put(fill);
     }
     while (count > 0) {
-        put(digits[--count]);
+        console_put(digits[--count]);
     }
 }
 
@@ -66,10 +76,10 @@ static void put_text(const char *text, uint32_t width)
         count++;
     }
     for (; width > count; width--) {
-        put(' ');
+        console_put(' ');
     }
     while (*text != '\0') {
-        put(*text++);
+        console_put(*text++);
     }
 }
 
@@ -79,7 +89,7 @@ void print(const char *format, ...)
     va_start(arguments, format);
     for (; *format != '\0'; format++) {
         if (*format != '%') {
-            put(*format);
+            console_put(*format);
             continue;
         }
         format++;
@@ -104,13 +114,13 @@ void print(const char *format, ...)
             break;
         }
         case 'c':
-            put((char)va_arg(arguments, int));
+            console_put((char)va_arg(arguments, int));
             break;
         case 's':
             put_text(va_arg(arguments, const char *), width);
             break;
         default:
-            put(*format);
+            console_put(*format);
             break;
         }
     }

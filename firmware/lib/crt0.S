@@ -9,6 +9,7 @@ _start:
     la      gp, __global_pointer$
     .option pop
     la      sp, __stack_top
+    la      tp, __tls_base          # the one thread's variables
     la      t0, trap_vectors
     ori     t0, t0, 1               # vectored
     csrw    mtvec, t0
@@ -27,6 +28,22 @@ _start:
 
 2:  mv      a0, a1
     call    boot_start
+
+    la      s0, __init_array_start  # constructors
+    la      s1, __init_array_end
+3:  bgeu    s0, s1, 4f
+    lw      t0, 0(s0)
+    addi    s0, s0, 4
+    jalr    t0
+    j       3b
+
+4:  li      a0, 0                   # argc
+    la      a1, no_arguments
     call    main
-    call    firmware_exit
+    call    exit
     .size _start, . - _start
+
+    .section .rodata.no_arguments, "a"
+    .balign 4
+no_arguments:
+    .word   0                       # argv[argc]

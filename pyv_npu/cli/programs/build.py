@@ -14,7 +14,7 @@ _FLAGS = (
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sources", nargs="+", type=Path, metavar="FILE", help="C or assembly")
+    parser.add_argument("sources", nargs="+", type=Path, metavar="FILE", help="C, C++ or assembly")
     parser.add_argument("-o", dest="out", type=Path, required=True, metavar="FILE.elf", help="the program")
     for flag, metavar, text in _FLAGS:
         parser.add_argument(flag, dest=f"flags_{flag[1]}", action="append", default=[], metavar=metavar, help=text)
@@ -32,7 +32,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
     for source in args.sources:
         if not source.is_file():
-            raise BadInputError(f"{source}: no such file; give C or assembly sources")
+            raise BadInputError(f"{source}: no such file; give C, C++ or assembly sources")
     if args.out.is_dir():
         raise UsageError(f"-o {args.out}: is a folder; name the program, for example {args.out / 'main.elf'}")
     if args.out.resolve() in {source.resolve() for source in args.sources}:

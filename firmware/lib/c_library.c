@@ -1,0 +1,152 @@
+/* What the C library (picolibc) and C++ ask of the platform: console, exit, heap, time, operator new. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <sys/times.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "console.h"
+#include "runtime.h"
+
+static int put(char c, FILE *file)
+{
+    (void)file;
+    console_put(c);
+    return (unsigned char)c;
+}
+
+static int get(FILE *file)
+{
+    (void)file;
+    return console_get();
+}
+
+static int flush(FILE *file)
+{
+    (void)file;
+    console_flush();
+    return 0;
+}
+
+static FILE console = FDEV_SETUP_STREAM(put, get, flush, _FDEV_SETUP_RW);
+
+FILE *const stdin = &console;
+FILE *const stdout = &console;
+FILE *const stderr = &console;
+
+/* exit() and the return from main end here. */
+void _exit(int code)
+{
+    firmware_exit(code);
+}
+
+/* raise(), abort() and assert() end here, with the exit code that a shell shows. */
+int kill(pid_t process, int signal)
+{
+    (void)process;
+    firmware_exit(128 + signal);
+}
+
+pid_t getpid(void)
+{
+    return 1;
+}
+
+/* The heap: from the end of the image to the end of DRAM. */
+void *sbrk(ptrdiff_t bytes)
+{
+    extern char __heap_start[];
+    static char *end = __heap_start;
+    ptrdiff_t used = end - __heap_start;
+    ptrdiff_t most = (char *)(uintptr_t)(NPU_MAP_DRAM_BASE + boot->dram_size) - __heap_start;
+    if (bytes < -used || bytes > most - used) {
+        errno = ENOMEM;
+        return (void *)-1;
+    }
+    char *start = end;
+    end += bytes;
+    return start;
+}
+
+static uint64_t microseconds(void)
+{
+    uint32_t high, low;
+    do {
+        high = CSR_READ(mcycleh);
+        low = CSR_READ(mcycle);
+    } while (high != CSR_READ(mcycleh));
+    uint64_t count = (uint64_t)high << 32 | low;
+    return count / boot->clock_hz * 1000000 + count % boot->clock_hz * 1000000 / boot->clock_hz;
+}
+
+/* Simulated time since reset. */
+int gettimeofday(struct timeval *time, void *zone)
+{
+    (void)zone;
+    uint64_t now = microseconds();
+    time->tv_sec = (time_t)(now / 1000000);
+    time->tv_usec = (suseconds_t)(now % 1000000);
+    return 0;
+}
+
+clock_t times(struct tms *times)
+{
+    clock_t ticks = (clock_t)(microseconds() * CLOCKS_PER_SEC / 1000000);
+    *times = (struct tms){.tms_utime = ticks};
+    return ticks;
+}
+
+/* C++ without its library: names as the compiler writes them (Itanium C++ ABI). */
+void *operator_new(size_t bytes) __asm__("_Znwj");
+void *operator_new_array(size_t bytes) __asm__("_Znaj");
+void operator_delete(void *memory) __asm__("_ZdlPv");
+void operator_delete_array(void *memory) __asm__("_ZdaPv");
+void operator_delete_sized(void *memory, size_t bytes) __asm__("_ZdlPvj");
+void operator_delete_array_sized(void *memory, size_t bytes) __asm__("_ZdaPvj");
+void pure_virtual(void) __asm__("__cxa_pure_virtual") __attribute__((noreturn));
+
+void *operator_new(size_t bytes)
+{
+    void *memory = malloc(bytes == 0 ? 1 : bytes);
+    if (memory == NULL) { /* without exceptions there is no other way to say so */
+        print("operator new: no memory for %u bytes\n", (unsigned)bytes);
+        abort();
+    }
+    return memory;
+}
+
+void *operator_new_array(size_t bytes)
+{
+    return operator_new(bytes);
+}
+
+void operator_delete(void *memory)
+{
+    free(memory);
+}
+
+void operator_delete_array(void *memory)
+{
+    free(memory);
+}
+
+void operator_delete_sized(void *memory, size_t bytes)
+{
+    (void)bytes;
+    free(memory);
+}
+
+void operator_delete_array_sized(void *memory, size_t bytes)
+{
+    (void)bytes;
+    free(memory);
+}
+
+void pure_virtual(void)
+{
+    print("a pure virtual function was called\n");
+    abort();
+}
