@@ -140,7 +140,7 @@ def _side(part: Any, where: str) -> list[Thresholds]:
 def parse(text: str, where: str) -> list[LayerThresholds]:
     """Of the text of a file. NpuDeviceError where it is none."""
     try:
-        document = json.loads(text)
-    except ValueError as error:
+        document = json.loads(text, parse_int=float)
+    except (ValueError, RecursionError) as error:
         raise NpuDeviceError(f"{where}: no JSON: {error}") from error
     return from_document(document, where)

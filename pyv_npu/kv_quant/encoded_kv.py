@@ -11,7 +11,7 @@ from npu_device.abi.errors import NpuDeviceError
 from npu_device.config import KvQuantConfig
 from npu_device.kv_quant.oaken import Encoded
 from npu_device.kv_quant.pages import pages
-from npu_device.kv_quant.policies import COMPARED, OAKEN
+from npu_device.kv_quant.policies import COMPARED
 from npu_device.kv_quant.storage import EncodedCache, Parameters
 from npu_device.kv_quant.thresholds import SIDES, LayerThresholds, Profiler, parse
 from npu_device.memory.region import Region
@@ -59,7 +59,9 @@ def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
     """Of the layers of a decoder from a file. BadInputError names file, layer, value and rule."""
     try:
         made = parse(path.read_text(encoding="utf-8"), str(path))
-    except (NpuDeviceError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{path}: no JSON: {error}") from None
+    except NpuDeviceError as error:
         raise BadInputError(str(error)) from None
     if len(made) != layers:
         raise BadInputError(f"{path}: thresholds of {len(made)} layers: the decoder has {layers}")
@@ -161,19 +163,10 @@ def tables(made: CompiledDecoder, read: Callable[[str], bytes]) -> dict[int, byt
     return found
 
 
-def figures(
-    made: CompiledDecoder,
-    read: Callable[[str], bytes],
-    tokens: int,
-    layers: Sequence[Mapping[str, Any]],
-    page_bytes: int,
-) -> dict[str, Any]:
-    """The keys of a result that depend on what was stored: `kv_encoded`, and the footprint of the tokens that are
-    there, in place of one that follows from shapes."""
-    rows = measured(made, read, tokens, page_bytes)
-    used: dict[int, int] = {}
+def used(rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """Layer -> bytes that were `measured`, counts of chunks included."""
+    found: dict[int, int] = {}
     for row in rows:
         parts = sum(row[name] for name in ("dense_bytes", "sparse_bytes", "meta_bytes", "count_bytes"))
-        used[row["layer"]] = used.get(row["layer"], 0) + parts
-    kept = [{**layer, "qbits_kv": OAKEN.name, "kv_bytes_total": used[layer["layer"]]} for layer in layers]
-    return {"kv_encoded": rows, "kv_layers": kept, "kv_bytes_used": sum(used.values()), "kv_type": OAKEN.name}
+        found[row["layer"]] = found.get(row["layer"], 0) + parts
+    return found

@@ -9,7 +9,7 @@ from npu_device.config import NpuConfig
 from npu_device.cost.durations import Rates
 from npu_device.cost.tensor import ceil_div, gemm_rate, peak_macs
 from npu_device.memory.bitwidth import bytes_total, expanded
-from pyv_npu.workloads.kv_figures import KvTraffic, kv_capacity, kv_figures
+from pyv_npu.workloads.kv_figures import Encoded, KvTraffic, kv_capacity, kv_figures
 from toolchain.decoders.builtin import CompiledShape
 from toolchain.decoders.shapes import Job
 from toolchain.quantize.codebook import VQ_BITS
@@ -26,6 +26,12 @@ def figures(
     seconds = cycles / config.clock_hz
     weights = sorted({job.weight_of(layer) for layer in range(job.layers)})
     widths = sorted({bits for layer in range(job.layers) for bits in job.head_bits(layer)})
+    stated = _stated(config, job, position + tokens)
+    encoded = None
+    if stated:
+        used = {layer: 2 * job.kv_bytes_of(layer, position + tokens) for layer in range(job.layers)}
+        encoded = Encoded(job.storage.name, used)
+    kept = kv_figures(made.caches, traffic, (position + tokens - 1,), position + tokens, encoded)
     return {
         "tokens": tokens, "context": position, "requests": job.requests,
         "layers": job.layers, "t_max": job.t_max, "commands": len(made.commands),
@@ -34,11 +40,13 @@ def figures(
         "codebooks": job.codebooks if VQ_BITS in weights else 0,
         "qbits_kv": widths[0] if len(widths) == 1 else widths,
         "parameters": shape.parameters, "weight_bytes": job.weight_bytes,
-        **kv_figures(made.caches, traffic, (position + tokens - 1,), position + tokens),
-        "kv_capacity": kv_capacity(made.caches, config.dram.size, job.weight_bytes),
+        **kept,
+        "kv_capacity": kv_capacity(
+            made.caches, config.dram.size, job.weight_bytes, -(-kept["kv_bytes_used"] // (position + tokens))
+        ),
         "seconds": seconds, "tokens_per_second": job.requests * tokens / seconds,
         "bound": bound, "bound_share": max(bound.values()) / cycles,
-        "sweep": _sweep(config, cycles, counters), **_stated(config, job, position + tokens),
+        "sweep": _sweep(config, cycles, counters), **stated,
     }  # fmt: skip
 
 
@@ -49,8 +57,7 @@ def _stated(config: NpuConfig, job: Job, tokens: int) -> dict[str, Any]:
         return {}
     caches = 2 * job.layers * job.requests
     found |= {name: caches * found[name] for name in ("pages", "bursts")}
-    used = 2 * sum(job.kv_bytes_of(layer, tokens) for layer in range(job.layers))
-    return {"kv_encoded": found, "kv_bytes_used": used, "qbits_kv": job.storage.name}
+    return {"kv_encoded": found, "qbits_kv": job.storage.name}
 
 
 def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str, int]:

@@ -101,7 +101,9 @@ class Generation(Workload[GenerationDetail]):
         return config.run.sim_level == LEVEL
 
     def sees(self, config: Config) -> Hashable:
-        return seen_by_compiler(config), (config.npu.kv_quant, config.run.seed) if self.request.kv else None
+        request = self.request
+        drawn = config.run.seed if request.kv or not request.prompt else None
+        return seen_by_compiler(config), drawn, config.npu.kv_quant if request.kv else None
 
     def check(self, config: Config) -> None:
         check_level(config)
@@ -112,7 +114,7 @@ class Generation(Workload[GenerationDetail]):
         self.check(config)
         decoder = _loaded(self.decoder) if isinstance(self.decoder, Path) else self.decoder
         request = self.request
-        request = request.settled(decoder)
+        request = request.settled(decoder, config.run.seed)
         request.check(decoder)
         if decoder.proto is None:
             return self._of_layers(decoder, request, config)

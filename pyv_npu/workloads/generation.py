@@ -21,13 +21,15 @@ from pyv_npu.text import columns, lines_of
 from pyv_npu.workloads.checks import check, check_codes, codes_row
 from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, listing, submission_row
 from pyv_npu.workloads.data import Values
-from pyv_npu.workloads.kv_figures import KvTraffic, csv_of, error, kv_capacity, kv_errors, kv_figures
+from pyv_npu.workloads.kv_figures import Encoded, KvTraffic, csv_of, error, kv_capacity, kv_errors, kv_figures
 from toolchain.decoders.decoder import CODES, LOG, CompiledDecoder, Decoder, KvBits
 from toolchain.decoders.reference import Reference, Step
 from toolchain.decoders.shapes import BY_BITS
 from toolchain.quantize.precision import INT8
 from toolchain.quantize.qconfig import QConfig
 
+DRAWN = 4
+"""Tokens of a prompt that a request leaves open."""
 TABLES = ("kv_tokens", "kv_layers", "kv_errors", "kv_encoded", "kv_methods")
 """Figures that a report has as a table of their own."""
 TOKEN_BYTES = 4
@@ -38,6 +40,7 @@ class GenerationRequest(NamedTuple):
     """What a decoder generates, and how it is compiled."""
 
     prompt: tuple[int, ...]
+    """Empty: `DRAWN` tokens are drawn with the seed of the run."""
     new: int
     """Tokens after the prompt."""
     given: tuple[int, ...] = ()
@@ -81,8 +84,6 @@ class GenerationRequest(NamedTuple):
             for token in tokens:
                 if not 0 <= token < decoder.vocab:
                     raise UsageError(f"{name}: token {token}: the vocabulary has 0..{decoder.vocab - 1}")
-        if not self.prompt:
-            raise UsageError("--prompt: must hold at least one token")
         if self.new < 1:
             raise UsageError(f"--generate {self.new}: must be at least 1")
         if len(self.given) > self.new:
@@ -118,15 +119,18 @@ class GenerationRequest(NamedTuple):
         """The QConfig that is named, or an empty one."""
         return QConfig() if self.qconfig is None else load_qconfig(self.qconfig)
 
-    def settled(self, decoder: Decoder) -> "GenerationRequest":
-        """The request with the conversion that the width of activations asks for. UsageError where there is none."""
+    def settled(self, decoder: Decoder, seed: int) -> "GenerationRequest":
+        """The request with a prompt, and the conversion that the width of activations asks for. UsageError where there
+        is none."""
         config, own = self.weights(), decoder.caches[0].kind
         if config.layers_of("activation") or config.activation not in (None, 8, BITS[own]):
             raise UsageError(
                 f"{self.qconfig}: activations of a decoder: qbits_activation_default must be 8 (int8), or {BITS[own]}, "
                 f"which are those of {decoder.name}, for all layers"
             )
-        return self._replace(precision=INT8) if config.activation == 8 else self
+        drawn = np.random.default_rng(seed).integers(0, decoder.vocab, DRAWN).tolist()
+        made = self._replace(prompt=self.prompt or tuple(drawn))
+        return made._replace(precision=INT8) if config.activation == 8 else made
 
     def cache_bits(self) -> KvBits:
         """The width of the keys and values of each head (docs/bit-widths.md, R14)."""
@@ -193,9 +197,15 @@ class GenerationDetail(Detail):
             kept[cache.past] = b"".join(read(one.id) for one in made.stored(cache.past))
         kinds = {one.dtype.name: None for cache in decoder.caches for one in made.stored(cache.past)}
         positions = range(len(request.prompt) - 1, request.total - 1)
+        count = len(tokens) - 1
+        encoded = None
+        if made.kv_blocks:
+            measured = encoded_kv.measured(made, read, count, npu.kv_quant.page_bytes)
+            encoded = Encoded(request.kv, encoded_kv.used(measured))
+        kept_figures = kv_figures(made.caches, traffic, positions, count, encoded)
         figures = {
             "prompt": list(request.prompt), "tokens": list(tokens), "given": list(request.given), "t_max": made.t_max,
-            "kv_type": "/".join(kinds), **kv_figures(made.caches, traffic, positions, len(tokens) - 1),
+            "kv_type": "/".join(kinds), **kept_figures,
             "kv_capacity": _capacity(made, npu),
             "commands": {"prompt": made.prompt_commands, "step": made.step_commands},
             "outputs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()},
@@ -204,8 +214,8 @@ class GenerationDetail(Detail):
         figures |= nothing if codes is None else _compared(decoder, request, tokens, logits, codes)
         if codes is not None and not request.exact and all(codes):
             figures |= _errors(made, tokens, logits, read, codes)
-        if made.kv_blocks:
-            figures |= encoded_kv.figures(made, read, len(tokens) - 1, figures["kv_layers"], npu.kv_quant.page_bytes)
+        if encoded is not None:
+            figures |= {"kv_encoded": measured, "kv_type": encoded.method}
         return cls(made, tuple(tokens), logits, figures, cycles)
 
     def with_engines(
@@ -301,7 +311,11 @@ def _capacity(made: CompiledDecoder, npu: NpuConfig) -> dict[str, Any]:
     grows = sum(one.end - one.start for one in made.caches) + tensors[LOG].size
     used = program.end - DRAM_BASE - grows
     return kv_capacity(
-        made.caches, min(npu.dram.size, DRAM_CORE_VISIBLE), used, tensors[LOG].size // made.t_max + TOKEN_BYTES
+        made.caches,
+        min(npu.dram.size, DRAM_CORE_VISIBLE),
+        used,
+        sum(one.token_bytes for one in made.caches),
+        tensors[LOG].size // made.t_max + TOKEN_BYTES,
     )
 
 

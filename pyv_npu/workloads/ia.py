@@ -16,9 +16,8 @@ from npu_device.decode.decoder import Decoder
 from npu_device.issue.compute import compute
 from npu_device.memory.memory import Memory, sparse
 from npu_device.operations.checks import DescriptorError
-from pyv_npu.errors import PyvNpuError
 from pyv_npu.workloads.data import Tensors, Values, from_device, to_device
-from pyv_npu.workloads.timing import blame
+from pyv_npu.workloads.timing import refused
 from toolchain.backend import Program
 from toolchain.codegen import Command
 from toolchain.compiler import Compiled
@@ -44,8 +43,8 @@ class Machine:
         self._decoder = Decoder(config, self.memory)
 
     def run(self, commands: Sequence[Command], done: Callable[[str], None] | None = None) -> None:
-        """One command after the other; `done(layer)` is called behind the last of a layer. PyvNpuError when the device
-        would refuse one: a fault of the compiler."""
+        """One command after the other; `done(layer)` is called behind the last of a layer. An error of ours when the
+        device would refuse one (`refused`)."""
         last = {command.layer: number for number, command in enumerate(commands)}
         for number, command in enumerate(commands):
             try:
@@ -54,8 +53,8 @@ class Machine:
                     decoded.macro = decoded.macro.start(self.memory.rows)
                 effect = compute(decoded, self.memory.rows)
             except DescriptorError as error:
-                text = f"command {number} of layer {command.layer}: {error}{blame(str(error))}"
-                raise PyvNpuError(text) from error
+                text = f"command {number} of layer {command.layer}: {error}"
+                raise refused(error.code, error.reason, text) from error
             for region, data in effect.writes:
                 self.memory.write(region, data)
             if effect.accumulator is not None:

@@ -4,17 +4,18 @@ how many tokens there would be room for (docs/kv-cache.md, "Figures"; docs/bit-w
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from npu_device.abi.opcodes import Opcode
+from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.kv_quant.policies import OAKEN
 from npu_device.operations.kernels.elements import decode
 from npu_device.trace.events import Batch, What
 from toolchain.codegen import Command
 from toolchain.decoders.caches import SIDES, StoredCache, touched
 from toolchain.ir.data_types import FLOATS
-from toolchain.ir.graph import Values
+from toolchain.ir.graph import TensorIR, Values
 
 if TYPE_CHECKING:  # what a built-in model has no use for
     from toolchain.decoders.decoder import CompiledDecoder
@@ -70,9 +71,18 @@ class KvTraffic:
                 yield index, self._caches[one], (self._moved[index] + at) // len(found)
 
 
+class Encoded(NamedTuple):
+    """What keys and values take that are encoded: less than the addresses of their caches."""
+
+    method: str
+    layers: Mapping[int, int]
+    """Decoder layer -> bytes of all tokens."""
+
+
 def kv_figures(
-    caches: Sequence[StoredCache], traffic: KvTraffic | None, positions: Sequence[int], tokens: int
-) -> dict[str, Any]:
+    caches: Sequence[StoredCache], traffic: KvTraffic | None, positions: Sequence[int], tokens: int,
+    encoded: Encoded | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """The keys of a result. `positions`: the last token of each step; `tokens`: how many there are in the caches at the
     end. Without `traffic` nothing was moved by a DMA, and what is said of it is None or empty."""
     layers = []
@@ -80,10 +90,12 @@ def kv_figures(
     for layer in sorted({cache.layer for cache in caches}):
         own = [cache for cache in caches if cache.layer == layer]
         read, written = moved.get(layer, (None, None))
+        used = sum(cache.token_bytes for cache in own) * tokens
+        bits = "/".join(map(str, sorted({cache.qbits for cache in own})))
         layers.append(
             {
-                "layer": layer, "qbits_kv": "/".join(map(str, sorted({cache.qbits for cache in own}))),
-                "kv_bytes_total": sum(cache.token_bytes for cache in own) * tokens,
+                "layer": layer, "qbits_kv": bits if encoded is None else encoded.method,
+                "kv_bytes_total": used if encoded is None else encoded.layers[layer],
                 "kv_bytes_alloc": sum(cache.end - cache.start for cache in own),
                 "kv_bytes_read": read, "kv_bytes_written": written,
             }
@@ -98,12 +110,11 @@ def kv_figures(
 
 
 def kv_capacity(
-    caches: Sequence[StoredCache], dram_bytes: int, other_bytes: int, more_per_token: int = 0
+    caches: Sequence[StoredCache], dram_bytes: int, other_bytes: int, per_token: int, more_per_token: int = 0
 ) -> dict[str, Any]:
     """How many tokens the caches could hold (docs/bit-widths.md, R26). `other_bytes`: of DRAM, all that does not grow
-    with them; `more_per_token`: what grows besides, such as a log of logits."""
+    with them; `per_token`: bytes of a token in them; `more_per_token`: what grows besides, such as a log of logits."""
     t_max = caches[0].t_max
-    per_token = sum(cache.token_bytes for cache in caches)
     room = max(0, dram_bytes - other_bytes)
     return {
         "t_max": t_max, "kv_bytes_per_token": per_token, "dram_bytes": dram_bytes, "other_bytes": other_bytes,
@@ -129,7 +140,7 @@ def kv_errors(
         parts = made.stored(keys.past)
         found.append(
             {
-                "layer": layer, "qbits_kv": "/".join(map(str, sorted({one.qbits for one in parts}))),
+                "layer": layer, "qbits_kv": "/".join(sorted({_width(one) for one in parts})),
                 **{f"error_{SIDES[side]}":
                    error(cached(made, read, cache.past, past[cache.past].shape[2]), past[cache.past])
                    for side, cache in enumerate((keys, values))},
@@ -137,6 +148,11 @@ def kv_errors(
             }
         )  # fmt: skip
     return found
+
+
+def _width(part: TensorIR) -> str:
+    """Bits of an element, or the policy that has no such number."""
+    return OAKEN.name if part.dtype is DataType.ENCODED else str(part.qbits)
 
 
 def cached(made: "CompiledDecoder", read: Callable[[str], bytes], past: str, tokens: int = 0) -> Values:

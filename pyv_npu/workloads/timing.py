@@ -7,6 +7,7 @@ run with numbers whose commands are all accepted at once, each `submit.cost` aft
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from npu_device.abi.errors import TicketError
 from npu_device.config import NpuConfig
 from npu_device.levels.critical_path import CriticalPath, Path
 from npu_device.levels.explain import Explanation, explain
@@ -14,7 +15,7 @@ from npu_device.levels.runner import Listed, Run, Runner, list_config
 from npu_device.operations.limits import KEYS, POOL_KEY
 from npu_device.trace.events import Batch, EventStream, What
 from npu_device.trace.run_spans import Spans
-from pyv_npu.errors import PyvNpuError, UsageError
+from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 from pyv_npu.observe.analysis.traffic import Traffic
 from toolchain.codegen import Command
 
@@ -101,13 +102,17 @@ def _check(ran: Run, commands: Sequence[Command]) -> None:
     """Every command must have been done."""
     for entry in ran.device.error_log:
         layer = commands[ran.tickets.index(entry.ticket)].layer
-        kind = UsageError if POOL_KEY in entry.reason else PyvNpuError
-        raise kind(f"layer {layer}: {entry.code.name}: {entry.reason}{blame(entry.reason)}")
+        raise refused(entry.code, entry.reason, f"layer {layer}: {entry.code.name}: {entry.reason}")
 
 
-def blame(reason: str) -> str:
-    """Whose fault a refused command is: a limit can be raised, all else should not have been made."""
-    return "" if KEYS in reason or POOL_KEY in reason else "; a bug of the compiler"
+def refused(code: TicketError, reason: str, text: str) -> PyvNpuError:
+    """The error of a command that the device refused, by whose fault it is: pages and limits can be raised, keys and
+    values come from the model, all else should not have been made."""
+    if POOL_KEY in reason:
+        return UsageError(text)
+    if code is TicketError.KV_DATA:
+        return BadInputError(text)
+    return PyvNpuError(text if KEYS in reason else f"{text}; a bug of the compiler")
 
 
 def _finished(commands: Sequence[Command], done: Sequence[int]) -> tuple[Finished, ...]:

@@ -109,7 +109,8 @@ _TABLE: dict[str, tuple[Row, ...]] = {
     ),
     "ONNX decoders with a key/value cache (docs/llm.md)": (
         Row("--generate", _DECODER, {**_NUMBER, "help": "make N tokens after the prompt"}),
-        Row("--prompt", _DECODER, {"metavar": "N,N", "help": "tokens that are there; they are taken at once"}),
+        Row("--prompt", _DECODER, {"metavar": "N,N",
+            "help": "tokens that are there, taken at once; default: 4, drawn with run.seed"}),
         Row("--given", _DECODER, {"metavar": "N,N",
             "help": "the first of the new tokens; the others are chosen: the largest logit"}),
         Row("--t-max", _CACHED, {**_NUMBER, "help": "tokens that the caches hold; default: what is needed"}),
@@ -280,8 +281,6 @@ def _generations(args: argparse.Namespace, program: str) -> "list[Generation]":
         raise UsageError(f"--precision: {_GENERATING}; drop it")
     if args.calibration and args.precision is None and (args.kv is None or args.thresholds is not None):
         raise UsageError(f"--calibration: {_GENERATING}; drop it")
-    if args.prompt is None:
-        raise UsageError("--generate: needs the tokens of a prompt, --prompt 3,1,4")
     kv = _storage(args)
     bits = [None] if args.qbits_kv is None else widths(args)
     request = GenerationRequest(

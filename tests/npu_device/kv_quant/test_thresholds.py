@@ -57,6 +57,9 @@ def test_a_file_is_read() -> None:
     ("text", "said"),
     [
         ("{", "t.json: no JSON"),
+        ("[" * 100_000, "t.json: no JSON"),
+        (document(value={"upper_threshold": [[10**400, 1]] * 2, "lower_threshold": [[-1, 0]] * 2}),
+         "value: layer 0: outer_high inf: must be a finite fp16 number"),
         (document(n_quant_group=2), "n_quant_group must be 3"),
         (document(key={"upper_threshold": [[2.0, 0.1]]}), "key.lower_threshold: must be a list"),
         (document(key={"upper_threshold": [[2.0, 0.1]], "lower_threshold": [[-2.0, -0.1]]}), "1 layers of keys and 2"),

@@ -95,7 +95,7 @@ def test_runs_without_time_have_no_steps() -> None:
             ["compare", "submit_latency", "--qbits-kv", "8"],
             "--qbits-kv: is for built-in models (llama2-7b, ...) and for ONNX decoders",
         ),
-        (["compare", "x.onnx", "--generate", "3"], "--generate: needs the tokens of a prompt"),
+        (["compare", "x.onnx", "--generate", "3"], "x.onnx: No such file or directory"),
         (["compare", "x.onnx", *TOKENS, "--sim-level", "IA"], "--sim-level IA: computes a model without a core"),
         (["compare", "x.onnx", *TOKENS], "x.onnx: No such file or directory"),
     ],

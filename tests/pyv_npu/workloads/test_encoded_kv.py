@@ -92,6 +92,8 @@ def test_errors_are_small_and_those_of_wider_groups_are_reported_beside(function
         for key in ("error_k", "error_v"):
             assert min(row[key] for row in layers) <= whole[key] <= max(row[key] for row in layers)
     assert made["kv_type"] == "oaken"
+    assert {row["qbits_kv"] for name in ("kv_errors", "kv_layers") for row in made[name]} == {"oaken"}
+    assert sum(row["kv_bytes_total"] for row in made["kv_layers"]) == made["kv_bytes_used"]
 
 
 PAGED = {"npu.kv_quant.page_bytes": 64, "npu.dram.channels": 4, "npu.dram.interleave": 64, "npu.dram.row_model": "open"}
@@ -200,12 +202,31 @@ def test_a_block_that_is_overwritten_and_counts_that_are_none_are_refused_by_nam
         (cache.counts, b"\xff" * cache.chunks, "is no encoding: counts at .*: token 0 has a chunk of 255 outliers"),
     )
     for address, data, said in cases:
+        blamed = PyvNpuError if "block" in said else BadInputError
         machine = Machine(made.compiled, config.npu, ready.inputs)
         machine.run(made.compiled.commands[: made.prompt_commands])
         machine.memory.write_bytes(address, data)
         machine.memory.write_bytes(made.address(POSITION), len(PROMPT).to_bytes(4, "little"))
-        with pytest.raises(PyvNpuError, match=said):
+        with pytest.raises(blamed, match=said) as raised:
             machine.run(made.step(0))
+        assert ("a bug of the compiler" in str(raised.value)) == (blamed is PyvNpuError)
+
+
+@pytest.mark.parametrize("value", [float("nan"), 1e6])
+@pytest.mark.parametrize("level", ["IA", "IA_TIMING"])
+def test_keys_that_are_no_fp16_numbers_are_the_model_s_fault(value: float, level: str, tmp_path: Path) -> None:
+    """At CA_HYBRID they are ticket error KV_DATA."""
+    proto = decoder_kv(vocab=96, layers=1)
+    keys = next(one for one in proto.graph.initializer if list(one.dims) == [128, 64])
+    wrong = onnx.numpy_helper.to_array(keys).copy()
+    wrong[:] = value
+    keys.CopyFrom(onnx.numpy_helper.from_array(wrong, keys.name))
+    side = {"upper_threshold": [[2.0, 0.1, 0.0]], "lower_threshold": [[-2.0, -0.1, 0.0]]}
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"n_quant_group": 3, "key": side, "value": side}))
+    request = REQUEST._replace(thresholds=path)
+    with pytest.raises(BadInputError, match="Oaken: token 0 has an element that is NaN, infinite or beyond fp16"):
+        Generation(make_decoder(proto, "wrong"), request).run(load(overrides={"run.sim_level": level}).config)
 
 
 @pytest.mark.slow
@@ -230,8 +251,11 @@ def test_a_run_goes_on_from_a_snapshot_in_the_middle_of_its_commands(
         assert made["generate"]["outputs_sha256"] == whole["generate"]["outputs_sha256"]
 
 
-def test_thresholds_of_another_model(tmp_path: Path) -> None:
+def test_thresholds_of_another_model_and_of_no_text(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(BadInputError, match=r"t\.json: no JSON: 'utf-8' codec"):
+        generated(REQUEST._replace(thresholds=path))
     side = {"upper_threshold": [[2.0, 0.1, 0.0]], "lower_threshold": [[-2.0, -0.1, 0.0]]}
     path.write_text(json.dumps({"n_quant_group": 3, "key": side, "value": side}))
     with pytest.raises(BadInputError, match="thresholds of 1 layers: the decoder has 2"):

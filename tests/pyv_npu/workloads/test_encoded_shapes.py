@@ -29,6 +29,10 @@ def test_what_is_moved_is_what_is_stored(more: tuple[str, ...], capsys: pytest.C
     requests = 3 if "--requests" in more else 1
     entries = 32 * (100 * 128 * 100 // 1000)
     assert made["kv_encoded"]["p_out"] == 0.1 and made["qbits_kv"] == "oaken"
+    assert [row["qbits_kv"] for row in made["kv_layers"]] == ["oaken"]
+    assert made["kv_layers"][0]["kv_bytes_total"] == made["kv_bytes_used"] < made["kv_bytes_alloc"] / 2
+    capacity = made["kv_capacity"]
+    assert capacity["kv_bytes_per_token"] == -(-made["kv_bytes_used"] // (made["context"] + 1))
     assert made["kv_bytes_used"] == 2 * requests * (100 * (2048 + 12) + entries)
     (moved,) = made["kv_tokens"]
     assert moved["bytes_k"] + moved["bytes_v"] == made["kv_bytes_used"]

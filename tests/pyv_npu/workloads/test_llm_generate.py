@@ -148,7 +148,6 @@ def test_an_image_without_a_decoder_says_so(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (GenerationRequest((), 3), "--prompt: must hold at least one token"),
         (GenerationRequest((96,), 3), r"--prompt: token 96: the vocabulary has 0\.\.95"),
         (GenerationRequest((1,), 0), "--generate 0: must be at least 1"),
         (GenerationRequest((1,), 1, given=(2, 3)), "--given: 2 tokens, --generate asks for 1"),
@@ -181,7 +180,7 @@ def test_the_command_line_generates(tmp_path: Path, capsys: pytest.CaptureFixtur
     ("words", "code", "message"),
     [
         (["missing.onnx", "--generate", "3", "--prompt", "1"], 65, "missing.onnx: No such file or directory"),
-        (["missing.onnx", "--generate", "3"], 64, "--generate: needs the tokens of a prompt"),
+        (["missing.onnx", "--generate", "3"], 65, "missing.onnx: No such file or directory"),
         (["missing.onnx", "--generate", "3", "--prompt", "a"], 64, "--prompt a: must be a list of tokens"),
         (["missing.onnx", "--prompt", "1"], 64, "--prompt: is for ONNX decoders"),
         (["llama2-7b", "--generate", "1"], 64, "--generate: is for ONNX decoders"),
@@ -195,3 +194,14 @@ def test_bad_arguments_are_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_prompt_that_is_left_open_is_drawn_with_the_seed_of_the_run() -> None:
+    def drawn(seed: int) -> Result[GenerationDetail]:
+        config = load(overrides={"run.sim_level": "IA", "run.seed": seed}).config
+        return Generation(model(), GenerationRequest((), 2)).run(config)
+
+    one, again, other = drawn(3), drawn(3), drawn(4)
+    prompt = one.detail.tokens[:-2]
+    assert len(prompt) == 4 and one.detail.tokens == again.detail.tokens and other.detail.tokens[:-2] != prompt
+    assert generated(model(), GenerationRequest(prompt, 2)).detail.tokens == one.detail.tokens
