@@ -87,6 +87,9 @@ def command_of(state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum], mem
     command.accepted, command.hazards_clear, command.gates_clear = (
         fields.integer(name, 0, LATEST) for name in ("accepted", "hazards_clear", "gates_clear")
     )
+    for name in ("hazards_clear", "gates_clear"):
+        if fields[name] < command.accepted:
+            raise StateError("is earlier than its acceptance", name)
     command.unit = fields.integer("unit", 0, WORD32 >> 16)
     command.status_address = fields.optional("status_address", 0, WORD64)
     if command.status_address is not None and not memory.holds(command.status_address, 2 * 4):

@@ -126,7 +126,6 @@ class Counters:
         """With all events so far."""
         if self._events.count != self._seen:
             self._count_single(PACKED.iter_unpack(self._events.pending(self._seen)))
-            self._seen = self._events.count
         return self
 
     @property
@@ -195,7 +194,7 @@ class Counters:
         else:
             self._count_many(records)
             self.cycle = int(records["cycle"][-1])
-        self._seen += len(records)
+            self._seen += len(records)
 
     def _count_single(self, records: Iterable[Record]) -> None:
         """One after the other."""
@@ -204,6 +203,7 @@ class Counters:
             if count is not None:
                 count(record)
             self.cycle = record[0]
+            self._seen += 1
 
     def _count_many(self, records: Batch) -> None:
         """As `_count_single`."""
@@ -241,7 +241,9 @@ class Counters:
             "busy": list(self._busy.values()),
             "conflicts": list(self._conflicts.values()),
             "waiting": sorted(self._waiting),
-            "running": [[unit, first, *begin[:1], *begin[2:]] for unit, (first, begin) in self._running.items()],
+            "running": [
+                [unit, first, *begin[:1], *begin[2:]] for unit, (first, begin) in sorted(self._running.items())
+            ],
         }
 
     def load_state(self, state: Any, busy: Collection[int]) -> None:

@@ -48,7 +48,9 @@ def test_what_a_test_notices_is_killed_and_what_none_notices_survives(tmp_path: 
     test.write_text(
         f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport {name} as c\n\n\n"
         "def test_least():\n    assert c.least(1, 2) == 1\n\n\n"
-        "def test_twice():\n    while c.twice(0):\n        pass\n"
+        "def test_twice():\n    while c.twice(0):\n        pass\n\n\n"
+        "def test_long():\n    try:\n        while True:\n            pass\n"
+        "    except BaseException:\n        assert 0\n"
     )
 
     def fate(before: str) -> str:
@@ -58,8 +60,8 @@ def test_what_a_test_notices_is_killed_and_what_none_notices_survives(tmp_path: 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
-        patch.setattr(mutant_runs, "OPTIONS", ("-q", "-x", "-p", "no:cacheprovider"))
-        seen = mutant_runs.watched(tmp_path, [test.name], 5)
+        patch.setattr(mutant_runs, "OPTIONS", ("-q", "-p", "no:cacheprovider"))
+        seen = mutant_runs.watched(tmp_path, [test.name], 0.5)  # without the long one
         assert len(seen) == 2 and all(len(one.functions) == 2 for one in seen.values())
         assert fate("min(a, b)").endswith("::test_least")
         assert fate("2") == ""

@@ -52,6 +52,8 @@ def test_batches_count_as_single_events_do(
     seen = kept()
     single, many = counted(config, seen, [1]), counted(config, seen, sizes)
     assert many.to_json() == single.to_json()
+    half = seen[: len(seen) // 2]
+    assert counted(config, half, sizes).state() == counted(config, half, [1]).state(), "of steps that run, too"
     assert (many.depth_max, many.depth, many.cycle) == (single.depth_max, single.depth, single.cycle)
     assert ran.device.counters.to_json() == single.to_json()
     assert single.completed == len(commands)

@@ -358,6 +358,11 @@ def machine_to_spoil(mode: str) -> Platform:
         (("npu", "ring", "size"), 3, "npu.ring.size: 3 is no power of two"),
         (("npu", "timeline", "events"), [[1, "start", 2]], "npu.timeline.events[0]: is no event of this device"),
         (("npu", "execution", "freed"), [7], "npu.execution.freed[0]: 7 is no command that is ready"),
+        (
+            ("npu", "execution", "commands", 0, "hazards_clear"),
+            0,
+            "npu.execution.commands[0].hazards_clear: is earlier than its acceptance",
+        ),
         (("engine", "stop"), {"reason": "x", "code": 0, "text": ""}, "engine.stop.reason: 'x' is no reason"),
         (("uart",), None, "uart: None is no dict"),
         (("unknown",), {}, "unknown: is no field of this part"),
