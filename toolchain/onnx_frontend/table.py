@@ -215,10 +215,13 @@ OPERATORS: dict[str, Operator] = {
     ),
     "Round": _unary("ROUND"),
     "ScatterElements": _composed(
-        selection.scatter_elements, "axis", types=MOVED, note="GATHER; add: ELTWISE equal, where, REDUCE sum",
-        constant=(1,), reduction="none, add of floats with indices that need not be constant",
+        selection.scatter_elements, "axis", types=MOVED, reduction="none, add of floats",
+        note="GATHER; computed indices and add: ELTWISE equal, where, REDUCE",
     ),
-    "ScatterND": _composed(selection.scatter_nd, types=MOVED, note="GATHER", constant=(1,), reduction="none"),
+    "ScatterND": _composed(
+        selection.scatter_nd, types=MOVED, note="GATHER; computed indices: ELTWISE equal, REDUCE max, GATHER, where",
+        reduction="none",
+    ),
     "Shape": _evaluated("start", "end"),
     "Sigmoid": _unary("SIGMOID"),
     "Sign": _composed(arithmetic.sign, types=ANY, note="ELTWISE greater, less, sub"),

@@ -2,8 +2,8 @@
 
 Operators of other domains (`toolchain.onnx_domains.domains`) become those of ONNX, nodes of older operator sets are
 raised (`toolchain.onnx_model.opset`). An `If` whose condition is known before the run becomes its branch, any other one
-both and a choice; a `Loop` whose number of steps is known its steps. What is known: constants, shapes, and what follows
-from them.
+both and a choice; a `Loop` whose number of steps is known its steps, and so does a `Scan`. What is known: constants,
+shapes, and what follows from them.
 """
 
 import itertools
@@ -28,7 +28,7 @@ MAX_NODES = 100_000
 """Of a model without control flow."""
 _FOLDED = 4096
 """Elements of tensors whose values are followed."""
-_CONTROL = ("If", "Loop")
+_CONTROL = ("If", "Loop", "Scan")
 _ONNX = ("", "ai.onnx")
 Names = Mapping[str, str]
 """Name inside a subgraph -> name in the graph that it becomes a part of."""
@@ -168,7 +168,7 @@ class _Canonical:
                 self._decompose(part)
             elif part.op_type in _CONTROL and part.domain in _ONNX:
                 try:
-                    (self._if if part.op_type == "If" else self._loop)(part, names)
+                    {"If": self._if, "Loop": self._loop, "Scan": self._scan}[part.op_type](part, names)
                 except (StopIteration, IndexError, ValueError):  # nothing has checked the model yet
                     what = "its inputs, outputs or subgraphs are not those of the operator: export the model again"
                     raise self._refuse(part, what) from None
@@ -321,6 +321,61 @@ class _Canonical:
             if outer:
                 self._add(helper.make_node("Concat", all_of, [outer], axis=0))
 
+    def _scan(self, proto: Any, names: Names) -> None:
+        """Its steps: each takes a slice of what is scanned, and leaves a slice of each output behind the state."""
+        attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+        body, scanned = attributes["body"], int(attributes["num_scan_inputs"])
+        if self._version < 9:
+            raise self._refuse(proto, "Scan of opset 8 is not supported: export the model for opset 9 or newer")
+        count = len(proto.input) - scanned
+        state, given, prefix = list(proto.input[:count]), list(proto.input[count:]), self._prefix(proto)
+        axes = self._placed(attributes, "scan_input_axes", scanned)
+        unknown = [name for name in given if name not in self.info]
+        if unknown:
+            raise self._refuse(proto, f"the shape of {unknown[0]} is not known before the run: give --shape")
+        steps = self.info[given[0]].shape[axes[0]]
+        if not 0 < steps <= MAX_STEPS:
+            raise self._refuse(proto, f"{steps} steps: must be 1..{MAX_STEPS}: bind a smaller dimension with --shape")
+        backwards = self._placed(attributes, "scan_input_directions", scanned)
+        left: list[list[str]] = []
+        for step in range(steps):
+            here = f"{prefix}{step}/"
+            inside = dict(names) | {inner.name: name for inner, name in zip(body.input, state, strict=False)}
+            for inner, name, axis, back in zip(body.input[count:], given, axes, backwards, strict=True):
+                inside[inner.name] = here + inner.name
+                at = numpy_helper.from_array(np.array(steps - 1 - step if back else step, np.int64))
+                self._add(helper.make_node("Constant", [], [f"{here}{inner.name}/at"], value=at))
+                self._add(helper.make_node("Gather", [name, f"{here}{inner.name}/at"], [inside[inner.name]], axis=axis))
+            made = self._inlined(body, here, inside)
+            state = made[:count]
+            left.append([self._own(name, f"{here}{index}/left") for index, name in enumerate(made[count:])])
+        for inner, outer in zip(state, proto.output, strict=False):
+            if outer:
+                self._add(helper.make_node("Identity", [inner], [outer]))
+        rows = len(left[0])
+        orders = self._placed(attributes, "scan_output_directions", rows)
+        for index, axis in enumerate(self._placed(attributes, "scan_output_axes", rows)):
+            outer, slices = proto.output[count + index], [one[index] for one in left]
+            if outer:
+                self._stacked(slices[::-1] if orders[index] else slices, outer, axis, prefix)
+
+    @staticmethod
+    def _placed(attributes: Mapping[str, Any], name: str, count: int) -> list[int]:
+        """A list of numbers of a Scan, by default zeros."""
+        return list(attributes.get(name) or [0] * count)
+
+    def _own(self, name: str, own: str) -> str:
+        self._add(helper.make_node("Identity", [name], [own]))
+        return own
+
+    def _stacked(self, slices: Sequence[str], outer: str, axis: int, prefix: str) -> None:
+        place = numpy_helper.from_array(np.array([axis], np.int64))
+        self._add(helper.make_node("Constant", [], [f"{prefix}{outer}/axis"], value=place))
+        rows = [f"{name}/row" for name in slices]
+        for name, row in zip(slices, rows, strict=True):
+            self._add(helper.make_node("Unsqueeze", [name, f"{prefix}{outer}/axis"], [row]))
+        self._add(helper.make_node("Concat", rows, [outer], axis=axis))
+
     def _trips(self, proto: Any, given: list[str]) -> tuple[int | None, bool]:
         """(number of steps if there is one, whether the first is made)."""
         for index, what in ((0, "number of steps"), (1, "condition")):
@@ -346,7 +401,9 @@ class _Canonical:
                 self._constant(copied)
         for node in graph.node:
             names.update((name, prefix + name) for name in node.output if name)
-            self._visit(node, names)
+            named = NodeProto.FromString(node.SerializeToString())
+            named.name = prefix + node.name if node.name else ""
+            self._visit(named, names)
         return [names.get(value.name, value.name) for value in graph.output]
 
     def _prefix(self, proto: Any) -> str:

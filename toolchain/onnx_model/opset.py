@@ -185,6 +185,11 @@ def _dft(draft: Draft) -> None:
     draft.constant(2, np.array(draft.take("axis", 1), np.int64))
 
 
+def _stft(draft: Draft) -> None:
+    """Written out, because the inference of shapes takes another default than the operator has."""
+    draft.put(onesided=draft.attribute("onesided", 1))
+
+
 _AXES = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 
 RULES: dict[str, tuple[Rule, ...]] = {
@@ -204,6 +209,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Slice": (Rule(10, _slice),),
     "Softmax": (Rule(13, _softmax),),
     "Split": (Rule(13, _input("split", 1)), Rule(18, _split)),
+    "STFT": (Rule(NEWEST, _stft),),
     "Squeeze": (Rule(13, _input("axes", 1)),),
     "TopK": (Rule(10, _top_k),),
     "Unsqueeze": (Rule(13, _input("axes", 1)),),

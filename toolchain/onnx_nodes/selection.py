@@ -1,10 +1,12 @@
 """Operators that choose elements: by place, by size, by a mask."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.view import NodeView
 
 MAX_K = 256
 """Of TopK: each is found by a pass over the rows."""
@@ -118,7 +120,11 @@ def scatter_elements(parts: Parts) -> None:
     if node.attribute("reduction", "none") == "add":
         _added(parts)
         return
-    axis, indices = node.axis(len(shape), 0), node.needed(1, "indices")
+    indices = node.constant(1)
+    if indices is None:
+        _placed(parts)
+        return
+    axis = node.axis(len(shape), 0)
     base = np.zeros(indices.shape, np.int64)
     for at, size in enumerate(indices.shape):
         along = np.arange(size).reshape([-1 if one == at else 1 for one in range(indices.ndim)])
@@ -129,41 +135,120 @@ def scatter_elements(parts: Parts) -> None:
 def _added(parts: Parts) -> None:
     """Each element of the data with the updates of its place: all places along the axis are compared with each
     index."""
+    if np.dtype(parts.kind).kind != "f":
+        parts.node.refuse(
+            f"attribute reduction=add: data type {parts.node.info(0).type} is not supported: supported are floats"
+        )
+    scatter = _compared(parts)
+    updates = parts.reshaped(scatter.updates, 1, scatter.indices, scatter.width)
+    chosen = parts.make("Where", scatter.here, updates, parts.number(0))
+    total = parts.make("ReduceSum", chosen, parts.integers(1), keepdims=0)
+    _turned_back(parts, scatter, parts.make("Add", parts.reshaped(scatter.data, scatter.size, scatter.width), total))
+
+
+def _placed(parts: Parts) -> None:
+    """Each element of the data, or the last update of its place: indices are known in the run only."""
+    if (reduction := parts.node.attribute("reduction", "none")) != "none":
+        parts.node.refuse(f"attribute reduction={reduction}: supported are none, add")
+    scatter = _compared(parts)
+    count, width = scatter.indices, scatter.width
+    last = _last(parts, scatter.here, count, [1, count, 1])
+    row = parts.make("Max", last, parts.constant(np.array(0)))
+    place = parts.make("Add", parts.make("Mul", row, parts.constant(np.array(width))), parts.constant(np.arange(width)))
+    taken = parts.make("Gather", parts.reshaped(scatter.updates, count * width), place)
+    data = parts.reshaped(scatter.data, scatter.size, width)
+    _turned_back(parts, scatter, parts.make("Where", _none(parts, last), data, taken))
+
+
+def _last(parts: Parts, here: str, count: int, shape: list[int]) -> str:
+    """The last update of each place, along dimension 1; -1: it has none."""
+    number = parts.constant(np.arange(count).reshape(shape))
+    return parts.make("ReduceMax", parts.make("Where", here, number, parts.constant(np.array(-1))), parts.integers(1),
+                      keepdims=0)  # fmt: skip
+
+
+def _none(parts: Parts, last: str) -> str:
+    return parts.make("Less", last, parts.constant(np.array(0)))
+
+
+class _Compared(NamedTuple):
+    """Places of an axis, compared with the indices of each: places x indices x other elements."""
+
+    here: str
+    data: str
+    updates: str
+    size: int
+    indices: int
+    width: int
+    order: list[int]
+    """Dimensions, the axis first."""
+
+
+def _compared(parts: Parts) -> _Compared:
     node, shape, given = parts.node, parts.node.shape(0), parts.node.shape(1)
     axis, rank = node.axis(len(shape), 0), len(shape)
-    if np.dtype(parts.kind).kind != "f":
-        node.refuse(f"attribute reduction=add: data type {node.info(0).type} is not supported: supported are floats")
     order = [axis, *(at for at in range(rank) if at != axis)]
     rows, columns = [shape[at] for at in order], [given[at] for at in order]
     if rows[1:] != columns[1:]:
-        node.refuse(f"attribute reduction=add: indices of shape {list(given)} for data of {list(shape)}: supported are "
-                    f"those that differ along axis {axis} only")  # fmt: skip
+        node.refuse(f"computed indices of shape {list(given)} for data of {list(shape)}: supported are those that "
+                    f"differ along axis {axis} only")  # fmt: skip
     size, count, width = rows[0], columns[0], math.prod(rows[1:])
-    if size * count * width > MAX_ADDED:
-        node.refuse(f"attribute reduction=add: {size} places, {count} indices, {width} elements of each: more than "
-                    f"{MAX_ADDED} comparisons: bind smaller dimensions with --shape")  # fmt: skip
+    _bounded(node, size, count, width)
     data, indices, updates = (
         parts.make("Transpose", parts.input(at), perm=order) if axis else parts.input(at) for at in range(3)
     )
     indices = _positive(parts, parts.reshaped(parts.cast(indices, np.int64), 1, count, width), size)
     here = parts.make("Equal", indices, parts.constant(np.arange(size, dtype=np.int64).reshape(-1, 1, 1)))
-    chosen = parts.make("Where", here, parts.reshaped(updates, 1, count, width), parts.number(0))
-    total = parts.reshaped(parts.make("ReduceSum", chosen, parts.integers(1), keepdims=0), *rows)
-    if axis:
-        back = [order.index(at) for at in range(rank)]
-        parts.result("Transpose", parts.make("Add", data, total), perm=back)
-    else:
-        parts.result("Add", data, total)
+    return _Compared(here, data, updates, size, count, width, order)
+
+
+def _bounded(node: NodeView, size: int, count: int, width: int) -> None:
+    if size * count * width > MAX_ADDED:
+        node.refuse(f"{size} places, {count} computed indices, {width} elements of each: more than {MAX_ADDED} "
+                    f"comparisons: bind smaller dimensions with --shape")  # fmt: skip
+
+
+def _turned_back(parts: Parts, scatter: _Compared, made: str) -> None:
+    """The result, the axis in its place again."""
+    shape, order = parts.node.shape(0), scatter.order
+    if order[0] == 0:
+        parts.reshaped_result(made)
+        return
+    rows = parts.reshaped(made, *(shape[at] for at in order))
+    parts.result("Transpose", rows, perm=[order.index(at) for at in range(len(order))])
 
 
 def scatter_nd(parts: Parts) -> None:
     """As ScatterElements, for rows."""
     node, shape = parts.node, parts.node.shape(0)
-    indices = node.needed(1, "indices")
-    depth = indices.shape[-1]
+    indices, depth = node.constant(1), node.shape(1)[-1]
     steps = [math.prod(shape[at + 1 : depth]) for at in range(depth)]
+    if indices is None:
+        _placed_rows(parts, steps)
+        return
     flat = indices.reshape(-1, depth) % np.array(shape[:depth])
     _merged(parts, flat @ np.array(steps, np.int64), math.prod(shape[depth:]))
+
+
+def _placed_rows(parts: Parts, steps: list[int]) -> None:
+    """As `_placed`, for rows."""
+    node, shape, depth = parts.node, parts.node.shape(0), len(steps)
+    if (reduction := node.attribute("reduction", "none")) != "none":
+        node.refuse(f"attribute reduction={reduction}: supported is none")
+    size, width, count = math.prod(shape[:depth]), math.prod(shape[depth:]), math.prod(node.shape(1)[:-1])
+    _bounded(node, size, count, 1)
+    columns = parts.reshaped(parts.cast(parts.input(1), np.int64), count, depth)
+    places = ""
+    for at, step in enumerate(steps):
+        column = _positive(parts, parts.reshaped(parts.sliced(columns, 1, at, at + 1), 1, count), shape[at])
+        own = parts.make("Mul", column, parts.constant(np.array(step)))
+        places = parts.make("Add", places, own) if places else own
+    here = parts.make("Equal", places, parts.constant(np.arange(size).reshape(-1, 1)))
+    last = _last(parts, here, count, [1, count])
+    row = parts.make("Max", last, parts.constant(np.array(0)))
+    taken = parts.make("Gather", parts.reshaped(parts.input(2), count, width), row)
+    none = parts.reshaped(_none(parts, last), size, 1)
+    parts.reshaped_result(parts.make("Where", none, parts.reshaped(parts.input(0), size, width), taken))
 
 
 def _merged(parts: Parts, places: np.ndarray, row: int) -> None:

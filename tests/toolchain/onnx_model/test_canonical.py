@@ -170,6 +170,29 @@ def test_a_loop_without_a_known_number_of_steps_is_refused() -> None:
         prepare(parsed(text), "m")
 
 
+SCAN = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2] first, float[{steps}, 2] x, float[2, {steps}] z) => (float[2] last, float[] rows, float[] back) {{
+      last, rows, back = Scan <num_scan_inputs = 2, scan_input_axes = [0, 1], scan_input_directions = [0, 1],
+        scan_output_axes = [0, 1], scan_output_directions = [0, 1],
+        body = step (float[2] sum, float[2] one, float[2] other) => (float[2] next, float[2] made, float[2] twice) {{
+          [add] both = Add(one, other)
+          [more] next = Add(sum, both)
+          made = Mul(next, one)
+          twice = Add(both, both)
+        }}>(first, x, z)
+    }}"""
+"""Sums of rows and of columns, the columns from the end; names of nodes come again in each step."""
+
+
+def test_a_scan_is_unrolled() -> None:
+    agree(parser.parse_model(SCAN.format(steps=5)))
+
+
+def test_a_scan_of_too_many_steps_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"2000 steps: must be 1\.\.1024: bind a smaller dimension with --shape"):
+        by_us(parser.parse_model(SCAN.format(steps=2000)), {})
+
+
 def test_a_loop_that_breaks_the_format_is_refused_in_one_line() -> None:
     proto = parsed(LOOP)
     loop = next(node for node in proto.graph.node if node.op_type == "Loop")

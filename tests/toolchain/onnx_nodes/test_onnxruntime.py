@@ -7,6 +7,8 @@ import pytest
 from onnx import TensorProto
 from onnxruntime_reference import agree, one_node, random
 
+from toolchain.errors import ModelError
+
 I64 = TensorProto.INT64
 
 
@@ -238,3 +240,36 @@ def test_scattered_elements_are_added(axis: int, shape: tuple[int, ...]) -> None
     indices = np.random.default_rng(5).integers(-size, size, shape)
     given = {"x": data, "i": indices, "u": random(*shape, seed=6)}
     agree(one_node("ScatterElements", given, axis=axis, reduction="add", opset=18), given)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_the_last_update_of_a_place_that_the_run_computes_stays(axis: int, kind: Any) -> None:
+    places = np.broadcast_to(np.array([1, -1, 1, 0])[:, None], (4, 3))
+    given = {"x": (random(5, 3) * 9).astype(kind), "i": np.ascontiguousarray(places), "u": random(4, 3).astype(kind)}
+    given = {name: np.ascontiguousarray(values.T) if axis else values for name, values in given.items()}
+    agree(one_node("ScatterElements", given, kinds=(I64,) if kind is np.int64 else (), axis=axis), given)
+
+
+@pytest.mark.parametrize("places", [[[3], [-4], [3]], [[[0, 1]], [[2, -1]], [[0, 1]]]])
+def test_rows_at_places_that_the_run_computes(places: Any) -> None:
+    indices = np.array(places)
+    shape = (4, 3, 2)
+    given = {"x": random(*shape), "i": indices, "u": random(*indices.shape[:-1], *shape[indices.shape[-1] :], seed=5)}
+    agree(one_node("ScatterND", given), given)
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "how", "message"),
+    [
+        ("ScatterElements", ((5, 3), (4, 2), (4, 2)), {}, "computed indices of shape .4, 2. for data of .5, 3.: supp"),
+        ("ScatterElements", ((5, 3), (4, 3), (4, 3)), {"reduction": "mul"}, "reduction=mul: supported are none, add"),
+        ("ScatterElements", ((9000, 1), (9000, 1), (9000, 1)), {}, "9000 places, 9000 computed indices, 1 elements"),
+        ("ScatterND", ((5, 3), (4, 1), (4, 3)), {"reduction": "max"}, "reduction=max: supported is none"),
+    ],
+)
+def test_computed_places_that_are_refused(operator: str, shapes: Any, how: Any, message: str) -> None:
+    data, places, updates = shapes
+    given = {"x": random(*data), "i": np.zeros(places, np.int64), "u": random(*updates)}
+    with pytest.raises(ModelError, match=message):
+        agree(one_node(operator, given, **how), given)

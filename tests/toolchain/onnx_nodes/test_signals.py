@@ -56,3 +56,8 @@ def test_what_is_not_supported_is_refused(operator: str, inputs: Any, how: Any, 
     with pytest.raises(ModelError, match=message) as caught:
         agree(one_node(operator, inputs, **how), inputs)
     assert "\n" not in str(caught.value)
+
+
+def test_frames_are_onesided_where_nothing_is_said() -> None:
+    constants = {"step": np.array(3), "length": np.array(8)}
+    check("STFT", {"x": random(2, 20, 1)}, constants=constants, order=["x", "step", "", "length"], opset=17)
