@@ -143,6 +143,11 @@ class NpuDevice:
         """The cycle at whose start the device next changes by itself, or None."""
         return self._timeline.next_event()
 
+    def use_compiled(self) -> None:
+        """Do not wait for many steps before compiled code does them: it has been made, or will pay. Nothing else
+        changes."""
+        self._execution.engines.machine.use_compiled()
+
     def advance(self, now: int) -> None:
         """Do everything that is due at the start of cycle `now` or earlier."""
         self._timeline.advance(now)

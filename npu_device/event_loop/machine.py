@@ -1,6 +1,7 @@
 """The event loop of one device: its units, the plans that run, and the events that they give.
 
-The first steps of a device are stepped by Python. Then compiled code takes over; it gives the same events.
+The first steps of a device are stepped by Python, unless it is told otherwise. Then compiled code takes over; it gives
+the same events.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -108,6 +109,10 @@ class Machine:
         self.on_dropped: Callable[[Iterable[int]], None] | None = None
         """Told the tags of watched lines that no longer differ from DRAM in the L2."""
         self.reset()
+
+    def use_compiled(self) -> None:
+        """Compiled code from the next plan on."""
+        self._native_steps = 0
 
     def reset(self) -> None:
         """Everything idle, token buckets and rows as after power-up."""

@@ -4,7 +4,7 @@ A request has `num_tokens` (prompt and what was generated) and `computed` of the
 `computed` catch up under a budget of tokens; prompts and generated tokens are not distinguished. Requests that run are
 first, in the order of their admission; blocks are taken on demand, and without a free one the request that was admitted
 last (or with the lowest priority) gives its own back and computes them again later. A step that preempted admits
-nobody. Source: vllm/v1/core/sched/scheduler.py, 2025.
+no request. Source: vllm/v1/core/sched/scheduler.py, 2025.
 """
 
 import heapq
@@ -158,7 +158,7 @@ class Scheduler:
     # -- a step ------------------------------------------------------------------------------------------------
 
     def schedule(self) -> Step:
-        """Choose the tokens of the next step, and take their blocks. Without any, nobody can run."""
+        """Choose the tokens of the next step, and take their blocks. Without any, no request can run."""
         step = Step([], [])
         budget = self._continue(step, self.config.max_num_batched_tokens)
         if not step.preempted:

@@ -7,12 +7,13 @@ step are few, or in DRAM. A part is simulated as it lies in the step, and counte
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from npu_device.config import NpuConfig
 from npu_device.kv_quant.policies import FP16, DeviceStorage
 from pyv_npu.workloads.compiled import target_of
-from pyv_npu.workloads.timing import run_commands
+from pyv_npu.workloads.timing import layer_ends
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step, is_resident
 from toolchain.decoders.shapes import Job, Shape
 
@@ -23,11 +24,14 @@ ROOM = 256_000_000_000
 class Timed(NamedTuple):
     """A simulation."""
 
-    cycles: int
-    ends: tuple[int, ...]
-    """Of each layer."""
     layers: dict[str, int]
     """Cycle in which the last command of each layer of commands completed."""
+    ends: tuple[int, ...]
+    """Of each layer of the model."""
+
+    @property
+    def cycles(self) -> int:
+        return max(self.layers.values())
 
     @property
     def period(self) -> int:
@@ -41,6 +45,11 @@ class Timed(NamedTuple):
             own = [end for one, end in self.layers.items() if one.startswith(f"layer{layer}.attention") and part in one]
             ends.append(max(own, default=ends[-1]))
         return ends[1] - ends[0], ends[2] - ends[1], ends[3] - ends[2]
+
+    @property
+    def between(self) -> int:
+        """From the end of attention in the first layer to its begin in the second."""
+        return self.layers["layer1.attention.qkv"] - self.layers["layer0.attention.heads"]
 
 
 @dataclass(frozen=True)
@@ -60,13 +69,13 @@ class Simulator:
         job = Job(self.shape, layers, 1, 1, self.weight_bits, lambda layer, head: kv.bits, storage=kv)
         passes = "all" if resident else "all,-residency"
         made = compile_mixed_step(job, target_of(npu), chunks, parts, passes)
-        run = run_commands(made.commands, npu, memory=made.memory)
+        found = dict(layer_ends(made.commands, npu, made.memory))
         ends = dict.fromkeys(range(layers), 0)
-        for name, cycle in run.layers:
+        for name, cycle in found.items():
             if name.startswith("layer"):
                 index = int(name[len("layer") :].partition(".")[0])
                 ends[index] = max(ends[index], cycle)
-        return Timed(run.cycles, tuple(ends.values()), dict(run.layers))
+        return Timed(found, tuple(ends.values()))
 
 
 def spaced(fine: int, top: int, per_octave: int) -> list[int]:
@@ -90,14 +99,15 @@ def between(points: Sequence[int], at: int, value: Callable[[int], int]) -> int:
     return first + (last - first) * (at - low) // (high - low)
 
 
-ROWS = [1, 4, 16, 32, *(at for at in spaced(8, 1 << 20, 32) if at >= 64)]
-"""Rows of products that are simulated. Tiles change with the rows, and what products take with them, by a fifth: points
-are close."""
-MOST_SMOOTH = 64
-"""Rows up to which reading the weights takes longer than multiplying with them."""
-BEND = 8
-"""So many rows more than there are may be paid for between two points, else tiles change between them: so they do where
-more rows take less."""
+ROWS = [1, 4, 16, 32, *(at for at in spaced(32, 1 << 20, 2) if at >= 64)]
+"""Rows of products that are simulated first."""
+STRAIGHT = 250
+"""Where the time half way between two points is off the line between them by more than one part in so many, each half
+is looked at by itself: tiles change with the rows, and what products take with them, by a fifth."""
+CLOSEST = 256
+"""Points are not closer than one part in so many of their rows, nor than two rows."""
+EDGES = [1, *(32 * 8**power for power in range(6))]
+"""Rows of which all but the layers is simulated."""
 HEADS = [1, 4, 16, 32, *(at for at in spaced(64, 1 << 20, 2) if at >= 64)]
 """Requests whose output matrix is simulated."""
 
@@ -108,7 +118,8 @@ class ProductTimes:
 
     simulator: Simulator
     simulated: int = 0
-    _steps: dict[tuple[int, bool], Timed] = field(default_factory=dict)
+    _layers: dict[tuple[int, bool], int] = field(default_factory=dict)
+    _edges: dict[tuple[int, bool], int] = field(default_factory=dict)
     _heads: dict[int, int] = field(default_factory=dict)
     _sums: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     _inside: dict[tuple[int, int], bool] = field(default_factory=dict)
@@ -123,46 +134,66 @@ class ProductTimes:
             self._inside[key] = is_resident(job, target_of(one.npu), [first, *[Chunk(1, 0)] * (requests - 1)])
         return self._inside[key]
 
+    @cached_property
+    def _most_resident(self) -> int:
+        """The most rows of one request whose activations stay in the scratchpad; 0: none do."""
+        low, high = 0, 1
+        while high < ROWS[-1] and self.resident(high, 1):
+            low, high = high, 2 * high
+        while low + 1 < high:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.resident(middle, 1) else (low, middle)
+        return low
+
     def of(self, rows: int, requests: int) -> tuple[int, int]:
         """(cycles around the layers, cycles of the products of a layer) of a step."""
         key = rows, requests
         if key not in self._sums:
             resident = self.resident(rows, requests)
-            near = self._around(rows, resident)
             head = between(HEADS, requests, self._head_at) - self._head_at(1)
-            edge = between(near, rows, lambda point: self._edge_at(point, resident))
+            edge = between(self._near(EDGES, rows, resident), rows, lambda point: self._edge_at(point, resident))
+            near = self._straight(self._near(ROWS, rows, resident), rows, resident)
             self._sums[key] = edge + head, between(near, rows, lambda point: self._layer_at(point, resident))
         return self._sums[key]
 
-    def _around(self, rows: int, resident: bool) -> list[int]:
-        """The points between which the rows are linear: closer ones where tiles change."""
-        at = bisect_left(ROWS, rows)
-        low, high = ROWS[max(0, at - 1)], ROWS[at]
-        if resident and not self.resident(high, 1):
-            return [rows]
-        while low < rows < high:
-            less, more = self._layer_at(low, resident), self._layer_at(high, resident)
-            if high <= MOST_SMOOTH or less <= more <= less * (high + BEND) // low:
-                break
-            middle = (low + high) // 2
-            low, high = (low, middle) if rows <= middle else (middle, high)
+    def _near(self, points: Sequence[int], rows: int, resident: bool) -> list[int]:
+        """The points around some rows; where activations are resident, of rows that are."""
+        at = bisect_left(points, rows)
+        low, high = points[max(0, at - 1)], points[at]
+        if resident:
+            high = min(high, max(rows, self._most_resident))
         return [low, high] if low < high else [low]
 
-    def _step(self, rows: int, resident: bool) -> Timed:
-        key = rows, resident
-        if key not in self._steps:
-            self.simulated += 1
-            self._steps[key] = self.simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2, resident=resident)
-        return self._steps[key]
+    def _straight(self, near: list[int], rows: int, resident: bool) -> list[int]:
+        """Points that are so close that times between them lie on a line."""
+        while len(near) == 2 and near[0] < rows < near[1]:
+            low, high = near
+            middle = (low + high) // 2
+            if high - low <= max(2, low // CLOSEST):
+                break
+            less, half, more = (self._layer_at(point, resident) for point in (low, middle, high))
+            line = less + (more - less) * (middle - low) // (high - low)
+            near = [low, middle] if rows <= middle else [middle, high]
+            if abs(half - line) * STRAIGHT <= line:
+                break
+        return near
 
     def _layer_at(self, rows: int, resident: bool) -> int:
-        made = self._step(rows, resident)
-        return made.period - sum(made.attention(1))
+        key = rows, resident
+        if key not in self._layers:
+            self.simulated += 1
+            made = self.simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2, resident=resident)
+            self._layers[key] = made.between
+        return self._layers[key]
 
     def _edge_at(self, rows: int, resident: bool) -> int:
         """What is around the layers, with one row of the output matrix."""
-        made = self._step(rows, resident)
-        return made.cycles - 2 * made.period
+        key = rows, resident
+        if key not in self._edges:
+            self.simulated += 1
+            made = self.simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2, resident=resident)
+            self._edges[key] = made.cycles - 2 * made.period
+        return self._edges[key]
 
     def _head_at(self, requests: int) -> int:
         if requests not in self._heads:

@@ -22,6 +22,7 @@ from typing import Any
 
 from pyv_npu.errors import BadInputError
 from pyv_npu.serving.requests import MOST_NS, MOST_REQUESTS, MOST_TOKENS, Request, Workload, checked
+from pyv_npu.serving.synthetic import ARRIVALS
 
 MOONCAKE_UNIT = 512
 """Tokens that a hash of Mooncake's traces names."""
@@ -30,6 +31,8 @@ _NS = 1_000_000_000
 
 def read_workload(path: Path, most: int | None = None) -> Workload:
     """The requests of a file, at most the first `most`. BadInputError: file, line, value, rule."""
+    if not path.exists():
+        raise BadInputError(f"--workload {path}: no such file: name a file, or arrivals: {', '.join(ARRIVALS)}")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:

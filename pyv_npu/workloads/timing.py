@@ -98,6 +98,36 @@ def run_commands(
     return TimingRun(max(done, default=0), _finished(commands, done), counters, events, explanation, traffic, engines)
 
 
+class _Ends(EventStream):
+    """Keeps events of commands; those of the steps inside them, by far the most, are dropped."""
+
+    def extend(self, data: "bytes | memoryview") -> None:
+        """Records of steps."""
+
+
+def layer_ends(
+    commands: Sequence[Command], config: NpuConfig, memory: Mapping[int, bytes] | None = None
+) -> tuple[Finished, ...]:
+    """The cycles of layers as `run_commands` gives them at CA_HYBRID, and nothing else: no events, no counters.
+    PyvNpuError as there."""
+    listed = [Listed(command.descriptor, 0, command.block) for command in commands]
+    events = _Ends()
+    completed: dict[int, int] = {}
+
+    def note(batch: Batch) -> None:
+        done = batch[batch["what"] == What.DONE]
+        completed.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
+
+    events.subscribe(note)
+    runner = Runner(list_config(config, len(listed)), events, values=False)
+    runner.device.use_compiled()
+    for address, data in (memory or {}).items():
+        runner.memory.write_bytes(address, data)
+    ran = runner.run(listed)
+    _check(ran, commands)
+    return _finished(commands, tuple(completed[ticket] for ticket in ran.tickets))
+
+
 def _check(ran: Run, commands: Sequence[Command]) -> None:
     """Every command must have been done."""
     for entry in ran.device.error_log:

@@ -18,7 +18,7 @@ def analysed(commands: list[Listed], config: NpuConfig, native: bool = False) ->
     collected = records(events)
     runner = Runner(config, events, values=False, analytic=True)
     if native:
-        runner.device._execution.engines.machine._native_steps = 0
+        runner.device.use_compiled()
     runner.run(commands)
     seen = collected()
     return int(seen["cycle"][seen["what"] == What.DONE].max()), seen

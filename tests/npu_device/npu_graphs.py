@@ -201,7 +201,7 @@ def listed(commands: Sequence[Listed], config: NpuConfig, native: bool = False) 
     """Run a list without a core, timing only."""
     runner = Runner(config, values=False)
     if native:
-        runner.device._execution.engines.machine._native_steps = 0
+        runner.device.use_compiled()
     collected = records(runner.events)
     run = runner.run(commands)
     return Seen(run, collected())

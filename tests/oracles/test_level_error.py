@@ -45,7 +45,7 @@ def test_the_same_events_in_every_run_interpreted_and_compiled(seed: int) -> Non
     for native in (False, False, True):
         runner = Runner(config, values=False, analytic=True)
         if native:
-            runner.device._execution.engines.machine._native_steps = 0
+            runner.device.use_compiled()
         runner.run([Listed(case.descriptor, 0, case.block) for case in cases])
         hashes.add(runner.events.hexdigest())
     assert len(hashes) == 1

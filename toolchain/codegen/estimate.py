@@ -37,10 +37,10 @@ def cycles(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ahead: int 
     shares = layer.integer("buffers", SHARES)
     wanted = demand(graph, layer, tile)
     moved = staged(graph, layer, wanted)
-    share = engines(graph, layer, target, tile, ahead)
+    share = _engines(layer, target, tile, ahead, total(moved))
     ports = _ports(target, wanted)
     if layer.op_type in PRODUCTS:
-        one, load = _product(graph, layer, target, tile, ports, share)
+        one, load = _product(graph, layer, target, tile, share, wanted, "residual" in moved)
     elif layer.op_type == "ATTN_T":
         one, load = _attention(graph, layer, target, tile, ports, share)
     elif layer.op_type in CACHING:  # rows of each head, there and away
@@ -58,8 +58,9 @@ def cycles(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ahead: int 
     return max(load.computed, transfers) + min(load.computed, transfers) // OVERLAP + exposed
 
 
-def engines(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ahead: int = 1) -> int:
-    """Engines that can share a layer out: as many as have tiles of their own, and buffers to load `ahead` of them."""
+def _engines(layer: LayerIR, target: Target, tile: Tile, ahead: int, size: int) -> int:
+    """Engines that can share a layer out: as many as have tiles of their own, and buffers of `size` bytes to load
+    `ahead` of them."""
     if layer.op_type in PRODUCTS:
         (m, n, _), (rows, columns, _) = whole(layer), tile
         there, chains = target.engines, _blocks(layer, tile) * max(ceil(m / rows), ceil(n / columns))
@@ -68,7 +69,7 @@ def engines(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ahead: int
     else:
         there, chains = target.vectors, _count(layer, tile)
     room = target.workspace // layer.integer("buffers", SHARES)
-    sets = room // max(1, total(staged(graph, layer, demand(graph, layer, tile))))
+    sets = room // max(1, size)
     return max(1, min(ceil(there / layer.integer("buffers", SHARES)), chains, sets // (ahead + 1)))
 
 
@@ -89,7 +90,9 @@ def _operations(layer: LayerIR, target: Target) -> int:
     return cost * layer.integer("n") if layer.op_type == "REDUCE" else cost
 
 
-def _product(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ports: int, share: int) -> tuple[int, Load]:
+def _product(
+    graph: Graph, layer: LayerIR, target: Target, tile: Tile, share: int, wanted: dict[str, int], adds: bool
+) -> tuple[int, Load]:
     """Engines that take the same image from its bank wait for each other: tiles of other columns have no image of their
     own."""
     m, n, k = whole(layer)
@@ -97,8 +100,7 @@ def _product(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ports: in
     repeats, groups = _blocks(layer, tile), groups_of(layer, tile)
     down, across = ceil(m / rows), ceil(n / columns)
     steps, deep = _depth(layer, target, k, depth)
-    wanted = demand(graph, layer, tile)
-    one = max(ports, _step(graph, layer, target, (rows, columns, deep), groups))
+    one = max(_ports(target, wanted), _step(graph, layer, target, (rows, columns, deep), groups))
     outputs = repeats * down * across
     kinds = [graph.tensors[name].dtype for name in layer.inputs]
     if graph.resident(layer.inputs[0]):
@@ -115,7 +117,7 @@ def _product(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ports: in
         source = _accessed(source, groups * channels_of(layer), layer.integer("cin"), kinds[0])
         result = _accessed(result, columns, layer.integer("cout"), kind)
     out = 0 if graph.resident(layer.outputs[0]) else result
-    extra = result if "residual" in staged(graph, layer, wanted) else 0
+    extra = result if adds else 0
     weights = bytes_of(k * n * groups, kinds[1])
     if layer.integer("codebooks"):
         moved_codes, looked_up = _codes(layer, tile, (n, k)), _looked_up(target, n * k)

@@ -37,6 +37,8 @@ class Parts(StrEnum):
     """Positions, appends and attention of the layers, behind a sum of the size of their operands."""
     PRODUCTS = "products"
     """All but those: a copy of the queries in their place."""
+    BETWEEN = "between"
+    """Of those, from the queries of the first layer to those of the last: what a layer takes among others."""
     HEAD = "head"
     """What is behind the layers, behind a sum of the size of its operand."""
 
@@ -134,7 +136,7 @@ class _MixedStep(Step):
         else:
             qkv = self._product(f"{name}.qkv", self._norm(f"{name}.norm", x), width)
         heads, attended = shape.heads + shape.kv_heads, self._tensor(f"{name}.heads.out", (self.rows, shape.q_width))
-        if self.parts is Parts.PRODUCTS:
+        if self.parts in (Parts.PRODUCTS, Parts.BETWEEN):
             dims = self.rows, shape.q_width
             self._layer(f"{name}.heads", "COPY", (qkv,), attended, dims=dims, **{
                 "from": (width, 1), "to": (shape.q_width, 1),
@@ -181,10 +183,12 @@ class _MixedStep(Step):
         )  # fmt: skip
 
     def _feed_forward(self, name: str, x: str) -> str:
-        return super()._feed_forward(name, x) if self.parts in (Parts.ALL, Parts.PRODUCTS) else x
+        last = name.startswith(f"layer{self.job.layers - 1}.")
+        whole = self.parts in (Parts.ALL, Parts.PRODUCTS) or (self.parts is Parts.BETWEEN and not last)
+        return super()._feed_forward(name, x) if whole else x
 
     def _head(self, x: str) -> None:
-        if self.parts is not Parts.ATTENTION:
+        if self.parts not in (Parts.ATTENTION, Parts.BETWEEN):
             super()._head(x)
 
     def _last_rows(self, x: str) -> str:

@@ -47,7 +47,8 @@ def test_a_report_holds_requests_steps_and_charts(tmp_path: Path, capsys: pytest
         (["--overlong", "drop"], 64, "--overlong drop: must be one of refuse, cut-prompt, cut-both"),
         (["--set", "npu.dram.size=800000000"], 65, "llama2-7b: weights of 0.9 GB leave no room for a block of 16 "
          "tokens (0.3 MB) in npu.dram.size 0.8 GB: more DRAM, or narrower weights"),
-        (["--workload", "nothing.csv"], 65, "nothing.csv: No such file or directory"),
+        (["--workload", "nothing.csv"], 65, "--workload nothing.csv: no such file: name a file, or arrivals: "
+         "poisson:RATE, gamma:RATE,cv=CV, burst, closed:CLIENTS"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(more: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:

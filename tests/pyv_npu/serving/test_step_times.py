@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 
 from npu_device.config import NpuConfig
+from pyv_npu.config import load
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import StepTimes
 from pyv_npu.serving.study import kv_storage
+from pyv_npu.workloads.built_in import BuiltIn
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.decoders.builtin import compile_shape
-from toolchain.decoders.mixed_step import Chunk, compile_mixed_step
+from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step
 from toolchain.decoders.shapes import Job, Shape
 from toolchain.errors import ModelError
 
@@ -64,6 +66,29 @@ def test_times_put_together_are_those_of_whole_steps(shape: Shape, kv: str) -> N
         assert abs(check.error) < 0.03, check
     bend = times.linearity(steps[1])
     assert bend is not None and abs(bend) < 0.02
+
+
+def test_a_layer_among_others_takes_its_period() -> None:
+    """What is simulated of it, products from attention to attention, is the period of whole layers, exactly."""
+    simulator = Simulator(NPU, LLAMA, 16)
+    for rows, resident in ((1, True), (21, True), (90, False)):
+        whole = simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2, resident=resident)
+        between = simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2, resident=resident).between
+        assert between == whole.period - sum(whole.attention(1))
+
+
+@pytest.mark.parametrize("preset", [pytest.param(None, marks=pytest.mark.slow, id="default"), "oaken-lpddr"])
+def test_between_points_products_take_what_they_take_there(preset: str | None) -> None:
+    """Rows between points of steps from tile to tile."""
+    npu = load(preset=preset).with_defaults(BuiltIn.defaults, BuiltIn.needs).config.npu
+    simulator = Simulator(npu, LLAMA, 16)
+    times, errors = ProductTimes(simulator), []
+    for rows in (53, 270) if preset else (37, 53, 75, 101, 145, 270, 382):
+        _, used = times.of(rows, 1)
+        exact = simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2, resident=times.resident(rows, 1)).between
+        errors.append(abs(used - exact) / exact)
+    assert max(errors) < 0.01
+    assert times.simulated <= 40
 
 
 def test_a_chunk_must_have_tokens() -> None:

@@ -94,6 +94,15 @@ def test_a_bad_row_is_one_line(text: str, tmp_path: Path) -> None:
     assert str(caught.value).replace(str(path), "FILE") == BAD[text]
 
 
+def test_a_misspelled_kind_of_arrivals_is_no_file() -> None:
+    expected = (
+        r"^--workload poison:5: no such file: name a file, or arrivals: poisson:RATE, gamma:RATE,cv=CV, "
+        r"burst, closed:CLIENTS$"
+    )
+    with pytest.raises(BadInputError, match=expected):
+        read_workload(Path("poison:5"))
+
+
 def test_drawn_requests_have_the_rate_and_the_spread_that_were_asked_for() -> None:
     for arrivals, cv in (("poisson:4", 1.0), ("gamma:4,cv=2", 2.0), ("gamma:4,cv=0.5", 0.5)):
         made = draw(Drawn(arrivals, 20_000, "uniform:10,20", "lognormal:100,0.5", 1, 4096)).requests
