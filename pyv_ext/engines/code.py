@@ -29,11 +29,18 @@ class Decoded(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """64 bytes from which instructions were decoded, as they were then."""
+    """64 bytes from which instructions were decoded."""
 
+    memory: memoryview | None
+    """The line as it is; None where there is no memory."""
     content: bytes | None
+    """As it was then."""
     pcs: dict[int, None]
     """The instructions that have bytes in the line (a set with an order)."""
+
+
+MOST_MADE = 1 << 14
+"""Instructions at their addresses that are kept, so that code which is written again and again is not decoded anew."""
 
 
 class Code:
@@ -44,6 +51,8 @@ class Code:
         self._bus = core.bus
         self._closures = Closures(core.isa, core.hart, core.bus)
         self._decoded: dict[int, Decoded] = {}
+        self._made: dict[tuple[int, int], Decoded] = {}
+        """What `executable` has made, by address and word."""
         self._lines: dict[int, _Line] = {}
         self.steps: dict[int, Step] = {}
         """What a loop over closures calls: the closure of each decoded instruction; hooked addresses leave the loop."""
@@ -63,25 +72,34 @@ class Code:
 
     def _decode(self, pc: int) -> Decoded:
         peek = self._bus.peek
-        raw = peek(pc, 2)
-        second = peek(pc + 2, 2) if raw is not None and raw[0] & 3 == 3 else b""
-        if raw is None or second is None:
+        raw = peek(pc, 4) or peek(pc, 2)
+        if raw is not None and raw[0] & 3 == 3 and len(raw) == 2:  # of two memories, or half of it is nowhere
+            second = peek(pc + 2, 2)
+            raw = raw if second is None else raw + second
+        if raw is None or (raw[0] & 3 == 3 and len(raw) == 2):
             fault = pc if raw is None else pc + 2
             decoded = Decoded(None, leave, lambda: self._core.trap(Cause.FETCH_FAULT, fault))
             if raw is None:
                 return decoded
         else:
-            decoded = self.executable(pc, int.from_bytes(raw + second, "little"))
+            decoded = self.executable(pc, int.from_bytes(raw, "little"))
         # With the line of the next instruction: a store there must not be fast (`Engine._fetched_before`).
         for base in {pc & -LINE: None, pc + 2 & -LINE: None, pc + 4 & -LINE: None}:
             line = self._lines.get(base)
             if line is None:
-                line = self._lines[base] = _Line(peek(base, LINE), {})
+                line = self._lines[base] = self._line(base)
                 self._bus.mark_code(base)
             line.pcs[pc] = None
         self._decoded[pc] = decoded
         self._offer(pc, decoded)
         return decoded
+
+    def _line(self, base: int) -> _Line:
+        ram = self._bus.ram_at(base, LINE)
+        if ram is None:
+            return _Line(None, None, {})
+        memory = ram.u8[base - ram.base : base - ram.base + LINE]
+        return _Line(memory, bytes(memory), {})
 
     def _offer(self, pc: int, decoded: Decoded) -> None:
         """Let bursts execute the instruction."""
@@ -102,11 +120,19 @@ class Code:
 
     def executable(self, pc: int, word: int) -> Decoded:
         """The instruction in the low bits of `word`, as it would be at `pc`."""
+        word &= 0xFFFFFFFF if word & 3 == 3 else 0xFFFF
+        made = self._made.get((pc, word))
+        if made is None:
+            if len(self._made) >= MOST_MADE:
+                self._made.clear()
+            made = self._made[pc, word] = self._make(pc, word)
+        return made
+
+    def _make(self, pc: int, word: int) -> Decoded:
         core = self._core
         instruction = core.isa.decode(word)
         if instruction is None:
-            illegal = word if word & 3 == 3 else word & 0xFFFF
-            return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, illegal), illegal)
+            return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, word), word)
         return Decoded(instruction, self._closures.make(instruction, pc), slow_path(core, pc, instruction))
 
     # -- changes -----------------------------------------------------------------------------------------------
@@ -129,7 +155,7 @@ class Code:
     def refresh(self) -> None:
         """Drop what memory holds no longer, even if it was changed behind the bus's back."""
         for base, line in tuple(self._lines.items()):
-            if self._bus.peek(base, LINE) != line.content:
+            if line.memory != line.content:
                 self._drop(base)
 
     def _drop(self, base: int) -> None:

@@ -12,6 +12,7 @@ from pyv_ext.bus import clock, window
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS
 from pyv_ext.engines.fast import frame
+from pyv_ext.engines.fast.blocks import Reach
 from pyv_ext.engines.fast.floating import boxed
 from pyv_ext.engines.fast.frame import CHANGES, MEMORIES, MEMORY_COUNT, READ_CACHE, address_of
 from pyv_ext.engines.fast.lowering import Lowering
@@ -72,6 +73,36 @@ class RamAccess:
         """Whether a sanitizer looks on."""
         return bool(self._shadow)
 
+    @property
+    def plain(self) -> bool:
+        """Whether accesses of this memory are aligned, and nothing looks on or forbids some: `reach` may be used."""
+        return not (self._watching or self._misaligned or self._shadow or self.guarded) and self._store_size > 0
+
+    def holds(self, address: int, size: int) -> bool:
+        """Whether an aligned access at the address is one of this memory."""
+        return address % size == 0 and self._base <= address and address + size <= self._base + self._load_size
+
+    def offset(self, address: int) -> str:
+        """Where an address that it `holds` lies in it."""
+        return str(address - self._base)
+
+    def reach(self, ir: Ir, at: Pointers, address: str, reach: Reach, leave: Target) -> str:
+        """The offset in RAM of an address, the lowest of a reach; to `leave` unless all its accesses are aligned, in
+        RAM, and its stores not in lines of code. This memory must be `plain`."""
+        limit = max(self._load_size - reach.bytes + reach.size, 0)
+        offset = self._index(ir, self._inside(ir, address, reach.size, limit, leave))
+        code = [self._code(ir, at, ir.value(f"add i64 {offset}, {byte}")) for byte in reach.lines]
+        if code:
+            marked = code[0]
+            for other in code[1:]:
+                marked = ir.value(f"or i8 {marked}, {other}")
+            ir.unless(ir.value(f"icmp eq i8 {marked}, 0"), leave)
+        return offset
+
+    def unless_code(self, ir: Ir, at: Pointers, offset: str, leave: Target) -> None:
+        """To `leave` where a store at the offset must go through the bus."""
+        ir.unless(ir.value(f"icmp eq i8 {self._code(ir, at, offset)}, 0"), leave)
+
     def pointers(self, ir: Ir) -> Pointers:
         """The pointers, in the function's first block; the frame is its argument."""
         x, ram, code, load_ok = (
@@ -99,6 +130,11 @@ class RamAccess:
         if frame.WRITTEN in self._shadow:
             written = ir.load(kind, ir.at(at.shadow[frame.WRITTEN], offset))
             ir.unless(ir.value(f"icmp eq {kind} {written}, {_ones(row.size)}"), leave)
+        return self.read(ir, at, row, offset)
+
+    def read(self, ir: Ir, at: Pointers, row: Row, offset: str) -> str:
+        """What a load gives that is known to be in RAM, at an i64 offset."""
+        kind = f"i{8 * row.size}"
         value = ir.load(kind, ir.at(at.ram, offset))
         if row.floating:
             return value if row.size == 8 else boxed(ir, value)
@@ -123,6 +159,11 @@ class RamAccess:
                 self._note(ir, at, ir.value(f"add i64 {offset}, 4"), place)
         if frame.WRITTEN in self._shadow:
             ir.store(kind, str(_ones(row.size)), ir.at(at.shadow[frame.WRITTEN], offset))
+        self.write(ir, at, row, offset, value)
+
+    def write(self, ir: Ir, at: Pointers, row: Row, offset: str, value: str) -> None:
+        """A store that is known to be in RAM, at an i64 offset."""
+        kind = f"i{8 * row.size}"
         register = "i64" if row.floating else self._word
         if kind != register:
             value = ir.value(f"trunc {register} {value} to {kind}")

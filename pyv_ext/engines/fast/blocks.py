@@ -1,9 +1,11 @@
-"""Which instructions are worth translating together: the hot blocks that can be reached from one place."""
+"""Which instructions are worth translating together: the hot blocks that can be reached from one place; and which of
+their accesses are checked together."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.fast.machine import enables
 from pyv_ext.isa import Instruction, Kind
 
@@ -81,6 +83,176 @@ def find_blocks(
                 break
             pc = after
     return [_block(head, found, heads, mask) for head in heads if head in found]
+
+
+# -- loops ---------------------------------------------------------------------------------------------------------
+
+LOOP_BLOCKS, LOOP_SIZE = 12, 400
+"""Blocks and instructions that a loop has at most."""
+
+
+class Loop(NamedTuple):
+    """Blocks that lead to each other without calls; registers that need not be in memory between them."""
+
+    heads: frozenset[int]
+    registers: tuple[int, ...]
+    """Those that a block reads before it writes them."""
+    written: frozenset[int]
+    """Of these, what any of the blocks writes."""
+
+
+def loops(blocks: Sequence[Block], mask: int) -> list[Loop]:
+    """The innermost loops among blocks."""
+    inside = {block.pc: block for block in blocks if _goes_on(block)}
+    edges = {head: [pc for pc in _successors(block, mask) if pc in inside] for head, block in inside.items()}
+    backward = sorted(
+        (source - target, target, source) for source in edges for target in edges[source] if target <= source
+    )
+    found: list[Loop] = []
+    taken: set[int] = set()
+    for _, first, last in backward:
+        within = {head: [pc for pc in edges[head] if first <= pc <= last] for head in edges if first <= head <= last}
+        back: dict[int, list[int]] = {}
+        for head, targets in within.items():
+            for target in targets:
+                back.setdefault(target, []).append(head)
+        heads = _reached(first, within) & _reached(last, back)
+        size = sum(len(inside[head].instructions) for head in heads)
+        if heads.isdisjoint(taken) and len(heads) <= LOOP_BLOCKS and size <= LOOP_SIZE:
+            taken |= heads
+            found.append(_loop([inside[head] for head in sorted(heads)]))
+    return found
+
+
+def _goes_on(block: Block) -> bool:
+    """Whether it is known where the block leads to, and it is no call."""
+    last = block.instructions[-1][1]
+    return (
+        not ends(last) or last.row.kind is Kind.BRANCH or (last.row.kind is Kind.JUMP and not last.rd and not last.rs1)
+    )
+
+
+def _successors(block: Block, mask: int) -> list[int]:
+    pc, last = block.instructions[-1]
+    target = target_of(pc, last, mask)
+    return [*(() if target is None else (target,)), *(() if last.row.kind is Kind.JUMP else (block.end,))]
+
+
+def _reached(start: int, edges: Mapping[int, Sequence[int]]) -> set[int]:
+    reached, waiting = {start}, [start]
+    while waiting:
+        for each in edges.get(waiting.pop(), ()):
+            if each not in reached:
+                reached.add(each)
+                waiting.append(each)
+    return reached
+
+
+def _loop(blocks: Sequence[Block]) -> Loop:
+    read, written = set(), set()
+    for block in blocks:
+        own: set[int] = set()
+        for _, instruction in block.instructions:
+            read |= {instruction.rs1, instruction.rs2, instruction.rs3} - own
+            if instruction.row.kind is not Kind.STORE:
+                own.add(instruction.rd)
+        written |= own
+    read -= {0}
+    return Loop(frozenset(block.pc for block in blocks), tuple(sorted(read)), frozenset(written & read))
+
+
+# -- what accesses can be checked together ------------------------------------------------------------------------
+
+SPAN = 1 << 11
+"""Bytes over which accesses that are checked together lie at most."""
+PROBES = 3
+"""Lines of code that are looked up at once for stores; those of a wider reach each look up their own."""
+
+
+class Reach(NamedTuple):
+    """Accesses of one size at fixed distances from each other."""
+
+    size: int
+    bytes: int
+    """From the first byte of the lowest to the last of the highest."""
+    lines: tuple[int, ...]
+    """Bytes, counted from the lowest, in whose lines the stores are; none where they are for each store to look at."""
+    checked: bool
+    """Whether the stores need no look of their own."""
+
+
+class Access(NamedTuple):
+    """A load or store of a block."""
+
+    base: int | None
+    """Number of its reach; None where its address is known."""
+    offset: int
+    """From the lowest address of the reach; the address where that is known."""
+    ahead: int = 0
+    """From the address of the access to the lowest of the reach, below 0 or 0."""
+
+
+def accesses(block: Block, mask: int) -> tuple[dict[int, Access], list[Reach]]:
+    """The loads and stores of a block, by their places in it, and what is checked together: where the first access of
+    a reach is, the addresses of all of it are known."""
+    values: dict[int, tuple[object, int]] = {0: (None, 0)}
+    found: dict[int, tuple[int | None, int]] = {}
+    groups: list[list[tuple[int, Instruction]]] = []
+    open_groups: dict[tuple[object, int, int], int] = {}
+    for index, (pc, instruction) in enumerate(block.instructions):
+        kind = instruction.row.kind
+        name = instruction.row.expr if kind is Kind.OP else ""
+        root, offset = values.setdefault(instruction.rs1, (("register", instruction.rs1), 0))
+        if kind is Kind.LOAD or kind is Kind.STORE:
+            offset += instruction.imm
+            if root is None:
+                found[index] = None, offset & mask
+            else:
+                size = instruction.row.size
+                key = root, size, offset % size
+                number = open_groups.get(key, -1)
+                if number >= 0:
+                    offsets = [each for each, _ in groups[number]] + [offset]
+                    number = number if max(offsets) - min(offsets) < SPAN else -1
+                if number < 0:
+                    number = open_groups[key] = len(groups)
+                    groups.append([])
+                groups[number].append((offset, instruction))
+                found[index] = number, offset
+        if kind is Kind.STORE or not instruction.rd:
+            continue
+        if name == _ADD and not instruction.row.format.rs2:
+            values[instruction.rd] = root, offset + instruction.imm
+        elif name == _ADD and 0 in (instruction.rs1, instruction.rs2):
+            source = instruction.rs1 or instruction.rs2
+            values[instruction.rd] = values.setdefault(source, (("register", source), 0))
+        elif name == _UPPER:
+            values[instruction.rd] = None, instruction.imm
+        elif name == _NEAR:
+            values[instruction.rd] = None, pc + instruction.imm
+        else:
+            values[instruction.rd] = ("result", index), 0
+    lowest = [min(offset for offset, _ in group) for group in groups]
+    made = {
+        index: Access(base, offset) if base is None else Access(base, offset - lowest[base], lowest[base] - offset)
+        for index, (base, offset) in found.items()
+    }
+    return made, [_reach(group, low) for group, low in zip(groups, lowest, strict=True)]
+
+
+_ADD, _UPPER, _NEAR = "(a + b) & M", "b & M", "(pc + b) & M"
+"""The expressions of ADD and ADDI, LUI, AUIPC."""
+
+
+def _reach(group: Sequence[tuple[int, Instruction]], low: int) -> Reach:
+    size = group[0][1].row.size
+    stores = [offset - low for offset, instruction in group if instruction.row.kind is Kind.STORE]
+    lines: tuple[int, ...] = ()
+    if stores:
+        last = max(stores)
+        lines = (*range(min(stores), last, LINE), last)
+    few = len(lines) <= PROBES
+    return Reach(size, max(offset for offset, _ in group) - low + size, lines if few else (), few)
 
 
 def _block(head: int, found: dict[int, Instruction], heads: dict[int, None], mask: int) -> Block:

@@ -38,6 +38,16 @@ class Entries:
         page, at = self._place(pc)
         FORMAT.pack_into(page, at, operation, rd, rs1, rs2, 0, imm, 0, 0)
 
+    def copy(self, pc: int) -> bytes:
+        """The entry of `pc`, to `put` it there again."""
+        page, at = self._place(pc)
+        return bytes(page[at : at + SIZE])
+
+    def put(self, pc: int, entry: bytes) -> None:
+        """Fill the entry of `pc` as it was."""
+        page, at = self._place(pc)
+        page[at : at + SIZE] = entry
+
     def operation(self, pc: int) -> int:
         """What the entry of `pc` says."""
         return self._field(pc, OPERATION)

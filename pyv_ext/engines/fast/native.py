@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from pyv_ext.engines.code import Code, Decoded
+from pyv_ext.bus.memory import LINE
+from pyv_ext.engines.code import MOST_MADE, Code, Decoded
 from pyv_ext.engines.fast import entries, floating, machine
 from pyv_ext.engines.fast.access import OtherMemories, RamAccess
-from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED, Block, find_blocks, translatable
+from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED, Block, ends, find_blocks, translatable
 from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.entries import Entries
 from pyv_ext.engines.fast.frame import (
@@ -89,6 +90,8 @@ class Native:
         self._fetchable = fetchable
         self._permissions = Permissions(self._frame)
         self._memories = OtherMemories(core.bus, self._frame)
+        self._made: dict[tuple[int, int], bytes] = {}
+        """Entries by address and word."""
         self._regions: dict[int, _Region] = {}
         rows = [row for row in isa.rows if row.kind in TRANSLATED and not row.floating]
         rows += [row for row in isa.rows if row.kind in ATOMIC and "." not in row.name.partition(".")[2]]
@@ -139,7 +142,7 @@ class Native:
             if reason == _HOT:
                 self._translate(hart.pc)
             elif reason == _DECODE:
-                if not self._decode(hart.pc) and not upcalls.execute_slow():
+                if not self._decode_run(hart.pc) and not upcalls.execute_slow():
                     return
             else:
                 if reason == _FAULT:
@@ -164,19 +167,49 @@ class Native:
 
     # -- decoding ----------------------------------------------------------------------------------------------
 
+    def _decode_run(self, pc: int) -> bool:
+        """Fill the entries of `pc` and of what follows it in its line, up to where that goes elsewhere; False where
+        there is no memory."""
+        if not self._decode(pc):
+            return False
+        end = (pc | LINE - 1) + 1
+        while True:
+            instruction = self._code.at(pc).instruction
+            if instruction is None or ends(instruction):
+                return True
+            pc += instruction.length
+            if pc >= end or self._entries.operation(pc) != entries.UNKNOWN or not self._decode(pc):
+                return True
+
     def _decode(self, pc: int) -> bool:
         """Fill the entry of `pc`; False where there is no memory."""
         decoded = self._code.at(pc)
-        instruction = decoded.instruction
         if pc not in self._code.steps:
             return False
+        instruction = decoded.instruction
+        if instruction is None or pc in self._code.hooks:
+            self._fill(pc, decoded)
+            return True
+        key = pc, instruction.word
+        made = self._made.get(key)
+        if made is None:
+            self._fill(pc, decoded)
+            if len(self._made) >= MOST_MADE:
+                self._made.clear()
+            self._made[key] = self._entries.copy(pc)
+        else:
+            self._entries.put(pc, made)
+        return True
+
+    def _fill(self, pc: int, decoded: Decoded) -> None:
+        instruction = decoded.instruction
         if pc not in self._code.hooks:
             operation = self._machine_operation(decoded)
             if operation is not None:
                 name, rs1, rs2, imm = operation
                 rd = SINK if instruction is None else instruction.rd or SINK
                 self._entries.instruction(pc, self._machine[name], rd, rs1, rs2, imm)
-                return True
+                return
         if instruction is not None and self._takes(pc, instruction):
             number, rd = self._number(instruction), instruction.rd or SINK
             imm = instruction.rs3 or instruction.imm
@@ -185,7 +218,6 @@ class Native:
             self._decode_custom(pc, instruction)
         else:
             self._entries.instruction(pc, entries.LEAVE)
-        return True
 
     def _decode_custom(self, pc: int, instruction: Instruction) -> None:
         """Its operands are where an R-type has them, whatever its syntax."""

@@ -1,14 +1,16 @@
 """Regions: blocks of code that run often, translated into one native function with an entry for each block.
 
 A block is entered only if all of its instructions begin within the budget; its cost is known beforehand and counted
-once. Within a block, registers are kept in values; at its end, and wherever it is left, they are in the state array.
+once. Within a block, registers are kept in values, and from block to block of an innermost loop; at the end of other
+blocks, and wherever one is left, they are in the state array.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from pyv_ext.engines.fast import floating, frame
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
-from pyv_ext.engines.fast.blocks import ATOMIC, Block, ends, target_of
+from pyv_ext.engines.fast.blocks import ATOMIC, Block, Loop, accesses, ends, loops, target_of
 from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.frame import BIAS, advance, read_counter, reading_of
 from pyv_ext.engines.fast.interpreter import WORD, Left
@@ -16,10 +18,14 @@ from pyv_ext.engines.fast.lowering import Lowering, declarations
 from pyv_ext.engines.fast.machine import Machine, enables, slot_of
 from pyv_ext.engines.slow import publishes
 from pyv_ext.hart.traps import Cause
-from pyv_ext.isa import Instruction, Isa, Kind
+from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir, Target
+
+_LEFT, _RIGHT = "(a << (b & SHIFT)) & M", "(a >> (b & SHIFT)) & M"
+_JOINS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")
+"""Expressions of which two shifts and what joins them are a rotation."""
 
 _SYSTEM = (Kind.CSR_WRITE, Kind.CSR_UPDATE, Kind.ECALL, Kind.MRET)
 
@@ -27,11 +33,12 @@ _SYSTEM = (Kind.CSR_WRITE, Kind.CSR_UPDATE, Kind.ECALL, Kind.MRET)
 class _Registers:
     """The registers within one block: what has been read or written, and what the state array does not have yet."""
 
-    def __init__(self, ir: Ir, x: str) -> None:
+    def __init__(self, ir: Ir, x: str, given: Mapping[int, str], unsaved: Iterable[int]) -> None:
+        """`given`: what is known; of that, what the state array does not have."""
         self._ir = ir
         self._x = x
-        self._values = {0: "0"}
-        self.unsaved: dict[int, str] = {}
+        self._values = {0: "0", **given}
+        self.unsaved = {number: given[number] for number in unsaved}
 
     def __getitem__(self, number: int) -> str:
         value = self._values.get(number)
@@ -52,6 +59,23 @@ class _Registers:
 def _kind(number: int) -> str:
     """The type of a register."""
     return WORD if number < F0 else "i64"
+
+
+_NO_LOOP = Loop(frozenset(), (), frozenset())
+
+AGAIN = 24
+"""Instructions that the interpreter executes again at most where a block is left."""
+
+
+class _Safe(NamedTuple):
+    """A point in a block at which it can be left."""
+
+    label: str
+    pc: int
+    before: int
+    """Instructions before it, and their cycles."""
+    done: int
+    unsaved: dict[int, str]
 
 
 class RegionTranslator:
@@ -79,6 +103,7 @@ class _Region:
         self._access = access
         self._blocks = blocks
         self._labels = {block.pc: f"b{block.pc:x}" for block in blocks}
+        self._loops = {head: loop for loop in loops(blocks, isa.mask) for head in loop.heads}
         self._ir = Ir()
         self._lower = Lowering(self._ir, isa.xlen)
         self._at: Pointers
@@ -104,31 +129,50 @@ class _Region:
 
     def _block(self, block: Block) -> None:
         ir = self._ir
-        (self._progress,) = ir.block(self._labels[block.pc], "i64")
+        loop = self._loop = self._loops.get(block.pc, _NO_LOOP)
+        label = self._labels[block.pc]
+        (self._progress,) = ir.block(label, "i64")
+        given: Sequence[str] = ()
+        if loop.heads:
+            values = [ir.load(_kind(number), self._at.x, 8 * number) for number in loop.registers]
+            ir.goto(f"i{label}", (self._progress, *values))
+            self._progress, *given = ir.block(f"i{label}", "i64", *map(_kind, loop.registers))
         self._done = 0
         """Cycles of the instructions of the block so far."""
-        self._x = _Registers(ir, self._at.x)
-        self._exits_of_block: list[tuple[str, int, int, int, dict[int, str]]] = []
+        self._x = _Registers(ir, self._at.x, dict(zip(loop.registers, given, strict=True)), loop.written)
+        self._exits_of_block: list[_Safe] = []
+        self._safe: _Safe | None = None
+        self._ways_out: list[tuple[str, dict[int, str], Target]] = []
+        """Out of the loop: label, registers to save, target."""
+        self._accesses, self._reaches = accesses(block, self._isa.mask) if self._access.plain else ({}, [])
+        self._offsets: dict[int, str] = {}
+        """In RAM, of the reaches that have been checked."""
+        self._shifts: dict[str, tuple[str, str, int]] = {}
+        """What is a register shifted by a constant: expression, register, bits."""
         before_last = sum(self._cost(instruction) for _, instruction in block.instructions[:-1])
         left = ir.value(f"trunc i64 {self._progress} to i32")
         fits = ir.value(f"icmp ugt i32 {left}, {BIAS + before_last}")
-        ir.unless(fits, ("step", (str(block.pc), self._progress)))
+        ir.unless(fits, self._leave(block.pc, 0))
         self._floats = Floating(ir, fused=self._fused)
         needed = [floating.operation_of(each) for _, each in block.instructions if each.row.floating]
         if needed:
             rounds, inexact = (any(getattr(one, name) for one in needed) for name in ("rounds", "inexact"))
             ready = floating.ready(ir, self._at.x, rounds=rounds, inexact=inexact)
-            ir.unless(ready, ("step", (str(block.pc), self._progress)))
+            ir.unless(ready, self._leave(block.pc, 0))
         for count, (pc, instruction) in enumerate(block.instructions):
             self._instruction(pc, instruction, count)
             self._done += self._cost(instruction)
         if not ends(block.instructions[-1][1]):
-            self._x.save(self._x.unsaved)
+            self._keep()
             ir.goto(*self._to(block.end, self._after(len(block.instructions), self._done)))
-        for label, pc, count, done, unsaved in self._exits_of_block:
-            ir.block(label)
+        for safe in self._exits_of_block:
+            ir.block(safe.label)
+            self._x.save(safe.unsaved)
+            ir.goto("step", (str(safe.pc), self._after(safe.before, safe.done)))
+        for way, unsaved, target in self._ways_out:
+            ir.block(way)
             self._x.save(unsaved)
-            ir.goto("step", (str(pc), self._after(count, done)))
+            ir.goto(*target)
 
     def _after(self, count: int, cycles: int) -> str:
         """Progress after `count` instructions of the block."""
@@ -137,15 +181,38 @@ class _Region:
         return self._ir.value(f"add i64 {self._progress}, {advance(cycles, count)}")
 
     def _to(self, pc: int, progress: str) -> Target:
-        """A block of this region, or out of it."""
-        label = self._labels.get(pc)
-        return (label, (progress,)) if label else ("jump", (str(pc), progress))
+        """A block of this region, or out of it, after `_keep`."""
+        label, loop, x = self._labels.get(pc), self._loop, self._x
+        if pc in loop.heads:
+            return f"i{label}", (progress, *(x[number] for number in loop.registers))
+        target: Target = (label, (progress,)) if label else ("jump", (str(pc), progress))
+        unsaved = {number: x.unsaved[number] for number in loop.written}
+        if not unsaved:
+            return target
+        way = self._ir.fresh()
+        self._ways_out.append((way, unsaved, target))
+        return way, ()
+
+    def _keep(self) -> None:
+        """Save what the block does not hand on to the others of its loop."""
+        written = self._loop.written
+        self._x.save({number: value for number, value in self._x.unsaved.items() if number not in written})
 
     def _leave(self, pc: int, count: int) -> Target:
-        """Where an instruction that takes the slow path leaves: out of the way of those that do not."""
-        label = self._ir.fresh()
-        self._exits_of_block.append((label, pc, count, self._done, dict(self._x.unsaved)))
-        return label, ()
+        """Where the block is left before the instruction at `pc`: out of the way of those that go on.
+
+        The interpreter goes on at the last safe point, and comes to the same: since then nothing but values has
+        changed. So what is overwritten between two safe points need not be known at either.
+        """
+        safe = self._safe
+        if safe is None or count - safe.before >= AGAIN:
+            safe = self._safe = _Safe(self._ir.fresh(), pc, count, self._done, dict(self._x.unsaved))
+            self._exits_of_block.append(safe)
+        return safe.label, ()
+
+    def _changed(self) -> None:
+        """The instruction has changed more than registers: it must not be executed again."""
+        self._safe = None
 
     def _instruction(self, pc: int, instruction: Instruction, count: int) -> None:
         ir, x, row = self._ir, self._x, instruction.row
@@ -161,10 +228,12 @@ class _Region:
         immediate = str(instruction.imm)
         if row.kind in _SYSTEM:
             self._system(pc, instruction, count)
+            self._changed()
             return
         if row.kind in ATOMIC:
             address, other, leave = x[instruction.rs1], x[instruction.rs2], self._leave(pc, count)
             x[instruction.rd] = atomic(ir, self._access, self._at, self._mode, row, address, other, place, leave)
+            self._changed()
             return
         if row.kind is Kind.FLOAT:
             self._float(pc, instruction, count)
@@ -172,17 +241,73 @@ class _Region:
         given = {"pc": str(pc), "a": x[instruction.rs1]}
         given["b"] = x[instruction.rs2] if row.format.rs2 else immediate
         if row.kind is Kind.OP:
-            x[instruction.rd] = self._lower.value(row.expr, given)
+            x[instruction.rd] = self._rotation(instruction) or self._computed(row, given)
         elif row.kind is Kind.LOAD or row.kind is Kind.STORE:
-            address = ir.value(f"add i32 {given['a']}, {immediate}")
-            leave = self._leave(pc, count)
-            self._access.permit(ir, row, address, leave)
-            if row.kind is Kind.LOAD:
-                x[instruction.rd] = self._access.load(ir, self._at, row, address, leave)
-            else:
-                self._access.store(ir, self._at, row, address, given["b"], place, leave)
+            self._memory(pc, instruction, count, given, place)
         else:
             self._control(pc, instruction, count, given)
+
+    def _computed(self, row: Row, given: dict[str, str]) -> str:
+        value = self._lower.value(row.expr, given)
+        if row.expr in (_LEFT, _RIGHT) and not row.format.rs2:
+            self._shifts[value] = row.expr, given["a"], int(given["b"])
+        return value
+
+    def _rotation(self, instruction: Instruction) -> str | None:
+        """The value of an instruction that puts together what two shifts have taken apart."""
+        row, x = instruction.row, self._x
+        if row.expr not in _JOINS or not row.format.rs2:
+            return None
+        (one, a, bits), (other, b, more) = (
+            self._shifts.get(x[register], ("", "", 0)) for register in (instruction.rs1, instruction.rs2)
+        )
+        if {one, other} != {_LEFT, _RIGHT} or a != b or bits + more != self._isa.xlen:
+            return None
+        right = bits if one == _RIGHT else more
+        return self._ir.value(f"call {WORD} @llvm.fshr.{WORD}({WORD} {a}, {WORD} {a}, {WORD} {right})")
+
+    def _memory(self, pc: int, instruction: Instruction, count: int, given: dict[str, str], place: Place) -> None:
+        """A load or store."""
+        ir, x, row, access = self._ir, self._x, instruction.row, self._access
+        address = ir.value(f"add i32 {given['a']}, {instruction.imm}")
+        offset = self._offset(pc, instruction, count, address)
+        if row.kind is Kind.LOAD:
+            if offset is None:
+                leave = self._leave(pc, count)
+                access.permit(ir, row, address, leave)
+                x[instruction.rd] = access.load(ir, self._at, row, address, leave)
+            else:
+                x[instruction.rd] = access.read(ir, self._at, row, offset)
+            return
+        if offset is None:
+            leave = self._leave(pc, count)
+            access.permit(ir, row, address, leave)
+            access.store(ir, self._at, row, address, given["b"], place, leave)
+        else:
+            access.write(ir, self._at, row, offset, given["b"])
+        self._changed()
+
+    def _offset(self, pc: int, instruction: Instruction, count: int, address: str) -> str | None:
+        """The offset in RAM of an access that has been checked, or is now together with others; None for one that is to
+        be checked alone."""
+        ir, access, found = self._ir, self._access, self._accesses.get(count)
+        if found is None:
+            return None
+        if found.base is None:
+            if not access.holds(found.offset, instruction.row.size):
+                return None
+            offset, checked = access.offset(found.offset), False
+        else:
+            reach = self._reaches[found.base]
+            if found.base not in self._offsets:
+                lowest = ir.value(f"add i32 {address}, {found.ahead}")
+                self._offsets[found.base] = access.reach(ir, self._at, lowest, reach, self._leave(pc, count))
+            offset, checked = self._offsets[found.base], reach.checked
+            if found.offset:
+                offset = ir.value(f"add i64 {offset}, {found.offset}")
+        if instruction.row.kind is Kind.STORE and not checked:
+            access.unless_code(ir, self._at, offset, self._leave(pc, count))
+        return offset
 
     def _system(self, pc: int, instruction: Instruction, count: int) -> None:
         """A CSR instruction, ECALL or MRET."""
@@ -231,7 +356,7 @@ class _Region:
             assert target is not None
             condition = self._lower.condition(row.expr, given)
             taken = self._after(count + 1, self._done + self._timing.taken)
-            x.save(x.unsaved)
+            self._keep()
             ir.branch(condition, self._to(target, taken), self._to(next_pc, after))
             return
         if target is None:
@@ -240,7 +365,7 @@ class _Region:
                 odd = ir.value(f"and i32 {indirect}, {self._isa.alignment - 1}")
                 ir.unless(ir.value(f"icmp eq i32 {odd}, 0"), self._leave(pc, count))
         x[instruction.rd] = str(next_pc)
-        x.save(x.unsaved)
+        self._keep()
         ir.goto(*(("dispatch", (indirect, after)) if target is None else self._to(target, after)))
 
     def _dispatch(self) -> None:

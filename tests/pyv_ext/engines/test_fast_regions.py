@@ -1,0 +1,164 @@
+"""Regions of native code: what keeps registers out of memory and checks accesses together changes nothing.
+
+Each program runs translated in short slices beside the reference; whatever is visible between two slices is equal.
+"""
+
+import engine_choice
+import pytest
+from hart_rig import DATA, RAM, Rig
+
+from pyv_ext.bus.memory import LINE
+from pyv_ext.engines.fast import engine as fast
+from pyv_ext.engines.fast import native, region
+from pyv_ext.engines.fast.blocks import Block, accesses, loops
+from pyv_ext.timing import CoreTiming
+
+SIZE = 0x10_0000
+SKIP = "csrrs x30,0x341,x0; addi x30,x30,4; csrrw x0,0x341,x30; addi x29,x29,1; mret"
+"""A handler that goes on behind what has trapped."""
+
+
+def pair(body: str, monkeypatch: pytest.MonkeyPatch, pointer: int = DATA) -> list[Rig]:
+    """The reference, and translations of everything that is come to six times."""
+    monkeypatch.setattr(fast, "WARM_UP", 0)
+    monkeypatch.setattr(native, "HOT", 6)
+    monkeypatch.setattr(native, "WARM", 2)
+    rigs = []
+    for engine in ("reference", "fast"):
+        monkeypatch.setattr(engine_choice, "NAME", engine)
+        made = Rig(body, handler=SKIP, timing=CoreTiming(load=2, taken=3, mul=4))
+        for register in range(5, 29):
+            made.hart.x[register] = register * 0x0123_4567 & 0xFFFF_FFFF
+        made.hart.x[10] = pointer
+        rigs.append(made)
+    return rigs
+
+
+def same(rigs: list[Rig], slices: int = 60) -> Rig:
+    """Run both in slices of all small lengths; one that has run."""
+    first, second = rigs
+    until = 600
+    for length in range(1, slices):
+        assert first.engine.run(until) == second.engine.run(until)
+        assert second.state() == first.state(), until
+        assert second.ram.u8[-64:] == first.ram.u8[-64:], until
+        until += length
+    return second
+
+
+@pytest.mark.parametrize("name", ["lw", "lh", "lbu", "sw", "sb"])
+@pytest.mark.parametrize("pointer", [DATA, DATA + 2, RAM + SIZE - 8, RAM - 8, RAM + SIZE])
+def test_accesses_that_are_checked_together_trap_one_by_one(name, pointer, monkeypatch):
+    accesses = [f"{name} x{5 + index},{offset}(x10)" for index, offset in enumerate((4, -4, 12, 0))]
+    body = "again:; addi x20,x20,1; " + "; xor x21,x21,x20; ".join(accesses) + "; addi x22,x21,7; jal x0,again"
+    made = same(pair(body, monkeypatch, pointer))
+    assert made.hart.x[20] > 50
+
+
+def test_a_store_is_not_executed_again_where_a_later_access_leaves(monkeypatch):
+    body = "again:; lw x5,0(x10); addi x5,x5,1; sw x5,0(x10); lw x6,1(x11); addi x7,x7,1; jal x0,again"
+    rigs = pair(body, monkeypatch)
+    for made in rigs:
+        made.hart.x[11] = DATA
+    made = same(rigs)
+    assert made.ram.u32[(DATA - RAM) // 4] == made.hart.x[29] + 1 or made.hart.pc != RAM
+    assert made.hart.x[29] > 50
+
+
+@pytest.mark.parametrize("offset", [0, LINE, 2 * LINE + 4, 5 * LINE])
+def test_stores_that_are_checked_together_are_seen_by_code(offset, monkeypatch):
+    """The last of them changes the immediate of an instruction that the loop executes, and so does no other."""
+    body = f"""
+    again:
+    addi x7,x7,1
+    andi x7,x7,1023
+    slli x6,x7,20
+    or x6,x6,x8
+    sw x6,{-offset - 4}(x10)
+    sw x6,0(x10)
+    jalr x1,0(x10)
+    addi x22,x22,1
+    jal x0,again
+    """
+    rigs = pair(body, monkeypatch, RAM + 0x800)
+    for made in rigs:
+        made.bus.poke(RAM + 0x800, (0x0000_0A93).to_bytes(4, "little") + (0x0000_8067).to_bytes(4, "little"))
+        made.hart.x[8] = 0x0000_0A93  # addi x21,x0,0
+        made.hart.x[7] = 0
+    made = same(rigs)
+    assert made.hart.x[21] > 5
+
+
+@pytest.mark.parametrize("join", ["or", "xor", "add"])
+@pytest.mark.parametrize(("left", "right"), [(25, 7), (1, 31), (16, 16), (7, 25), (7, 7), (31, 2)])
+def test_what_two_shifts_and_a_join_put_together(join, left, right, monkeypatch):
+    body = (
+        f"again:; slli x6,x5,{left}; srli x7,x5,{right}; {join} x8,x6,x7; {join} x9,x7,x6; srli x11,x12,{right}; "
+        f"{join} x13,x6,x11; sll x14,x5,x15; {join} x16,x14,x7; mul x5,x5,x17; addi x5,x5,9; jal x0,again"
+    )
+    same(pair(body, monkeypatch), 30)
+
+
+LOOPS = {
+    "one block": "again:; addi x5,x5,1; xor x6,x6,x5; sw x6,0(x10); lw x7,0(x10); add x8,x8,x7; bne x5,x9,again",
+    "two blocks": "again:; addi x5,x5,1; andi x6,x5,3; beq x6,x0,skip; add x7,x7,x5; skip:; mul x8,x7,x5; "
+    "bne x5,x9,again",
+    "a way out": "again:; addi x5,x5,1; andi x6,x5,15; beq x6,x0,out; add x7,x7,x5; addi x11,x6,3; bne x5,x9,again; "
+    "out:; add x12,x12,x11; xor x13,x7,x6",
+    "nested": "outer:; addi x6,x0,4; again:; addi x6,x6,-1; add x7,x7,x6; sub x8,x7,x5; bne x6,x0,again; "
+    "addi x5,x5,1; bne x5,x9,outer",
+    "a call": "again:; addi x5,x5,1; jal x1,leaf; add x7,x7,x6; bne x5,x9,again; jal x0,over; leaf:; "
+    "slli x6,x5,2; jalr x0,0(x1); over:",
+    "entered below": "jal x0,below; again:; add x7,x7,x5; below:; addi x5,x5,1; xor x8,x8,x7; bne x5,x9,again",
+    "a jump back": "again:; addi x5,x5,1; bge x5,x9,out; add x7,x7,x5; jal x0,again; out:",
+    "traps": "again:; addi x5,x5,1; add x7,x7,x5; lw x8,1(x10); sub x11,x8,x7; bne x5,x9,again",
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_registers_around_loops_are_there_at_any_budget(name, monkeypatch):
+    rigs = pair(f"start:; addi x5,x0,1; addi x9,x0,21; {LOOPS[name]}; addi x20,x20,1; jal x0,start", monkeypatch)
+    made = same(rigs, 90)
+    assert made.hart.x[20] > 3
+
+
+# -- what is found ---------------------------------------------------------------------------------------------
+
+
+def block(text: str, at: int = RAM) -> Block:
+    made = Rig(text)
+    instructions, pc = [], at
+    for word in made.ram.u32[: len(text.split(";"))]:
+        instruction = made.hart.isa.decode(word)
+        assert instruction is not None
+        instructions.append((pc, instruction))
+        pc += instruction.length
+    return Block(at, tuple(instructions), pc)
+
+
+def test_addresses_are_followed_through_what_adds_a_constant():
+    made, reaches = accesses(
+        block("lw x5,8(x10); addi x11,x10,16; sw x5,0(x11); lb x6,1(x10); mul x10,x10,x5; lw x7,8(x10)"), 0xFFFF_FFFF
+    )
+    assert [made[index].base for index in (0, 2, 3, 5)] == [0, 0, 1, 2]
+    assert reaches[0] == (4, 12, (8,), True)
+    assert (made[2].offset, made[2].ahead) == (8, -8)
+
+
+def test_a_known_address_is_checked_when_it_is_translated():
+    made, reaches = accesses(block("lui x5,0x80004; lw x6,-4(x5); auipc x7,1; sw x6,4(x7)"), 0xFFFF_FFFF)
+    assert [(each.base, each.offset) for each in made.values()] == [(None, DATA - 4), (None, RAM + 8 + 0x1004)]
+    assert not reaches
+
+
+def test_a_loop_keeps_what_a_block_reads_before_it_writes_it():
+    (loop,) = loops([block("addi x5,x5,1; mul x6,x5,x7; add x8,x6,x5; bne x5,x9,-12")], 0xFFFF_FFFF)
+    assert loop == (frozenset({RAM}), (5, 7, 9), frozenset({5}))
+
+
+def test_a_block_is_left_for_few_instructions_to_execute_again(monkeypatch):
+    """A way out for each part of a long block, at `AGAIN` instructions."""
+    monkeypatch.setattr(region, "AGAIN", 4)
+    lines = "; ".join(f"addi x5,x5,{index}; lw x6,{index}(x10)" for index in range(0, 32, 4))
+    body = f"again:; {lines}; addi x10,x10,1; andi x11,x10,7; bne x11,x0,again; li x10,{DATA}; jal x0,again"
+    same(pair(body, monkeypatch))
