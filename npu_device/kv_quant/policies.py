@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from npu_device.abi.opcodes import BITS, DataType
 from npu_device.kv_quant import oaken
 from npu_device.kv_quant.oaken import CHUNK, META_BYTES
-from npu_device.kv_quant.pages import pages
+from npu_device.kv_quant.pages import Pages, pages
 from npu_device.kv_quant.storage import EncodedCache, Parameters
 from npu_device.memory.bitwidth import bytes_total
 from npu_device.memory.kv import KvCache
@@ -72,7 +72,11 @@ class DeviceStorage(KvStorage):
     def written(self, heads: int, head_dim: int) -> tuple[int, ...]:
         """Bytes of each run that the append of a token writes, keys or values of a layer; tables included."""
 
-    def stated(self, cache: KvCache, tokens: int, page_bytes: int) -> Mapping[str, Any]:
+    def allocated_bytes(self, cache: KvCache, tokens: int) -> int:
+        """What so many tokens take of DRAM."""
+        return self.stored_bytes(cache, tokens)
+
+    def stated(self, cache: KvCache, tokens: int) -> Mapping[str, Any]:
         """What a report says beside the bytes of a cache, with what was assumed; empty: nothing."""
         return {}
 
@@ -105,6 +109,7 @@ class Oaken(DeviceStorage):
 
     outliers: int = 100
     """Permille of the elements, in runs without values; stated beside every figure."""
+    page_bytes: int = 4096
 
     def kind(self, number: DataType) -> DataType:
         return DataType.ENCODED
@@ -123,13 +128,19 @@ class Oaken(DeviceStorage):
         ends = np.arange(cache.chunks * cache.t_max + 1, dtype=np.int64) * (CHUNK * self.outliers) // 1000
         return np.diff(ends).astype(np.uint8).tobytes()
 
-    def stated(self, cache: KvCache, tokens: int, page_bytes: int) -> Mapping[str, Any]:
+    def _pages(self, cache: KvCache, tokens: int) -> Pages:
         encoded = EncodedCache(0, cache.heads, tokens, cache.head_dim)
-        held = pages(encoded, tokens, encoded.expected(tokens, self.outliers).sum(axis=0).tolist(), page_bytes)
+        return pages(encoded, tokens, encoded.expected(tokens, self.outliers).sum(axis=0).tolist(), self.page_bytes)
+
+    def allocated_bytes(self, cache: KvCache, tokens: int) -> int:
+        return self._pages(cache, tokens).bytes
+
+    def stated(self, cache: KvCache, tokens: int) -> Mapping[str, Any]:
+        held, elements = self._pages(cache, tokens), tokens * cache.heads * cache.head_dim
         return {
-            "method": self.name, "p_out": self.outliers / 1000,
-            "b_eff": 8 * held.payload / (tokens * encoded.width), "pages": held.dense + held.sparse + held.meta,
-            "page_bytes": page_bytes, "pages_slack": held.slack, "bursts": held.bursts,
+            "method": self.name, "p_out": self.outliers / 1000, "b_eff": 8 * held.payload / elements,
+            "pages": held.dense + held.sparse + held.meta,
+            "page_bytes": self.page_bytes, "pages_slack": held.slack, "bursts": held.bursts,
         }  # fmt: skip
 
     def read_back(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> Floats:

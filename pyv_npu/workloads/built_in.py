@@ -108,14 +108,14 @@ def build(config: NpuConfig, request: Request) -> CompiledShape:
         raise ModelError(
             f"{request.name}: tokens {position}..{position + tokens - 1} do not fit caches of {t_max}: a larger --t-max"
         )
-    bits = request.kv_bits
+    bits, kv_quant = request.kv_bits, config.kv_quant
     job = Job(
         shape, shape.layers if request.layers is None else request.layers, t_max, request.requests, request.weight_bits,
         bits if callable(bits) else lambda layer, head: bits, request.codebooks,
         {layer: request.qconfig.override[f"layer_{layer}.weight"] for layer in request.qconfig.layers_of_weights},
         16 if request.qconfig.activation is None else request.qconfig.activation,
         request.qconfig.packing == "unpacked_byte", request.qconfig.pad_rows,
-        replace(OAKEN, outliers=config.kv_quant.p_out_permille) if request.kv else FP16,
+        replace(OAKEN, outliers=kv_quant.p_out_permille, page_bytes=kv_quant.page_bytes) if request.kv else FP16,
     )  # fmt: skip
     if request.kv and request.granularity == "tile":
         raise ModelError(f"{request.name}: --kv {request.kv}: tile commands know no encoded keys and values: drop one")

@@ -26,7 +26,7 @@ def figures(
     seconds = cycles / config.clock_hz
     weights = sorted({job.weight_of(layer) for layer in range(job.layers)})
     widths = sorted({bits for layer in range(job.layers) for bits in job.head_bits(layer)})
-    stated = _stated(config, job, position + tokens)
+    stated = _stated(job, position + tokens)
     encoded = None
     if stated:
         used = {layer: 2 * job.kv_bytes_of(layer, position + tokens) for layer in range(job.layers)}
@@ -50,9 +50,9 @@ def figures(
     }  # fmt: skip
 
 
-def _stated(config: NpuConfig, job: Job, tokens: int) -> dict[str, Any]:
+def _stated(job: Job, tokens: int) -> dict[str, Any]:
     """What the storage of keys and values says of itself, with what was assumed."""
-    found = dict(job.storage.stated(job.cache(0, 0), tokens, config.kv_quant.page_bytes))
+    found = dict(job.storage.stated(job.cache(0, 0), tokens))
     if not found:
         return {}
     caches = 2 * job.layers * job.requests

@@ -239,8 +239,9 @@ class Job:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`)."""
-        return 2 * sum(self.kv_bytes_of(layer, self.t_max) for layer in range(self.layers))
+        """Bytes of DRAM of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`), pages of encoded ones."""
+        one = (self.storage.allocated_bytes(self.cache(layer, 0), self.t_max) for layer in range(self.layers))
+        return 2 * self.requests * sum(one)
 
     def kv_bytes_of(self, layer: int, tokens: int) -> int:
         """Bytes of keys (or of values) of so many tokens of all requests."""

@@ -12,7 +12,7 @@ from pyv_npu.errors import BadInputError, UsageError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="a decoder with a key/value cache")
+    parser.add_argument("model", metavar="MODEL.onnx", help="a decoder with a key/value cache")
     parser.add_argument("--inputs", type=Path, metavar="DIR", help="a folder of .npz files with input_ids, a run each; "
                         "default: random prompts")  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, default=Path("thresholds.json"), metavar="FILE",
@@ -24,13 +24,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
+    from pyv_npu.boot import model_file
     from pyv_npu.config import load
     from pyv_npu.kv_quant.encoded_kv import profiled, ratios_of
     from pyv_npu.workloads.data import prompts
     from toolchain.decoders.decoder import load_decoder
 
     config = load(args.config, None, dict(args.settings)).config
-    decoder = load_decoder(args.model)
+    decoder = load_decoder(model_file(args.model))
     shown = prompts(decoder, _files(args.inputs), config.run.seed)
     ratios = ratios_of(config.npu.kv_quant)
     seen: list[list[Any]] = [[] for _ in decoder.caches]

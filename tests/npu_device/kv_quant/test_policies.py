@@ -31,7 +31,7 @@ def test_bytes_of_tokens_are_those_that_their_appends_write(name: str) -> None:
     written = TOKENS * sum(policy.written(HEADS, HEAD_DIM)) - tables
     assert policy.stored_bytes(cache, TOKENS) <= written < policy.stored_bytes(cache, TOKENS) + TOKENS
     if policy is not OAKEN:
-        assert written == X.size * policy.bits // 8 and policy.stated(cache, TOKENS, 4096) == {}
+        assert written == X.size * policy.bits // 8 and policy.stated(cache, TOKENS) == {}
 
 
 def test_what_is_assumed_of_oaken_is_what_its_codec_stores_of_as_many_outliers() -> None:
@@ -40,9 +40,7 @@ def test_what_is_assumed_of_oaken_is_what_its_codec_stores_of_as_many_outliers()
     policy = kv_storage("oaken", share)
     cache = KvCache(0, 1, HEADS, TOKENS, HEAD_DIM, (4,) * HEADS)
     assert policy.stored_bytes(cache, TOKENS) == pytest.approx(encoded.payload, abs=X.size / 1000)
-    assert policy.stated(cache, TOKENS, 4096)["b_eff"] == pytest.approx(
-        OAKEN.stored_bits(X, HEAD_DIM, PARAMETERS), abs=0.01
-    )
+    assert policy.stated(cache, TOKENS)["b_eff"] == pytest.approx(OAKEN.stored_bits(X, HEAD_DIM, PARAMETERS), abs=0.01)
     table = np.frombuffer(policy.table(EncodedCache(0, HEADS, TOKENS, HEAD_DIM)), np.uint8)
     assert len(table) == encoded.counts.size and abs(int(table.sum()) - len(encoded.sparse)) <= X.size / 1000
 
