@@ -30,7 +30,7 @@ from pyv_npu.result import Result
 from pyv_npu.studies.fault_outcomes import defaults, run_both
 from pyv_npu.tables import summary
 from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, check_submit
-from pyv_npu.workloads.data import Tensors, Values
+from pyv_npu.workloads.data import Tensors, Values, calibration_of
 from pyv_npu.workloads.firmware import LEVEL
 from pyv_npu.workloads.model import Model, ModelDetail, archive, check_level, prepare_compiled
 from pyv_npu.workloads.model_file import Choices, compile_for
@@ -56,7 +56,8 @@ class Simulator:
     | mmio_base, seed | platform.mmio_base, run.seed |
     | queue_size | npu.queue.size in loose mode, npu.queue.tight_size in tight mode |
     | preset, config, settings | `--preset`, `--config` (one file or several), `--set` (a mapping) |
-    | shapes, passes, granularity, precision, calibration, qconfig | how the model is compiled, as the options |
+    | shapes, passes, granularity, precision, qconfig | how the model is compiled, as the options |
+    | calibration, calibration_method | files, folders, or [N]; and the method, as the options |
     | submit | "firmware", or "generated": code for this model submits its commands |
     | faults | a file of injected faults, or a list of them (docs/reliability.md); then each run is two |
 
@@ -82,7 +83,8 @@ class Simulator:
         passes: str = "all",
         granularity: str = "macro",
         precision: str = "",
-        calibration: Sequence[Path] = (),
+        calibration: Sequence[str | Path | int] = (),
+        calibration_method: str = "minmax",
         qconfig: Path | None = None,
         submit: str = FIRMWARE_SUBMITS,
         faults: str | Path | Sequence[Mapping[str, Any]] = (),
@@ -110,7 +112,14 @@ class Simulator:
         if self._faults and self.config.run.sim_level not in CORE_LEVELS:
             raise UsageError(f"faults: act on the core's machine, at {LEVEL}; this is {self.config.run.sim_level}")
         self._choices = Choices(
-            shapes or {}, passes, granularity, precision, tuple(calibration), qconfig, submit=submit
+            shapes or {},
+            passes,
+            granularity,
+            precision,
+            *calibration_of(calibration),
+            calibration_method,
+            qconfig,
+            submit=submit,
         )
         check_submit(self.config, submit)
         self.compiled = compile_for(self.config, Path(model), self._choices)

@@ -26,16 +26,16 @@ class Compiled(Program):
 
 def compile_model(
     model: OnnxModel, target: Target, *, passes: str = "all", granularity: str = "macro", precision: str = "",
-    samples: Samples = (),
+    samples: Samples = (), method: str = "minmax",
 ) -> Compiled:  # fmt: skip
     """Compile a checked model, converted to one of `PRECISIONS` if one is named, some with ranges from
-    `samples`."""
+    `samples`, by a `method` of `toolchain.quantize.ranges`."""
     if precision and precision not in PRECISIONS:
         raise ModelError(f"--precision {precision}: must be one of {', '.join(PRECISIONS)}")
     if not precision:
         return compile_graph(model, import_model(model), target, passes=passes, granularity=granularity)
     kind = CALIBRATED.get(precision)
-    used = model if kind is None else quantized(model, samples, target.qconfig, kind)
+    used = model if kind is None else quantized(model, samples, target.qconfig, kind, method)
     graph = cast(import_model(used), precision) if kind is None else import_model(used)
     compiled = compile_graph(used, graph, target, passes=passes, granularity=granularity)
     return replace(compiled, original=model, precision=precision)

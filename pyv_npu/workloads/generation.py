@@ -20,7 +20,7 @@ from pyv_npu.result import Detail, Result
 from pyv_npu.text import columns, lines_of
 from pyv_npu.workloads.checks import check, check_codes, codes_row
 from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, listing, submission_row
-from pyv_npu.workloads.data import Values
+from pyv_npu.workloads.data import RUNS, Values
 from pyv_npu.workloads.kv_figures import Encoded, KvTraffic, csv_of, error, kv_capacity, kv_errors, kv_figures
 from toolchain.decoders.decoder import CODES, LOG, CompiledDecoder, Decoder, KvBits
 from toolchain.decoders.reference import Reference, Step
@@ -55,6 +55,8 @@ class GenerationRequest(NamedTuple):
     precision: str = ""
     """INT8: the model is quantized first; empty: it has its own."""
     calibration: tuple[Path, ...] = ()
+    calibration_runs: int = RUNS
+    calibration_method: str = "minmax"
     """Files with input_ids that show INT8 the ranges of the model."""
     granularity: str = "macro"
     """tile: attention is tile commands too, of their own for every token."""

@@ -15,7 +15,7 @@ from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import BadInputError, UsageError, bad_models
 from pyv_npu.text import lines_of
 from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, packed, target_of
-from pyv_npu.workloads.data import samples
+from pyv_npu.workloads.data import RUNS, samples
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_frontend import OnnxModel, load_model
 from toolchain.onnx_model.dimensions import shape_text
@@ -39,6 +39,10 @@ class Choices(NamedTuple):
     """One of `toolchain.quantize.precision.PRECISIONS`; empty: the model's own."""
     calibration: tuple[Path, ...] = ()
     """Files with inputs that show int8 and fp8 the ranges of the model."""
+    calibration_runs: int = RUNS
+    """Random inputs in the place of files."""
+    calibration_method: str = "minmax"
+    """How a range follows from what inputs show (`toolchain.quantize.ranges`)."""
     qconfig: Path | None = None
     """File with the widths of weights."""
     constants: Mapping[str, float] = {}
@@ -57,6 +61,10 @@ class Choices(NamedTuple):
         line += [f"--constant={name}={value!r}" for name, value in self.constants.items()]
         line += [f"--precision={self.precision}"] if self.precision else []
         line += [f"--calibration={path}" for path in self.calibration]
+        line += [f"--calibration={self.calibration_runs}"] if self.calibration_runs != RUNS else []
+        line += (
+            [f"--calibration-method={self.calibration_method}"] if self.calibration_method != "minmax" else []
+        )  # fmt: skip
         line += [f"--qconfig={self.qconfig}"] if self.qconfig is not None else []
         line += [f"--submit={self.submit}"] if self.submit != FIRMWARE_SUBMITS else []
         return [*line, f"--passes={self.passes}", f"--granularity={self.granularity}"]
@@ -96,10 +104,12 @@ def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compil
             f"--precision {precision}: activations of NPU-IR have the types that it says; convert its source: "
             f"compile --precision {precision} --emit npu-mlir"
         )
-    observed = samples(model, choices.calibration, config.run.seed) if precision in CALIBRATED else ()
+    shown = (choices.calibration, config.run.seed, choices.calibration_runs)
+    observed = samples(model, *shown) if precision in CALIBRATED else ()
     return compile_model(
-        model, device, passes=choices.passes, granularity=choices.granularity, precision=precision, samples=observed
-    )
+        model, device, passes=choices.passes, granularity=choices.granularity, precision=precision, samples=observed,
+        method=choices.calibration_method,
+    )  # fmt: skip
 
 
 # -- what it has and needs ---------------------------------------------------------------------------------------------

@@ -19,7 +19,9 @@ from toolchain.quantize.scales import pair, scale_of
 Prompts = Sequence[Sequence[int]]
 
 
-def in_int8(decoder: Decoder, prompts: Prompts, config: QConfig | None = None) -> Decoder:
+def in_int8(
+    decoder: Decoder, prompts: Prompts, config: QConfig | None = None, method: str = "minmax"
+) -> Decoder:  # fmt: skip
     """The decoder with QuantizeLinear and DequantizeLinear around its products; caches keep their type.
 
     `prompts`: tokens on which the ranges are observed; `config` may ask for weights of fewer bits. ModelError as
@@ -27,7 +29,7 @@ def in_int8(decoder: Decoder, prompts: Prompts, config: QConfig | None = None) -
     """
     reference = Reference(decoder)
     samples = [reference.feeds(prompt, reference.empty()) for prompt in prompts]
-    made = quantized(decoder.model(len(prompts[0])), samples, config).proto
+    made = quantized(decoder.model(len(prompts[0])), samples, config, method=method).proto
     _free(made, decoder)
     return replace(make_decoder(made, decoder.name), original=decoder)
 

@@ -47,7 +47,43 @@ class GatherElements(OpRun):
         return (np.take_along_axis(data[kept], indices.astype(np.int64), axis),)
 
 
-CORRECTED: list[type[OpRun]] = [GatherElements, GlobalLpPool, GlobalMaxPool]
+class Pad(OpRun):
+    """onnx.reference has no widths below zero, which take elements away."""
+
+    op_domain = ""
+
+    def _run(
+        self, data: Any, pads: Any, constant_value: Any = None, axes: Any = None, mode: Any = "constant"
+    ) -> tuple[Any]:  # fmt: skip
+        widths, kept = [(0, 0)] * data.ndim, [slice(None)] * data.ndim
+        pairs = pads.reshape(2, -1).T.tolist()
+        for axis, (before, behind) in zip(range(data.ndim) if axes is None else axes, pairs, strict=True):
+            widths[axis] = (max(before, 0), max(behind, 0))
+            kept[axis] = slice(max(-before, 0), data.shape[axis] + min(behind, 0))
+        more: dict[str, Any] = (
+            {"constant_values": 0 if constant_value is None else constant_value} if mode == "constant" else {}
+        )
+        return (np.pad(data[tuple(kept)], widths, mode, **more).astype(data.dtype),)
+
+
+class STFT(OpRun):
+    """onnx.reference takes the number of frames from the batch of a signal without a last dimension of 1."""
+
+    op_domain = ""
+
+    def _run(
+        self, signal: Any, frame_step: Any, window: Any = None, frame_length: Any = None, onesided: int = 1
+    ) -> tuple[Any]:  # fmt: skip
+        size = len(window) if frame_length is None else int(frame_length)
+        flat = signal[..., 0] + 1j * signal[..., 1] if signal.shape[-1:] == (2,) and signal.ndim == 3 else signal
+        flat = flat.reshape(flat.shape[:2])
+        frames = np.lib.stride_tricks.sliding_window_view(flat, size, axis=1)[:, :: int(frame_step)]
+        made = np.fft.fft(frames if window is None else frames * window, axis=-1)
+        made = made[..., : size // 2 + 1] if onesided else made
+        return (np.stack([made.real, made.imag], axis=-1).astype(signal.dtype),)
+
+
+CORRECTED: list[type[OpRun]] = [GatherElements, GlobalLpPool, GlobalMaxPool, Pad, STFT]
 """Operators of which onnx.reference has no right implementation."""
 
 

@@ -135,7 +135,21 @@ def _reduce(node: Node, function: str, source: TensorIR, axes: Sequence[int], ou
     order = [*(a for a in range(len(source.shape)) if a not in axes), *axes]
     moved = transposed(node, source, order)
     n = math.prod(source.shape[a] for a in axes)
-    node.layer("REDUCE", [moved], out, function=function, m=source.elements // n, n=n)
+    m, parts = source.elements // n, _parts(n) if function != "ARGMAX" else 1
+    if parts > 1:  # all elements of a row are in the scratchpad together
+        once = node.temporary((m * parts, 1), source.dtype)
+        node.layer("REDUCE", [moved], once, function=function, m=m * parts, n=n // parts)
+        moved, n = once, parts
+    node.layer("REDUCE", [moved], out, function=function, m=m, n=n)
+
+
+LONG = 1 << 16
+"""Elements of a row that are reduced at once; longer rows are reduced in equal parts, and then those."""
+
+
+def _parts(n: int) -> int:
+    """The least number of equal parts of a row of `n` elements that are not too long; 1: it has none."""
+    return next((count for count in range(-(-n // LONG), math.isqrt(n) + 1) if n % count == 0), 1)
 
 
 def argmax(node: Node) -> None:

@@ -58,17 +58,19 @@ def without_batchnorm(model: OnnxModel) -> Any:
 
 
 def quantized(
-    model: OnnxModel, samples: Samples, config: QConfig | None = None, kind: DataType = DataType.INT8
-) -> OnnxModel:
-    """The model in INT8, or in floats of 8 bits, calibrated on the inputs of `samples`; `config` may ask for weights of
+    model: OnnxModel, samples: Samples, config: QConfig | None = None, kind: DataType = DataType.INT8,
+    method: str = "minmax",
+) -> OnnxModel:  # fmt: skip
+    """The model in INT8, or in floats of 8 bits, calibrated on the inputs of `samples` by a method of
+    `toolchain.quantize.ranges`; `config` may ask for weights of
     fewer bits, which are codes of so many bits in INT8. ModelError: there is nothing to quantize, or a sample does not
     fit the model."""
     floats = kind is not DataType.INT8
     model = _with_opset(model) if floats else model
     proto, config = without_batchnorm(model.whole()), config or QConfig()
     if floats:
-        return FloatQuantizer(model, proto, samples, config, kind).run()
-    return Quantizer(model, proto, samples, config).run()
+        return FloatQuantizer(model, proto, samples, config, method, kind).run()
+    return Quantizer(model, proto, samples, config, method).run()
 
 
 _FP8_OPSET = 19

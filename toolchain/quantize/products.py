@@ -20,6 +20,7 @@ from toolchain.onnx_model.model import OnnxModel, prepare
 from toolchain.onnx_model.reference import QUANTIZERS
 from toolchain.quantize.codebook import VQ_BITS
 from toolchain.quantize.qconfig import KEPT, QConfig
+from toolchain.quantize.ranges import Observed, parsed
 from toolchain.quantize.scales import TINY, Samples, Scale, pair, scale_of, step_of
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
@@ -37,8 +38,9 @@ class Quantizer:
 
     precision = "int8"
 
-    def __init__(self, model: OnnxModel, proto: Any, samples: Samples, config: QConfig) -> None:
-        """`proto`: the model's graph, which is changed."""
+    def __init__(self, model: OnnxModel, proto: Any, samples: Samples, config: QConfig, method: str) -> None:
+        """`proto`: the model's graph, which is changed; `method`: of `toolchain.quantize.ranges`."""
+        self._method, self._share = parsed(method)
         self._name = model.name
         self._proto = proto
         self._info = model.info
@@ -199,7 +201,7 @@ class Quantizer:
 
     def _calibrated(self, samples: Samples) -> dict[str, Scale]:
         names = self._observed()
-        lows, highs = dict.fromkeys(names, np.inf), dict.fromkeys(names, -np.inf)
+        seen = {name: Observed(counting=self._method != "minmax") for name in names}
         evaluator = ReferenceEvaluator(self._proto)
         for sample in samples:
             try:
@@ -207,13 +209,13 @@ class Quantizer:
             except Exception as error:
                 raise ModelError(f"{self._name}: calibration: {' '.join(str(error).split())[:200]}") from None
             for name, values in zip(names, results, strict=True):
-                lows[name] = min(lows[name], float(values.min()))
-                highs[name] = max(highs[name], float(values.max()))
-        scales = {name: self._scale(lows[name], highs[name]) for name in names}
+                seen[name].add(values)
+        ranges = {name: seen[name].range(self._method, self._share) for name in names}
+        scales = {name: self._scale(*ranges[name]) for name in names}
         for residual, end in self._sums.values():
             source = self._origin(residual)
             if end in scales and source in scales:
-                scales[source] = scale_of(lows[source], highs[source], scales[end].kind)
+                scales[source] = scale_of(*ranges[source], scales[end].kind)
         return {name: scales[self._origin(name)] for name in names}
 
     def _scale(self, low: float, high: float) -> Scale:
@@ -290,10 +292,12 @@ class FloatQuantizer(Quantizer):
 
     precision = "fp8"
 
-    def __init__(self, model: OnnxModel, proto: Any, samples: Samples, config: QConfig, kind: DataType) -> None:
+    def __init__(
+        self, model: OnnxModel, proto: Any, samples: Samples, config: QConfig, method: str, kind: DataType
+    ) -> None:  # fmt: skip
         self._type = NUMPY[kind].type
         self._largest = float(ml_dtypes.finfo(NUMPY[kind]).max)
-        super().__init__(model, proto, samples, config)
+        super().__init__(model, proto, samples, config, method)
 
     def _widths(self, config: QConfig) -> dict[str, int]:
         if config.weight is not None or config.layers_of_weights:

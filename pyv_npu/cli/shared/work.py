@@ -88,8 +88,10 @@ _TABLE: dict[str, tuple[Row, ...]] = {
         Row("--precision", _ONNX, {
             "choices": ("fp32", "fp16", "bf16", "int8", "fp8", "fp8_e4m3fn", "fp8_e5m2"),
             "help": "convert the model; fp8 is fp8_e4m3fn"}),
-        Row("--calibration", _ONNX, {"action": "append", "type": Path, "metavar": "FILE.npz",
-            "help": "inputs for --precision int8 and fp8"}),
+        Row("--calibration", _ONNX, {"action": "append", "type": Path, "metavar": "FILE.npz|DIR|N",
+            "help": "inputs for --precision int8 and fp8: files, folders, or a number of random ones (default 4)"}),
+        Row("--calibration-method", _ONNX, {"metavar": "METHOD",
+            "help": "ranges from inputs: minmax (default), percentile (99.99), percentile:P or entropy"}),
         Row("--qconfig", (*_ONNX, Kind.BUILT_IN), {"type": Path, "metavar": "FILE.yaml",
             "help": "how many bits weights, activations, keys and values have; or a name that `pyv-npu info` lists"}),
         Row("--timing-only", (Kind.TIMED, Kind.BUILT_IN), {"action": "store_true", "default": None,
@@ -238,9 +240,25 @@ def choices(args: argparse.Namespace) -> "Choices":
             "--calibration: shows int8 and fp8 the ranges of the model; give --precision int8 or fp8 too, or drop it"
         )
     return Choices(
-        shapes, args.passes or "all", args.granularity or "macro", args.precision or "", tuple(args.calibration or ()),
-        args.qconfig, constants, args.submit or "firmware",
+        shapes, args.passes or "all", args.granularity or "macro", args.precision or "", *_shown(args), args.qconfig,
+        constants, args.submit or "firmware",
     )  # fmt: skip
+
+
+def _shown(args: argparse.Namespace) -> tuple[tuple[Path, ...], int, str]:
+    """Files, number of random inputs, and method of a calibration."""
+    from pyv_npu.workloads.data import calibration_of
+    from toolchain.errors import ModelError
+    from toolchain.quantize.ranges import parsed
+
+    if args.calibration_method is not None and not (args.precision or "").startswith(("int8", "fp8")):
+        raise UsageError("--calibration-method: is for --precision int8 and fp8; give one of them too, or drop it")
+    method = args.calibration_method or "minmax"
+    try:
+        parsed(method)
+    except ModelError as error:
+        raise UsageError(str(error)) from None
+    return *calibration_of(args.calibration or ()), method
 
 
 def _inputs(texts: Sequence[str]) -> dict[str, Path | float]:
@@ -285,7 +303,7 @@ def _generations(args: argparse.Namespace, program: str) -> "list[Generation]":
     bits = [None] if args.qbits_kv is None else widths(args)
     request = GenerationRequest(
         _tokens(args, "prompt"), args.generate, _tokens(args, "given"), args.t_max, bits[0], args.passes or "all",
-        args.qconfig, args.precision or "", tuple(args.calibration or ()), args.granularity or "macro",
+        args.qconfig, args.precision or "", *_shown(args), args.granularity or "macro",
         args.submit or "firmware", kv, args.thresholds,
     )  # fmt: skip
     return [Generation(model_file(program), request._replace(kv_bits=one)) for one in bits]

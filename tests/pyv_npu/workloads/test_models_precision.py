@@ -12,6 +12,7 @@ from npu_device.abi.opcodes import DataType
 from npu_device.config import NpuConfig
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
+from pyv_npu.simulator import Simulator
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare, converted_error
 from pyv_npu.workloads.data import random_inputs, samples
@@ -158,9 +159,49 @@ def test_calibration_takes_files(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert run(capsys, path, "--precision", "int8", "--calibration", str(wide))["original_error"]["y"] > 2 * usual
 
 
+def test_calibration_takes_a_folder_and_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, folder = save(tmp_path, "mlp"), tmp_path / "shown"
+    folder.mkdir()
+    for index, size in enumerate((1, 10)):
+        np.savez(folder / f"{index}.npz", x=np.full((16, 784), size, np.float32))
+    files = [word for file in sorted(folder.iterdir()) for word in ("--calibration", str(file))]
+    errors = [
+        run(capsys, path, "--precision", "int8", *options)["original_error"]["y"]
+        for options in (files, ["--calibration", str(folder)], [], ["--calibration", "4"], ["--calibration", "1"])
+    ]
+    assert errors[0] == errors[1] and errors[2] == errors[3] and len({*errors}) == 3
+
+
+def test_a_method_leaves_out_what_is_far_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One number of a sample that is 100 times the others: codes of the whole range have few steps for them."""
+    path, shown = save(tmp_path, "mlp"), tmp_path / "shown.npz"
+    values = np.random.default_rng(4).standard_normal((16, 784)).astype(np.float32)
+    values[0, 0] = 100
+    np.savez(shown, x=values)
+    whole, *less = (
+        run(capsys, path, "--precision", "int8", "--calibration", str(shown), *method)["original_error"]["y"]
+        for method in ([], ["--calibration-method", "percentile:99.9"], ["--calibration-method", "entropy"])
+    )
+    assert max(less) < whole / 3
+    made = Simulator(path, level="IA", precision="int8", calibration=[shown], calibration_method="entropy").run()
+    assert made.json["model"]["original_error"]["y"] == less[1]
+    made.report(tmp_path / "report")
+    assert main(["run", "--replay", str(tmp_path / "report"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"]["original_error"]["y"] == less[1]
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
+        (["--precision", "int8", "--calibration", "0"], 64, "--calibration 0: a number of random inputs is 1..4096"),
+        (["--precision", "int8", "--calibration", "."], 65, ".: the folder has no .npz file; put arrays there"),
+        (["--calibration-method", "entropy"], 64, "--calibration-method: is for --precision int8 and fp8"),
+        (
+            ["--precision", "int8", "--calibration-method", "mean"],
+            64,
+            "--calibration-method mean: must be minmax, p",
+        ),
+        (["--precision", "int8", "--calibration-method", "percentile:7"], 64, "P above 50, at most 100, or entropy"),
         (
             ["--calibration", "x.npz"],
             64,
@@ -175,7 +216,9 @@ def test_calibration_takes_files(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ],
 )
 def test_wrong_options_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], code: int, message: str
-) -> None:
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str], code: int,
+    message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
     assert main(["run", save(tmp_path, "mlp"), *options]) == code
     assert message in capsys.readouterr().err

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
-from onnxruntime_reference import agree, one_node, random
+from onnxruntime_reference import agree, by_onnxruntime, near, one_node, random
 
 from toolchain.errors import ModelError
+from toolchain.onnx_model.reference import evaluated
 
 I64 = TensorProto.INT64
 
@@ -273,3 +274,20 @@ def test_computed_places_that_are_refused(operator: str, shapes: Any, how: Any, 
     given = {"x": random(*data), "i": np.zeros(places, np.int64), "u": random(*updates)}
     with pytest.raises(ModelError, match=message):
         agree(one_node(operator, given, **how), given)
+
+
+@pytest.mark.parametrize("operator", ["ReduceMean", "ReduceSum", "ReduceMax", "GlobalAveragePool"])
+def test_rows_that_the_scratchpad_does_not_hold(operator: str) -> None:
+    """384 x 384 pixels, as instance normalization of images has them; a prime number stays one row."""
+    axes = {} if operator.startswith("Global") else {"axes": np.array([2, 3])}
+    check(operator, {"x": random(1, 2, 384, 384)}, constants=axes)
+    check(operator, {"x": random(1, 1, 1, 65_537)}, constants=axes)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+def test_our_reference_takes_elements_away(mode: str) -> None:
+    x, constants = random(4, 6), {"p": np.array([-1, 2, 1, -2])}
+    proto = one_node("Pad", {"x": x}, constants=constants, mode=mode)
+    (made,) = evaluated(proto, ["y"], {"x": x}).values()
+    near(made, by_onnxruntime(proto, {"x": x})["y"], 0, "y")
+    agree(proto, {"x": x})

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnxruntime_reference import agree, one_node, random
+from onnxruntime_reference import agree, by_onnxruntime, near, one_node, random
 
 from toolchain.errors import ModelError
+from toolchain.onnx_model.reference import evaluated
 
 
 def check(operator: str, inputs: dict[str, Any], **how: Any) -> None:
@@ -61,3 +62,15 @@ def test_what_is_not_supported_is_refused(operator: str, inputs: Any, how: Any, 
 def test_frames_are_onesided_where_nothing_is_said() -> None:
     constants = {"step": np.array(3), "length": np.array(8)}
     check("STFT", {"x": random(2, 20, 1)}, constants=constants, order=["x", "step", "", "length"], opset=17)
+
+
+@pytest.mark.parametrize("shape", [(2, 20), (1, 20, 1), (2, 20, 2)])
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_our_reference_of_frames_is_that_of_numpy(shape: tuple[int, ...], onesided: int) -> None:
+    if shape[-1] == 2 and onesided:
+        pytest.skip("complex signals have both sides")
+    constants = {"step": np.array(3), "window": random(8, seed=4)}
+    proto = one_node("STFT", {"x": random(*shape)}, constants=constants, opset=17, onesided=onesided)
+    (made,) = evaluated(proto, ["y"], {"x": random(*shape)}).values()
+    want = by_onnxruntime(proto, {"x": random(*shape)})["y"]
+    near(made, want, 1e-5, "y")
