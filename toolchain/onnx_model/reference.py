@@ -47,6 +47,19 @@ class GatherElements(OpRun):
         return (np.take_along_axis(data[kept], indices.astype(np.int64), axis),)
 
 
+class OneHot(OpRun):
+    """onnx.reference takes no depth that is a list of one number, or indices that are floats."""
+
+    op_domain = ""
+
+    def _run(self, indices: Any, depth: Any, values: Any, axis: int = -1) -> tuple[Any]:
+        size, rank = int(np.asarray(depth).reshape(-1)[0]), indices.ndim + 1
+        places = indices.astype(np.int64)
+        places = np.expand_dims(np.where(places < 0, places + size, places), axis % rank)
+        every = np.arange(size).reshape([-1 if at == axis % rank else 1 for at in range(rank)])
+        return (np.where(places == every, values[1], values[0]).astype(values.dtype),)
+
+
 class Pad(OpRun):
     """onnx.reference has no widths below zero, which take elements away."""
 
@@ -83,7 +96,7 @@ class STFT(OpRun):
         return (np.stack([made.real, made.imag], axis=-1).astype(signal.dtype),)
 
 
-CORRECTED: list[type[OpRun]] = [GatherElements, GlobalLpPool, GlobalMaxPool, Pad, STFT]
+CORRECTED: list[type[OpRun]] = [GatherElements, GlobalLpPool, GlobalMaxPool, OneHot, Pad, STFT]
 """Operators of which onnx.reference has no right implementation."""
 
 
