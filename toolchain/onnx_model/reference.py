@@ -48,7 +48,7 @@ class GatherElements(OpRun):
 
 
 class OneHot(OpRun):
-    """onnx.reference takes no depth that is a list of one number, or indices that are floats."""
+    """onnx.reference takes no depth that is a list of one number."""
 
     op_domain = ""
 
