@@ -91,6 +91,11 @@ class Bus:
         caches = self.read_cache, self.store_cache
         self._windows.append(Window(base, device, near, self.clock, self.timing, self.posted, *caches, self.observers))
 
+    @property
+    def windows(self) -> list[Window]:
+        """The devices, in the order in which they were added."""
+        return self._windows
+
     def observe(self, device: Device, observer: Observer) -> None:
         """Let `observer` see the accesses of one device, which has been added."""
         for window in self._windows:

@@ -302,6 +302,20 @@ class Clock:
             if self._look(dependent):
                 self._find_next()
 
+    def device(self, number: int) -> Timed:
+        """What has that number."""
+        return self._devices[number]
+
+    def followers(self, number: int) -> tuple[list[Listener], list[int]]:
+        """Who is told of a change of a device, and which others are looked at then; the same object until anything is
+        added."""
+        return self._quiet.get(number) or self._followers(number)
+
+    def besides(self, number: int) -> int:
+        """The cycle of the next event of anything but a device; posted stores count."""
+        soonest, posted = self._others if number == self._first else self._soonest, self._posted
+        return posted[0][0] if posted and posted[0][0] < soonest else soonest
+
     def _followers(self, number: int) -> tuple[list[Listener], list[int]]:
         """The listeners of a change of the device of that number, and the devices to update; `_LINE`: its line has
         changed."""

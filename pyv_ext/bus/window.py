@@ -186,8 +186,8 @@ class Window:
         self._observers = observers
         self.observers: list[Observer] = []
         """Of this device alone."""
-        self._number = clock.attach(device, alone=True)
-        self._near = near
+        self.number = self._number = clock.attach(device, alone=True)
+        self.near = self._near = near
         self._loads: dict[tuple[int, int], Load] = {}
         self._stores: dict[tuple[int, int], Store] = {}
         if near:
@@ -198,6 +198,11 @@ class Window:
             self._load_cycles = timing.mmio_read
             self._load_acts = min(1 + timing.mmio_one_way, timing.mmio_read) - 1
             self._store_cycles, self._one_way = timing.mmio_write, timing.mmio_one_way
+
+    @property
+    def costs(self) -> tuple[int, int, int]:
+        """Cycles of a load, how many of them pass before it acts, and those of a store."""
+        return self._load_cycles, self._load_acts, self._store_cycles
 
     def load(self, address: int, size: int) -> Load:
         """The loads of a register: what does not change from one to the next has been looked up."""

@@ -5,14 +5,63 @@ from typing import Any
 
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.devices.base import WORD, Register, RegisterDevice
+from pyv_ext.devices.words import NativeForm, compiled, new_words
 from pyv_ext.errors import PyvExtError
 from pyv_state import LATEST, Fields, inside
 
 WRAP = 1 << 64
 
+_WORDS = ("msip", "mtimecmp", "offset", "divider", "seen", "timer", "due")
+"""The state: registers; what mtime is ahead of the cycles; cycles of a tick; when `timer`, the line of the timer
+interrupt, was decided last; when it is decided next."""
+
+_DUE = f"""
+mtime = offset + seen // divider
+ticks = (0 if timer else mtimecmp) - mtime
+most = {NEVER - 1} // divider - seen // divider
+due = {NEVER} if (ticks > most) | (timer & (mtimecmp == 0)) else (seen // divider + ticks) * divider
+due = seen if (timer == 0) & (mtime >= mtimecmp) else due
+"""
+"""`timer` changes when mtime reaches mtimecmp or, after it has, wraps around to 0 below it; at once where a tick has
+become shorter than it was."""
+_SETTLE = f"""
+seen = now
+timer = offset + now // divider >= mtimecmp
+{_DUE}
+"""
+_FORM = NativeForm(
+    names=_WORDS,
+    loads={
+        0x0000: "msip",
+        0x4000: f"mtimecmp & {WORD}",
+        0x4004: "mtimecmp >> 32",
+        0xBFF8: f"(offset + now // divider) & {WORD}",
+        0xBFFC: "(offset + now // divider) >> 32",
+    },
+    stores={
+        0x0000: "msip = value & 1",
+        0x4000: "mtimecmp = mtimecmp >> 32 << 32 | value",
+        0x4004: f"mtimecmp = mtimecmp & {WORD} | value << 32",
+        0xBFF8: f"offset = offset + value - (offset + now // divider & {WORD})",
+        0xBFFC: "offset = offset + (value - (offset + now // divider >> 32) << 32)",
+    },
+    settle=_SETTLE,
+    due="due",
+    lines="msip << 3 | timer << 7",
+    mask=1 << 3 | 1 << 7,
+    quiet=frozenset((0x0000, 0x4000, 0x4004)),
+)
+_LOADS = {offset: compiled(program, _WORDS) for offset, program in _FORM.loads.items()}
+_STORES = {offset: compiled(program + _SETTLE, _WORDS) for offset, program in _FORM.stores.items()}
+_settle, _find_due = compiled(_SETTLE, _WORDS), compiled(_DUE, _WORDS)
+_MSIP, _MTIMECMP, _OFFSET, _DIVIDER, _SEEN, _TIMER, _DUE_AT = range(len(_WORDS))
+
 
 class Clint(RegisterDevice):
-    """`mtime` counts one tick per `divider` cycles from 0; software may set it. 64-bit registers by 32-bit halves."""
+    """`mtime` counts one tick per `divider` cycles from 0; software may set it. 64-bit registers by 32-bit halves.
+
+    What its registers do is in the programs above, which native code is made from, too (`native`).
+    """
 
     name = "clint"
     size = 0x1_0000
@@ -23,92 +72,84 @@ class Clint(RegisterDevice):
         Register("MTIME_LO", 0xBFF8),
         Register("MTIME_HI", 0xBFFC),
     )
+    native = _FORM
 
     def __init__(self, divider: int = 120) -> None:
         if divider < 1:
             raise PyvExtError(f"clint.divider {divider}: a tick of mtime must last at least 1 cycle")
         super().__init__()
-        self._divider = divider
-        self._offset = 0
-        self._seen = 0
-        """The cycle at whose start `timer` was last decided."""
-        self.timer = False
+        self.words = new_words(_WORDS)
+        self.words[_DIVIDER] = divider
+        self.words[_MTIMECMP] = WRAP - 1
+        _find_due(self.words, 0, 0)
+
+    @property
+    def timer(self) -> bool:
         """The timer interrupt's line: mtime >= mtimecmp."""
+        return bool(self.words[_TIMER])
 
     @property
     def software(self) -> bool:
         """The software interrupt's line."""
-        return bool(self["MSIP"])
+        return bool(self.words[_MSIP])
 
     @property
     def mtimecmp(self) -> int:
-        return self["MTIMECMP_HI"] << 32 | self["MTIMECMP_LO"]
+        return self.words[_MTIMECMP]
 
     def mtime(self, now: int) -> int:
         """The counter at the start of cycle `now`; CSR `time` shows the same."""
-        return (self._offset + now // self._divider) % WRAP
+        return (self.words[_OFFSET] + now // self.words[_DIVIDER]) % WRAP
 
     def slow_down(self, factor: int, now: int) -> Callable[[], None]:
         """Let a tick last `factor` times as long from cycle `now` on; the call that is returned ends that."""
-        divider, mtime = self._divider, self.mtime(now)
-        self._divider *= factor
-        self._offset = mtime - now // self._divider
-        self._decide(now)
+        words = self.words
+        divider, mtime = words[_DIVIDER], self.mtime(now)
+        words[_DIVIDER] *= factor
+        words[_OFFSET] = (mtime - now // words[_DIVIDER]) % WRAP
+        _settle(words, now, 0)
 
         def undo() -> None:
-            self._divider = divider
+            words[_DIVIDER] = divider
+            _find_due(words, 0, 0)
 
         return undo
 
-    def on_read(self, name: str, now: int) -> int:
-        if name == "MTIME_LO":
-            return self.mtime(now) & WORD
-        if name == "MTIME_HI":
-            return self.mtime(now) >> 32
-        return self[name]
+    def read(self, offset: int, size: int, now: int) -> int:
+        return _LOADS[offset](self.words, now, 0)
 
     def stable(self, offset: int, size: int) -> bool:
-        return not self._at[offset].name.startswith("MTIME_")
+        return offset in _FORM.quiet
 
     def peek(self, offset: int, size: int, now: int) -> int | None:
-        return self.on_read(self._at[offset].name, now) if self.accepts(offset, size, False) else None
+        return self.read(offset, size, now) if self.accepts(offset, size, False) else None
 
-    def on_write(self, name: str, value: int, now: int) -> None:
-        after = now + 1
-        if name == "MTIME_LO":
-            self._offset += value - (self.mtime(after) & WORD)
-        elif name == "MTIME_HI":
-            self._offset += (value - (self.mtime(after) >> 32)) << 32
-        else:
-            self[name] = value
-        self._decide(after)
-
-    def _decide(self, now: int) -> None:
-        self._seen = now
-        self.timer = self.mtime(now) >= self.mtimecmp
+    def write(self, offset: int, size: int, value: int, now: int) -> None:
+        _STORES[offset](self.words, now + 1, value)
 
     def next_event(self) -> int | None:
-        """When `timer` next changes: mtime reaches mtimecmp or, after it has, wraps around to 0 below it."""
-        if self.timer and not self.mtimecmp:
-            return None
-        target = WRAP if self.timer else self.mtimecmp
-        ticks = target - self.mtime(self._seen)
-        cycle = (self._seen // self._divider + ticks) * self._divider
-        return cycle if cycle < NEVER else None
+        """When `timer` next changes."""
+        due = self.words[_DUE_AT]
+        return due if due < NEVER else None
 
     def advance(self, now: int) -> None:
-        self._decide(now)
+        _settle(self.words, now, 0)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot keeps."""
-        return {"registers": self.contents(), "offset": self._offset, "seen": self._seen, "timer": self.timer}
+        """What a snapshot keeps. The content of mtime is that of `offset`."""
+        words, low, high = self.words, self.mtimecmp & WORD, self.mtimecmp >> 32
+        registers = {"MSIP": words[_MSIP], "MTIMECMP_LO": low, "MTIMECMP_HI": high, "MTIME_LO": 0, "MTIME_HI": 0}
+        return {"registers": registers, "offset": words[_OFFSET], "seen": words[_SEEN], "timer": self.timer}
 
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "registers", "offset", "seen", "timer")
+        words = self.words
         with inside("registers"):
             self.load_contents(fields["registers"])
-        self._offset = fields.integer("offset", -(WRAP**2), WRAP**2)
-        self._seen = fields.integer("seen", 0, LATEST)
-        self.timer = fields.flag("timer")
+        words[_MSIP], words[_MTIMECMP] = self["MSIP"] & 1, self["MTIMECMP_HI"] << 32 | self["MTIMECMP_LO"]
+        words[_OFFSET] = fields.integer("offset", -(WRAP**2), WRAP**2) % WRAP
+        words[_SEEN] = fields.integer("seen", 0, LATEST)
+        words[_TIMER] = fields.flag("timer")
+        _find_due(words, 0, 0)

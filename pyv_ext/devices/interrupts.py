@@ -50,6 +50,10 @@ class InterruptWiring:
         clock.on_change(self._follow, heeds=(clint, plic))
         clock.attach(self, heeds=(clint, plic))
 
+    def drives(self, device: object, set_lines: Callable[[int], None]) -> bool:
+        """Whether the bits of mip that `set_lines` is told follow the device's own lines."""
+        return device is self._clint and set_lines == self._set_lines
+
     def next_event(self) -> int | None:
         due = self._plic_due
         return due if due is not None and due > self._now else None

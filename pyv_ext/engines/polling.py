@@ -35,6 +35,8 @@ class PollingDetection:
         disturbed = hart.waiting is not None or core.stopping is not None or hart.csrs.mip & hart.csrs.mie
         if hart.cycle < limit and not disturbed and core.tracer is None and not core.has_fetched_ahead:
             self._interval = MIN_INTERVAL if self.skip(limit) else min(2 * self._interval, MAX_INTERVAL)
+        elif hart.waiting is not None:  # it sleeps, it does not poll
+            self._interval = min(2 * self._interval, MAX_INTERVAL)
         self.due = self._interval
 
     def skip(self, limit: int) -> bool:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pyv_ext.bus import clock, window
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS
+from pyv_ext.engines import near
 from pyv_ext.engines.fast import frame
 from pyv_ext.engines.fast.blocks import Reach
 from pyv_ext.engines.fast.floating import boxed
@@ -319,6 +320,11 @@ def _load() -> str:
         value = ir.value(f"zext {kind} {ir.load(kind, place)} to i64")
         ir.do(f"ret i64 {ir.value(f'or i64 {value}, {cycles}')}")
     ir.block("register")
+    served = ir.value(f"call i64 @{near.LOAD}(ptr %frame, i64 %address, i64 %size, i64 %left)")
+    ir.branch(ir.value(f"icmp ne i64 {served}, 0"), ("served", ()), ("cached", ()))
+    ir.block("served")
+    ir.do(f"ret i64 {served}")
+    ir.block("cached")
     slot = ir.value(f"and i64 {ir.value('xor i64 %address, ' + ir.value('lshr i64 %address, 6'))}, {window.SLOTS - 1}")
     at = ir.at(ir.load("ptr", "%frame", 8 * READ_CACHE), ir.value(f"mul i64 {slot}, {8 * window.WORDS}"))
     tag = ir.value(f"or i64 %address, {ir.value('shl i64 %size, 32')}")
@@ -385,6 +391,11 @@ def _store() -> str:
 def _defer(ir: Ir) -> None:
     """Block `register`: leave a store to a device in the queue, if that is possible, as `Window` would post it."""
     ir.block("register")
+    served = ir.value(f"call i64 @{near.STORE}(ptr %frame, i64 %address, i64 %size, i32 %value, i64 %left)")
+    ir.branch(ir.value(f"icmp ne i64 {served}, 0"), ("served", ()), ("cached", ()))
+    ir.block("served")
+    ir.do(f"ret i64 {served}")
+    ir.block("cached")
     mixed = ir.value("xor i64 %address, " + ir.value("lshr i64 %address, 6"))
     slot = ir.value(f"and i64 {mixed}, {window.SLOTS - 1}")
     at = ir.at(ir.load("ptr", "%frame", 8 * frame.STORE_CACHE), ir.value(f"mul i64 {slot}, {8 * window.SLOT_WORDS}"))
@@ -431,6 +442,9 @@ def _defer(ir: Ir) -> None:
     sooner = ir.value(f"and i1 {loud}, {ir.value(f'icmp ult i64 {arrival}, {limit}')}")
     first = ir.value(f"select i1 {sooner}, i64 {arrival}, i64 {limit}")
     ir.store("i64", first, "%frame", 8 * frame.LIMIT)
+    others = ir.load("i64", "%frame", 8 * frame.OTHERS)
+    sooner = ir.value(f"and i1 {loud}, {ir.value(f'icmp ult i64 {arrival}, {others}')}")
+    ir.store("i64", ir.value(f"select i1 {sooner}, i64 {arrival}, i64 {others}"), "%frame", 8 * frame.OTHERS)
     louder = ir.value(f"add i64 {ir.load('i64', queue, 8 * clock.LOUD)}, {ir.value(f'zext i1 {loud} to i64')}")
     ir.store("i64", louder, queue, 8 * clock.LOUD)
     ir.do(f"ret i64 {ir.value(f'add i64 {cycles}, ' + ir.value(f'sub i64 {limit}, {first}'))}")

@@ -9,6 +9,7 @@ import ctypes
 from typing import NamedTuple
 
 from pyv_ext.bus.bus import Bus
+from pyv_ext.engines.near import Places
 from pyv_ext.hart.csr import WRAP, Csrs
 from pyv_ext.hart.hart import Hart
 from pyv_ext.hart.pmp import ENTRIES, READ, WRITE, Spans
@@ -47,7 +48,13 @@ READABLE, WRITABLE = 33, 36
 """The first of three words each, of where PMP permits loads and stores: a range, and the address of the table of all
 ranges (see `Permissions`)."""
 
-WORDS = 39
+OTHERS, TOUCHED, NEAR = 39, 40, 41
+"""Up to which cycle nothing is due besides the device that native code serves itself (see `pyv_ext.engines.near`); the
+cycle from which on that has changed, 0 if it has not; the address of its words, 0 while Python serves it."""
+
+WORDS = 42
+
+PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH)
 
 BIAS = 1 << 31
 """Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""

@@ -20,6 +20,8 @@ from pyv_ext.engines.fast.lowering import declarations
 from pyv_ext.engines.fast.machine import Machine
 from pyv_ext.engines.fast.operations import Operations, Step
 from pyv_ext.engines.fast.upcalls import Upcalls
+from pyv_ext.engines.near import EVENT, stubs
+from pyv_ext.hart import slots
 from pyv_ext.isa import Isa, Row
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir
@@ -66,6 +68,7 @@ class Interpreter:
         floats: Sequence[Operation] = (),
         *,
         fused: bool = False,
+        near: str = "",
     ) -> None:
         """`rows`: the rows of native operations, in the order of their numbers from `entries.FIRST`.
 
@@ -73,6 +76,7 @@ class Interpreter:
         instructions whose handlers are called, those of `machine.operations`, then those of `floats`.
         """
         self._floats = floats
+        self._near = near or stubs()
         self._machine = machine.operations(isa)
         self._fused = fused
         self._isa = isa
@@ -106,7 +110,7 @@ class Interpreter:
             made.floating_point(number, operation)
         self._arrive(Machine(ir, self._isa, pointers.x))
         self._exits()
-        others = access.functions() + log.function() + self._answers.functions()
+        others = access.functions() + log.function() + self._answers.functions() + self._near
         others += floating.declarations() if self._floats else ""
         others += frame.permission() if self._access.guarded else ""
         return declarations(self._isa.xlen) + others + ir.text("i64 @interpret(ptr %frame)")
@@ -186,6 +190,12 @@ class Interpreter:
         """No cycles are left: let what is due happen, and go on if there are more then."""
         ir = self._ir
         pc, progress = ir.block("budget", WORD, "i64")
+        end = frame.cycle_of(ir, progress)
+        limit = ir.value(f"call i64 @{EVENT}(ptr %frame, i64 {end}, i32 0)")
+        ir.branch(ir.value(f"icmp ne i64 {limit}, 0"), ("happened", ()), ("due", ()))
+        ir.block("happened")
+        ir.goto("arrive", (pc, with_left(ir, progress, ir.value(f"sub i64 {limit}, {end}"))))
+        ir.block("due")
         left = ir.value(f"call i64 @{upcalls.DUE}(i64 {left_of(ir, progress)})")
         ir.unless(ir.value(f"icmp sge i64 {left}, 0"), ("fault", (pc, progress)))
         self._go_on(left, pc, progress)
@@ -193,7 +203,22 @@ class Interpreter:
     def _slow(self) -> None:
         """The next instruction takes the slow path, or it is a WFI that waits."""
         self._asking("leave", upcalls.SLOW)
-        self._asking("wait", upcalls.WAIT)
+        self._waiting()
+        self._asking("waits", upcalls.WAIT)
+
+    def _waiting(self) -> None:
+        """A WFI, while no interrupt is pending: it retires at the event that brings one, if that comes before all
+        others."""
+        ir = self._ir
+        pc, progress = ir.block("wait", WORD, "i64")
+        bits = ir.load("i32", ir.load("ptr", "%frame", 8 * frame.X), 8 * slots.MIE)
+        ir.unless(ir.value(f"icmp ne i32 {bits}, 0"), ("waits", (pc, progress)))
+        woken = ir.load("i64", "%frame", 8 * frame.LIMIT)  # if it is that event's
+        limit = ir.value(f"call i64 @{EVENT}(ptr %frame, i64 {woken}, i32 {bits})")
+        ir.unless(ir.value(f"icmp ne i64 {limit}, 0"), ("waits", (pc, progress)))
+        done = ir.value(f"add i64 {progress}, {1 << 32}")
+        left = ir.value(f"sub i64 {limit}, {ir.value(f'add i64 {woken}, {self._timing.wfi}')}")
+        ir.goto("arrive", (ir.value(f"add i32 {pc}, 4"), with_left(ir, done, left)))
 
     def _asking(self, label: str, function: str) -> None:
         """A block that lets Python execute the next instruction."""

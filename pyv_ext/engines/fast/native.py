@@ -19,6 +19,7 @@ from pyv_ext.engines.fast.frame import (
     LEFT,
     LIMIT,
     PC,
+    PLACES,
     PROGRESS,
     READINGS,
     Permissions,
@@ -30,6 +31,7 @@ from pyv_ext.engines.fast.interpreter import Exit, Interpreter
 from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.last_run import Extent, LastRun
+from pyv_ext.engines.near import find_near_device
 from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart.pmp import Spans
 from pyv_ext.hart.slots import SINK
@@ -109,11 +111,13 @@ class Native:
         self._floats = {operation: number for number, operation in enumerate(floats, first)}
         access = RamAccess(core.hart, core.bus, misaligned=core.misaligned, guarded=fetchable is not None)
         self._translator = RegionTranslator(isa, timing, access, fused=fused)
-        self._upcalls = Upcalls(core, self._frame, self._words, slow)
+        near = find_near_device(core.hart, core.bus, PLACES)
+        self._upcalls = Upcalls(core, self._frame, self._words, slow, near)
         self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
-        text = Interpreter(isa, timing, access, self._upcalls, rows, floats, fused=fused).text(HOT) + caller(
-            "interpret"
+        made = Interpreter(
+            isa, timing, access, self._upcalls, rows, floats, fused=fused, near="" if near is None else near.functions()
         )
+        text = made.text(HOT) + caller("interpret")
         pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers()
         self._interpreter = self._compiler.load(text, "call", pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))

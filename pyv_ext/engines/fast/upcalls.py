@@ -10,8 +10,21 @@ from functools import partial
 
 from pyv_ext.bus.clock import COUNT, NEVER
 from pyv_ext.bus.window import Load, Store
-from pyv_ext.engines.fast.frame import BIAS, CHANGES, EPOCH, INSTRET, LIMIT, PC, show_counters
+from pyv_ext.engines.fast.frame import (
+    BIAS,
+    CHANGES,
+    EPOCH,
+    INSTRET,
+    LIMIT,
+    NEAR,
+    OTHERS,
+    PC,
+    TOUCHED,
+    address_of,
+    show_counters,
+)
 from pyv_ext.engines.fast.log import Log
+from pyv_ext.engines.near import NearDevice
 from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.engines.tracer import OnBlock, Tracer, batches_of
 from pyv_ext.hart.hart import Wait
@@ -46,10 +59,18 @@ _WORD = (1 << 32) - 1
 class Upcalls:
     """Answers the native code of one hart, which may go on to cycle `LIMIT` of the frame."""
 
-    def __init__(self, core: Core, frame: memoryview, words: memoryview, slow: Callable[[bool], bool]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        frame: memoryview,
+        words: memoryview,
+        slow: Callable[[bool], bool],
+        near: NearDevice | None = None,
+    ) -> None:
         """`words`: the signed words of the frame; `slow(True)` executes the instruction at the hart's pc, and says
-        whether others may follow it at once."""
+        whether others may follow it at once; `near`: what native code serves itself."""
         self._core = core
+        self._near = near
         self._hart = core.hart
         self._bus = core.bus
         self._clock = core.bus.clock
@@ -106,11 +127,17 @@ class Upcalls:
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
             self._show_counters()
         limit = min(until, self._clock.next)
-        words[LIMIT] = limit
+        words[LIMIT] = words[OTHERS] = limit
+        near = self._near
+        if near is not None:
+            words[NEAR] = address_of(near.words) if near.ready else 0
+            words[OTHERS] = min(until, self._clock.besides(near.number))
         return limit - cycle
 
     def end(self) -> None:
         """Native code has been left: stores that are due arrive, the tracer is told of what has retired."""
+        if self._words[TOUCHED]:
+            self._synchronize()
         if self._queue[COUNT]:
             self._clock.wake()
             self._clock.settle(self._hart.cycle)
@@ -133,6 +160,12 @@ class Upcalls:
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
             self._show_counters()
         return going
+
+    def _synchronize(self) -> None:
+        """Tell the clock of the device that native code has served."""
+        cycle, self._words[TOUCHED] = self._words[TOUCHED], 0
+        assert self._near is not None
+        self._near.synchronize(cycle)
 
     def restored(self) -> None:
         """The hart is in another state altogether."""
@@ -169,15 +202,18 @@ class Upcalls:
         self._words[PC] = hart.pc
         if going:
             return self._left(hart.cycle) << 1 | hart.instret - retired
-        self._words[LIMIT] = hart.cycle
+        self._words[LIMIT] = self._words[OTHERS] = hart.cycle
         return hart.instret - retired
 
     def _wait(self, pc: int, progress: int) -> int:
         """Let time pass as `Engine` does while a WFI waits: it is asked again after every event."""
         core, hart, clock, x, until = self._core, self._hart, self._clock, self._hart.x, self._until
+        if self._words[TOUCHED]:
+            self._synchronize()
+        start = self._words[LIMIT] + BIAS - (progress & _WORD)
         if self._queue[COUNT]:
             clock.wake()
-        start = self._words[LIMIT] + BIAS - (progress & _WORD)
+            clock.settle(start)  # what has arrived already ends no wait
         hart.pc = self._words[PC] = pc
         hart.instret = self._instret + (progress >> 32)
         cycle = again = start + 1
@@ -201,11 +237,13 @@ class Upcalls:
                 return self._left(cycle + hart.timing.wfi, interrupts=False) << 1 | 1
             cycle = again = cycle + 1
         hart.waiting = Wait(start, again, NEVER)
-        hart.cycle = self._words[LIMIT] = cycle
+        hart.cycle = self._words[LIMIT] = self._words[OTHERS] = cycle
         return 0
 
     def _due(self, left: int) -> int:
         """Native code takes the interrupts that are pending then, or leaves them."""
+        if self._words[TOUCHED]:
+            self._synchronize()
         if self._queue[COUNT]:
             self._clock.wake()
         return self._left(self._words[LIMIT] - left, interrupts=False)
@@ -221,6 +259,8 @@ class Upcalls:
             return LEAVE
         if self._shadowed:
             self._hart.pc = self._words[PC]
+        if self._words[TOUCHED]:
+            self._synchronize()
         if self._queue[COUNT]:
             self._clock.wake()
         start = self._words[LIMIT] - left
@@ -242,6 +282,8 @@ class Upcalls:
         if self._shadowed:
             self._hart.pc = self._words[PC]
         start = self._words[LIMIT] - left
+        if self._words[TOUCHED]:
+            self._synchronize()
         if self._queue[COUNT]:
             self._clock.wake()
             self._clock.settle(start)
@@ -275,7 +317,13 @@ class Upcalls:
             or (interrupts and x[MIP] & x[MIE] and self._hart.interrupt() is not None)
         ):
             limit = end
-        self._words[LIMIT] = limit
+        self._words[LIMIT] = self._words[OTHERS] = limit
+        near = self._near
+        if near is not None and self._words[NEAR]:
+            if near.window.observers:
+                self._words[NEAR] = 0
+            elif limit > end:
+                self._words[OTHERS] = min(until, clock.besides(near.number))
         if clock.changes != self._changes and self._caching:
             self._show_changes()
         return limit - end
