@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyv_ext.bus.clock import NEVER
-from pyv_ext.devices.base import WORD, Register, RegisterDevice
-from pyv_ext.devices.words import NativeForm, compiled, new_words
+from pyv_ext.devices.base import WORD, NativeForm, Register, RegisterDevice, compiled, new_words
 from pyv_ext.errors import PyvExtError
 from pyv_state import LATEST, Fields, inside
 
@@ -51,10 +50,12 @@ _FORM = NativeForm(
     mask=1 << 3 | 1 << 7,
     quiet=frozenset((0x0000, 0x4000, 0x4004)),
 )
-_LOADS = {offset: compiled(program, _WORDS) for offset, program in _FORM.loads.items()}
-_STORES = {offset: compiled(program + _SETTLE, _WORDS) for offset, program in _FORM.stores.items()}
-_settle, _find_due = compiled(_SETTLE, _WORDS), compiled(_DUE, _WORDS)
 _MSIP, _MTIMECMP, _OFFSET, _DIVIDER, _SEEN, _TIMER, _DUE_AT = range(len(_WORDS))
+
+
+def _execute(program: str, words: "memoryview[int]", now: int = 0, value: int = 0) -> int:
+    """The result of a program, which is compiled when it is first needed."""
+    return compiled(program, _WORDS)(words, now, value)
 
 
 class Clint(RegisterDevice):
@@ -81,7 +82,7 @@ class Clint(RegisterDevice):
         self.words = new_words(_WORDS)
         self.words[_DIVIDER] = divider
         self.words[_MTIMECMP] = WRAP - 1
-        _find_due(self.words, 0, 0)
+        self.words[_DUE_AT] = NEVER
 
     @property
     def timer(self) -> bool:
@@ -107,16 +108,16 @@ class Clint(RegisterDevice):
         divider, mtime = words[_DIVIDER], self.mtime(now)
         words[_DIVIDER] *= factor
         words[_OFFSET] = (mtime - now // words[_DIVIDER]) % WRAP
-        _settle(words, now, 0)
+        _execute(_SETTLE, words, now)
 
         def undo() -> None:
             words[_DIVIDER] = divider
-            _find_due(words, 0, 0)
+            _execute(_DUE, words)
 
         return undo
 
     def read(self, offset: int, size: int, now: int) -> int:
-        return _LOADS[offset](self.words, now, 0)
+        return _execute(_FORM.loads[offset], self.words, now)
 
     def stable(self, offset: int, size: int) -> bool:
         return offset in _FORM.quiet
@@ -125,7 +126,8 @@ class Clint(RegisterDevice):
         return self.read(offset, size, now) if self.accepts(offset, size, False) else None
 
     def write(self, offset: int, size: int, value: int, now: int) -> None:
-        _STORES[offset](self.words, now + 1, value)
+        _execute(_FORM.stores[offset], self.words, now + 1, value)
+        _execute(_SETTLE, self.words, now + 1)
 
     def next_event(self) -> int | None:
         """When `timer` next changes."""
@@ -133,7 +135,7 @@ class Clint(RegisterDevice):
         return due if due < NEVER else None
 
     def advance(self, now: int) -> None:
-        _settle(self.words, now, 0)
+        _execute(_SETTLE, self.words, now)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -152,4 +154,4 @@ class Clint(RegisterDevice):
         words[_OFFSET] = fields.integer("offset", -(WRAP**2), WRAP**2) % WRAP
         words[_SEEN] = fields.integer("seen", 0, LATEST)
         words[_TIMER] = fields.flag("timer")
-        _find_due(words, 0, 0)
+        _execute(_DUE, words)

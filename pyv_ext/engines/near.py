@@ -11,7 +11,7 @@ from typing import Any
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.window import Window
-from pyv_ext.devices.words import NOW, VALUE, NativeForm, statements
+from pyv_ext.devices.base import NOW, VALUE, NativeForm, statements
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import MIE
 from pyv_ext.hart.hart import Hart
@@ -58,7 +58,7 @@ class Lowered:
                 case ast.Expr(value=value):
                     result = self._value(value)
                 case _:
-                    raise ValueError(f"{ast.unparse(line)!r} is no line of a program: see pyv_ext.devices.words")
+                    raise ValueError(f"{ast.unparse(line)!r} is no line of a program: see pyv_ext.devices.base")
         return result
 
     def save(self) -> None:
@@ -88,7 +88,7 @@ class Lowered:
                 flag = ir.value(f"icmp ne i64 {self._value(test)}, 0")
                 one, two = self._value(body), self._value(other)
                 return ir.value(f"select i1 {flag}, i64 {one}, i64 {two}")
-        raise ValueError(f"{ast.unparse(node)!r} has no native form: see pyv_ext.devices.words")
+        raise ValueError(f"{ast.unparse(node)!r} has no native form: see pyv_ext.devices.base")
 
 
 class Places:

@@ -13,11 +13,11 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
 from pyv_ext.cores import make_engine
+from pyv_ext.devices.base import compiled
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.uart import Uart
-from pyv_ext.devices.words import compiled
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
@@ -301,7 +301,7 @@ MADE: list[Any] = []
 def native_programs() -> list[Any]:
     import ctypes
 
-    from pyv_ext.devices.words import NativeForm
+    from pyv_ext.devices.base import NativeForm
     from pyv_ext.engines.near import Lowered
     from pyv_jit.compiler import make_compiler
     from pyv_jit.ir import Ir
