@@ -10,10 +10,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime_reference import one_node, random
 
+from npu_device.config import NpuConfig
 from pyv_npu import Simulator
 from pyv_npu.cli import main
 from pyv_npu.errors import BadInputError
-from pyv_npu.workloads.checks import check, check_codes, trivial
+from pyv_npu.workloads import ia
+from pyv_npu.workloads.checks import check, check_codes, compare, trivial
+from toolchain.codegen import Target
+from toolchain.compiler import compile_model
+from toolchain.onnx_model.model import prepare
 
 
 def saved(tmp_path: Path, proto: Any) -> str:
@@ -192,3 +197,17 @@ def test_a_sweep_of_the_device_compiles_for_each(tmp_path: Path, capsys: pytest.
         (65536, "loose"), (65536, "tight"), (2097152, "loose"), (2097152, "tight"),
     ]  # fmt: skip
     assert all(row["cycles"] and not row["error"] for row in rows)
+
+
+def test_the_limit_of_fp16_is_that_of_its_arithmetic() -> None:
+    """What is taken away again leaves steps of 1/16: onnx.reference in FP16 makes the same error, which is said. More
+    than twice that is wrong."""
+    nodes = [helper.make_node("Add", ["x", "c"], ["sum"]), helper.make_node("Sub", ["sum", "c"], ["y"])]
+    proto = graph(nodes, [("x", [4, 8])], [("y", [4, 8])], {"c": np.array([100], np.float32)})
+    compiled = compile_model(prepare(proto, "m"), Target(), precision="fp16")
+    given = {"x": np.random.default_rng(2).uniform(-1, 1, (4, 8)).astype(np.float32)}
+    outputs = ia.execute(compiled, NpuConfig(), given)
+    found = compare(compiled, outputs, given, {}).outputs["y"]
+    assert found["ok"] and 2e-3 < found["arithmetic"] < 0.05 and found["limit"] == 2 * found["arithmetic"]
+    wrong = {"y": outputs["y"] + np.float32(3 * found["arithmetic"])}
+    assert not compare(compiled, wrong, given, {}).outputs["y"]["ok"]
