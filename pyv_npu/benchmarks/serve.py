@@ -15,10 +15,9 @@ from typing import Any
 
 from npu_device.config import NpuConfig
 from npu_device.cost.tensor import peak_macs
-from npu_device.kv_quant.policies import FP16
 from pyv_npu.config import load
 from pyv_npu.serving.scheduler import SchedulerConfig
-from pyv_npu.serving.study import Serving, blocks_of
+from pyv_npu.serving.study import Serving, blocks_of, kv_storage
 from pyv_npu.serving.synthetic import Drawn, draw
 from pyv_npu.text import columns
 from pyv_npu.workloads.built_in import BuiltIn
@@ -36,11 +35,14 @@ console.log(JSON.stringify({ cpu: (used.user + used.system) / 1e6, ...made }));
 """
 
 
-def ours(npu: NpuConfig, requests: int) -> dict[str, Any]:
+CONVERSATION = Drawn("poisson:5.4", 19_366, "lognormal:1020,0.5", "lognormal:129,1.0", 0, 16_384)
+"""Like Azure's conversation trace of 2023: as many requests in an hour, lengths with its medians."""
+
+
+def ours(npu: NpuConfig, drawn: Drawn, kept: str) -> dict[str, Any]:
     """CPU seconds of ours, this process's start not counted, and figures."""
     began = time.process_time()
-    shape, kv = shape_of(MODEL), FP16
-    workload = draw(Drawn(f"poisson:{RATE}", requests, str(PROMPT), str(ANSWER), 0, 1 << 20))
+    shape, kv, workload = shape_of(MODEL), kv_storage(kept), draw(drawn)
     config = SchedulerConfig(blocks_of(shape, 0, npu, 16, kv, 16))
     made = Serving(shape, npu, kv, workload, config, {}).run()
     found = made.figures
@@ -78,10 +80,18 @@ def peer(folder: Path, npu: NpuConfig, requests: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--conversation", action="store_true", help="19,366 requests like Azure's conversation trace")
+    parser.add_argument("--preset", help="device, as of pyv-npu serve")
+    parser.add_argument("--kv", default="fp16", help="how keys and values are stored, as of pyv-npu serve")
     parser.add_argument("--peer", type=Path, metavar="DIR", help="folder in which the npm package is installed")
     args = parser.parse_args()
-    npu = load().with_defaults(BuiltIn.defaults, BuiltIn.needs).config.npu
-    rows = {"pyv-npu serve": ours(npu, args.requests)}
+    if args.conversation and args.peer is not None:
+        parser.error("--peer: the peer has no such lengths; drop it or --conversation")
+    drawn = Drawn(f"poisson:{RATE}", args.requests, str(PROMPT), str(ANSWER), 0, 1 << 20)
+    if args.conversation:
+        drawn = CONVERSATION
+    npu = load(preset=args.preset).with_defaults(BuiltIn.defaults, BuiltIn.needs).config.npu
+    rows = {"pyv-npu serve": ours(npu, drawn, args.kv)}
     if args.peer is not None:
         rows["inference-lab"] = peer(args.peer, npu, args.requests)
     heads = ("", "CPU s", "MiB", "tokens/s", "TTFT P50 ms", "E2E P50 ms", "step error")
@@ -90,7 +100,7 @@ def main() -> int:
         numbers = [f"{made[key]:,.2f}" if made[key] is not None else "-" for key in ("cpu", "memory")]
         numbers += [f"{made[key]:,.1f}" for key in ("tokens", "ttft", "e2e")]
         cells.append([name, *numbers, "-" if made["error"] is None else f"{made['error']:.2%}"])
-    print(f"{MODEL}: {args.requests} requests of {PROMPT} + {ANSWER} tokens, {RATE} per second")  # noqa: T201
+    print(f"{MODEL}: {drawn.requests} requests of {drawn.prompt} + {drawn.answer} tokens, {drawn.arrivals}")  # noqa: T201
     print(columns(heads, cells))  # noqa: T201
     return 0
 

@@ -14,7 +14,7 @@ from pyv_npu.plugins import Placed
 from pyv_npu.serving.port import BLOCKS_MAX, PORT_BASE, PORT_SOURCE, REASONS, RUN_MAX, SLOTS, ServerPort
 from pyv_npu.serving.requests import Arrivals, Request, Workload
 from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
-from pyv_npu.serving.server import LedgerRow, Run, StepCycles
+from pyv_npu.serving.server import LedgerRow, Run, StepCycles, Taken
 from pyv_npu.workloads.firmware import run_program
 
 PROGRAM = "serve"
@@ -81,7 +81,7 @@ def replay(requests: Sequence[Request], port: ServerPort, config: SchedulerConfi
         running, waiting = len(scheduler.running), scheduler.waiting
         _, done = scheduler.commit(step)
         ours = LedgerRow(
-            row.start, row.end, tuple((one.request.id, tokens, context) for one, tokens, context in step.scheduled),
+            row.start, row.end, Taken((one.request.id, tokens, context) for one, tokens, context in step.scheduled),
             tuple(one.request.id for one in step.preempted), tuple(one.request.id for one in done), running, waiting,
             used,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.protocols import BusMaster, Reply
 from pyv_npu.serving.requests import Arrivals, Request
-from pyv_npu.serving.server import LedgerRow, Served, StepCycles
+from pyv_npu.serving.server import LedgerRow, Served, StepCycles, Taken
 
 PORT_BASE, PORT_SOURCE = 0x4800_0000, 12
 """Where it is, and its source at the PLIC; firmware/apps/serve.c is told."""
@@ -52,7 +52,7 @@ class ServerPort(RegisterDevice):
         """Requests that the firmware took before each step, and after the last."""
         self.reasons: list[tuple[int, ...]] = []
         """Core cycles of each step by REASONS; the wait is the one before it."""
-        self._chunks: tuple[tuple[int, int, int], ...] = ()
+        self._chunks = Taken()
 
     def connect(self, master: BusMaster) -> None:
         """The port to memory."""
@@ -126,7 +126,7 @@ class ServerPort(RegisterDevice):
         count, out, running, waiting, used, *reasons = _HEAD.unpack(self._words(address, _HEAD.size))
         count, out = min(count, RUN_MAX), min(out, RUN_MAX)
         chunks = self._words(address + _HEAD.size, count * _CHUNK.size)
-        self._chunks = tuple(
+        self._chunks = Taken(
             (request, tokens, context) for request, tokens, context in _CHUNK.iter_unpack(chunks) if tokens
         )
         preempted = self._words(address + _HEAD.size + RUN_MAX * _CHUNK.size, 4 * out)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from external_tools import GDB, needs
 from sessions import PAGES, played
 
@@ -19,6 +20,13 @@ def test_every_command_of_the_tutorial_prints_what_the_page_shows() -> None:
     assert played(page) == page, "if it is right: scripts/sessions"
     (setup,) = (block.split() for block in page.split("```sh\n")[1:])
     assert setup[:2] == ["scripts/demo", "."], "what a fresh machine begins with is not played"
+
+
+@pytest.mark.slow
+def test_every_command_of_the_page_on_serving_prints_what_the_page_shows() -> None:
+    page = PAGES["serving"].read_text(encoding="utf-8")
+    assert page.count("\n$ ") >= 3
+    assert played(page) == page, "if it is right: scripts/sessions"
 
 
 def test_the_programs_of_the_page_on_python_print_what_the_page_shows() -> None:

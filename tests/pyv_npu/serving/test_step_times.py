@@ -6,12 +6,13 @@ import pytest
 
 from npu_device.config import NpuConfig
 from pyv_npu.config import load
+from pyv_npu.serving.server import Taken
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import StepTimes
 from pyv_npu.serving.study import kv_storage
 from pyv_npu.workloads.built_in import BuiltIn
 from pyv_npu.workloads.compiled import target_of
-from pyv_npu.workloads.timing import run_commands
+from pyv_npu.workloads.timing import layer_ends, run_commands
 from toolchain.decoders.builtin import compile_shape
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step
 from toolchain.decoders.shapes import Job, Shape
@@ -89,6 +90,21 @@ def test_between_points_products_take_what_they_take_there(preset: str | None) -
         errors.append(abs(used - exact) / exact)
     assert max(errors) < 0.01
     assert times.simulated <= 40
+
+
+def test_ends_of_layers_are_those_of_a_run_with_events() -> None:
+    made = compile_mixed_step(Job(LLAMA, 1, 1), target_of(NPU), [Chunk(3, 20), Chunk(1, 60)])
+    run = run_commands(made.commands, NPU, memory=made.memory)
+    assert layer_ends(made.commands, NPU, made.memory) == run.layers
+    assert max(end for _, end in run.layers) == run.cycles
+
+
+def test_a_ledger_keeps_what_a_step_took() -> None:
+    one, other = (Taken(((7, 1, 40), (9, 12, last))) for last in (0, 1))
+    assert list(one) == [(7, 1, 40), (9, 12, 0)]
+    assert (len(one), len(Taken())) == (2, 0)
+    assert one == Taken(list(one))
+    assert one != other
 
 
 def test_a_chunk_must_have_tokens() -> None:
