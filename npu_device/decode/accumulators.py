@@ -29,10 +29,11 @@ class Accumulators:
         current = self._sums.get(address)
         if command.descriptor.accumulate:
             if current is None or current.shape != total.shape or current.integer != total.integer:
-                raise DescriptorError(TicketError.NO_ACCUMULATOR, f"{address:#x} {_what(current)}")
+                raise DescriptorError(TicketError.NO_ACCUMULATOR, f"{address:#x} {_what(current)}; begin it with hold")
             if command.affinity not in (0, current.engine + 1):
                 raise DescriptorError(
-                    TicketError.AFFINITY, f"engine {command.affinity - 1}, but engine {current.engine} holds the sum"
+                    TicketError.AFFINITY,
+                    f"engine {command.affinity - 1}: must be {current.engine}, which holds the sum",
                 )
         elif total.hold:
             room = self._room(current)

@@ -201,7 +201,7 @@ class Decoder:
         """What a valid descriptor asks for; `block`: its extended block, if that is not the one in memory."""
         opcode = _OPCODES.get(d.opcode)
         if opcode is None:
-            raise DescriptorError(TicketError.OPCODE, f"opcode {d.opcode}")
+            raise DescriptorError(TicketError.OPCODE, f"opcode {d.opcode}: must be 0..{max(_OPCODES)}")
         operation = OPERATIONS[opcode]
         self._header(d, opcode, operation)
         return self._macro_form(d, opcode, operation, block) if d.extended else self._tile_form(d, opcode, operation)
@@ -210,27 +210,31 @@ class Decoder:
         if d.op_reserved:
             raise DescriptorError(TicketError.RESERVED, f"op[14:8] is {d.op_reserved:#x}, must be 0")
         if d.cluster >= self._clusters:
-            raise DescriptorError(TicketError.CLUSTER, f"cluster {d.cluster} of {self._clusters}")
+            raise DescriptorError(
+                TicketError.CLUSTER, f"cluster {d.cluster} of {self._clusters}: must be below, or raise npu.clusters"
+            )
         if d.function not in _FUNCTION_VALUES.get(opcode, _NO_FUNCTION):
-            raise DescriptorError(TicketError.FUNCTION, f"{opcode.name} has no function {d.function}")
+            known = ", ".join(map(str, sorted(_FUNCTION_VALUES.get(opcode, _NO_FUNCTION))))
+            raise DescriptorError(TicketError.FUNCTION, f"{opcode.name} has no function {d.function}: must be {known}")
         for option, value in (("accumulate", d.accumulate), ("in1_nk", d.in1_nk)):
             if value and option not in operation.options:
-                raise DescriptorError(TicketError.RESERVED, f"flag {option} means nothing for {opcode.name}")
+                raise DescriptorError(TicketError.RESERVED, f"flag {option} means nothing for {opcode.name}: must be 0")
         units = 0 if operation.kind is None else self._units[operation.kind]
         if d.affinity > units:
             kind = "no unit" if operation.kind is None else f"{units} of {operation.kind.name}"
-            raise DescriptorError(TicketError.AFFINITY, f"engine {d.affinity - 1}, {opcode.name} has {kind}")
+            rule = f"affinity must be 0 (any){f' or 1..{units}' if units else ''}"
+            raise DescriptorError(TicketError.AFFINITY, f"engine {d.affinity - 1}, {opcode.name} has {kind}: {rule}")
         if d.bank_mask:
             self._regions.banks.check_mask(d.bank_mask)
         last = max(d.type_in0, d.type_in1, d.type_out, d.type_kv)
         if last > _LAST_TYPE:
-            raise DescriptorError(TicketError.DATA_TYPE, f"type {last} does not exist")
+            raise DescriptorError(TicketError.DATA_TYPE, f"type {last} does not exist: must be at most {_LAST_TYPE}")
 
     # -- the two forms -----------------------------------------------------------------------------------------
 
     def _tile_form(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Order:
         if operation.operands is None:
-            raise DescriptorError(TicketError.UNSUPPORTED, f"{opcode.name} in tile form")
+            raise DescriptorError(TicketError.UNSUPPORTED, f"{opcode.name} in tile form: give it an extended block")
         inputs, output = operation.operands(d)
         if opcode in ALIGNING and d.tile_n:
             self._alignment("tile_n", d.tile_n)
@@ -272,7 +276,7 @@ class Decoder:
 
     def _block(self, d: Descriptor, opcode: Opcode, operation: Operation, data: bytes | None) -> Extended:
         if not operation.macro:
-            raise DescriptorError(TicketError.RESERVED, f"{opcode.name} has no macro form")
+            raise DescriptorError(TicketError.RESERVED, f"{opcode.name} has no macro form: bit 15 of op must be 0")
         if d.param1 % DESCRIPTOR_SIZE or self._regions.in_spm(d.param1, EXTENDED_SIZE):
             raise DescriptorError(
                 TicketError.EXTENDED_BLOCK, f"{d.param1:#x} must be a multiple of {DESCRIPTOR_SIZE} in DRAM"
@@ -280,7 +284,9 @@ class Decoder:
         if data is None:
             data = self._memory.read(d.param1, EXTENDED_SIZE)
         if data is None:
-            raise DescriptorError(TicketError.EXTENDED_BLOCK, f"no memory at {d.param1:#x}")
+            raise DescriptorError(
+                TicketError.EXTENDED_BLOCK, f"no memory at {d.param1:#x}: must be {EXTENDED_SIZE} bytes of DRAM"
+            )
         block = Extended.unpack(data)
         try:
             aligned = block.aligned()

@@ -29,7 +29,8 @@ class Banks:
         if mask and not self._named[mask]:
             useful = sum(1 << bit for bit in range(_MASK_BITS) if self._named[1 << bit])
             raise DescriptorError(
-                TicketError.BANK_MASK, f"mask {mask:#04x} of spm.banks {self._count}: bits that do are {useful:#04x}"
+                TicketError.BANK_MASK,
+                f"mask {mask:#04x} of spm.banks {self._count}: bits that do are {useful:#04x}",
             )
 
     def bank(self, offset: int) -> int:
@@ -98,7 +99,7 @@ class OperandRegions:
         address, end = region.address, region.end
         element = ELEMENT_BYTES[matrix.kind]
         if element > 1 and (address % element or region.stride % element):
-            raise DescriptorError(TicketError.MISALIGNED, f"{name} {address:#x} in rows of {region.stride:#x}")
+            raise _misaligned(name, region, element)
         base = self._bases[d.cluster]
         top = base + self._size
         if base <= address < top and not in_dram:
@@ -109,9 +110,13 @@ class OperandRegions:
                 self.banks.check(d.bank_mask, name, address - base, end - base, "")
             return
         if not self._memory.holds(address, end - address):
-            raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x}..{end:#x}")
+            where = "must be in DRAM or the scratchpad of its cluster"
+            raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x}..{end:#x}: {where}")
         if not in_dram:
-            raise DescriptorError(TicketError.OPERAND_NOT_IN_SPM, f"{name} {address:#x} of cluster {d.cluster}")
+            raise DescriptorError(
+                TicketError.OPERAND_NOT_IN_SPM,
+                f"{name} {address:#x} of cluster {d.cluster}: must be in {base:#x}..{top:#x}; LOAD or STORE moves it",
+            )
         if self.in_spm(address, end - address):
             raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x} must be in DRAM")
 
@@ -125,7 +130,7 @@ class OperandRegions:
             raise DescriptorError(TicketError.MISALIGNED, f"workspace {at:#x}: must be a multiple of {SLOT_ALIGNMENT}")
         if not base <= at < top:
             raise DescriptorError(
-                TicketError.WORKSPACE, f"{at:#x}..{end:#x} is not in the scratchpad of cluster {d.cluster}"
+                TicketError.WORKSPACE, f"{at:#x}..{end:#x}: must be in the scratchpad of cluster {d.cluster}"
             )
         if end > top:
             room = top - at
@@ -142,7 +147,7 @@ class OperandRegions:
         name, region = operand.name, operand.region
         address, end = region.address, region.end
         if address % operand.element or region.stride % operand.element:
-            raise DescriptorError(TicketError.MISALIGNED, f"{name} {address:#x} in rows of {region.stride:#x}")
+            raise _misaligned(name, region, operand.element)
         base = self._bases[d.cluster]
         top = base + self._size
         if base <= address < top:
@@ -154,13 +159,16 @@ class OperandRegions:
             if d.bank_mask:
                 self.banks.check(d.bank_mask, name, address - base, end - base, remedy)
             if workspace is not None and address < workspace.end and workspace.address < end:
-                raise DescriptorError(TicketError.WORKSPACE, f"{name} {address:#x}..{end:#x} lies in the workspace")
+                raise DescriptorError(
+                    TicketError.WORKSPACE, f"{name} {address:#x}..{end:#x} lies in the workspace: must be outside it"
+                )
             return
         if not self._memory.holds(address, end - address):
-            raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x}..{end:#x}")
+            where = "must be in DRAM or the scratchpad of its cluster"
+            raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x}..{end:#x}: {where}")
         if self.in_spm(address, end - address):
             raise DescriptorError(
-                TicketError.ADDRESS, f"{name} {address:#x} is in the scratchpad of another cluster than {d.cluster}"
+                TicketError.ADDRESS, f"{name} {address:#x}: must be in DRAM or the scratchpad of cluster {d.cluster}"
             )
 
 
@@ -172,3 +180,8 @@ def _named(mask: int, banks: int) -> int:
             for bank in range(bit * banks // _MASK_BITS, (bit + 1) * banks // _MASK_BITS):
                 chosen |= 1 << bank
     return chosen
+
+
+def _misaligned(name: str, region: Region, element: int) -> DescriptorError:
+    text = f"{name} {region.address:#x} in rows of {region.stride:#x}: both must be multiples of {element}"
+    return DescriptorError(TicketError.MISALIGNED, text)

@@ -242,7 +242,7 @@ class FrontEnd:
         if data is None:
             ticket = self._tickets.assign(taken.number)
             self._announce_accept(cycle, ticket, taken)
-            invalid = DescriptorError(TicketError.FETCH, f"{taken.address:#x}")
+            invalid = DescriptorError(TicketError.FETCH, f"{taken.address:#x}: QUEUE_BASE must lead to DRAM")
             self._fail(cycle, ticket, invalid, None, taken.number, UNKNOWN)
             return
         if self.injector is not None:
@@ -254,7 +254,8 @@ class FrontEnd:
         self._announce_accept(cycle, ticket, taken)
         try:
             if not claimed:
-                raise DescriptorError(TicketError.TICKET, f"{asked:#x}")
+                rule = f"must be 0 or 1..{MODULUS - 1:#x}, and of no command in flight"
+                raise DescriptorError(TicketError.TICKET, f"{asked:#x}: {rule}")
             command = self._decoder.command(request, taken.prio, taken.stream)
         except DescriptorError as invalid:
             self._fail(cycle, ticket, invalid, status_address, taken.number, request.descriptor.opcode)

@@ -65,7 +65,7 @@ def nonzero(d: object, *names: str) -> None:
     """Dimensions of a descriptor or block."""
     for name in names:
         if not getattr(d, name):
-            raise DescriptorError(TicketError.SHAPE, f"{name} is 0")
+            raise DescriptorError(TicketError.SHAPE, f"{name} is 0: must be at least 1")
 
 
 def unused_word(d: object, *names: str) -> None:

@@ -52,7 +52,10 @@ def _strided(d: Descriptor, address: int, kind: DataType, stride: str) -> Matrix
     """tile_m rows of tile_k elements, the named parameter between their starts."""
     distance = getattr(d, stride)
     if 0 < distance < row_bytes(d.tile_k, kind):
-        raise DescriptorError(TicketError.SHAPE, f"{stride} {distance}: rows of {row_bytes(d.tile_k, kind)} overlap")
+        size = row_bytes(d.tile_k, kind)
+        raise DescriptorError(
+            TicketError.SHAPE, f"{stride} {distance}: rows of {size} overlap: must be 0 or at least {size}"
+        )
     return make_matrix(address, d.tile_m, d.tile_k, kind, distance)
 
 
@@ -258,7 +261,9 @@ def _gather(d: Descriptor) -> Operands:
     nonzero(d, "tile_m", "tile_n", "tile_k")
     size = row_bytes(d.tile_k, kind)
     if 0 < d.param0 < size:
-        raise DescriptorError(TicketError.SHAPE, f"param0 {d.param0}: rows of {size} overlap")
+        raise DescriptorError(
+            TicketError.SHAPE, f"param0 {d.param0}: rows of {size} overlap: must be 0 or at least {size}"
+        )
     table = make_matrix(d.in0_addr, d.tile_n, d.tile_k, kind, d.param0)
     indices = make_matrix(d.in1_addr, 1, d.tile_m, DataType.INT32)
     return Operands((table, indices), make_matrix(d.out_addr, d.tile_m, d.tile_k, kind))

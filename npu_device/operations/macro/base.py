@@ -154,7 +154,7 @@ def dimensions(block: dict[str, Any], *names: str) -> None:
     """Dimensions among an operation's own words must not be 0."""
     for name in names:
         if not block[name]:
-            raise DescriptorError(TicketError.SHAPE, f"{name} is 0")
+            raise DescriptorError(TicketError.SHAPE, f"{name} is 0: must be at least 1")
 
 
 POSITION_BYTES = 4

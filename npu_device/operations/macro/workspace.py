@@ -152,7 +152,7 @@ def tile_size(d: Descriptor, name: str, extent: int, *matrices: DataType) -> int
     """The tile along one dimension, at most its extent. Types whose rows it cuts must be cut at a byte."""
     size: int = getattr(d, name)
     if not size:
-        raise DescriptorError(TicketError.SHAPE, f"{name} is 0")
+        raise DescriptorError(TicketError.SHAPE, f"{name} is 0: must be at least 1")
     if size >= extent:
         return extent
     for kind in matrices:

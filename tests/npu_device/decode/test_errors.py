@@ -144,6 +144,7 @@ def test_an_invalid_descriptor_is_an_error_ticket(code: TicketError, descriptor:
     (entry,) = rig.device.error_log
     assert (entry.cycle, entry.ticket, entry.code) == (accepted, ticket, code)
     assert re.search(re.escape(reason), entry.reason), entry.reason
+    assert re.search("must|legal tile|bits that do|give it|begin it", entry.reason), "the rule, or what to do"
     assert rig.status(ticket) == 4 | code << 8
     assert rig.status(slow) == 2
     assert (rig.read("ERROR_TICKET"), rig.read("ERROR_CODE")) == (ticket, code)

@@ -25,6 +25,7 @@ from pyv_npu.workloads.workload import Session
 from toolchain.gnu import firmware_folder
 
 NAME = "fault_descriptor"
+REASON = "unknown opcode: opcode 18: must be 0..17"
 
 
 def source_text(place: str) -> str:
@@ -88,11 +89,11 @@ def test_ticket_errors_say_where_they_were_submitted(result: Result[Detail]) -> 
     assert len(errors) == 10 < result.json["latency"]["n_errors"]
     first = dict(errors[0])
     function, _, source = first.pop("submitted_at").partition(", ")
-    assert first == {"ticket": 2, "code": 258, "text": "unknown opcode", "reason": "unknown opcode: opcode 18"}
+    assert first == {"ticket": 2, "code": 258, "text": "unknown opcode", "reason": REASON}
     assert function == "expect_row"
     assert "npu_submit_prebuilt(" in source_text(source)
     text = render_run(result.json, result.config)
-    assert f"error    ticket 2: 258, unknown opcode: opcode 18; submitted at expect_row, {source}\n" in text
+    assert f"error    ticket 2: 258, {REASON}; submitted at expect_row, {source}\n" in text
     assert f"and {result.json['npu']['errors'] - 10} more\n" in text
 
 
