@@ -31,7 +31,7 @@ from npu_device.config import (
     NpuConfig,
     SchedulerConfig,
 )
-from npu_device.trace.events import What
+from npu_device.trace.events import Cause, What
 
 BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
 ENDS = (What.DMA_END, What.TE_END, What.VE_END)
@@ -131,6 +131,21 @@ def test_a_nop_freed_by_another_is_ready_first_while_a_third_waits_for_its_strea
     events = [(event["what"], event["ticket"]) for event in rig.happened(What.READY, What.DONE)]
     assert events.index((What.READY, 3)) < events.index((What.DONE, 1)), "the third is ready before"
     assert events.index((What.DONE, 4)) < events.index((What.READY, 5)) < events.index((What.DONE, 5))
+
+
+def test_the_cycles_of_a_hazard_and_of_a_barrier_add_up_to_the_wait() -> None:
+    rig = Rig(NpuConfig(spm=SMALL_SPM))
+    load = Descriptor(opcode=Opcode.LOAD, tile_m=1, type_in0=INT8, in0_addr=DRAM, out_addr=SPM)
+    store = Descriptor(opcode=Opcode.STORE, tile_m=1, tile_k=64, type_in0=INT8, in0_addr=SPM, out_addr=DRAM + 8192)
+    long = load.with_(tile_k=4096, out_addr=SPM + 64, stream=1)
+    barrier = Descriptor(opcode=Opcode.BARRIER, function=Scope.GLOBAL, stream=2)
+    for d in (load.with_(tile_k=64), long, barrier, store.with_(stream=3)):
+        rig.submit(d)
+    rig.idle()
+    stalls = {event["aux"]: event["bytes"] for event in rig.happened(What.STALL) if event["ticket"] == 4}
+    accepted, ready, done = (rig.stamps(what) for what in (What.ACCEPT, What.READY, What.DONE))
+    assert stalls[Cause.HAZARD] == done[1] - accepted[4] > 0
+    assert stalls[Cause.BARRIER] == ready[4] - done[1] > 0
 
 
 @settings(max_examples=60, deadline=None)
