@@ -106,6 +106,8 @@ class Clock:
         self._alone: set[int] = set()
         self._quiet: dict[int, tuple[list[Listener], list[int]]] = {}
         """Results of `_followers`; cleared when a device or listener is added."""
+        self._silent: set[int] = set()
+        """Devices without a line and events of their own that nothing follows, as far as they have been touched."""
 
     def attach(self, device: Timed, *, alone: bool = False, heeds: Sequence[Timed] | None = None) -> int:
         """Give a device its turn; the order of attachment settles equal cycles. The number is for `touched`.
@@ -124,6 +126,7 @@ class Clock:
         else:
             self._dependent.append((number, heeds))
         self._quiet.clear()
+        self._silent.clear()
         self.changed(self.now)
         return number
 
@@ -135,6 +138,7 @@ class Clock:
         """
         self._listeners.append((listener, heeds))
         self._quiet.clear()
+        self._silent.clear()
 
     def post(self, arrival: int, number: int, offset: int, size: int, value: int) -> None:
         """Let a store to a device arrive at the start of cycle `arrival`; calls come in the order of arrival."""
@@ -278,6 +282,8 @@ class Clock:
     def touched(self, number: int, cycle: int) -> None:
         """Take note that the device of that number has changed and no other, from the start of `cycle` on."""
         self.changes += 1
+        if number in self._silent:
+            return
         device, levels = self._devices[number], self._levels
         level = device.irq  # type: ignore[attr-defined]  # what is alone is a Device
         if level != levels[number]:
@@ -326,6 +332,8 @@ class Clock:
         listeners = [listener for listener, heeds in self._listeners if heed(heeds)]
         dependents = [dependent for dependent, heeds in self._dependent if heed(heeds)]
         self._quiet[number] = listeners, dependents
+        if number != _LINE and not listeners and not dependents and getattr(self._devices[number], "passive", False):
+            self._silent.add(number)
         return listeners, dependents
 
     def acted(self, device: Timed | None, cycle: int) -> None:

@@ -62,6 +62,8 @@ class RegisterDevice(DeviceBase):
 
     registers: tuple[Register, ...] = ()
     _at: dict[int, Register]
+    passive = True
+    """Whether it has neither a line nor events of its own; found from the subclass's methods."""
     _only_registers: bool
     _only_content: bool
 
@@ -69,6 +71,7 @@ class RegisterDevice(DeviceBase):
         super().__init_subclass__()
         own = (getattr(cls, name) is not getattr(RegisterDevice, name) for name in _ACTING)
         cls._only_registers = not any(own)
+        cls.passive = all(getattr(cls, name) is getattr(RegisterDevice, name) for name in _TIMED)
         cls._only_content = not any(getattr(cls, name) is not getattr(RegisterDevice, name) for name in _SHOWING)
         cls._at = {}
         for register in cls.registers:
@@ -149,6 +152,8 @@ class RegisterDevice(DeviceBase):
 
 _ACTING = ("write", "on_write", "irq", "next_event", "advance")
 """Methods of subclasses that may make more of a store than a register's new content."""
+_TIMED = ("irq", "next_event", "advance")
+"""Methods of subclasses that have a line or events."""
 _SHOWING = ("read", "on_read")
 """Methods of subclasses that may show something else than a register's content."""
 

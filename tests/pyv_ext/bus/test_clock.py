@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyv_ext.bus.clock import NEVER, Clock
+from pyv_ext.devices.base import Register, RegisterDevice
 
 MOST = 250
 GAPS = st.lists(st.integers(1, 12), max_size=12)
@@ -78,3 +79,39 @@ def test_everything_happens_in_its_order(scripts, posts, strides, independent):
         assert clock.next == min(waiting, default=NEVER)
     assert log == plainly(scripts, posted)
     assert {cycle for cycle, _, number, *_ in log if number < 2 or number not in independent} <= set(heard)
+
+
+class Plain(RegisterDevice):
+    name = "plain"
+    size = 4
+    registers = (Register("VALUE", 0),)
+
+
+def test_a_device_without_line_and_events_is_followed_by_those_who_ask_for_it() -> None:
+    clock, told = Clock(), list[int]()
+    number = clock.attach(Plain(), alone=True)
+    for cycle in (3, 4):
+        clock.touched(number, cycle)
+    changes = clock.changes
+    clock.on_change(told.append)
+    clock.touched(number, 5)
+    clock.touched(number, 6)
+    assert told == [5, 6] and clock.changes == changes + 2
+
+
+def test_a_device_with_a_line_is_asked_at_each_touch() -> None:
+    class Line(Plain):
+        level = False
+
+        @property
+        def irq(self) -> bool:
+            return self.level
+
+    clock, told, device = Clock(), list[int](), Line()
+    clock.on_change(told.append, heeds=())
+    number = clock.attach(device, alone=True)
+    told.clear()
+    clock.touched(number, 3)
+    device.level = True
+    clock.touched(number, 4)
+    assert told == [4] and Plain.passive and not Line.passive
