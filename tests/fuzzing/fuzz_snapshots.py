@@ -98,8 +98,8 @@ def _firmware(mode: str, count: int, chance: Random) -> bytes:
         for tail in tails:
             words += [ENCODE("fence", imm=0x14), *put("DOORBELL", tail)]
     else:
-        words += [*put("CTRL", 1), *li(7, DESCRIPTORS), *li(8, count)]
-        submit = [ENQCMD_T | 9 << 7 | 7 << 15, ENCODE("bge", rs1=0, rs2=9, imm=-4)]
+        words += [*put("CTRL", 1), *li(7, DESCRIPTORS), *li(8, count), *li(11, chance.getrandbits(8))]
+        submit = [ENQCMD_T | 9 << 7 | 7 << 15 | 11 << 20, ENCODE("bge", rs1=0, rs2=9, imm=-4)]
         submit += [TWAIT | 10 << 7 | 9 << 15] * chance.randrange(2)
         submit += [ENCODE("addi", rd=7, rs1=7, imm=DESCRIPTOR_SIZE), ENCODE("addi", rd=8, rs1=8, imm=-1)]
         words += [*submit, ENCODE("bne", rs1=8, rs2=0, imm=-4 * len(submit))]
