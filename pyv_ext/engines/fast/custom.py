@@ -20,9 +20,13 @@ Call = Callable[[int, int, int], int]
 """`call(cycle in which it acts, rs1, rs2) -> cycles beyond its issue << 32 | rd`, or a number below 0: then
 `Upcalls.ended` finishes it."""
 
-WORDS = 2
+Finish = Callable[[int, Any], int]
+"""`finish(cycle in which it has acted, what its handler has returned)` -> the same."""
+
+WORDS = 8
 """Of a row of the table of calls: the call, and the cycles from the begin of the instruction to the one in which it
-acts, the last of its issue."""
+acts, the last of its issue; then the handler, 0 where the call calls it, and what `upcalls` makes its operands of: pc,
+word, `load`, the type of operands; last, what finishes where it has returned no integer."""
 
 
 class CustomCalls:
@@ -32,7 +36,7 @@ class CustomCalls:
         self._core = core
         self._upcalls = upcalls
         self._numbers: dict[tuple[int, int], int] = {}
-        self._calls: list[Call] = []
+        self._calls: list[tuple[object, ...]] = []
         """Kept alive for native code."""
         self._table = memoryview(bytearray(8 * WORDS * MOST)).cast("Q")
         frame[CUSTOM] = address_of(self._table)
@@ -47,36 +51,41 @@ class CustomCalls:
         number = self._numbers.get((pc, word), len(self._calls))
         if number == len(self._calls) < MOST:
             looks = custom.touches == "memory"
-            call = _call(self._core, self._upcalls, pc, instruction, custom.handler, looks)
-            self._calls.append(call)
+            finish = _finish(self._core, self._upcalls, instruction)
+            call = _call(self._core, pc, word, custom.handler, finish, self._upcalls)
+            objects = (call, custom.handler, pc, word, self._core.peek, Operands, finish)
+            self._calls.append(objects)
             self._numbers[pc, word] = number
-            self._table[WORDS * number] = id(call)
-            self._table[WORDS * number + 1] = acts_after(self._core, instruction)
+            row = [*map(id, objects)]
+            row.insert(1, acts_after(self._core, instruction))
+            if looks:
+                row[2] = 0
+            for index, value in enumerate(row, WORDS * number):
+                self._table[index] = value
         return number if number < MOST else None
 
 
-def _call(
-    core: Core, upcalls: Upcalls, pc: int, instruction: Instruction, handler: Callable[[Operands], Any], looks: bool
-) -> Call:
-    """The call of the instruction at `pc`, which acts in the last cycle of its issue; `looks`: at memory as it is
-    then."""
-    clock = core.bus.clock
-    word, mask, peek = instruction.word, core.isa.mask, core.peek
-    new: Any = tuple.__new__
-    """Makes operands in half the time that their own constructor takes."""
+def _call(core: Core, pc: int, word: int, handler: Callable[[Operands], Any], finish: Finish, upcalls: Upcalls) -> Call:
+    """The call of an instruction that looks at memory, as it is in the last cycle of its issue."""
+    clock, peek = core.bus.clock, core.peek
 
     def call(acts: int, a: int, b: int) -> int:
-        if looks:
-            if clock.next <= acts:
-                upcalls.ended = upcalls.execute_slow
-                return LEAVE
-            if acts > clock.now:
-                clock.now = acts
-        outcome = handler(new(Operands, (pc, word, a, b, acts, peek, False)))
-        if type(outcome) is int:
-            return outcome & mask
+        if clock.next <= acts:
+            upcalls.ended = upcalls.execute_slow
+            return LEAVE
+        if acts > clock.now:
+            clock.now = acts
+        return finish(acts, handler(Operands(pc, word, a, b, acts, peek, False)))
+
+    return call
+
+
+def _finish(core: Core, upcalls: Upcalls, instruction: Instruction) -> Finish:
+    mask = core.isa.mask
+
+    def finish(acts: int, outcome: Any) -> int:
         if isinstance(outcome, Trap | Stall | Retry):
-            upcalls.ended = partial(_finish, core, outcome, acts)
+            upcalls.ended = partial(_unfinished, core, outcome, acts)
             return LEAVE
         value, cycles = outcome if isinstance(outcome, Value) else (outcome, 0)
         if 0 <= cycles < MOST_CYCLES:
@@ -84,10 +93,10 @@ def _call(
         upcalls.ended = partial(_retire, core, instruction, value & mask, acts_after(core, instruction) + 1 + cycles)
         return LEAVE
 
-    return call
+    return finish
 
 
-def _finish(core: Core, outcome: Trap | Stall | Retry, acts: int) -> None:
+def _unfinished(core: Core, outcome: Trap | Stall | Retry, acts: int) -> None:
     unfinished(core, outcome, core.hart.cycle, acts)
 
 

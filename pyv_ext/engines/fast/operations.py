@@ -268,7 +268,15 @@ class Operations:
         a, b = (ir.value(f"zext i32 {self._register(field)} to i64") for field in (entries.RS1, entries.RS2))
         acts = ir.value(f"add i64 {frame.cycle_of(ir, self._progress)}, {later}")
         place = self._slot(entries.RD)  # it may change the code, and with it this entry
-        answer = ir.value(f"call i64 @{upcalls.CALL}(ptr {target}, i64 {acts}, i64 {a}, i64 {b})")
+        plain, other, called = ir.fresh(), ir.fresh(), ir.fresh()
+        given = f"i64 {acts}, i64 {a}, i64 {b}"
+        handler = ir.load("i64", row, 16)
+        ir.branch(ir.value(f"icmp ne i64 {handler}, 0"), (plain, ()), (other, ()))
+        ir.block(plain)
+        ir.goto(called, (ir.value(f"call i64 @{upcalls.HANDLER}(ptr {row}, {given})"),))
+        ir.block(other)
+        ir.goto(called, (ir.value(f"call i64 @{upcalls.CALL}(ptr {target}, {given})"),))
+        (answer,) = ir.block(called, "i64")
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (self._pc, self._progress)))
         ir.store("i32", ir.value(f"trunc i64 {answer} to i32"), place)
         cycles = ir.value(f"add i64 {ir.value(f'lshr i64 {answer}, 32')}, {ir.value(f'add i64 {later}, 1')}")

@@ -258,3 +258,19 @@ def test_a_handler_may_change_the_code_that_follows(monkeypatch):
         return rig.state()
 
     assert state("reference") == state("fast")
+
+
+@each_engine
+def test_whatever_integer_a_handler_returns_is_kept_modulo_the_register():
+    results = [-1, 1 << 70 | 5, True, np.uint32(7), -(1 << 63), 1 << 63, Value(-1), 3]
+
+    def handler(operands):
+        assert (operands.word, operands.load(RAM, 1), operands.resumed) == (0x5C00_028B, b"\x8b", False)
+        return results[operands.now % len(results)]
+
+    own = CustomInstruction("own", MATCH, MASK, "rd,rs1,rs2", handler, touches="nothing")
+    made = Rig("own x5,x0,x0\n" * 200, custom=[own])
+    for cycle in range(100):
+        made.engine.run(cycle + 1)
+        result = results[cycle % len(results)]
+        assert made.hart.x[5] == int(result.value if isinstance(result, Value) else result) & 0xFFFF_FFFF
