@@ -16,8 +16,9 @@ from toolchain.passes import SCHEDULING, run_passes, selected
 from toolchain.passes.kv_forwarding import tiled
 from toolchain.trace import command_lines, tensor_lines
 
-MACRO_ONLY = ("residency", "kv-forwarding", "clusters")
-"""Passes that tile commands have no use for: each moves its operands, and all are for the first cluster."""
+MACRO_ONLY = ("residency", "kv-forwarding", "clusters", "engines")
+"""Passes that tile commands have no use for: each moves its operands, all are for the first cluster, and each takes one
+engine."""
 
 
 @dataclass(frozen=True)

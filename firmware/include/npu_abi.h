@@ -613,7 +613,8 @@ struct npu_extended {
     uint32_t m; /* M */
     uint32_t n; /* N */
     uint32_t k; /* K */
-    uint32_t loop_order; /* 0 output stationary, 1 weight stationary */
+    uint16_t loop_order; /* 0 output stationary, 1 weight stationary */
+    uint16_t engines; /* that work side by side, at most; 0: any number */
     uint32_t ld0; /* bytes between rows of in0 */
     uint32_t ld1; /* bytes between rows of in1 */
     uint32_t ldo; /* bytes between rows of out */
@@ -631,6 +632,7 @@ NPU_STATIC_ASSERT(offsetof(struct npu_extended, m) == 0, "npu_extended.m");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, n) == 4, "npu_extended.n");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, k) == 8, "npu_extended.k");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, loop_order) == 12, "npu_extended.loop_order");
+NPU_STATIC_ASSERT(offsetof(struct npu_extended, engines) == 14, "npu_extended.engines");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, ld0) == 16, "npu_extended.ld0");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, ld1) == 20, "npu_extended.ld1");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, ldo) == 24, "npu_extended.ldo");

@@ -142,6 +142,7 @@ class Extended(NamedTuple):
     n: int = 0
     k: int = 0
     loop_order: int = 0
+    engines: int = 0
     ld0: int = 0
     ld1: int = 0
     ldo: int = 0

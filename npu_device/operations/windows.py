@@ -1,5 +1,6 @@
 """The shape of windows that slide over images: CONV2D_T and POOL."""
 
+from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
 
@@ -73,6 +74,7 @@ def patch(s: Windows, row: Pixels, rows: Pixels) -> tuple[Pixels, Pixels]:
     return first * s.w, (np.maximum(last, first) - first + 1) * s.w
 
 
+@lru_cache(maxsize=4096)
 def most_pixels(s: Windows, rows: int) -> int:
     """Input pixels that `rows` output pixels look at, at the most. Tiles repeat their places in images."""
     image = s.p * s.q

@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyv_npu.benchmarks.host import calibrate, peak_memory
@@ -114,10 +114,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="ResNet-18 from ONNX, its limits and other simulators")
     parser.add_argument("--config", default=CONFIG, help="configuration of the device that is timed")
     parser.add_argument("--one", choices=STEPS, help="one measurement, here, as JSON")
+    parser.add_argument("--only", choices=("splits",), help="cycles by the number of engines and of clusters")
     args = parser.parse_args()
-    lines = [json.dumps(STEPS[args.one](args.config))] if args.one else table(args.config)
+    lines: Iterable[str] = [json.dumps(STEPS[args.one](args.config))] if args.one else table(args.config)
+    if args.only:
+        from pyv_npu.benchmarks import splits
+
+        lines = splits.table()
     for line in lines:
         sys.stdout.write(line + "\n")
+        sys.stdout.flush()
     return 0
 
 

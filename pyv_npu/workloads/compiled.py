@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from pyv_npu.errors import UsageError
 from pyv_npu.result import Result
 from pyv_npu.workloads.firmware import LEVEL
 from toolchain.backend import Program as Lowered
-from toolchain.codegen import Target
+from toolchain.codegen import Command, Target
 from toolchain.codegen.cmdq import document
 from toolchain.ir.text import render
 from toolchain.program_image import WEIGHTS, weights_file
@@ -70,7 +70,24 @@ def target_of(npu: NpuConfig) -> Target:
         lookups=npu.dma.vq_elements_per_cycle,
         latency=npu.dram.latency + npu.noc.latency,
         most_aligned=min(npu.dram.interleave, npu.l2.line if npu.l2.enabled else npu.dram.interleave),
+        measured=_Measured(npu),
     )
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The device of a configuration as a stop-watch of commands."""
+
+    npu: NpuConfig
+
+    def __call__(self, commands: Sequence[Command]) -> int | None:
+        """NPU cycles from submission to the last completion; None where the device refuses a command."""
+        from npu_device.levels.runner import Listed, Runner, list_config  # which a list without products does not need
+
+        listed = [Listed(command.descriptor, 0, command.block) for command in commands]
+        ran = Runner(list_config(self.npu, len(listed)), values=False).run(listed)
+        core, own = self.npu.clock_ratio
+        return None if ran.device.error_log else ran.cycles * own // core
 
 
 def _speeds(speed: str, table: Sequence[int]) -> dict[int, Fraction]:
@@ -82,7 +99,10 @@ def seen_by_compiler(config: Config) -> Hashable:
     """What of a configuration decides what a model becomes: the device as the compiler sees it, the seed of random
     inputs, and the slot of generated instructions."""
     chained = repr(config.npu.te) if config.npu.te.kind == "chained_ve" else ""
-    return repr(target_of(config.npu)._replace(chain=None)), chained, config.run.seed, config.core.custom_slot
+    npu = config.npu
+    measured = npu.te, npu.ve, npu.spm, npu.dma, npu.dram, npu.noc, npu.l2, npu.scheduler, npu.clock_ratio
+    seen = target_of(npu)._replace(chain=None, measured=None)
+    return repr(seen), chained, repr(measured), config.run.seed, config.core.custom_slot
 
 
 def _chain(te: TeConfig) -> Callable[[int, int, int, int, int], int]:

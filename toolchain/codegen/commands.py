@@ -1,7 +1,7 @@
 """What code is generated for, and what is generated."""
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -79,6 +79,9 @@ class Target(NamedTuple):
     """Bytes that an access of DRAM may be aligned to."""
     qconfig: QConfig = QConfig()
     """How wide weights are to be."""
+    measured: "Callable[[Sequence[Command]], int | None] | None" = None
+    """NPU cycles of commands that run alone, None for one that is refused, by the model of the device; nothing: what
+    is chosen goes by estimates."""
 
     @property
     def workspace(self) -> int:

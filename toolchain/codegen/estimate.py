@@ -13,7 +13,7 @@ from npu_device.memory.bitwidth import expanded
 from toolchain.codegen.commands import Target
 from toolchain.codegen.tiles import SLOT, Tile, bytes_of, demand, groups_of, staged, total, whole
 from toolchain.ir.graph import Graph, LayerIR
-from toolchain.ir.operations import CACHING, PRODUCTS, channels_of, keys_of, windows_of
+from toolchain.ir.operations import CACHING, PRODUCTS, channels_of, keys_of, macs, windows_of
 
 OVERLAP = 16
 """Computation and transfers hide each other but for one part in so many."""
@@ -58,12 +58,27 @@ def cycles(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ahead: int 
     return max(load.computed, transfers) + min(load.computed, transfers) // OVERLAP + exposed
 
 
+def computing(graph: Graph, layer: LayerIR, target: Target, count: int) -> int:
+    """NPU cycles that so many engines need for a product at least."""
+    if target.chain is not None:
+        return 0
+    a, w = (BITS[expanded(graph.tensors[name].dtype)] for name in layer.inputs[:2])
+    rows, columns = target.array
+    rate = rows * columns * (1 if target.systolic else target.f_a[a] * target.f_w[w])
+    return ceil(macs(layer) / (rate * count))
+
+
+def parts(layer: LayerIR, tile: Tile) -> int:
+    """Of a product, what engines can share out among them."""
+    (m, n, _), (rows, columns, _) = whole(layer), tile
+    return _blocks(layer, tile) * max(ceil(m / rows), ceil(n / columns))
+
+
 def _engines(layer: LayerIR, target: Target, tile: Tile, ahead: int, size: int) -> int:
     """Engines that can share a layer out: as many as have tiles of their own, and buffers of `size` bytes to load
     `ahead` of them."""
     if layer.op_type in PRODUCTS:
-        (m, n, _), (rows, columns, _) = whole(layer), tile
-        there, chains = target.engines, _blocks(layer, tile) * max(ceil(m / rows), ceil(n / columns))
+        there, chains = target.engines, parts(layer, tile)
     elif layer.op_type == "ATTN_T":
         there, chains = target.engines, layer.integer("kv_heads") * ceil(whole(layer)[0] / tile[0])
     else:

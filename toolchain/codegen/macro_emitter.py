@@ -75,7 +75,12 @@ class Emitter:
         if self._operands.aligned:
             block["alignments"] = self._alignments({**fields, **block})
         extended = Extended.make(
-            opcode, own=own, workspace=self._base + share * self.share, workspace_bytes=self.share, **block
+            opcode,
+            own=own,
+            workspace=self._base + share * self.share,
+            workspace_bytes=self.share,
+            engines=self.layer.integer("engines"),
+            **block,
         )
         descriptor = Descriptor(
             opcode=opcode, extended=1, rank=self.layer.integer("rank"), prefetch_dist=self.layer.integer("prefetch"),

@@ -28,8 +28,8 @@ zero1, zero_in2, zero_out are the zero points of integers. A product with B of t
 behind all others the tensor of their vectors. Images are batch x h x w x channels, weights of CONV2D_T
 kh x kw x cin / groups x cout; windows are the fields of `npu_device.operations.windows.Windows`: batch, h, w, kh, kw,
 strides, dilations, pads at top, left, bottom, right.
-Tiling adds `tile` and `buffers`, placement `spread`, prefetch `prefetch`, schedule `rank`; clusters adds `cluster`,
-that of a part, and `clusters`, how many parts run at the same time.
+Tiling adds `tile` and `buffers`, placement `spread`, prefetch `prefetch`, schedule `rank`; engines adds `engines`, the
+most that a layer uses; clusters adds `cluster`, that of a part, and `clusters`, how many parts run at the same time.
 """
 
 from typing import NamedTuple
@@ -49,7 +49,7 @@ class LayerOp(NamedTuple):
     outputs: tuple[int, ...] = (1,)
 
 
-SCHEDULING = ("phase", "cluster", "clusters", "tile", "buffers", "spread", "prefetch", "rank")
+SCHEDULING = ("phase", "cluster", "clusters", "tile", "buffers", "spread", "prefetch", "engines", "rank")
 """Attributes of any layer: `phase`, where a graph holds several that run one after the other, and what passes add."""
 
 FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out", "codebooks")
@@ -105,7 +105,8 @@ def epilogue_of(layer: LayerIR) -> dict[str, str]:
 
 def windows_of(layer: LayerIR) -> Windows:
     """The windows of a CONV2D_T or POOL."""
-    return Windows(*(layer.integer(name) for name in Windows._fields))
+    have = layer.attributes.get
+    return Windows(*[have(name, 0) for name in Windows._fields])  # type: ignore[arg-type]
 
 
 def appended(layer: LayerIR) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from toolchain.passes import (
     batchnorm_folding,
     clusters,
     constant_folding,
+    engines,
     fusion,
     kv_forwarding,
     layout,
@@ -44,9 +45,10 @@ PASSES = {
     "tiling": Pass(tiling.run, "every layer is cut into the tiles that are fastest of those that fit twice"),
     "placement": Pass(placement.run, "operands of a tile lie in banks of their own"),
     "prefetch": Pass(prefetch.run, "the sequencer of a macro command loads as many tiles ahead as fit"),
+    "engines": Pass(engines.run, "products keep to fewer engines where that is measured to be faster"),
 }
 """In the order in which they run."""
-SCHEDULING = ("schedule", "residency", "kv-forwarding", "clusters", "tiling", "placement", "prefetch")
+SCHEDULING = ("schedule", "residency", "kv-forwarding", "clusters", "tiling", "placement", "prefetch", "engines")
 """Those that only say when and where layers are computed."""
 
 

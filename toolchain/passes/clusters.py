@@ -1,7 +1,8 @@
-"""Layers are cut into parts that run side by side, one on each cluster, where that is faster by `codegen.estimate`.
+"""Layers are cut into parts that run side by side, one on each cluster, where that is measured to be faster.
 
 Every cluster has engines, DMA channels and a scratchpad of its own; all share the DRAM. So a layer that the DRAM limits
-stays whole, on the first cluster. The parts of a layer have their operands in DRAM.
+gains little, or stays whole, on the first cluster. The parts of a layer have their operands in DRAM; where that takes
+one out of the scratchpad, its other layers are measured with it.
 """
 
 from collections.abc import Hashable
@@ -9,15 +10,19 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from toolchain.codegen.commands import Target
+from toolchain.codegen.measure import measured
 from toolchain.ir.graph import DRAM, Graph, LayerIR, TensorIR
 from toolchain.ir.operations import appended
 from toolchain.ir.partition import CUTS, Parts, partitions
-from toolchain.passes.tiling import fastest
+from toolchain.passes.prefetch import distance
+from toolchain.passes.tiling import fastest, signature
 
 GAIN = 4
-"""A layer is cut where that saves one part in so many of its time: the estimate is not close."""
+"""A layer is cut where that saves one part in so many of its time, by estimates, which are not close."""
 MORE = 8
 """It is cut into more parts where that saves one part in so many of what is left."""
+LEAST = 100
+"""The same, for both, where times are measured."""
 
 
 class _Choice(NamedTuple):
@@ -37,7 +42,7 @@ def run(graph: Graph, target: Target) -> Graph:
     layers = list[LayerIR]()
     for layer in graph.layers:
         names = *layer.inputs, *layer.outputs
-        key = layer.op_type, tuple(_seen(graph, name) for name in names), tuple(layer.attributes.items())
+        key = signature(graph, layer), tuple(_seen(graph, name) for name in names)
         if key not in known:
             known[key] = _best(graph, layer, target, fixed)
         parts, way = known[key]
@@ -75,19 +80,46 @@ def _seen(graph: Graph, name: str) -> Hashable:
 def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Choice:
     """The fastest cut: one into more parts must be worth it."""
     names = {graph.storage(name) for name in (*layer.inputs, *layer.outputs)}
-    least, best = fastest(graph, layer, target).cycles, _Choice(1, 0)
+    if names & fixed or layer.op_type not in CUTS:
+        return _Choice(1, 0)
+    others = [one for one in graph.layers if one is not layer and _touches(graph, one, names)]
+    whole = fastest(graph, layer, target)
+    base = None if target.measured is None else _time(graph, [whole.layer, *others], target)
+    least, best = whole.cycles if base is None else base, _Choice(1, 0)
+    gain, more = (GAIN, MORE) if base is None else (LEAST, LEAST)
     moved = sum(graph.tensors[name].size for name in (*layer.inputs, *layer.outputs)) // target.dram_rate
-    if names & fixed or layer.op_type not in CUTS or moved >= least - least // GAIN:
+    if moved >= least - least // gain:
         return best
     stored = _in_dram(graph, names)
     for count in range(2, target.clusters + 1):
-        wanted = least - least // (GAIN if best.parts == 1 else MORE)
-        for way, made in enumerate(partitions(graph, layer, count)):
-            last = _placed(made)[-1]  # the largest part
-            time = fastest(made.added(stored), last, target).cycles
-            if time < min(wanted, least):
-                least, best = time, _Choice(count, way)
+        found = [
+            (fastest(made.added(stored), _placed(made)[-1], target).cycles, way, made)  # the largest part
+            for way, made in enumerate(partitions(graph, layer, count))
+        ]
+        if not found:
+            continue
+        time, way, made = min(found, key=lambda one: one[:2])
+        if base is not None:
+            seen = _time(made.added(stored), [*_placed(made), *others], target)
+            time = base if seen is None else seen
+        if time < least - least // (gain if best.parts == 1 else more):
+            least, best = time, _Choice(count, way)
     return best
+
+
+def _touches(graph: Graph, layer: LayerIR, names: set[str]) -> bool:
+    """Whether a layer has one of some tensors in the scratchpad."""
+    own = {name for name in (*layer.inputs, *layer.outputs) if graph.resident(name)}
+    return not names.isdisjoint(map(graph.storage, own))
+
+
+def _time(graph: Graph, layers: list[LayerIR], target: Target) -> int | None:
+    """Of layers, each with the tile that is fastest where it runs alone."""
+    made = list[LayerIR]()
+    for layer in layers:
+        tiled = fastest(graph, layer, target).layer.having(spread=1)
+        made.append(tiled.having(prefetch=distance(graph, tiled, target)))
+    return measured(graph, made, target)
 
 
 def _in_dram(graph: Graph, names: set[str]) -> Graph:

@@ -25,6 +25,8 @@ CLOSE = 250
 """Of tiles that differ by less than one part in so many the largest is taken: the device has fewer to walk through."""
 GAIN = 8
 """Layers share the scratchpad where that saves one part in so many of their time."""
+APART = ("rank", "phase", "cluster")
+"""Attributes that say when and where a layer runs, and nothing of how."""
 DOUBLE = 2
 """Sets of buffers of a layer."""
 ROWS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -41,7 +43,7 @@ def run(graph: Graph, target: Target) -> Graph:
     layers = []
     for layer, company in zip(graph.layers, _companies(graph), strict=True):
         if not layer.integers("tile"):
-            key = company, _signature(graph, layer)
+            key = company, signature(graph, layer)
             if key not in known:
                 known[key] = _tiled(graph, layer, target, company)
             layer = layer.having(**{name: known[key].attributes[name] for name in ("tile", "buffers")})
@@ -50,7 +52,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 class Company(Enum):
-    """What could run at the same time as a layer."""
+    """What could run at the same time as a layer, on its cluster."""
 
     NONE = 0
     SAME = 1
@@ -69,11 +71,15 @@ def _companies(graph: Graph) -> list[Company]:
     for index in reversed(range(count)):
         for one in before[index]:
             later[one] |= later[index] | 1 << index
+    there: dict[int, int] = {}
+    for index, layer in enumerate(graph.layers):
+        there[layer.integer("cluster")] = there.get(layer.integer("cluster"), 0) | 1 << index
     engines = [layer.op_type in (*PRODUCTS, "ATTN_T") for layer in graph.layers]
     times = [bound(graph, layer) for layer in graph.layers]
     found = []
     for index, layer in enumerate(graph.layers):
-        free = ~(earlier[index] | later[index] | 1 << index) & (1 << count) - 1
+        cluster = graph.layers[index].integer("cluster")
+        free = ~(earlier[index] | later[index] | 1 << index) & there[cluster]
         others = [one for one in range(count) if free >> one & 1] if free else []
         parallel = sum(times[one] for one in others if engines[one] is not engines[index])
         same = times[index] + sum(times[one] for one in others) - parallel
@@ -84,11 +90,12 @@ def _companies(graph: Graph) -> list[Company]:
     return found
 
 
-def _signature(graph: Graph, layer: LayerIR) -> Hashable:
+def signature(graph: Graph, layer: LayerIR) -> Hashable:
     """What a tile depends on: equal layers have equal tiles."""
     names = *layer.inputs, *layer.outputs
-    tensors = tuple((graph.tensors[name].dtype, graph.resident(name)) for name in names)
-    return layer.op_type, tensors, tuple(layer.attributes.items())
+    tensors = tuple((graph.tensors[name].dtype, graph.resident(name), graph.tensors[name].pitch) for name in names)
+    own = tuple(item for item in layer.attributes.items() if item[0] not in APART)
+    return layer.op_type, tensors, own
 
 
 def _tiled(graph: Graph, layer: LayerIR, target: Target, company: Company) -> LayerIR:
@@ -108,9 +115,10 @@ class Choice(NamedTuple):
     cycles: int
 
 
-def fastest(graph: Graph, layer: LayerIR, target: Target) -> Choice:
-    """The layer with the tile that takes the least time where it runs alone."""
-    return _chosen(graph, layer.having(buffers=1), target)
+def fastest(graph: Graph, layer: LayerIR, target: Target, buffers: int = 1) -> Choice:
+    """The layer with the tile that takes the least time where it runs alone, or is one of several that share the
+    scratchpad."""
+    return _chosen(graph, layer.having(buffers=buffers), target)
 
 
 def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:

@@ -99,8 +99,9 @@ class Macro(ABC):
         return 1
 
     def lanes(self, engines: int) -> int:
-        """How many of so many engines it can use: those that have a part to do and buffers in the workspace."""
-        return max(1, min(self.chains, self.reserved.lanes(engines)))
+        """How many of so many engines it uses: those that have a part to do and buffers in the workspace, no more than
+        it asks for."""
+        return max(1, min(self.chains, self.reserved.lanes(engines), self.block.engines or engines))
 
     def start(self, read: Read) -> Self:
         """The command with everything known that it reads when it starts (the token position)."""

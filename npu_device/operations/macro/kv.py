@@ -246,7 +246,7 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     kind = element_type(d, "type_in0" if append else "type_out", dict.fromkeys((*FLOATS, *other)))
     unused_type(d, "type_in1", "type_out" if append else "type_in0")
     unused_word(d, "param0", "in1_addr", "tile_n", "tile_k")
-    unused_word(block, "m", "n", "k", "loop_order", "in2", "bias", "ld1", "ldo" if append else "ld0")
+    unused_word(block, "m", "n", "k", "loop_order", "engines", "in2", "bias", "ld1", "ldo" if append else "ld0")
     dimensions(own, "kv_heads", "head_dim", "t_max", "q_len" if append else "kv_len")
     for name in ("heads", "attn_flags", "window", "attn_scale", "new_step", "kv_len" if append else "q_len"):
         if own[name]:

@@ -176,7 +176,7 @@ def decode_copy(d: Descriptor, block: Extended, site: Site) -> CopyMacro:
     if d.type_out not in (DataType.NONE, kind):
         raise DescriptorError(TicketError.DATA_TYPE, f"type_out {d.type_out}: must be 0 or as type_in0, {kind.value}")
     unused_word(d, "param0", "in1_addr", "tile_k")
-    unused_word(block, "loop_order", "ld0", "ld1", "ldo", "epilogue", "in2", "bias", "scale")
+    unused_word(block, "loop_order", "engines", "ld0", "ld1", "ldo", "epilogue", "in2", "bias", "scale")
     dims = tuple(max(1, dim) for dim in (block.m, block.n, block.k, own["dim3"]))
     size = BITS[kind] // 8
     source = Lattice(d.in0_addr, dims, own["stride_in"], size)  # type: ignore[arg-type]
@@ -246,7 +246,7 @@ def decode_gather(d: Descriptor, block: Extended, site: Site) -> GatherMacro:
     element_type(d, "type_out", (kind,))
     unused_type(d, "type_kv")
     unused_word(d, "param0", "tile_n", "tile_k")
-    unused_word(block, "loop_order", "ld1", "epilogue", "in2", "bias", "scale")
+    unused_word(block, "loop_order", "engines", "ld1", "epilogue", "in2", "bias", "scale")
     nonzero(block, "m", "n", "k")
     table = strided("in0", d.in0_addr, block.k, block.n, kind, block.ld0)
     require_dram(site, "in0", table)

@@ -99,6 +99,15 @@ def test_an_engine_that_is_named_works_alone() -> None:
     assert busy(seen) == [0, 64, 0, 0]
 
 
+@pytest.mark.parametrize("engines", [1, 2, 3])
+def test_a_command_that_asks_for_fewer_engines_runs_as_where_there_are_so_many(engines: int) -> None:
+    made = gemm(256, 256, 256, (64, 64, 64))
+    assert made.block is not None
+    asked = made._replace(block=made.block._replace(engines=engines))
+    few, many, all_of_them = listed([made], config(engines)), listed([asked], config(4)), listed([made], config(4))
+    assert few.events.tobytes() == many.events.tobytes() != all_of_them.events.tobytes()
+
+
 def test_a_workspace_for_one_engine_uses_one() -> None:
     need = 2 * 2 * 64 * 64 + 2 * 4 * 64 * 64
     rooms = ((need, [64, 0, 0, 0]), (2 * need, [32, 32, 0, 0]), (4 * need - 64, [22, 21, 21, 0]))

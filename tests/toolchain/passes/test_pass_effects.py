@@ -14,6 +14,7 @@ from toolchain.compiler import compile_model
 from toolchain.decoders.builtin import compile_shape
 from toolchain.decoders.shapes import Job, shape_of
 from toolchain.examples import EXAMPLES
+from toolchain.examples.builder import Builder
 from toolchain.onnx_model.model import prepare
 from toolchain.passes import PASSES
 
@@ -41,9 +42,16 @@ def two_branches() -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
+def pointwise() -> Any:
+    """A convolution of MobileNetV2 that is faster on three engines than on four."""
+    b = Builder()
+    return b.model("m", [1, 96, 14, 14], b.node("Conv", "x", b.weight(576, 96, 1, 1)), [1, 576, 14, 14])
+
+
 MODELS: dict[str, tuple[Any, NpuConfig]] = {name: (EXAMPLES["cnn"], NpuConfig()) for name in PASSES} | {
     "placement": (EXAMPLES["gemm"], NpuConfig()),
     "schedule": (two_branches, ONE_ENGINE),
+    "engines": (pointwise, replace(NpuConfig(), te=replace(NpuConfig().te, count=4))),
     "clusters": (EXAMPLES["gemm"], replace(NpuConfig(), clusters=2, te=replace(NpuConfig().te, count=1))),
 }
 

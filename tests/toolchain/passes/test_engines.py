@@ -1,0 +1,92 @@
+"""Products that keep to fewer engines: never slower on more, and measured only where fewer could be faster."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from npu_device.abi.opcodes import Opcode
+from npu_device.config import NpuConfig
+from pyv_npu.workloads.compiled import target_of
+from pyv_npu.workloads.timing import run_commands
+from toolchain.codegen import Command
+from toolchain.compiler import Compiled, compile_model
+from toolchain.examples import EXAMPLES
+from toolchain.examples.builder import Builder
+from toolchain.onnx_model.model import prepare
+
+
+def pointwise(kind: str) -> Any:
+    """As in MobileNetV2."""
+    b = Builder(kind)
+    y = b.node("Conv", b.node("Conv", "x", b.weight(384, 64, 1, 1)), b.weight(64, 384, 1, 1))
+    return b.model("m", [1, 64, 14, 14], y, [1, 64, 14, 14])
+
+
+def one_convolution() -> Any:
+    """Faster on three engines than on four."""
+    b = Builder()
+    return b.model("m", [1, 96, 14, 14], b.node("Conv", "x", b.weight(576, 96, 1, 1)), [1, 576, 14, 14])
+
+
+def device(engines: int) -> NpuConfig:
+    return replace(NpuConfig(), te=replace(NpuConfig().te, count=engines))
+
+
+def compiled(proto: Any, config: NpuConfig) -> Compiled:
+    return compile_model(prepare(proto, "m"), target_of(config))
+
+
+def asked(made: Compiled) -> list[int]:
+    """The most engines of each product; 0: all."""
+    products = [one for one in made.commands if one.descriptor.opcode in (Opcode.GEMM_T, Opcode.CONV2D_T)]
+    return [one.block.engines for one in products if one.block is not None]
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_more_engines_are_never_slower(kind: str) -> None:
+    found = []
+    for engines in range(1, 6):
+        config = device(engines)
+        made = compiled(pointwise(kind), config)
+        assert all(count < engines for count in asked(made))
+        found.append(run_commands(made.commands, config).cycles)
+    assert all(more <= fewer * 1.01 for fewer, more in pairwise(found)), found
+
+
+class Watch:
+    """Counts what is measured."""
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.target, self.times = target_of(config), list[int | None]()
+
+    def __call__(self, commands: Sequence[Command]) -> int | None:
+        assert self.target.measured is not None
+        self.times.append(self.target.measured(commands))
+        return self.times[-1]
+
+
+def test_a_layer_that_computes_all_the_time_is_not_measured() -> None:
+    watch = Watch(device(2))
+    compile_model(prepare(EXAMPLES["gemm"](512, 512, 512, "float32"), "m"), watch.target._replace(measured=watch))
+    assert not watch.times
+
+
+def test_a_layer_is_measured_as_long_as_the_model_takes() -> None:
+    config = device(4)
+    watch = Watch(config)
+    made = compile_model(prepare(one_convolution(), "m"), watch.target._replace(measured=watch))
+    layers = run_commands(made.commands, config).layers
+    ends = {layer.layer: layer.cycle for layer in layers}
+    (product,) = [one.layer for one in made.commands if one.block is not None and one.block.engines]
+    before = max((cycle for cycle in ends.values() if cycle < ends[product]), default=0)
+    least = min(time for time in watch.times if time is not None)
+    assert abs(ends[product] - before - least) <= least // 100
+
+
+def test_a_model_becomes_the_same_commands_every_time() -> None:
+    one, two = (compiled(one_convolution(), device(4)) for _ in range(2))
+    assert one.commands == two.commands
+    assert 3 in asked(one)

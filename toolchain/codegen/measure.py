@@ -1,0 +1,24 @@
+"""How long layers take when they run alone: their commands on the device's own model of time, which `Target.measured`
+brings. An estimate ranks tiles; where a choice must not lose, it is measured."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from toolchain.codegen.commands import Target
+from toolchain.codegen.generate import generate
+from toolchain.codegen.memory import place
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Graph, LayerIR
+
+
+def measured(graph: Graph, layers: Sequence[LayerIR], target: Target) -> int | None:
+    """Cycles from the submission of the layers' commands to the end of the last; None where the device cannot say, or
+    refuses one of them."""
+    if target.measured is None:
+        return None
+    alone = replace(graph, layers=list(layers), inputs=(), outputs=(), swapped={}).dropped_unused()
+    try:
+        commands = generate(alone, place(alone, target), target, "macro")
+    except ModelError:
+        return None  # what does not fit is an error where the whole is placed
+    return target.measured(commands)

@@ -1,0 +1,127 @@
+"""A product keeps to fewer engines than there are where that is faster: engines that load tiles of their own share the
+rate of the DRAM, the channels and the banks, so that more of them can be slower.
+
+What a layer takes on all engines is measured, and then on fewer, with the tile that a device with so few would have,
+while fewer could be faster at all. So a layer never takes longer because there are more engines. Parts of a layer,
+which clusters compute side by side, are measured together.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+
+from toolchain.codegen.commands import Target
+from toolchain.codegen.estimate import computing, cycles, parts
+from toolchain.codegen.measure import measured
+from toolchain.codegen.tiles import SLOT, demand, staged
+from toolchain.ir.graph import Attribute, Graph, LayerIR
+from toolchain.ir.operations import PRODUCTS
+from toolchain.passes.prefetch import distance
+from toolchain.passes.tiling import fastest, signature
+
+CLOSE = 400
+"""Fewer engines must save one part in so many."""
+SURE = 8, 5
+"""An estimate is not that much too low: where fewer engines need longer by computation alone, nothing is measured."""
+CHOSEN = ("tile", "buffers", "prefetch", "engines")
+
+
+def run(graph: Graph, target: Target) -> Graph:
+    """Add `engines`, the most that a layer is to use, and the tile that goes with it."""
+    if target.measured is None or target.engines < 2:
+        return graph
+    known: dict[Hashable, list[dict[str, Attribute]]] = {}
+    layers = list[LayerIR]()
+    for group in groups(graph):
+        if all(one.op_type in PRODUCTS and one.integers("tile") and "engines" not in one.attributes for one in group):
+            key = tuple((signature(graph, one), one.integer("cluster")) for one in group)
+            if key not in known:
+                best = _best(graph, group, target)
+                known[key] = [{name: one.attributes[name] for name in CHOSEN if name in one.attributes} for one in best]
+            group = [one.having(**chosen) for one, chosen in zip(group, known[key], strict=True)]
+        layers += group
+    return replace(graph, layers=layers)
+
+
+def groups(graph: Graph) -> Iterator[list[LayerIR]]:
+    """The parts of a layer together, others one by one."""
+    group = list[LayerIR]()
+    for layer in graph.layers:
+        group.append(layer)
+        if len(group) == layer.integer("clusters", 1):
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _best(graph: Graph, group: Sequence[LayerIR], target: Target) -> Sequence[LayerIR]:
+    """The fastest form of a layer, or of its parts. One that shares the scratchpad with others is measured beside a
+    layer like itself, and twice alone with all of it."""
+    shared = len(group) == 1 and _shares(group[0])
+    several = shared or any(one.integer("batch", 1) > 1 for one in group)  # side by side they may use all engines
+    if not several and _clear(graph, group[-1], target):
+        return group
+    times = {_form(graph, group, target, target.engines): _time(graph, group, target, shared)}
+    (least,) = times.values()
+    best = group
+    for count in range(target.engines, 0, -1):
+        working = target.engines if several else count
+        if least is None or any(computing(graph, one, target, working) >= least for one in group):
+            break
+        for buffers in (1, group[0].integer("buffers", 1)) if shared else (0,):
+            made = [_on(graph, one, target, count, buffers or one.integer("buffers", 1)) for one in group]
+            form = _form(graph, made, target, count)
+            if form not in times:
+                times[form] = time = _time(graph, made, target, shared)
+                if time is not None and time < least - least // CLOSE:
+                    best, least = made, time
+    return best
+
+
+def _shares(layer: LayerIR) -> bool:
+    return layer.integer("buffers", 1) > 1 and layer.integer("batch", 1) == 1 and len(layer.outputs) == 1
+
+
+def _time(graph: Graph, group: Sequence[LayerIR], target: Target, shared: bool) -> int | None:
+    """Of a layer or its parts; where it is one that others run beside: of two like it."""
+    if not shared:
+        return measured(graph, group, target)
+    (layer,) = group
+    if layer.integer("buffers", 1) == 1:
+        time = measured(graph, group, target)
+        return None if time is None else 2 * time
+    twin = f"{layer.outputs[0]} of another layer"
+    out = replace(graph.tensors[graph.storage(layer.outputs[0])], id=twin)
+    seen = replace(graph.tensors[layer.outputs[0]], id=f"{twin}, seen", view_of=twin)
+    both = replace(graph, tensors=graph.tensors | {twin: out, seen.id: seen})
+    return measured(both, [layer, replace(layer, outputs=(seen.id,))], target)
+
+
+def _clear(graph: Graph, layer: LayerIR, target: Target) -> bool:
+    """Whether one engine less would be slower by its computation alone."""
+    about = cycles(graph, layer, target, layer.integers("tile"), layer.integer("prefetch"))
+    return computing(graph, layer, target, target.engines - 1) * SURE[1] >= about * SURE[0]
+
+
+def _on(graph: Graph, layer: LayerIR, target: Target, count: int, buffers: int) -> LayerIR:
+    """The layer as for a device with so many engines, one of so many that share the scratchpad."""
+    fewer = target._replace(engines=count)
+    bare = replace(layer, attributes={name: one for name, one in layer.attributes.items() if name not in CHOSEN})
+    tiled = fastest(graph, bare, fewer, buffers).layer
+    if "prefetch" in layer.attributes:
+        tiled = tiled.having(prefetch=distance(graph, tiled, fewer))
+    return tiled.having(engines=count) if count < target.engines else tiled
+
+
+def _form(graph: Graph, group: Sequence[LayerIR], target: Target, count: int) -> Hashable:
+    """What decides the time: tile, distance, share of the scratchpad, and how many engines could get buffers."""
+    made = list[Hashable]()
+    for layer in group:
+        tile, ahead = layer.integers("tile"), layer.integer("prefetch")
+        moved = staged(graph, layer, demand(graph, layer, tile))
+        need = sum(-(-size // SLOT) * SLOT * (ahead + 1) for name, size in moved.items() if name in ("in0", "in1"))
+        room = target.workspace // layer.integer("buffers", 1)
+        made.append(
+            (tile, ahead, layer.integer("buffers", 1), min(count, parts(layer, tile), max(1, room // max(1, need))))
+        )
+    return tuple(made)
