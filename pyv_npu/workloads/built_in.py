@@ -18,7 +18,7 @@ from pyv_npu.errors import UsageError
 from pyv_npu.result import Detail, Result, Stopwatch
 from pyv_npu.text import lines_of
 from pyv_npu.workloads.built_in_figures import figures
-from pyv_npu.workloads.compiled import listing, packed, seen_by_compiler, target_of
+from pyv_npu.workloads.compiled import listing, packed, seen_by_compiler, target_with
 from pyv_npu.workloads.firmware import LEVEL, run_program
 from pyv_npu.workloads.kv_figures import KvTraffic, csv_of
 from pyv_npu.workloads.timing import TimingRun, run_commands
@@ -120,7 +120,7 @@ def build(config: NpuConfig, request: Request) -> CompiledShape:
     if request.kv and request.granularity == "tile":
         raise ModelError(f"{request.name}: --kv {request.kv}: tile commands know no encoded keys and values: drop one")
     tiled = position if request.granularity == "tile" else None
-    target = target_of(config)._replace(qconfig=request.qconfig.without_weights())
+    target = target_with(config, request.qconfig)._replace(qconfig=request.qconfig.without_weights())
     return compile_shape(job, target, tokens, request.passes, tiled)
 
 

@@ -116,16 +116,30 @@ def packed(config: Config, qconfig: QConfig) -> Config:
     """The configuration of a run whose QConfig names `packing.use_packed_int<bits>` (docs/bit-widths.md, R3): engines
     unpack such operands, in as many cycles as there are elements in a byte where `npu.te.unpack_int<bits>` and
     `npu.ve.unpack_int<bits>` say nothing, or do not. UsageError: false, and a key says that they do."""
-    values: dict[str, object] = {}
     for bits, used in qconfig.packed.items():
-        for engine in ("te", "ve"):
-            key = f"npu.{engine}.unpack_int{bits}"
-            now = getattr(config.npu.te if engine == "te" else config.npu.ve, f"unpack_int{bits}")
-            if used and now == 1:
-                values[key] = pack_factor(bits)
-            elif not used and now != 1:
+        for engine, own in (("te", config.npu.te), ("ve", config.npu.ve)):
+            key, now = f"npu.{engine}.unpack_int{bits}", getattr(own, f"unpack_int{bits}")
+            if not used and now != 1:
                 raise UsageError(f"{key} = {now}: the QConfig has packing.use_packed_int{bits} false; drop one of them")
-    return with_values(config, values) if values else config
+    values = _unpacking(config.npu, qconfig)
+    return with_values(config, {f"npu.{engine}.{key}": one for (engine, key), one in values.items()})
+
+
+def _unpacking(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], int]:
+    """(engine, key) -> cycles, where a QConfig says that it unpacks and the configuration says nothing."""
+    return {
+        (engine, f"unpack_int{bits}"): pack_factor(bits)
+        for bits, used in qconfig.packed.items()
+        for engine, own in (("te", npu.te), ("ve", npu.ve))
+        if used and getattr(own, f"unpack_int{bits}") == 1
+    }
+
+
+def target_with(npu: NpuConfig, qconfig: QConfig) -> Target:
+    """The device of a run with a QConfig, which gives its weights their widths."""
+    found = _unpacking(npu, qconfig)
+    te, ve = ({key: one for (engine, key), one in found.items() if engine == name} for name in ("te", "ve"))
+    return target_of(replace(npu, te=replace(npu.te, **te), ve=replace(npu.ve, **ve)))._replace(qconfig=qconfig)
 
 
 def loaded(elf: bytes, compiled: "Compiled", name: str) -> Program:

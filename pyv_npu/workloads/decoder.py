@@ -32,6 +32,7 @@ from pyv_npu.workloads.compiled import (
     seen_by_compiler,
     submission,
     target_of,
+    target_with,
 )
 from pyv_npu.workloads.data import Values, prompts
 from pyv_npu.workloads.firmware import LEVEL, run_program
@@ -127,7 +128,7 @@ class Generation(Workload[GenerationDetail]):
         if any(width is not None and width < BITS[DataType.FP16] for width in widths):
             scales = head_scales(decoder, request.prompt, bits)
         compiled = compile_decoder(
-            decoder, target_of(config.npu)._replace(qconfig=request.weights()), len(request.prompt),
+            decoder, target_with(config.npu, request.weights()), len(request.prompt),
             request.t_max or request.total, passes=request.passes, kv_bits=bits, kv_scales=scales,
             tiled=max(1, request.new - 1) if request.granularity == "tile" else 0, kv_blocks=blocks,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from pyv_npu.config import Config
 from pyv_npu.config.yaml_file import load_qconfig
 from pyv_npu.errors import BadInputError, UsageError, bad_models
 from pyv_npu.text import lines_of
-from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, packed, target_of
+from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, packed, target_of, target_with
 from pyv_npu.workloads.data import RUNS, samples
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_frontend import OnnxModel, load_model
@@ -93,7 +93,7 @@ def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compil
     """Compile a model. ModelError, one line."""
     device, precision = target_of(config.npu), choices.precision
     if choices.qconfig is not None:
-        device = device._replace(qconfig=load_qconfig(choices.qconfig))
+        device = target_with(config.npu, load_qconfig(choices.qconfig))
         try:
             precision = device.qconfig.precision(precision)
         except QConfigError as error:
