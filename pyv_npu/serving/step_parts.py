@@ -68,7 +68,8 @@ class Simulator:
         npu = replace(self.npu, dram=replace(self.npu.dram, size=room))
         job = Job(self.shape, layers, 1, 1, self.weight_bits, lambda layer, head: kv.bits, storage=kv)
         passes = "all" if resident else "all,-residency"
-        made = compile_mixed_step(job, target_of(npu), chunks, parts, passes)
+        estimated = target_of(npu)._replace(measured=None)  # there are many steps
+        made = compile_mixed_step(job, estimated, chunks, parts, passes)
         found = dict(layer_ends(made.commands, npu, made.memory))
         ends = dict.fromkeys(range(layers), 0)
         for name, cycle in found.items():

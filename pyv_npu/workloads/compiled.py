@@ -138,7 +138,9 @@ def _unpacking(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], int]:
 def target_with(npu: NpuConfig, qconfig: QConfig) -> Target:
     """The device of a run with a QConfig, which gives its weights their widths."""
     found = _unpacking(npu, qconfig)
-    te, ve = ({key: one for (engine, key), one in found.items() if engine == name} for name in ("te", "ve"))
+    te, ve = dict[str, Any](), dict[str, Any]()
+    for (engine, key), cycles in found.items():
+        (te if engine == "te" else ve)[key] = cycles
     return target_of(replace(npu, te=replace(npu.te, **te), ve=replace(npu.ve, **ve)))._replace(qconfig=qconfig)
 
 
