@@ -112,8 +112,13 @@ def index_page() -> str:
 
 COMPILED = ("npu_device", "pyv_ext", "pyv_npu.observe.latency")
 """Packages whose modules are compiled, except __init__ and what INTERPRETED names."""
-ALSO = ("pyv_npu.coupling.custom0", "pyv_npu.coupling.memory_traffic", "pyv_ext.pyv_adapter.engine")
-"""Modules that are compiled besides: two that each command passes, one that derives from a compiled class."""
+ALSO = (
+    "pyv_npu.coupling.coherence",
+    "pyv_npu.coupling.custom0",
+    "pyv_npu.coupling.memory_traffic",
+    "pyv_ext.pyv_adapter.engine",
+)
+"""Modules that are compiled besides: those that each command passes, one that derives from a compiled class."""
 INTERPRETED = {
     "npu_device.abi": "tables, read once",
     "npu_device.config": "its annotations are read: mypyc keeps less of them",

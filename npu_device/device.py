@@ -8,26 +8,29 @@ from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.opcodes import FullPolicy, TicketState
 from npu_device.abi.registers import REGISTERS
 from npu_device.config import NpuConfig, check
-from npu_device.decode.command import Command
-from npu_device.decode.decoder import Decoder, Uses
-from npu_device.event_loop.l2 import L2
 from npu_device.event_loop.timeline import Timeline
 from npu_device.host.command_port import CommandPort
 from npu_device.host.front_end import FrontEnd
 from npu_device.host.registers import CsrWindow, RegisterFile
 from npu_device.host.ring import Ring
-from npu_device.issue.execution import Execution
+from npu_device.issue.barriers import Barriers
 from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts
 from npu_device.issue.retirement import Completion, ErrorEntry, Tickets
 from npu_device.issue.scheduler import CommandQueue
-from npu_device.memory.memory import Memory
+from npu_device.memory.memory import Memory, scratchpads
 from npu_device.trace.counters import Counters
-from npu_device.trace.events import EventStream, Refusal
+from npu_device.trace.events import Refusal
+from npu_device.trace.stream import EventStream
 from pyv_state import Fields, Stateful, inside
 
 if TYPE_CHECKING:
+    from npu_device.decode.command import Command
+    from npu_device.decode.decoder import Decoder, Uses
+    from npu_device.event_loop.l2 import L2
     from npu_device.external.link import External
+    from npu_device.host.acceptance import Acceptance
+    from npu_device.issue.execution import Execution
 
 _CTRL = {bits.name: bits for register in REGISTERS if register.name == "CTRL" for bits in register.fields}
 _ENABLE, _RESET, _FLUSH = (1 << _CTRL[name].low for name in ("ENABLE", "RESET", "FLUSH_L2"))
@@ -74,6 +77,9 @@ class NpuDevice:
         NpuDeviceError when the configuration and the memory do not fit together.
         """
         check(config)
+        scratchpads(config, memory)
+        self._config, self._memory, self._events = config, memory, events
+        self._values, self._analytic, self._external = values, analytic, external
         self._timeline = Timeline()
         self._core_bytes = config.dram.core_bytes
         self._policy = FullPolicy[config.queue.full_policy.upper()]
@@ -83,17 +89,14 @@ class NpuDevice:
         self._counters = Counters(config, events)
         self._queue = CommandQueue(config.device_queue, self._interrupts)
         self._completion = Completion(memory, self._tickets, self._interrupts, events)
-        self._decoder = Decoder(config, memory)
-        self._execution = Execution(
-            config, memory, self._timeline, events, self._queue, self._tickets, self._completion, values, analytic,
-            external,
-        )  # fmt: skip
+        self._barriers = Barriers(config.clusters, events)
+        self._acceptance: Acceptance | None = None
         self._frontend = FrontEnd(
             config.frontend, memory, self._timeline, events, self.ring, self._queue, self._tickets, self._interrupts,
-            self._decoder, self._execution, self._completion,
+            self._completion, self._behind,
         )  # fmt: skip
         self.port = CommandPort(
-            events, self._frontend, self._queue, self._tickets, self._execution.barriers, self._interrupts,
+            events, self._frontend, self._queue, self._tickets, self._barriers, self._interrupts,
             self._counters, lambda: self._policy,
         )  # fmt: skip
         self._completion.on_end = self.port.completed
@@ -104,10 +107,37 @@ class NpuDevice:
         self.csr = CsrWindow(self.registers)
         self._injector: Injector | None = None
 
+    def _behind(self) -> "Acceptance":
+        """What is behind the front end, made when it is first needed: a program that submits nothing waits for neither
+        its modules nor NumPy."""
+        made = self._acceptance
+        if made is None:
+            from npu_device.decode.decoder import Decoder
+            from npu_device.host.acceptance import Acceptance
+            from npu_device.issue.execution import Execution
+
+            execution = Execution(
+                self._config, self._memory, self._timeline, self._events, self._queue, self._tickets, self._completion,
+                self._barriers, self._values, self._analytic, self._external,
+            )  # fmt: skip
+            execution.enabled, execution.injector = self._frontend.enabled, self._injector
+            decoder = Decoder(self._config, self._memory)
+            made = Acceptance(self._events, self._queue, self._tickets, self._completion, decoder, execution)
+            self._acceptance = made
+        return made
+
     @property
-    def l2(self) -> L2 | None:
+    def _decoder(self) -> "Decoder":
+        return self._behind().decoder
+
+    @property
+    def _execution(self) -> "Execution":
+        return self._behind().execution
+
+    @property
+    def l2(self) -> "L2 | None":
         """The L2 as the core sees it; None where there is none."""
-        return self._execution.l2
+        return self._execution.l2 if self._config.l2.enabled else None
 
     # -- the device protocol -----------------------------------------------------------------------------------
 
@@ -183,6 +213,7 @@ class NpuDevice:
 
     def load_state(self, state: Any) -> None:
         """Take on a state. Memory and event stream are those of then already."""
+        self._behind()  # which names its actions on the timeline
         fields = Fields(
             state, "policy", "timeline", "ring", "queue", "tickets", "interrupts", "completion", "decoder", "execution",
             "l2", "front_end", "port", "registers", "counters",
@@ -214,10 +245,12 @@ class NpuDevice:
     def inject(self, injector: Injector | None) -> None:
         """Let faults act on the device; None: none do."""
         self._injector = injector
-        for part in (self._frontend, self._execution, self._completion, self.port, self.registers):
+        for part in (self._frontend, self._completion, self.port, self.registers):
             part.injector = injector
+        if self._acceptance is not None:
+            self._execution.injector = injector
 
-    def resume(self, cycle: int, command: Command) -> None:
+    def resume(self, cycle: int, command: "Command") -> None:
         """A unit that the injector said to be stuck begins its command in `cycle`, up to which all has happened."""
         self._execution.resume(cycle, command)
 
@@ -231,7 +264,7 @@ class NpuDevice:
 
     # -- reports -----------------------------------------------------------------------------------------------
 
-    def uses(self, descriptor: bytes) -> Uses:
+    def uses(self, descriptor: bytes) -> "Uses":
         """The memory that a descriptor asks for. Nothing changes."""
         return self._decoder.uses(descriptor)
 
@@ -246,8 +279,10 @@ class NpuDevice:
         return tuple(self._completion.log)
 
     @property
-    def in_flight(self) -> Sequence[tuple[Command, TicketState]]:
+    def in_flight(self) -> "Sequence[tuple[Command, TicketState]]":
         """Commands that were accepted and have not retired, oldest first."""
+        if self._acceptance is None:
+            return []
         return [(command, self._tickets.in_flight[command.ticket]) for command in self._execution.in_flight()]
 
     # -- CTRL --------------------------------------------------------------------------------------------------
@@ -267,19 +302,25 @@ class NpuDevice:
         return not value & ~(_ENABLE | _RESET | _FLUSH | _POLICY_MASK)
 
     def _enable(self, enable: bool, cycle: int) -> None:
-        self._frontend.enabled = self._execution.enabled = enable
+        self._frontend.enabled = enable
         if enable:
             self._frontend.request_fetch(cycle)
-            self._execution.request_start(cycle)
+        if self._acceptance is not None:
+            self._execution.enabled = enable
+            if enable:
+                self._execution.request_start(cycle)
 
     def _reset(self, cycle: int) -> None:
         """Soft reset: work in flight vanishes; configuration, accept count and counters stay."""
         reason = "soft reset"
         self._timeline.clear()
         self._frontend.reset(cycle, reason)
-        self._execution.reset(cycle, reason)
+        if self._acceptance is not None:
+            self._execution.reset(cycle, reason)
+            self._decoder.reset()
+        self._queue.reset()
+        self._barriers.reset()
         self._tickets.taken = self.counters.accepted
-        self._decoder.reset()
         self.port.reset()
         self.ring.reset()
         self._interrupts.reset(cycle)

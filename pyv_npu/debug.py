@@ -12,7 +12,8 @@ from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET, Mode
 from npu_device.abi.registers import Register as NpuRegister
 from npu_device.device import NpuDevice
-from npu_device.trace.events import FRONTEND, RECORD, Kind
+from npu_device.trace.events import FRONTEND, Kind
+from npu_device.trace.records import RECORD
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError

@@ -7,13 +7,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from npu_device.abi import memory_map as mm
 from npu_device.config import NpuConfig
 from npu_device.device import NpuDevice
 from npu_device.memory.memory import Memory, sparse
-from npu_device.trace.events import EventStream
+from npu_device.trace.stream import EventStream
 from pyv_ext import elf
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER, Clock
@@ -32,7 +30,7 @@ from pyv_ext.protocols import CustomInstruction, Device, Operands, Outcome, Plac
 from pyv_npu import boot, ctrl_c
 from pyv_npu.config.tree import Config
 from pyv_npu.coupling.custom0 import ObservedCsrs, custom_instructions, ignored_instructions
-from pyv_npu.coupling.memory_traffic import Coherence, CoreTraffic, Outputs
+from pyv_npu.coupling.memory_traffic import CoreTraffic, Outputs
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency import arrivals
 from pyv_npu.observe.latency.probe import LatencyProbe
@@ -42,6 +40,7 @@ from pyv_state import Stateful
 if TYPE_CHECKING:
     from npu_device.external.link import External
     from pyv_ext.devices.semihosting import Semihosting
+    from pyv_npu.coupling.coherence import Coherence
     from pyv_npu.faults.injection import Injection
     from pyv_npu.faults.plan import Fault
     from pyv_npu.observe.sanitizer.sanitizer import Sanitizer
@@ -131,7 +130,7 @@ class Platform:
             plic_delay=self.timing.plic,
         )
         accesses = config.npu.dram.core_traffic == "accesses"
-        self.coherence = Coherence(self.bus, self.ram, self.npu.l2) if self.npu.l2 is not None else None
+        self.coherence = self._coherence()
         self.traffic = CoreTraffic(self.bus, self.ram, self.npu) if accesses else None
         self.latency: LatencyProbe | None = None
         """The latency probe of the loaded program."""
@@ -157,12 +156,19 @@ class Platform:
         made.on_failure = lambda text: self.engine.stop(Stop(StopReason.ENGINE, None, text))
         return made
 
+    def _coherence(self) -> "Coherence | None":
+        if self.npu.l2 is None:
+            return None
+        from pyv_npu.coupling.coherence import Coherence
+
+        return Coherence(self.bus, self.ram, self.npu.l2)
+
     def _npu_memory(self) -> Memory:
         def written(address: int, size: int) -> None:
             self.bus.written(address, size)
             self.outputs.written(address, size)
 
-        regions = [(ram.name, ram.base, np.frombuffer(ram.data, dtype=np.uint8)) for ram in (self.ram, *self.spm)]
+        regions = [(ram.name, ram.base, ram.data) for ram in (self.ram, *self.spm)]
         beyond = self.config.npu.dram.size - self.ram.size
         if beyond > 0:
             regions.append(("DRAM beyond the core", self.ram.end, sparse(beyond)))

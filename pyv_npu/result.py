@@ -13,7 +13,7 @@ from npu_device.abi.descriptor import EXTENDED_SIZE
 from npu_device.abi.errors import TICKET_ERROR_TEXT, TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.issue.retirement import UNKNOWN, ErrorEntry
-from npu_device.trace.events import Batch, EventStream
+from npu_device.trace.stream import EventStream
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.config import Config
@@ -21,6 +21,7 @@ from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.table import Latency
 
 if TYPE_CHECKING:
+    from npu_device.trace.records import Batch
     from npu_device.trace.run_spans import Spans
     from pyv_npu.faults.record import Record
     from pyv_npu.observe.analysis.model import Analysis
@@ -91,7 +92,6 @@ class CoreRun:
     @property
     def ticket_errors(self) -> list[dict[str, Any]]:
         """The first tickets that ended in an error, with where the program submitted them."""
-        accepted = self.latency.accepted
         reasons = {entry.ticket: entry.reason for entry in self.log}
         return [
             {
@@ -101,7 +101,7 @@ class CoreRun:
                 "reason": reasons.get(each.ticket),
                 "submitted_at": self.program.place(each.call_site) or None,
             }
-            for each in accepted.where(accepted.column("error") != 0)[:SHOWN_ERRORS]
+            for each in self.latency.accepted.failed[:SHOWN_ERRORS]
         ]
 
     @property
@@ -112,8 +112,7 @@ class CoreRun:
 
 def error_rows(log: Sequence[ErrorEntry], latency: Latency, program: Program) -> list[dict[str, Any]]:
     """The error tickets of a log, oldest first, with where the program submitted them."""
-    accepted = latency.accepted
-    sites = {each.ticket: each.call_site for each in accepted.where(accepted.column("error") != 0)}
+    sites = {each.ticket: each.call_site for each in latency.accepted.failed}
     named = {int(opcode): opcode.name for opcode in Opcode}
     return [
         {
@@ -193,7 +192,7 @@ class Result(Generic[D]):
         return self.layers or [command.layer for command in self.commands]
 
     @property
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> "Iterator[Batch]":
         """The events of the run. UsageError where there are none."""
         if self.events is None:
             raise UsageError(f"no events: {self.config.run.sim_level} has no time; run at IA_TIMING or CA_HYBRID")

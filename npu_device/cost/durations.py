@@ -13,12 +13,12 @@ import numpy as np
 from npu_device.abi.opcodes import BITS, Norm, Opcode
 from npu_device.config import NpuConfig, VeConfig, VeOperations
 from npu_device.cost.banks import Access, Demand, demands, spread
-from npu_device.cost.plan import Compute, Piece, Role, Transfer
+from npu_device.cost.plan import Compute, Piece, Transfer
 from npu_device.cost.rates import Rates
 from npu_device.cost.tensor import SPEEDS, Product, attention, ceil_div, once_per_command, product, speeds
 from npu_device.memory.bitwidth import aligned_bytes, expanded, num_bursts
 from npu_device.memory.region import Region
-from npu_device.trace.events import CACHED, ROLE, WRITES, Cause, Kind
+from npu_device.trace.events import CACHED, ROLE, WRITES, Cause, Kind, Role
 
 
 def vector_operations(costs: VeOperations, opcode: Opcode, function: int = 0) -> int:

@@ -10,27 +10,18 @@ engine has taken the operands in. All others wait for the result.
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.memory.region import Region
-from npu_device.trace.events import Kind
+from npu_device.trace.events import Kind, Role
 
 MAX_AFTER = 8
 """Steps that one step may wait for."""
 NONE = -1
 """In `after`: nothing."""
-
-
-class Role(IntEnum):
-    """What a transfer carries."""
-
-    ACTIVATION = 0
-    WEIGHT = 1
-    KV = 2
 
 
 class Transfer(NamedTuple):

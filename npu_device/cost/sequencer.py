@@ -13,9 +13,10 @@ import numpy as np
 
 from npu_device.abi.opcodes import BITS, VQ_EXPANDED
 from npu_device.cost.durations import partial_lines, transfer_size
-from npu_device.cost.plan import MAX_AFTER, NONE, Buffers, Column, Compute, Piece, Plan, Role, Transfer
+from npu_device.cost.plan import MAX_AFTER, NONE, Buffers, Column, Compute, Piece, Plan, Transfer
 from npu_device.memory.bitwidth import num_bursts
 from npu_device.memory.region import Region, make_region
+from npu_device.trace.events import Role
 
 
 def classes(*columns: Column) -> tuple[Column, Column]:

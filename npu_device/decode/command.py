@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
 from npu_device.cost.plan import Piece
-from npu_device.memory.memory import WriteSet
+from npu_device.memory.arrays import WriteSet
 from npu_device.memory.operands import Matrix
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError

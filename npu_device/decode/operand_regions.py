@@ -1,10 +1,9 @@
 """Where operands may lie: DRAM, the cluster's own scratchpad, the banks of the mask, the workspace."""
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.errors import NpuDeviceError, TicketError
-from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
+from npu_device.abi.errors import TicketError
 from npu_device.config import NpuConfig, SpmConfig
-from npu_device.memory.memory import Memory
+from npu_device.memory.memory import Memory, scratchpads
 from npu_device.memory.operands import ELEMENT_BYTES, Matrix
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError
@@ -68,14 +67,7 @@ class OperandRegions:
         """NpuDeviceError when the memory lacks a scratchpad of the configuration."""
         self._memory = memory
         self._size = size = config.spm.size
-        self._bases = [SPM_BASE + cluster * SPM_CLUSTER_STRIDE for cluster in range(config.clusters)]
-        for cluster, base in enumerate(self._bases):
-            if not memory.holds(base, size):
-                raise NpuDeviceError(
-                    f"scratchpad {cluster}: no memory at {base:#x}..{base + size:#x}, give the device a region there"
-                )
-        if size % config.spm.banks:
-            raise NpuDeviceError(f"spm.banks {config.spm.banks}: must divide spm.size {size}")
+        self._bases = scratchpads(config, memory)
         self.banks = Banks(config.spm)
         te, bank = config.te, size // config.spm.banks
         fold = (te.rows, te.columns) if te.kind == "systolic_ws_pipe" else None

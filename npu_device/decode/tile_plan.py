@@ -3,13 +3,13 @@
 from npu_device.abi.opcodes import BITS, Carried, Opcode
 from npu_device.config import VeOperations
 from npu_device.cost.durations import vector_operations
-from npu_device.cost.plan import Compute, Piece, Role, Transfer
+from npu_device.cost.plan import Compute, Piece, Transfer
 from npu_device.cost.sequencer import Bus
 from npu_device.cost.tensor import ceil_div
 from npu_device.decode.command import Order
 from npu_device.memory.region import Region
 from npu_device.operations.tile_form import own_alignment, pool_window
-from npu_device.trace.events import Kind
+from npu_device.trace.events import Kind, Role
 
 _KV = (Opcode.KV_READ, Opcode.KV_APPEND)
 _TO_DRAM = (Opcode.STORE, Opcode.KV_APPEND)

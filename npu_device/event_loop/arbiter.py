@@ -14,7 +14,7 @@ LOW_HALF = (1 << 32) - 1
 
 
 def emit(loop: EventLoop, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
-    """One event, laid out as `events.RECORD` is."""
+    """One event, laid out as `records.RECORD` is."""
     loop.events.extend(
         (cycle, unit | what << 16 | ticket << 32, tile | (size & LOW_HALF) << 32, size >> 32 | aux << 32)
     )

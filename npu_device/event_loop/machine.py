@@ -26,7 +26,8 @@ from npu_device.event_loop.state import (
     Unit,
 )
 from npu_device.event_loop.storage import Objects, Words
-from npu_device.trace.events import EventStream, Kind, What, unit_code
+from npu_device.trace.events import Kind, What, unit_code
+from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, Fields
 
 UNKNOWN = -1

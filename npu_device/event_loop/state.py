@@ -8,7 +8,8 @@ from dataclasses import field
 from npu_device.cost.plan import MAX_AFTER
 from npu_device.cost.rates import MAX_DRAM_CHANNELS
 from npu_device.native.records import REFERENCE, record, records, words
-from npu_device.trace.events import RECORD, Kind
+from npu_device.trace.events import Kind
+from npu_device.trace.records import RECORD
 
 FOREVER = 1 << 62
 NOT_YET = -1
@@ -319,4 +320,4 @@ class EventLoop:
     """The DRAM channels, then the NoC."""
     l2: Cache = field(default_factory=Cache)
     events: list[int] = words()
-    """Events that the stream has not been given yet, laid out as `events.RECORD`."""
+    """Events that the stream has not been given yet, laid out as `records.RECORD`."""

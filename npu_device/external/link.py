@@ -22,7 +22,7 @@ from npu_device.external.client import Client
 from npu_device.external.products import Job, Products, Remembered, expected, jobs_of, products_of
 from npu_device.external.protocol import Dataflow, Event, Happening, Hello, Offer, Start, name_of
 from npu_device.external.step import Step, Totals
-from npu_device.memory.memory import Read, WriteSet
+from npu_device.memory.arrays import Read, WriteSet
 from npu_device.operations.macro.base import Setting, setting_of
 from npu_device.trace.events import Kind, unit_code
 from pyv_state import LATEST, Fields, StateError, inside, listed, shown

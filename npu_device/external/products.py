@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from npu_device.abi.errors import ExternalEngineError
 from npu_device.abi.opcodes import BITS, DataType, Opcode
 from npu_device.decode.command import Command
-from npu_device.memory.memory import Bytes, Read, WriteSet
+from npu_device.memory.arrays import Bytes, Read, WriteSet
 from npu_device.memory.region import Region
 from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.kernels.elements import limits, wrap

@@ -25,7 +25,8 @@ from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.issue.retirement import Tickets
 from npu_device.issue.scheduler import CommandQueue
 from npu_device.trace.counters import Counters
-from npu_device.trace.events import FRONTEND, EventStream, Kind, Refusal, What
+from npu_device.trace.events import FRONTEND, Kind, Refusal, What
+from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, WORD64, Fields
 
 

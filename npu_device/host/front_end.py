@@ -4,25 +4,27 @@ One descriptor is in the fetch stage and one in the validate stage at a time; bo
 order. An entry of the device queue is reserved when a fetch begins, so the ring waits for room in memory.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE, STATUS_OFFSET, TICKET_OFFSET
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE
 from npu_device.abi.errors import TicketError
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import FrontEndConfig
-from npu_device.decode.decoder import Decoder
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.host.ring import INDEX_MASK, Ring
 from npu_device.issue.barriers import STREAMS
-from npu_device.issue.execution import Execution
 from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts, Irq
-from npu_device.issue.retirement import MODULUS, UNKNOWN, Completion, Tickets
+from npu_device.issue.retirement import MODULUS, Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue
 from npu_device.memory.memory import Memory
-from npu_device.operations.checks import DescriptorError
-from npu_device.trace.events import FRONTEND, TIGHT, EventStream, What
+from npu_device.trace.events import FRONTEND, TIGHT, What
+from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integer, listed, row
+
+if TYPE_CHECKING:
+    from npu_device.host.acceptance import Acceptance
 
 
 class Taken(NamedTuple):
@@ -56,7 +58,7 @@ class Taken(NamedTuple):
 
 
 class FrontEnd:
-    """Feeds `Execution`. `enabled` mirrors CTRL.enable: while False no fetch begins."""
+    """Feeds `Acceptance`. `enabled` mirrors CTRL.enable: while False no fetch begins."""
 
     def __init__(
         self,
@@ -68,10 +70,10 @@ class FrontEnd:
         queue: CommandQueue,
         tickets: Tickets,
         interrupts: Interrupts,
-        decoder: Decoder,
-        execution: Execution,
         completion: Completion,
+        behind: "Callable[[], Acceptance]",
     ) -> None:
+        """`behind` is asked for what takes the descriptors when there is one."""
         self.enabled = False
         self.injector: Injector | None = None
         self.accepted = 0
@@ -84,10 +86,8 @@ class FrontEnd:
         self._queue = queue
         self._tickets = tickets
         self._interrupts = interrupts
-        self._decoder = decoder
-        self._execution = execution
-        self._priority_access = execution.engines.priority_access
         self._completion = completion
+        self._behind = behind
         self._fetch_free = 0
         self._validate_free = 0
         self._promised: dict[int, Taken] = {}
@@ -173,7 +173,7 @@ class FrontEnd:
 
     def _check_pipeline(self, accepts: list[Taken]) -> None:
         """Each descriptor on its way has been fetched, or will be before it is accepted."""
-        flight = self._execution.in_flight()
+        flight = self._behind().execution.in_flight()
         last = flight[-1].number if flight else 0
         fetched = dict(self._fetches)
         to_come = {taken: cycle for cycle, taken in self._timeline.pending(self._fetching)}
@@ -218,7 +218,7 @@ class FrontEnd:
             address = ring.slot(index)
             taken = Taken(address, index, cycle, self._tickets.take())
             self._announce(cycle, taken)
-            wait = self._priority_access(cycle, address, DESCRIPTOR_SIZE) if address >= DRAM_BASE else 0
+            wait = self._behind().priority_access(cycle, address, DESCRIPTOR_SIZE) if address >= DRAM_BASE else 0
             fetched, accepted = self._occupy(cycle, wait + self._config.fetch_loose)
             at(fetched, self._fetching, taken)
             at(accepted, self._accepting, taken)
@@ -231,54 +231,13 @@ class FrontEnd:
         if self._ring.fetched():
             self._interrupts.set(cycle, Irq.SPACE)
 
-    # -- acceptance --------------------------------------------------------------------------------------------
-
     def _accept(self, cycle: int, taken: Taken) -> None:
         data = taken.data
         if taken.ticket:
             del self._promised[taken.ticket]
         else:
             data = self._fetches.pop(taken.slot)
-        if data is None:
-            ticket = self._tickets.assign(taken.number)
-            self._announce_accept(cycle, ticket, taken)
-            invalid = DescriptorError(TicketError.FETCH, f"{taken.address:#x}: QUEUE_BASE must lead to DRAM")
-            self._fail(cycle, ticket, invalid, None, taken.number, UNKNOWN)
-            return
-        if self.injector is not None:
+        if data is not None and self.injector is not None:
             data = self.injector.descriptor(cycle, data)
-        request = self._decoder.requests.of(data)
-        status_address = taken.address + STATUS_OFFSET if request.descriptor.write_status else None
-        asked = int.from_bytes(data[TICKET_OFFSET:], "little")
-        ticket, claimed = self._ticket(taken, asked)
-        self._announce_accept(cycle, ticket, taken)
-        try:
-            if not claimed:
-                rule = f"must be 0 or 1..{MODULUS - 1:#x}, and of no command in flight"
-                raise DescriptorError(TicketError.TICKET, f"{asked:#x}: {rule}")
-            command = self._decoder.command(request, taken.prio, taken.stream)
-        except DescriptorError as invalid:
-            self._fail(cycle, ticket, invalid, status_address, taken.number, request.descriptor.opcode)
-            return
-        command.ticket, command.number, command.status_address = ticket, taken.number, status_address
-        self._execution.accept(cycle, command)
-
-    def _ticket(self, taken: Taken, asked: int) -> tuple[int, bool]:
-        """(ticket, whether it is the one that the descriptor asks for)."""
-        if taken.ticket:
-            return taken.ticket, True
-        if not asked:
-            return self._tickets.assign(taken.number), True
-        if self._tickets.claim(asked):
-            return asked, True
-        return self._tickets.assign(taken.number), False
-
-    def _announce_accept(self, cycle: int, ticket: int, taken: Taken) -> None:
         self.accepted += 1
-        self._events.emit(cycle, FRONTEND, What.ACCEPT, ticket, 0, taken.began, taken.slot)
-
-    def _fail(
-        self, cycle: int, ticket: int, invalid: DescriptorError, status_address: int | None, number: int, opcode: int
-    ) -> None:
-        self._completion.error(cycle, ticket, invalid.code, invalid.reason, status_address, number, opcode)
-        self._queue.give_back(cycle)
+        self._behind().accept(cycle, taken, data)

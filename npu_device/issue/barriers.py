@@ -6,12 +6,15 @@ once those of all earlier epochs have completed.
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.opcodes import Scope
-from npu_device.decode.command import Command
-from npu_device.trace.events import FRONTEND, EventStream, What
+from npu_device.trace.events import FRONTEND, What
+from npu_device.trace.stream import EventStream
 from pyv_state import WORD32, StateError, inside, integer, listed, rows
+
+if TYPE_CHECKING:
+    from npu_device.decode.command import Command
 
 STREAMS = 16
 
@@ -86,7 +89,7 @@ class Barriers:
             if not domain.stamp(stamp):
                 self._events.emit(cycle, FRONTEND, What.BARRIER_CLOSE, aux=stamp.aux)
 
-    def accept(self, command: Command) -> None:
+    def accept(self, command: "Command") -> None:
         """Put a command into the current epochs and count in `command.gates` those it waits for."""
         domains = self._streams[command.stream], self._cluster[command.descriptor.cluster], self._global
         self._entered[command.number] = entered = tuple([domain.epochs[-1] for domain in domains])
@@ -94,13 +97,13 @@ class Barriers:
             self._enter(epoch, command)
 
     @staticmethod
-    def _enter(epoch: Epoch, command: Command) -> None:
+    def _enter(epoch: Epoch, command: "Command") -> None:
         epoch.in_flight += 1
         if epoch is not epoch.domain.epochs[0]:
             epoch.waiting.append(command)
             command.gates += 1
 
-    def accept_barrier(self, cycle: int, command: Command) -> None:
+    def accept_barrier(self, cycle: int, command: "Command") -> None:
         """BARRIER: it waits for what came before in its scope, and what comes later waits for it."""
         scope = Scope(command.descriptor.function)
         cluster = command.descriptor.cluster
@@ -115,7 +118,7 @@ class Barriers:
         self.accept(command)
         domain.stamp(stamp)
 
-    def completed(self, cycle: int, command: Command) -> list[Command]:
+    def completed(self, cycle: int, command: "Command") -> "list[Command]":
         """A command has completed: which commands that sets free."""
         free = []
         for epoch in self._entered.pop(command.number):
@@ -139,7 +142,7 @@ class Barriers:
     def _domains(self) -> list[Domain]:
         return [*self._streams, *self._cluster, self._global]
 
-    def epochs_of(self, command: Command) -> list[int]:
+    def epochs_of(self, command: "Command") -> list[int]:
         """Which epoch of its stream, its cluster and the device a command in flight is in, from the oldest."""
         return [epoch.domain.epochs.index(epoch) for epoch in self._entered[command.number]]
 
@@ -159,7 +162,7 @@ class Barriers:
                     with inside(position):
                         epoch.stamps = [Stamp(*one) for one in rows(stamps, (0, WORD32 >> 1), (0, WORD32))]
 
-    def load_commands(self, commands: Iterable[tuple[Command, list[int]]]) -> None:
+    def load_commands(self, commands: "Iterable[tuple[Command, list[int]]]") -> None:
         """Commands in flight, oldest first, and which epochs they are in; their gates follow."""
         for command, positions in commands:
             domains = self._streams[command.stream], self._cluster[command.descriptor.cluster], self._global

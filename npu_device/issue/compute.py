@@ -2,7 +2,7 @@
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.decode.command import Command
-from npu_device.memory.memory import Read, WriteSet
+from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.operands import Matrix
 from npu_device.operations.kernels import elements, gemm, moves, rows
 from npu_device.operations.kernels.eltwise import eltwise

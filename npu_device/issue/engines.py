@@ -13,9 +13,10 @@ from npu_device.event_loop.machine import Machine
 from npu_device.event_loop.snapshot import CommandPlan
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.scheduler import units_by_class
-from npu_device.memory.memory import Read
+from npu_device.memory.arrays import Read
 from npu_device.operations.macro.base import Macro, setting_of
-from npu_device.trace.events import EventStream, Kind
+from npu_device.trace.events import Kind
+from npu_device.trace.stream import EventStream
 from pyv_state import WORD32, Fields, StateError, inside
 
 if TYPE_CHECKING:

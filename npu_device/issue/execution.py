@@ -21,7 +21,8 @@ from npu_device.issue.retirement import Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue, Scheduler
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
-from npu_device.trace.events import FRONTEND, Cause, EventStream, What
+from npu_device.trace.events import FRONTEND, Cause, What
+from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, Fields, StateError, inside
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Execution:
         queue: CommandQueue,
         tickets: Tickets,
         completion: Completion,
+        barriers: Barriers,
         values: bool = True,
         analytic: bool = False,
         external: "External | None" = None,
@@ -50,7 +52,7 @@ class Execution:
         self._memory = memory
         self._values = values
         self._external = external
-        self.barriers = Barriers(config.clusters, events)
+        self.barriers = barriers
         self._events = events
         self._queue = queue
         self._tickets = tickets
@@ -93,19 +95,18 @@ class Execution:
         return sorted((command for stream in self._streams for command in stream), key=lambda command: command.number)
 
     def reset(self, cycle: int, reason: str) -> None:
-        """Work in flight vanishes: its tickets become errors. The timeline has been cleared."""
+        """Work in flight vanishes: its tickets become errors. The timeline has been cleared; queue and barriers are to
+        be reset after this."""
         self.enabled = False
         for command in self.in_flight():
             code, opcode = TicketError.RESET, command.opcode
             self._completion.error(cycle, command.ticket, code, reason, None, command.number, opcode, command.unit)
-        self._queue.reset()
         self._scheduler.reset()
         if self.l2 is not None:
             self.l2.flush(cycle)
         self.engines.reset()
         self._hazards.reset()
         self._results.reset()
-        self.barriers.reset()
         self._start.reset()
         for stream in self._streams:
             stream.clear()

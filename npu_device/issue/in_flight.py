@@ -15,7 +15,8 @@ from npu_device.decode.command import SUM_BYTES, AccumulatorSum, Command
 from npu_device.decode.decoder import Decoder
 from npu_device.issue.barriers import STREAMS
 from npu_device.issue.retirement import MODULUS
-from npu_device.memory.memory import Bytes, Memory, WriteSet
+from npu_device.memory.arrays import Bytes, WriteSet
+from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
 from pyv_state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, listed, row, shown

@@ -1,6 +1,9 @@
 """The points of the device at which faults act (docs/reliability.md). Without an injector there is none of this."""
 
-from npu_device.decode.command import Command
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from npu_device.decode.command import Command
 
 
 class Injector:
@@ -29,13 +32,13 @@ class Injector:
         """The 64 bytes that the decoder gets."""
         return content
 
-    def accepted(self, cycle: int, command: Command, depth: int) -> None:
+    def accepted(self, cycle: int, command: "Command", depth: int) -> None:
         """A command was accepted; `depth` commands wait, this one among them."""
 
-    def sampled(self, cycle: int, command: Command) -> None:
+    def sampled(self, cycle: int, command: "Command") -> None:
         """A command is about to start on a unit, with its result computed: it may be changed, or fail."""
 
-    def takes(self, cycle: int, command: Command) -> bool:
+    def takes(self, cycle: int, command: "Command") -> bool:
         """Whether the unit of a command that starts is stuck: the injector resumes the command, or never does."""
         return False
 

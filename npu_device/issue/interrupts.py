@@ -5,7 +5,8 @@ from typing import Any
 
 from npu_device.abi.registers import IRQ_ALL, IRQ_BITS
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
-from npu_device.trace.events import FRONTEND, EventStream, What
+from npu_device.trace.events import FRONTEND, What
+from npu_device.trace.stream import EventStream
 from pyv_state import Fields
 
 _BIT = {bits.name: 1 << bits.low for bits in IRQ_BITS}

@@ -15,12 +15,13 @@ import numpy as np
 from npu_device.abi.errors import TicketError
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import NpuConfig
-from npu_device.cost.plan import Column, Piece, Plan, Role, Transfer
+from npu_device.cost.plan import Column, Piece, Plan, Transfer
 from npu_device.kv_quant.oaken import META_BYTES
 from npu_device.kv_quant.storage import PART_ALIGNMENT, KvAccess
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.limits import POOL_KEY
-from npu_device.trace.events import EventStream, Kind, What, unit_code
+from npu_device.trace.events import Kind, Role, What, unit_code
+from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, Fields, StateError, inside, listed
 
 DENSE, SPARSE, META = range(3)

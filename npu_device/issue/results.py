@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.event_loop.l2 import L2
-from npu_device.memory.memory import Bytes, Memory, WriteSet
+from npu_device.memory.arrays import Bytes, WriteSet
+from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region, conflict
 
 

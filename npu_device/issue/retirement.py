@@ -9,7 +9,8 @@ from npu_device.abi.opcodes import StatusWord, TicketState
 from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.memory.memory import Memory
-from npu_device.trace.events import FRONTEND, EventStream, What
+from npu_device.trace.events import FRONTEND, What
+from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, Fields, StateError, inside, listed, row
 
 MODULUS = 1 << 31

@@ -7,13 +7,15 @@ chooses the next to start, and its unit.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from npu_device.config import NpuConfig
-from npu_device.decode.command import Command, UnitClass
 from npu_device.issue.interrupts import Interrupts, Irq
 from npu_device.trace.events import unit_code, unit_counts
 from pyv_state import Fields
+
+if TYPE_CHECKING:
+    from npu_device.decode.command import Command, UnitClass
 
 
 class CommandQueue:
@@ -40,7 +42,7 @@ class CommandQueue:
         """Reserve an entry for a descriptor whose fetch begins."""
         self._reserved += 1
 
-    def enter(self, command: Command) -> None:
+    def enter(self, command: "Command") -> None:
         """The command takes its reserved entry."""
         self._reserved -= 1
         self.waiting.append(command)
@@ -50,7 +52,7 @@ class CommandQueue:
         self._reserved -= 1
         self._left(cycle, cycle)
 
-    def leave(self, cycle: int, index: int) -> Command:
+    def leave(self, cycle: int, index: int) -> "Command":
         """Take out the `index`-th oldest command: it starts. Fetches of this cycle came before, its room is for later
         ones."""
         command = self.waiting[index]
@@ -79,12 +81,12 @@ class CommandQueue:
         self.reset()
         self._wanted = fields.flag("wanted")
 
-    def load_waiting(self, commands: Iterable[Command]) -> None:
+    def load_waiting(self, commands: "Iterable[Command]") -> None:
         """The commands that wait, in the order of acceptance."""
         self.waiting = deque(commands)
 
 
-Key = Callable[[Command], tuple[int, ...]]
+Key = Callable[["Command"], tuple[int, ...]]
 
 POLICIES: dict[str, Key] = {
     "fifo": lambda command: (command.number,),
@@ -94,7 +96,7 @@ POLICIES: dict[str, Key] = {
 """The smallest starts first. Age is the acceptance number."""
 
 
-def units_by_class(config: NpuConfig) -> dict[UnitClass, tuple[int, ...]]:
+def units_by_class(config: NpuConfig) -> "dict[UnitClass, tuple[int, ...]]":
     """The codes of the units that each class has, lowest first."""
     classes: dict[UnitClass, tuple[int, ...]] = {}
     for kind, count in unit_counts(config).items():
@@ -108,7 +110,7 @@ def units_by_class(config: NpuConfig) -> dict[UnitClass, tuple[int, ...]]:
 class Units(Protocol):
     """The engines of all clusters, as far as commands are given to them."""
 
-    def find(self, unit_class: UnitClass) -> int | None:
+    def find(self, unit_class: "UnitClass") -> int | None:
         """The lowest free unit of those that `unit_class` names: its code, or None."""
 
 
@@ -125,18 +127,18 @@ class Scheduler:
         self._ready: dict[UnitClass | None, int] = {}
         """How many commands for each class of units are ready and wait, in the window or beyond."""
 
-    def load_ready(self, commands: Iterable[Command]) -> None:
+    def load_ready(self, commands: "Iterable[Command]") -> None:
         """These wait and are ready, as a snapshot says."""
         self.reset()
         for command in commands:
             self.ready(command)
 
-    def ready(self, command: Command) -> None:
+    def ready(self, command: "Command") -> None:
         """A waiting command has become ready, and READY says so."""
         command.announced = True
         self._ready[command.unit_class] = self._ready.get(command.unit_class, 0) + 1
 
-    def choose(self, waiting: Collection[Command]) -> tuple[int, int | None] | None:
+    def choose(self, waiting: "Collection[Command]") -> tuple[int, int | None] | None:
         """(index in `waiting`, unit code) of the command to start now; unit None for one that needs none.
 
         None: nothing can start.
@@ -162,10 +164,10 @@ class Scheduler:
                 best, best_index = command, index
         return None if best is None or best.unit_class is None else (best_index, free[best.unit_class])
 
-    def start(self, command: Command) -> None:
+    def start(self, command: "Command") -> None:
         """The choice is followed."""
         self._ready[command.unit_class] = self._ready.get(command.unit_class, 0) - 1
 
-    def wanted(self) -> list[UnitClass]:
+    def wanted(self) -> "list[UnitClass]":
         """Classes of units that ready commands wait for."""
         return [unit_class for unit_class, count in self._ready.items() if count and unit_class is not None]

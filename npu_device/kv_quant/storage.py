@@ -17,7 +17,7 @@ from npu_device.abi.kv_block import KV_CHUNK, KvHalf, KvPolicy, OutlierCode
 from npu_device.kv_quant import oaken
 from npu_device.kv_quant.oaken import CHUNK, META_BYTES, Encoded
 from npu_device.kv_quant.thresholds import Thresholds
-from npu_device.memory.memory import Bytes, Read
+from npu_device.memory.arrays import Bytes, Read
 from npu_device.memory.region import Region, make_region
 
 CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}

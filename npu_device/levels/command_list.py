@@ -29,8 +29,9 @@ from npu_device.memory.bitwidth import (
 from npu_device.memory.kv import valid_elements
 from npu_device.memory.region import Region, conflict
 from npu_device.operations.checks import DescriptorError
-from npu_device.trace.events import Batch, EventStream, records
+from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
+from npu_device.trace.stream import EventStream, records
 
 LEVELS = ("IA_TIMING", "CA_HYBRID")
 

@@ -16,7 +16,7 @@ from npu_device.config import MOST_QUEUED, FrontEndConfig, NpuConfig
 from npu_device.device import NpuDevice
 from npu_device.host.command_port import PortReply
 from npu_device.memory.memory import Memory, sparse
-from npu_device.trace.events import EventStream
+from npu_device.trace.stream import EventStream
 
 _CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")
 _ENABLE = 1

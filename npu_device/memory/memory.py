@@ -1,43 +1,48 @@
-"""The memory that device and core share, by 64-bit NPU address, and the write set of a command."""
+"""The memory that device and core share, by 64-bit NPU address."""
 
 import mmap
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.errors import NpuDeviceError
+from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
+from npu_device.config import NpuConfig
 from npu_device.memory.region import Region
 
-Bytes = NDArray[np.uint8]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from npu_device.memory.arrays import Bytes
 
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 """Linux; Python names it from 3.13 on."""
 
 
-def sparse(size: int) -> Bytes:
+def sparse(size: int) -> mmap.mmap:
     """`size` zeros that take host memory only where they are written, even where the host has less than `size`."""
-    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE), np.uint8)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
 
 
 class _Window(NamedTuple):
     name: str
     base: int
     end: int
-    data: Bytes
+    data: memoryview
 
 
 class Memory:
-    """Regions of bytes. `written(address, size)` is told each write; its range may include bytes between rows."""
+    """Regions of bytes. `written(address, size)` is told each write; its range may include bytes between rows.
+
+    Only views of rows are arrays: a program that submits nothing does without NumPy.
+    """
 
     def __init__(self, regions: Iterable[tuple[str, int, Any]], written: Callable[[int, int], None] | None = None):
         """`regions`: (name, base address, writable buffer). NpuDeviceError when one is read-only or two overlap."""
         self._windows: list[_Window] = []
         self._written = written
         for name, base, buffer in regions:
-            data = np.frombuffer(buffer, dtype=np.uint8)
-            if not data.flags.writeable:
+            data = memoryview(buffer).cast("B")
+            if data.readonly:
                 raise NpuDeviceError(f"memory {name}: the buffer is read-only, the device must be able to write it")
             for other in self._windows:
                 if base < other.end and other.base < base + len(data):
@@ -53,23 +58,27 @@ class Memory:
                 return True
         return False
 
-    def rows(self, region: Region) -> Bytes:
+    def rows(self, region: Region) -> "Bytes":
         """A view that cannot be written, shape (rows, row_bytes). NpuDeviceError outside memory."""
         view = self._rows(region)
         view.setflags(write=False)
         return view
 
-    def _rows(self, region: Region) -> Bytes:
+    def _rows(self, region: Region) -> "Bytes":
+        import numpy as np
+
         address, rows, row_bytes, stride = region
         end = address + (rows - 1) * stride + row_bytes
         for _, base, top, data in self._windows:
             if base <= address and end <= top:
                 return np.ndarray((rows, row_bytes), np.uint8, data, address - base, (stride, 1))
-        raise NpuDeviceError(f"no memory at {region.address:#x}..{region.end:#x}: ask `holds` first")
+        raise _no_memory(region.address, region.end)
 
-    def shares(self, data: NDArray[Any]) -> bool:
+    def shares(self, data: "NDArray[Any]") -> bool:
         """Whether an array may be a view of this memory."""
-        return any(np.may_share_memory(data, window.data) for window in self._windows)
+        import numpy as np
+
+        return any(np.may_share_memory(data, np.frombuffer(window.data, np.uint8)) for window in self._windows)
 
     def read(self, address: int, size: int) -> bytes | None:
         """`size` bytes, or None where there is no memory."""
@@ -78,7 +87,7 @@ class Memory:
                 return window.data[address - window.base : address - window.base + size].tobytes()
         return None
 
-    def write(self, region: Region, data: Bytes) -> None:
+    def write(self, region: Region, data: "Bytes") -> None:
         """Store `data`, of as many bytes as the region's payload. NpuDeviceError outside memory."""
         self._rows(region)[:] = data.reshape(region.rows, region.row_bytes)
         if self._written is not None:
@@ -86,16 +95,29 @@ class Memory:
 
     def write_bytes(self, address: int, data: bytes) -> None:
         """Store contiguous bytes. NpuDeviceError outside memory."""
-        self.write(Region(address, 1, len(data), len(data)), np.frombuffer(data, dtype=np.uint8))
+        end = address + len(data)
+        for _, base, top, window in self._windows:
+            if base <= address and end <= top:
+                window[address - base : end - base] = data
+                if self._written is not None:
+                    self._written(address, len(data))
+                return
+        raise _no_memory(address, end)
 
 
-Read = Callable[[Region], Bytes]
+def _no_memory(address: int, end: int) -> NpuDeviceError:
+    return NpuDeviceError(f"no memory at {address:#x}..{end:#x}: ask `holds` first")
 
 
-class WriteSet(NamedTuple):
-    """The effect of a command, to be made visible when it completes."""
-
-    writes: tuple[tuple[Region, Bytes], ...] = ()
-    """Bytes of its outputs."""
-    accumulator: NDArray[Any] | None = None
-    """The sum that stays in the accumulator."""
+def scratchpads(config: NpuConfig, memory: Memory) -> list[int]:
+    """The addresses of the scratchpads. NpuDeviceError where the memory lacks one."""
+    bases = [SPM_BASE + cluster * SPM_CLUSTER_STRIDE for cluster in range(config.clusters)]
+    size = config.spm.size
+    for cluster, base in enumerate(bases):
+        if not memory.holds(base, size):
+            raise NpuDeviceError(
+                f"scratchpad {cluster}: no memory at {base:#x}..{base + size:#x}, give the device a region there"
+            )
+    if size % config.spm.banks:
+        raise NpuDeviceError(f"spm.banks {config.spm.banks}: must divide spm.size {size}")
+    return bases

@@ -1,42 +1,33 @@
 """The device's counters: a fold over the event stream and nothing else (docs/npu-timing.md, "Events")."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import NpuConfig
 from npu_device.trace.events import (
+    BEGINS,
     CACHED,
+    ENDS,
     PACKED,
     SUBMISSION_REFUSALS,
     TIGHT,
     WRITES,
-    Batch,
     Cause,
-    EventStream,
     Kind,
+    Record,
+    Running,
     What,
     unit_code,
     unit_counts,
 )
-from npu_device.trace.spans import BEGINS, ENDS, Record, Running, among, first_begins, steps
+from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, WORD32, Fields, StateError
 
-_COUNTED = among(
-    (
-        What.FETCH, What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES,
-        What.L2_HIT, What.L2_MISS, What.L2_WRITE_BACK, What.STALE, What.QUANTIZE, What.DEQUANTIZE,
-        What.PAGES,
-    )
-)  # fmt: skip
-"""By kind of event, whether it counts by itself."""
-_CAUSE_COUNTED = np.isin(
-    np.arange(max(Cause) + 1), (Cause.HAZARD, Cause.BARRIER, Cause.BANK_CONFLICT, Cause.QUANTIZE, Cause.DEQUANTIZE)
-)
-"""Other causes of a STALL are for those who explain a run."""
+if TYPE_CHECKING:
+    from npu_device.trace.records import Batch
+
 _TOTALS = (
     "accepted", "completed", "errors", "rejected", "bad_accesses", "depth_max", "barrier_wait", "dram_bytes_read",
     "dram_bytes_written", "noc_bytes", "cycle", "quantize_busy", "dequantize_busy", "quantize_exposed",
@@ -186,7 +177,7 @@ class Counters:
     def _all_busy(self, kind: Kind) -> list[int]:
         return [self.busy(unit, self.cycle) for unit in self._units[kind]]
 
-    def _handed_over(self, records: Batch) -> None:
+    def _handed_over(self, records: "Batch") -> None:
         """A subscriber of the EventStream."""
         records = records[len(records) - (self._events.count - self._seen) :]
         if len(records) < FEW:
@@ -205,20 +196,17 @@ class Counters:
             self.cycle = record[0]
             self._seen += 1
 
-    def _count_many(self, records: Batch) -> None:
+    def _count_many(self, records: "Batch") -> None:
         """As `_count_single`."""
-        ended = steps(records, self._running, self._seen)
-        counted = _COUNTED[records["what"]] & (
-            (records["what"] != What.STALL) | _CAUSE_COUNTED[np.minimum(records["aux"], max(Cause))]
-        )
-        for record in records[counted | first_begins(records)].tolist():
+        from npu_device.trace.spans import counted  # with NumPy, which a run without events does not need
+
+        single, busy, moved = counted(records, self._running, self._seen)
+        for record in single:
             self._of_batch[record[2]](record)
-        busy = np.bincount(ended["unit"], ended["end"] - ended["start"])
-        for unit in np.flatnonzero(busy).tolist():
-            self._busy[unit] += int(busy[unit])
-        flags = ended["aux"] & (WRITES | CACHED)
-        for began in (0, WRITES, CACHED, WRITES | CACHED):
-            self._moved(began, int(ended["moved"][flags == began].sum()))
+        for unit, cycles in busy:
+            self._busy[unit] += cycles
+        for began, size in moved:
+            self._moved(began, size)
 
     def _moved(self, began: int, size: int) -> None:
         """Transfers of a kind, `aux` of their begin, have moved aligned bytes."""

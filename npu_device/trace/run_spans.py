@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from npu_device.trace.events import FRONTEND, Batch, Cause, Kind, What
+from npu_device.trace.events import FRONTEND, Cause, Kind, What
+from npu_device.trace.records import Batch
 from npu_device.trace.spans import IS_BEGIN, NONE, SPAN, UNFINISHED, Integers, SpanBuilder, Table
 
 COMMAND = np.dtype(

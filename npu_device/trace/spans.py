@@ -21,21 +21,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.trace.events import FRONTEND, RECORD, Batch, Cause, Kind, What
+from npu_device.trace.events import BEGINS, CACHED, ENDS, FRONTEND, WRITES, Cause, Kind, Record, Running, What
+from npu_device.trace.records import RECORD, Batch
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Table = NDArray[Any]
 """Rows of SPAN."""
-Record = tuple[int, ...]
-"""The fields of a RECORD."""
-Running = dict[int, tuple[int, Record]]
-"""Unit -> number and record of the begin of the step that it works on."""
 
 UNITS = (Kind.TE, Kind.VE, Kind.DMA)
 """The engines."""
-BEGINS = frozenset((What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN))
-ENDS = frozenset((What.DMA_END, What.TE_END, What.VE_END))
 OPCODE = 0xFF
 """In `aux` of a step."""
 UNFINISHED = np.iinfo(np.int64).max
@@ -297,3 +292,37 @@ def _stretch(rows: Table) -> None:
         later[:-1] = np.where(same, length[1:], 0)
         rows["end"][front] -= later
         rows["start"][front] = rows["end"][front] - length
+
+
+# -- what counters need --------------------------------------------------------------------------------------------
+
+_COUNTED = among(
+    (
+        What.FETCH, What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES,
+        What.L2_HIT, What.L2_MISS, What.L2_WRITE_BACK, What.STALE, What.QUANTIZE, What.DEQUANTIZE,
+        What.PAGES,
+    )
+)  # fmt: skip
+"""By kind of event, whether it counts by itself."""
+_CAUSE_COUNTED = np.isin(
+    np.arange(max(Cause) + 1), (Cause.HAZARD, Cause.BARRIER, Cause.BANK_CONFLICT, Cause.QUANTIZE, Cause.DEQUANTIZE)
+)
+"""Other causes of a STALL are for those who explain a run."""
+
+
+def counted(
+    records: Batch, running: Running, number: int
+) -> tuple[list[Record], list[tuple[int, int]], list[tuple[int, int]]]:
+    """Of records in bulk: those that count one by one, the busy cycles of units, and the aligned bytes of transfers by
+    the flags of their begin. `running` and `number` as in `steps`."""
+    ended = steps(records, running, number)
+    alone = _COUNTED[records["what"]] & (
+        (records["what"] != What.STALL) | _CAUSE_COUNTED[np.minimum(records["aux"], max(Cause))]
+    )
+    busy = np.bincount(ended["unit"], ended["end"] - ended["start"])
+    flags = ended["aux"] & (WRITES | CACHED)
+    return (
+        records[alone | first_begins(records)].tolist(),
+        [(unit, int(busy[unit])) for unit in np.flatnonzero(busy).tolist()],
+        [(kind, int(ended["moved"][flags == kind].sum())) for kind in (0, WRITES, CACHED, WRITES | CACHED)],
+    )

@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 
 from npu_device.device import NpuDevice
 from npu_device.issue.injection import Injector
-from npu_device.trace.events import FRONTEND, EventStream, What
+from npu_device.trace.events import FRONTEND, What
+from npu_device.trace.stream import EventStream
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import PAGE

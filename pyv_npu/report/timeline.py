@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.issue.retirement import ErrorEntry
-from npu_device.trace.events import Batch, Cause, Kind, Refusal, What
+from npu_device.trace.events import BEGINS, ENDS, Cause, Kind, Refusal, What
+from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
-from npu_device.trace.spans import BEGINS, ENDS, NONE, OPCODE, UNFINISHED, Flags, SpanBuilder, Table, among
+from npu_device.trace.spans import NONE, OPCODE, UNFINISHED, Flags, SpanBuilder, Table, among
 from pyv_ext.elf import Program
 from pyv_npu.observe.latency.rows import NONE as UNSEEN
 from pyv_npu.observe.latency.rows import STAMPS, Reason, Submissions

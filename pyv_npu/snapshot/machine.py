@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from npu_device.trace.events import EventStream
+from npu_device.trace.stream import EventStream
 from pyv_ext.bus.memory import Ram
 from pyv_ext.elf import Program
 from pyv_npu.config.render import scalar

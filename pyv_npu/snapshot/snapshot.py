@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npu_device.trace.events import RECORD, EventMark, RecordChecks, unpack
+from npu_device.trace.records import RECORD, RecordChecks, unpack
+from npu_device.trace.stream import EventMark
 from pyv_ext.bus.memory import PAGE
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory

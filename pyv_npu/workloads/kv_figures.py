@@ -11,7 +11,8 @@ import numpy as np
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.kv_quant.policies import OAKEN
 from npu_device.operations.kernels.elements import decode
-from npu_device.trace.events import Batch, What
+from npu_device.trace.events import What
+from npu_device.trace.records import Batch
 from toolchain.codegen import Command
 from toolchain.decoders.caches import SIDES, StoredCache, touched
 from toolchain.ir.data_types import FLOATS

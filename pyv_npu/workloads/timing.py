@@ -13,8 +13,10 @@ from npu_device.levels.critical_path import CriticalPath, Path
 from npu_device.levels.explain import Explanation, explain
 from npu_device.levels.runner import Listed, Run, Runner, list_config
 from npu_device.operations.limits import KEYS, POOL_KEY
-from npu_device.trace.events import Batch, EventStream, What
+from npu_device.trace.events import What
+from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
+from npu_device.trace.stream import EventStream
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 from pyv_npu.observe.analysis.traffic import Traffic
 from toolchain.codegen import Command

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from external_tools import GCC, PICOLIBC, needs
 
-from npu_device.trace.events import What, all_records
+from npu_device.trace.events import What
+from npu_device.trace.stream import all_records
 from pyv_ext.cores import DEFAULT_ENGINE
 from pyv_npu.config import load
 from pyv_npu.platform import Platform

@@ -20,7 +20,7 @@ from npu_device.device import NpuDevice
 from npu_device.host.command_port import PortReply
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.memory.memory import Memory
-from npu_device.trace.events import EventStream
+from npu_device.trace.stream import EventStream
 
 DRAM_SIZE = 16 << 20
 CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")

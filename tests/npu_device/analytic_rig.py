@@ -7,7 +7,8 @@ from npu_graphs import BEGINS, ENDS
 
 from npu_device.config import NpuConfig, SpmConfig
 from npu_device.levels.runner import Listed, Runner
-from npu_device.trace.events import EventStream, What, records
+from npu_device.trace.events import What
+from npu_device.trace.stream import EventStream, records
 
 FREE = SpmConfig(size=32 << 20, port=None)
 

@@ -24,7 +24,8 @@ from npu_device.config import (
     VeConfig,
 )
 from npu_device.levels.runner import Listed, Run, Runner
-from npu_device.trace.events import Kind, What, records
+from npu_device.trace.events import Kind, What
+from npu_device.trace.stream import records
 
 INT8, INT32 = DataType.INT8, DataType.INT32
 SPM_SIZE = 1 << 16

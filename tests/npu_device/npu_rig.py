@@ -12,7 +12,8 @@ from npu_device.config import NpuConfig, SpmConfig
 from npu_device.device import NpuDevice
 from npu_device.host.command_port import PortReply, PortTrap, PortWait
 from npu_device.memory.memory import Memory
-from npu_device.trace.events import EventStream, What, records
+from npu_device.trace.events import What
+from npu_device.trace.stream import EventStream, records
 
 REG = {register.name: register.offset for register in REGISTERS}
 DRAM, SPM = DRAM_BASE, SPM_BASE

@@ -11,7 +11,9 @@ from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
 from npu_device.levels.runner import Listed, Runner
-from npu_device.trace.events import Batch, What, records
+from npu_device.trace.events import What
+from npu_device.trace.records import Batch
+from npu_device.trace.stream import records
 
 PERCENTILES = (0, 1, 10, 50, 90, 99, 100)
 

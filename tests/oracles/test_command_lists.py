@@ -15,7 +15,8 @@ from sequential import Sequential, memory_of
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.levels.runner import Listed, Runner
-from npu_device.trace.events import What, records
+from npu_device.trace.events import What
+from npu_device.trace.stream import records
 
 QUICK, LISTS, PART = 120, int(os.environ.get("PYV_NPU_LISTS", "20000")), 2500
 FIRST = int(os.environ.get("PYV_NPU_LISTS_FROM", "1000"))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.opcodes import BITS, DataType
-from npu_device.memory.memory import Bytes
+from npu_device.memory.arrays import Bytes
 
 Values = NDArray[Any]
 

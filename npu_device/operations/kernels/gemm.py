@@ -4,7 +4,7 @@ import numpy as np
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType
-from npu_device.memory.memory import WriteSet
+from npu_device.memory.arrays import WriteSet
 from npu_device.memory.operands import Matrix
 from npu_device.operations.kernels.elements import (
     BLOCK,

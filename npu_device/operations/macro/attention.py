@@ -18,11 +18,11 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import BITS, DataType, Opcode
-from npu_device.cost.plan import Column, Compute, Plan, Role, Sight
+from npu_device.cost.plan import Column, Compute, Plan, Sight
 from npu_device.cost.sequencer import Nest, Stream, interleaved
 from npu_device.kv_quant.storage import KvAccess, Sizes
+from npu_device.memory.arrays import Bytes, Read, WriteSet
 from npu_device.memory.bitwidth import expanded, expansion
-from npu_device.memory.memory import Bytes, Read, WriteSet
 from npu_device.memory.operands import FLOATS, Matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
@@ -49,7 +49,7 @@ from npu_device.operations.macro.kv import Cache, check_cache, check_encoded, pe
 from npu_device.operations.macro.tiles import Operands, Tiles, in_place, work
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tiles
 from npu_device.operations.tile_form import SMALL_INTEGERS
-from npu_device.trace.events import Kind
+from npu_device.trace.events import Kind, Role
 
 SCORE_BYTES = 4
 NEW = ("new_keys", "new_values")

@@ -16,7 +16,7 @@ from npu_device.abi.opcodes import DataType
 from npu_device.config import NpuConfig
 from npu_device.cost.plan import Buffers, Plan, buffers
 from npu_device.cost.sequencer import Bus, Nest, sequence
-from npu_device.memory.memory import Bytes, Read, WriteSet
+from npu_device.memory.arrays import Bytes, Read, WriteSet
 from npu_device.memory.operands import ELEMENT_BYTES, Matrix, make_matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError

@@ -13,7 +13,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import CODEBOOK_BYTES, VQ_ENTRIES, VQ_EXPANDED, VQ_VECTOR, DataType, Opcode
-from npu_device.memory.memory import Read
+from npu_device.memory.arrays import Read
 from npu_device.memory.operands import Matrix, make_matrix
 from npu_device.operations.checks import DescriptorError, unused_word
 from npu_device.operations.kernels.elements import Values, decode

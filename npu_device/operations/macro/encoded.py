@@ -8,17 +8,18 @@ import numpy as np
 from npu_device.abi.errors import NpuDeviceError, TicketError
 from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.cost.plan import Column, Role
+from npu_device.cost.plan import Column
 from npu_device.cost.sequencer import Slots, Stream
 from npu_device.kv_quant import oaken
 from npu_device.kv_quant.oaken import META_BYTES
 from npu_device.kv_quant.storage import EncodedCache, Parameters, Sizes
-from npu_device.memory.memory import Bytes, Read
+from npu_device.memory.arrays import Bytes, Read
 from npu_device.memory.operands import Matrix, make_matrix
 from npu_device.memory.region import Region, make_region
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels.elements import Values
 from npu_device.operations.macro.tiles import Operands, Tiles
+from npu_device.trace.events import Role
 
 
 def half_region(address: int) -> Region:

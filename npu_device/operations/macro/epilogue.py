@@ -8,7 +8,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import ACTIVATION_MASK, Epilogue, Extended
 from npu_device.abi.opcodes import Activation, DataType
-from npu_device.memory.memory import Read
+from npu_device.memory.arrays import Read
 from npu_device.memory.operands import INTEGERS, Matrix, make_matrix
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels import epilogue

@@ -8,7 +8,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.cost.plan import Column, Plan
 from npu_device.cost.sequencer import interleaved
-from npu_device.memory.memory import Read, WriteSet
+from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.operands import row_bytes
 from npu_device.operations.checks import nonzero
 from npu_device.operations.kernels import elements, gemm

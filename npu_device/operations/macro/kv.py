@@ -14,11 +14,11 @@ from npu_device.abi.errors import NpuDeviceError, TicketError
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.cost.plan import Plan, Role
+from npu_device.cost.plan import Plan
 from npu_device.cost.sequencer import Nest
 from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
+from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.bitwidth import expansion
-from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, make_matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
@@ -43,6 +43,7 @@ from npu_device.operations.macro.epilogue import zero_point
 from npu_device.operations.macro.tiles import Operands, in_place
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
 from npu_device.operations.tile_form import SMALL_INTEGERS
+from npu_device.trace.events import Role
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Opcode
-from npu_device.cost.plan import Column, Compute, Plan, Role
+from npu_device.cost.plan import Column, Compute, Plan
 from npu_device.cost.sequencer import Nest, Slots, Stream, Work
-from npu_device.memory.memory import Bytes, Read, WriteSet
+from npu_device.memory.arrays import Bytes, Read, WriteSet
 from npu_device.memory.operands import TYPES, Matrix, make_matrix, row_bytes
 from npu_device.memory.region import Region, make_region
 from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
@@ -26,7 +26,7 @@ from npu_device.operations.limits import check_runs
 from npu_device.operations.macro.base import Macro, Operand, Setting, operand, require_dram, strided, values
 from npu_device.operations.macro.tiles import Blocks, in_place
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
-from npu_device.trace.events import Kind
+from npu_device.trace.events import Kind, Role
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Gemm, LoopOrder, Opcode
-from npu_device.cost.plan import Column, Compute, Plan, Role
+from npu_device.cost.plan import Column, Compute, Plan
 from npu_device.cost.sequencer import Nest, Slots, Stream
+from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.bitwidth import expanded, expansion
-from npu_device.memory.memory import Read, WriteSet
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, row_bytes
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError, element_type, unused_type
@@ -32,7 +32,7 @@ from npu_device.operations.macro.epilogue import Finish, zero_point
 from npu_device.operations.macro.tiles import Operands, Tiles, work
 from npu_device.operations.macro.workspace import Buffers, Reserved, Site, Tile, reserve
 from npu_device.operations.tile_form import SMALL_INTEGERS
-from npu_device.trace.events import Kind
+from npu_device.trace.events import Kind, Role
 
 
 class Grid(NamedTuple):

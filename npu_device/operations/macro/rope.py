@@ -10,7 +10,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.cost.plan import Plan
-from npu_device.memory.memory import Read, WriteSet
+from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.operands import FLOATS, Matrix, make_matrix, row_bytes
 from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
 from npu_device.operations.kernels import elements

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.abi.opcodes import BITS, DataType, Opcode
-from npu_device.cost.plan import NONE, Column, Compute, Plan, Role
+from npu_device.cost.plan import NONE, Column, Compute, Plan
 from npu_device.cost.sequencer import Nest, Slots, Stream, Work, classes
 from npu_device.memory.bitwidth import bytes_of_columns, expansion
 from npu_device.memory.operands import Matrix
 from npu_device.memory.region import Region, make_region
 from npu_device.operations.macro.base import Macro, Setting
-from npu_device.trace.events import Kind
+from npu_device.trace.events import Kind, Role
 
 NOWHERE = -1
 

@@ -17,7 +17,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode, Reduce
 from npu_device.cost.plan import Column, Plan
-from npu_device.memory.memory import Read, WriteSet
+from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.operands import FLOATS, TYPES, Matrix, make_matrix, row_bytes
 from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
 from npu_device.operations.kernels import elements, rows

@@ -20,7 +20,7 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, Opcode, Pool
 from npu_device.cost.plan import Column, Plan
 from npu_device.cost.sequencer import interleaved
-from npu_device.memory.memory import Read, WriteSet
+from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.operands import FLOATS, TYPES, Matrix, make_matrix, row_bytes
 from npu_device.operations.checks import DescriptorError, element_type, unused_type, unused_word
 from npu_device.operations.kernels import elements, gemm

@@ -5,38 +5,40 @@ A fold over the events of a run: payload and role stand in DMA_BEGIN, aligned by
 same channel. Sums over the roles are those of all DMA events.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
-from npu_device.cost.plan import Role
-from npu_device.trace.events import ROLE, WRITES, Batch, What
-from npu_device.trace.spans import Integers, among
+from npu_device.trace.events import ROLE, WRITES, Role, What
+
+if TYPE_CHECKING:
+    from npu_device.trace.records import Batch
+    from npu_device.trace.spans import Integers
 
 ROLES = tuple(role.name.lower() for role in Role)
 WAYS = ("read", "written")
 SIZES = ("bytes_total", "bytes_aligned")
 _ROLE_MASK = 7
-_OF_DMA = among((What.DMA_BEGIN, What.DMA_END))
 
 
 class Traffic:
-    """Bytes by role, way and size; shape (roles, ways, sizes)."""
+    """Bytes by role and way. A run without events needs no NumPy here."""
 
     def __init__(self) -> None:
-        self.moved: Integers = np.zeros((len(ROLES), len(WAYS), len(SIZES)), np.int64)
+        self.moved = [[[0] * len(SIZES) for _ in WAYS] for _ in ROLES]
+        """Role -> way -> size."""
         self.fetched = 0
         """Descriptors."""
         self._open: dict[int, int] = {}
         """Channel -> `aux` of the transfer that it works on."""
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: "Batch") -> None:
         """The next events."""
+        import numpy as np
+
         what = batch["what"]
         self.fetched += int(np.count_nonzero(what == What.FETCH))
-        where = np.flatnonzero(_OF_DMA[what])
+        where = np.flatnonzero((what == What.DMA_BEGIN) | (what == What.DMA_END))
         if not len(where):
             return
         where = where[np.argsort(batch["unit"][where], kind="stable")]
@@ -52,7 +54,10 @@ class Traffic:
 
     def join(self, other: "Traffic") -> None:
         """What another run has moved too."""
-        self.moved += other.moved
+        for role, ways in enumerate(other.moved):
+            for way, sizes in enumerate(ways):
+                for size, bytes_ in enumerate(sizes):
+                    self.moved[role][way][size] += bytes_
         self.fetched += other.fetched
 
     def to_json(self, blocks: int = 0) -> dict[str, Any]:
@@ -60,14 +65,16 @@ class Traffic:
         return as_json(self.moved) | {"descriptors": self.fetched * DESCRIPTOR_SIZE + blocks}
 
 
-def _count(table: Integers, aux: Integers, payload: Any, aligned: Any) -> None:
+def _count(table: list[list[list[int]]], aux: "Integers", payload: Any, aligned: Any) -> None:
+    import numpy as np
+
     place = role_of(aux) * len(WAYS) + (aux & WRITES != 0)
     for size, bytes_ in enumerate((payload, aligned)):
-        sums = np.bincount(place, bytes_, len(ROLES) * len(WAYS)).astype(np.int64)
-        table[:, :, size] += sums.reshape(len(ROLES), len(WAYS))
+        for at, count in enumerate(np.bincount(place, bytes_, len(ROLES) * len(WAYS)).tolist()):
+            table[at // len(WAYS)][at % len(WAYS)][size] += int(count)
 
 
-def traffic_of(batches: Iterable[Batch]) -> Traffic:
+def traffic_of(batches: "Iterable[Batch]") -> Traffic:
     """Of the events of a whole run."""
     made = Traffic()
     for batch in batches:
@@ -75,21 +82,22 @@ def traffic_of(batches: Iterable[Batch]) -> Traffic:
     return made
 
 
-def role_of(aux: Any) -> Integers:
+def role_of(aux: Any) -> "Integers":
     """The role of each transfer, by the `aux` of its begin."""
-    codes: Integers = aux.astype(np.int64) // ROLE & _ROLE_MASK
+    codes: Integers = aux.astype("int64") // ROLE & _ROLE_MASK
     return codes
 
 
-def as_json(table: Integers) -> dict[str, Any]:
+def as_json(table: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
     """Role -> {read, written, bytes_total, bytes_aligned, utilization}, and their sums in `total`. `read` and
     `written` count aligned bytes; bytes_total is the payload, utilization its share of bytes_aligned."""
-    named = {**dict(zip(ROLES, table, strict=True)), "total": table.sum(axis=0)}
+    total = [[sum(sizes) for sizes in zip(*way, strict=True)] for way in zip(*table, strict=True)]
+    named = {**dict(zip(ROLES, table, strict=True)), "total": total}
     return {name: _one(rows) for name, rows in named.items()}
 
 
-def _one(rows: Integers) -> Mapping[str, Any]:
-    (payload, aligned), read, written = rows.sum(axis=0).tolist(), int(rows[0, 1]), int(rows[1, 1])
+def _one(ways: Sequence[Sequence[int]]) -> Mapping[str, Any]:
+    (payload, aligned), read, written = map(sum, zip(*ways, strict=True)), ways[0][1], ways[1][1]
     return {
         "read": read, "written": written, "bytes_total": payload, "bytes_aligned": aligned,
         "utilization": round(payload / aligned, 6) if aligned else None,

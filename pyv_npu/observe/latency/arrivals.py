@@ -10,8 +10,6 @@ import random
 import struct
 from collections.abc import Sequence
 
-import numpy as np
-
 from pyv_ext.bus.bus import Bus
 from pyv_ext.elf import Program
 from pyv_npu.config.tree import Config
@@ -69,8 +67,10 @@ def assign(submissions: Submissions, refused: Sequence[int], epoch: int, found: 
     """Give every submission its t_arr. The i-th to begin from the epoch on serves arrival i; `refused` holds t0 of
     those that were turned away, which served theirs too. An epoch of 0: the program never got ready.
     """
-    if not (found and epoch):
+    if not (found and epoch and len(submissions)):
         return
+    import numpy as np
+
     begins = np.concatenate([submissions.column("t0"), np.array(refused, dtype=np.int64)])
     which = np.arange(len(begins))
     which[len(submissions) :] = NONE

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
-from npu_device.trace.events import EventStream
+from npu_device.trace.stream import EventStream
 from pyv_ext.bus.bus import Access, Bus, WatchedLoad
 from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.elf import Program

@@ -8,12 +8,15 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, overload
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, overload
 
 from pyv_state import LATEST, StateError, data, integer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
 
 
 class Reason(StrEnum):
@@ -71,8 +74,6 @@ class Submission:
         return None if begin is None or end is None else end - begin
 
 
-Integers = NDArray[np.int64]
-
 NONE = -1
 STAMPS = ("t_arr", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7")
 _GIVEN = ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream", "call_site")
@@ -107,8 +108,10 @@ class Rows:
         data.frombytes(_BLANK)
         return at
 
-    def matrix(self) -> Integers:
+    def matrix(self) -> "Integers":
         """(rows, WIDTH), which shares the memory: no row can be added while it is in use."""
+        import numpy as np
+
         return np.frombuffer(self.data, dtype=np.int64).reshape(-1, WIDTH)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
@@ -118,6 +121,8 @@ class Rows:
         return self.data.tobytes()
 
     def load_state(self, state: Any) -> None:
+        import numpy as np
+
         self.data = unpacked(state, WIDTH)
         matrix = self.matrix()
         given = np.delete(matrix, [*map(COLUMN.__getitem__, STAMPS), *range(REASONS.start, REASONS.stop)], axis=1)
@@ -161,8 +166,13 @@ class Table:
     def add(self, *row: int) -> None:
         self._data.extend(row)
 
-    def column(self, name: str) -> Integers:
+    def __len__(self) -> int:
+        return len(self._data) // len(self._names)
+
+    def column(self, name: str) -> "Integers":
         """A copy, so that rows can still be added."""
+        import numpy as np
+
         at, width = self._names.index(name), len(self._names)
         return np.array(self._data, dtype=np.int64)[at::width]
 
@@ -182,38 +192,55 @@ class Table:
 class Submissions(Sequence[Submission]):
     """Rows that are complete. Each `Submission` is made when it is asked for."""
 
-    def __init__(self, matrix: Integers) -> None:
-        """`matrix`: (rows, WIDTH)."""
-        self._matrix = matrix
+    def __init__(self, matrix: "Integers | None" = None) -> None:
+        """`matrix`: (rows, WIDTH); None: nothing was submitted, and NumPy is loaded only if somebody asks further."""
+        self._rows = matrix
+
+    @property
+    def _matrix(self) -> "Integers":
+        if self._rows is None:
+            import numpy as np
+
+            self._rows = np.empty((0, WIDTH), np.int64)
+        return self._rows
 
     @classmethod
     def of(cls, submissions: Iterable[Submission]) -> "Submissions":
         """The rows of these."""
+        import numpy as np
+
         return cls(np.array([_row(each) for each in submissions], dtype=np.int64).reshape(-1, WIDTH))
 
-    def column(self, name: str) -> Integers:
+    def column(self, name: str) -> "Integers":
         """One of `COLUMNS` of all rows."""
         return self._matrix[:, COLUMN[name]]
 
-    def reasons(self) -> Integers:
+    def reasons(self) -> "Integers":
         """(rows, reasons): cycles, in the order of `Reason`."""
         return self._matrix[:, REASONS]
 
-    def where(self, chosen: NDArray[np.bool_]) -> "Submissions":
+    def where(self, chosen: "NDArray[np.bool_]") -> "Submissions":
         """Some of the rows."""
         return Submissions(self._matrix[chosen])
 
+    @property
+    def failed(self) -> "Submissions":
+        """Those that ended in an error."""
+        return self.where(self.column("error") != 0) if len(self) else self
+
     def __len__(self) -> int:
-        return len(self._matrix)
+        return 0 if self._rows is None else len(self._rows)
 
     def __iter__(self) -> Iterator[Submission]:
-        return map(_submission, self._matrix.tolist())
+        return iter(()) if self._rows is None else map(_submission, self._rows.tolist())
 
     @overload
     def __getitem__(self, index: int) -> Submission: ...
     @overload
     def __getitem__(self, index: slice) -> "Submissions": ...
     def __getitem__(self, index: int | slice) -> "Submission | Submissions":
+        if self._rows is None and isinstance(index, slice):
+            return self
         found = self._matrix[index]
         return Submissions(found) if isinstance(index, slice) else _submission(found.tolist())
 

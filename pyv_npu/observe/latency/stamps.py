@@ -1,20 +1,13 @@
 """The device's side of the latency probe: matches events and completions to submissions (docs/latency.md)."""
 
 from collections import deque
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.descriptor import WORDS
 from npu_device.trace.events import TIGHT, What
-from npu_device.trace.spans import among, first_begins
 from pyv_npu.observe.latency.rows import (
     COLUMN,
     NONE,
-    WIDTH,
-    Integers,
-    Reason,
     Rows,
     Submissions,
     Table,
@@ -23,14 +16,15 @@ from pyv_npu.observe.latency.rows import (
 )
 from pyv_state import LATEST, WORD64, Fields, inside, integer, listed
 
+if TYPE_CHECKING:
+    from npu_device.trace.records import Batch
+
 STATUS_WORD = next(word.offset for word in WORDS if word.name == "status")
 _ACCEPT, _DONE = int(What.ACCEPT), int(What.DONE)
-_WANTED = among((What.ACCEPT, What.DONE, What.ERROR))
 _T2, _T3, _T4, _T7 = (COLUMN[name] for name in ("t2", "t3", "t4", "t7"))
 _DESCRIPTOR, _STREAM, _NUMBER, _TICKET, _ERROR, _FETCH_START = (
     COLUMN[name] for name in ("descriptor", "stream", "number", "ticket", "error", "fetch_start")
 )
-_NEVER = np.iinfo(np.int64).max
 
 
 class StampBook:
@@ -168,9 +162,11 @@ class StampBook:
 
     # -- from the device ---------------------------------------------------------------------------------------
 
-    def events(self, batch: NDArray[Any]) -> None:
+    def events(self, batch: "Batch") -> None:
         """A batch of event records."""
-        chosen = batch[_WANTED[batch["what"]] | first_begins(batch)]
+        from pyv_npu.observe.latency.completed import stamping
+
+        chosen = stamping(batch)
         data, live = self._rows.data, self._live
         columns = (chosen[name].tolist() for name in ("what", "cycle", "ticket", "bytes", "aux"))
         for what, cycle, ticket, fetch_start, aux in zip(*columns, strict=True):
@@ -207,56 +203,11 @@ class StampBook:
 
     def accepted(self) -> Submissions:
         """All submissions so far, in the order of acceptance, with everything that is known of them."""
-        at = self._accepted.column("row")
-        rows = self._rows.matrix()[at // WIDTH]
-        column = {name: rows[:, index] for name, index in COLUMN.items()}
-        self._message(column)
-        self._interrupts(column, np.isin(at, self._interrupting.column("row")) & (column["t4"] != NONE))
-        self._notices(column)
-        return Submissions(rows)
+        if not self._accepted:
+            return Submissions()
+        from pyv_npu.observe.latency.completed import Evidence, completed  # NumPy, which other runs do not need
 
-    def _message(self, column: dict[str, Integers]) -> None:
-        """Complete the reasons: what the message took on its way, and in the front end."""
-        arrival, fetch_start = column["arrival"], column["fetch_start"]
-        way, tight = arrival - column["leave"], column["tight"] != 0
-        column[Reason.ISSUE][tight], column[Reason.BUS][~tight] = way[tight], way[~tight]
-        column[Reason.FULL_WAIT][:] = fetch_start - arrival
-        column[Reason.FETCH][:] = column["t2"] - self._validate - fetch_start
-        column[Reason.VALIDATE][:] = self._validate
-
-    def _interrupts(self, column: dict[str, Integers], chosen: NDArray[np.bool_]) -> None:
-        """t5: when mip shows the completion; t6: the first handler from then on."""
-        cycles, level = self._external.column("cycle"), self._external.column("level") != 0
-        t4, rises = column["t4"][chosen], np.flatnonzero(level)
-        index = np.searchsorted(cycles, t4, side="right")
-        up = np.append(level, False)[index - 1]
-        t5 = np.where(up, t4, _at(cycles[rises], np.searchsorted(rises, index)))
-        handlers = self._handlers.column("start")
-        t6 = _at(handlers, np.searchsorted(handlers, t5))
-        column["t5"][chosen], column["t6"][chosen] = t5, np.where(t5 == NONE, NONE, t6)
-
-    def _notices(self, column: dict[str, Integers]) -> None:
-        """t7: the end of the first read that told firmware. A handler that was running by then is not the t6."""
-        t4, t6, t7 = column["t4"], column["t6"], column["t7"]
-        all_at = np.searchsorted(self._seen_all.column("look"), t4)
-        found = np.stack([t7, _at(self._seen_all.column("end"), all_at), self._told(column["ticket"], t4)])
-        first = np.where(found == NONE, _NEVER, found).min(axis=0)
-        done = t4 != NONE
-        t7[done] = np.where(first == _NEVER, NONE, first)[done]
-        t6[done & (t7 != NONE) & (t6 > t7)] = NONE
-
-    def _told(self, ticket: Integers, t4: Integers) -> Integers:
-        """The end of the first read from t4 on that showed this ticket done."""
-        tickets, looks, ends = (self._seen_one.column(name) for name in ("ticket", "look", "end"))
-        order = np.lexsort((looks, tickets))
-        tickets, looks, ends = tickets[order], looks[order], ends[order]
-        names = tickets[np.diff(tickets, prepend=NONE) != 0]  # np.unique would import numpy.ma in every run
-        cycles = 1 + max(looks.max(initial=0), t4.max(initial=0))
-        keys = np.searchsorted(names, tickets) * cycles + looks
-        at = np.searchsorted(keys, np.searchsorted(names, ticket) * cycles + t4)
-        return np.where(_at(tickets, at) == ticket, _at(ends, at), NONE)
-
-
-def _at(values: Integers, index: Integers) -> Integers:
-    """`values[index]`, NONE behind the last one."""
-    return np.append(values, NONE)[index]
+        evidence = Evidence(
+            self._validate, self._interrupting, self._external, self._handlers, self._seen_all, self._seen_one
+        )
+        return completed(self._rows, self._accepted, evidence)

@@ -2,8 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.rows import NONE, Reason, Submissions
 
@@ -36,15 +34,18 @@ class Latency:
         """`lost`: left the core and were never accepted, by a soft reset or because the doorbell was ignored."""
         self.accepted = accepted
         """All of them, with those that warm up or end in an error."""
-        kept = accepted[warmup:]
         self.t0_source = t0_source
         self.warmup = min(warmup, len(accepted))
         self.rejected = rejected
         self.lost = lost
-        good = kept.column("error") == 0
-        self.errors = len(kept) - int(good.sum())
-        self.submissions = kept.where(good)
+        self.errors = 0
+        self.submissions = accepted
         """Accepted and free of error, in the order of acceptance."""
+        if len(accepted):
+            kept = accepted[warmup:]
+            good = kept.column("error") == 0
+            self.errors = len(kept) - int(good.sum())
+            self.submissions = kept.where(good)
 
     def stage(self, name: str) -> Distribution:
         """Cycles of a stage of `STAGES`."""
@@ -92,6 +93,8 @@ class Latency:
         """
         if not len(self.accepted):
             return None
+        import numpy as np
+
         starts, completions = self.accepted.column("t0"), self.accepted.column("t4")
         begins = np.where(starts == NONE, self.accepted.column("leave"), starts)
         first = int(begins.min())

@@ -13,7 +13,7 @@ from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
 from npu_device.memory.region import Region, make_region
-from npu_device.trace.events import EventStream
+from npu_device.trace.stream import EventStream
 from pyv_ext.bus.bus import Access, Bus
 from pyv_ext.bus.shadow import LOADS, STORES, Shadow
 from pyv_ext.elf import Program

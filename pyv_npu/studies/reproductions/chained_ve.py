@@ -15,7 +15,8 @@ from npu_device.config import ChainedConfig, DmaConfig, DramConfig, NocConfig, N
 from npu_device.cost import chained
 from npu_device.cost.dataflow import Engines, run
 from npu_device.levels.runner import Listed, Runner
-from npu_device.trace.events import Cause, Kind, What, records
+from npu_device.trace.events import Cause, Kind, What
+from npu_device.trace.stream import records
 from pyv_npu.errors import UsageError
 from pyv_npu.studies.reproductions import Reproduced
 from pyv_npu.text import columns

@@ -13,7 +13,8 @@ from npu_device.config import NpuConfig, SpmConfig, TeConfig
 from npu_device.device import NpuDevice
 from npu_device.issue.interrupts import Irq
 from npu_device.memory.memory import Memory
-from npu_device.trace.events import EventStream, What
+from npu_device.trace.events import What
+from npu_device.trace.stream import EventStream
 
 E = TicketError
 INT8, INT32, FP16, FP32 = DataType.INT8, DataType.INT32, DataType.FP16, DataType.FP32

@@ -21,8 +21,9 @@ from npu_device.event_loop.machine import Machine
 from npu_device.event_loop.state import DMA, MOVING, Unit
 from npu_device.levels.explain import explain
 from npu_device.levels.runner import Listed
-from npu_device.trace.events import EventStream, Kind, What
+from npu_device.trace.events import Kind, What
 from npu_device.trace.run_spans import Spans
+from npu_device.trace.stream import EventStream
 
 INT8 = DataType.INT8
 GHZ = 1_200_000_000

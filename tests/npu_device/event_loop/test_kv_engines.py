@@ -7,12 +7,13 @@ import pytest
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE
 from npu_device.config import DmaConfig, DramConfig, KvQuantConfig, NocConfig, NpuConfig
 from npu_device.cost.durations import Timing
-from npu_device.cost.plan import Role, Transfer
+from npu_device.cost.plan import Transfer
 from npu_device.event_loop.machine import Machine
 from npu_device.memory.region import make_region
 from npu_device.trace.counters import Counters
-from npu_device.trace.events import Cause, EventStream, Kind, What, unit_code
+from npu_device.trace.events import Cause, Kind, Role, What, unit_code
 from npu_device.trace.run_spans import Spans
+from npu_device.trace.stream import EventStream
 
 MANY = 1 << 40
 CONFIG = NpuConfig(

@@ -16,7 +16,8 @@ from npu_device.cost.durations import Timing
 from npu_device.event_loop.machine import Machine
 from npu_device.levels.runner import Listed
 from npu_device.memory.region import Region, make_region
-from npu_device.trace.events import Cause, EventStream, Kind, What
+from npu_device.trace.events import Cause, Kind, What
+from npu_device.trace.stream import EventStream
 
 INT8 = DataType.INT8
 GHZ = 1_200_000_000

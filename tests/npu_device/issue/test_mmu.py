@@ -13,12 +13,13 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import DramConfig, KvQuantConfig, NpuConfig
 from npu_device.cost.durations import Timing
-from npu_device.cost.plan import Role, Transfer, columns
+from npu_device.cost.plan import Transfer, columns
 from npu_device.issue.mmu import Mmu
 from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
 from npu_device.memory.region import make_region
 from npu_device.operations.checks import DescriptorError
-from npu_device.trace.events import EventStream, What, all_records
+from npu_device.trace.events import Role, What
+from npu_device.trace.stream import EventStream, all_records
 from pyv_state import StateError
 
 HEADS, DIM, T_MAX, PAGE = 4, 128, 4096, 4096

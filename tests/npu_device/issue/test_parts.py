@@ -19,7 +19,9 @@ from npu_device.decode.decoder import REMEMBERED, Requests
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.issue.retirement import MODULUS, Tickets
 from npu_device.operations.checks import DescriptorError
-from npu_device.trace.events import RECORD, EventStream, What, records
+from npu_device.trace.events import What
+from npu_device.trace.records import RECORD
+from npu_device.trace.stream import EventStream, records
 
 # -- events ------------------------------------------------------------------------------------------------------------
 

@@ -14,12 +14,13 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, TeConfig
 from npu_device.cost.durations import Timing
-from npu_device.cost.plan import Compute, Plan, Role, Transfer, buffers, columns
+from npu_device.cost.plan import Compute, Plan, Transfer, buffers, columns
 from npu_device.cost.tensor import product
 from npu_device.event_loop.machine import Machine
 from npu_device.levels.runner import Listed
 from npu_device.memory.region import Region
-from npu_device.trace.events import EventStream, Kind, records, unit_code
+from npu_device.trace.events import Kind, Role, unit_code
+from npu_device.trace.stream import EventStream, records
 
 INT8, INT32, FP16 = DataType.INT8, DataType.INT32, DataType.FP16
 FAST = {"dram": DramConfig(bytes_per_second=None), "noc": NocConfig(bytes_per_second=None)}

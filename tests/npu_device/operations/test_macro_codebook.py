@@ -17,9 +17,10 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import CODEBOOK_BYTES, DataType, Opcode
 from npu_device.config import DmaConfig
 from npu_device.cost.durations import Timing
-from npu_device.cost.plan import Compute, Role, Transfer
+from npu_device.cost.plan import Compute, Transfer
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import setting_of
+from npu_device.trace.events import Role
 
 T = DataType
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ from npu_device.config import NpuConfig
 from npu_device.levels.runner import Listed, Runner, list_config
 from npu_device.trace import counters as module
 from npu_device.trace.counters import Counters
-from npu_device.trace.events import EventStream, records
+from npu_device.trace.stream import EventStream, records
 
 ACCEPTED = TOTALS_OFFSET + 8 * [counter.name for counter in TOTALS].index("ACCEPTED")
 

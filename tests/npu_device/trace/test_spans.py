@@ -13,9 +13,10 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import NpuConfig
 from npu_device.levels.runner import Listed, Runner, list_config
-from npu_device.trace.events import EventStream, Kind, What, records
+from npu_device.trace.events import Kind, What
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import UNFINISHED, UNITS, SpanBuilder
+from npu_device.trace.stream import EventStream, records
 
 
 def batches(seen: NDArray[np.void], sizes: Sequence[int]) -> list[NDArray[np.void]]:

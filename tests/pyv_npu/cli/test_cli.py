@@ -13,7 +13,7 @@ import synthetic
 import yaml
 
 from npu_device.abi.errors import AbiError
-from npu_device.trace.events import EventStream
+from npu_device.trace.stream import EventStream
 from pyv_ext.elf import Program
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError

@@ -8,7 +8,8 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS, match_mask
 from npu_device.abi.memory_map import NPU_BASE, SPM_BASE
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.trace.events import What, all_records
+from npu_device.trace.events import What
+from npu_device.trace.stream import all_records
 from pyv_ext.elf import Program, Segment
 from pyv_npu.config import load
 from pyv_npu.platform import Platform

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from npu_device.levels.explain import Blocker
-from npu_device.trace.events import What, all_records
+from npu_device.trace.events import What
+from npu_device.trace.stream import all_records
 from pyv_ext.engines.stop import StopReason
 from pyv_npu.cli.main import main
 from pyv_npu.config import Config, load

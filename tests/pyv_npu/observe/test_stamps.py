@@ -7,7 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_device.trace.events import RECORD, TIGHT, What
+from npu_device.trace.events import TIGHT, What
+from npu_device.trace.records import RECORD
 from pyv_npu.observe.latency.rows import COLUMN, Reason, Rows, Submission, Submissions
 from pyv_npu.observe.latency.stamps import StampBook
 

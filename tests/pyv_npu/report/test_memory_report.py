@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE
-from npu_device.trace.events import RECORD, ROLE, WRITES, What
+from npu_device.trace.events import ROLE, WRITES, What
+from npu_device.trace.records import RECORD
 from pyv_npu import Simulator
 from pyv_npu.cli import main
 from pyv_npu.observe.analysis.traffic import ROLES, Traffic

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_device.abi.memory_map import SPM_BASE
-from npu_device.trace.events import FRONTEND, RECORD, Kind, What
+from npu_device.trace.events import FRONTEND, Kind, What
+from npu_device.trace.records import RECORD
 from npu_device.trace.run_spans import Spans, rows_between
 from npu_device.trace.spans import Table
 from pyv_npu import Simulator

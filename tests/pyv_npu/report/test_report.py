@@ -14,7 +14,8 @@ from external_tools import need
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
-from npu_device.trace.events import FRONTEND, Cause, EventStream, Kind, Refusal, What, unit_code
+from npu_device.trace.events import FRONTEND, Cause, Kind, Refusal, What, unit_code
+from npu_device.trace.stream import EventStream
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.report.charts import RUN_COLOURS, Line, Range, distributions, ranges

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from kanata import Row, read
 
-from npu_device.trace.events import Cause, Kind, What, all_records
+from npu_device.trace.events import Cause, Kind, What
+from npu_device.trace.stream import all_records
 from pyv_ext.engines.stop import Stop
 from pyv_npu.config import load
 from pyv_npu.observe.instruments import Instruments

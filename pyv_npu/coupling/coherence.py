@@ -1,0 +1,76 @@
+"""Coherence of the core with the NPU's L2.
+
+An L2 that is not coherent sees loads and stores of pages that NPU commands have used, one by one and in all engines
+equally: these pages are watched on the bus. All others stay on the engines' fast path.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from npu_device.event_loop import cache
+from npu_device.event_loop.l2 import L2
+from npu_device.memory.region import Region
+from pyv_ext.bus.bus import Bus, WatchedLoad
+from pyv_ext.bus.memory import PAGE, PAGE_BITS, Ram
+from pyv_state import integers
+
+ACTIONS = {"cbo.clean": cache.CLEAN, "cbo.flush": cache.FLUSH, "cbo.inval": cache.INVALIDATE}
+
+
+class Coherence:
+    """Between the hart on `bus` and the L2, for the memory `ram`."""
+
+    def __init__(self, bus: Bus, ram: Ram, l2: L2) -> None:
+        self._bus = bus
+        self._ram = ram
+        self._l2 = l2
+        self._pages: set[int] = set()
+        """Pages that commands have used."""
+        bus.on_cbo.append(self._cbo)
+        if l2.incoherent:
+            l2.on_use = self._used
+            bus.guards.append(self._stores)
+            bus.watchers.append(self._loaded)
+
+    # -- what commands use -------------------------------------------------------------------------------------
+
+    def _used(self, regions: Iterable[Region]) -> None:
+        for region in regions:
+            low, high = max(region.address, self._ram.base), min(region.end, self._ram.end)
+            for page in range(low >> PAGE_BITS, high + PAGE - 1 >> PAGE_BITS):
+                if page not in self._pages:
+                    self._pages.add(page)
+                    self._bus.watch(page << PAGE_BITS)
+                    self._bus.watch_stores(page << PAGE_BITS, _seen)
+
+    # -- what the core does ------------------------------------------------------------------------------------
+
+    def _stores(self, address: int, size: int, write: bool) -> None:
+        """Before the store, which may still be prevented: the L2's copy is DRAM's of now in any case."""
+        if write and address >> PAGE_BITS in self._pages:
+            self._l2.core_writes(address, size)
+
+    def _loaded(self, seen: WatchedLoad) -> None:
+        if seen.address >> PAGE_BITS in self._pages:
+            self._l2.core_reads(seen.address, seen.size, seen.start)
+
+    def _cbo(self, name: str, address: int, start: int) -> None:
+        self._l2.act(start + 1, address, ACTIONS[name])
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> list[int]:
+        """The pages; that their loads are watched is part of the bus's state."""
+        return sorted(self._pages)
+
+    def load_state(self, state: Any) -> None:
+        pages = set(integers(state, self._ram.base >> PAGE_BITS, (self._ram.end >> PAGE_BITS) - 1))
+        for page in self._pages - pages:
+            self._bus.unwatch_stores(page << PAGE_BITS, _seen)
+        for page in pages - self._pages:
+            self._bus.watch_stores(page << PAGE_BITS, _seen)
+        self._pages = pages
+
+
+def _seen(address: int, size: int, now: int) -> None:
+    """`Coherence` has seen the store before it happened."""
