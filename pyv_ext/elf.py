@@ -9,7 +9,7 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyv_ext.bus.bus import ADDRESS_SPACE, Bus
 from pyv_ext.errors import PyvExtError
 from pyv_ext.source_lines import SECTIONS, Line, SourceLines
+from pyv_state.frozen import dataclass
 
 if TYPE_CHECKING:
     from elftools.construct import Struct

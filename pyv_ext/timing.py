@@ -3,7 +3,9 @@
 One instance is one preset's core half; the table of presets lives in `pyv_npu`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from pyv_state.frozen import dataclass
 
 LONGEST = 1 << 32
 """Cycles that one thing may take: sums of a run's stay far below 2^63."""

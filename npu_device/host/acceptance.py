@@ -6,7 +6,7 @@ With decoder and execution behind it, this is the part of the device that a prog
 from npu_device.abi.descriptor import STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.errors import TicketError
 from npu_device.decode.decoder import Decoder
-from npu_device.host.front_end import Taken
+from npu_device.host.taken import Taken
 from npu_device.issue.execution import Execution
 from npu_device.issue.retirement import MODULUS, UNKNOWN, Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue

@@ -5,7 +5,7 @@ order. An entry of the device queue is reserved when a fetch begins, so the ring
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
 from npu_device.abi.errors import TicketError
@@ -13,48 +13,18 @@ from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import FrontEndConfig
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
 from npu_device.host.ring import INDEX_MASK, Ring
-from npu_device.issue.barriers import STREAMS
+from npu_device.host.taken import Taken
 from npu_device.issue.injection import Injector
 from npu_device.issue.interrupts import Interrupts, Irq
-from npu_device.issue.retirement import MODULUS, Completion, Tickets
+from npu_device.issue.retirement import Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue
 from npu_device.memory.memory import Memory
 from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.trace.stream import EventStream
-from pyv_state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integer, listed, row
+from pyv_state import LATEST, WORD32, Fields, StateError, data, inside, integer, listed
 
 if TYPE_CHECKING:
     from npu_device.host.acceptance import Acceptance
-
-
-class Taken(NamedTuple):
-    """A descriptor on its way through the pipeline."""
-
-    address: int
-    slot: int
-    """Index in the ring, or TIGHT."""
-    began: int
-    """Cycle at which its fetch began."""
-    number: int
-    """Acceptance number."""
-    ticket: int = 0
-    """ENQCMD_T: given on arrival. 0: the descriptor's own word decides."""
-    data: bytes | None = None
-    """ENQCMD_T: read by the core."""
-    prio: int = 0
-    stream: int = 0
-
-    @classmethod
-    def of(cls, state: Any) -> "Taken":
-        """From the list of its fields."""
-        with inside("argument"):
-            address, slot, began, number, ticket, content, prio, stream = listed(state, len(cls._fields))
-            row([address, slot, began, number], (0, WORD64), (0, WORD32), (0, LATEST), (1, LATEST))
-            row([ticket, prio, stream], (0, MODULUS - 1), (0, 15), (0, STREAMS - 1))
-            if bool(ticket) != (content is not None) or bool(ticket) != (slot == TIGHT):
-                raise StateError("is neither of the ring nor of ENQCMD_T")
-            read = None if content is None else data(content, DESCRIPTOR_SIZE)
-            return cls(address, slot, began, number, ticket, read, prio, stream)
 
 
 class FrontEnd:

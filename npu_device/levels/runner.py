@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class Runner:
         `analytic`: IA_TIMING."""
         self.config = config
         self.events = events or EventStream()
-        regions = [("DRAM", DRAM_BASE, sparse(config.dram.size))]
+        regions: list[tuple[str, int, Any]] = [("DRAM", DRAM_BASE, sparse(config.dram.size))]
         for cluster in range(config.clusters):
             base = SPM_BASE + cluster * SPM_CLUSTER_STRIDE
             regions.append((f"SPM{cluster}", base, np.zeros(config.spm.size, np.uint8)))

@@ -10,13 +10,13 @@ values are 0..2^64-1 and wrap around; nothing is divided by 0.
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Reply
 from pyv_state import Fields
+from pyv_state.frozen import dataclass
 
 WORD = 0xFFFF_FFFF
 

@@ -1,12 +1,14 @@
 """One row of the instruction table: everything that is known about one instruction."""
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, auto
 
 from pyv_ext.isa.formats import Format
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
+from pyv_state.frozen import dataclass
 
 
 class Kind(Enum):
@@ -98,7 +100,7 @@ def short(name: str, base: Row, format: Format, bits: str, *nonzero: str) -> Row
     return replace(base, name=name, format=format, bits=bits, nonzero=nonzero)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Instruction:
     """A decoded word: its row and operands. Registers are numbers, the immediate is signed as its format says."""
 

@@ -187,7 +187,8 @@ YOUNG = 100_000
 twentieth of the start would go into finding that they are no garbage."""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(line: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Of all verbs; of one only where `line` begins with it: making all takes longer than many runs."""
     top = _Parser(
         prog="pyv-npu",
         description="Co-simulation of bare-metal RISC-V firmware and an NPU on one clock.",
@@ -197,7 +198,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=_Version)
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Verb, prog=top.prog)
-    for name, text in VERBS.items():
+    for name, text in VERBS.items() if not line or line[0] not in VERBS else [(line[0], VERBS[line[0]])]:
         commands.add_parser(name, help=text, description=text, allow_abbrev=False).verb = name
     return top
 
@@ -221,9 +222,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)  # searching what goes with the process for cycles would take a fifth of a short command
-    call = Call(["pyv-npu", *arguments], Progress(), lambda line: parser().parse_args(line))
+    call = Call(["pyv-npu", *arguments], Progress(), lambda line: parser(line).parse_args(line))
     try:
-        args = parser().parse_args(arguments)
+        args = parser(arguments).parse_args(arguments)
         call.opens = getattr(args, "open", False)
         if aot.form().stale:
             diagnose(f"compiled modules are not used: {aot.form().text}")

@@ -5,7 +5,6 @@ A layer is a list of settings. Later settings win; within a layer its preset com
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from pyv_npu.config.schema import build, flatten, keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config, check_together
 from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
+from pyv_state.frozen import dataclass
 
 RECORD = "record"
 """Section of a run.yaml that tells what was run; reading it back skips the section and needs no preset."""

@@ -1,12 +1,12 @@
 """One key of the configuration: its type, its rule, and the one place where a value is checked against them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_state.frozen import dataclass
 
 Value = Any
 """int, bool, str or None; a tuple of them; or a mapping of names to int."""
@@ -45,8 +45,7 @@ class Form:
         return cls(annotation) if origin is None else cls(parts[1], Shape.TABLE)
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """A leaf of the tree by its dotted path."""
 
     path: str

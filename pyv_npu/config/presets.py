@@ -4,8 +4,7 @@
 configuration), `source` (of every value without an own one) and `sources` (by key).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from pyv_npu.config.schema import keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config
 from pyv_npu.config.yaml_file import Entry, check_name, read_entries
 from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_state.frozen import dataclass
 
 CONFIGS = {
     "onnxim-c1": "ONNXim's configuration C1: one 128 x 128 array at 1 GHz, fp16, HBM2",
@@ -67,6 +67,35 @@ def load(name: str, folder: Path) -> Preset:
     return _read(_locate(name, folder), ())
 
 
+def shipped_entries() -> Mapping[str, Sequence[Entry]]:
+    """The entries of the shipped presets by name. Reading YAML would be a tenth of the start of a run: they come from
+    the table that `scripts/generate` makes."""
+    from pyv_npu.config.shipped import ENTRIES
+
+    return {name: [Entry(*row) for row in ENTRIES[name]] for name in NAMES}
+
+
+TABLE = "pyv_npu/config/shipped.py"
+
+
+def table() -> str:
+    """The text of that table."""
+    lines = [
+        '"""What the presets of this package hold: (path, value, line) of each entry.',
+        "",
+        "Made by `scripts/generate` from `pyv_npu/presets`.",
+        '"""',
+        "",
+        "# ruff: noqa: E501",
+        "# fmt: off",
+        "ENTRIES: dict[str, list[tuple[str, object, int]]] = {",
+    ]
+    for name in NAMES:
+        rows = [f"        {tuple(entry)!r}," for entry in read_entries(_FOLDER / f"{name}.yaml", _sections())]
+        lines += [f'    "{name}": [', *rows, "    ],"]
+    return "\n".join([*lines, "}", ""])
+
+
 def _locate(name: str, folder: Path) -> Path:
     if name in NAMES:
         return _FOLDER / f"{name}.yaml"
@@ -79,7 +108,7 @@ def _locate(name: str, folder: Path) -> Path:
 def _read(path: Path, children: tuple[Path, ...]) -> Preset:
     if path.resolve() in children:
         raise BadInputError(f"{path}: extends itself; let it extend a shipped preset")
-    entries = read_entries(path, _sections())
+    entries = shipped_entries()[path.stem] if path.parent == _FOLDER else read_entries(path, _sections())
     words = {entry.path: _word(path, entry) for entry in entries if entry.path in _WORDS}
     own = {entry.path.removeprefix("values."): entry for entry in entries if entry.path.startswith("values.")}
     texts = {entry.path.removeprefix("sources."): entry for entry in entries if entry.path.startswith("sources.")}
@@ -118,10 +147,10 @@ def _word(path: Path, entry: Entry) -> str:
 
 
 def _checked(path: Path, name: str, entry: Entry) -> Any:
-    keys = {key: rule for key, rule in keys_of(Config).items() if key != "preset"}
+    keys = keys_of(Config)
     try:
-        if name not in keys:
-            raise unknown(name, keys)
+        if name not in keys or name == "preset":
+            raise unknown(name, (key for key in keys if key != "preset"))
         return keys[name].convert(entry.value)
     except BadInputError as error:
         raise _error(path, entry, str(error)) from None

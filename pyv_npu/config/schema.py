@@ -1,8 +1,7 @@
 """A tree of dataclasses as a flat table of keys, and back."""
 
-import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -16,13 +15,12 @@ T = TypeVar("T")
 def keys_of(cls: type) -> dict[str, Key]:
     """Every leaf of a tree of dataclasses by its dotted path, in the order of declaration."""
     result: dict[str, Key] = {}
-    hints = typing.get_type_hints(cls)
     for item in fields(cls):
-        kind = hints[item.name]
+        kind: Any = item.type
         if _is_section(kind):
             for key in keys_of(kind).values():
                 path = f"{item.name}.{key.path}"
-                result[path] = replace(key, path=path)
+                result[path] = key._replace(path=path)
         else:
             result[item.name] = Key(item.name, Form.of(kind), _default(item), item.metadata)
     return result
@@ -44,12 +42,11 @@ def _default(item: Field[Any]) -> Value:
 
 def build(cls: type[T], values: Mapping[str, Value], prefix: str = "") -> T:
     """An instance of `cls` in which the keys of `values` (dotted paths, already converted) replace the defaults."""
-    hints = typing.get_type_hints(cls)
     arguments: dict[str, Any] = {}
     for item in fields(cls):  # type: ignore[arg-type]
-        path = prefix + item.name
-        if _is_section(hints[item.name]):
-            arguments[item.name] = build(hints[item.name], values, path + ".")
+        path, kind = prefix + item.name, item.type
+        if _is_section(kind):
+            arguments[item.name] = build(kind, values, path + ".")  # type: ignore[arg-type]
         elif path in values:
             arguments[item.name] = values[path]
     return cls(**arguments)

@@ -80,16 +80,14 @@ def _walk(path: Path, loader: Any, node: "yaml.Node", prefix: str, sections: Con
             yield Entry(name, loader.construct_object(value_node, deep=True), line)
 
 
-_SECTION = re.compile(
-    r"bitwidths|packing|vq|alignment|kv|spm|override|(override\.)?layer_\d+(\.(?!(kv|weight|activation)$)\w+)?"
-)
+_SECTION = r"bitwidths|packing|vq|alignment|kv|spm|override|(override\.)?layer_\d+(\.(?!(kv|weight|activation)$)\w+)?"
 
 
 class _Sections:
     """Names below which there are keys."""
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and bool(_SECTION.fullmatch(name))
+        return isinstance(name, str) and bool(re.fullmatch(_SECTION, name))
 
 
 QCONFIGS = {

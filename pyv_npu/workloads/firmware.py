@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pyv_ext import elf
@@ -16,6 +16,7 @@ from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.platform import Platform, sized_for
 from pyv_npu.result import CoreRun, Detail, Result, Stopwatch
 from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
+from pyv_state.frozen import dataclass
 
 LEVEL = "CA_HYBRID"
 _NO_CORE = {"IA": "computes a model without a core", "IA_TIMING": "is an analytic model without a core"}

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -11,6 +10,7 @@ from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.config import Config, with_values
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Comparison, Detail, Result
+from pyv_state.frozen import dataclass
 
 if TYPE_CHECKING:
     from pyv_npu.faults.plan import Fault
