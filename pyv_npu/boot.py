@@ -6,7 +6,6 @@ ONNX model, or of a compiled image.
 
 import struct
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -84,6 +83,7 @@ def model_file(program: str) -> Path:
     if not is_example(program):
         return Path(program)
     import tempfile
+    from hashlib import sha256
     from importlib import metadata
 
     import toolchain.examples as examples

@@ -193,15 +193,27 @@ class Bus:
 
     def poke(self, address: int, data: bytes) -> None:
         """Write memory from outside the hart: program loaders, bus masters, debuggers."""
-        ram = self.ram_at(address, len(data))
-        if ram is None or not ram.writable:
-            what = "no" if ram is None else "read-only"
-            span = f"{address:#x}..{address + len(data):#x}"
-            raise PyvExtError(f"{what} memory at {span}: write inside RAM or scratchpad")
+        ram = self._writable(address, len(data))
         ram.u8[address - ram.base : address - ram.base + len(data)] = data
         if self.shadow is not None:
             self.shadow.initialise(address, len(data))
         self._written(ram, address, len(data))
+
+    def clear(self, address: int, size: int) -> None:
+        """Write zeros as `poke` does; of megabytes, in no time."""
+        ram = self._writable(address, size)
+        ram.clear(address, size)
+        if self.shadow is not None:
+            self.shadow.initialise(address, size)
+        self._written(ram, address, size)
+
+    def _writable(self, address: int, size: int) -> Ram:
+        ram = self.ram_at(address, size)
+        if ram is None or not ram.writable:
+            what = "no" if ram is None else "read-only"
+            span = f"{address:#x}..{address + size:#x}"
+            raise PyvExtError(f"{what} memory at {span}: write inside RAM or scratchpad")
+        return ram
 
     def written(self, address: int, size: int) -> None:
         """Take note that memory changed; decoded code in it is dropped."""

@@ -4,6 +4,7 @@ The boot ROM holds a jump to the program, and the information block that the pla
 """
 
 import mmap
+import sys
 
 from pyv_ext.errors import PyvExtError
 
@@ -13,6 +14,8 @@ LINE_BITS = 6
 LINE = 1 << LINE_BITS
 """Code is tracked by lines of 64 bytes."""
 
+_GIVES_BACK = sys.platform == "linux"
+"""Whether pages that are given back read as zeros."""
 _UNTOUCHED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 """Pages that were never written take no memory, even when they are read."""
 
@@ -50,6 +53,16 @@ class Ram:
     def write(self, address: int, size: int, value: int) -> None:
         offset = address - self.base
         self.u8[offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+    def clear(self, address: int, size: int) -> None:
+        """Zeros. Whole pages of the host are given back: they cost nothing until they are written."""
+        begin, end = address - self.base, address - self.base + size
+        first, last = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        if _GIVES_BACK and first < last:
+            self.data.madvise(mmap.MADV_DONTNEED, first, last - first)
+            self.u8[begin:first], self.u8[last:end] = bytes(first - begin), bytes(end - last)
+        else:
+            self.u8[begin:end] = bytes(size)
 
 
 INFO_OFFSET = 0x20

@@ -6,7 +6,6 @@ host writes count and distances before the run, whose epoch must be within its f
 """
 
 import math
-import random
 import struct
 from collections.abc import Sequence
 
@@ -27,6 +26,8 @@ def distances(process: str, interval: int, group: int, count: int, seed: int) ->
 
     `periodic`: exactly; `poisson`: on average, with exponential gaps that only depend on `seed`.
     """
+    import random  # few programs serve arrivals
+
     draw = random.Random(seed)
     found: list[int] = []
     at = 0

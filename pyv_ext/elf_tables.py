@@ -1,0 +1,239 @@
+"""The tables of an ELF32 file: headers, sections, symbols, notes and attributes as records of numbers.
+
+Names and numbers are those of the ELF specification and of the RISC-V ELF psABI. Which tables are read, and how much of
+each, is decided here: a damaged file takes no more time and memory than its size explains. ValueError for what lies
+outside the file or is damaged. pyelftools reads debug information (`source_lines`); its readers of these tables would
+take a tenth of the start of a run.
+"""
+
+import struct
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+CLASS32, CLASS64, LITTLE_ENDIAN = 1, 2, 1
+RISCV = 243
+EXECUTABLE = 2
+TYPES = {0: "ET_NONE", 1: "ET_REL", EXECUTABLE: "ET_EXEC", 3: "ET_DYN", 4: "ET_CORE"}
+"""Of files."""
+FLAG_COMPRESSED = 1
+"""EF_RISCV_RVC."""
+LOAD, SEGMENT_EXECUTABLE = 1, 1
+"""PT_LOAD, PF_X."""
+SYMBOL_TABLE, NOTES, NO_BITS, ATTRIBUTES = 2, 7, 8, 0x7000_0003
+"""Types of sections."""
+ALLOCATED, INSTRUCTIONS = 2, 4
+"""Flags of sections."""
+UNTYPED, FUNCTION, SECTION, FILE = 0, 2, 3, 4
+"""Types of symbols."""
+GLOBAL = 1
+"""The bind of a symbol."""
+UNDEFINED = 0
+"""The section of a symbol that is defined elsewhere."""
+_WHOLE_FILE, _ARCHITECTURE = 1, 5
+_SCOPES = (_WHOLE_FILE, 2, 3)
+"""Tags of attributes."""
+
+MAX_SYMBOL_TABLE = 1 << 22
+MAX_NOTES = 1 << 16
+MAX_ATTRIBUTES = 1 << 12
+"""Bytes of a section. A larger one is damage: reading it would take seconds."""
+MAX_NAMES = 1 << 26
+"""Characters in all names of symbols."""
+
+_HEADER = struct.Struct("<16x2H5I6H")
+_SEGMENT = struct.Struct("<8I")
+_SECTION = struct.Struct("<10I")
+_SYMBOL = struct.Struct("<IIIBBH")
+_NOTE = struct.Struct("<3I")
+
+
+class Header(NamedTuple):
+    e_type: int
+    e_machine: int
+    e_version: int
+    e_entry: int
+    e_phoff: int
+    e_shoff: int
+    e_flags: int
+    e_ehsize: int
+    e_phentsize: int
+    e_phnum: int
+    e_shentsize: int
+    e_shnum: int
+    e_shstrndx: int
+
+
+class SegmentHeader(NamedTuple):
+    p_type: int
+    p_offset: int
+    p_vaddr: int
+    p_paddr: int
+    p_filesz: int
+    p_memsz: int
+    p_flags: int
+    p_align: int
+
+
+class SectionHeader(NamedTuple):
+    sh_name: int
+    sh_type: int
+    sh_flags: int
+    sh_addr: int
+    sh_offset: int
+    sh_size: int
+    sh_link: int
+    sh_info: int
+    sh_addralign: int
+    sh_entsize: int
+
+
+class Entry(NamedTuple):
+    """A row of a symbol table."""
+
+    name: str
+    value: int
+    size: int
+    bind: int
+    type: int
+    section: int
+
+
+class Note(NamedTuple):
+    """One entry of a note section; the reader of `owner` interprets `desc`."""
+
+    owner: str
+    type: int
+    desc: bytes
+
+
+class Tables:
+    """Of one file, whose first bytes say ELF32, little-endian."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+        self.header = Header(*_HEADER.unpack(self._at(0, _HEADER.size)))
+
+    @cached_property
+    def segments(self) -> list[SegmentHeader]:
+        header = self.header
+        rows = self._rows(_SEGMENT, header.e_phoff, header.e_phentsize, header.e_phnum)
+        return [SegmentHeader(*row) for row in rows]
+
+    @cached_property
+    def sections(self) -> list[SectionHeader]:
+        header = self.header
+        rows = self._rows(_SECTION, header.e_shoff, header.e_shentsize, header.e_shnum)
+        return [SectionHeader(*row) for row in rows]
+
+    @cached_property
+    def code(self) -> dict[int, SectionHeader]:
+        """The sections with instructions, by index."""
+        return {index: section for index, section in enumerate(self.sections) if section.sh_flags & INSTRUCTIONS}
+
+    def loaded(self, segment: SegmentHeader) -> bytes:
+        """A segment's bytes; less than `p_filesz` where the file ends before."""
+        return self._data[segment.p_offset : segment.p_offset + segment.p_filesz]
+
+    def content(self, section: SectionHeader) -> bytes:
+        return b"" if section.sh_type == NO_BITS else self._at(section.sh_offset, section.sh_size)
+
+    def symbols(self) -> Iterator[Entry]:
+        """Defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
+        left = MAX_NAMES
+        for table in self._of_type(SYMBOL_TABLE, MAX_SYMBOL_TABLE):
+            if table.sh_link >= len(self.sections):
+                raise ValueError(f"the names of symbols are in section {table.sh_link} of {len(self.sections)}")
+            names, rows = (self.content(section) for section in (self.sections[table.sh_link], table))
+            whole = len(rows) - len(rows) % _SYMBOL.size
+            for at, value, size, info, _, section in _SYMBOL.iter_unpack(rows[:whole]):
+                name = _string(names, at, left)
+                left -= len(name)
+                kind = info & 15
+                if name and not name.startswith(("$", ".L")) and kind not in (FILE, SECTION) and section != UNDEFINED:
+                    yield Entry(name, value, size, info >> 4, kind, section)
+
+    def notes(self) -> Iterator[Note]:
+        """The entries of the note sections."""
+        for section in self._of_type(NOTES, MAX_NOTES):
+            data, at = self.content(section), 0
+            while at + _NOTE.size < len(data):
+                name_size, size, kind = _NOTE.unpack_from(data, at)
+                name = at + _NOTE.size
+                desc = name + -(-name_size // 4) * 4
+                at = desc + -(-size // 4) * 4
+                if desc + size > len(data):
+                    raise ValueError("a note is longer than its section")
+                owner = data[name : name + name_size].partition(b"\0")[0]
+                yield Note(owner.decode("utf-8", "replace"), kind, data[desc : desc + size])
+
+    def architecture(self) -> str | None:
+        """The attribute Tag_RISCV_arch of the whole file, for example rv32i2p1_m2p0_zicsr2p0."""
+        for section in self._of_type(ATTRIBUTES, MAX_ATTRIBUTES):
+            data = self.content(section)
+            if data[:1] != b"A":
+                raise ValueError(f"attributes of version {data[:1]!r}, expected b'A'")
+            if len(data) < 6:
+                continue
+            end = min(1 + int.from_bytes(data[1:5], "little"), len(data))
+            vendor, at = _text(data, 5)
+            if vendor != "riscv" or at >= end:
+                continue
+            begin = at
+            tag, at = _number(data, at)
+            if tag not in _SCOPES:
+                raise ValueError("attributes that begin with no part of the file, a section or a symbol")
+            if tag != _WHOLE_FILE:
+                continue
+            end = min(begin + int.from_bytes(data[at : at + 4], "little"), end)
+            at += 4
+            while at < end:
+                tag, at = _number(data, at)
+                if tag == _ARCHITECTURE:
+                    return _text(data, at)[0]
+                _, at = _text(data, at) if tag & 1 else _number(data, at)
+        return None
+
+    def _of_type(self, kind: int, limit: int) -> Iterator[SectionHeader]:
+        """The sections of a type. ValueError for one with more than `limit` bytes."""
+        for section in self.sections:
+            if section.sh_type == kind:
+                if section.sh_size > limit:
+                    raise ValueError(f"a section of type {kind:#x} of {section.sh_size} bytes, at most {limit}")
+                yield section
+
+    def _rows(self, record: struct.Struct, offset: int, size: int, count: int) -> Iterator[tuple[int, ...]]:
+        if count and size != record.size:
+            raise ValueError(f"rows of a header table have {size} bytes, not {record.size}")
+        return record.iter_unpack(self._at(offset, count * record.size))
+
+    def _at(self, offset: int, size: int) -> bytes:
+        if offset + size > len(self._data):
+            raise ValueError(f"bytes {offset}..{offset + size} of a file of {len(self._data)}")
+        return self._data[offset : offset + size]
+
+
+def _string(names: bytes, at: int, limit: int) -> str:
+    """The name at `at`, of at most `limit` characters."""
+    end = names.find(b"\0", at, at + limit + 1)
+    if at >= len(names) or end < 0:
+        raise ValueError(f"a name at {at} of {len(names)} bytes of names")
+    return names[at:end].decode("ascii", "backslashreplace")
+
+
+def _text(data: bytes, at: int) -> tuple[str, int]:
+    """(a text that ends with 0, where what follows begins)."""
+    end = data.index(b"\0", at)
+    return data[at:end].decode("utf-8"), end + 1
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """(a number in ULEB128, where what follows begins)."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
