@@ -6,12 +6,14 @@ Errors name code, field and value (R25), so that a compiler can report them as t
 
 from collections.abc import Sequence
 from math import prod
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.opcodes import BITS, KV_DECODED, VQ_EXPANDED, DataType
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 PACKINGS = ("logical", "packed_rows", "unpacked_byte")
 """R3: ceil(n q / 8) bytes; each row padded to a byte; one byte per element below 8 bits."""
@@ -49,7 +51,7 @@ def bytes_total(elements: int, qbits: int) -> int:
     return -(-bits_total(elements, qbits) // 8)
 
 
-def bytes_of_columns(columns: NDArray[np.int64], qbits: int) -> NDArray[np.int64]:
+def bytes_of_columns(columns: "NDArray[np.int64]", qbits: int) -> "NDArray[np.int64]":
     """R1 for many numbers of elements at once, none of them negative."""
     return (columns * qbits + 7) // 8
 

@@ -175,7 +175,7 @@ def _kind(args: argparse.Namespace, program: str) -> Kind:
         return Kind.TIMED if args.timing_only else Kind.MODEL
     if program.endswith(".json"):
         return Kind.COMMAND_LIST
-    if program not in shipped_programs():
+    if not program.endswith(".elf") and program not in shipped_programs():  # no model is called so, and few look here
         from toolchain.decoders.shapes import MODELS
 
         if program in MODELS:
