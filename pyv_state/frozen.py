@@ -21,6 +21,7 @@ else:
     def _made(cls):
         cls.__doc__ = cls.__doc__ or cls.__name__  # else `dataclasses` writes one, from the signature
         dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+        cls.__dataclass_params__.frozen = True  # for classes that derive from it
         items = dataclasses.fields(cls)
         cls._given = {item.name: item for item in items if item.init}
         cls._shown = tuple(item.name for item in items if item.repr)

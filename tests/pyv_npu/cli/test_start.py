@@ -2,25 +2,39 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-LIMIT = 175
-"""Modules of our own that `pyv-npu run hello` imports, packages included; without those that hold compiled ones."""
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+LIMIT, ALL = 133, 250
+"""Modules of our own that `pyv-npu run hello` imports, packages included; without those that hold compiled ones. And of
+everybody."""
 COMPILED = "pyv_jit.aot_modules"
 OWN = ("npu_device", "pyv_ext", "pyv_jit", "pyv_npu", "pyv_state", "toolchain", "firmware")
 
 
-@pytest.fixture(scope="module")
-def imported() -> set[str]:
-    program = "import sys, pyv_npu.cli as c; code = c.main(['run', 'hello']); print(*sys.modules, file=sys.stderr)"
+def modules(*arguments: str) -> set[str]:
+    """What a command has imported at its end."""
+    program = f"import sys, pyv_npu.cli as c; code = c.main({list(arguments)!r}); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert "hello from hart 0" in done.stdout
-    return {name for name in done.stderr.split() if name.partition(".")[0] in OWN}
+    return set(done.stderr.split())
 
 
-def test_a_run_imports_few_modules(imported: set[str]) -> None:
+@pytest.fixture(scope="module")
+def everything() -> set[str]:
+    return modules("run", "hello")
+
+
+@pytest.fixture(scope="module")
+def imported(everything: set[str]) -> set[str]:
+    return {name for name in everything if name.partition(".")[0] in OWN}
+
+
+def test_a_run_imports_few_modules(everything: set[str], imported: set[str]) -> None:
     assert len([name for name in imported if not name.startswith(COMPILED)]) <= LIMIT, sorted(imported)
+    assert len([name for name in everything if not name.startswith(COMPILED)]) <= ALL, sorted(everything)
 
 
 def test_firmware_imports_neither_the_compiler_nor_the_report_nor_the_other_workloads(imported: set[str]) -> None:
@@ -29,3 +43,16 @@ def test_firmware_imports_neither_the_compiler_nor_the_report_nor_the_other_work
     assert {name for name in imported if name.startswith("pyv_npu.workloads.")} == {
         "pyv_npu.workloads.firmware", "pyv_npu.workloads.workload",
     }  # fmt: skip
+
+
+HEAVY = {"numpy", "yaml", "elftools", "llvmlite", "npu_device.issue.execution", "npu_device.decode.decoder"}
+
+
+def test_firmware_that_submits_nothing_waits_for_no_numbers_and_no_yaml(everything: set[str]) -> None:
+    assert not HEAVY & everything
+
+
+def test_an_elf_by_its_path_needs_no_more(everything: set[str]) -> None:
+    found = modules("run", "--json", str(ROOT / "firmware" / "prebuilt" / "hello.elf"))
+    assert not HEAVY & found
+    assert len(found) <= len(everything) + 5, sorted(found - everything)  # json
