@@ -88,11 +88,20 @@ class CommandQueue:
 
 Key = Callable[["Command"], tuple[int, ...]]
 
-POLICIES: dict[str, Key] = {
-    "fifo": lambda command: (command.number,),
-    "prio": lambda command: (-command.prio, command.number),
-    "cp": lambda command: (-command.descriptor.rank, -command.prio, command.number),
-}
+
+def _by_age(command: "Command") -> tuple[int, ...]:
+    return (command.number,)
+
+
+def _by_priority(command: "Command") -> tuple[int, ...]:
+    return (-command.prio, command.number)
+
+
+def _by_critical_path(command: "Command") -> tuple[int, ...]:
+    return (-command.descriptor.rank, -command.prio, command.number)
+
+
+POLICIES: dict[str, Key] = {"fifo": _by_age, "prio": _by_priority, "cp": _by_critical_path}
 """The smallest starts first. Age is the acceptance number."""
 
 

@@ -233,10 +233,12 @@ def accesses(block: Block, mask: int) -> tuple[dict[int, Access], list[Reach]]:
         else:
             values[instruction.rd] = ("result", index), 0
     lowest = [min(offset for offset, _ in group) for group in groups]
-    made = {
-        index: Access(base, offset) if base is None else Access(base, offset - lowest[base], lowest[base] - offset)
-        for index, (base, offset) in found.items()
-    }
+    made: dict[int, Access] = {}
+    for index, (reach, offset) in found.items():
+        if reach is None:
+            made[index] = Access(None, offset)
+        else:
+            made[index] = Access(reach, offset - lowest[reach], lowest[reach] - offset)
     return made, [_reach(group, low) for group, low in zip(groups, lowest, strict=True)]
 
 

@@ -144,10 +144,10 @@ def test_a_long_campaign(mode: str) -> None:
     ("program", "mode", "do", "cycle"),
     [
         ("fault_timeout", "loose", "doorbell_lost", 22_780),  # a wait with a limit of 67 million cycles
-        ("fault_timeout", "tight", "unit_stuck", 82_000),  # TWAIT without a limit
+        ("fault_timeout", "tight", "unit_stuck", 79_000),  # TWAIT without a limit
         ("fault_queue_full", "loose", "unit_stuck", 288_000),  # after waits that had become long
         ("fault_queue_full", "tight", "unit_stuck", 157_000),  # ENQCMD_T that stalls
-        ("fault_descriptor", "loose", "doorbell_lost", 483_800),
+        ("fault_descriptor", "loose", "doorbell_lost", 457_000),
     ],
 )
 def test_waits_of_test_programs_end_too(program: str, mode: str, do: str, cycle: int) -> None:

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 
@@ -53,7 +52,7 @@ def test_memory_may_be_larger_than_the_host_has() -> None:
     assert made.events.hexdigest() == run_commands(compiled("mlp").commands, config).events.hexdigest()
     memory = sparse(1 << 38)
     memory[-1] = 7
-    assert memory[-1] == 7 and not memory[:4096].any() and memory.dtype == np.uint8
+    assert memory[-1] == 7 and not any(memory[:4096])
 
 
 def save(folder: Path) -> str:

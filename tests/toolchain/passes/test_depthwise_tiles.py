@@ -33,8 +33,10 @@ def depthwise(channels: int, size: int, taps: int, stride: int, kind: DataType, 
     return Graph("depthwise", tensors, [layer], {"w": np.ones(weights, NUMPY[kind])}, ("x",), ("y",))
 
 
-def run(graph: Graph, config: NpuConfig) -> TimingRun:
-    return run_commands(compile_layers(graph, target_of(config)).commands, config)
+def run(graph: Graph, config: NpuConfig, *, measured: bool = True) -> TimingRun:
+    """Without `measured`, tiles that a layer has are kept."""
+    target = target_of(config)
+    return run_commands(compile_layers(graph, target if measured else target._replace(measured=None)).commands, config)
 
 
 def moved(timed: TimingRun) -> int:
@@ -77,12 +79,12 @@ def test_any_shape_fits_its_scratchpad(
 
 @pytest.mark.parametrize("kind", ["roofline", "systolic_ws", "systolic_os", "systolic_ws_pipe", "chained_ve"])
 def test_every_engine_does_all_products(kind: str) -> None:
-    """The cycles of groups together are at most those of groups one by one."""
+    """Groups together take fewer cycles than groups one by one."""
     config = NpuConfig()
     config = replace(config, te=replace(config.te, kind=kind))
     graph = depthwise(64, 14, 3, 1, DataType.FP32)
     one_by_one = replace(graph, layers=[graph.layers[0].having(tile=(196, 1, 9), buffers=1)])
-    assert run(graph, config).cycles < run(one_by_one, config).cycles
+    assert run(graph, config).cycles < run(one_by_one, config, measured=False).cycles
 
 
 def test_groups_of_several_channels() -> None:
