@@ -125,6 +125,7 @@ INTERPRETED = {
     "npu_device.operations.macro": "mypyc: abstract classes with slots",
     "npu_device.cost.rates": "its text is compiled by LLVM",
     "npu_device.external": "waits for other processes",
+    "npu_device.kv_quant.policies": "mypyc: abstract classes with slots",
     "npu_device.event_loop.arbiter": "its text is compiled by LLVM",
     "npu_device.event_loop.cache": "its text is compiled by LLVM",
     "npu_device.event_loop.fluid": "its text is compiled by LLVM",

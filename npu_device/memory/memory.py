@@ -27,7 +27,8 @@ class _Window(NamedTuple):
     name: str
     base: int
     end: int
-    data: memoryview
+    data: Any
+    """A memoryview, a name that mypyc does not find."""
 
 
 class Memory:

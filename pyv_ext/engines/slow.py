@@ -8,7 +8,7 @@ keeps what it has looked up.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER
@@ -21,7 +21,7 @@ from pyv_ext.hart.slots import SINK
 from pyv_ext.hart.traps import MACHINE, Cause
 from pyv_ext.isa import Instruction, Isa, Kind
 from pyv_ext.isa.expressions import evaluator
-from pyv_ext.protocols import CsrWindow, Operands, Outcome, Retry, Stall, Trap, Value
+from pyv_ext.protocols import CsrWindow, Operands, Retry, Stall, Trap, Value
 
 
 class Core(Protocol):
@@ -382,7 +382,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
         if looks:
             clock.advance(acts)
         operands = Operands(pc, word, x[rs1], x[rs2], acts, peek, waiting is not None)
-        outcome: Outcome = Stall()
+        outcome: Any = Stall()  # Outcome, and integers of NumPy
         if ready is None or ready(operands):
             outcome = handler(operands)
             if changes:
