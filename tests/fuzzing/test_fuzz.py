@@ -51,6 +51,11 @@ def test_what_was_found_once_is_refused(target: str, seed: int, tmp_path: Path) 
     assert run(target, 1, seed, tmp_path).refused == 1
 
 
+def test_a_wait_goes_on_where_a_run_ends_at_the_last_event(tmp_path: Path) -> None:
+    """TWAIT would look again in the cycle of the last completion, which is the one to which the first run goes."""
+    assert run("snapshots", 1, 1_000_353, tmp_path).accepted == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_inputs_lead_to_an_answer_or_a_clear_line(target: str, tmp_path: Path) -> None:
