@@ -56,7 +56,7 @@ int32_t npu_open(enum npu_mode mode)
     npu_write(NPU_REG_QUEUE_BASE_LO, (uint32_t)(uintptr_t)npu_ring);
     npu_write(NPU_REG_QUEUE_BASE_HI, 0);
     npu_write(NPU_REG_QUEUE_SIZE, npu.ring_size);
-    npu.tail = npu_read(NPU_REG_QUEUE_HEAD);
+    npu.tail = npu_read(NPU_REG_QUEUE_TAIL);
     npu.limit = npu.tail + npu.ring_size;
     npu_write(NPU_REG_QUEUE_TAIL, npu.tail);
     npu_write(NPU_REG_TICKET_SEL, 0);
