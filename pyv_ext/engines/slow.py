@@ -372,7 +372,8 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     assert custom is not None and custom.handler is not None  # rows of this kind have one
     x, rs1, rs2, rd, mask = hart.x, word >> 15 & 31, word >> 20 & 31, instruction.rd or SINK, core.isa.mask
     later = acts_after(core, instruction)
-    ready, handler, acted = custom.ready, custom.handler, clock.follow(custom.device)
+    ready, acted = custom.ready, clock.follow(custom.device)
+    handler: Any = custom.handler  # gives an Outcome, or an integer of NumPy
     looks, changes = custom.touches != "nothing", custom.touches == "devices"
     next_pc = pc + instruction.length & mask
 
@@ -382,7 +383,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
         if looks:
             clock.advance(acts)
         operands = Operands(pc, word, x[rs1], x[rs2], acts, peek, waiting is not None)
-        outcome: Any = Stall()  # Outcome, and integers of NumPy
+        outcome: Any = Stall()
         if ready is None or ready(operands):
             outcome = handler(operands)
             if changes:
@@ -392,7 +393,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
         elif isinstance(outcome, Trap | Stall | Retry):
             return unfinished(core, outcome, hart.cycle if waiting is None else waiting.start, acts)
         else:
-            value, cycles = outcome, 0
+            value, cycles = int(outcome), 0
         x[rd] = value & mask
         return next_pc, acts + 1 + cycles - hart.cycle
 
