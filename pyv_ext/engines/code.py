@@ -39,6 +39,9 @@ class _Line(NamedTuple):
     """The instructions that have bytes in the line (a set with an order)."""
 
 
+OFTEN = 8
+"""How often instructions of a line are overwritten before nothing of it is kept (`Code.volatile`)."""
+
 MOST_MADE = 1 << 14
 """Instructions at their addresses that are kept, so that code which is written again and again is not decoded anew."""
 
@@ -54,6 +57,12 @@ class Code:
         self._made: dict[tuple[int, int], Decoded] = {}
         """What `executable` has made, by address and word."""
         self._lines: dict[int, _Line] = {}
+        self._overwritten: dict[int, int] = {}
+        """How often, by line."""
+        self._volatile: dict[int, bytes | None] = {}
+        """Lines that are not kept, and what they held when `settle` was asked last."""
+        self.may_be_volatile = False
+        """Whether something executes volatile lines better than this does."""
         self.steps: dict[int, Step] = {}
         """What a loop over closures calls: the closure of each decoded instruction; hooked addresses leave the loop."""
         self.plain: dict[int, Step] = {}
@@ -83,8 +92,12 @@ class Code:
                 return decoded
         else:
             decoded = self.executable(pc, int.from_bytes(raw, "little"))
+        if self.volatile(pc):
+            return decoded
         # With the line of the next instruction: a store there must not be fast (`Engine._fetched_before`).
         for base in {pc & -LINE: None, pc + 2 & -LINE: None, pc + 4 & -LINE: None}:
+            if base in self._volatile:
+                continue
             line = self._lines.get(base)
             if line is None:
                 line = self._lines[base] = self._line(base)
@@ -147,6 +160,7 @@ class Code:
             line = self._lines.get(base)
             if line is not None and any(pc < end and address < pc + self._length(pc) for pc in line.pcs):
                 self._drop(base)
+                self._count(base)
 
     def _length(self, pc: int) -> int:
         decoded = self._decoded.get(pc)
@@ -170,10 +184,47 @@ class Code:
         for listener in self.on_drop:
             listener(pcs)
 
+    # -- lines that are overwritten often ----------------------------------------------------------------------
+
+    def volatile(self, pc: int) -> bool:
+        """Whether what is at `pc` is in a line that was overwritten often. Nothing is kept of those, and they do not
+        count as code: writes are not told, and each execution looks at what is in memory."""
+        return bool(self._volatile) and (pc & -LINE in self._volatile or pc + 2 & -LINE in self._volatile)
+
+    def settle(self, pc: int) -> None:
+        """What is at `pc` is volatile and runs often: its lines count as code again where they hold what they held when
+        this was asked last."""
+        for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
+            if base in self._volatile:
+                content = self._bus.peek(base, LINE)
+                if content == self._volatile[base]:
+                    self._keep(base)
+                else:
+                    self._volatile[base] = content
+
+    def _count(self, base: int) -> None:
+        """An instruction of the line was overwritten once more. Hooked lines stay, and those at an end of memory."""
+        times = self._overwritten[base] = self._overwritten.get(base, 0) + 1
+        ram = self._bus.rams[0]
+        inside = ram.base < base < ram.end - LINE
+        if times < OFTEN or not self.may_be_volatile or not inside or self._core.fetches_ahead:
+            return
+        if not any(pc in self.hooks for pc in _places(base)):
+            self._volatile[base] = None
+
+    def _keep(self, base: int) -> None:
+        """The line is not volatile any more."""
+        del self._volatile[base]
+        self._overwritten[base] = 0
+        self._dropped(_places(base))
+
     # -- hooks -------------------------------------------------------------------------------------------------
 
     def add_hook(self, pc: int, hook: Hook, *, first: bool = False) -> None:
         """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`."""
+        for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
+            if base in self._volatile:
+                self._keep(base)
         hooks = self.hooks.setdefault(pc, [])
         hooks.insert(0 if first else len(hooks), hook)
         if pc in self.steps:
@@ -192,3 +243,8 @@ class Code:
             if pc in self._decoded:
                 self._offer(pc, self._decoded[pc])
             self._dropped([pc])
+
+
+def _places(base: int) -> range:
+    """Where the instructions of a line may begin."""
+    return range(base - 2, base + LINE, 2)

@@ -112,6 +112,13 @@ class RamAccess:
         shadow = {word: ir.load("ptr", "%frame", 8 * word) for word in self._shadow}
         return Pointers(x, ram, code, load_ok, shadow)
 
+    def instruction_at(self, ir: Ir, at: Pointers, pc: str) -> str:
+        """The word (an i32) of the instruction at an address well inside of RAM."""
+        place = ir.at(at.ram, self._index(ir, ir.value(f"sub {self._word} {pc}, {self._base}")))
+        word = ir.load("i32", place)
+        long = ir.value(f"icmp eq i32 {ir.value(f'and i32 {word}, 3')}, 3")
+        return ir.value(f"select i1 {long}, i32 {word}, i32 {ir.value(f'and i32 {word}, 65535')}")
+
     def permit(self, ir: Ir, row: Row, address: str, leave: Target) -> None:
         """To `leave` where PMP forbids the load or store."""
         if self.guarded:

@@ -39,6 +39,7 @@ class FastEngine(Engine):
         self._last: LastRun | None = None
         self._polling = PollingDetection(self, self.code)
         self.code.on_drop.append(self._drop)
+        self.code.may_be_volatile = True
 
     def _burst(self, until: int) -> None:
         native = self._native_code(until)

@@ -20,8 +20,9 @@ SIZE = FORMAT.size
 OPERATION, RD, RS1, RS2, REGION, IMMEDIATE, HEAT, BLOCK = 0, 2, 3, 4, 6, 8, 12, 14
 """Offsets of the fields."""
 
-UNKNOWN, LEAVE, NEXT_PAGE, FIRST = 0, 1, 2, 3
-"""Operations that are no instructions: not decoded yet; not for native code; see `NEXT_PAGE`. Rows begin at `FIRST`."""
+UNKNOWN, LEAVE, NEXT, VOLATILE, FIRST = range(5)
+"""Operations that are no instructions: not decoded yet; not for native code; the entry of pc is elsewhere; memory says
+what is there (see `VolatileEntries`). Rows begin at `FIRST`."""
 
 _PER_PAGE = PAGE // STEP
 
@@ -84,6 +85,42 @@ class Entries:
         if page is None:
             page = self._pages[number] = bytearray(SIZE * (_PER_PAGE + 2))
             for last in (_PER_PAGE, _PER_PAGE + 1):
-                FORMAT.pack_into(page, SIZE * last, NEXT_PAGE, 0, 0, 0, 0, 0, 0, 0)
+                FORMAT.pack_into(page, SIZE * last, NEXT, 0, 0, 0, 0, 0, 0, 0)
             self.table[number] = address_of(page)
         return page, pc % PAGE // STEP * SIZE
+
+
+# -- code that is overwritten often -----------------------------------------------------------------------------
+
+SLOTS = 1 << 12
+OF_SLOT = 16
+SLOT = OF_SLOT + 3 * SIZE
+"""Bytes: pc | word << 32, then from `OF_SLOT` on the entry and two that lead back to those of the page."""
+MIX = 0x9E37_79B1
+"""A slot is that of the upper bits of (word ^ pc) * MIX; an instruction may be in its neighbour as well."""
+MIX_BITS = 32 - (SLOTS.bit_length() - 1)
+
+
+class VolatileEntries:
+    """The entries of what has been in lines that are overwritten often, by address and word. A place is hashed to two
+    slots; the one that was made first leaves."""
+
+    def __init__(self) -> None:
+        back = FORMAT.pack(NEXT, 0, 0, 0, 0, 0, 0, 0)
+        self.table = bytearray((bytes(OF_SLOT + SIZE) + 2 * back) * SLOTS)
+
+    def put(self, pc: int, word: int, entry: bytes) -> None:
+        """Keep the entry of a word at an address."""
+        tag = (pc | word << 32).to_bytes(8, "little")
+        slot = ((word ^ pc) * MIX & 0xFFFF_FFFF) >> MIX_BITS
+        here, other = slot * SLOT, (slot ^ 1) * SLOT
+        if self._tag(other) == tag:
+            here = other
+        elif self._tag(here) not in (tag, bytes(8)):
+            end = OF_SLOT + SIZE
+            self.table[other : other + end] = self.table[here : here + end]
+        self.table[here : here + 8] = tag
+        self.table[here + OF_SLOT : here + OF_SLOT + SIZE] = entry
+
+    def _tag(self, slot: int) -> bytes:
+        return bytes(self.table[slot : slot + 8])

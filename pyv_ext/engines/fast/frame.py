@@ -52,7 +52,10 @@ OTHERS, TOUCHED, NEAR = 39, 40, 41
 """Up to which cycle nothing is due besides the device that native code serves itself (see `pyv_ext.engines.near`); the
 cycle from which on that has changed, 0 if it has not; the address of its words, 0 while Python serves it."""
 
-WORDS = 42
+VOLATILE = 42
+"""The address of the table of `entries.VolatileEntries`, 0 while there is none."""
+
+WORDS = 43
 
 PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH)
 

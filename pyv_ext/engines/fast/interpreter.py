@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_ext.engines.fast import access, entries, floating, frame, log, machine, upcalls
-from pyv_ext.engines.fast.access import RamAccess
+from pyv_ext.engines.fast.access import Pointers, RamAccess
 from pyv_ext.engines.fast.floating import Operation
 from pyv_ext.engines.fast.frame import BIAS, READINGS, left_of, with_left
 from pyv_ext.engines.fast.lowering import declarations
@@ -95,7 +95,7 @@ class Interpreter:
         ir.goto("head", (ir.load("i32", "%frame", 8 * frame.PC), ir.load("i64", "%frame", 8 * frame.PROGRESS)))
         self._head(functions, threshold)
         self._fetch()
-        step = self._step()
+        step = self._step(pointers)
         made = Operations(ir, self._isa, self._timing, self._access, pointers, step, fused=self._fused)
         for number, row in enumerate(self._rows, entries.FIRST):
             made.operation(number, row)
@@ -159,21 +159,39 @@ class Interpreter:
         pc, progress = self._ir.block("fetch", WORD, "i64")
         self._ir.goto("step", (pc, progress, self._entry(pc, progress)))
 
-    def _step(self) -> Step:
+    def _step(self, at: Pointers) -> Step:
         """Execute one entry, if there are cycles left to begin it; its operations follow."""
         ir = self._ir
         pc, progress, entry = ir.block("step", WORD, "i64", "ptr")
         self._unless_over(pc, progress)
         count = len(self._rows) + len(READINGS) + 2 + len(self._machine) + len(self._floats)
         operations = [(number, f"op{number}") for number in range(entries.FIRST, entries.FIRST + count)]
-        others = [(entries.UNKNOWN, "decode"), (entries.NEXT_PAGE, "next")]
+        others = [(entries.UNKNOWN, "decode"), (entries.NEXT, "next"), (entries.VOLATILE, "volatile")]
         operation = ir.load("i16", entry, entries.OPERATION)
         ir.switch("i16", operation, [*others, *operations], ("leave", (pc, progress)))
         ir.block("decode")
         ir.goto("unknown", (pc, progress))
         ir.block("next")
         ir.goto("fetch", (pc, progress))
+        self._volatile(pc, progress, at)
         return Step(pc, progress, entry)
+
+    def _volatile(self, pc: str, progress: str, at: Pointers) -> None:
+        """Execute what is in memory now, if it has an entry already."""
+        ir = self._ir
+        ir.block("volatile")
+        word = self._access.instruction_at(ir, at, pc)
+        mixed = ir.value(f"mul i32 {ir.value(f'xor i32 {word}, {pc}')}, {entries.MIX - (1 << 32)}")
+        slot = ir.value(f"zext i32 {ir.value(f'lshr i32 {mixed}, {entries.MIX_BITS}')} to i64")
+        upper = ir.value(f"shl i64 {ir.value(f'zext i32 {word} to i64')}, 32")
+        tag = ir.value(f"or i64 {upper}, {ir.value(f'zext i32 {pc} to i64')}")
+        table, neighbour = ir.load("ptr", "%frame", 8 * frame.VOLATILE), ir.value(f"xor i64 {slot}, 1")
+        for index, otherwise in ((slot, ("second", ())), (neighbour, ("unknown", (pc, progress)))):
+            place = ir.at(table, ir.value(f"mul i64 {index}, {entries.SLOT}"))
+            same = ir.value(f"icmp eq i64 {ir.load('i64', place)}, {tag}")
+            ir.branch(same, ("step", (pc, progress, ir.at(place, entries.OF_SLOT))), otherwise)
+            if index is slot:
+                ir.block("second")
 
     def _unless_over(self, pc: str, progress: str) -> None:
         """Something else may come before the instruction where no cycles are left for it."""
@@ -205,6 +223,16 @@ class Interpreter:
         self._asking("leave", upcalls.SLOW)
         self._waiting()
         self._asking("waits", upcalls.WAIT)
+        self._refreshing()
+
+    def _refreshing(self) -> None:
+        """A fence.i, where Python may have changed memory since the last one. All is fresh then, unless events follow
+        in the same call."""
+        ir = self._ir
+        pc, progress = ir.block("refresh", WORD, "i64")
+        left = ir.value(f"trunc i64 {progress} to i32")
+        undisturbed = ir.value(f"icmp ugt i32 {left}, {BIAS + self._timing.fence}")
+        self._ask(upcalls.SLOW, pc, progress, fresh=ir.value(f"zext i1 {undisturbed} to i64"))
 
     def _waiting(self) -> None:
         """A WFI, while no interrupt is pending: it retires at the event that brings one, if that comes before all
@@ -222,10 +250,14 @@ class Interpreter:
 
     def _asking(self, label: str, function: str) -> None:
         """A block that lets Python execute the next instruction."""
+        self._ask(function, *self._ir.block(label, WORD, "i64"))
+
+    def _ask(self, function: str, pc: str, progress: str, fresh: str = "") -> None:
         ir = self._ir
-        pc, progress = ir.block(label, WORD, "i64")
         place = ir.value(f"zext i32 {pc} to i64")
         answer = ir.value(f"call i64 @{function}(i64 {place}, i64 {progress})")
+        if fresh:
+            ir.store("i64", fresh, f"@{upcalls.FRESH}")
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), ("fault", (pc, progress)))
         retired = ir.value(f"shl i64 {ir.value(f'and i64 {answer}, 1')}, 32")
         done = ir.value(f"add i64 {progress}, {retired}")

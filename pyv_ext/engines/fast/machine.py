@@ -25,13 +25,15 @@ _CSRS = {
 CSR_ROWS = ("csrrw", "csrrs", "csrrc")
 STATUS = " mstatus"
 """Appended to the name of a row: mstatus differs from all other CSRs."""
-TRAP, MRET, WFI = "trap", "mret", "wfi"
+TRAP, MRET, WFI, FENCE_I = "trap", "mret", "wfi", "fence.i"
+
+_NAMES = {Kind.MRET: MRET, Kind.WFI: WFI, Kind.FENCE_I: FENCE_I}
 
 
 def operations(isa: Isa) -> tuple[str, ...]:
     """What the interpreter has an operation for; an entry of `TRAP` has the cause in rs2 and mtval in its immediate."""
     rows = [row for row in CSR_ROWS if row in isa.by_name]
-    return (*rows, *(row + STATUS for row in rows), TRAP, MRET, WFI)
+    return (*rows, *(row + STATUS for row in rows), TRAP, MRET, WFI, FENCE_I)
 
 
 class Operation(NamedTuple):
@@ -48,8 +50,9 @@ def operation_of(instruction: Instruction) -> Operation | None:
     kind = instruction.row.kind
     if kind is Kind.ECALL:
         return Operation(TRAP, rs2=Cause.ECALL_MACHINE)
-    if kind is Kind.MRET or kind is Kind.WFI:
-        return Operation(MRET if kind is Kind.MRET else WFI)
+    named = _NAMES.get(kind)
+    if named is not None:
+        return Operation(named)
     slot = slot_of(instruction)
     if slot is None:
         return None

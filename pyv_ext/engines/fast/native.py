@@ -11,7 +11,7 @@ from pyv_ext.engines.fast import entries, floating, machine
 from pyv_ext.engines.fast.access import OtherMemories, RamAccess
 from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED, Block, ends, find_blocks, translatable
 from pyv_ext.engines.fast.custom import CustomCalls
-from pyv_ext.engines.fast.entries import Entries
+from pyv_ext.engines.fast.entries import Entries, VolatileEntries
 from pyv_ext.engines.fast.frame import (
     BIAS,
     DONE,
@@ -22,6 +22,7 @@ from pyv_ext.engines.fast.frame import (
     PLACES,
     PROGRESS,
     READINGS,
+    VOLATILE,
     Permissions,
     address_of,
     make_frame,
@@ -29,7 +30,7 @@ from pyv_ext.engines.fast.frame import (
 )
 from pyv_ext.engines.fast.interpreter import Exit, Interpreter
 from pyv_ext.engines.fast.region import RegionTranslator
-from pyv_ext.engines.fast.upcalls import Upcalls
+from pyv_ext.engines.fast.upcalls import FRESH, Upcalls
 from pyv_ext.engines.last_run import Extent, LastRun
 from pyv_ext.engines.near import find_near_device
 from pyv_ext.engines.slow import Core, waits_for_nothing
@@ -94,6 +95,7 @@ class Native:
         self._memories = OtherMemories(core.bus, self._frame)
         self._made: dict[tuple[int, int], bytes] = {}
         """Entries by address and word."""
+        self._volatile: VolatileEntries | None = None
         self._regions: dict[int, _Region] = {}
         rows = [row for row in isa.rows if row.kind in TRANSLATED and not row.floating]
         rows += [row for row in isa.rows if row.kind in ATOMIC and "." not in row.name.partition(".")[2]]
@@ -182,15 +184,19 @@ class Native:
             if instruction is None or ends(instruction):
                 return True
             pc += instruction.length
-            if pc >= end or self._entries.operation(pc) != entries.UNKNOWN or not self._decode(pc):
+            known = self._entries.operation(pc) not in (entries.UNKNOWN, entries.VOLATILE)
+            if pc >= end or known or not self._decode(pc):
                 return True
 
     def _decode(self, pc: int) -> bool:
         """Fill the entry of `pc`; False where there is no memory."""
         decoded = self._code.at(pc)
+        instruction = decoded.instruction
+        if self._code.volatile(pc):
+            self._decode_volatile(pc, decoded)
+            return True
         if pc not in self._code.steps:
             return False
-        instruction = decoded.instruction
         if instruction is None or pc in self._code.hooks:
             self._fill(pc, decoded)
             return True
@@ -204,6 +210,17 @@ class Native:
         else:
             self._entries.put(pc, made)
         return True
+
+    def _decode_volatile(self, pc: int, decoded: Decoded) -> None:
+        """Keep the entry of what is at `pc` now."""
+        word = decoded.illegal if decoded.instruction is None else decoded.instruction.word
+        assert word is not None  # volatile lines are in memory
+        self._fill(pc, decoded)
+        if self._volatile is None:
+            self._volatile = VolatileEntries()
+            self._frame[VOLATILE] = address_of(self._volatile.table)
+        self._volatile.put(pc, word, self._entries.copy(pc))
+        self._entries.instruction(pc, entries.VOLATILE)
 
     def _fill(self, pc: int, decoded: Decoded) -> None:
         instruction = decoded.instruction
@@ -285,6 +302,10 @@ class Native:
 
     def _translate(self, pc: int) -> None:
         """Make a region of the hot blocks around `pc`."""
+        if self._code.volatile(pc):
+            self._code.settle(pc)
+            self._decode(pc)
+            return
         touched: dict[int, None] = {}
 
         def fresh(head: int) -> bool:
@@ -313,7 +334,7 @@ class Native:
             while at < pc + size:
                 if self._entries.operation(at) == entries.UNKNOWN and not self._decode(at):
                     return []
-                instruction = self._code.at(at).instruction
+                instruction = self._known(at)
                 if instruction is None or not self._takes(at, instruction):
                     return []
                 instructions.append((at, instruction))
@@ -325,7 +346,7 @@ class Native:
         return find_blocks(pc, self._isa.mask, self._known, self._takes, hot, REGION)
 
     def _known(self, pc: int) -> Instruction | None:
-        if self._entries.operation(pc) == entries.UNKNOWN:
+        if self._entries.operation(pc) in (entries.UNKNOWN, entries.VOLATILE):
             return None
         return self._code.at(pc).instruction
 
@@ -361,6 +382,7 @@ def caller(function: str) -> str:
     ir = Ir()
     ir.block("entry")
     at = ir.load("ptr", f"@{FRAME}")
+    ir.store("i64", "0", f"@{FRESH}")
     given = ir.value(f"add i64 {ir.load('i64', at, 8 * LEFT)}, {BIAS}")
     ir.store("i64", given, at, 8 * PROGRESS)
     reason = ir.value(f"call i64 @{function}(ptr {at})")

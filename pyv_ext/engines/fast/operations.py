@@ -10,7 +10,7 @@ from pyv_ext.engines.fast.custom import WORDS
 from pyv_ext.engines.fast.floating import Floating, Operation
 from pyv_ext.engines.fast.frame import Reading, advance, left_of, read_counter, with_left
 from pyv_ext.engines.fast.lowering import Lowering
-from pyv_ext.engines.fast.machine import MRET, STATUS, TRAP, WFI, Machine
+from pyv_ext.engines.fast.machine import FENCE_I, MRET, STATUS, TRAP, WFI, Machine
 from pyv_ext.engines.slow import W_BEFORE_O
 from pyv_ext.engines.tracer import FENCE
 from pyv_ext.hart import slots
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
 class Operations:
     """Writes a block for each operation, `op` and its number. All go on at blocks of the loop: `step`, `head`,
-    `arrive`, `leave`, `wait` or `fault`."""
+    `arrive`, `leave`, `wait`, `refresh` or `fault`."""
 
     def __init__(
         self, ir: Ir, isa: Isa, timing: CoreTiming, access: RamAccess, pointers: Pointers, step: Step, *, fused: bool
@@ -100,6 +100,10 @@ class Operations:
             mode.unless_machine(self._leave)
             ir.unless(mode.pending(), ("wait", (self._pc, self._progress)))
             ir.goto("arrive", (next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.wfi)}")))
+        elif name == FENCE_I:
+            fresh = ir.value(f"icmp ne i64 {ir.load('i64', f'@{upcalls.FRESH}')}, 0")
+            ir.unless(fresh, ("refresh", (self._pc, self._progress)))
+            ir.goto("head", (next_pc, ir.value(f"add i64 {self._progress}, {advance(self._timing.fence)}")))
         else:
             self._csr(name, next_pc)
 

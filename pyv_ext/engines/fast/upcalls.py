@@ -47,6 +47,10 @@ cycles left: something else comes before the next instruction.
 LEAVE, FAULT = -1, -2
 """Nothing was done, the instruction takes the slow path; `Upcalls.ended` does what the instruction comes to."""
 
+FRESH = "fresh"
+"""A variable of native code: not 0 while nothing has run in Python since a fence.i. What has could have changed memory
+unseen by the bus."""
+
 SPAN = 50_000_000
 """Cycles that native code goes on for at most, so that Ctrl-C is noticed."""
 
@@ -340,7 +344,7 @@ class Upcalls:
 
 def _interface() -> str:
     """What the functions of a module need besides."""
-    return "".join(map(variable, _API))
+    return "".join(map(variable, _API)) + f"@{FRESH} = internal global i64 0\n"
 
 
 def _pointers(called: Mapping[str, Callable[..., int]]) -> dict[str, int]:
@@ -354,6 +358,7 @@ def _function(name: str, arguments: int, *, given: bool = False) -> str:
     ir = Ir()
     ir.block("entry")
     vector = ir.value(f"alloca [{arguments} x ptr]")
+    ir.store("i64", "0", f"@{FRESH}")
     for number in range(arguments):
         made = ir.value(f"call ptr {ir.load('ptr', '@PyLong_FromLongLong')}(i64 %a{number})")
         ir.store("ptr", made, vector, 8 * number)
@@ -389,6 +394,7 @@ def _handler() -> str:
 
     ir.block("entry")
     vector = ir.value("alloca [2 x ptr]")
+    ir.store("i64", "0", f"@{FRESH}")
     handler, pc, word, load, kind, finish = (ir.load("ptr", "%row", 8 * index) for index in range(2, 8))
     operands = ir.value(f"call ptr {api('PyType_GenericAlloc')}(ptr {kind}, i64 7)")
     ir.unless(ir.value(f"icmp ne ptr {operands}, null"), ("raised", ()))

@@ -1,0 +1,133 @@
+"""Code that is overwritten again and again: it takes effect at once, and native code executes it as it stands."""
+
+import engine_choice
+import pytest
+from hart_rig import RAM, Rig
+from native_forms import NATIVE_FORMS, Form
+
+from pyv_ext.engines import code
+from pyv_ext.engines.fast import engine, native
+from pyv_ext.engines.stop import Stop, StopReason
+from pyv_ext.timing import CoreTiming
+
+TIMING = CoreTiming(load=2, irq=4)
+ADDI_X5_X5 = 0x0002_8293
+TARGET, NEXT_LINE = RAM + 0x80, RAM + 0xC0
+ROUNDS = 40
+
+PATCHES = """
+    again:
+    slli x12,x20,20
+    add x12,x12,x11
+    sw x12,0(x10)
+    fence.i
+    jalr x1,0(x13)
+    addi x20,x20,1
+    bne x20,x21,again
+    end:
+    jal x0,end
+"""
+"""Writes `addi x5,x5,x20` to the address in x10 and calls what is at the address in x13."""
+
+
+def rig(program=PATCHES, at=TARGET):
+    made = Rig(program, timing=TIMING, misaligned=True)
+    made.bus.poke(at + 4, (0x0000_8067).to_bytes(4, "little"))  # jalr x0,0(x1)
+    for register, value in {10: at, 11: ADDI_X5_X5, 13: at, 20: 0, 21: ROUNDS}.items():
+        made.hart.x[register] = value
+    return made
+
+
+@pytest.fixture(params=(Form("reference"), *NATIVE_FORMS), ids=str)
+def each_form(request, monkeypatch):
+    """For one test alone, unlike `each_engine`: others look at native code as it is."""
+    request.param.choose(monkeypatch)
+    monkeypatch.setattr(engine_choice, "NAME", request.param.engine)
+
+
+@pytest.fixture
+def native_at_once(monkeypatch):
+    monkeypatch.setattr(engine_choice, "NAME", "fast")
+    monkeypatch.setattr(engine, "WARM_UP", 0)
+
+
+@pytest.mark.usefixtures("each_form")
+@pytest.mark.parametrize("at", [TARGET, NEXT_LINE - 2], ids=["in a line", "over two lines"])
+@pytest.mark.parametrize("rounds", [3, ROUNDS])
+def test_every_version_of_code_that_changes_is_executed(at, rounds):
+    made = rig(at=at)
+    made.hart.x[21] = rounds
+    made.engine.run(60 * rounds)
+    assert made.x[5] == sum(range(rounds))
+
+
+@pytest.mark.usefixtures("each_form")
+def test_a_word_that_was_there_before_is_executed_again():
+    made = rig(PATCHES.replace("slli x12,x20,20", "andi x12,x20,3; slli x12,x12,20"))
+    made.engine.run(80 * ROUNDS)
+    assert made.x[5] == 6 * ROUNDS // 4
+
+
+@pytest.mark.usefixtures("each_form")
+def test_a_bus_master_writes_where_code_changes_often():
+    made = rig()
+    made.engine.run(5 * ROUNDS)
+    before = made.x[5]
+    made.hart.x[11] = 0x0000_0013  # nop: what is written from now on
+    made.bus.poke(TARGET, (ADDI_X5_X5 | 7 << 20).to_bytes(4, "little"))
+    made.hart.pc, made.hart.x[1] = TARGET, RAM + 28  # jal x0,end
+    made.engine.run(made.hart.cycle + 20)
+    assert made.x[5] == before + 7
+
+
+@pytest.mark.usefixtures("each_form")
+def test_a_hook_holds_where_code_changes_often():
+    made = rig()
+    made.engine.run(5 * ROUNDS)
+    seen = []
+    made.engine.code.add_hook(TARGET, lambda hart: seen.append(hart.x[20]))
+    made.engine.run(60 * ROUNDS)
+    assert made.x[5] == sum(range(ROUNDS))
+    assert len(seen) > ROUNDS // 4
+    assert seen == list(range(seen[0], ROUNDS))
+    made.engine.code.add_hook(RAM + 28, lambda hart: Stop(StopReason.BREAKPOINT))
+    assert made.engine.run(80 * ROUNDS).reason is StopReason.BREAKPOINT
+
+
+@pytest.mark.usefixtures("each_form")
+def test_fence_i_sees_what_a_device_has_changed_unseen():
+    program = PATCHES.replace("sw x12,0(x10)", "sw x12,16(x9); lw x12,0(x9)")
+    made = rig(program)
+    made.hart.x[9] = 0x4000_0000
+    made.port.on_write = lambda value: made.ram.u8.__setitem__(
+        slice(TARGET - RAM, TARGET - RAM + 4), value.to_bytes(4, "little")
+    )
+    made.engine.run(200 * ROUNDS)
+    assert made.x[5] == sum(range(ROUNDS))
+
+
+# -- how -------------------------------------------------------------------------------------------------------
+
+
+def test_words_that_come_back_are_not_decoded_anew(native_at_once, monkeypatch):
+    decoded = []
+    original = native.Native._decode
+    monkeypatch.setattr(native.Native, "_decode", lambda self, pc: decoded.append(pc) or original(self, pc))
+    made = rig(PATCHES.replace("slli x12,x20,20", "andi x12,x20,3; slli x12,x12,20"))
+    made.hart.x[21] = 2000
+    made.engine.run(80 * 2000)
+    assert made.x[5] == 3000
+    assert decoded.count(TARGET) <= code.OFTEN + 4 + 2
+
+
+def test_code_that_has_come_to_rest_is_translated(native_at_once, monkeypatch):
+    monkeypatch.setattr(native, "HOT", 40)
+    monkeypatch.setattr(native, "WARM", 2)
+    made = rig()
+    made.engine.run(40 * ROUNDS)
+    assert made.engine.code.volatile(TARGET)
+    made.bus.poke(RAM + 8, (0x13).to_bytes(4, "little"))  # it patches no more
+    made.hart.pc, made.hart.x[20], made.hart.x[21] = RAM, 0, 1 << 20
+    made.engine.run(made.hart.cycle + 20_000)
+    assert not made.engine.code.volatile(TARGET)
+    assert any(TARGET in region.pcs for region in made.engine._natives[None]._regions.values())
