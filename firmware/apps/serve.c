@@ -13,7 +13,8 @@ NPU_ARG(4, most, 256) /* requests that run */
 NPU_ARG(5, gate, 1) /* all tokens of a request must have room, not its first chunk alone */
 NPU_ARG(6, watermark, 0) /* blocks that admission leaves free */
 NPU_ARG(7, chunks, 1) /* a prompt may come in chunks */
-NPU_ARG(8, source, 12) /* of the port, at the PLIC */
+NPU_ARG(8, swap_blocks, 0) /* of swap space: where keys and values of preempted requests are kept */
+NPU_ARG(9, source, 12) /* of the port, at the PLIC */
 
 /* Registers of the port: pyv_npu/serving/port.py. */
 enum {
@@ -29,16 +30,20 @@ struct request {
     uint32_t id, answer; /* tokens asked for */
     uint32_t tokens, computed, answered; /* prompt and what was generated; in the caches; generated */
     uint32_t held, first, last; /* blocks: how many, and their list */
+    uint32_t swapped; /* blocks of swap space */
 };
 
 /* What the port reads when a step begins. */
 static struct {
-    uint32_t count, preempted, running, waiting, used;
+    uint32_t count, preempted, swapped, running, waiting, used;
     uint32_t schedule, allocate, submit, wait; /* cycles since the last step */
     struct {
         uint32_t id, tokens, context;
     } chunk[RUN_MAX];
     uint32_t out[RUN_MAX];
+    struct {
+        uint32_t id, tokens;
+    } swap[RUN_MAX]; /* to swap space where requests were preempted, else back */
 } step;
 
 static struct request slot[SLOTS];
@@ -49,8 +54,8 @@ static uint32_t unused_count;
 static uint16_t running[RUN_MAX], chosen[RUN_MAX];
 static uint32_t running_count;
 static uint32_t next[BLOCKS_MAX]; /* the block behind a block, in a request or in the list of free ones */
-static uint32_t free_first, free_last, free_count;
-static struct npu_descriptor command[RUN_MAX];
+static uint32_t free_first, free_last, free_count, swap_count;
+static struct npu_descriptor command[2 * RUN_MAX];
 static uint32_t allocating;
 static volatile bool done;
 
@@ -144,12 +149,26 @@ static void choose(uint16_t at, uint32_t tokens)
     step.count++;
 }
 
+/* The keys and values of a request are copied before the step. */
+static void copy(const struct request *r)
+{
+    step.swap[step.swapped].id = r->id;
+    step.swap[step.swapped++].tokens = r->computed;
+}
+
 static void preempt_last(void)
 {
     const uint16_t at = running[--running_count];
     struct request *r = &slot[at];
+    const uint32_t keep = needed(r->computed);
     release(r);
-    r->computed = 0;
+    if (keep != 0 && keep <= swap_count) {
+        swap_count -= keep;
+        r->swapped = keep;
+        copy(r);
+    } else {
+        r->computed = 0;
+    }
     queue_first = (queue_first + SLOTS - 1) % SLOTS;
     queue[queue_first] = at;
     queue_count++;
@@ -164,7 +183,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 static void schedule(void)
 {
     uint32_t budget = arg_budget();
-    step.count = step.preempted = 0;
+    step.count = step.preempted = step.swapped = 0;
     for (uint32_t i = 0; i < running_count && budget > 0;) {
         struct request *r = &slot[running[i]];
         const uint32_t tokens = least(r->tokens - r->computed, budget);
@@ -179,25 +198,35 @@ static void schedule(void)
     while (step.preempted == 0 && budget > 0 && running_count < arg_most() && queue_count > 0) {
         const uint16_t at = queue[queue_first];
         struct request *r = &slot[at];
-        const uint32_t tokens = least(r->tokens, budget);
-        const uint32_t room = needed(arg_gate() != 0 ? r->tokens : tokens) + arg_watermark();
-        if ((tokens < r->tokens && arg_chunks() == 0) || room > free_count) {
+        const uint32_t missing = r->tokens - r->computed, tokens = least(missing, budget);
+        const uint32_t room = needed(arg_gate() != 0 ? r->tokens : r->computed + tokens) + arg_watermark();
+        if ((tokens < missing && arg_chunks() == 0) || room > free_count) {
             break;
         }
         queue_first = (queue_first + 1) % SLOTS;
         queue_count--;
         (void)grow(r, tokens);
+        if (r->swapped != 0) {
+            swap_count += r->swapped;
+            r->swapped = 0;
+            copy(r);
+        }
         running[running_count++] = at;
         choose(at, tokens);
         budget -= tokens;
     }
 }
 
-/* The descriptor of each request gets its chunk, its context and its first block, and is submitted. */
+/* The descriptor of each copy gets its tokens, that of each request its chunk, its context and its first block. */
 static void submit(void)
 {
-    for (uint32_t i = 0; i < step.count; i++) {
-        struct npu_descriptor *d = &command[i];
+    struct npu_descriptor *d = command;
+    for (uint32_t i = 0; i < step.swapped; i++, d++) {
+        d->op = NPU_DESC(OPCODE, NPU_OPCODE_NOP);
+        d->tile_m = step.swap[i].tokens;
+        (void)npu_submit_prebuilt(d);
+    }
+    for (uint32_t i = 0; i < step.count; i++, d++) {
         d->op = NPU_DESC(OPCODE, NPU_OPCODE_NOP);
         d->tile_m = step.chunk[i].tokens;
         d->tile_n = step.chunk[i].context;
@@ -243,6 +272,7 @@ static void set_up(void)
     free_first = 0;
     free_count = arg_blocks();
     free_last = free_count - 1;
+    swap_count = arg_swap_blocks();
     mmio_write32(NPU_MAP_PLIC_BASE + 4 * arg_source(), 1);
     mmio_write32(NPU_MAP_PLIC_BASE + PLIC_ENABLE, 1u << arg_source());
     mmio_write32(NPU_MAP_PLIC_BASE + PLIC_THRESHOLD, 0);

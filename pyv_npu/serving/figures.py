@@ -30,11 +30,12 @@ PERCENTILES = (50, 90, 95, 99)
 COLUMNS = (
     "instance id", "request id", "model", "input", "output", "arrival", "end_time", "latency", "queuing_delay", "TTFT",
     "TPOT", "ITL", "preemptions", "recomputed_tokens", "reused_tokens", "blocks_peak", "firmware_cycles", "kv_bytes",
-    "aligned_bytes",
+    "aligned_bytes", "swaps", "swap_bytes",
 )  # fmt: skip
 """Of requests.csv: LLMServingSim's first, in their order and units (ns), then ours."""
 LEDGER = (
     "step", "start_cycle", "end_cycle", "scheduled", "preempted", "finished", "running", "waiting", "blocks", "tokens",
+    "swapped_out", "swapped_in", "swap_cycles",
 )  # fmt: skip
 
 
@@ -90,7 +91,7 @@ def slo_of(text: str | None) -> dict[str, int]:
     return limits
 
 
-def summary(run: Run, hz: int, limits: Mapping[str, int]) -> dict[str, Any]:
+def summary(run: Run, hz: int, limits: Mapping[str, int], kv: KvBytes) -> dict[str, Any]:
     """The figures of a run."""
     times = [times_of(one, hz) for one in run.served]
     gaps = [gap for one in times for gap in one.itl]
@@ -101,6 +102,8 @@ def summary(run: Run, hz: int, limits: Mapping[str, int]) -> dict[str, Any]:
     seconds = run.end / hz
     good = sum(_meets(one, limits) for one in times)
     prompts, answers = (sum(getattr(one.request, name) for one in run.served) for name in ("input_toks", "output_toks"))
+    swap = sum(row.swap for row in run.ledger)
+    out, back = (sum(row.swapped_tokens[at] for row in run.ledger if row.swapped) for at in range(2))
     return {
         "requests": len(run.served), "refused": len(run.refused), "seconds": seconds,
         **{f"{name}_ns": distribution(values[name]) for name in FIGURES},
@@ -110,12 +113,26 @@ def summary(run: Run, hz: int, limits: Mapping[str, int]) -> dict[str, Any]:
         "steps": len(run.ledger), "preemptions": sum(one.preemptions for one in run.served),
         "recomputed_tokens": sum(one.recomputed for one in run.served),
         "reused_tokens": sum(one.reused for one in run.served),
+        "swaps": sum(one.swaps for one in run.served), "swapped_tokens": out,
+        "swap_out_bytes": out * kv.token, "swap_in_bytes": back * kv.token, "swap_cycles": swap,
+        "swap_share": swap / run.end if run.end else 0.0,
         "most_running": max((row.running for row in run.ledger), default=0),
         "most_waiting": max((row.waiting for row in run.ledger), default=0),
         "most_blocks": max((row.blocks for row in run.ledger), default=0),
         "tokens_per_step": sum(row.tokens for row in run.ledger) / max(1, len(run.ledger)),
         "busy": sum(row.end - row.start for row in run.ledger) / run.end if run.end else 0.0,
     }  # fmt: skip
+
+
+def preemptions_text(made: Mapping[str, Any]) -> str:
+    """What became of requests that gave way, from a summary."""
+    text = f"{made['preemptions']:,}, {made['recomputed_tokens']:,} tokens computed again"
+    if not made["swaps"]:
+        return text
+    return (
+        f"{text}; {made['swaps']:,} swapped: {made['swap_out_bytes']:,} bytes out, {made['swap_in_bytes']:,} back, "
+        f"{made['swap_cycles']:,} cycles, {made['swap_share']:.2%} of the time"
+    )
 
 
 def _meets(one: Times, limits: Mapping[str, int]) -> bool:
@@ -134,7 +151,7 @@ def distribution(values: Sequence[int]) -> dict[str, Any] | None:
 
 def requests_csv(run: Run, model: str, hz: int, kv: KvBytes) -> str:
     """A line per request, in the order in which LLMServingSim writes them: by end."""
-    moved = kv_moved(run.ledger, kv)
+    moved, swapped = kv_moved(run.ledger, kv), _swapped(run.ledger)
     rows = []
     for one in sorted(run.served, key=lambda one: (one.tokens_at[-1], one.request.id)):
         times, request = times_of(one, hz), one.request
@@ -144,7 +161,8 @@ def requests_csv(run: Run, model: str, hz: int, kv: KvBytes) -> str:
         rows.append(
             (0, request.id, model, request.input_toks, request.output_toks, ns_of(one.arrival, hz), end, times.e2e,
              queued, times.ttft, times.tpot if times.tpot is not None else 0, list(times.itl), one.preemptions,
-             one.recomputed, one.reused, one.blocks_peak, one.control, bytes_, aligned)
+             one.recomputed, one.reused, one.blocks_peak, one.control, bytes_, aligned, one.swaps,
+             swapped.get(request.id, 0) * kv.token)
         )  # fmt: skip
     return _csv(COLUMNS, rows)
 
@@ -164,15 +182,29 @@ def kv_moved(ledger: Sequence[LedgerRow], kv: KvBytes) -> dict[int, tuple[int, i
     }
 
 
+def _swapped(ledger: Sequence[LedgerRow]) -> dict[int, int]:
+    """Request -> tokens that were copied to swap space and back, both counted."""
+    made: dict[int, int] = {}
+    for row in ledger:
+        for request, tokens in row.swapped:
+            made[request] = made.get(request, 0) + tokens
+    return made
+
+
 def ledger_csv(ledger: Sequence[LedgerRow]) -> str:
-    """A line per step; `scheduled` is request:tokens@context."""
+    """A line per step; `scheduled` is request:tokens@context, `swapped_out` and `swapped_in` request:tokens."""
     rows = [
         (index, row.start, row.end, " ".join(f"{id}:{tokens}@{context}" for id, tokens, context in row.scheduled),
          " ".join(map(str, row.preempted)), " ".join(map(str, row.finished)), row.running, row.waiting, row.blocks,
-         row.tokens)
+         row.tokens, *_swaps(row), row.swap)
         for index, row in enumerate(ledger)
     ]  # fmt: skip
     return _csv(LEDGER, rows)
+
+
+def _swaps(row: LedgerRow) -> tuple[str, str]:
+    text = " ".join(f"{request}:{tokens}" for request, tokens in row.swapped)
+    return (text, "") if row.preempted else ("", text)
 
 
 def _csv(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -14,7 +14,7 @@ from pyv_npu.plugins import Placed
 from pyv_npu.serving.port import BLOCKS_MAX, PORT_BASE, PORT_SOURCE, REASONS, RUN_MAX, SLOTS, ServerPort
 from pyv_npu.serving.requests import Arrivals, Request, Workload
 from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
-from pyv_npu.serving.server import LedgerRow, Run, StepCycles, Taken
+from pyv_npu.serving.server import LedgerRow, Run, StepCycles, SwapCycles, Taken, finish, swap_in_no_time
 from pyv_npu.workloads.firmware import run_program
 
 PROGRAM = "serve"
@@ -32,7 +32,10 @@ def check(config: SchedulerConfig, workload: Workload) -> None:
             raise UsageError(f"{name} {value}: the firmware has room for {most}; give less, or --scheduler host")
 
 
-def serve_on_core(workload: Workload, config: SchedulerConfig, platform: Config, step_cycles: StepCycles) -> Run:
+def serve_on_core(
+    workload: Workload, config: SchedulerConfig, platform: Config, step_cycles: StepCycles,
+    swap_cycles: SwapCycles = swap_in_no_time,
+) -> Run:  # fmt: skip
     """Serve all requests by the firmware, in the mode of `platform`; times are core cycles since it looked for requests
     first. PyvNpuError where its decisions are not those of the host's scheduler. The errors of `check`."""
     check(config, workload)
@@ -42,11 +45,11 @@ def serve_on_core(workload: Workload, config: SchedulerConfig, platform: Config,
         first = next(iter(refused))
         raise BadInputError(f"{workload.name}: no request can be served; request {first}: {refused[first]}")
     gone = [one for one in workload.requests if one.id in refused]
-    port = ServerPort(Arrivals(workload, hz), gone, step_cycles)
+    port = ServerPort(Arrivals(workload, hz), gone, step_cycles, swap_cycles)
     arguments = {
         "port": PORT_BASE, "source": PORT_SOURCE, "blocks": config.blocks, "block_size": config.block_size,
         "budget": config.max_num_batched_tokens, "most": config.max_num_seqs, "gate": int(config.full_isl_gate),
-        "watermark": config.watermark, "chunks": int(config.chunked_prefill),
+        "watermark": config.watermark, "chunks": int(config.chunked_prefill), "swap_blocks": config.swap_blocks,
     }  # fmt: skip
     made = replace(platform, npu=_small(platform.npu))
     run = run_program(made, PROGRAM, arguments, values=False,
@@ -58,8 +61,7 @@ def serve_on_core(workload: Workload, config: SchedulerConfig, platform: Config,
         raise PyvNpuError(f"{PROGRAM}: the NPU refused a command: {run.core.log[0].reason}; a bug of the firmware")
     entries, allocated, released = replay(workload.requests, port, config)
     for one in port.served.values():
-        entry = entries[one.request.id]
-        one.preemptions, one.recomputed, one.blocks_peak = entry.preemptions, entry.recomputed, entry.peak
+        finish(one, entries[one.request.id])
     served = [port.served[key] for key in sorted(port.served)]
     return Run(served, refused, port.ledger, allocated, released, control(port))
 
@@ -83,7 +85,7 @@ def replay(requests: Sequence[Request], port: ServerPort, config: SchedulerConfi
         ours = LedgerRow(
             row.start, row.end, Taken((one.request.id, tokens, context) for one, tokens, context in step.scheduled),
             tuple(one.request.id for one in step.preempted), tuple(one.request.id for one in done), running, waiting,
-            used,
+            used, tuple((one.request.id, tokens) for one, tokens in step.swapped), row.swap,
         )  # fmt: skip
         ours = ours._replace(finished=tuple(sorted(ours.finished)))
         theirs = row._replace(finished=tuple(sorted(row.finished)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.protocols import BusMaster, Reply
 from pyv_npu.serving.requests import Arrivals, Request
-from pyv_npu.serving.server import LedgerRow, Served, StepCycles, Taken
+from pyv_npu.serving.server import LedgerRow, Served, StepCycles, SwapCycles, Taken
 
 PORT_BASE, PORT_SOURCE = 0x4800_0000, 12
 """Where it is, and its source at the PLIC; firmware/apps/serve.c is told."""
@@ -19,8 +19,9 @@ RUN_MAX, SLOTS, BLOCKS_MAX = 1024, 8192, 1 << 18
 """What the firmware has room for."""
 DONE, OVER = 1, 2
 """Of STATUS: the step is over; no request will arrive any more."""
-_HEAD = struct.Struct("<9I")
+_HEAD = struct.Struct("<10I")
 _CHUNK = struct.Struct("<3I")
+_SWAP = struct.Struct("<2I")
 REASONS = ("schedule", "allocate", "submit", "wait")
 
 
@@ -36,10 +37,12 @@ class ServerPort(RegisterDevice):
         Register("SLEEP", 0x24, "wo"),
     )  # fmt: skip
 
-    def __init__(self, arrivals: Arrivals, refused: Sequence[Request], step_cycles: StepCycles) -> None:
+    def __init__(
+        self, arrivals: Arrivals, refused: Sequence[Request], step_cycles: StepCycles, swap_cycles: SwapCycles
+    ) -> None:
         """`refused`: those that are answered with a refusal when they arrive."""
         super().__init__()
-        self._arrivals, self._step_cycles = arrivals, step_cycles
+        self._arrivals, self._step_cycles, self._swap_cycles = arrivals, step_cycles, swap_cycles
         self._refused = {one.id for one in refused}
         self._inbox: deque[Request] = deque()
         self._epoch: int | None = None
@@ -123,20 +126,24 @@ class ServerPort(RegisterDevice):
 
     def _begin(self, address: int, now: int, at: int) -> None:
         """Read what the firmware decided. What is no decision is left to the check against the host's scheduler."""
-        count, out, running, waiting, used, *reasons = _HEAD.unpack(self._words(address, _HEAD.size))
-        count, out = min(count, RUN_MAX), min(out, RUN_MAX)
+        count, out, moved, running, waiting, used, *reasons = _HEAD.unpack(self._words(address, _HEAD.size))
+        count, out, moved = (min(one, RUN_MAX) for one in (count, out, moved))
         chunks = self._words(address + _HEAD.size, count * _CHUNK.size)
         self._chunks = Taken(
             (request, tokens, context) for request, tokens, context in _CHUNK.iter_unpack(chunks) if tokens
         )
-        preempted = self._words(address + _HEAD.size + RUN_MAX * _CHUNK.size, 4 * out)
+        behind = address + _HEAD.size + RUN_MAX * _CHUNK.size
+        preempted = self._words(behind, 4 * out)
+        swapped = tuple(_SWAP.iter_unpack(self._words(behind + 4 * RUN_MAX, moved * _SWAP.size)))
         cycles = self._step_cycles([(tokens, context) for _, tokens, context in self._chunks]) if self._chunks else 1
+        swap = sum(self._swap_cycles(tokens, out > 0) for _, tokens in swapped)
+        cycles += swap
         self._ends = now + cycles
         self.reasons.append(tuple(reasons))
         self.taken.append([])
-        self.ledger.append(
-            LedgerRow(at, at + cycles, self._chunks, struct.unpack(f"<{out}I", preempted), (), running, waiting, used)
-        )
+        gone = struct.unpack(f"<{out}I", preempted)
+        row = LedgerRow(at, at + cycles, self._chunks, gone, (), running, waiting, used, swapped, swap)
+        self.ledger.append(row)
 
     def _words(self, address: int, size: int) -> bytes:
         data = self._master.peek(address, size) if self._master is not None and size else b""

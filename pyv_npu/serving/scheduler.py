@@ -40,6 +40,9 @@ class SchedulerConfig:
     watermark: int = 0
     """Blocks that admission leaves free."""
     prefix_cache: bool = False
+    swap_blocks: int = 0
+    """Of swap space: there the keys and values of a request that gives way are kept; without room they are computed
+    again."""
     max_model_len: int = 1 << 24
     """Tokens of prompt and answer."""
 
@@ -48,13 +51,15 @@ class SchedulerConfig:
             ("--blocks", self.blocks, 1, 1 << 28), ("--block-size", self.block_size, 1, 1 << 16),
             ("--max-num-batched-tokens", self.max_num_batched_tokens, 1, 1 << 20),
             ("--max-num-seqs", self.max_num_seqs, 1, 1 << 16), ("--watermark", self.watermark, 0, self.blocks - 1),
-            ("--max-model-len", self.max_model_len, 2, 1 << 25),
+            ("--max-model-len", self.max_model_len, 2, 1 << 25), ("--swap-blocks", self.swap_blocks, 0, 1 << 28),
         )  # fmt: skip
         for name, value, low, high in bounds:
             if not low <= value <= high:
                 raise UsageError(f"{name} {value}: must be {low}..{high}")
         if self.policy not in POLICIES:
             raise UsageError(f"--policy {self.policy}: must be one of {', '.join(POLICIES)}")
+        if self.swap_blocks and self.prefix_cache:
+            raise UsageError("--swap-blocks: a swapped request has no blocks that others share; drop --prefix-cache")
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +85,10 @@ class Entry:
     """Blocks at most."""
     furthest: int = 0
     """Tokens that were ever computed."""
+    swapped: int = 0
+    """Blocks of swap space that keep its keys and values."""
+    swaps: int = 0
+    """Preemptions whose keys and values were kept there."""
 
     @property
     def urgency(self) -> tuple[int, int]:
@@ -96,12 +105,21 @@ class Scheduled(NamedTuple):
     """Tokens in its caches before the step."""
 
 
+class Swap(NamedTuple):
+    """Keys and values of a request that are copied before a step."""
+
+    entry: Entry
+    tokens: int
+
+
 class Step(NamedTuple):
     """What a step takes."""
 
     scheduled: list[Scheduled]
     preempted: list[Entry]
     """In the order of their preemption."""
+    swapped: list[Swap]
+    """To swap space, where requests were preempted; else back from there: a step that preempted admits none."""
 
     @property
     def tokens(self) -> int:
@@ -114,6 +132,7 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
         self.pool = BlockPool(config.blocks, config.block_size)
+        self._swap_room = config.swap_blocks
         self.running: list[Entry] = []
         self._fcfs: deque[Entry] = deque()
         self._heap: list[tuple[tuple[int, int], Entry]] = []
@@ -159,7 +178,7 @@ class Scheduler:
 
     def schedule(self) -> Step:
         """Choose the tokens of the next step, and take their blocks. Without any, no request can run."""
-        step = Step([], [])
+        step = Step([], [], [])
         budget = self._continue(step, self.config.max_num_batched_tokens)
         if not step.preempted:
             self._admit(step, budget)
@@ -178,8 +197,7 @@ class Scheduler:
                     at = next(at for at, one in enumerate(step.scheduled) if one.entry is victim)
                     budget += step.scheduled.pop(at).tokens
                 running.remove(victim)
-                self._preempt(victim)
-                step.preempted.append(victim)
+                self._preempt(victim, step)
                 if victim is entry:
                     break
                 continue
@@ -193,11 +211,19 @@ class Scheduler:
             return max(self.running, key=lambda one: one.urgency)
         return self.running[-1]
 
-    def _preempt(self, entry: Entry) -> None:
+    def _preempt(self, entry: Entry, step: Step) -> None:
         self.pool.release(entry.blocks)
         entry.blocks = []
         entry.preemptions += 1
-        entry.computed = 0
+        held = self.pool.needed(entry.computed)
+        if 0 < held <= self._swap_room:
+            self._swap_room -= held
+            entry.swapped = held
+            entry.swaps += 1
+            step.swapped.append(Swap(entry, entry.computed))
+        else:
+            entry.computed = 0
+        step.preempted.append(entry)
         self._wait(entry, first=True)
 
     def _admit(self, step: Step, budget: int) -> None:
@@ -206,7 +232,7 @@ class Scheduler:
         while budget > 0 and len(self.running) < config.max_num_seqs and self.waiting:
             entry = self._heap[0][1] if self._heap else self._fcfs[0]
             shared = pool.found(entry.keys[: (entry.num_tokens - 1) // pool.size]) if entry.keys else []
-            context = len(shared) * pool.size
+            context = entry.computed if entry.swapped else len(shared) * pool.size
             missing = entry.num_tokens - context
             if missing > budget and not config.chunked_prefill:
                 break
@@ -224,6 +250,10 @@ class Scheduler:
             entry.computed = context
             entry.reused += context if not entry.preemptions else 0
             self._grow(entry, tokens)
+            if entry.swapped:
+                self._swap_room += entry.swapped
+                entry.swapped = 0
+                step.swapped.append(Swap(entry, context))
             self.running.append(entry)
             step.scheduled.append(Scheduled(entry, tokens, context))
             budget -= tokens

@@ -12,6 +12,13 @@ from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
 
 StepCycles = Callable[[Sequence[tuple[int, int]]], int]
 """(tokens, context) of each request of a step -> cycles."""
+SwapCycles = Callable[[int, bool], int]
+"""(tokens, whether to swap space or back) -> cycles in which the DMA copies the keys and values of a request."""
+
+
+def swap_in_no_time(tokens: int, out: bool) -> int:
+    """SwapCycles of a server whose time is of no interest."""
+    return 0
 
 
 class Taken:
@@ -55,6 +62,10 @@ class LedgerRow(NamedTuple):
     """Requests that have arrived and do not run."""
     blocks: int
     """In use, while the step runs."""
+    swapped: tuple[tuple[int, int], ...] = ()
+    """(request, tokens) copied before the step: to swap space where requests were preempted, else back."""
+    swap: int = 0
+    """Cycles of these copies, of those between start and end."""
 
     @property
     def tokens(self) -> int:
@@ -62,8 +73,14 @@ class LedgerRow(NamedTuple):
 
     @property
     def decisions(self) -> tuple[object, ...]:
-        """What the scheduler decided: scheduled tokens, preempted, finished, blocks in use."""
-        return self.scheduled, self.preempted, self.finished, self.blocks
+        """What the scheduler decided: scheduled tokens, preempted, finished, blocks in use, swapped."""
+        return self.scheduled, self.preempted, self.finished, self.blocks, self.swapped
+
+    @property
+    def swapped_tokens(self) -> tuple[int, int]:
+        """Tokens that were copied (to swap space, back)."""
+        tokens = sum(count for _, count in self.swapped)
+        return (tokens, 0) if self.preempted else (0, tokens)
 
 
 @dataclass(slots=True)
@@ -78,6 +95,7 @@ class Served:
     preemptions: int = 0
     recomputed: int = 0
     reused: int = 0
+    swaps: int = 0
     blocks_peak: int = 0
     control: int = 0
     """Cycles of firmware in the steps of its answer."""
@@ -104,7 +122,10 @@ class Run:
         return self.ledger[-1].end if self.ledger else 0
 
 
-def serve(workload: Workload, config: SchedulerConfig, clock_hz: int, step_cycles: StepCycles) -> Run:
+def serve(
+    workload: Workload, config: SchedulerConfig, clock_hz: int, step_cycles: StepCycles,
+    swap_cycles: SwapCycles = swap_in_no_time,
+) -> Run:  # fmt: skip
     """Serve all requests; scheduling takes no time. BadInputError where not one of them can be served."""
     arrivals, scheduler = Arrivals(workload, clock_hz), Scheduler(config)
     served: dict[int, Served] = {}
@@ -121,6 +142,8 @@ def serve(workload: Workload, config: SchedulerConfig, clock_hz: int, step_cycle
             now = following
             continue
         start, used, running, waiting = now, scheduler.pool.used, len(scheduler.running), scheduler.waiting
+        swap = sum(swap_cycles(tokens, bool(step.preempted)) for _, tokens in step.swapped)
+        now += swap
         if step.scheduled:  # else the one that had to give way was the first in turn: the next step goes on
             now += step_cycles([(tokens, context) for _, tokens, context in step.scheduled])
         for entry, _, _ in step.scheduled:
@@ -137,7 +160,7 @@ def serve(workload: Workload, config: SchedulerConfig, clock_hz: int, step_cycle
             LedgerRow(
                 start, now, Taken((one.request.id, tokens, context) for one, tokens, context in step.scheduled),
                 tuple(one.request.id for one in step.preempted), tuple(one.request.id for one in done),
-                running, waiting, used,
+                running, waiting, used, tuple((one.request.id, tokens) for one, tokens in step.swapped), swap,
             )
         )  # fmt: skip
     if not served and refused:
@@ -165,4 +188,4 @@ def arrive(
 def finish(one: Served, entry: Entry) -> None:
     """Note what the scheduler counted of a request that leaves."""
     one.preemptions, one.recomputed, one.reused = entry.preemptions, entry.recomputed, entry.reused
-    one.blocks_peak = entry.peak
+    one.swaps, one.blocks_peak = entry.swaps, entry.peak

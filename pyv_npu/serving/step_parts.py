@@ -8,14 +8,17 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
+from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from npu_device.config import NpuConfig
 from npu_device.kv_quant.policies import FP16, DeviceStorage
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import layer_ends
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step, is_resident
 from toolchain.decoders.shapes import Job, Shape
+from toolchain.decoders.swap import CacheRun, block_bytes, copies
 
 ROOM = 256_000_000_000
 """Bytes of DRAM of a simulation at least: what fits is a question of blocks."""
@@ -64,8 +67,7 @@ class Simulator:
         self, chunks: Sequence[Chunk], parts: Parts, layers: int = 1, kv: DeviceStorage = FP16, resident: bool = True
     ) -> Timed:
         """Simulate parts of a step; not `resident`: activations are in DRAM however few they are."""
-        room = max(self.npu.dram.size, ROOM)  # steps of two layers are simulated, whatever the model has
-        npu = replace(self.npu, dram=replace(self.npu.dram, size=room))
+        npu = self._roomy
         job = Job(self.shape, layers, 1, 1, self.weight_bits, lambda layer, head: kv.bits, storage=kv)
         passes = "all" if resident else "all,-residency"
         estimated = target_of(npu)._replace(measured=None)  # there are many steps
@@ -77,6 +79,24 @@ class Simulator:
                 index = int(name[len("layer") :].partition(".")[0])
                 ends[index] = max(ends[index], cycle)
         return Timed(found, tuple(ends.values()))
+
+    @property
+    def _roomy(self) -> NpuConfig:
+        """The device with room for whatever is simulated."""
+        return replace(self.npu, dram=replace(self.npu.dram, size=max(self.npu.dram.size, ROOM)))
+
+    def swap(self, tokens: int, out: bool, block_size: int, kv: DeviceStorage) -> int:
+        """Cycles of the copies of a request's keys and values in a layer to swap space, or back."""
+        npu, shape, at, runs = self._roomy, self.shape, DRAM_BASE + DRAM_CORE_VISIBLE, list[CacheRun]()
+        for token, rows in 2 * [
+            (size, len(list(run))) for size, run in groupby(kv.written(shape.kv_heads, shape.head_dim))
+        ]:
+            runs.append(CacheRun(at, rows, token, tokens * token))
+            at += rows * tokens * token
+        size = block_bytes(runs, block_size)
+        blocks = range(at, at + -(-tokens // block_size) * size, size)
+        made = copies(runs, tokens, block_size, blocks, target_of(npu), out)
+        return max(end for _, end in layer_ends(made, npu))
 
 
 def spaced(fine: int, top: int, per_octave: int) -> list[int]:

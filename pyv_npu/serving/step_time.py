@@ -64,6 +64,7 @@ class StepTimes:
         self._runs = 0
         self._known: dict[tuple[int, int, bool], Attention] = {}
         self._sums: dict[tuple[int, int, bool], Attention] = {}
+        self._swaps: dict[tuple[int, bool, int], int] = {}
         self._whole: dict[tuple[tuple[tuple[int, int], ...], int], Timed] = {}
 
     @property
@@ -105,6 +106,19 @@ class StepTimes:
             turn, append, attend = self.attention(tokens, context, resident)
             layer += turn + attend + (append // 2 if index else append)
         return edge + self.layers * layer
+
+    def swap(self, tokens: int, out: bool, block_size: int) -> int:
+        """Cycles in which the DMA copies the keys and values of a request to swap space (`out`) or back, all layers as
+        long as one."""
+
+        def value(at: int) -> int:
+            key = at, out, block_size
+            if key not in self._swaps:
+                self._runs += bool(at)
+                self._swaps[key] = self.parts.simulator.swap(at, out, block_size, self.kv) if at else 0
+            return self._swaps[key]
+
+        return self.layers * between(CONTEXTS, tokens, value)
 
     # -- the check ---------------------------------------------------------------------------------------------
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from npu_device.config import NpuConfig
 from npu_device.kv_quant.policies import DEVICE, OAKEN, POLICIES, DeviceStorage
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.serving.figures import FIGURES, KvBytes, ledger_csv, requests_csv, summary
+from pyv_npu.serving.figures import FIGURES, KvBytes, ledger_csv, preemptions_text, requests_csv, summary
 from pyv_npu.serving.requests import Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
@@ -65,12 +65,13 @@ class Serving:
         simulator = Simulator(self.npu, self.shape, self.weight_bits)
         products = (known if known is not None else {}).setdefault(simulator, ProductTimes(simulator))
         times = StepTimes(products, self.kv, self.layers)
+        swap = partial(times.swap, block_size=self.scheduler.block_size)
         if self.core is None:
-            run = serve(self.workload, self.scheduler, self.npu.clock_hz, times.cycles)
+            run = serve(self.workload, self.scheduler, self.npu.clock_hz, times.cycles, swap)
         else:
             from pyv_npu.serving.on_core import serve_on_core
 
-            run = serve_on_core(self.workload, self.scheduler, self.core, times.cycles)
+            run = serve_on_core(self.workload, self.scheduler, self.core, times.cycles, swap)
         return self.checked(run, times)
 
     def checked(self, run: Run, times: StepTimes) -> "ServedWorkload":
@@ -94,18 +95,25 @@ class Serving:
         return [steps[(2 * at + 1) * len(steps) // (2 * count)] for at in range(count)]
 
 
-def blocks_of(shape: Shape, layers: int, npu: NpuConfig, weight_bits: int, kv: DeviceStorage, block_size: int) -> int:
-    """Blocks that fit DRAM beside the weights. BadInputError where not one does."""
+def blocks_of(
+    shape: Shape, layers: int, npu: NpuConfig, weight_bits: int, kv: DeviceStorage, block_size: int, swap: int = 0
+) -> int:
+    """Blocks that fit DRAM beside the weights and `swap` blocks of swap space. BadInputError where not one does."""
     job = Job(shape, layers or shape.layers, 1, 1, weight_bits)
-    room = npu.dram.size - npu.dram.size // RESERVED - job.weight_bytes
     size = block_size * KvBytes.of(kv, shape, job.layers).token
+    room = npu.dram.size - npu.dram.size // RESERVED - job.weight_bytes
+    if room - swap * size < size <= room:
+        raise BadInputError(
+            f"--swap-blocks {swap}: {swap * size / 1e9:.1f} GB leave no block beside the weights in npu.dram.size "
+            f"{npu.dram.size / 1e9:.1f} GB; give less than {room // size}"
+        )
     if room < size:
         raise BadInputError(
             f"{shape.name}: weights of {job.weight_bytes / 1e9:.1f} GB leave no room for a block of "
             f"{block_size} tokens ({size / 1e6:.1f} MB) in npu.dram.size {npu.dram.size / 1e9:.1f} GB: more DRAM, or "
             f"narrower weights"
         )
-    return min(room // size, 1 << 28)
+    return min(room // size - swap, 1 << 28)
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class ServedWorkload:
 
     @cached_property
     def figures(self) -> dict[str, Any]:
-        return summary(self.run, self.hz, self.serving.slo)
+        return summary(self.run, self.hz, self.serving.slo, self.serving.kv_bytes)
 
     @property
     def worst(self) -> float | None:
@@ -174,7 +182,7 @@ class ServedWorkload:
             ("steps", f"{made['steps']:,} of {made['tokens_per_step']:,.1f} tokens; at most {made['most_running']:,} "
              f"requests run, {made['most_waiting']:,} wait"),
             ("blocks", f"{made['most_blocks']:,} of {config.blocks:,} in use at most, of {config.block_size} tokens"),
-            ("preemptions", f"{made['preemptions']:,}, {made['recomputed_tokens']:,} tokens computed again"),
+            ("preemptions", preemptions_text(made)),
             ("step times", f"from {self.simulated} simulations of parts and steps, linear between them"),
             ("checked", _trust(self.checks, self.worst, self.bend)),
         ]  # fmt: skip

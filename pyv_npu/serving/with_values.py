@@ -1,8 +1,9 @@
 """A small ONNX decoder that serves, with values: the tokens of each request are really computed.
 
 So many requests run as there are slots; each slot is a memory with the weights and one set of caches. A request that is
-preempted loses its slot: another one's keys and values come over its own, and it computes them again later, in
-whatever slot is free. What is answered must not depend on any of that.
+preempted loses its slot: another one's keys and values come over its own. It computes them again later, in whatever
+slot is free, or they are copied to swap space, which all slots share, and from there to that slot. What is answered
+must not depend on any of that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE
+from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import NpuConfig
+from npu_device.memory.memory import sparse
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
-from pyv_npu.serving.figures import KvBytes, ledger_csv, requests_csv, summary
+from pyv_npu.serving.figures import KvBytes, ledger_csv, preemptions_text, requests_csv, summary
 from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
@@ -23,7 +27,10 @@ from pyv_npu.text import lines_of
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.ia import Machine
 from pyv_npu.workloads.timing import run_commands
+from toolchain.backend import addressed
+from toolchain.codegen import Command
 from toolchain.decoders.decoder import CONVERSATION, IDS, NEXT, POSITION, CompiledDecoder, compile_decoder, load_decoder
+from toolchain.decoders.swap import block_bytes, copies, runs_of
 
 
 @dataclass
@@ -36,20 +43,36 @@ class Held:
     computed: int = 0
     following: int = -1
     """What the last token that was computed leads to."""
+    kept: tuple[int, ...] = ()
+    """Addresses of its blocks of swap space."""
 
 
 class DecoderServer:
     """A decoder, and the memories of its slots."""
 
-    def __init__(self, path: Path, npu: NpuConfig, longest: int, slots: int) -> None:
+    def __init__(self, path: Path, npu: NpuConfig, longest: int, config: SchedulerConfig, requests: int) -> None:
         """`longest`: tokens of a request; ModelError: no decoder, or one that does not fit."""
         decoder = load_decoder(path)
         self.vocab = decoder.vocab
         self._npu = npu
         self._made: CompiledDecoder = compile_decoder(decoder, target_of(npu), 1, longest)
         inputs = {CONVERSATION: self._made.conversation((0,), 1)}
-        self._slots = [Machine(self._made.compiled, npu, inputs) for _ in range(slots)]
+        self._runs, self._block = runs_of(self._made.caches), config.block_size
+        size, most = block_bytes(self._runs, self._block), requests * -(-longest // self._block)
+        blocks = min(config.swap_blocks, most)
+        self._copies = -(-max(self._made.compiled.end, self._made.compiled.memory.end) // PAGE) * PAGE
+        """Where the extended blocks of a copy are; swap space is behind them."""
+        first = self._copies + -(-most * len(self._runs) * EXTENDED_SIZE // PAGE) * PAGE
+        if blocks and first + blocks * size > DRAM_BASE + npu.dram.size:
+            raise UsageError(
+                f"--swap-blocks {config.swap_blocks}: {blocks} of {size} bytes end behind npu.dram.size "
+                f"{npu.dram.size}; give fewer, or more DRAM"
+            )
+        self._free = [first + at * size for at in range(blocks)]
+        swap = [("SWAP", self._copies, sparse(first + blocks * size - self._copies))] if blocks else []
+        self._slots = [Machine(self._made.compiled, npu, inputs, swap) for _ in range(config.max_num_seqs)]
         self._cycles: dict[int, int] = {}
+        self._swaps: dict[tuple[int, bool], int] = {}
 
     def step_cycles(self, chunks: Sequence[tuple[int, int]]) -> int:
         """CA_HYBRID cycles of a step: each token of each chunk by itself, at its position."""
@@ -60,6 +83,25 @@ class DecoderServer:
             memory = {self._made.address(POSITION): position.to_bytes(4, "little")}
             self._cycles[position] = run_commands(self._made.step(0), self._npu, memory=memory).cycles
         return self._cycles[position]
+
+    def swap_cycles(self, tokens: int, out: bool) -> int:
+        """CA_HYBRID cycles of the copies of a request's tokens."""
+        key = tokens, out
+        if key not in self._swaps:
+            made = self.copies(tokens, self._free[: -(-tokens // self._block)], out)
+            self._swaps[key] = run_commands(made, self._npu).cycles
+        return self._swaps[key]
+
+    def copies(self, tokens: int, blocks: Sequence[int], out: bool) -> list[Command]:
+        """The commands that copy the first tokens of a slot's caches to blocks of swap space, or back."""
+        made = copies(self._runs, tokens, self._block, blocks, self._made.compiled.target, out)
+        return addressed(made, self._copies - len(made) * DESCRIPTOR_SIZE)
+
+    def _swap(self, one: Held, tokens: int, out: bool) -> None:
+        """Copy a request's keys and values between the caches of its slot and its blocks of swap space."""
+        machine, made = self._slots[one.slot], self.copies(tokens, one.kept, out)
+        machine.memory.write_bytes(self._copies, b"".join(one.block.pack() for one in made if one.block is not None))
+        machine.run(made)
 
     def prompt(self, request: Request) -> list[int]:
         """The tokens of a prompt; drawn by the request's number where the workload does not say. UsageError."""
@@ -86,14 +128,23 @@ class DecoderServer:
         held = {request: Held(self.prompt(known[request])) for request in known if request not in run.refused}
         free = list(range(len(self._slots)))
         for row in run.ledger:
+            tokens_of = dict(row.swapped)
             for request in row.preempted:
                 one = held[request]
+                one.computed = tokens_of.get(request, 0)
+                if one.computed:
+                    one.kept = self.take_blocks(one.computed)
+                    self._swap(one, one.computed, out=True)
                 free.append(one.slot)
-                one.slot, one.computed = -1, 0
+                one.slot = -1
             for request, tokens, context in row.scheduled:
                 one = held[request]
                 if one.slot < 0:
                     one.slot = free.pop(0)
+                if one.kept:
+                    self._swap(one, one.computed, out=False)
+                    self._free += one.kept
+                    one.kept = ()
                 assert one.computed == context
                 self._take(one, tokens)
                 if one.computed == len(one.tokens):
@@ -101,6 +152,12 @@ class DecoderServer:
             for request in row.finished:
                 free.append(held[request].slot)
         return {request: tuple(one.tokens[known[request].input_toks :]) for request, one in held.items()}
+
+    def take_blocks(self, tokens: int) -> tuple[int, ...]:
+        """Addresses of blocks of swap space for so many tokens; the scheduler knows that there are as many."""
+        count = -(-tokens // self._block)
+        taken, self._free = self._free[:count], self._free[count:]
+        return tuple(taken)
 
     def alone(self, workload: Workload, run: Run) -> dict[int, tuple[int, ...]]:
         """The answers of each request by itself, from its first token on without a break."""
@@ -141,7 +198,7 @@ class ServedValues:
     def json(self) -> dict[str, Any]:
         return {
             "model": self.model, "workload": {"name": self.workload.name, "requests": len(self.workload.requests)},
-            **summary(self.run, self.hz, self.slo), "control": dict(self.run.control),
+            **summary(self.run, self.hz, self.slo, self.kv), "control": dict(self.run.control),
             "blocks": {"total": self.config.blocks, "allocated": self.run.allocated, "released": self.run.released},
             "refusals": {str(request): why for request, why in self.run.refused.items()},
             "answers": {str(request): list(tokens) for request, tokens in self.answers.items()},
@@ -151,14 +208,14 @@ class ServedValues:
     @property
     def text(self) -> str:
         """Who was served, what pressure there was, and whether it changed an answer."""
-        made = summary(self.run, self.hz, self.slo)
+        made = summary(self.run, self.hz, self.slo, self.kv)
         facts = [
             ("requests", f"{made['requests']:,} of {self.workload.name}, {made['refused']:,} refused"),
             ("tokens", f"{made['input_tokens']:,} in, {made['output_tokens']:,} out"),
             ("time", f"{made['seconds'] * 1e3:,.3f} ms, {made['steps']:,} steps"),
             ("blocks", f"{made['most_blocks']:,} of {self.config.blocks:,} in use at most, of {self.config.block_size} "
              "tokens"),
-            ("preemptions", f"{made['preemptions']:,}, {made['recomputed_tokens']:,} tokens computed again"),
+            ("preemptions", preemptions_text(made)),
             ("answers", "those of each by itself" if self.same else "not those of each by itself: a bug"),
         ]  # fmt: skip
         return lines_of(f"{self.model} serves with values", facts) + "\n"
@@ -169,6 +226,8 @@ class ServedValues:
         return {"requests.csv": table, "steps.csv": ledger_csv(self.run.ledger)}
 
 
+PAGE = 4096
+"""What swap space begins at a multiple of."""
 MOST_SLOTS, MOST_SERVED = 64, 4096
 """Requests that run, and tokens of a request, with values."""
 
@@ -185,13 +244,13 @@ def serve_values(
             raise UsageError(f"{name} {value}: a decoder with values serves at most {most}; give less")
     if config.prefix_cache:
         raise UsageError("--prefix-cache: each slot of a decoder with values has caches of its own; drop it")
-    server = DecoderServer(path, npu, longest, config.max_num_seqs)
+    server = DecoderServer(path, npu, longest, config, len(workload.requests))
     if core is None:
-        run = serve(workload, config, npu.clock_hz, server.step_cycles)
+        run = serve(workload, config, npu.clock_hz, server.step_cycles, server.swap_cycles)
     else:
         from pyv_npu.serving.on_core import serve_on_core
 
-        run = serve_on_core(workload, config, core, server.step_cycles)
+        run = serve_on_core(workload, config, core, server.step_cycles, server.swap_cycles)
     answers = server.compute(workload, run)
     same = answers == server.alone(workload, run)
     return ServedValues(path.stem, workload, run, config, answers, same, npu.clock_hz, slo, server.kv_bytes)

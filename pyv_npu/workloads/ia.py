@@ -30,14 +30,18 @@ from toolchain.program_image import pieces
 class Machine:
     """Memory with a model in it, and the device's decoder and kernels."""
 
-    def __init__(self, compiled: Program, config: NpuConfig, inputs: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, compiled: Program, config: NpuConfig, inputs: Mapping[str, bytes],
+        beside: Iterable[tuple[str, int, Any]] = (),
+    ) -> None:  # fmt: skip
+        """`beside`: regions of memory that other machines may share, as of `Memory`."""
         self._compiled = compiled
         dram = sparse(max(compiled.end, compiled.memory.end) - mm.DRAM_BASE)
         scratchpads = [
             (f"SPM{cluster}", mm.SPM_BASE + cluster * mm.SPM_CLUSTER_STRIDE, np.zeros(config.spm.size, np.uint8))
             for cluster in range(config.clusters)
         ]
-        self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), *scratchpads])
+        self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), *scratchpads, *beside])
         for piece in pieces(compiled, inputs):
             self.memory.write_bytes(piece.address, piece.data)
         self._decoder = Decoder(config, self.memory)

@@ -58,6 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ("--max-num-seqs", int, 256, "requests that run"),
         ("--max-model-len", int, 1 << 24, "tokens of a prompt and its answer"),
         ("--watermark", int, 0, "blocks that admission leaves free"),
+        ("--swap-blocks", int, 0, "blocks of swap space, to which the DMA copies what a preempted request has"),
         ("--policy", str, "fcfs", "fcfs or priority"),
     ):
         server.add_argument(name, type=kind, default=default, metavar=kind.__name__[0].upper(),
@@ -139,7 +140,7 @@ def _limits(args: argparse.Namespace, blocks: int, most: int, longest: int) -> "
 
     return SchedulerConfig(
         blocks, args.block_size, args.max_num_batched_tokens, most, args.policy, not args.no_chunked_prefill,
-        not args.no_full_isl_gate, args.watermark, args.prefix_cache, longest,
+        not args.no_full_isl_gate, args.watermark, args.prefix_cache, args.swap_blocks, longest,
     )  # fmt: skip
 
 
@@ -194,7 +195,7 @@ def _at(args: argparse.Namespace, values: Mapping[str, str]) -> "tuple[argparse.
 COMPARED: dict[str, str | int] = {
     "kv": "", "preset": "", "scheduler": "", "mode": "", "policy": "", "outliers": 0, "qbits_weight": 0,
     "blocks": 0, "block_size": 0, "max_num_batched_tokens": 0, "max_num_seqs": 0,
-    "watermark": 0,
+    "watermark": 0, "swap_blocks": 0,
 }  # fmt: skip
 """Options that a comparison goes over, and of what kind their values are."""
 
@@ -230,7 +231,7 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
         raise UsageError(f"--block-size {args.block_size}: must be 1..{1 << 16}")
     blocks = args.blocks
     if blocks is None:
-        blocks = blocks_of(shape, args.layers, npu, args.qbits_weight, kv, args.block_size)
+        blocks = blocks_of(shape, args.layers, npu, args.qbits_weight, kv, args.block_size, args.swap_blocks)
         if args.scheduler == "firmware":
             from pyv_npu.serving.port import BLOCKS_MAX
 

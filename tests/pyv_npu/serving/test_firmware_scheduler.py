@@ -18,6 +18,10 @@ def step_cycles(chunks: Sequence[tuple[int, int]]) -> int:
     return 5_000 + sum(100 * tokens + context for tokens, context in chunks)
 
 
+def swap_cycles(tokens: int, out: bool) -> int:
+    return 300 + 10 * tokens + out
+
+
 def workload(seed: int, count: int, gap: int) -> Workload:
     source, now, made = random.Random(seed), 0, []
     for index in range(count):
@@ -35,18 +39,21 @@ TIGHT_MEMORY = SchedulerConfig(blocks=20, block_size=4, max_num_batched_tokens=3
 
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])
-@pytest.mark.parametrize("gate", [True, False])
-def test_ledgers_are_equal_when_all_arrive_at_once(mode: str, gate: bool) -> None:
+@pytest.mark.parametrize(("gate", "swap"), [(True, 0), (False, 0), (True, 12), (False, 6)])
+def test_ledgers_are_equal_when_all_arrive_at_once(mode: str, gate: bool, swap: int) -> None:
     """Then no decision depends on time: the ledger of the host's own run is that of the firmware."""
     requests = Workload("burst", "test", tuple(
         Request(one.id, 0, one.input_toks, one.output_toks) for one in workload(1, 40, 0).requests
     ))  # fmt: skip
-    config = SchedulerConfig(20, 4, 32, 6, full_isl_gate=gate)
-    ours = serve(requests, config, 1_000_000_000, step_cycles)
-    theirs = serve_on_core(requests, config, platform(mode), step_cycles)
+    config = SchedulerConfig(20, 4, 32, 6, full_isl_gate=gate, swap_blocks=swap)
+    ours = serve(requests, config, 1_000_000_000, step_cycles, swap_cycles)
+    theirs = serve_on_core(requests, config, platform(mode), step_cycles, swap_cycles)
     decided = [row.decisions for row in theirs.ledger]
     assert decided == [row.decisions for row in ours.ledger]
     assert sum(one.preemptions for one in theirs.served) == sum(one.preemptions for one in ours.served) > 0
+    assert [row.swap for row in theirs.ledger] == [row.swap for row in ours.ledger]
+    swaps = [one.swaps for one in theirs.served]
+    assert swaps == [one.swaps for one in ours.served] and (sum(swaps) > 0) == (swap > 0)
     assert [len(one.tokens_at) for one in theirs.served] == [len(one.tokens_at) for one in ours.served]
     assert theirs.end > ours.end
     assert (theirs.allocated, theirs.released) == (ours.allocated, ours.released)

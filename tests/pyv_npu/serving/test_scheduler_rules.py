@@ -1,7 +1,7 @@
 """Each rule of the scheduler as a schedule of at most ten steps, worked out by hand from vLLM's text.
 
-A row of a schedule: what each request brings (request: tokens@context), who is preempted, who is answered. Blocks hold
-four tokens.
+A row of a schedule: what each request brings (request: tokens@context), who is preempted, who is answered, what is
+copied to swap space or back (request: tokens). Blocks hold four tokens.
 """
 
 from dataclasses import dataclass, field
@@ -41,6 +41,16 @@ CASES = [
          ["0:2@0", "0:1@2 1:7@0", "0:1@3 1:7@7 | | 0", "1:6@14 | | 1"], {"max_num_batched_tokens": 8}),
     Case("the last one admitted gives way, and goes first later", [(7, 4), (7, 4)],
          ["0:7@0 1:7@0", "0:1@7 1:1@7", "0:1@8 | 1", "0:1@9 | | 0", "1:9@0", "1:1@9 | | 1"], {"blocks": 4}),
+    Case("what was computed waits in swap space", [(7, 4), (7, 4)],
+         ["0:7@0 1:7@0", "0:1@7 1:1@7", "0:1@8 | 1 | | 1:8", "0:1@9 | | 0", "1:1@8 | | | 1:8", "1:1@9 | | 1"],
+         {"blocks": 4, "swap_blocks": 2}),
+    Case("without room in swap space it is computed again", [(7, 4), (7, 4)],
+         ["0:7@0 1:7@0", "0:1@7 1:1@7", "0:1@8 | 1", "0:1@9 | | 0", "1:9@0", "1:1@9 | | 1"],
+         {"blocks": 4, "swap_blocks": 1}),
+    Case("blocks of swap space are free when their request runs", [(7, 6), (7, 6), (3, 2, 6)],
+         ["0:7@0 1:7@0", "0:1@7 1:1@7", "0:1@8 | 1 | | 1:8", "0:1@9", "0:1@10", "0:1@11 | | 0",
+          "1:1@8 2:3@0 | | | 1:8", "1:1@9 2:1@3 | | 2", "1:1@10", "1:1@11 | | 1"],
+         {"blocks": 4, "swap_blocks": 2}),
     Case("a step that preempted admits no request", [(7, 4), (7, 4), (1, 1, 2)],
          ["0:7@0 1:7@0", "0:1@7 1:1@7", "0:1@8 | 1", "0:1@9 | | 0", "1:9@0 2:1@0 | | 2", "1:1@9 | | 1"], {"blocks": 4}),
     Case("the head of the line holds up the others", [(8, 3), (8, 1), (1, 1)],
@@ -90,9 +100,10 @@ def test_a_schedule_is_that_of_the_table(case: Case) -> None:
     shown = []
     for row in run.ledger:
         chosen = " ".join(f"{request}:{tokens}@{context}" for request, tokens, context in row.scheduled)
-        parts = [chosen, " ".join(map(str, row.preempted)), " ".join(map(str, row.finished))]
+        swapped = " ".join(f"{request}:{tokens}" for request, tokens in row.swapped)
+        parts = [chosen, " ".join(map(str, row.preempted)), " ".join(map(str, row.finished)), swapped]
         shown.append([part.split() for part in parts])
-    wanted = [[part.split() for part in (*row.split("|"), "", "")[:3]] for row in case.steps]
+    wanted = [[part.split() for part in (*row.split("|"), "", "", "")[:4]] for row in case.steps]
     assert shown == wanted
     assert run.allocated == run.released
 
@@ -120,11 +131,11 @@ lengths = st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(0, 30), 
 
 @given(
     st.lists(lengths, min_size=1, max_size=12), st.integers(2, 20), st.integers(1, 24), st.integers(1, 5),
-    st.sampled_from(["fcfs", "priority"]), st.booleans(), st.booleans(), st.data(),
+    st.sampled_from(["fcfs", "priority"]), st.booleans(), st.booleans(), st.sampled_from([0, 1, 3, 50]), st.data(),
 )  # fmt: skip
 def test_nothing_is_lost(
     rows: list[tuple[int, int, int, int]], blocks: int, budget: int, most: int, policy: str, gate: bool, cache: bool,
-    data: st.DataObject,
+    swap: int, data: st.DataObject,
 ) -> None:  # fmt: skip
     """Tokens in are tokens out, computed again or refused; blocks never exceed the pool, and all come back."""
     requests = []
@@ -133,7 +144,7 @@ def test_nothing_is_lost(
         requests.append(Request(index, at * STEP, prompt, answer, priority, tokens=tokens))
     config = {
         "blocks": blocks, "max_num_batched_tokens": budget, "max_num_seqs": most, "policy": policy,
-        "full_isl_gate": gate, "prefix_cache": cache,
+        "full_isl_gate": gate, "prefix_cache": cache, "swap_blocks": 0 if cache else swap,
     }  # fmt: skip
     fit = [one for one in requests if -(-(one.total - 1) // 4) <= blocks]
     if not fit:
@@ -145,11 +156,21 @@ def test_nothing_is_lost(
     assert len(run.refused) == len(requests) - len(fit)
     assert run.allocated == run.released
     totals: dict[int, int] = {}
+    kept: dict[int, int] = {}
     for row in run.ledger:
+        for request, tokens in row.swapped:  # what comes back is what went
+            if row.preempted:
+                kept[request] = tokens
+            else:
+                assert kept.pop(request) == tokens
+        assert sum(-(-tokens // 4) for tokens in kept.values()) <= config["swap_blocks"]
         assert row.tokens <= budget and row.running <= most and row.blocks <= blocks
         for request, count, _ in row.scheduled:
             totals[request] = totals.get(request, 0) + count
+    assert not kept
     for one in run.served:
+        if swap == 50 and not cache:  # room for all
+            assert (one.recomputed, one.swaps) == (0, one.preemptions)
         assert len(one.tokens_at) == one.request.output_toks
         assert one.tokens_at == sorted(one.tokens_at) and one.tokens_at[0] > one.arrival
         if not cache:
