@@ -98,8 +98,10 @@ def _rows(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> Iterator[t
         for key in ("mean", "p50", "p99"):
             text = f"{name.upper()} {key if key == 'mean' else key.upper()} (ms)"
             yield text, cells(f"{name}.{key}", time(name, key))
-    for text, key in (("preemptions", "preemptions"), ("requests that run, at most", "most_running"),
-                      ("blocks in use, at most", "most_blocks")):  # fmt: skip
+    for text, key in (
+        ("preemptions", "preemptions"), ("of these, swapped", "swaps"), ("cycles of swaps", "swap_cycles"),
+        ("requests that run, at most", "most_running"), ("blocks in use, at most", "most_blocks"),
+    ):  # fmt: skip
         yield text, cells(key, lambda run, key=key: number(run.figures[key]))  # type: ignore[misc]
     yield "blocks there are", cells("blocks", lambda run: number(run.serving.scheduler.blocks))
     yield "keys and values of a token (bytes)", cells("kv_bytes", lambda run: number(run.serving.kv_bytes.token))
@@ -118,6 +120,8 @@ class Window(NamedTuple):
     """Per second, of the steps that began in it."""
     moved: float
     """Tokens of keys and values that were read and written, per second."""
+    swapped: float
+    """Tokens that were copied to swap space or back, per second."""
 
 
 def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
@@ -134,10 +138,17 @@ def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
     for at, rows in enumerate(groups):
         tokens = sum(row.tokens for row in rows)
         moved = sum(count + context for row in rows for _, count, context in row.scheduled)
+        swapped = sum(sum(row.swapped_tokens) for row in rows)
         running, waiting, blocks = (max((value(row) for row in rows), default=0) for value in _MOST)
         made.append(
             Window(
-                (first + at * size + size // 2) / hz, running, waiting, blocks, tokens * hz / size, moved * hz / size
+                (first + at * size + size // 2) / hz,
+                running,
+                waiting,
+                blocks,
+                tokens * hz / size,
+                moved * hz / size,
+                swapped * hz / size,
             )
         )
     return made
@@ -166,6 +177,8 @@ def _over_time(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[
         ("Blocks in use", most, "% of those there are", _share_of_blocks),
         ("Tokens", f"prompts and answers; {mean}", "tokens/s", lambda one, run: one.tokens),
         ("Keys and values moved", mean, "GB/s", lambda one, run: one.moved * run.serving.kv_bytes.token / 1e9),
+        ("Copied to swap space and back", mean, "GB/s",
+         lambda one, run: one.swapped * run.serving.kv_bytes.token / 1e9),
     )  # fmt: skip
     for title, caption, unit, value in series:
         curves = [

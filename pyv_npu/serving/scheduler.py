@@ -17,7 +17,9 @@ from pyv_npu.errors import UsageError
 from pyv_npu.serving.blocks import BlockPool, Key
 from pyv_npu.serving.requests import Request
 
-POLICIES = ("fcfs", "priority")
+POLICIES = ("fcfs", "priority", "token-batch")
+"""Who is next: as they arrived; by priority; as they arrived, with steps of one prompt and steps of generation
+(docs/serving.md, "Token-level batches")."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class SchedulerConfig:
                 raise UsageError(f"{name} {value}: must be {low}..{high}")
         if self.policy not in POLICIES:
             raise UsageError(f"--policy {self.policy}: must be one of {', '.join(POLICIES)}")
+        if self.policy == "token-batch" and not self.full_isl_gate:
+            raise UsageError(
+                "--policy token-batch: a prompt has all engines until its end, so all of it must have room; drop "
+                "--no-full-isl-gate"
+            )
         if self.swap_blocks and self.prefix_cache:
             raise UsageError("--swap-blocks: a swapped request has no blocks that others share; drop --prefix-cache")
 
@@ -178,11 +185,26 @@ class Scheduler:
 
     def schedule(self) -> Step:
         """Choose the tokens of the next step, and take their blocks. Without any, no request can run."""
-        step = Step([], [], [])
-        budget = self._continue(step, self.config.max_num_batched_tokens)
+        step, budget = Step([], [], []), self.config.max_num_batched_tokens
+        if self.config.policy == "token-batch":
+            self._batch(step, budget)
+            return step
+        budget = self._continue(step, budget)
         if not step.preempted:
-            self._admit(step, budget)
+            self._admit(step, budget, self.config.max_num_seqs)
         return step
+
+    def _batch(self, step: Step, budget: int) -> None:
+        """A step is a prompt, or what is left of it, of one request; where none has room, a token of each that runs."""
+        prompt = next((one for one in self.running if one.num_tokens - one.computed > 1), None)
+        if prompt is not None:  # it had room for all of itself when it was admitted
+            tokens = min(prompt.num_tokens - prompt.computed, budget)
+            self._grow(prompt, tokens)
+            step.scheduled.append(Scheduled(prompt, tokens, prompt.computed))
+            return
+        self._admit(step, budget, 1)
+        if not step.scheduled:
+            self._continue(step, budget)
 
     def _continue(self, step: Step, budget: int) -> int:
         """Those that run already; the budget that is left."""
@@ -226,10 +248,10 @@ class Scheduler:
         step.preempted.append(entry)
         self._wait(entry, first=True)
 
-    def _admit(self, step: Step, budget: int) -> None:
-        """Those that wait, in their order, until one does not fit."""
+    def _admit(self, step: Step, budget: int, most: int) -> None:
+        """Those that wait, in their order, until one does not fit, or a step has `most`."""
         config, pool = self.config, self.pool
-        while budget > 0 and len(self.running) < config.max_num_seqs and self.waiting:
+        while budget > 0 and len(self.running) < config.max_num_seqs and self.waiting and len(step.scheduled) < most:
             entry = self._heap[0][1] if self._heap else self._fcfs[0]
             shared = pool.found(entry.keys[: (entry.num_tokens - 1) // pool.size]) if entry.keys else []
             context = entry.computed if entry.swapped else len(shared) * pool.size

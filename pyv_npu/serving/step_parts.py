@@ -64,14 +64,21 @@ class Simulator:
     weight_bits: int
 
     def run(
-        self, chunks: Sequence[Chunk], parts: Parts, layers: int = 1, kv: DeviceStorage = FP16, resident: bool = True
+        self,
+        chunks: Sequence[Chunk],
+        parts: Parts,
+        layers: int = 1,
+        kv: DeviceStorage = FP16,
+        resident: bool = True,
+        beside: int = 1,
     ) -> Timed:
-        """Simulate parts of a step; not `resident`: activations are in DRAM however few they are."""
+        """Simulate parts of a step; not `resident`: activations are in DRAM however few they are. `beside`: as of
+        `compile_mixed_step`."""
         npu = self._roomy
         job = Job(self.shape, layers, 1, 1, self.weight_bits, lambda layer, head: kv.bits, storage=kv)
         passes = "all" if resident else "all,-residency"
         estimated = target_of(npu)._replace(measured=None)  # there are many steps
-        made = compile_mixed_step(job, estimated, chunks, parts, passes)
+        made = compile_mixed_step(job, estimated, chunks, parts, passes, beside)
         found = dict(layer_ends(made.commands, npu, made.memory))
         ends = dict.fromkeys(range(layers), 0)
         for name, cycle in found.items():

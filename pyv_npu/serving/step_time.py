@@ -5,8 +5,9 @@
 Every figure on the right comes from simulations at CA_HYBRID (`step_parts`): products of a layer with a copy in place
 of attention; of attention the positions, the append and the rest of each chunk from its commands alone. They follow
 each other, but the keys of a chunk are appended beside the commands of the chunk before it, and its values, the other
-half, behind them. Between the points that were simulated times are linear; `check` simulates steps of the run whole,
-and the summary states the largest error.
+half, behind them. With the policy token-batch, requests that generate attend side by side, each on an engine of its
+own; what several of one context take is simulated, and those of several contexts take the mean. Between the points that
+were simulated times are linear; `check` simulates steps of the run whole, and the summary states the largest error.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ PER_OCTAVE = 4
 """Points for each doubling, beyond."""
 CHUNKS = [1, 4, 16, 64, *(at for at in spaced(64, 1 << 20, 2) if at > 64)]
 """Tokens of chunks whose attention is simulated."""
+ROUND = [1 << power for power in range(11)]
+"""Requests side by side that are simulated, beside a full round and two."""
 CONTEXTS = spaced(FINE, 1 << 25, PER_OCTAVE)
 
 
@@ -55,8 +58,9 @@ class Attention(NamedTuple):
 class StepTimes:
     """Cycles of steps on one device."""
 
-    def __init__(self, products: ProductTimes, kv: DeviceStorage, layers: int = 0) -> None:
-        """`layers`: 0 for all of the shape."""
+    def __init__(self, products: ProductTimes, kv: DeviceStorage, layers: int = 0, beside: int = 1) -> None:
+        """`layers`: 0 for all of the shape; `beside`: requests that generate side by side; 1: they take turns."""
+        self._beside = beside
         self.parts, self.kv = products, kv
         self.shape = products.simulator.shape
         self.layers = layers or self.shape.layers
@@ -64,6 +68,8 @@ class StepTimes:
         self._runs = 0
         self._known: dict[tuple[int, int, bool], Attention] = {}
         self._sums: dict[tuple[int, int, bool], Attention] = {}
+        self._sums_of_batches: dict[tuple[int, int, bool], int] = {}
+        self._batches: dict[tuple[int, int, bool], int] = {}
         self._swaps: dict[tuple[int, bool, int], int] = {}
         self._whole: dict[tuple[tuple[tuple[int, int], ...], int], Timed] = {}
 
@@ -102,10 +108,47 @@ class StepTimes:
         rows = sum(tokens for tokens, _ in chunks)
         resident = self.parts.resident(rows, len(chunks))
         edge, layer = self.parts.of(rows, len(chunks))
+        if self._side_by_side(chunks) > 1:
+            batch = sum(self._batch(len(chunks), context, resident) for _, context in chunks)
+            return edge + self.layers * (layer + batch // len(chunks))
         for index, (tokens, context) in enumerate(chunks):
             turn, append, attend = self.attention(tokens, context, resident)
             layer += turn + attend + (append // 2 if index else append)
         return edge + self.layers * layer
+
+    # -- requests side by side ---------------------------------------------------------------------------------
+
+    def _side_by_side(self, chunks: Sequence[tuple[int, int]]) -> int:
+        """How many requests of a step attend at the same time: a step of generation, or one that takes turns."""
+        return self._beside if all(tokens == 1 for tokens, _ in chunks) else 1
+
+    def _batch(self, requests: int, context: int, resident: bool) -> int:
+        """Cycles of the attention of so many requests of one context, in a layer."""
+        key = requests, context, resident
+        if key not in self._sums_of_batches:
+            full = self._beside
+            if requests > 2 * full:  # every further round is as long as the second
+                one, two = (self._batch(rounds * full, context, resident) for rounds in (1, 2))
+                made = one + (requests - full) * (two - one) // full
+            else:
+                counts = [*(at for at in ROUND if at < full), full, 2 * full]
+                made = between(counts, requests, lambda count: self._context(count, context, resident))
+            self._sums_of_batches[key] = made
+        return self._sums_of_batches[key]
+
+    def _context(self, requests: int, context: int, resident: bool) -> int:
+        return between(CONTEXTS, context, lambda place: self._batch_at(requests, place, resident))
+
+    def _batch_at(self, requests: int, context: int, resident: bool) -> int:
+        if self.shape.window and context > 2 * self.shape.window:
+            context = 2 * self.shape.window
+        key = requests, context, resident
+        if key not in self._batches:
+            self._runs += 1
+            chunks = [Chunk(1, context)] * requests
+            made = self.parts.simulator.run(chunks, Parts.ATTENTION, 1, self.kv, resident, self._beside)
+            self._batches[key] = sum(made.attention(0))
+        return self._batches[key]
 
     def swap(self, tokens: int, out: bool, block_size: int) -> int:
         """Cycles in which the DMA copies the keys and values of a request to swap space (`out`) or back, all layers as
@@ -127,7 +170,8 @@ class StepTimes:
         if key not in self._whole:
             self._runs += 1
             made = [Chunk(*one) for one in chunks]
-            self._whole[key] = self.parts.simulator.run(made, Parts.ALL, layers, self.kv)
+            beside = self._side_by_side(chunks)
+            self._whole[key] = self.parts.simulator.run(made, Parts.ALL, layers, self.kv, beside=beside)
         return self._whole[key]
 
     def check(self, step: int, chunks: Sequence[tuple[int, int]]) -> Check:

@@ -16,7 +16,7 @@ from toolchain.ir.operations import LAYER_OPS
 
 class Emitter:
     """Writes the commands of one layer. Products take their shares of the scratchpad in turn, so that the next one can
-    begin before this one has ended; other layers take the share that the latest product has not."""
+    begin before this one has ended; other layers take the share that the latest product has not, or that they name."""
 
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target, turn: int) -> None:
         self.layer = layer
@@ -35,7 +35,7 @@ class Emitter:
         self._pitches = [graph.tensors[name].pitch for name in layer.inputs]
         self._made: list[Command] = []
         self._shares = layer.integer("buffers", 1)
-        self._turn = turn
+        self._turn = layer.integer("turn", turn)
         buffers = self._shares * (layer.integer("prefetch") + 1)
         self.tile: Tile = tile_of(graph, layer, target, buffers)
         rest = target._replace(resident=target.resident + SLOT)

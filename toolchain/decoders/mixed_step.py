@@ -69,10 +69,11 @@ class CompiledMixedStep:
 
 
 def compile_mixed_step(
-    job: Job, target: Target, chunks: Sequence[Chunk], parts: Parts = Parts.ALL, passes: str = "all"
+    job: Job, target: Target, chunks: Sequence[Chunk], parts: Parts = Parts.ALL, passes: str = "all", beside: int = 1
 ) -> CompiledMixedStep:
     """Compile a step. Requests and T_max are those of the chunks: a cache is as long as its request is behind the step.
-    ModelError: a chunk that cannot be, or what does not fit, one line."""
+    `beside`: requests that attend side by side, each on one engine and with a part of the scratchpad; 1: one after the
+    other on all engines. ModelError: a chunk that cannot be, or what does not fit, one line."""
     if not chunks:
         raise ModelError(f"{job.shape.name}: a step without requests: must have at least one")
     for chunk in chunks:
@@ -82,7 +83,7 @@ def compile_mixed_step(
             )
     longest = max(chunk.tokens + chunk.context for chunk in chunks)
     job = replace(job, requests=len(chunks), t_max=longest)
-    graph = _MixedStep(job, tuple(chunks), parts).graph
+    graph = _MixedStep(job, tuple(chunks), parts, beside).graph
     program = compile_layers(graph, target, passes=passes, traced=False)
     return CompiledMixedStep(tuple(chunks), program, job.storage)
 
@@ -97,8 +98,8 @@ def is_resident(job: Job, target: Target, chunks: Sequence[Chunk]) -> bool:
 
 
 class _MixedStep(Step):
-    def __init__(self, job: Job, chunks: tuple[Chunk, ...], parts: Parts) -> None:
-        self.chunks, self.parts = chunks, parts
+    def __init__(self, job: Job, chunks: tuple[Chunk, ...], parts: Parts, beside: int = 1) -> None:
+        self.chunks, self.parts, self._beside = chunks, parts, beside
         firsts, at = [], 0
         for chunk in chunks:
             firsts.append(at)
@@ -175,11 +176,12 @@ class _MixedStep(Step):
         )  # fmt: skip
         scales = self._kv_parameters(name, group, 2)
         share = shape.heads // shape.kv_heads * dim
+        own = {"engines": 1, "buffers": self._beside, "turn": request % self._beside} if self._beside > 1 else {}
         first, width = group.first * share, group.heads * share
         self._layer(
             f"{name}.heads", "ATTN_T", (self._part(qkv, request, first, width), *caches, position, *scales),
             self._part(attended, request, first, width), m=chunk.tokens, n=width, heads=width // dim,
-            kv_heads=group.heads, t_max=t_max, scale=dim**-0.5, window=shape.window, batch=1,
+            kv_heads=group.heads, t_max=t_max, scale=dim**-0.5, window=shape.window, batch=1, **own,
         )  # fmt: skip
 
     def _feed_forward(self, name: str, x: str) -> str:

@@ -49,8 +49,9 @@ class LayerOp(NamedTuple):
     outputs: tuple[int, ...] = (1,)
 
 
-SCHEDULING = ("phase", "cluster", "clusters", "tile", "buffers", "spread", "prefetch", "engines", "rank")
-"""Attributes of any layer: `phase`, where a graph holds several that run one after the other, and what passes add."""
+SCHEDULING = ("phase", "cluster", "clusters", "tile", "buffers", "spread", "prefetch", "engines", "turn", "rank")
+"""Attributes of any layer: `phase`, where a graph holds several that run one after the other, and what passes add. A
+layer that comes with `buffers` has that part of the scratchpad, the one that `turn` says."""
 
 FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out", "codebooks")
 """Attributes of products: what happens to the sum on its way out, and the codebooks of B."""

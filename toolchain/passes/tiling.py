@@ -25,7 +25,7 @@ CLOSE = 250
 """Of tiles that differ by less than one part in so many the largest is taken: the device has fewer to walk through."""
 GAIN = 8
 """Layers share the scratchpad where that saves one part in so many of their time."""
-APART = ("rank", "phase", "cluster")
+APART = ("rank", "phase", "cluster", "turn")
 """Attributes that say when and where a layer runs, and nothing of how."""
 DOUBLE = 2
 """Sets of buffers of a layer."""
@@ -100,6 +100,8 @@ def signature(graph: Graph, layer: LayerIR) -> Hashable:
 
 def _tiled(graph: Graph, layer: LayerIR, target: Target, company: Company) -> LayerIR:
     """The layer with the tile and the part of the scratchpad that take the least time."""
+    if layer.integer("buffers"):
+        return _chosen(graph, layer, target).layer
     if company is Company.OTHER:
         return _chosen(graph, layer.having(buffers=SHARES), target).layer
     alone = _chosen(graph, layer.having(buffers=1), target)

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyv_npu.boot import is_example, model_file
 from pyv_npu.cli.shared import options, output
 from pyv_npu.cli.shared.output import OK, Call
 from pyv_npu.errors import UsageError, bad_models
@@ -23,7 +24,9 @@ FIRST = 100
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", metavar="MODEL", help="a built-in model that `pyv-npu info` lists, or a small decoder.onnx"
+        "model",
+        metavar="MODEL",
+        help="a built-in model or an example decoder that `pyv-npu info` lists, or a small decoder.onnx",
     )
     work = parser.add_argument_group("workload")
     work.add_argument(
@@ -59,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ("--max-model-len", int, 1 << 24, "tokens of a prompt and its answer"),
         ("--watermark", int, 0, "blocks that admission leaves free"),
         ("--swap-blocks", int, 0, "blocks of swap space, to which the DMA copies what a preempted request has"),
-        ("--policy", str, "fcfs", "fcfs or priority"),
+        ("--policy", str, "fcfs", "fcfs, priority or token-batch"),
     ):
         server.add_argument(name, type=kind, default=default, metavar=kind.__name__[0].upper(),
                             help=f"{text} (default: {default})")  # fmt: skip
@@ -93,7 +96,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     effective = _effective(args)
     if args.print_config:
         return options.print_config(effective)
-    if args.model.endswith(".onnx"):
+    if args.model.endswith(".onnx") or is_example(args.model):
         return _with_values(args, call, effective)
     if args.compare:
         return _compare(args, call, effective)
@@ -122,7 +125,7 @@ def _with_values(args: argparse.Namespace, call: Call, effective: "Effective") -
         config = _limits(args, blocks, most, args.max_model_len)
         core = effective.config if _by_firmware(args) else None
         call.begin_report(args.report, NAME, effective, _files(args))
-        made = serve_values(Path(args.model), workload, config, effective.config.npu, core, slo_of(args.slo))
+        made = serve_values(model_file(args.model), workload, config, effective.config.npu, core, slo_of(args.slo))
     code = _answer(args, call, effective, made.json, made.text, made.files())
     return code if made.same else output.MODEL_BUG
 

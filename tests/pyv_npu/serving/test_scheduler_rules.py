@@ -73,6 +73,14 @@ CASES = [
     Case("priority: one that gives way itself ends the step", [(7, 4, 0, 5), (7, 3, 1, 0)],
          ["0:7@0", "0:1@7 1:7@0", " | 0", "1:1@7", "1:1@8 | | 1", "0:9@0", "0:1@9 | | 0"],
          {"policy": "priority", "blocks": 4}),
+    Case("token-batch: a prompt has steps of its own, then all that run have a token", [(6, 3), (3, 2, 1), (2, 1, 3)],
+         ["0:4@0", "0:2@4", "1:3@0", "2:2@0 | | 2", "0:1@6 1:1@3 | | 1", "0:1@7 | | 0"],
+         {"policy": "token-batch", "max_num_batched_tokens": 4}),
+    Case("token-batch: generation goes on where the next prompt has no room", [(7, 3), (9, 1)],
+         ["0:7@0", "0:1@7", "0:1@8 | | 0", "1:9@0 | | 1"], {"policy": "token-batch", "blocks": 4}),
+    Case("token-batch: what comes back from swap space has a step of its own", [(7, 4), (7, 4)],
+         ["0:7@0", "1:7@0", "0:1@7 1:1@7", "0:1@8 | 1 | | 1:8", "0:1@9 | | 0", "1:1@8 | | | 1:8", "1:1@9 | | 1"],
+         {"policy": "token-batch", "blocks": 4, "swap_blocks": 2}),
     Case("full blocks of a prompt are found again, but never its last token", [(9, 1), (9, 1, 1), (8, 1, 2)],
          ["0:9@0 | | 0", "1:1@8 | | 1", "2:4@4 | | 2"], {"prefix_cache": True},
          [list(range(9)), list(range(9)), list(range(8))]),
@@ -131,7 +139,8 @@ lengths = st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(0, 30), 
 
 @given(
     st.lists(lengths, min_size=1, max_size=12), st.integers(2, 20), st.integers(1, 24), st.integers(1, 5),
-    st.sampled_from(["fcfs", "priority"]), st.booleans(), st.booleans(), st.sampled_from([0, 1, 3, 50]), st.data(),
+    st.sampled_from(["fcfs", "priority", "token-batch"]), st.booleans(), st.booleans(),
+    st.sampled_from([0, 1, 3, 50]), st.data(),
 )  # fmt: skip
 def test_nothing_is_lost(
     rows: list[tuple[int, int, int, int]], blocks: int, budget: int, most: int, policy: str, gate: bool, cache: bool,
@@ -144,7 +153,7 @@ def test_nothing_is_lost(
         requests.append(Request(index, at * STEP, prompt, answer, priority, tokens=tokens))
     config = {
         "blocks": blocks, "max_num_batched_tokens": budget, "max_num_seqs": most, "policy": policy,
-        "full_isl_gate": gate, "prefix_cache": cache, "swap_blocks": 0 if cache else swap,
+        "full_isl_gate": gate or policy == "token-batch", "prefix_cache": cache, "swap_blocks": 0 if cache else swap,
     }  # fmt: skip
     fit = [one for one in requests if -(-(one.total - 1) // 4) <= blocks]
     if not fit:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
 from pyv_npu.config import load
 from pyv_npu.serving.server import Taken
@@ -67,6 +68,29 @@ def test_times_put_together_are_those_of_whole_steps(shape: Shape, kv: str) -> N
         assert abs(check.error) < 0.03, check
     bend = times.linearity(steps[1])
     assert bend is not None and abs(bend) < 0.02
+
+
+@pytest.mark.parametrize("kv", ["fp16", pytest.param("oaken", marks=pytest.mark.slow)])
+def test_requests_side_by_side_take_what_whole_steps_take(kv: str) -> None:
+    """With the policy token-batch, on four engines: less than a round, a round, three, and contexts that differ."""
+    npu = replace(NPU, te=replace(NPU.te, count=4))
+    products = ProductTimes(Simulator(npu, LLAMA, 16))
+    times, turns = (StepTimes(products, kv_storage(kv), beside=beside) for beside in (4, 1))
+    for contexts in ([90] * 3, [300] * 4, [64] * 11, [10, 200, 90, 311, 140]):
+        chunks = [(1, context) for context in contexts]
+        check = times.check(0, chunks)
+        assert abs(check.error) < 0.015, check
+        assert times.cycles(chunks) != turns.cycles(chunks)
+    assert times.cycles([(7, 0)]) == turns.cycles([(7, 0)])
+
+
+def test_requests_side_by_side_have_an_engine_each() -> None:
+    chunks = [Chunk(1, 50)] * 5
+    made = compile_mixed_step(Job(LLAMA, 1, 1), target_of(NPU), chunks, Parts.ATTENTION, beside=4)
+    blocks = [one.block for one in made.commands if one.descriptor.opcode == Opcode.ATTN_T]
+    assert [one.engines for one in blocks if one] == [1] * 5
+    places = [one.workspace for one in blocks if one]
+    assert places[0] == places[4] and len(set(places)) == 4
 
 
 def test_a_layer_among_others_takes_its_period() -> None:
