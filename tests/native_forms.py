@@ -26,24 +26,24 @@ class Form(NamedTuple):
         if not self.native:
             return
         from pyv_ext.engines import last_run
-        from pyv_ext.engines.fast import engine, entries, native
+        from pyv_ext.engines.fast import engine, entries, space
 
         patch.setattr(engine, "WARM_UP", 0)
         patch.setattr(last_run, "KEEPS", 0)  # no test begins with what another has translated
         if self.native == INTERPRETED:
-            patch.setattr(native.Native, "_translate", lambda self, pc: None)
+            patch.setattr(space.Space, "translate", lambda self, pc: False)
             return
-        original = native.Native._known
+        original = space.Space._known
 
-        def known(self: native.Native, pc: int) -> object:
+        def known(self: space.Space, pc: int) -> object:
             """Decodes what has not been executed yet."""
             if self._entries.operation(pc) == entries.UNKNOWN:
                 self._decode(pc)
             return original(self, pc)
 
-        patch.setattr(native, "HOT", 1)
-        patch.setattr(native, "WARM", 0)
-        patch.setattr(native.Native, "_known", known)
+        patch.setattr(space, "HOT", 1)
+        patch.setattr(space, "WARM", 0)
+        patch.setattr(space.Space, "_known", known)
 
 
 NATIVE_FORMS = (Form("fast", TRANSLATED), Form("fast", INTERPRETED))

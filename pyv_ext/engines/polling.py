@@ -33,6 +33,7 @@ class PollingDetection:
         core, hart = self._core, self._core.hart
         limit = min(until, core.bus.clock.next)
         disturbed = hart.waiting is not None or core.stopping is not None or hart.csrs.mip & hart.csrs.mie
+        disturbed = disturbed or hart.guarded
         if hart.cycle < limit and not disturbed and core.tracer is None and not core.has_fetched_ahead:
             self._interval = MIN_INTERVAL if self.skip(limit) else min(2 * self._interval, MAX_INTERVAL)
         elif hart.waiting is not None:  # it sleeps, it does not poll

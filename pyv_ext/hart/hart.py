@@ -66,8 +66,6 @@ class Hart:
         self.waiting: Wait | None = None
         self.reservation = None
         self.x[slots.TRAPPED_AT] = NOTHING
-        self.guarded = False
-        """Whether PMP forbids anything now, to fetches or to loads and stores: engines then look at each of them."""
         self.csrs = Csrs(self)
 
     @property
@@ -113,7 +111,12 @@ class Hart:
     def guard(self) -> None:
         """Take note that PMP, the privilege mode or that of loads and stores may be another."""
         restricts = self.csrs.pmp.restricts
-        self.guarded = restricts(self.priv) or restricts(self.data_mode)
+        self.x[slots.GUARDED] = restricts(self.priv) or restricts(self.data_mode)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether PMP forbids anything now, to fetches or to loads and stores: engines then look at each of them."""
+        return bool(self.x[slots.GUARDED])
 
     @property
     def protection(self) -> tuple[int, int, int]:

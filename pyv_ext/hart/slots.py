@@ -44,6 +44,9 @@ LOOP_CAUSE: Final = 53
 LOOP_VALUE: Final = 54
 """The first synchronous trap since the last instruction that retired: pc, cause and mtval."""
 
+GUARDED: Final = 55
+"""1 while PMP forbids anything (`Hart.guarded`)."""
+
 NOTHING: Final = 1 << 62
 
 

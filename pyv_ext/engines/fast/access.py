@@ -25,6 +25,15 @@ from pyv_jit.ir import Ir, Target
 LOADS, STORES, WORD_BITS = 1, 2, 2
 """As in `pyv_ext.bus.shadow`, which a run without a sanitizer does not import."""
 
+RIGHTS = {
+    Kind.LOAD: (frame.READABLE,),
+    Kind.LR: (frame.READABLE,),
+    Kind.STORE: (frame.WRITABLE,),
+    Kind.SC: (frame.WRITABLE,),
+    Kind.AMO: (frame.READABLE, frame.WRITABLE),
+}
+"""What accesses need."""
+
 SHADOW_WORDS = (frame.FLAGS, frame.STORE_PCS, frame.STORE_CYCLES, frame.STORE_PAGES, frame.WRITTEN)
 
 
@@ -76,8 +85,8 @@ class RamAccess:
 
     @property
     def plain(self) -> bool:
-        """Whether accesses of this memory are aligned, and nothing looks on or forbids some: `reach` may be used."""
-        return not (self._watching or self._misaligned or self._shadow or self.guarded) and self._store_size > 0
+        """Whether accesses of this memory are aligned, and nothing looks on: `reach` may be used."""
+        return not (self._watching or self._misaligned or self._shadow) and self._store_size > 0
 
     def holds(self, address: int, size: int) -> bool:
         """Whether an aligned access at the address is one of this memory."""
@@ -89,7 +98,10 @@ class RamAccess:
 
     def reach(self, ir: Ir, at: Pointers, address: str, reach: Reach, leave: Target) -> str:
         """The offset in RAM of an address, the lowest of a reach; to `leave` unless all its accesses are aligned, in
-        RAM, and its stores not in lines of code. This memory must be `plain`."""
+        RAM, and its stores not in lines of code, and where PMP forbids something between the first and the last. This
+        memory must be `plain`."""
+        for right in RIGHTS[reach.kind] if self.guarded else ():
+            frame.permit(ir, right, self._index(ir, address), reach.bytes, leave)
         limit = max(self._load_size - reach.bytes + reach.size, 0)
         offset = self._index(ir, self._inside(ir, address, reach.size, limit, leave))
         code = [self._code(ir, at, ir.value(f"add i64 {offset}, {byte}")) for byte in reach.lines]
@@ -120,10 +132,9 @@ class RamAccess:
         return ir.value(f"select i1 {long}, i32 {word}, i32 {ir.value(f'and i32 {word}, 65535')}")
 
     def permit(self, ir: Ir, row: Row, address: str, leave: Target) -> None:
-        """To `leave` where PMP forbids the load or store."""
-        if self.guarded:
-            word = frame.WRITABLE if row.kind is Kind.STORE else frame.READABLE
-            frame.permit(ir, word, ir.value(f"zext {self._word} {address} to i64"), row.size, leave)
+        """To `leave` where PMP forbids the access."""
+        for right in RIGHTS[row.kind] if self.guarded else ():
+            frame.permit(ir, right, self._index(ir, address), row.size, leave)
 
     def load(self, ir: Ir, at: Pointers, row: Row, address: str, leave: Target) -> str:
         """The register value that a load gives (an i64 for an f register); to `leave` where the bus must do it."""
@@ -233,6 +244,7 @@ def atomic(
     They are aligned even where loads and stores need not be.
     """
     ir.unless(ir.value(f"icmp eq i32 {ir.value(f'and i32 {address}, {row.size - 1}')}, 0"), leave)
+    access.permit(ir, row, address, leave)
     old = access.load(ir, at, row, address, leave)
     if row.kind is Kind.LR:
         mode.reserve(address, old)

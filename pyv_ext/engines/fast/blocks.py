@@ -179,6 +179,8 @@ class Reach(NamedTuple):
     """Bytes, counted from the lowest, in whose lines the stores are; none where they are for each store to look at."""
     checked: bool
     """Whether the stores need no look of their own."""
+    kind: Kind
+    """LOAD or STORE where all are, AMO where both are among them."""
 
 
 class Access(NamedTuple):
@@ -254,7 +256,9 @@ def _reach(group: Sequence[tuple[int, Instruction]], low: int) -> Reach:
         last = max(stores)
         lines = (*range(min(stores), last, LINE), last)
     few = len(lines) <= PROBES
-    return Reach(size, max(offset for offset, _ in group) - low + size, lines if few else (), few)
+    kinds = {instruction.row.kind for _, instruction in group}
+    kind = kinds.pop() if len(kinds) == 1 else Kind.AMO
+    return Reach(size, max(offset for offset, _ in group) - low + size, lines if few else (), few, kind)
 
 
 def _block(head: int, found: dict[int, Instruction], heads: dict[int, None], mask: int) -> Block:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.last_run import LastRun
+from pyv_ext.engines.last_run import Extent, LastRun
 from pyv_ext.engines.polling import PollingDetection
 from pyv_ext.engines.tracer import batches_of
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.pmp import EXECUTE, Spans
 
 if TYPE_CHECKING:
     from pyv_ext.engines.fast.native import Native
@@ -23,18 +22,14 @@ WARM_UP = 1 << 15
 has needed native code has it at once."""
 
 
-MOST_NATIVES = 8
-"""Forms of native code for where PMP lets it fetch that are kept."""
-
-
 class FastEngine(Engine):
     """Imports llvmlite when a program has run for a while."""
 
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
         super().__init__(hart, bus, misaligned=misaligned)
-        self._natives: dict[Spans | None, Native] = {}
-        """Native code by where PMP lets it fetch; None while that forbids nothing."""
-        self._watching = False
+        self._native: Native | None = None
+        self._form = False, False
+        """Whether loads are watched, and whether PMP has forbidden anything, so that native code looks at that."""
         self._warm_up = WARM_UP
         self._last: LastRun | None = None
         self._polling = PollingDetection(self, self.code)
@@ -62,7 +57,7 @@ class FastEngine(Engine):
             self._one()
             self._warm_up -= hart.instret - before
         else:
-            self._native_at(hart.csrs.pmp.spans(hart.priv, EXECUTE)).run(until)
+            self._native_now().run(until)
 
     def _native_code(self, until: int) -> "Native | None":
         """What executes native code; None while the program is young: then closures have executed a part of it."""
@@ -79,31 +74,27 @@ class FastEngine(Engine):
                 super()._traced(young)
             self._warm_up -= self.hart.instret - before
             return None
-        return self._native_at(None)
+        return self._native_now()
 
-    def _native_at(self, fetchable: Spans | None) -> "Native":
-        """What executes native code where PMP lets it fetch nothing else; None: it forbids nothing."""
-        if self.bus.watching is not self._watching:
-            self._watching = self.bus.watching
-            self._close(tuple(self._natives))
-        native = self._natives.get(fetchable)
-        if native is None:
+    def _native_now(self) -> "Native":
+        """What executes native code as things are."""
+        form = self.bus.watching, self._form[1] or self.hart.guarded
+        if self._native is None or form != self._form:
             from pyv_ext.engines.fast.native import Native
 
-            self._close(tuple(self._natives)[1 : 1 - MOST_NATIVES])
-            last = self._last if fetchable is None else None
-            native = self._natives[fetchable] = Native(self, self.code, self._execute_slow, last, fetchable)
-        return native
-
-    def _close(self, which: Iterable[Spans | None]) -> None:
-        for fetchable in which:
-            self._natives.pop(fetchable).close()
+            regions: Iterable[Iterable[Extent]] = () if self._last is None else self._last.regions
+            if self._native is not None:
+                regions = self._native.regions
+                self._native.close()
+            self._form = form
+            self._native = Native(self, self.code, self._execute_slow, self._last, regions, guarded=form[1])
+        return self._native
 
     def flush(self) -> None:
         super().flush()
-        for native in self._natives.values():
-            native.restored()
+        if self._native is not None:
+            self._native.restored()
 
     def _drop(self, pcs: Iterable[int]) -> None:
-        for native in self._natives.values():
-            native.drop(pcs)
+        if self._native is not None:
+            self._native.drop(pcs)

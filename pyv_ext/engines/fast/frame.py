@@ -6,14 +6,19 @@ is decoded; there is native code of its own for each map of fetches.
 """
 
 import ctypes
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.near import Places
+from pyv_ext.engines.tracer import FENCE, Record
+from pyv_ext.hart import slots
 from pyv_ext.hart.csr import WRAP, Csrs
 from pyv_ext.hart.hart import Hart
-from pyv_ext.hart.pmp import ENTRIES, READ, WRITE, Spans
-from pyv_ext.isa import Instruction, Isa, Kind
+from pyv_ext.hart.pmp import ENTRIES, READ, WRITE, Pmp
+from pyv_ext.hart.traps import MACHINE, USER
+from pyv_ext.isa import Instruction, Kind
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_jit.ir import Ir, Target
 
@@ -24,7 +29,7 @@ instructions show at 0 of them, and whether they count (see `show_counters`)."""
 
 MEMORIES, MEMORY_COUNT, READ_CACHE, CHANGES, LOG, LOG_END = range(12, 18)
 """More words: the table of other memories and its length, the MMIO read cache and what `Clock.changes` must be for its
-entries to hold (see `access`); where the log of stores goes on and ends (see `log`)."""
+entries to hold (see `access`); where the log of stores goes on and ends (see `Log`)."""
 
 FLAGS, STORE_PCS, STORE_CYCLES, STORE_PAGES, WRITTEN, FENCED = range(22, 28)
 """More words: the tables of a sanitizer (`pyv_ext.bus.shadow`), 0 without one."""
@@ -53,9 +58,12 @@ OTHERS, TOUCHED, NEAR = 39, 40, 41
 cycle from which on that has changed, 0 if it has not; the address of its words, 0 while Python serves it."""
 
 VOLATILE = 42
-"""The address of the table of `entries.VolatileEntries`, 0 while there is none."""
+"""Where the address of the table of `entries.VolatileEntries` is."""
 
-WORDS = 43
+MODES = {MACHINE: 43, USER: 44}
+"""The addresses of what is loaded into the frame when the hart goes to a privilege mode; 0: Python must do that."""
+
+WORDS = 45
 
 PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH)
 
@@ -92,13 +100,12 @@ def address_of(buffer: object) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer))  # type: ignore[arg-type]
 
 
-def make_frame(hart: Hart, bus: Bus, table: object, functions: object) -> memoryview:
-    """The frame of a hart."""
+def make_frame(hart: Hart, bus: Bus) -> memoryview:
+    """The frame of a hart that is in no privilege mode yet (see `Mode`)."""
     ram = bus.rams[0]
     frame = memoryview(bytearray(8 * WORDS)).cast("Q")
     for word, buffer in ((X, hart.x), (RAM, ram.data), (CODE, ram.code), (LOAD_OK, bus.load_ok)):
         frame[word] = address_of(buffer)
-    frame[TABLE], frame[FUNCTIONS] = address_of(table), address_of(functions)
     stores = bus.clock.queue.table, bus.store_cache.table, bus.posted.table
     frame[QUEUE], frame[STORE_CACHE], frame[POSTED] = map(address_of, stores)
     if bus.shadow is not None:
@@ -129,10 +136,10 @@ _NAMES = {
 _READ_BY = {ADDRESSES[name]: reading for reading, names in _NAMES.items() for name in names}
 
 
-def reading_of(instruction: Instruction, isa: Isa) -> Reading | None:
-    """What the instruction reads, if all it does is to read a counter that every mode of the hart may read."""
+def reading_of(instruction: Instruction) -> Reading | None:
+    """What the instruction reads, if all it does is to read a counter, as machine mode may."""
     writes = instruction.word >> 15 & 31
-    if instruction.row.kind is not Kind.CSR_UPDATE or writes or isa.user_mode:
+    if instruction.row.kind is not Kind.CSR_UPDATE or writes:
         return None
     return _READ_BY.get(instruction.csr)
 
@@ -158,6 +165,73 @@ def show_counters(csrs: Csrs, frame: memoryview) -> None:
     frame[RETIRED_ON] = 0 if csrs.minstret.inhibited else WRAP
 
 
+# -- a log for batch tracers -------------------------------------------------------------------------------------
+
+NOTE = "note"
+"""`note(frame, progress, what, cycles)`: an instruction that began at `progress` and took `cycles`; `what` is the
+address of the line that it stored to, or `FENCE`."""
+
+_START, _WHAT, _CYCLES = range(3)
+"""Words of a `Record`."""
+RECORD_WORDS = 3
+RECORDS = 4096
+_OFF, _NEVER = 0, (1 << 64) - 1
+
+
+class Log:
+    """The log of stores and fences that the interpreter keeps for a batch tracer, so that it need not stop at each of
+    them. A record stands for instructions in a row that store to the same 64-byte line, whatever else retires between
+    them. While the log is off, it is not full."""
+
+    def __init__(self, frame: memoryview) -> None:
+        self._frame = frame
+        self._table = memoryview(bytearray(8 * RECORD_WORDS * (RECORDS + 1))).cast("Q")
+        self._first = address_of(self._table) + 8 * RECORD_WORDS
+        """The record before it has no line and is never added to."""
+        self._table[_WHAT] = _NEVER
+        self._frame[LOG], self._frame[LOG_END] = _OFF, self._first + 8 * RECORD_WORDS * RECORDS
+
+    def switch(self, on: bool) -> None:
+        """Begin an empty log, or keep none."""
+        self._frame[LOG] = self._first if on else _OFF
+
+    def take(self) -> Sequence[Record]:
+        """What was logged; the log is empty then."""
+        length = self._frame[LOG] - self._first
+        if not length:
+            return ()
+        self._frame[LOG] = self._first
+        words = iter(self._table[RECORD_WORDS : RECORD_WORDS + length // 8].tolist())
+        return list(zip(words, words, words, strict=True))
+
+
+def note() -> str:
+    """The IR of `NOTE`; to be called only while the log is on and not full."""
+    ir = Ir()
+    ir.block("entry")
+    here = ir.load("ptr", "%frame", 8 * LOG)
+    last = ir.at(here, -8 * RECORD_WORDS)
+    same = ir.value(f"icmp eq i64 {ir.load('i64', last, 8 * _WHAT)}, %what")
+    ir.branch(same, ("again", ()), ("fresh", ()))
+    ir.block("again")
+    ir.store("i64", ir.value(f"add i64 {ir.load('i64', last, 8 * _CYCLES)}, %cycles"), last, 8 * _CYCLES)
+    ir.do("ret void")
+    ir.block("fresh")
+    for word, value in ((_START, cycle_of(ir, "%progress")), (_WHAT, "%what"), (_CYCLES, "%cycles")):
+        ir.store("i64", value, here, 8 * word)
+    ir.store("ptr", ir.at(here, 8 * RECORD_WORDS), "%frame", 8 * LOG)
+    ir.do("ret void")
+    return ir.text(f"void @{NOTE}(ptr %frame, i64 %progress, i64 %what, i64 %cycles)")
+
+
+def what_of(ir: Ir, address: str) -> str:
+    """The i64 that stands for a store to an i32 address."""
+    return ir.value(f"zext i32 {ir.value(f'and i32 {address}, {-LINE}')} to i64")
+
+
+assert FENCE % LINE, "a fence must not look like a line"
+
+
 # -- where PMP permits loads and stores ---------------------------------------------------------------------------
 
 LOW, HIGH, RANGES = range(3)
@@ -169,28 +243,22 @@ PERMITTED = "permitted"
 
 
 class Permissions:
-    """The tables of ranges of one hart."""
+    """The tables of ranges of one privilege mode."""
 
-    def __init__(self, frame: memoryview) -> None:
-        self._frame = frame
-        self._tables = {word: memoryview(bytearray(8 * ROW * ROWS)).cast("Q") for word in (READABLE, WRITABLE)}
-        for word, table in self._tables.items():
-            frame[word + RANGES] = address_of(table)
-        self._shown: tuple[int, int, int] | None = None
+    def __init__(self) -> None:
+        self._tables = [memoryview(bytearray(8 * ROW * ROWS)).cast("Q") for _ in range(2)]
 
-    def follow(self, hart: Hart) -> None:
-        """Let native code see what is permitted now."""
-        protection = hart.protection
-        if protection != self._shown:
-            self._shown = protection
-            for word, right in ((READABLE, READ), (WRITABLE, WRITE)):
-                self._fill(word, hart.csrs.pmp.spans(hart.data_mode, right))
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Of the tables for loads and stores."""
+        loads, stores = map(address_of, self._tables)
+        return loads, stores
 
-    def _fill(self, word: int, spans: Spans) -> None:
-        table = self._tables[word]
-        for index, (low, high) in enumerate((*spans, (0, 0))):
-            table[ROW * index + LOW], table[ROW * index + HIGH] = low, high
-        self._frame[word + LOW] = self._frame[word + HIGH] = 0
+    def fill(self, pmp: Pmp, mode: int) -> None:
+        """Hold what is permitted now."""
+        for right, table in zip((READ, WRITE), self._tables, strict=True):
+            for index, (low, high) in enumerate((*pmp.spans(mode, right), (0, 0))):
+                table[ROW * index + LOW], table[ROW * index + HIGH] = low, high
 
 
 def permit(ir: Ir, word: int, address: str, size: int, leave: Target) -> None:
@@ -229,3 +297,40 @@ def permission() -> str:
 
 def _inside(ir: Ir, low: str, high: str, address: str, end: str) -> str:
     return ir.value(f"and i1 {ir.value(f'icmp uge i64 {address}, {low}')}, {ir.value(f'icmp ule i64 {end}, {high}')}")
+
+
+# -- privilege modes ---------------------------------------------------------------------------------------------
+
+_LOADED = (TABLE, FUNCTIONS, VOLATILE, READABLE + RANGES, WRITABLE + RANGES)
+"""The words of the frame that a privilege mode has of its own, in their order in its row; `Hart.guarded` follows."""
+_FORGOTTEN = tuple(word + part for word in (READABLE, WRITABLE) for part in (LOW, HIGH))
+"""What is 0 when a mode begins: the ranges used last."""
+
+
+class Mode:
+    """What is loaded into the frame when a hart goes to a privilege mode."""
+
+    def __init__(self) -> None:
+        self._row = memoryview(bytearray(8 * (len(_LOADED) + 1))).cast("Q")
+        self.address = address_of(self._row)
+
+    def fill(self, space: Sequence[int], permissions: Permissions, guarded: bool) -> None:
+        """`space`: the addresses that `space.Space` has."""
+        for index, value in enumerate((*space, *permissions.addresses, guarded)):
+            self._row[index] = value
+
+    def load(self, frame: memoryview) -> None:
+        """Let the hart be in this mode."""
+        for index, word in enumerate(_LOADED):
+            frame[word] = self._row[index]
+        for word in _FORGOTTEN:
+            frame[word] = 0
+
+
+def load_mode(ir: Ir, row: str, x: str) -> None:
+    """The same in native code; `x` is the pointer to `Hart.x`."""
+    for index, word in enumerate(_LOADED):
+        ir.store("i64", ir.load("i64", row, 8 * index), "%frame", 8 * word)
+    for word in _FORGOTTEN:
+        ir.store("i64", "0", "%frame", 8 * word)
+    ir.store("i64", ir.load("i64", row, 8 * len(_LOADED)), x, 8 * slots.GUARDED)

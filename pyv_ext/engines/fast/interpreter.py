@@ -8,21 +8,19 @@ translated.
 pc and progress are in the frame between calls.
 """
 
-from collections.abc import Sequence
 from enum import IntEnum
 
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-from pyv_ext.engines.fast import access, entries, floating, frame, log, machine, upcalls
+from pyv_ext.engines.fast import access, entries, floating, frame, upcalls
 from pyv_ext.engines.fast.access import Pointers, RamAccess
-from pyv_ext.engines.fast.floating import Operation
-from pyv_ext.engines.fast.frame import BIAS, READINGS, left_of, with_left
+from pyv_ext.engines.fast.frame import BIAS, left_of, with_left
 from pyv_ext.engines.fast.lowering import declarations
-from pyv_ext.engines.fast.machine import Machine
-from pyv_ext.engines.fast.operations import Operations, Step
+from pyv_ext.engines.fast.machine import Switching
+from pyv_ext.engines.fast.operations import Numbers, Operations, Step
 from pyv_ext.engines.fast.upcalls import Upcalls
 from pyv_ext.engines.near import EVENT, stubs
 from pyv_ext.hart import slots
-from pyv_ext.isa import Isa, Row
+from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir
 
@@ -64,54 +62,49 @@ class Interpreter:
         timing: CoreTiming,
         access: RamAccess,
         answers: Upcalls,
-        rows: Sequence[Row],
-        floats: Sequence[Operation] = (),
+        numbers: Numbers,
         *,
         fused: bool = False,
         near: str = "",
     ) -> None:
-        """`rows`: the rows of native operations, in the order of their numbers from `entries.FIRST`.
-
-        After them come the numbers of `READINGS`, that of a fence that waits for nothing, and that of custom
-        instructions whose handlers are called, those of `machine.operations`, then those of `floats`.
-        """
-        self._floats = floats
+        self._numbers = numbers
         self._near = near or stubs()
-        self._machine = machine.operations(isa)
         self._fused = fused
         self._isa = isa
         self._timing = timing
         self._access = access
         self._answers = answers
-        self._rows = rows
 
     def text(self, threshold: int) -> str:
         """A module with `interpret(frame) -> Exit`; a place is hot that it has come to `threshold` times."""
         ir = self._ir = Ir()
         ir.block("entry")
         pointers = self._access.pointers(ir)
+        ir.goto("mode", (ir.load("i32", "%frame", 8 * frame.PC), ir.load("i64", "%frame", 8 * frame.PROGRESS)))
+        pc, progress = ir.block("mode", WORD, "i64")
         self._table = ir.load("ptr", "%frame", 8 * frame.TABLE)
         functions = ir.load("ptr", "%frame", 8 * frame.FUNCTIONS)
-        ir.goto("head", (ir.load("i32", "%frame", 8 * frame.PC), ir.load("i64", "%frame", 8 * frame.PROGRESS)))
+        ir.goto("arrive", (pc, progress))
         self._head(functions, threshold)
         self._fetch()
         step = self._step(pointers)
         made = Operations(ir, self._isa, self._timing, self._access, pointers, step, fused=self._fused)
-        for number, row in enumerate(self._rows, entries.FIRST):
-            made.operation(number, row)
-        for number, reading in enumerate(READINGS, entries.FIRST + len(self._rows)):
+        numbers = self._numbers
+        for row in numbers.rows:
+            made.operation(numbers.by_name[row.name], row)
+        for reading, number in numbers.readings.items():
             made.reading(number, reading)
-        made.fence(entries.FIRST + len(self._rows) + len(READINGS))
-        made.custom(entries.FIRST + len(self._rows) + len(READINGS) + 1)
-        first = entries.FIRST + len(self._rows) + len(READINGS) + 2
-        for number, name in enumerate(self._machine, first):
+        made.fence(numbers.fence)
+        made.custom(numbers.custom)
+        for name, number in numbers.machine.items():
             made.machine_mode(number, name)
-        for number, operation in enumerate(self._floats, first + len(self._machine)):
+        for operation, number in numbers.by_float.items():
             made.floating_point(number, operation)
-        self._arrive(Machine(ir, self._isa, pointers.x))
+        self._arrive(Switching(ir, self._isa, pointers.x))
+        self._switch(pointers.x)
         self._exits()
-        others = access.functions() + log.function() + self._answers.functions() + self._near
-        others += floating.declarations() if self._floats else ""
+        others = access.functions() + frame.note() + self._answers.functions() + self._near
+        others += floating.declarations() if self._numbers.by_float else ""
         others += frame.permission() if self._access.guarded else ""
         return declarations(self._isa.xlen) + others + ir.text("i64 @interpret(ptr %frame)")
 
@@ -164,8 +157,7 @@ class Interpreter:
         ir = self._ir
         pc, progress, entry = ir.block("step", WORD, "i64", "ptr")
         self._unless_over(pc, progress)
-        count = len(self._rows) + len(READINGS) + 2 + len(self._machine) + len(self._floats)
-        operations = [(number, f"op{number}") for number in range(entries.FIRST, entries.FIRST + count)]
+        operations = [(number, f"op{number}") for number in range(entries.FIRST, self._numbers.end)]
         others = [(entries.UNKNOWN, "decode"), (entries.NEXT, "next"), (entries.VOLATILE, "volatile")]
         operation = ir.load("i16", entry, entries.OPERATION)
         ir.switch("i16", operation, [*others, *operations], ("leave", (pc, progress)))
@@ -185,7 +177,8 @@ class Interpreter:
         slot = ir.value(f"zext i32 {ir.value(f'lshr i32 {mixed}, {entries.MIX_BITS}')} to i64")
         upper = ir.value(f"shl i64 {ir.value(f'zext i32 {word} to i64')}, 32")
         tag = ir.value(f"or i64 {upper}, {ir.value(f'zext i32 {pc} to i64')}")
-        table, neighbour = ir.load("ptr", "%frame", 8 * frame.VOLATILE), ir.value(f"xor i64 {slot}, 1")
+        table = ir.load("ptr", ir.load("ptr", "%frame", 8 * frame.VOLATILE))
+        neighbour = ir.value(f"xor i64 {slot}, 1")
         for index, otherwise in ((slot, ("second", ())), (neighbour, ("unknown", (pc, progress)))):
             place = ir.at(table, ir.value(f"mul i64 {index}, {entries.SLOT}"))
             same = ir.value(f"icmp eq i64 {ir.load('i64', place)}, {tag}")
@@ -268,14 +261,21 @@ class Interpreter:
         ir, after = self._ir, with_left(self._ir, progress, left)
         ir.branch(ir.value(f"icmp ne i64 {left}, 0"), ("arrive", (pc, after)), ("over", (pc, after)))
 
-    def _arrive(self, mode: Machine) -> None:
+    def _arrive(self, mode: Switching) -> None:
         """Go on at pc, unless an interrupt comes before it. Events that are due come first."""
         ir = self._ir
         pc, progress = ir.block("arrive", WORD, "i64")
         left = ir.value(f"trunc i64 {progress} to i32")
         ir.unless(ir.value(f"icmp ugt i32 {left}, {BIAS}"), ("head", (pc, progress)))
-        handler = mode.interrupt(pc, ("head", (pc, progress)), ("over", (pc, progress)))
-        ir.goto("head", (handler, ir.value(f"sub i64 {progress}, {self._timing.irq}")))
+        handler, row = mode.interrupt(pc, ("head", (pc, progress)), ("over", (pc, progress)))
+        mode.go(row, (handler, ir.value(f"sub i64 {progress}, {self._timing.irq}")), "head")
+
+    def _switch(self, x: str) -> None:
+        """To another privilege mode."""
+        ir = self._ir
+        pc, progress, row = ir.block("switch", WORD, "i64", "ptr")
+        frame.load_mode(ir, row, x)
+        ir.goto("mode", (pc, progress))
 
     def _exits(self) -> None:
         self._nowhere()

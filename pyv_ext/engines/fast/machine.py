@@ -4,7 +4,7 @@ What changes nothing but words of `Hart.x` is done here. What may change what PM
 and what an observer is told of is left to the slow path.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pyv_ext.engines.fast import frame
@@ -162,8 +162,11 @@ class Machine:
 
         Leaves where no instruction has retired since the last one: the program may be in a loop of traps.
         """
-        ir, x = self._ir, self._x
         self._unless_plain(leave)
+        return self._trap(pc, cause, value, retired, leave)
+
+    def _trap(self, pc: str, cause: str, value: str, retired: str, leave: Target) -> str:
+        ir, x = self._ir, self._x
         last = ir.load("i64", x, 8 * slots.TRAPPED_AT)
         ir.unless(ir.value(f"icmp ne i64 {last}, {retired}"), leave)
         ir.store("i64", retired, x, 8 * slots.TRAPPED_AT)
@@ -183,28 +186,8 @@ class Machine:
     def _pending(self) -> str:
         return self._ir.value(f"and i32 {self._get(slots.MIP)}, {self._get(slots.MIE)}")
 
-    def interrupt(self, pc: str, none: Target, leave: Target) -> str:
-        """Take the interrupt that squashes the instruction at `pc`, or go to `none`; the address of the handler."""
-        ir, pending = self._ir, self._pending()
-        ir.unless(ir.value(f"icmp ne i32 {pending}, 0"), none)
-        self._unless_plain(leave)
-        ir.unless(self._all(self._get(slots.MSTATUS), MIE), none)
-        quiet = ir.value(f"icmp eq i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
-        ir.unless(quiet, leave)
-        *others, last = Interrupt
-        cause = str(int(last))
-        for each in reversed(others):
-            cause = ir.value(f"select i1 {self._all(pending, 1 << each)}, i32 {int(each)}, i32 {cause}")
-        heard = ir.value(f"lshr i32 {self._get(slots.HEARD)}, {cause}")
-        ir.unless(self._none(heard, 1), leave)
-        self._enter(pc, ir.value(f"or i32 {cause}, {-INTERRUPT}"), "0")
-        vector = self._get(slots.MTVEC)
-        vectored = ir.value(f"and i32 {vector}, 1")
-        offset = ir.value(f"shl i32 {ir.value(f'mul i32 {cause}, {vectored}')}, 2")
-        return ir.value(f"add i32 {ir.value(f'and i32 {vector}, -4')}, {offset}")
-
     def _enter(self, pc: str, cause: str, value: str) -> None:
-        """What `Hart.enter_trap` does in machine mode."""
+        """What `Hart.enter_trap` does, but for what depends on PMP."""
         ir, x = self._ir, self._x
         count = ir.load("i64", x, 8 * slots.TRAPS)
         ir.store("i64", ir.value(f"add i64 {count}, 1"), x, 8 * slots.TRAPS)
@@ -213,16 +196,22 @@ class Machine:
         old = self._get(slots.MSTATUS)
         enabled = ir.value(f"shl i32 {ir.value(f'and i32 {old}, {MIE}')}, 4")
         kept = ir.value(f"and i32 {old}, {~(MIE | MPIE | MPP)}")
-        self._put(slots.MSTATUS, ir.value(f"or i32 {ir.value(f'or i32 {kept}, {enabled}')}, {MACHINE << 11}"))
+        level = ir.value(f"shl i32 {self._get(slots.PRIV)}, 11") if self._isa.user_mode else str(MACHINE << 11)
+        self._put(slots.MSTATUS, ir.value(f"or i32 {ir.value(f'or i32 {kept}, {enabled}')}, {level}"))
+        if self._isa.user_mode:
+            self._put(slots.PRIV, MACHINE)
         self.unreserve()
 
     def leave_trap(self, leave: Target) -> str:
         """What MRET does from machine mode to machine mode: the pc to go on at."""
-        ir = self._ir
         self._unless_plain(leave)
         old = self._get(slots.MSTATUS)
         if self._isa.user_mode:
-            ir.unless(self._all(old, MPP), leave)
+            self._ir.unless(self._all(old, MPP), leave)
+        return self._return(old)
+
+    def _return(self, old: str) -> str:
+        ir = self._ir
         level = USER if self._isa.user_mode else MACHINE
         enabled = ir.value(f"lshr i32 {ir.value(f'and i32 {old}, {MPIE}')}, 4")
         kept = ir.value(f"and i32 {old}, {~(MIE | MPP)}")
@@ -251,6 +240,75 @@ class Machine:
 
     def _put_wide(self, slot: int, value: str) -> None:
         self._ir.store("i64", value, self._x, 8 * slot)
+
+
+class Switching(Machine):
+    """Goes to other privilege modes as well: for the interpreter, which has blocks for that (see `go`)."""
+
+    def trap_any(self, pc: str, cause: str, value: str, retired: str, leave: Target) -> tuple[str, str]:
+        """As `trap`, from any mode: the handler, and the row of the mode to go to, null in this one."""
+        row, user = self._to_machine(leave)
+        called = self._ir.value(f"icmp eq i32 {cause}, {int(Cause.ECALL_MACHINE)}")
+        by_user = self._ir.value(f"and i1 {user}, {called}")
+        cause = self._ir.value(f"select i1 {by_user}, i32 {int(Cause.ECALL_USER)}, i32 {cause}")
+        return self._trap(pc, cause, value, retired, leave), row
+
+    def interrupt(self, pc: str, none: Target, leave: Target) -> tuple[str, str]:
+        """Take the interrupt that squashes the instruction at `pc`, or go to `none`; what `trap_any` gives."""
+        ir, pending = self._ir, self._pending()
+        ir.unless(ir.value(f"icmp ne i32 {pending}, 0"), none)
+        enabled = self._all(self._get(slots.MSTATUS), MIE)
+        if self._isa.user_mode:
+            machine = ir.value(f"icmp eq i32 {self._get(slots.PRIV)}, {MACHINE}")
+            enabled = ir.value(f"or i1 {enabled}, {ir.value(f'xor i1 {machine}, true')}")
+        ir.unless(enabled, none)
+        row, _ = self._to_machine(leave)
+        quiet = ir.value(f"icmp eq i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
+        ir.unless(quiet, leave)
+        *others, last = Interrupt
+        cause = str(int(last))
+        for each in reversed(others):
+            cause = ir.value(f"select i1 {self._all(pending, 1 << each)}, i32 {int(each)}, i32 {cause}")
+        heard = ir.value(f"lshr i32 {self._get(slots.HEARD)}, {cause}")
+        ir.unless(self._none(heard, 1), leave)
+        self._enter(pc, ir.value(f"or i32 {cause}, {-INTERRUPT}"), "0")
+        vector = self._get(slots.MTVEC)
+        vectored = ir.value(f"and i32 {vector}, 1")
+        offset = ir.value(f"shl i32 {ir.value(f'mul i32 {cause}, {vectored}')}, 2")
+        return ir.value(f"add i32 {ir.value(f'and i32 {vector}, -4')}, {offset}"), row
+
+    def leave_any_trap(self, leave: Target) -> tuple[str, str]:
+        """As `leave_trap`, to any mode: the pc, and what `trap_any` gives."""
+        ir = self._ir
+        self._unless_plain(leave)
+        old = self._get(slots.MSTATUS)
+        user = self._none(old, MPP) if self._isa.user_mode else "false"
+        row = self._row(user, USER, leave)
+        if self._isa.user_mode:
+            self._put(slots.PRIV, ir.value(f"select i1 {user}, i32 {USER}, i32 {MACHINE}"))
+        return self._return(old), row
+
+    def _to_machine(self, leave: Target) -> tuple[str, str]:
+        """The row of machine mode, null in it; and whether this is another one."""
+        ir = self._ir
+        if not self._isa.user_mode:
+            return "null", "false"
+        ir.unless(self._none(self._get(slots.MSTATUS), MPRV), leave)
+        user = ir.value(f"icmp ne i32 {self._get(slots.PRIV)}, {MACHINE}")
+        return self._row(user, MACHINE, leave), user
+
+    def _row(self, other: str, mode: int, leave: Target) -> str:
+        """The row of a mode, if this is another one, else null; to `leave` where there is none."""
+        ir = self._ir
+        row = ir.load("ptr", "%frame", 8 * frame.MODES[mode])
+        lacks = ir.value(f"and i1 {other}, {ir.value(f'icmp eq ptr {row}, null')}")
+        ir.unless(ir.value(f"xor i1 {lacks}, true"), leave)
+        return ir.value(f"select i1 {other}, ptr {row}, ptr null")
+
+    def go(self, row: str, to: Sequence[str], here: str) -> None:
+        """Go on at (pc, progress): in the mode of the row, or in this one, in the block `here`."""
+        ir = self._ir
+        ir.branch(ir.value(f"icmp eq ptr {row}, null"), (here, to), ("switch", (*to, row)))
 
 
 assert MIE << 4 == MPIE

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pyv_ext.engines.fast import access, entries, floating, frame, log, upcalls
+from pyv_ext.engines.fast import access, entries, floating, frame, machine, upcalls
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
-from pyv_ext.engines.fast.blocks import ATOMIC
+from pyv_ext.engines.fast.blocks import ATOMIC, TRANSLATED
 from pyv_ext.engines.fast.custom import WORDS
 from pyv_ext.engines.fast.floating import Floating, Operation
-from pyv_ext.engines.fast.frame import Reading, advance, left_of, read_counter, with_left
+from pyv_ext.engines.fast.frame import READINGS, Reading, advance, left_of, read_counter, with_left
 from pyv_ext.engines.fast.lowering import Lowering
-from pyv_ext.engines.fast.machine import FENCE_I, MRET, STATUS, TRAP, WFI, Machine
+from pyv_ext.engines.fast.machine import FENCE_I, MRET, STATUS, TRAP, WFI, Switching
 from pyv_ext.engines.slow import W_BEFORE_O
 from pyv_ext.engines.tracer import FENCE
 from pyv_ext.hart import slots
@@ -18,6 +18,27 @@ from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir
+
+
+class Numbers:
+    """The numbers of the interpreter's operations, in the order in which it has them."""
+
+    def __init__(self, isa: Isa, *, fused: bool) -> None:
+        """`fused`: see `floating`."""
+        self.rows = [row for row in isa.rows if row.kind in TRANSLATED and not row.floating]
+        self.rows += [row for row in isa.rows if row.kind in ATOMIC and "." not in row.name.partition(".")[2]]
+        floats = floating.operations(isa.rows, fused=fused)
+        self.by_name = {row.name: number for number, row in enumerate(self.rows, entries.FIRST)}
+        first = entries.FIRST + len(self.rows)
+        self.readings = {reading: number for number, reading in enumerate(READINGS, first)}
+        self.fence = first + len(READINGS)
+        self.custom = self.fence + 1
+        self.machine = {name: number for number, name in enumerate(machine.operations(isa), self.custom + 1)}
+        self.by_float = {
+            operation: number for number, operation in enumerate(floats, self.custom + 1 + len(self.machine))
+        }
+        self.end = self.custom + 1 + len(self.machine) + len(floats)
+        """The number behind the last."""
 
 
 class Step(NamedTuple):
@@ -44,7 +65,7 @@ class Operations:
         self._pc, self._progress, self._current = step
         self._fused = fused
         self._lower = Lowering(ir, isa.xlen)
-        self._mode = Machine(ir, isa, pointers.x)
+        self._mode = Switching(ir, isa, pointers.x)
 
     def operation(self, number: int, row: Row) -> None:
         ir = self._ir
@@ -91,11 +112,11 @@ class Operations:
             retired = ir.value(f"lshr i64 {self._progress}, 32")
             retired = ir.value(f"add i64 {retired}, {ir.load('i64', '%frame', 8 * frame.INSTRET)}")
             cause = ir.value(f"zext i8 {ir.load('i8', self._current, entries.RS2)} to i32")
-            handler = mode.trap(self._pc, cause, self._immediate(), retired, self._leave)
-            ir.goto("head", (handler, ir.value(f"sub i64 {self._progress}, {self._timing.trap}")))
+            handler, row = mode.trap_any(self._pc, cause, self._immediate(), retired, self._leave)
+            mode.go(row, (handler, ir.value(f"sub i64 {self._progress}, {self._timing.trap}")), "head")
         elif name == MRET:
-            target = mode.leave_trap(self._leave)
-            ir.goto("arrive", (target, ir.value(f"add i64 {self._progress}, {advance(self._timing.jump)}")))
+            target, row = mode.leave_any_trap(self._leave)
+            mode.go(row, (target, ir.value(f"add i64 {self._progress}, {advance(self._timing.jump)}")), "arrive")
         elif name == WFI:
             mode.unless_machine(self._leave)
             ir.unless(mode.pending(), ("wait", (self._pc, self._progress)))
@@ -193,7 +214,7 @@ class Operations:
         self._access.permit(ir, row, address, self._leave)
         place = Place(self._pc, self._progress)
         self._access.store(ir, self._at, row, address, value, place, (elsewhere, ()))
-        self._note(log.what_of(ir, address), str(getattr(self._timing, row.timing)), next_pc, after, row.length)
+        self._note(frame.what_of(ir, address), str(getattr(self._timing, row.timing)), next_pc, after, row.length)
         ir.block(elsewhere)
         if row.size == 8:
             ir.goto(*self._leave)
@@ -206,7 +227,7 @@ class Operations:
         cycles = ir.value(f"call i64 @{access.STORE}(ptr %frame, {given})")
         device = ir.fresh()
         ir.unless(ir.value(f"icmp ne i64 {cycles}, 0"), (device, ()))
-        self._note(log.what_of(ir, address), cycles, next_pc, self._later(cycles), row.length)
+        self._note(frame.what_of(ir, address), cycles, next_pc, self._later(cycles), row.length)
 
         ir.block(device)
         low = ir.value(f"and i32 {value}, {-1 if row.size == 4 else (1 << 8 * row.size) - 1}")
@@ -247,7 +268,7 @@ class Operations:
         ir, quiet = self._ir, self._ir.fresh()
         noting = ir.value(f"icmp ne i64 {ir.load('i64', '%frame', 8 * frame.LOG)}, 0")
         ir.unless(noting, (quiet, ()))
-        ir.do(f"call void @{log.NOTE}(ptr %frame, i64 {self._progress}, i64 {what}, i64 {cycles})")
+        ir.do(f"call void @{frame.NOTE}(ptr %frame, i64 {self._progress}, i64 {what}, i64 {cycles})")
         ir.goto(quiet)
         ir.block(quiet)
         self._next(next_pc, after, length)
@@ -298,6 +319,7 @@ class Operations:
 
     def reading(self, number: int, reading: Reading) -> None:
         self._ir.block(f"op{number}")
+        self._mode.unless_machine(self._leave)
         self._write(read_counter(self._ir, reading, self._progress))
         after = self._ir.value(f"add i64 {self._progress}, {advance(self._timing.csr)}")
         self._next(self._ir.value(f"add i32 {self._pc}, 4"), after, 4)

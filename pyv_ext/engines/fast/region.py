@@ -216,8 +216,10 @@ class _Region:
 
     def _instruction(self, pc: int, instruction: Instruction, count: int) -> None:
         ir, x, row = self._ir, self._x, instruction.row
-        reading = reading_of(instruction, self._isa)
+        reading = reading_of(instruction)
         if reading is not None:
+            if self._isa.user_mode:
+                self._mode.unless_machine(self._leave(pc, count))
             x[instruction.rd] = read_counter(ir, reading, self._progress, self._done, count)
             return
         place = Place(str(pc), self._progress, self._done)
@@ -296,6 +298,10 @@ class _Region:
         if found.base is None:
             if not access.holds(found.offset, instruction.row.size):
                 return None
+            if access.guarded:
+                access.permit(
+                    ir, instruction.row, str(found.offset - (found.offset >> 31 << 32)), self._leave(pc, count)
+                )
             offset, checked = access.offset(found.offset), False
         else:
             reach = self._reaches[found.base]

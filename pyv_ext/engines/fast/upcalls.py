@@ -16,14 +16,15 @@ from pyv_ext.engines.fast.frame import (
     EPOCH,
     INSTRET,
     LIMIT,
+    MODES,
     NEAR,
     OTHERS,
     PC,
     TOUCHED,
+    Log,
     address_of,
     show_counters,
 )
-from pyv_ext.engines.fast.log import Log
 from pyv_ext.engines.near import NearDevice
 from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.engines.tracer import OnBlock, Tracer, batches_of
@@ -98,6 +99,8 @@ class Upcalls:
         """The cycle to which native code may go on at most."""
         self.ended: Callable[[], object] = int
         """What ends the instruction that native code has left: a trap, a wait."""
+        self._protected = -1
+        """The version of PMP when native code began."""
         self._counted = -1
         """How often the counters had been written or inhibited when native code was shown them."""
         self._tracer: Tracer | None = None
@@ -132,6 +135,7 @@ class Upcalls:
         cycle = self._told = hart.cycle
         until = self._until = min(until, cycle + SPAN)
         self._follow_tracer()
+        self._protected = csrs.pmp.version
         words[PC] = hart.pc
         self._instret = words[INSTRET] = hart.instret
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
@@ -169,6 +173,10 @@ class Upcalls:
         csrs = self._csrs
         if csrs.mcycle.changes + csrs.minstret.changes != self._counted:
             self._show_counters()
+        if csrs.pmp.version != self._protected:
+            self._protected = csrs.pmp.version
+            for word in MODES.values():
+                self._words[word] = 0
         return going
 
     def _synchronize(self) -> None:

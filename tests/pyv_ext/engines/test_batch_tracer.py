@@ -120,7 +120,7 @@ def test_native_code_is_entered_once(request):
         pytest.skip("about the engine fast")
     machine, _ = rig([(cycle, 0) for cycle in range(100, 40_000, 100)], Batch, always=False)
     machine.engine.run(20_000)
-    native = machine.engine._natives[None]
+    native = machine.engine._native
     call, entered = native._call, []
     native._call = lambda: entered.append(machine.hart.cycle) or call()
     instret, events = machine.hart.instret, len(machine.lines.log)

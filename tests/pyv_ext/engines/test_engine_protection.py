@@ -2,8 +2,11 @@
 
 import random
 
+import engine_choice
+import hart_rig
 import pytest
 from engine_world import compare
+from hart_rig import Rig
 from native_forms import FORMS, NATIVE_FORMS
 
 from pyv_ext.bus.bus import Bus
@@ -104,6 +107,90 @@ def test_the_task_is_executed_by_native_code(monkeypatch):
     hart, engine = machine("fast")
     engine.run(20_000)
     assert sum(done) > 0.9 * hart.instret
+
+
+TASK = """
+    task:
+    sw x6,0(x8); lw x7,0x100(x8); addi x6,x6,1; amoadd.w x9,x6,(x8); andi x5,x6,7; bne x5,x0,task
+    ecall
+    lw x9,0(x10); amoswap.w x9,x6,(x11)
+    {illegal}
+    lr.w x9,(x8); sc.w x12,x6,(x8); csrrs x13,0x300,x0
+    jal x0,task
+"""
+"""In user mode: calls, illegal instructions and forbidden accesses, some of atomics, between what is allowed."""
+SERVE = """
+    csrrw x31,0x340,x31
+    csrrs x30,0x342,x0; blt x30,x0,line
+    csrrs x30,0x341,x0; addi x30,x30,4; csrrw x0,0x341,x30
+    addi x29,x29,1; andi x30,x29,3; bne x30,x0,back
+    csrrs x28,0x300,x0; lui x30,2; addi x30,x30,-0x800; csrrs x0,0x300,x30; csrrsi x0,0x300,8
+    csrrs x0,mcycle,x0; addi x27,x27,1; csrrci x0,0x300,8; csrrw x0,0x300,x28
+    back:
+    csrrw x31,0x340,x31; mret
+    line:
+    sw x0,0(x26); addi x25,x25,1; csrrw x31,0x340,x31; mret
+"""
+"""Goes on after what has trapped; every fourth time interrupts are let in meanwhile."""
+
+
+def task(monkeypatch, form, *, locked, seed):
+    """The rig of a task in user mode; `locked`: machine mode, too, may not access something."""
+    monkeypatch.setattr(engine_choice, "NAME", form.engine)
+    chance = random.Random(seed)
+    cycles = sorted(chance.randrange(100_000) for _ in range(400))
+    made = Rig(
+        TASK.format(illegal="addi x0,x0,0"),
+        handler=SERVE,
+        isa=ISA.name,
+        timing=CoreTiming(load=2, trap=3, irq=4),
+        lines=[(cycle, 1 << chance.choice((3, 7, 11))) for cycle in cycles],
+    )
+    word = made.ram.u32[:64].tolist().index(0x13)
+    made.ram.u32[word] = 0xFFFF_FFFF
+    pmp, csrs, hart = made.hart.csrs.pmp, made.hart.csrs, made.hart
+    edges = (hart_rig.RAM, hart_rig.RAM + 0x400, hart_rig.DATA, hart_rig.DATA + 0x800, hart_rig.DATA + 0xC00)
+    for region, edge in enumerate(edges):
+        pmp.write_addr(region, edge >> 2)
+    pmp.write_cfg(0, 0x0B00_0D00)
+    pmp.write_cfg(1, 0x88 if locked else 0x08)
+    hart.x[8], hart.x[10], hart.x[11], hart.x[26] = hart_rig.DATA, hart_rig.RAM, hart_rig.DATA + 0x900, hart_rig.LINES
+    csrs.mie, csrs.mstatus, hart.priv = 0x888, 0x80, 0
+    hart.guard()
+    return made
+
+
+@pytest.mark.parametrize("locked", [False, True], ids=["user mode alone", "machine mode too"])
+@pytest.mark.parametrize("form", FORMS[1:], ids=str)
+def test_a_task_that_calls_is_interrupted_and_faults(form, locked, monkeypatch):
+    form.choose(monkeypatch)
+    native = task(monkeypatch, form, locked=locked, seed=1)
+    reference = task(monkeypatch, FORMS[0], locked=locked, seed=1)
+    chance = random.Random(2)
+    while reference.hart.cycle < 30_000:
+        until = reference.hart.cycle + chance.choice((1, 2, 3, 7, 300, chance.randint(1, 4001)))
+        assert reference.engine.run(until) == native.engine.run(until)
+        assert reference.state() == native.state()
+    assert reference.hart.x[25] > 60  # interrupts
+    assert reference.hart.x[27] > 60  # of four traps each
+
+
+def test_calls_and_interrupts_do_not_leave_native_code(monkeypatch):
+    form = NATIVE_FORMS[1]
+    form.choose(monkeypatch)
+    made = task(monkeypatch, form, locked=False, seed=1)
+    slow = []
+    original = Engine._execute_slow
+    monkeypatch.setattr(
+        Engine, "_execute_slow", lambda self, tried=False: slow.append(self.hart.pc) or original(self, tried)
+    )
+    made.engine.run(2000)
+    slow.clear()
+    made.engine.run(50_000)
+    faults = [hart_rig.RAM + 4 * word for word in (7, 8, 12)]
+    assert made.hart.traps > 1000
+    assert {pc for pc in slow if pc < hart_rig.HANDLER} <= {*faults}
+    assert len(slow) < made.hart.traps
 
 
 @pytest.mark.parametrize("seed", range(500, 504))

@@ -6,7 +6,7 @@ from hart_rig import RAM, Rig
 from native_forms import NATIVE_FORMS, Form
 
 from pyv_ext.engines import code
-from pyv_ext.engines.fast import engine, native
+from pyv_ext.engines.fast import engine, space
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.timing import CoreTiming
 
@@ -111,8 +111,8 @@ def test_fence_i_sees_what_a_device_has_changed_unseen():
 
 def test_words_that_come_back_are_not_decoded_anew(native_at_once, monkeypatch):
     decoded = []
-    original = native.Native._decode
-    monkeypatch.setattr(native.Native, "_decode", lambda self, pc: decoded.append(pc) or original(self, pc))
+    original = space.Space._decode
+    monkeypatch.setattr(space.Space, "_decode", lambda self, pc: decoded.append(pc) or original(self, pc))
     made = rig(PATCHES.replace("slli x12,x20,20", "andi x12,x20,3; slli x12,x12,20"))
     made.hart.x[21] = 2000
     made.engine.run(80 * 2000)
@@ -121,8 +121,8 @@ def test_words_that_come_back_are_not_decoded_anew(native_at_once, monkeypatch):
 
 
 def test_code_that_has_come_to_rest_is_translated(native_at_once, monkeypatch):
-    monkeypatch.setattr(native, "HOT", 40)
-    monkeypatch.setattr(native, "WARM", 2)
+    monkeypatch.setattr(space, "HOT", 40)
+    monkeypatch.setattr(space, "WARM", 2)
     made = rig()
     made.engine.run(40 * ROUNDS)
     assert made.engine.code.volatile(TARGET)
@@ -130,4 +130,4 @@ def test_code_that_has_come_to_rest_is_translated(native_at_once, monkeypatch):
     made.hart.pc, made.hart.x[20], made.hart.x[21] = RAM, 0, 1 << 20
     made.engine.run(made.hart.cycle + 20_000)
     assert not made.engine.code.volatile(TARGET)
-    assert any(TARGET in region.pcs for region in made.engine._natives[None]._regions.values())
+    assert any(TARGET in region.pcs for region in made.engine._native.spaces[None].regions.values())

@@ -19,10 +19,10 @@ def eager(monkeypatch):
 
 @pytest.fixture
 def native(monkeypatch):
-    from pyv_ext.engines.fast import native
+    from pyv_ext.engines.fast import native, space
 
-    monkeypatch.setattr(native, "HOT", 6)
-    monkeypatch.setattr(native, "WARM", 2)
+    monkeypatch.setattr(space, "HOT", 6)
+    monkeypatch.setattr(space, "WARM", 2)
     return native
 
 

@@ -9,7 +9,7 @@ from hart_rig import DATA, HANDLER, RAM, Rig
 from native_forms import NATIVE_FORMS
 
 from pyv_ext.engines.fast import engine as fast
-from pyv_ext.engines.fast import native
+from pyv_ext.engines.fast import space
 from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.timing import CoreTiming
@@ -92,8 +92,8 @@ def test_interrupts_and_wfi_do_not_leave_native_code(form, monkeypatch):
 @pytest.mark.parametrize("warm_up", [0, 37])
 def test_any_budget_equals_the_reference(name, warm_up, form, monkeypatch):
     monkeypatch.setattr(fast, "WARM_UP", warm_up)
-    monkeypatch.setattr(native, "HOT", 6)
-    monkeypatch.setattr(native, "WARM", 2)
+    monkeypatch.setattr(space, "HOT", 6)
+    monkeypatch.setattr(space, "WARM", 2)
     body = "\n".join(BODIES.values()) + "\nwfi" if name == "all" else BODIES[name]
     chance = random.Random(len(body) + warm_up)
     times = sorted(chance.sample(range(9000), 80))

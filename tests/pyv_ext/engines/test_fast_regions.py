@@ -9,8 +9,9 @@ from hart_rig import DATA, RAM, Rig
 
 from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.fast import engine as fast
-from pyv_ext.engines.fast import native, region
+from pyv_ext.engines.fast import region, space
 from pyv_ext.engines.fast.blocks import Block, accesses, loops
+from pyv_ext.isa import Kind
 from pyv_ext.timing import CoreTiming
 
 SIZE = 0x10_0000
@@ -21,8 +22,8 @@ SKIP = "csrrs x30,0x341,x0; addi x30,x30,4; csrrw x0,0x341,x30; addi x29,x29,1; 
 def pair(body: str, monkeypatch: pytest.MonkeyPatch, pointer: int = DATA) -> list[Rig]:
     """The reference, and translations of everything that is come to six times."""
     monkeypatch.setattr(fast, "WARM_UP", 0)
-    monkeypatch.setattr(native, "HOT", 6)
-    monkeypatch.setattr(native, "WARM", 2)
+    monkeypatch.setattr(space, "HOT", 6)
+    monkeypatch.setattr(space, "WARM", 2)
     rigs = []
     for engine in ("reference", "fast"):
         monkeypatch.setattr(engine_choice, "NAME", engine)
@@ -141,7 +142,7 @@ def test_addresses_are_followed_through_what_adds_a_constant():
         block("lw x5,8(x10); addi x11,x10,16; sw x5,0(x11); lb x6,1(x10); mul x10,x10,x5; lw x7,8(x10)"), 0xFFFF_FFFF
     )
     assert [made[index].base for index in (0, 2, 3, 5)] == [0, 0, 1, 2]
-    assert reaches[0] == (4, 12, (8,), True)
+    assert reaches[0] == (4, 12, (8,), True, Kind.AMO)
     assert (made[2].offset, made[2].ahead) == (8, -8)
 
 

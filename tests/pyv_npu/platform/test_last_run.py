@@ -36,8 +36,8 @@ def begins_native(made: Platform) -> bool:
     """Whether the first cycles of a program had a region to run in."""
     made.run(until=20)
     assert isinstance(made.engine, FastEngine)
-    native = made.engine._natives.get(None)
-    return native is not None and bool(native._regions)
+    native = made.engine._native
+    return native is not None and bool(native.regions)
 
 
 @pytest.fixture(autouse=True)
