@@ -5,12 +5,11 @@ Each leaf's metadata holds `meaning`, `unit`, `source` and its rule: `min`, `max
 """
 
 from collections.abc import Iterator
-from dataclasses import Field, field, fields, is_dataclass
 from typing import Any
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.errors import NpuDeviceError
-from pyv_state.frozen import dataclass
+from pyv_state.frozen import Field, dataclass, field, fields, is_dataclass
 
 MACHINE = 'docs/npu-timing.md, "Default machine"'
 CHOSEN = "chosen by us"

@@ -7,7 +7,6 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,7 +35,7 @@ from pyv_ext.elf_tables import (
 )
 from pyv_ext.errors import PyvExtError
 from pyv_ext.source_lines import SECTIONS, Line, SourceLines
-from pyv_state.frozen import dataclass
+from pyv_state.frozen import dataclass, field
 
 if TYPE_CHECKING:
     from pyv_ext.inlined import InlinedFunctions

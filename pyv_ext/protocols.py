@@ -6,7 +6,6 @@ seen, and is stamped, from the start of cycle `now + 1` (docs/core-timing.md, "C
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 
@@ -182,8 +181,7 @@ class Operands(NamedTuple):
     """True when this execution of the instruction has stalled before without being interrupted since."""
 
 
-@dataclass(frozen=True)
-class CustomInstruction:
+class CustomInstruction(NamedTuple):
     """One row of an instruction extension."""
 
     name: str

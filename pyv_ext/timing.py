@@ -3,9 +3,8 @@
 One instance is one preset's core half; the table of presets lives in `pyv_npu`.
 """
 
-from dataclasses import field
 
-from pyv_state.frozen import dataclass
+from pyv_state.frozen import dataclass, field
 
 LONGEST = 1 << 32
 """Cycles that one thing may take: sums of a run's stay far below 2^63."""

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ from pyv_npu.observe.latency import arrivals
 from pyv_npu.observe.latency.probe import LatencyProbe
 from pyv_npu.observe.latency.table import Latency
 from pyv_state import Stateful
+from pyv_state.frozen import replace
 
 if TYPE_CHECKING:
     from npu_device.external.link import External
@@ -291,7 +291,7 @@ class Platform:
                 elif stop is None and deadline is not None and time.monotonic() >= deadline:
                     stop = Stop(StopReason.TIMEOUT, text=f"{settings.timeout} s are over at pc {self.hart.pc:#010x}")
         if stop.reason is StopReason.INTERRUPTED:
-            stop = replace(stop, text=f"interrupted at pc {self.hart.pc:#010x}")
+            stop = stop._replace(text=f"interrupted at pc {self.hart.pc:#010x}")
         self.clock.advance(self.hart.cycle)
         self.events.flush()
         if stop.reason in _OVER:

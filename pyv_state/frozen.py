@@ -1,17 +1,62 @@
 """Frozen dataclasses whose methods are written once.
 
-The standard decorator writes and compiles the text of six methods for each class, half a millisecond of every start.
-Those of the configuration and of results are made by the one here: the same fields, `fields`, `replace` and `asdict`
-of `dataclasses` work, and type checkers see the standard decorator.
+The standard decorator writes and compiles the text of six methods for each class, and its module imports a part of
+Python's compiler: a tenth of every start. Those of the configuration, of instructions and of results are made by the
+one here: the same fields, and what `dataclasses` does with instances works on them, `asdict` for one. Type checkers
+see the standard decorator and functions.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dataclasses import MISSING as MISSING
+    from dataclasses import Field as Field
     from dataclasses import dataclass as dataclass
+    from dataclasses import field as field
+    from dataclasses import fields as fields
+    from dataclasses import is_dataclass as is_dataclass
+    from dataclasses import replace as replace
 else:
-    import dataclasses
-    from dataclasses import MISSING, FrozenInstanceError
+    from typing import ClassVar, get_origin
+
+    class MISSING:
+        """In place of a default."""
+
+    class Field:
+        """What is known about a field; as `dataclasses.Field`."""
+
+        __slots__ = ("compare", "default", "default_factory", "init", "metadata", "name", "repr", "type")
+
+        def __init__(self, default, default_factory, init, repr, compare, metadata):
+            self.name = ""
+            self.type = None
+            self.default = default
+            self.default_factory = default_factory
+            self.init = init
+            self.repr = repr
+            self.compare = compare
+            self.metadata = metadata
+
+    def field(*, default=MISSING, default_factory=MISSING, init=True, repr=True, compare=True, metadata=None):
+        """As `dataclasses.field`."""
+        return Field(default, default_factory, init, repr, compare, metadata or {})
+
+    def fields(record):
+        """As `dataclasses.fields`, of a class or an instance that was made here."""
+        return tuple(record._items.values())
+
+    def is_dataclass(what):
+        """Whether a class, or the class of an instance, was made here."""
+        return hasattr(what, "_items")
+
+    def replace(record, /, **changes):
+        """As `dataclasses.replace`."""
+        if "_template" not in type(record).__dict__:
+            from dataclasses import replace  # of a class that derives from one made here
+
+            return replace(record, **changes)
+        kept = {name: getattr(record, name) for name in record._template if name not in changes}
+        return type(record)(**kept, **changes)
 
     def dataclass(*, frozen):
         """As `dataclasses.dataclass(frozen=True)`."""
@@ -19,36 +64,76 @@ else:
         return _made
 
     def _made(cls):
-        cls.__doc__ = cls.__doc__ or cls.__name__  # else `dataclasses` writes one, from the signature
-        dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
-        cls.__dataclass_params__.frozen = True  # for classes that derive from it
-        items = dataclasses.fields(cls)
-        cls._given = {item.name: item for item in items if item.init}
-        cls._shown = tuple(item.name for item in items if item.repr)
-        cls._compared = tuple(item.name for item in items if item.compare)
+        found = {}
+        for base in cls.__mro__[:0:-1]:
+            found |= base.__dict__.get("_items", {})
+        for name, kind in cls.__annotations__.items():
+            if kind is not ClassVar and get_origin(kind) is not ClassVar:
+                found[name] = _field_of(cls, name, kind)
+        cls._items = found
+        items = [item for item in found.values() if item.init]
+        cls._template = {item.name: item.default for item in items}
+        cls._factories = [(item.name, item.default_factory) for item in items if item.default is MISSING]
+        cls._shown = tuple(item.name for item in found.values() if item.repr)
+        cls._compared = tuple(item.name for item in found.values() if item.compare)
         for name, method in _METHODS.items():
             setattr(cls, name, method)
         return cls
 
+    def _field_of(cls, name, kind):
+        """The field of an annotation, whose default is what the class has under its name."""
+        item = cls.__dict__.get(name, MISSING)
+        if not isinstance(item, Field):
+            item = field(default=item)
+        elif item.default is MISSING:
+            delattr(cls, name)
+        else:
+            setattr(cls, name, item.default)
+        item.name, item.type = name, kind
+        return item
+
+    class _Standard:
+        """An attribute of the classes of `dataclasses`, made when that module asks for it."""
+
+        def __init__(self, name):
+            self._name = name
+
+        def __get__(self, instance, owner):
+            import dataclasses
+
+            given = []
+            for item in owner._items.values():
+                kept = {name: getattr(item, name) for name in ("init", "repr", "compare", "metadata")}
+                for name in ("default", "default_factory"):
+                    if (value := getattr(item, name)) is not MISSING:
+                        kept[name] = value
+                given.append((item.name, item.type, dataclasses.field(**kept)))
+            made = dataclasses.make_dataclass(owner.__name__, given, init=False, repr=False, eq=False, frozen=True)
+            for name in _STANDARD:
+                setattr(owner, name, getattr(made, name))
+            return getattr(owner, self._name)
+
+    _STANDARD = {name: _Standard(name) for name in ("__dataclass_fields__", "__dataclass_params__")}
+
     def _init(self, *given, **named):
-        values, items = self.__dict__, type(self)._given
-        if len(given) > len(items):
-            raise TypeError(f"{type(self).__name__}() takes {len(items)} values, got {len(given)}")
-        for name, value in zip(items, given, strict=False):
-            if name in named:
-                raise TypeError(f"{type(self).__name__}() got two values for {name!r}")
-            named[name] = value
-        for name, item in items.items():
-            if name in named:
-                values[name] = named.pop(name)
-            elif item.default is not MISSING:
-                values[name] = item.default
-            elif item.default_factory is not MISSING:
-                values[name] = item.default_factory()
-            else:
-                raise TypeError(f"{type(self).__name__}() misses a value for {name!r}")
+        kind = type(self)
+        values = self.__dict__
+        values.update(kind._template)
+        if len(given) > len(values):
+            raise TypeError(f"{kind.__name__}() takes {len(values)} values, got {len(given)}")
         if named:
-            raise TypeError(f"{type(self).__name__}() takes no {next(iter(named))!r}")
+            for name, _ in zip(values, given, strict=False):
+                if name in named:
+                    raise TypeError(f"{kind.__name__}() got two values for {name!r}")
+            if not named.keys() <= values.keys():
+                raise TypeError(f"{kind.__name__}() takes no {next(name for name in named if name not in values)!r}")
+            values.update(named)
+        values.update(zip(kind._template, given, strict=False))
+        for name, factory in kind._factories:
+            if values[name] is MISSING:
+                if factory is MISSING:
+                    raise TypeError(f"{kind.__name__}() misses a value for {name!r}")
+                values[name] = factory()
         if hasattr(self, "__post_init__"):
             self.__post_init__()
 
@@ -65,12 +150,17 @@ else:
         return hash(tuple(getattr(self, name) for name in self._compared))
 
     def _setattr(self, name, value):
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        _refuse(f"cannot assign to field {name!r}")
 
     def _delattr(self, name):
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
+        _refuse(f"cannot delete field {name!r}")
+
+    def _refuse(text):
+        from dataclasses import FrozenInstanceError
+
+        raise FrozenInstanceError(text)
 
     _METHODS = {
         "__init__": _init, "__repr__": _repr, "__eq__": _eq, "__hash__": _hash, "__setattr__": _setattr,
-        "__delattr__": _delattr,
+        "__delattr__": _delattr, **_STANDARD,
     }  # fmt: skip

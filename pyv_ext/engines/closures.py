@@ -62,12 +62,15 @@ class Closures:
         self._bus = bus
         self._factories: dict[str, Callable[..., Step]] = {}
 
-    def make(self, instruction: Instruction, pc: int) -> Step:
-        """The closure of the instruction at `pc`."""
+    def makes(self, instruction: Instruction) -> bool:
+        """Whether an instruction has a closure; else `leave` is that."""
         row = instruction.row
         watched = self._bus.shadow is not None and row.kind in (Kind.LOAD, Kind.STORE)
-        if row.kind not in _STATEMENTS or row.floating or watched:
-            return leave
+        return row.kind in _STATEMENTS and not row.floating and not watched
+
+    def make(self, instruction: Instruction, pc: int) -> Step:
+        """The closure of the instruction at `pc`, which has one."""
+        row = instruction.row
         factory = self._factories.get(row.name)
         if factory is None:
             factory = self._factories[row.name] = self._compile(row)

@@ -1,6 +1,7 @@
 """Decoded instructions: what has been decoded where, what a write to memory makes stale, and hooked addresses."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from pyv_ext.bus.memory import LINE
@@ -18,14 +19,19 @@ PLAIN = (Kind.OP, Kind.LOAD, Kind.BRANCH, Kind.JUMP)
 Hook = Callable[[Hart], Stop | None]
 
 
-class Decoded(NamedTuple):
+class Decoded:
     """What there is at an address: an instruction, or a trap (`instruction` None)."""
 
-    instruction: Instruction | None
-    step: Step
-    slow: Callable[[], After | None]
-    illegal: int | None = None
-    """The word that is no instruction; None elsewhere."""
+    __slots__ = ("illegal", "instruction", "slow", "step")
+
+    def __init__(
+        self, instruction: Instruction | None, step: Step, slow: Callable[[], After | None], illegal: int | None = None
+    ) -> None:
+        """`illegal`: the word that is no instruction; None elsewhere."""
+        self.instruction = instruction
+        self.step = step
+        self.slow = slow
+        self.illegal = illegal
 
 
 class _Line(NamedTuple):
@@ -146,7 +152,18 @@ class Code:
         instruction = core.isa.decode(word)
         if instruction is None:
             return Decoded(None, leave, lambda: core.trap(Cause.ILLEGAL, word), word)
-        return Decoded(instruction, self._closures.make(instruction, pc), slow_path(core, pc, instruction))
+        decoded = Decoded(instruction, leave, slow_path(core, pc, instruction))
+        if self._closures.makes(instruction):
+            decoded.step = partial(self._first, pc, decoded, instruction)
+        return decoded
+
+    def _first(self, pc: int, decoded: Decoded, instruction: Instruction) -> After | None:
+        """Execute an instruction for the first time. Its closure is made now: native code may have come before."""
+        first, decoded.step = decoded.step, self._closures.make(instruction, pc)
+        for steps in (self.steps, self.plain):
+            if steps.get(pc) is first:
+                steps[pc] = decoded.step
+        return decoded.step()
 
     # -- changes -----------------------------------------------------------------------------------------------
 

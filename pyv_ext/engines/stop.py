@@ -1,7 +1,7 @@
 """Why a run ended, and how an access is stopped."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class StopReason(StrEnum):
@@ -23,8 +23,7 @@ class AccessStopped(Exception):  # noqa: N818 - no error: a debugger stops the r
         self.stop = stop
 
 
-@dataclass(frozen=True)
-class Stop:
+class Stop(NamedTuple):
     """The reason, the guest's exit code where it gave one, and one line for people."""
 
     reason: StopReason

@@ -1,8 +1,7 @@
 """The architectural state of one hart. Engines change it; debuggers, traces and snapshots read it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import DIRTY, MIE, MPIE, MPP, MPRV, Csrs
@@ -17,8 +16,7 @@ from pyv_state import LATEST, Fields, StateError, inside, row
 _SLOTS = F0 + 32
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(NamedTuple):
     """An instruction that has begun and cannot retire yet: a WFI or a custom instruction, at the hart's pc."""
 
     start: int

@@ -3,13 +3,13 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import atomics, bit_manipulation, compressed, expressions, formats, integer
 from pyv_ext.isa.row import Instruction, Kind, Row
 from pyv_ext.protocols import CustomInstruction, Operands
+from pyv_state.frozen import replace
 
 _TABLE: dict[str, tuple[Row, ...] | None] = {
     "i": integer.RV32I,
@@ -237,7 +237,7 @@ def _native_row(item: CustomInstruction, row: Row) -> Row:
         imm = format.imm.extract(operands.word) & mask if format.imm else 0
         return value(operands.rs1, operands.rs2 if rs2 else imm, operands.pc, 0)
 
-    return replace(row, expr=expr, custom=replace(item, handler=handler, touches="nothing"))
+    return replace(row, expr=expr, custom=item._replace(handler=handler, touches="nothing"))
 
 
 def _refuse_overlap(rows: Sequence[Row]) -> None:

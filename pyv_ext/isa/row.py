@@ -1,14 +1,13 @@
 """One row of the instruction table: everything that is known about one instruction."""
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import field, replace
 from enum import Enum, auto
+from typing import NamedTuple
 
 from pyv_ext.isa.formats import Format
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
-from pyv_state.frozen import dataclass
+from pyv_state.frozen import dataclass, field, replace
 
 
 class Kind(Enum):
@@ -100,8 +99,7 @@ def short(name: str, base: Row, format: Format, bits: str, *nonzero: str) -> Row
     return replace(base, name=name, format=format, bits=bits, nonzero=nonzero)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """A decoded word: its row and operands. Registers are numbers, the immediate is signed as its format says."""
 
     row: Row

@@ -1,12 +1,12 @@
 """A tree of dataclasses as a flat table of keys, and back."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from pyv_npu.config.key import Form, Key, Value
 from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_state.frozen import MISSING, Field, fields, is_dataclass
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def _is_section(kind: Any) -> bool:
     return isinstance(kind, type) and is_dataclass(kind)
 
 
-def _default(item: Field[Any]) -> Value:
+def _default(item: "Field[Any]") -> Value:
     return item.default_factory() if item.default_factory is not MISSING else item.default
 
 

@@ -5,14 +5,13 @@ Each leaf's metadata holds `meaning`, `unit` (`address` prints in hexadecimal), 
 """
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
 from npu_device.config import NpuConfig
 from pyv_ext.cores import DEFAULT_ENGINE, ENGINES
 from pyv_ext.timing import CoreTiming
 from pyv_npu.errors import BadInputError
-from pyv_state.frozen import dataclass
+from pyv_state.frozen import dataclass, field
 
 HART, ENGINE = 'docs/core-timing.md, "Hart"', 'docs/core-timing.md, "Engines"'
 MEMORY_MAP = 'docs/interface.md, "Memory map"'

@@ -4,7 +4,6 @@ The core knows encodings and outcomes, the device knows submissions: neither kno
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE
 from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS, CustomEncoding, match_mask
@@ -41,7 +40,7 @@ def custom_instructions(
 
 def ignored_instructions(slot: int) -> list[CustomInstruction]:
     """All four as instructions that do nothing: `tight_off: nop`."""
-    return [replace(_row(encoding, slot, _nothing, syntax=""), present=False) for encoding in CUSTOM_INSTRUCTIONS]
+    return [_row(encoding, slot, _nothing, syntax="")._replace(present=False) for encoding in CUSTOM_INSTRUCTIONS]
 
 
 def _nothing(operands: Operands) -> Outcome:

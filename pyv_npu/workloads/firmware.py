@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from pyv_ext import elf
@@ -16,7 +15,7 @@ from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.platform import Platform, sized_for
 from pyv_npu.result import CoreRun, Detail, Result, Stopwatch
 from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
-from pyv_state.frozen import dataclass
+from pyv_state.frozen import dataclass, replace
 
 LEVEL = "CA_HYBRID"
 _NO_CORE = {"IA": "computes a model without a core", "IA_TIMING": "is an analytic model without a core"}
@@ -150,4 +149,4 @@ def _located(stop: Stop, program: Program) -> Stop:
         place = program.place(int(found[1], 16))
         return f"{found[0]} ({place})" if place else found[0]
 
-    return replace(stop, text=re.sub(r"\bpc (0x[0-9a-f]{8})", located, stop.text))
+    return stop._replace(text=re.sub(r"\bpc (0x[0-9a-f]{8})", located, stop.text))

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pyv_jit import compiler
+from pyv_jit import compiler, host, loader
 from pyv_jit.code_cache import CodeCache
-from pyv_jit.compiler import Compiler, NativeCode, variable
+from pyv_jit.compiler import Compiler, variable
+from pyv_jit.llvm import Llvm
+from pyv_jit.loader import NativeCode
 
 TEXT = "define i64 @f(i64 %a) {{\n%b = mul i64 %a, {factor}\nret i64 %b\n}}\n"
 READ = variable("place") + "define i64 @f() {\n%p = load ptr, ptr @place\n%v = load i64, ptr %p\nret i64 %v\n}\n"
@@ -19,17 +21,28 @@ def called(code: NativeCode, *arguments: int) -> int:
     return int(kind(code.address("f"))(*arguments))
 
 
+@pytest.fixture(params=["loader", "LLVM"], autouse=True)
+def linked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What brings code into memory, and tells about this machine."""
+    if request.param == "LLVM":
+        monkeypatch.setattr(loader, "load", lambda file, names: None)
+        monkeypatch.setattr(compiler, "known_host", lambda: None)
+    elif not host.x86_64_linux():
+        pytest.skip("object files are loaded on x86-64 Linux only")
+    return str(request.param)
+
+
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that LLVM has compiled."""
     texts: list[str] = []
-    original = Compiler._compiled
+    original = Llvm.compile
 
-    def counted(self: Compiler, text: str) -> bytes:
+    def counted(self: Llvm, text: str) -> bytes:
         texts.append(text)
         return original(self, text)
 
-    monkeypatch.setattr(Compiler, "_compiled", counted)
+    monkeypatch.setattr(Llvm, "compile", counted)
     return texts
 
 
@@ -46,24 +59,42 @@ def test_another_text_is_another_code(tmp_path: Path) -> None:
         assert called(one.load(TEXT.format(factor=factor), "f"), 100) == 100 * factor
 
 
+def _other_processor(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One that has a flag less."""
+    text = Path(host.CPUINFO).read_text().replace(" sse2 ", " ")
+    (tmp_path / "cpuinfo").write_text(text)
+    patch.setattr(host, "CPUINFO", str(tmp_path / "cpuinfo"))
+
+
+def _other_library(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    original = host._installed
+    patch.setattr(host, "_installed", lambda package: (*original(package), "another"))
+
+
 @pytest.mark.parametrize(
-    "other",
+    ("by", "other"),
     [
-        lambda patch: patch.setattr(compiler, "OPTIMIZATION", 0),
-        lambda patch: patch.setattr("llvmlite.__version__", "0.0.0"),
-        lambda patch: patch.setattr("llvmlite.binding.llvm_version_info", (0, 0, 0)),
-        lambda patch: patch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "generic"),
-        lambda patch: patch.setattr("llvmlite.binding.get_host_cpu_features", Features),
+        ("", lambda patch, folder: patch.setattr(compiler, "OPTIMIZATION", 0)),
+        ("LLVM", lambda patch, folder: patch.setattr("llvmlite.__version__", "0.0.0")),
+        ("LLVM", lambda patch, folder: patch.setattr("llvmlite.binding.llvm_version_info", (0, 0, 0))),
+        ("LLVM", lambda patch, folder: patch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "generic")),
+        ("LLVM", lambda patch, folder: patch.setattr("llvmlite.binding.get_host_cpu_features", Features)),
+        ("loader", _other_processor),
+        ("loader", _other_library),
     ],
-    ids=["level", "llvmlite", "LLVM", "cpu", "features"],
+    ids=["level", "llvmlite", "LLVM", "cpu", "features", "flags", "library"],
 )
 def test_all_that_determines_code_counts(
-    other: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    by: str, other: Callable[[pytest.MonkeyPatch, Path], None], linked: str, tmp_path: Path, compiled: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if by not in ("", linked):
+        pytest.skip("the other tells about this machine")
+    cache = tmp_path / "cache"
     for expected in (1, 1, 2):
         if expected == 2:
-            other(monkeypatch)
-        assert called(Compiler(CodeCache(tmp_path)).load(TEXT.format(factor=5), "f"), 5) == 25
+            other(monkeypatch, tmp_path)
+        assert called(Compiler(CodeCache(cache)).load(TEXT.format(factor=5), "f"), 5) == 25
         assert len(compiled) == expected
 
 
@@ -105,3 +136,38 @@ def test_a_number_is_no_pointer(tmp_path: Path) -> None:
 def test_code_outlives_its_compiler() -> None:
     code = Compiler(None).load(TEXT.format(factor=2), "f")
     assert called(code, 21) == 42
+
+
+SWITCH = (
+    variable("place")
+    + """@table = private constant [3 x i64] [i64 11, i64 22, i64 33]
+define internal i64 @helper(i64 %a) {
+%p = load ptr, ptr @place
+%v = load i64, ptr %p
+%s = add i64 %v, %a
+ret i64 %s
+}
+define i64 @f(i64 %a) {
+switch i64 %a, label %other [i64 0, label %b0 i64 1, label %b1 i64 2, label %b2 i64 3, label %b3 i64 4, label %b4]
+b0: ret i64 7
+b1: br label %call
+b2: br label %call
+b3: br label %call
+b4: ret i64 9
+call:
+%i = sub i64 %a, 1
+%at = getelementptr i64, ptr @table, i64 %i
+%c = load i64, ptr %at
+%h = call i64 @helper(i64 %c)
+ret i64 %h
+other: ret i64 -1
+}
+"""
+)
+"""Jump table, constants, a variable, and a function of its own: all that asks for addresses."""
+
+
+def test_addresses_of_its_own_parts_are_filled_in() -> None:
+    word = ctypes.c_int64(1000)
+    code = Compiler(None).load(SWITCH, "f", pointers={"place": ctypes.addressof(word)})
+    assert [called(code, value) for value in range(6)] == [7, 1011, 1022, 1033, 9, -1]

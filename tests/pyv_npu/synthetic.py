@@ -63,15 +63,15 @@ def submissions(count: int, tight: bool, seed: int = 1) -> list[Submission]:
         t0 = 1000 * number + random.randrange(9)
         setup, stores, message = random.randrange(3, 9), 16, random.randrange(8, 12) * (1 if tight else 9)
         t2 = t0 + setup + stores + message
-        submission = Submission(
-            0x8000_0000 + 64 * number, number % 10 == 9, t0, t0 + setup + stores, t2, tight, ticket=number + 1
-        )
-        submission.t1, submission.t2, submission.t3, submission.t4 = t2 + 4, t2, t2 + 7, t2 + 100
-        submission.reasons = {
+        reasons = {
             Reason.SETUP: setup,
             Reason.DESCRIPTOR_STORE: stores,
             Reason.ISSUE if tight else Reason.BUS: message,
         }
+        submission = Submission(
+            0x8000_0000 + 64 * number, number % 10 == 9, t0, t0 + setup + stores, t2, tight, ticket=number + 1,
+            t1=t2 + 4, t2=t2, t3=t2 + 7, t4=t2 + 100, reasons=reasons,
+        )  # fmt: skip
         made.append(submission)
     return made
 

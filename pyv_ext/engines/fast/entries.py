@@ -4,6 +4,7 @@ A table has a pointer for each page of the address space; a page that holds code
 first instruction is decoded, followed by two that lead on to the next page.
 """
 
+import mmap
 import struct
 
 from pyv_ext.bus.bus import ADDRESS_SPACE
@@ -31,7 +32,7 @@ class Entries:
     """The entries of one hart."""
 
     def __init__(self) -> None:
-        self.table = memoryview(bytearray(8 * (ADDRESS_SPACE >> PAGE_BITS))).cast("Q")
+        self.table = memoryview(mmap.mmap(-1, 8 * (ADDRESS_SPACE >> PAGE_BITS))).cast("Q")  # most of it stays untouched
         self._pages: dict[int, bytearray] = {}
 
     def instruction(self, pc: int, operation: int, rd: int = 0, rs1: int = 0, rs2: int = 0, imm: int = 0) -> None:

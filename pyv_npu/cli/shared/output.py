@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,20 +16,22 @@ if TYPE_CHECKING:
     from pyv_npu.report.run_folder import RunFolder
 
 
-@dataclass
 class Call:
     """One call of the command line."""
 
-    command_line: list[str]
-    progress: Progress
-    parse: Callable[[Sequence[str]], argparse.Namespace]
-    """Parses another command line, as a replay has one."""
-    report: "RunFolder | None" = None
-    """The report that was begun."""
-    opens: bool = False
-    """Whether a browser shows the report when it is complete."""
-    recorded: "Recorded | None" = None
-    """The run that this one repeats."""
+    def __init__(
+        self, command_line: list[str], progress: Progress, parse: Callable[[Sequence[str]], argparse.Namespace]
+    ) -> None:
+        self.command_line = command_line
+        self.progress = progress
+        self.parse = parse
+        """Parses another command line, as a replay has one."""
+        self.report: RunFolder | None = None
+        """The report that was begun."""
+        self.opens = False
+        """Whether a browser shows the report when it is complete."""
+        self.recorded: Recorded | None = None
+        """The run that this one repeats."""
 
     def begin_report(
         self, folder: Path | None, verb: str, effective: "Effective", files: Iterable[object] = ()

@@ -5,10 +5,9 @@ They are kept as rows of integers: hundreds of thousands of them cost little to 
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from pyv_state import LATEST, StateError, data, integer
 
@@ -36,8 +35,7 @@ class Reason(StrEnum):
     VALIDATE = "validate"
 
 
-@dataclass(slots=True, eq=False)
-class Submission:
+class Submission(NamedTuple):
     """Stamps are cycle numbers (the start of the cycle), None where the thing was not seen."""
 
     descriptor: int
@@ -65,7 +63,7 @@ class Submission:
     t7: int | None = None
     ticket: int = 0
     error: int = 0
-    reasons: dict[Reason, int] = field(default_factory=dict)
+    reasons: Mapping[Reason, int] = {}
     """Cycles of each reason that holds for any."""
 
     def span(self, first: str, last: str) -> int | None:

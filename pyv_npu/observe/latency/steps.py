@@ -7,7 +7,6 @@ or ENQCMD_T retires.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyv_ext.engines.tracer import FENCE, Record
@@ -47,18 +46,20 @@ class Question(NamedTuple):
     """Start of the attempt that was accepted."""
 
 
-@dataclass(slots=True, eq=False)
 class Run:
     """Instructions and trap entries in a row, in cycles [start, end)."""
 
-    start: int
-    end: int
-    depth: int
-    """How many traps were being handled."""
-    window: int
-    """Serial number of the innermost submit function, 0 outside of all."""
-    notes: list[Record]
-    """Stores, fences and accesses of devices, in their order."""
+    __slots__ = ("depth", "end", "notes", "start", "window")
+
+    def __init__(self, start: int, end: int, depth: int, window: int, notes: list[Record]) -> None:
+        self.start = start
+        self.end = end
+        self.depth = depth
+        """How many traps were being handled."""
+        self.window = window
+        """Serial number of the innermost submit function, 0 outside of all."""
+        self.notes = notes
+        """Stores, fences and accesses of devices, in their order."""
 
 
 class StepLog:
@@ -160,30 +161,37 @@ LINES_KEPT = 1 << 16
 """Lines whose first store is remembered while no submission empties the table."""
 
 
-@dataclass(slots=True, eq=False)
 class Window:
     """One call of a submit function, or (serial 0) the whole program when it has none."""
 
-    serial: int
-    t0: int | None
-    """None for serial 0: each submission begins with the first store into its 64 bytes."""
-    return_pc: int = 0
-    sp: int = 0
-    depth: int = 0
-    """How many traps were being handled at entry."""
-    prebuilt: bool = False
-    lines: dict[int, int] = field(default_factory=dict)
-    """Address of each 64-byte line stored to -> start of the first store."""
-    taken: bool = False
-    """A submission has used the window's t0."""
-    refused: int | None = None
-    """Start of the first attempt that was refused."""
-    attempt: int = 0
-    """Start of the latest attempt."""
-    descriptor: int = 0
-    """Address of the 64 bytes that were refused."""
-    commits: list[int] = field(default_factory=list)
-    """Rows of the submissions that left the core in it."""
+    __slots__ = (
+        "attempt", "commits", "depth", "descriptor", "lines", "prebuilt", "refused", "return_pc", "serial", "sp", "t0",
+        "taken",
+    )  # fmt: skip
+
+    def __init__(
+        self, serial: int, t0: int | None, return_pc: int = 0, sp: int = 0, depth: int = 0, prebuilt: bool = False
+    ) -> None:
+        self.serial = serial
+        self.t0 = t0
+        """None for serial 0: each submission begins with the first store into its 64 bytes."""
+        self.return_pc = return_pc
+        self.sp = sp
+        self.depth = depth
+        """How many traps were being handled at entry."""
+        self.prebuilt = prebuilt
+        self.lines: dict[int, int] = {}
+        """Address of each 64-byte line stored to -> start of the first store."""
+        self.taken = False
+        """A submission has used the window's t0."""
+        self.refused: int | None = None
+        """Start of the first attempt that was refused."""
+        self.attempt = 0
+        """Start of the latest attempt."""
+        self.descriptor = 0
+        """Address of the 64 bytes that were refused."""
+        self.commits: list[int] = []
+        """Rows of the submissions that left the core in it."""
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps."""

@@ -3,7 +3,8 @@
 import dataclasses
 import pickle
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
 import pytest
 
@@ -11,13 +12,16 @@ from pyv_npu.config import Config, load
 from pyv_state import frozen
 
 
-def declared(decorator: Callable[..., Any]) -> Any:
-    @decorator(frozen=True)
+def declared(module: ModuleType) -> Any:
+    field: Callable[..., Any] = module.field
+
+    @module.dataclass(frozen=True)
     class Point:
+        shared: ClassVar[int] = 3
         x: int
         y: int = 2
-        names: list[str] = dataclasses.field(default_factory=list, compare=False)
-        hidden: str = dataclasses.field(default="h", repr=False)
+        names: list[str] = field(default_factory=list, compare=False)
+        hidden: str = field(default="h", repr=False)
 
         def __post_init__(self) -> None:
             if self.x < 0:
@@ -26,7 +30,7 @@ def declared(decorator: Callable[..., Any]) -> Any:
     return Point
 
 
-OURS, STANDARD = declared(frozen.dataclass), declared(dataclasses.dataclass)
+OURS, STANDARD = declared(frozen), declared(dataclasses)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,7 @@ def test_instances_are_as_those_of_the_standard_decorator(given: tuple[Any, ...]
     assert ours != dataclasses.replace(ours, y=9) != standard
     assert ours == dataclasses.replace(ours, names=["other"])
     assert dataclasses.replace(ours, y=9).y == 9
+    assert dataclasses.replace(ours, y=9) == frozen.replace(ours, y=9)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +70,31 @@ def test_instances_cannot_be_changed_and_classes_can_be_derived() -> None:
         z: int = 7
 
     assert Further(1).z == 7 and Further(1).y == 2
+    assert frozen.replace(Further(1), z=8) == Further(1, z=8)
+
+
+def test_a_class_made_here_can_derive_from_another() -> None:
+    @frozen.dataclass(frozen=True)
+    class Further(OURS):  # type: ignore[misc, valid-type]
+        y: int = 5
+        z: int = 7
+
+    further = Further(1, z=9)
+    assert [item.name for item in frozen.fields(Further)] == ["x", "y", "names", "hidden", "z"]
+    assert (further.x, further.y, further.z, further.names) == (1, 5, 9, [])
+
+
+@pytest.mark.parametrize("what", ["name", "type", "init", "repr", "compare", "metadata"])
+def test_fields_are_as_those_of_the_standard_decorator(what: str) -> None:
+    standard = [getattr(item, what) for item in dataclasses.fields(STANDARD)]
+    assert [getattr(item, what) for item in frozen.fields(OURS)] == standard
+    assert [getattr(item, what) for item in dataclasses.fields(OURS)] == standard
+
+
+def test_a_dataclass_is_one_for_both() -> None:
+    for what in (OURS, OURS(1)):
+        assert frozen.is_dataclass(what) and dataclasses.is_dataclass(what)
+    assert not frozen.is_dataclass(1)
 
 
 def test_each_section_has_defaults_of_its_own_and_can_be_pickled() -> None:

@@ -1,0 +1,60 @@
+"""What native code depends on besides its text: the processor, and LLVM. Found out without loading LLVM where it can
+be, because code from the cache needs none."""
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+CPUINFO = "/proc/cpuinfo"
+_LIBRARY = "llvmlite."
+"""A part of the name of its library, whatever the system calls one."""
+_LINES = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping", b"flags")
+"""What of it tells processors apart; other lines differ from one moment to the next."""
+
+
+class Host(NamedTuple):
+    """The machine for which LLVM compiles here."""
+
+    about: str
+    """Whatever makes LLVM compile the same text to other code."""
+    fused: bool
+    """Whether the processor has a fused multiply-add."""
+
+
+def x86_64_linux() -> bool:
+    return sys.platform == "linux" and sys.maxsize >> 32 > 0 and os.uname().machine == "x86_64"
+
+
+def known_host() -> Host | None:
+    """This machine; None where only LLVM itself can tell."""
+    spec = find_spec("llvmlite")
+    if not x86_64_linux() or spec is None or spec.origin is None:
+        return None
+    processor = _processor()
+    if b"flags" not in processor:
+        return None
+    llvm = _installed(Path(spec.origin).parent)
+    return Host(repr((llvm, sorted(processor.items()))), b"fma" in processor[b"flags"].split())
+
+
+def _processor() -> dict[bytes, bytes]:
+    """The lines of the first processor, by their names; the text of all may be long."""
+    block = b""
+    try:
+        with open(CPUINFO, "rb", buffering=0) as file:
+            while b"\n\n" not in block and (part := file.read(4096)):
+                block += part
+    except OSError:
+        return {}
+    lines = (line.partition(b":") for line in block.partition(b"\n\n")[0].split(b"\n"))
+    return {name.strip(): value.strip() for name, _, value in lines if name.strip() in _LINES}
+
+
+def _installed(package: Path) -> tuple[object, ...]:
+    """Which llvmlite is installed: its version, and size and time of its library."""
+    version = (package / "_version.py").read_bytes()
+    with os.scandir(package / "binding") as files:
+        found = [(file.name, file.stat()) for file in files if _LIBRARY in file.name]
+    return version, *((name, about.st_size, about.st_mtime_ns) for name, about in sorted(found))

@@ -1,0 +1,43 @@
+"""LLVM for this machine. The one module that imports llvmlite."""
+
+from collections.abc import Collection
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from pyv_jit.host import Host
+from pyv_jit.loader import NativeCode
+
+
+class Llvm:
+    """Compiles modules, and links what `loader` does not."""
+
+    def __init__(self, optimization: int) -> None:
+        """`optimization`: the level of the code generator. No pass runs on the IR."""
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        found = llvm.get_host_cpu_features()
+        cpu, features = llvm.get_host_cpu_name(), found.flatten()
+        target = llvm.Target.from_default_triple()
+        versions = llvmlite.__version__, llvm.llvm_version_info
+        fused = bool(found.get("fma")) or target.triple.startswith(("aarch64", "arm64"))
+        self.host = Host(repr((versions, target.triple, cpu, features)), fused)
+        self._machine = target.create_target_machine(cpu=cpu, features=features, opt=optimization)
+        self._jit = llvm.create_lljit_compiler(self._machine, use_jit_link=True)
+        self._linked = 0
+
+    def compile(self, text: str) -> bytes:
+        """The object file of a module."""
+        module = llvm.parse_assembly(text)
+        module.triple, module.data_layout = self._machine.triple, str(self._machine.target_data)
+        code: bytes = self._machine.emit_object(module)
+        return code
+
+    def link(self, file: bytes, names: Collection[str]) -> NativeCode:
+        """The code of an object file, with the addresses of these names."""
+        builder = llvm.JITLibraryBuilder().add_object_img(file)
+        for name in names:
+            builder.export_symbol(name)
+        self._linked += 1
+        library = builder.link(self._jit, f"module{self._linked}")
+        return NativeCode({name: library[name] for name in names}, library)

@@ -1,0 +1,161 @@
+"""Loads the object files that LLVM makes for x86-64 Linux, without LLVM: to import it takes longer than many programs.
+
+The code model of a JIT is the large one: all that such a file asks for is addresses of its own parts, as 64-bit words.
+Whatever else is found in a file, `llvm` links it. Memory is writable or executable, never both.
+"""
+
+import ctypes
+import mmap
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from pyv_jit.host import x86_64_linux
+
+_IDENT = b"\x7fELF\x02\x01\x01"
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_RELOCATION = struct.Struct("<QQq")
+_WORD = struct.Struct("<Q")
+_RELOCATABLE, _X86_64 = 1, 62
+_PROGBITS, _SYMTAB, _RELA, _NOBITS, _REL, _UNWIND = 1, 2, 4, 8, 9, 0x70000001
+_WRITE, _ALLOC, _TLS = 1, 2, 0x400
+_R_X86_64_64 = 1
+_LARGEST = 1 << 26
+"""Bytes in memory beyond which a file is left to LLVM."""
+
+
+class NativeCode:
+    """Functions that can be called; their memory is freed with the object."""
+
+    def __init__(self, addresses: Mapping[str, int], memory: object) -> None:
+        self._addresses = addresses
+        self._memory = memory
+
+    def address(self, name: str) -> int:
+        """Where a function or variable begins, one of those that were asked for."""
+        return self._addresses[name]
+
+
+class _Unknown(Exception):  # noqa: N818 - no error: LLVM takes over
+    """Something that LLVM is left to."""
+
+
+class _Section(NamedTuple):
+    """The fields of a section header."""
+
+    name: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry: int
+
+    @property
+    def loaded(self) -> bool:
+        """Unwinding is not for code through which nothing is thrown."""
+        return bool(self.flags & _ALLOC) and self.type != _UNWIND
+
+
+def load(file: bytes, names: Collection[str]) -> NativeCode | None:
+    """The code of an object file, with the addresses of these names; None where it has something unknown, or where no
+    memory may be executed."""
+    if not x86_64_linux():
+        return None
+    try:
+        return _loaded(file, names)
+    except (_Unknown, struct.error, KeyError, IndexError, ValueError, OSError):
+        return None
+
+
+def _loaded(file: bytes, names: Collection[str]) -> NativeCode:
+    sections = _sections(file)
+    places, executable, size = _places(sections)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for index, place in places.items():
+        if sections[index].type == _PROGBITS:
+            memory[place : place + sections[index].size] = _content(file, sections[index])
+    (table,) = (section for section in sections if section.type == _SYMTAB)
+    texts = _content(file, sections[table.link])
+    symbols = list(_SYMBOL.iter_unpack(_content(file, table)))
+    for section in sections:
+        if section.type == _REL:
+            raise _Unknown
+        if section.type == _RELA and section.info in places:
+            _relocate(memory, base, places, section.info, sections, symbols, _content(file, section))
+    if executable:
+        _make_executable(base, executable)
+    found = {
+        texts[name : texts.index(b"\0", name)].decode(): base + places[index] + value
+        for name, _, _, index, value, _ in symbols
+        if index in places
+    }
+    return NativeCode({name: found[name] for name in names}, memory)
+
+
+def _sections(file: bytes) -> list[_Section]:
+    ident, kind, machine, _, _, _, at, _, _, _, _, size, count, _ = _HEADER.unpack_from(file)
+    if not ident.startswith(_IDENT) or (kind, machine, size) != (_RELOCATABLE, _X86_64, _SECTION.size):
+        raise _Unknown
+    if at + count * size > len(file):
+        raise _Unknown
+    return [_Section(*_SECTION.unpack_from(file, at + number * size)) for number in range(count)]
+
+
+def _places(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
+    """Where each section is loaded, by its number; the bytes of what is not written, whole pages at the beginning; and
+    the bytes of all."""
+    places: dict[int, int] = {}
+    at = executable = 0
+    for written in (False, True):
+        for number, section in enumerate(sections):
+            if section.loaded and bool(section.flags & _WRITE) is written:
+                if section.type not in (_PROGBITS, _NOBITS) or section.flags & _TLS or section.align > mmap.PAGESIZE:
+                    raise _Unknown
+                at = places[number] = -(-at // max(section.align, 1)) * max(section.align, 1)
+                at += section.size
+                if at > _LARGEST:
+                    raise _Unknown
+        at = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
+        executable = executable or at
+    return places, executable, at
+
+
+def _content(file: bytes, section: _Section) -> bytes:
+    end = section.offset + section.size
+    if end > len(file):
+        raise _Unknown
+    return file[section.offset : end]
+
+
+def _relocate(
+    memory: mmap.mmap, base: int, places: Mapping[int, int], target: int, sections: list[_Section],
+    symbols: list[tuple[Any, ...]], relocations: bytes,
+) -> None:  # fmt: skip
+    """Fill in the addresses that a section asks for."""
+    last = sections[target].size - _WORD.size
+    entries: Iterator[tuple[int, int, int]] = _RELOCATION.iter_unpack(relocations)
+    for offset, info, addend in entries:
+        _, _, _, index, value, _ = symbols[info >> 32]
+        if info & 0xFFFFFFFF != _R_X86_64_64 or offset > last or index not in places:
+            raise _Unknown
+        _WORD.pack_into(memory, places[target] + offset, base + places[index] + value + addend)
+
+
+@cache
+def _mprotect() -> Any:
+    function = ctypes.CDLL(None).mprotect
+    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return function
+
+
+def _make_executable(address: int, size: int) -> None:
+    if _mprotect()(address, size, mmap.PROT_READ | mmap.PROT_EXEC):
+        raise _Unknown
