@@ -12,11 +12,13 @@ Functions: `S(v)` the signed view of a register value; `QUOT(x, y)` x / y rounde
 (XLEN of zero), `CPOP` ones, `BSWAP` the bytes reversed.
 """
 
-import ast
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping
 from functools import cache
 
 OPERANDS = ("a", "b", "pc", "old")
+_WORDS = re.compile(r"[A-Za-z_]\w*")
+_PARTS = re.compile(r"\w+|[()]|[^\w()]+")
 
 
 def constants(xlen: int) -> dict[str, int]:
@@ -44,42 +46,31 @@ def functions(xlen: int) -> dict[str, Callable[..., int]]:
     }
 
 
-def parse(expr: str) -> ast.expr:
-    """The syntax tree of an expression."""
-    return ast.parse(expr, mode="eval").body
-
-
 def operands(expr: str) -> list[str]:
     """The operands that an expression mentions, once for each mention, in order."""
-    found = [node for node in ast.walk(parse(expr)) if isinstance(node, ast.Name) and node.id in OPERANDS]
-    return [node.id for node in sorted(found, key=lambda node: node.col_offset)]
+    return [word for word in _WORDS.findall(expr) if word in OPERANDS]
 
 
-class _ToPython(ast.NodeTransformer):
-    def __init__(self, xlen: int, names: dict[str, str]) -> None:
-        self.sign = 1 << xlen - 1
-        self.constants = constants(xlen)
-        self.names = {name: parse(text) for name, text in names.items()}
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in self.constants:
-            return ast.Constant(self.constants[node.id])
-        return self.names.get(node.id, node)
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        self.generic_visit(node)
-        if not (isinstance(node.func, ast.Name) and node.func.id == "S"):
-            return node
-        flipped = ast.BinOp(node.args[0], ast.BitXor(), ast.Constant(self.sign))
-        return ast.BinOp(flipped, ast.Sub(), ast.Constant(self.sign))
-
-
-def python_source(expr: str, xlen: int, names: dict[str, str]) -> str:
-    """Python for an expression, each operand in `names` replaced by the given Python text.
+def python_source(expr: str, xlen: int, names: Mapping[str, str]) -> str:
+    """Python for an expression, each operand in `names` replaced by the given Python text, a name or an item of one.
 
     Functions other than S are called by their names.
     """
-    return ast.unparse(_ToPython(xlen, names).visit(parse(expr)))
+    known = {**constants(xlen), **names}
+    sign = 1 << xlen - 1
+    made, opened, signed = [], [], False
+    for part in _PARTS.findall(expr):
+        if part == "S":
+            signed = True
+        elif part == "(":
+            opened.append(signed)
+            made.append("(((" if signed else "(")
+            signed = False
+        elif part == ")":
+            made.append(f") ^ {sign}) - {sign})" if opened.pop() else ")")
+        else:
+            made.append(str(known.get(part, part)))
+    return "".join(made)
 
 
 @cache
@@ -88,124 +79,3 @@ def evaluator(expr: str, xlen: int) -> Callable[[int, int, int, int], int]:
     source = f"lambda {', '.join(OPERANDS)}: {python_source(expr, xlen, {})}"
     result: Callable[[int, int, int, int], int] = eval(source, functions(xlen))
     return result
-
-
-# -- expressions of others -------------------------------------------------------------------------------------
-
-Interval = tuple[int, int]
-
-_COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.GtE, ast.Gt)
-
-
-def check(expr: str, xlen: int, given: Sequence[str]) -> None:
-    """ValueError where `expr` & M is not the same on every back end, or not in the dialect. `given`: its operands.
-
-    What the low bits of a result do not depend on may overflow 2·XLEN bits; what is shifted right, divided or compared
-    may not.
-    """
-    try:
-        tree = parse(expr)
-    except SyntaxError as error:
-        raise ValueError(f"is no expression ({error.msg})") from None
-    _Check(xlen, given).narrow(tree)
-
-
-class _Check:
-    """The range of each value, in the two ways in which back ends compute it."""
-
-    def __init__(self, xlen: int, given: Sequence[str]) -> None:
-        self._xlen = xlen
-        self._given = given
-        self._constants = constants(xlen)
-        self._register = 0, (1 << xlen) - 1
-        self._wide = -1 << 2 * xlen - 1, (1 << 2 * xlen - 1) - 1
-
-    def narrow(self, node: ast.expr) -> Interval:
-        """Only the low bits of the node count."""
-        match node:
-            case ast.UnaryOp(op=ast.Invert() | ast.USub(), operand=operand):
-                low, high = self.narrow(operand)
-                return (~high, ~low) if isinstance(node.op, ast.Invert) else (-high, -low)
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if isinstance(op, _COMPARED):
-                self._sides(left, right)
-                return 0, 1
-            case ast.IfExp(test=ast.Compare() as test, body=body, orelse=other):
-                self.narrow(test)
-                one, two = self.narrow(body), self.narrow(other)
-                return min(one[0], two[0]), max(one[1], two[1])
-        return self._value(node, self.narrow)
-
-    def exact(self, node: ast.expr) -> Interval:
-        """The whole value counts, in twice the width."""
-        found = self._value(node, self.exact)
-        return self._within(node, found, self._wide, f"may exceed {2 * self._xlen} bits")
-
-    def _value(self, node: ast.expr, part: Callable[[ast.expr], Interval]) -> Interval:
-        match node:
-            case ast.Constant(value=int(number)) if not isinstance(number, bool):
-                return self._within(node, (number, number), self._register, "is no register value")
-            case ast.Name(id=name) if name in self._constants:
-                return self._constants[name], self._constants[name]
-            case ast.Name(id=name) if name in self._given:
-                return self._register
-            case ast.BinOp(left=left, op=ast.RShift(), right=count):
-                low, high = self.exact(left)
-                least, most = self._count(count)
-                return min(low >> least, low >> most), max(high >> least, high >> most)
-            case ast.BinOp(left=left, op=ast.LShift(), right=count):
-                low, high = part(left)
-                least, most = self._count(count)
-                return min(low << least, low << most), max(high << least, high << most)
-            case ast.BinOp(left=left, op=op, right=right):
-                return self._operator(node, op, part(left), part(right))
-            case ast.Call(func=ast.Name(id="S"), args=[operand], keywords=[]):
-                self._is_register(operand)
-                return -1 << self._xlen - 1, (1 << self._xlen - 1) - 1
-            case ast.Call(func=ast.Name(id="CLZ" | "CTZ" | "CPOP" | "BSWAP" as name), args=[operand], keywords=[]):
-                self._is_register(operand)
-                return self._register if name == "BSWAP" else (0, self._xlen)
-            case ast.Call(func=ast.Name(id="QUOT" | "REM"), args=[left, right], keywords=[]):
-                one, two = self.exact(left), self.exact(right)
-                most = max(map(abs, (*one, *two, 1)))
-                return -most, most
-        raise ValueError(f"{ast.unparse(node)!r} is not in the dialect here: see pyv_ext.isa.expressions")
-
-    def _operator(self, node: ast.expr, op: ast.operator, one: Interval, two: Interval) -> Interval:
-        match op:
-            case ast.Add():
-                return one[0] + two[0], one[1] + two[1]
-            case ast.Sub():
-                return one[0] - two[1], one[1] - two[0]
-            case ast.Mult():
-                products = [x * y for x in one for y in two]
-                return min(products), max(products)
-            case ast.BitAnd() if min(one[0], two[0]) >= 0:
-                return 0, min(one[1], two[1])
-            case ast.BitAnd() if max(one[0], two[0]) >= 0:
-                return 0, one[1] if one[0] >= 0 else two[1]
-            case ast.BitAnd() | ast.BitOr() | ast.BitXor():
-                bits = max(value.bit_length() for value in (*one, *two))
-                return (0 if min(one[0], two[0]) >= 0 else -1 << bits), (1 << bits) - 1
-        raise ValueError(f"{ast.unparse(node)!r}: no such operator in the dialect: see pyv_ext.isa.expressions")
-
-    def _sides(self, left: ast.expr, right: ast.expr) -> None:
-        signed = [isinstance(side, ast.Call) and ast.unparse(side.func) == "S" for side in (left, right)]
-        if signed[0] != signed[1]:
-            raise ValueError(f"{ast.unparse(left)!r} and {ast.unparse(right)!r}: compare registers, or S() with S()")
-        for side in (left, right):
-            if signed[0]:
-                self.narrow(side)
-            else:
-                self._is_register(side)
-
-    def _count(self, node: ast.expr) -> Interval:
-        return self._within(node, self.exact(node), (0, self._xlen - 1), f"shifts by 0..{self._xlen - 1} only")
-
-    def _is_register(self, node: ast.expr) -> None:
-        self._within(node, self.narrow(node), self._register, "must be a register value: end it with & M")
-
-    @staticmethod
-    def _within(node: ast.expr, found: Interval, allowed: Interval, what: str) -> Interval:
-        if not allowed[0] <= found[0] <= found[1] <= allowed[1]:
-            raise ValueError(f"{ast.unparse(node)!r} {what}")
-        return found

@@ -222,11 +222,13 @@ def _native_row(item: CustomInstruction, row: Row) -> Row:
     if item.handler is not None or item.ready is not None or item.device is not None:
         raise PyvExtError(f"custom instruction {item.name}: an expr has no handler, ready or device: drop one of them")
     format = row.format
+    from pyv_ext.isa.expression_tree import check  # of users only
+
     given = {"a": format.rs1, "b": format.rs2 or format.imm, "pc": True}
     if format.rd is None:
         raise PyvExtError(f"custom instruction {item.name}: an expr is the value of rd: add rd to its syntax")
     try:
-        expressions.check(item.expr, XLEN, [name for name, field in given.items() if field])
+        check(item.expr, XLEN, [name for name, field in given.items() if field])
     except ValueError as error:
         raise PyvExtError(f"custom instruction {item.name}: expr {item.expr!r}: {error}") from None
     expr = f"({item.expr}) & M"

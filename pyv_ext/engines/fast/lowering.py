@@ -8,7 +8,8 @@ import ast
 from collections.abc import Mapping
 from functools import cache
 
-from pyv_ext.isa.expressions import OPERANDS, constants, parse
+from pyv_ext.isa.expression_tree import parse
+from pyv_ext.isa.expressions import OPERANDS, constants
 from pyv_jit.ir import Ir
 
 _WRAPPING: dict[type[ast.operator], str] = {

@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pyv_ext.isa import EXTENSIONS, Isa, Kind
-from pyv_ext.isa.expressions import OPERANDS, constants, evaluator, functions, operands, parse, python_source
+from pyv_ext.isa.expression_tree import parse
+from pyv_ext.isa.expressions import OPERANDS, constants, evaluator, functions, operands, python_source
 
 ISA = Isa("rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs")
 ROWS = [row for row in ISA.rows if row.expr]
@@ -276,5 +277,5 @@ def test_operands_and_source_of_an_expression():
     assert operands("(a if S(a) < S(b) else b) & M") == ["a", "a", "b", "b"]
     assert (
         python_source("(S(a) >> b) & M", 32, {"a": "x[1]", "b": "imm"})
-        == "(x[1] ^ 2147483648) - 2147483648 >> imm & 4294967295"
+        == "((((x[1]) ^ 2147483648) - 2147483648) >> imm) & 4294967295"
     )

@@ -1,0 +1,130 @@
+"""Expressions of the instruction table as trees, and the check of those that others give."""
+
+import ast
+from collections.abc import Callable, Sequence
+
+from pyv_ext.isa.expressions import constants
+
+
+def parse(expr: str) -> ast.expr:
+    """The syntax tree of an expression."""
+    return ast.parse(expr, mode="eval").body
+
+
+Interval = tuple[int, int]
+
+_COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.GtE, ast.Gt)
+
+
+def check(expr: str, xlen: int, given: Sequence[str]) -> None:
+    """ValueError where `expr` & M is not the same on every back end, or not in the dialect. `given`: its operands.
+
+    What the low bits of a result do not depend on may overflow 2·XLEN bits; what is shifted right, divided or compared
+    may not.
+    """
+    try:
+        tree = parse(expr)
+    except SyntaxError as error:
+        raise ValueError(f"is no expression ({error.msg})") from None
+    _Check(xlen, given).narrow(tree)
+
+
+class _Check:
+    """The range of each value, in the two ways in which back ends compute it."""
+
+    def __init__(self, xlen: int, given: Sequence[str]) -> None:
+        self._xlen = xlen
+        self._given = given
+        self._constants = constants(xlen)
+        self._register = 0, (1 << xlen) - 1
+        self._wide = -1 << 2 * xlen - 1, (1 << 2 * xlen - 1) - 1
+
+    def narrow(self, node: ast.expr) -> Interval:
+        """Only the low bits of the node count."""
+        match node:
+            case ast.UnaryOp(op=ast.Invert() | ast.USub(), operand=operand):
+                low, high = self.narrow(operand)
+                return (~high, ~low) if isinstance(node.op, ast.Invert) else (-high, -low)
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if isinstance(op, _COMPARED):
+                self._sides(left, right)
+                return 0, 1
+            case ast.IfExp(test=ast.Compare() as test, body=body, orelse=other):
+                self.narrow(test)
+                one, two = self.narrow(body), self.narrow(other)
+                return min(one[0], two[0]), max(one[1], two[1])
+        return self._value(node, self.narrow)
+
+    def exact(self, node: ast.expr) -> Interval:
+        """The whole value counts, in twice the width."""
+        found = self._value(node, self.exact)
+        return self._within(node, found, self._wide, f"may exceed {2 * self._xlen} bits")
+
+    def _value(self, node: ast.expr, part: Callable[[ast.expr], Interval]) -> Interval:
+        match node:
+            case ast.Constant(value=int(number)) if not isinstance(number, bool):
+                return self._within(node, (number, number), self._register, "is no register value")
+            case ast.Name(id=name) if name in self._constants:
+                return self._constants[name], self._constants[name]
+            case ast.Name(id=name) if name in self._given:
+                return self._register
+            case ast.BinOp(left=left, op=ast.RShift(), right=count):
+                low, high = self.exact(left)
+                least, most = self._count(count)
+                return min(low >> least, low >> most), max(high >> least, high >> most)
+            case ast.BinOp(left=left, op=ast.LShift(), right=count):
+                low, high = part(left)
+                least, most = self._count(count)
+                return min(low << least, low << most), max(high << least, high << most)
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._operator(node, op, part(left), part(right))
+            case ast.Call(func=ast.Name(id="S"), args=[operand], keywords=[]):
+                self._is_register(operand)
+                return -1 << self._xlen - 1, (1 << self._xlen - 1) - 1
+            case ast.Call(func=ast.Name(id="CLZ" | "CTZ" | "CPOP" | "BSWAP" as name), args=[operand], keywords=[]):
+                self._is_register(operand)
+                return self._register if name == "BSWAP" else (0, self._xlen)
+            case ast.Call(func=ast.Name(id="QUOT" | "REM"), args=[left, right], keywords=[]):
+                one, two = self.exact(left), self.exact(right)
+                most = max(map(abs, (*one, *two, 1)))
+                return -most, most
+        raise ValueError(f"{ast.unparse(node)!r} is not in the dialect here: see pyv_ext.isa.expressions")
+
+    def _operator(self, node: ast.expr, op: ast.operator, one: Interval, two: Interval) -> Interval:
+        match op:
+            case ast.Add():
+                return one[0] + two[0], one[1] + two[1]
+            case ast.Sub():
+                return one[0] - two[1], one[1] - two[0]
+            case ast.Mult():
+                products = [x * y for x in one for y in two]
+                return min(products), max(products)
+            case ast.BitAnd() if min(one[0], two[0]) >= 0:
+                return 0, min(one[1], two[1])
+            case ast.BitAnd() if max(one[0], two[0]) >= 0:
+                return 0, one[1] if one[0] >= 0 else two[1]
+            case ast.BitAnd() | ast.BitOr() | ast.BitXor():
+                bits = max(value.bit_length() for value in (*one, *two))
+                return (0 if min(one[0], two[0]) >= 0 else -1 << bits), (1 << bits) - 1
+        raise ValueError(f"{ast.unparse(node)!r}: no such operator in the dialect: see pyv_ext.isa.expressions")
+
+    def _sides(self, left: ast.expr, right: ast.expr) -> None:
+        signed = [isinstance(side, ast.Call) and ast.unparse(side.func) == "S" for side in (left, right)]
+        if signed[0] != signed[1]:
+            raise ValueError(f"{ast.unparse(left)!r} and {ast.unparse(right)!r}: compare registers, or S() with S()")
+        for side in (left, right):
+            if signed[0]:
+                self.narrow(side)
+            else:
+                self._is_register(side)
+
+    def _count(self, node: ast.expr) -> Interval:
+        return self._within(node, self.exact(node), (0, self._xlen - 1), f"shifts by 0..{self._xlen - 1} only")
+
+    def _is_register(self, node: ast.expr) -> None:
+        self._within(node, self.narrow(node), self._register, "must be a register value: end it with & M")
+
+    @staticmethod
+    def _within(node: ast.expr, found: Interval, allowed: Interval, what: str) -> Interval:
+        if not allowed[0] <= found[0] <= found[1] <= allowed[1]:
+            raise ValueError(f"{ast.unparse(node)!r} {what}")
+        return found
