@@ -3,7 +3,6 @@
 One instance is one preset's core half; the table of presets lives in `pyv_npu`.
 """
 
-
 from pyv_state.frozen import dataclass, field
 
 LONGEST = 1 << 32
