@@ -1,6 +1,5 @@
 """Plain text layout: aligned columns and wrapped lines."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,8 @@ def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:
 
 def wrapped(text: str) -> list[str]:
     """A paragraph in lines."""
+    import textwrap  # few results have one
+
     return textwrap.wrap(text, WIDTH)
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyv_npu.config import Effective
+    from pyv_npu.observe.instruments import Instruments
     from pyv_npu.result import Result
 
 NAME = "run"
@@ -44,7 +45,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
     """Run what `asked` says and answer as `shown` says; they differ in a replay."""
-    from pyv_npu.tables import summary
     from pyv_npu.workloads.workload import Session
 
     workloads = work.workloads(asked, effective.config, work.RUN, NAME)
@@ -85,9 +85,7 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
     if len(results) > 1:
         return _show_widths(results, work.widths(asked), effective, shown, call)
     result = results[0]
-    text = summary(result)
-    if watch is not None and watch.table:
-        text += f"\n{watch.table}"
+    text = _text(result, watch) if call.report is not None or not shown.json else ""
     if call.report is not None:
         from pyv_npu.report.write import write_run
 
@@ -98,6 +96,14 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
     if plan is not None:
         fault_outcomes.check_fired(result)
     return _exit_code(result)
+
+
+def _text(result: "Result[Any]", watch: "Instruments | None") -> str:
+    """The summary of a run, with the table of a profile."""
+    from pyv_npu.tables import summary
+
+    text = summary(result)
+    return f"{text}\n{watch.table}" if watch is not None and watch.table else text
 
 
 def _show_widths(
