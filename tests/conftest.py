@@ -2,11 +2,14 @@
 
 Hypothesis draws the same examples in each run, here as in continuous integration; `--hypothesis-profile=explore` draws
 new ones. Ctrl-C reaches the tests and their processes even where a shell in the background had it ignored. Native code
-is kept in a folder that is empty when the tests begin, so that nothing depends on what ran before.
+is kept in a folder that is empty when the tests begin, so that nothing depends on what ran before; workers share it.
+Python keeps what it compiles, even where PYTHONDONTWRITEBYTECODE (images of containers set it) forbids it: without, each
+process that a test starts would compile a hundred modules again, which takes longer than what most of them do then.
 """
 
 import os
 import signal
+import sys
 import tempfile
 from types import ModuleType
 from typing import Any
@@ -22,6 +25,9 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, databas
 settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(COMPILED, action="store_true", help="fail at once where no compiled modules are used")
@@ -32,9 +38,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    cache = tempfile.TemporaryDirectory(prefix="pyv-npu-tests-")
-    config.add_cleanup(cache.cleanup)
-    os.environ["PYV_NPU_CACHE"] = cache.name
+    if not hasattr(config, "workerinput"):  # workers of xdist have the environment of the process that starts them
+        cache = tempfile.TemporaryDirectory(prefix="pyv-npu-tests-")
+        config.add_cleanup(cache.cleanup)
+        os.environ["PYV_NPU_CACHE"] = cache.name
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption(COMPILED) and not aot.form().compiled:
