@@ -108,7 +108,7 @@ class Engine:
     def _stopped(self) -> Stop | None:
         """What has ended the run. A program that has exited stays so: the next run ends at once, with the same."""
         hart, wait = self.hart, self.hart.waiting
-        if wait is not None and self.bus.clock.next <= hart.cycle < wait.until:
+        if wait is not None and max(self.bus.clock.next, wait.not_before) <= hart.cycle < wait.until:
             hart.waiting = Wait(wait.start, wait.not_before, hart.cycle)  # also where that happens before the next run
         stop = self.stopping
         if stop is not None and stop.reason is not StopReason.EXIT:

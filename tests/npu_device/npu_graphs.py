@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
-from npu_rig import DRAM, SPM, Rig
+from npu_rig import DRAM, SPM, Rig, dictionaries
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
@@ -181,8 +181,7 @@ class Seen(NamedTuple):
         return int(self.events["cycle"][self.events["what"] == What.DONE].max())
 
     def of(self, *whats: What) -> list[dict[str, int]]:
-        chosen = self.events[np.isin(self.events["what"], whats)]
-        return [{name: int(one[name]) for name in one.dtype.names} for one in chosen]
+        return dictionaries(self.events[np.isin(self.events["what"], whats)])
 
     def spans(self) -> list[tuple[dict[str, int], dict[str, int]]]:
         """Begin and end of every step, in the order of their ends."""

@@ -24,6 +24,11 @@ BUFFER = DRAM + 0xE_0000
 SMALL_SPM = SpmConfig(size=SPM_SIZE)
 
 
+def dictionaries(events: np.ndarray[Any, Any]) -> list[dict[str, int]]:
+    """Records of events as dictionaries of integers."""
+    return [dict(zip(events.dtype.names, values, strict=True)) for values in events.tolist()]
+
+
 class Rig:
     """`now` is the cycle in which the core acts next."""
 
@@ -126,8 +131,8 @@ class Rig:
 
     def happened(self, *whats: What) -> list[dict[str, Any]]:
         """Events of these kinds (all when none is named), as dictionaries of integers."""
-        chosen = [record for record in self.records() if not whats or record["what"] in whats]
-        return [{name: int(record[name]) for name in record.dtype.names} for record in chosen]
+        events = self.records()
+        return dictionaries(events[np.isin(events["what"], whats)] if whats else events)
 
     def stamps(self, what: What) -> dict[int, int]:
         """Ticket -> cycle of its event."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_graphs import SPM_SIZE, Seen, channel_bytes, configs, graphs, listed, macros, stepped, tiles
@@ -102,12 +103,12 @@ def test_3_nothing_is_used_twice_at_once(commands: list[Listed], config: NpuConf
     """Units by `spans`; the bytes of any stretch of time fit the rate; each bank's stalls lengthen steps."""
     seen = listed(commands, config)
     timing = Timing(config)
-    transfers = [(b["cycle"], e["cycle"], e["aux"]) for b, e in seen.spans() if b["unit"] >> 8 == Kind.DMA]
-    if timing.rates.total:
-        for low, _, _ in transfers:
-            for _, high, _ in transfers:
-                inside = sum(size for begin, end, size in transfers if low <= begin and end <= high)
-                assert inside * timing.rates.per_byte <= max(0, high - low) * timing.rates.total
+    transfers = [(e["cycle"], b["cycle"], e["aux"]) for b, e in seen.spans() if b["unit"] >> 8 == Kind.DMA]
+    if timing.rates.total and transfers:
+        ends, begins, sizes = np.array(sorted(transfers), np.int64).T
+        for low in set(begins.tolist()):
+            inside = np.cumsum(np.where(begins >= low, sizes, 0))  # in transfers from `low` on, up to each end
+            assert (inside * timing.rates.per_byte <= np.maximum(0, ends - low) * timing.rates.total).all()
     for stall in seen.of(What.STALL):
         if stall["unit"] >> 8 == Kind.BANK:
             assert stall["bytes"] > 0

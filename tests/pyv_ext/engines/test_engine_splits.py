@@ -132,3 +132,31 @@ def test_a_trace_tiles_the_time_line(program, lines, timing):
     spans = sorted([item[1:3] for item in trace.retired] + [item[3:5] for item in trace.traps])
     assert all(end == start for (_, end), (start, _) in pairwise([(0, 0), *spans]))
     assert (len(trace.retired), len(trace.traps)) == (rig.hart.instret, rig.hart.traps)
+
+
+def test_a_run_may_end_at_an_event_while_an_instruction_is_not_to_be_asked_yet():
+    """The store arrives in cycle 8, the instruction after it is asked again in cycle 21."""
+
+    def made():
+        asked = []
+
+        def handle(operands):
+            asked.append(operands.now)
+            return Value(7) if operands.resumed else Retry(20)
+
+        custom = CustomInstruction("mac", 0x5C00000B, 0xFE00707F, "rd,rs1,rs2", handle)
+        rig = Rig("sw x1,0(x11)\nmac x6,x1,x2\nwfi", timing=CoreTiming(mmio_one_way=8), custom=[custom])
+        rig.hart.x[11] = PORT
+        rig.asked = asked
+        return rig
+
+    whole = made()
+    whole.engine.run(60)
+    assert len(whole.asked) == 2
+    for end in range(1, 60):
+        cut = made()
+        cut.engine.run(end)
+        wait = cut.hart.waiting
+        assert wait is None or wait.not_before <= wait.until
+        cut.engine.run(60)
+        assert (cut.state(), cut.asked) == (whole.state(), whole.asked)
