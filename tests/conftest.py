@@ -3,7 +3,7 @@
 Hypothesis draws the same examples in each run, here as in continuous integration; `--hypothesis-profile=explore` draws
 new ones. Ctrl-C reaches the tests and their processes even where a shell in the background had it ignored. Native code
 is kept in a folder that is empty when the tests begin, so that nothing depends on what ran before; workers share it.
-Python keeps what it compiles, even where PYTHONDONTWRITEBYTECODE (images of containers set it) forbids it: without, each
+Python keeps what it compiles, even where PYTHONDONTWRITEBYTECODE (images of containers set it) forbids it: else each
 process that a test starts would compile a hundred modules again, which takes longer than what most of them do then.
 """
 
