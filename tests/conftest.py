@@ -1,4 +1,5 @@
 """`pytest --compiled`: not without compiled modules (scripts/compile), which are used where they are there.
+`--compiled-all`: nor where the tests end and have not imported one of them.
 
 Hypothesis draws the same examples in each run, here as in continuous integration; `--hypothesis-profile=explore` draws
 new ones. Ctrl-C reaches the tests and their processes even where a shell in the background had it ignored. Native code
@@ -19,7 +20,7 @@ from hypothesis import settings
 
 from pyv_jit import aot
 
-COMPILED = "--compiled"
+COMPILED, COMPILED_ALL = "--compiled", "--compiled-all"
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
@@ -31,6 +32,7 @@ sys.dont_write_bytecode = False
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(COMPILED, action="store_true", help="fail at once where no compiled modules are used")
+    parser.addoption(COMPILED_ALL, action="store_true", help="likewise, and at the end where one was not imported")
 
 
 def pytest_report_header() -> str:
@@ -44,12 +46,37 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYV_NPU_CACHE"] = cache.name
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if config.getoption(COMPILED) and not aot.form().compiled:
+    everything = config.getoption(COMPILED_ALL)
+    if (everything or config.getoption(COMPILED)) and not aot.form().compiled:
         raise pytest.UsageError(f"{COMPILED}: {aot.form().text}")
+    if everything:
+        config.pluginmanager.register(EachImported(set(aot.form().modules)))
     if aot.form().compiled:
         patch = pytest.MonkeyPatch()
         patch.setattr(pytest.MonkeyPatch, "setattr", interpreted_only(pytest.MonkeyPatch.setattr))
         config.add_cleanup(patch.undo)
+
+
+class EachImported:
+    """A plugin: the session fails where it leaves a module unused that it should have imported, in any worker."""
+
+    def __init__(self, modules: set[str]) -> None:
+        self._left = modules
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._left &= set(getattr(node, "workeroutput", {}).get("left", self._left))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self._left -= sys.modules.keys()
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["left"] = sorted(self._left)
+        elif self._left and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for name in sorted(self._left):
+            terminalreporter.line(f"NOT IMPORTED {name}: compiled, and no test of these uses it", red=True)
 
 
 def interpreted_only(setattr: Any) -> Any:
