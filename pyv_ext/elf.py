@@ -286,12 +286,14 @@ def _lines(tables: Tables) -> SourceLines:
     """The sections with debug information, to be read later. Damage among them is no reason to refuse the program."""
     try:
         names = tables.content(tables.sections[tables.header.e_shstrndx])
-        found = {
-            wanted: tables.content(section)
+        wanted = {name: f"{name}\0".encode() for name in SECTIONS}
+        held = {
+            name: section
             for section in tables.sections
-            for wanted in SECTIONS
-            if names.startswith(f"{wanted}\0".encode(), section.sh_name)
+            for name, text in wanted.items()
+            if names.startswith(text, section.sh_name)
         }
+        found = {name: tables.content(section) for name, section in held.items()}
     except (IndexError, ValueError):
         found = {}
     return SourceLines(found)

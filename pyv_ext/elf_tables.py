@@ -34,10 +34,12 @@ _WHOLE_FILE, _ARCHITECTURE = 1, 5
 _SCOPES = (_WHOLE_FILE, 2, 3)
 """Tags of attributes."""
 
+MAX_SEGMENTS, MAX_SECTIONS = 256, 16384
+"""Segments are looked for among sections."""
 MAX_SYMBOL_TABLE = 1 << 22
 MAX_NOTES = 1 << 16
 MAX_ATTRIBUTES = 1 << 12
-"""Bytes of a section. A larger one is damage: reading it would take seconds."""
+"""Bytes of all sections of a type, which may lie over each other. More is damage: reading it would take seconds."""
 MAX_NAMES = 1 << 26
 """Characters in all names of symbols."""
 
@@ -118,13 +120,13 @@ class Tables:
     @cached_property
     def segments(self) -> list[SegmentHeader]:
         header = self.header
-        rows = self._rows(_SEGMENT, header.e_phoff, header.e_phentsize, header.e_phnum)
+        rows = self._rows(_SEGMENT, header.e_phoff, header.e_phentsize, header.e_phnum, MAX_SEGMENTS)
         return [SegmentHeader(*row) for row in rows]
 
     @cached_property
     def sections(self) -> list[SectionHeader]:
         header = self.header
-        rows = self._rows(_SECTION, header.e_shoff, header.e_shentsize, header.e_shnum)
+        rows = self._rows(_SECTION, header.e_shoff, header.e_shentsize, header.e_shnum, MAX_SECTIONS)
         return [SectionHeader(*row) for row in rows]
 
     @cached_property
@@ -148,10 +150,12 @@ class Tables:
             names, rows = (self.content(section) for section in (self.sections[table.sh_link], table))
             whole = len(rows) - len(rows) % _SYMBOL.size
             for at, value, size, info, _, section in _SYMBOL.iter_unpack(rows[:whole]):
+                kind = info & 15
+                if kind in (FILE, SECTION) or section == UNDEFINED:
+                    continue
                 name = _string(names, at, left)
                 left -= len(name)
-                kind = info & 15
-                if name and not name.startswith(("$", ".L")) and kind not in (FILE, SECTION) and section != UNDEFINED:
+                if name and not name.startswith(("$", ".L")):
                     yield Entry(name, value, size, info >> 4, kind, section)
 
     def notes(self) -> Iterator[Note]:
@@ -196,14 +200,20 @@ class Tables:
         return None
 
     def _of_type(self, kind: int, limit: int) -> Iterator[SectionHeader]:
-        """The sections of a type. ValueError for one with more than `limit` bytes."""
+        """The sections of a type. ValueError where they have more than `limit` bytes."""
+        total = 0
         for section in self.sections:
             if section.sh_type == kind:
-                if section.sh_size > limit:
-                    raise ValueError(f"a section of type {kind:#x} of {section.sh_size} bytes, at most {limit}")
+                total += section.sh_size
+                if total > limit:
+                    raise ValueError(f"sections of type {kind:#x} of {total} bytes, at most {limit}")
                 yield section
 
-    def _rows(self, record: struct.Struct, offset: int, size: int, count: int) -> Iterator[tuple[int, ...]]:
+    def _rows(
+        self, record: struct.Struct, offset: int, size: int, count: int, limit: int
+    ) -> Iterator[tuple[int, ...]]:  # fmt: skip
+        if count > limit:
+            raise ValueError(f"a header table of {count} rows, at most {limit}")
         if count and size != record.size:
             raise ValueError(f"rows of a header table have {size} bytes, not {record.size}")
         return record.iter_unpack(self._at(offset, count * record.size))

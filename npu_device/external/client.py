@@ -44,7 +44,7 @@ def arguments_of(engine: Sequence[str]) -> list[str]:
     rule = f"must hold {MANIFEST}; `pyv-npu build-engine rtl -o {folder}` makes one"
     try:
         given = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["arguments"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise NpuDeviceError(f"te.external.engine = {folder}: {rule}") from None
     if not isinstance(given, list) or not given or not all(isinstance(word, str) for word in given):
         raise NpuDeviceError(f"te.external.engine = {folder}: {rule}")

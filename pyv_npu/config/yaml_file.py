@@ -5,6 +5,7 @@ A QConfig is one such file (docs/quantization.md; keys: `toolchain.quantize.qcon
 
 import re
 from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     import yaml
 
     from toolchain.quantize.qconfig import QConfig
+
+
+MOST_DEPTH, MOST_NODES = 64, 1 << 20
+"""Of a document, with all that its aliases repeat. Deeper ones overflow the stack of PyYAML's parser in C; a few lines
+of aliases may stand for more nodes than any memory holds."""
 
 
 class Entry(NamedTuple):
@@ -37,6 +43,7 @@ def read_entries(path: Path, sections: Container[str]) -> list[Entry]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise BadInputError(f"{path}: {reason}; give the name of a YAML file") from None
+    check_bounds(text, str(path))
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
         root = loader.get_single_node()
@@ -59,6 +66,49 @@ def read_entries(path: Path, sections: Container[str]) -> list[Entry]:
             )
         seen[entry.path] = entry.line
     return entries
+
+
+def read_yaml(text: str, name: str) -> Any:
+    """The value of a document of any form. yaml.YAMLError or ValueError where it is none; BadInputError as
+    `check_bounds`."""
+    import yaml
+
+    check_bounds(text, name)
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def check_bounds(text: str, name: str) -> None:
+    """BadInputError for a document that is nested too deeply or too large; `name` stands for it.
+
+    A document without anchors, of short lines and few brackets cannot be: its events are not looked at.
+    """
+    import yaml
+
+    deepest = text.count("[") + text.count("{") + max(map(len, text.split("\n")))
+    if "&" not in text and deepest <= MOST_DEPTH:
+        return
+    sizes: dict[str, int] = {}
+    collections: list[tuple[str | None, int]] = []
+    """(anchor, nodes before it) of each that is open."""
+    count = 0
+    with suppress(yaml.YAMLError):  # whoever makes values of it says what is wrong
+        for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if isinstance(event, yaml.CollectionStartEvent):
+                collections.append((event.anchor, count))
+            elif isinstance(event, yaml.CollectionEndEvent):
+                anchor, before = collections.pop()
+                sizes |= {} if anchor is None else {anchor: count - before}
+            elif isinstance(event, yaml.AliasEvent):
+                count += sizes.get(event.anchor, 0)
+            count += isinstance(event, yaml.NodeEvent)
+            if len(collections) > MOST_DEPTH:
+                line = event.start_mark.line + 1
+                raise BadInputError(f"{name}:{line}: nested more than {MOST_DEPTH} deep; correct this line")
+            if count > MOST_NODES:
+                line = event.start_mark.line + 1
+                raise BadInputError(
+                    f"{name}:{line}: more than {MOST_NODES} values with all that aliases repeat; drop some"
+                )
 
 
 def _walk(path: Path, loader: Any, node: "yaml.Node", prefix: str, sections: Container[str]) -> Iterator[Entry]:

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from pyv_npu.errors import UsageError
+from pyv_npu.config.yaml_file import read_yaml
+from pyv_npu.errors import BadInputError, UsageError
 
 RECORD_FILE = "run.yaml"
 """Describes the run, and lists the files of its report: a folder with other files is not replaced."""
@@ -93,9 +94,9 @@ def _listed(folder: Path) -> set[str]:
     import yaml
 
     try:
-        record = yaml.safe_load((folder / RECORD_FILE).read_text(encoding="utf-8"))["record"]
+        record = read_yaml((folder / RECORD_FILE).read_text(encoding="utf-8"), RECORD_FILE)["record"]
         return {str(name) for name in record["files"]} | {RECORD_FILE}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, ValueError, BadInputError, yaml.YAMLError, KeyError, TypeError):
         return set()
 
 

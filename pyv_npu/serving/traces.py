@@ -35,6 +35,8 @@ def read_workload(path: Path, most: int | None = None) -> Workload:
         raise BadInputError(f"--workload {path}: no such file: name a file, or arrivals: {', '.join(ARRIVALS)}")
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadInputError(f"--workload {path}: {error.strerror}: name a file") from None
     except UnicodeDecodeError:
         raise BadInputError(f"{path}: is not text in UTF-8; a workload is JSONL or CSV") from None
     lines = text.splitlines()
@@ -92,7 +94,7 @@ class _Row:
         """A time in units of so many nanoseconds."""
         value = self.get(name)
         exact = _decimal(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
-        if exact is None or not 0 <= exact * unit <= MOST_NS:
+        if exact is None or not 0 <= exact <= MOST_NS or exact * unit > MOST_NS:
             raise self.fail(name, value, "must be a number of at least 0")
         return int(exact * unit)
 
@@ -156,7 +158,7 @@ _HEADERS = {
 
 
 def _csv_form(path: Path, header: str) -> str:
-    names = {name.strip() for name in next(csv.reader([header]))}
+    names = {name.strip() for name in header.split(",")}
     for form, needed in _HEADERS.items():
         if names.issuperset(needed):
             return form
@@ -167,7 +169,13 @@ def _csv_form(path: Path, header: str) -> str:
 def _csv(path: Path, lines: list[str]) -> Iterator[_Row]:
     rows = csv.reader(lines)
     heads: list[str] = []
-    for cells in rows:
+    while True:
+        try:
+            cells = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise BadInputError(f"{path}: line {rows.line_num}: {error}: correct the line") from None
         if not any(cell.strip() for cell in cells):
             continue
         if not heads:

@@ -54,7 +54,7 @@ def load(path: Path) -> Loaded:
         raise BadInputError(
             f"{file}: {error.strerror}; name a folder of --report or of a sweep, or a JSON file"
         ) from None
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         runs = {}
     if not runs:
         raise BadInputError(f"{file}: holds no result of a run; {REMEDY}")

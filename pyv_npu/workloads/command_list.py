@@ -53,7 +53,7 @@ class CommandList(Workload["ListDetail"]):
             raise BadInputError(f"{self.name}: {error.strerror}; give the name of a command list") from None
         except UnicodeDecodeError:
             raise BadInputError(f"{self.name}: not UTF-8 text; give a command list") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadInputError(f"{self.name}: not JSON: {error}; correct it") from None
 
 

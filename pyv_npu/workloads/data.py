@@ -1,9 +1,9 @@
 """Inputs and outputs of a model, between ONNX's types and the bytes in DRAM; the inputs that int8 is calibrated on."""
 
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,29 +75,43 @@ def complete_inputs(compiled: Interface, seed: int, given: Tensors) -> dict[str,
     return inputs
 
 
+MOST_ARRAYS = 1 << 32
+"""Bytes of all arrays of a file: as many as the device addresses. A compressed file may say that it has any number."""
+Read = TypeVar("Read")
+
+
+def _opened(path: Path, kind: str, remedy: str, read: Callable[[Path], Read]) -> Read:
+    """What a library reads from a file. BadInputError where it cannot: what it raises for damage is any exception."""
+    try:
+        return read(path)
+    except BadInputError:
+        raise
+    except Exception as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise BadInputError(f"{path}: {reason or f'not a {kind} file'}; {remedy}") from None
+
+
 def read_inputs(path: Path) -> dict[str, Values]:
     """The arrays of a .npz file by name; BadInputError where it is none."""
-    try:
+
+    def read(path: Path) -> dict[str, Values]:
         with np.load(path, allow_pickle=False) as archive:
+            size = sum(member.file_size for member in archive.zip.infolist())
+            if size > MOST_ARRAYS:
+                raise BadInputError(
+                    f"{path}: arrays of {size} bytes: the most is {MOST_ARRAYS}; keep the model's inputs"
+                )
             return {name: archive[name] for name in archive.files}
-    except OSError as error:
-        raise BadInputError(
-            f"{path}: {error.strerror or 'not a .npz file'}; give arrays that numpy.savez wrote"
-        ) from None
-    except (ValueError, AttributeError, zipfile.BadZipFile):
-        raise BadInputError(f"{path}: not a .npz file; give arrays that numpy.savez wrote") from None
+
+    return _opened(path, ".npz", "give arrays that numpy.savez wrote", read)
 
 
 def read_input(path: Path, wanted: Values) -> Values:
     """One input of the shape and type of `wanted`: an array in a .npy file, or a picture (.png, .jpg), whose channels
     become the dimension of 1 or 3 and whose values 0..1 for floats. BadInputError where there is none."""
     if path.suffix.lower() == ".npy":
-        try:
-            return np.asarray(np.load(path, allow_pickle=False))
-        except OSError as error:
-            raise BadInputError(f"{path}: {error.strerror or 'not a .npy file'}; give what numpy.save wrote") from None
-        except ValueError:
-            raise BadInputError(f"{path}: not a .npy file; give what numpy.save wrote") from None
+        read = partial(np.load, allow_pickle=False)
+        return np.asarray(_opened(path, ".npy", "give what numpy.save wrote", read))
     if path.suffix.lower() in PICTURES:
         return _picture(path, wanted)
     raise BadInputError(f"{path}: inputs are files that end in .npy, {', '.join(PICTURES)}, or a number")
@@ -107,22 +121,24 @@ PICTURES = (".png", ".jpg", ".jpeg")
 
 
 def _picture(path: Path, wanted: Values) -> Values:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     first, last = wanted.ndim == 4 and wanted.shape[1] in (1, 3), wanted.ndim == 4 and wanted.shape[3] in (1, 3)
     if not (first or last) or wanted.shape[0] != 1:
         raise BadInputError(f"{path}: a picture is for an input of one image, not of shape {wanted.shape}: use .npy")
     channels, size = (wanted.shape[1], wanted.shape[2:]) if first else (wanted.shape[3], wanted.shape[1:3])
-    try:
+
+    def read(path: Path) -> Values:
         with Image.open(path) as opened:
-            pixels = np.asarray(opened.convert("L" if channels == 1 else "RGB"))
-    except UnidentifiedImageError:
-        raise BadInputError(f"{path}: no picture: give a .png or .jpg file") from None
-    except OSError as error:
-        raise BadInputError(f"{path}: {error.strerror or error}: give a .png or .jpg file") from None
-    if pixels.shape[:2] != size:
-        found = " x ".join(map(str, pixels.shape[:2]))
-        raise BadInputError(f"{path}: has {found} pixels, the model takes {size[0]} x {size[1]}: scale it, or --shape")
+            width, height = opened.size  # as the header says: nothing has been decoded
+            if (height, width) != size:
+                raise BadInputError(
+                    f"{path}: has {height} x {width} pixels, the model takes {size[0]} x {size[1]}: "
+                    "scale it, or --shape"
+                )
+            return np.asarray(opened.convert("L" if channels == 1 else "RGB"))
+
+    pixels = _opened(path, "picture", "give a .png or .jpg file", read)
     image = pixels.reshape(*size, channels)[None]
     image = image.transpose(0, 3, 1, 2) if first else image
     return image.astype(wanted.dtype) / wanted.dtype.type(255) if wanted.dtype.kind == "f" else image

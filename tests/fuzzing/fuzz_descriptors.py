@@ -1,4 +1,5 @@
-"""Mutated commands, executed by a device to their end: those of example models, and those of an encoded cache."""
+"""Mutated commands, executed by a device to their end: small ones of every opcode, those of example models, and those
+of an encoded cache."""
 
 import random
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_lists import ENCODED, Lists
 from fuzz_inputs import FoundError, compiled, flipped
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, Descriptor
@@ -28,8 +30,10 @@ ENABLE = 1
 BLOCK = DRAM_BASE + DRAM_SIZE - 4096
 """Of the extended block; the parameter block and the position of encoded caches lie behind it."""
 PARAMETERS, POSITION = BLOCK + 0x100, BLOCK + 0x200
-ENCODED_SHARE = 0.2
-"""Of commands of encoded caches."""
+ENCODED_SHARE, MODEL_SHARE = 0.15, 0.05
+"""Of commands of encoded caches, and of those of models, which take ten times as long as small ones."""
+LISTS, LIST_COMMANDS = 40, 50
+"""Random lists that the small commands come from, and how many come from each."""
 KV_HEADS, HEAD_DIM, T_MAX = 2, 32, 8
 KEYS, VALUES = (EncodedCache(DRAM_BASE + (8 << 20) + at, KV_HEADS, T_MAX, HEAD_DIM) for at in (0, 1 << 16))
 THRESHOLDS = np.array((-2.0, -0.25, 0.25, 2.0), np.float16).view(np.uint16).tolist()
@@ -44,6 +48,18 @@ def commands() -> tuple[tuple[bytes, bytes | None], ...]:
         for command in compiled(name).commands:
             block = None if command.block is None else command.block.pack()
             found[command.descriptor.pack(), block] = None
+    return tuple(found)
+
+
+@cache
+def small_commands() -> tuple[tuple[bytes, bytes | None], ...]:
+    """Valid commands of every opcode in both forms, as random lists have them."""
+    found = []
+    for seed in range(LISTS):
+        lists = Lists(seed)
+        lists.clusters = 1
+        for case in lists.commands(LIST_COMMANDS):
+            found.append((case.descriptor.pack(), None if case.block is None else case.block.pack()))
     return tuple(found)
 
 
@@ -79,6 +95,7 @@ class Device:
     def __init__(self) -> None:
         self.dram = np.zeros(DRAM_SIZE, np.uint8)
         self.dram[:] = np.arange(DRAM_SIZE) % 251
+        self._small = Lists(0).memory()[0][: ENCODED - DRAM_BASE + 0x8000]
         regions = [("DRAM", DRAM_BASE, self.dram), ("SPM0", SPM_BASE, np.ones(2 << 20, np.uint8))]
         self.memory = Memory(regions, lambda address, size: None)
         self.device = NpuDevice(replace(NpuConfig(), mode="tight"), self.memory, EventStream())
@@ -92,8 +109,12 @@ class Device:
 
     def take(self, chance: random.Random) -> bool:
         """One mutated command to its end; whether it was executed without an error."""
-        encoded = chance.random() < ENCODED_SHARE
-        descriptor, block = chance.choice(encoded_commands() if encoded else commands())
+        share = chance.random()
+        encoded = share < ENCODED_SHARE
+        descriptor, block = chance.choice(
+            encoded_commands() if encoded else commands() if share < ENCODED_SHARE + MODEL_SHARE else small_commands()
+        )
+        self.dram[: len(self._small)] = self._small
         if encoded:
             self._prepare(chance)
         kept = encoded and chance.random() < 0.5  # what is wrong is in memory

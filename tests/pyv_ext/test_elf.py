@@ -299,6 +299,39 @@ def test_no_damage_gives_anything_but_a_program_or_an_error(executable: Path, da
     read_or_refuse(bytes(image[: data.draw(st.one_of(st.just(len(image)), st.integers(0, len(image))))]))
 
 
+def overlapping(count: int, kind: int, content: bytes) -> bytes:
+    """The smallest file with `count` sections of a type, all of the same bytes; names of symbols are in the first."""
+    data = little() + b"a\0" + content
+    names, at = 100, 102
+    rows = [struct.pack("<10I", 0, 3, 0, 0, names, 2, 0, 0, 1, 0)]
+    rows += [struct.pack("<10I", 0, kind, 0, 0, at, len(content), 0, 0, 1, 0)] * count
+    image = bytearray(data + b"".join(rows))
+    struct.pack_into("<I", image, 32, len(data))
+    struct.pack_into("<2H", image, 46, 40, len(rows))
+    return bytes(image)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "limit"),
+    [(2, struct.pack("<IIIBBH", 0, RAM, 0, 0x12, 0, 1) * 1000, 1 << 22), (7, bytes(12) * 1000, 1 << 16)],
+)
+def test_tables_that_lie_over_each_other_are_read_as_often_as_their_bytes_allow(
+    kind: int, content: bytes, limit: int
+) -> None:
+    """A file of a megabyte could otherwise say that it has a billion symbols or notes."""
+    parse_elf(overlapping(limit // len(content), kind, content), "x")
+    with pytest.raises(ElfError, match=f"sections of type {kind:#x} of [0-9]* bytes, at most {limit}"):
+        parse_elf(overlapping(limit // len(content) + 1, kind, content), "x")
+
+
+def test_header_tables_have_a_limit() -> None:
+    """Each segment without the flag of code is looked for among the sections."""
+    with pytest.raises(ElfError, match="a header table of 257 rows, at most 256"):
+        parse_elf(little(phnum=257) + bytes(257 * 32), "x")
+    with pytest.raises(ElfError, match="a header table of 16385 rows, at most 16384"):
+        parse_elf(overlapping(16384, 0, b""), "x")
+
+
 @pytest.mark.parametrize("stripped", [False, True])
 def test_headers_that_a_linker_loads_before_the_program_need_no_memory(tmp_path: Path, stripped: bool) -> None:
     """Plain -Ttext=0x80000000: the first segment begins a page lower with the headers of the file; QEMU runs it."""

@@ -5,6 +5,7 @@ is compiled.
 """
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from toolchain.onnx_frontend import qdq_graph as qdq_cache
 from toolchain.onnx_frontend.table import OPERATORS
 from toolchain.onnx_model.model import OnnxModel, opset_of
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_nodes.evaluation import evaluate, inferred
+from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred
 from toolchain.onnx_nodes.parts import Parts
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_operators import attention as cached_attention
@@ -71,6 +72,9 @@ def _with_defaults(proto: Any, schema: Any) -> Any:
     return whole
 
 
+MOST_COMPUTED = 1 << 25
+"""Elements of a constant that a node makes of smaller ones."""
+MOST_ELEMENTS = 1 << 32
 FOLDED = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "DequantizeLinear", "Gather", "Range"))
 """Operators that are evaluated by the compiler where their inputs are constant. Others are where their results are no
 floats: indices, shapes, conditions, quantized weights."""
@@ -204,6 +208,10 @@ def _node(node: Node, known: dict[str, Values]) -> None:
     for index, name in enumerate(proto.output):
         if name and 0 in node.out_info(index).shape:
             node.refuse(f"shape {list(node.out_info(index).shape)} of {name} holds no element")
+        if name and math.prod(node.out_info(index).shape) > MOST_ELEMENTS:
+            node.refuse(
+                f"shape {list(node.out_info(index).shape)} of {name} has more elements than there are addresses"
+            )
     if row.compose is None or not row.composed(node):
         row.lower(node)
         return
@@ -239,11 +247,25 @@ def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:
         kind = onnx.TensorProto.DataType.Value(node.info(1).type)
         proto = onnx.helper.make_node("Cast", proto.input[:1], proto.output, to=kind)
     feeds = {name: known[name] for name in proto.input if name}
+    limit = max(MOST_COMPUTED, sum(values.size for values in feeds.values()))
+    for name, info in _outputs(node, known).items():
+        if math.prod(info.shape) > limit:
+            node.refuse(
+                f"{name} would be a constant of shape {list(info.shape)}; a computed one has up to {limit} elements"
+            )
     try:
         results = evaluate(proto, feeds, node.model.proto.opset_import)
     except Exception as error:
         node.refuse(f"cannot be evaluated at compile time: {' '.join(str(error).split())}")
     return dict(zip((name for name in proto.output if name), results, strict=True))
+
+
+def _outputs(node: Node, known: dict[str, Values]) -> dict[str, TensorInfo]:
+    """Types and shapes of the outputs of a node with known inputs, as far as ONNX knows them before it is evaluated."""
+    if any(name and name not in node.model.info for name in node.proto.output):
+        with suppress(Exception):  # evaluating it says what is wrong
+            _infer(node, known)
+    return {name: node.model.info[name] for name in node.proto.output if name in node.model.info}
 
 
 def _infer(node: Node, known: dict[str, Values]) -> None:

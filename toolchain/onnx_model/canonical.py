@@ -24,7 +24,7 @@ from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, tens
 
 MAX_STEPS = 1024
 """Of a Loop."""
-MAX_NODES = 100_000
+MAX_NODES = 50_000
 """Of a model without control flow."""
 _FOLDED = 4096
 """Elements of tensors whose values are followed."""
@@ -140,7 +140,7 @@ class _Canonical:
         return list(self._live()) if self._follow else self._nodes
 
     def _refuse(self, proto: Any, what: str) -> ModelError:
-        where = proto.name or f"{proto.op_type}_{proto.output[0]}"
+        where = proto.name or f"{proto.op_type}_{''.join(proto.output[:1])}"
         return ModelError(f"{self._name}: node {where} ({proto.op_type}, opset {self._version}): {what}")
 
     def _constant(self, tensor: Any, name: str = "") -> None:
@@ -166,7 +166,7 @@ class _Canonical:
         for part in parts:
             if is_foreign(part):
                 self._decompose(part)
-            elif part.op_type in _CONTROL and part.domain in _ONNX:
+            elif part.op_type in _CONTROL and part.domain in _ONNX and any(part.output):
                 try:
                     {"If": self._if, "Loop": self._loop, "Scan": self._scan}[part.op_type](part, names)
                 except (StopIteration, IndexError, ValueError):  # nothing has checked the model yet

@@ -35,12 +35,13 @@ def read_file(path: Path) -> ModelFile:
     proto = _parsed(path)
     external: dict[str, Values] = {}
     try:
-        for tensor in _tensors(proto):
-            if uses_external_data(tensor) and _bytes(tensor) <= SMALL:
-                load_external_data_for_tensor(tensor, str(path.parent))
-        large = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
+        initializers = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
+        large = [tensor for tensor in initializers if _bytes(tensor) > SMALL]
         for tensor in large:
             external[tensor.name] = _values(tensor, path.parent)
+        inner = [tensor for tensor in _inner(proto) if uses_external_data(tensor)]
+        for tensor in (*(one for one in initializers if _bytes(one) <= SMALL), *inner):
+            load_external_data_for_tensor(tensor, str(path.parent))  # ONNX would look in the working directory
     except Exception as error:
         raise ModelError(f"{path}: {one_line(error)}: put its external data into the folder of the model") from None
     _exchange(proto.graph, large)
@@ -49,7 +50,9 @@ def read_file(path: Path) -> ModelFile:
 
 def external_files(path: Path) -> list[Path]:
     """The files of a model's external data, each once. ModelError as `read_file`."""
-    infos = (ExternalDataInfo(tensor) for tensor in _tensors(_parsed(path)) if uses_external_data(tensor))
+    proto = _parsed(path)
+    tensors = (*proto.graph.initializer, *_inner(proto))
+    infos = (ExternalDataInfo(tensor) for tensor in tensors if uses_external_data(tensor))
     return list(dict.fromkeys(path.parent / info.location for info in infos))
 
 
@@ -75,15 +78,29 @@ def _parsed(path: Path) -> Any:
     return model
 
 
-def _tensors(model: Any) -> Iterator[Any]:
-    """Initializers, and tensors that are attributes of nodes; the models that are supported have no subgraphs."""
-    yield from model.graph.initializer
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in nodes:
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    yield attribute.t
-                yield from attribute.tensors
+def _inner(model: Any) -> Iterator[Any]:
+    """All tensors of a model but the initializers of its graph: those of sparse ones and of nodes, in subgraphs and
+    functions too."""
+    yield from _of_sparse(model.graph.sparse_initializer)
+    yield from _of_nodes(model.graph.node)
+    for function in model.functions:
+        yield from _of_nodes(function.node)
+
+
+def _of_sparse(tensors: Any) -> Iterator[Any]:
+    for sparse in tensors:
+        yield from (sparse.values, sparse.indices)
+
+
+def _of_nodes(nodes: Any) -> Iterator[Any]:
+    for node in nodes:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            yield from _of_sparse((attribute.sparse_tensor, *attribute.sparse_tensors))
+            for graph in (attribute.g, *attribute.graphs):
+                yield from graph.initializer
+                yield from _of_sparse(graph.sparse_initializer)
+                yield from _of_nodes(graph.node)
 
 
 def _bytes(tensor: Any) -> int:

@@ -13,13 +13,17 @@ from onnx.inliner import inline_local_functions
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, Values
 from toolchain.onnx_model import dimensions
-from toolchain.onnx_model.canonical import canonical
+from toolchain.onnx_model.canonical import MAX_NODES, canonical
 from toolchain.onnx_model.file import one_line, read_file
 from toolchain.onnx_model.opset import NEWEST, OLDEST
 from toolchain.onnx_nodes.evaluation import TensorInfo, tensor_info, type_name
 
 MAX_PROTOBUF = (1 << 31) - 1
 """Bytes."""
+MAX_CALLS = 64
+"""Of functions inside each other."""
+LONG_VECTOR, SHORT = 1 << 20, 64
+"""Elements; shorter tensors may be shapes."""
 
 
 class OnnxModel:
@@ -111,6 +115,7 @@ def prepare(
     dimensions.bind(model, name, shapes or {}, external or {})
     _fix(model, name, constants or {})
     if model.functions:
+        _check_functions(model, name)
         model = inline_local_functions(model, convert_version=True)
     canonical(model, name, opset, external or {})
     try:
@@ -134,7 +139,7 @@ def _check(model: Any) -> None:
 def _inferred(model: Any) -> Any:
     """The model with the shapes of its tensors. What an exporter has written of them does not count where it is
     wrong."""
-    options = {"check_type": True, "strict_mode": True, "data_prop": True}
+    options = {"check_type": True, "strict_mode": True, "data_prop": not _has_long_vectors(model)}
     try:
         return shape_inference.infer_shapes(model, **options)
     except shape_inference.InferenceError:
@@ -142,6 +147,48 @@ def _inferred(model: Any) -> Any:
         for value in model.graph.output:
             value.type.tensor_type.ClearField("shape")
         return shape_inference.infer_shapes(model, **options)
+
+
+def _check_functions(model: Any, name: str) -> None:
+    """ModelError where functions of a model call themselves, or become too many nodes in the place of their calls."""
+    functions = {(one.domain, one.name): one.node for one in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+
+    def size_of(nodes: Any, inside: tuple[tuple[str, str], ...]) -> int:
+        total = 0
+        for node in nodes:
+            called = node.domain, node.op_type
+            if called in inside or len(inside) > MAX_CALLS:
+                raise ModelError(
+                    f"{name}: function {called[1]}: calls itself, or calls are nested more than {MAX_CALLS} deep: "
+                    "export the model without functions"
+                )
+            if called in functions and called not in sizes:
+                sizes[called] = size_of(functions[called], (*inside, called))
+            total += sizes.get(called, 1)
+            graphs = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
+            total += sum(size_of(graph.node, inside) for graph in graphs)
+            if total > MAX_NODES:
+                raise ModelError(
+                    f"{name}: function {called[1]}: more than {MAX_NODES} nodes in the place of calls: export fewer"
+                )
+        return total
+
+    size_of(model.graph.node, ())
+
+
+def _has_long_vectors(model: Any) -> bool:
+    """Whether a vector of the model is so long that ONNX, which follows the elements of each, would take gigabytes."""
+    small, large = list[Any](), list[Any]()
+    for tensor in model.graph.initializer:
+        (small if math.prod(tensor.dims) <= SHORT else large).append(tensor)
+    inputs = [helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in large]
+    graph = helper.make_graph(
+        model.graph.node, "shapes", [*model.graph.input, *inputs], model.graph.output, small
+    )  # fmt: skip
+    known = shape_inference.infer_shapes(helper.make_model(graph, opset_imports=model.opset_import)).graph
+    infos = (tensor_info(value) for value in (*known.input, *known.value_info, *known.output))
+    return any(info is not None and len(info.shape) == 1 and info.shape[0] > LONG_VECTOR for info in infos)
 
 
 def _fix(model: Any, name: str, constants: Mapping[str, float]) -> None:

@@ -3,16 +3,21 @@
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 
+if TYPE_CHECKING:
+    from pyv_npu.config import Config
+
 FILE = "run.yaml"
 OPTION = "--replay"
-_KEPT = ("json", "report", "trace", "profile", "traceback")
+_KEPT = ("json", "report", "trace", "profile", "traceback", "trusted")
 """Options that say what is wanted of the run, not what runs."""
+_VERBS = ("run", "compare")
+"""Whose reports have a record."""
 
 
 class Recorded(NamedTuple):
@@ -85,6 +90,8 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     _relocate(asked, moved)
     call.command_line, call.recorded = [moved.get(word, word) for word in recorded.command_line], recorded
     effective = options.effective(asked, str(recorded.path))
+    if not args.trusted:
+        _check_harmless(effective.config, recorded.path)
     program, plugins = effective.config.run.program, effective.config.plugins
     if program in moved or moved.keys() & set(plugins):
         from pyv_npu.config import with_values
@@ -110,21 +117,51 @@ def read(path: Path) -> Recorded:
     """The record of a report; BadInputError where there is none."""
     import yaml
 
+    from pyv_npu.config.yaml_file import read_yaml
+
     file = path / FILE if path.is_dir() else path
     try:
-        record = yaml.safe_load(file.read_text(encoding="utf-8"))["record"]
+        record = read_yaml(file.read_text(encoding="utf-8"), str(file))["record"]
+        command_line = [str(word) for word in record["command_line"]]
+        if command_line[1:2] not in ([verb] for verb in _VERBS):
+            raise BadInputError(
+                f"{OPTION} {file}: command_line {' '.join(command_line[:2])!r}: runs and comparisons are repeated; "
+                "name the run.yaml of a report"
+            )
         return Recorded(
-            file,
-            [str(word) for word in record["command_line"]],
-            str(record.get("directory", "")),
-            dict(record["versions"]),
-            dict(record["inputs_sha256"]),
-            dict(record.get("events_sha256", {})),
-        )
+            file, command_line, _word(record.get("directory", "")), _words(record["versions"]),
+            _words(record["inputs_sha256"]), _words(record.get("events_sha256", {})),
+        )  # fmt: skip
     except OSError as error:
         raise BadInputError(f"{OPTION} {file}: {error.strerror}; name the run.yaml of a report") from None
     except (yaml.YAMLError, KeyError, TypeError, ValueError):
         raise BadInputError(f"{OPTION} {file}: has no record of a run; name the run.yaml of a report") from None
+
+
+def _words(given: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(given, dict):
+        raise TypeError(given)
+    return {_word(name): _word(value) for name, value in given.items()}
+
+
+def _word(given: str) -> str:
+    """Text of a record. ValueError for what is none, or cannot be the name of a file."""
+    if not isinstance(given, str) or "\0" in given:
+        raise ValueError(given)
+    return given
+
+
+def _check_harmless(config: "Config", path: Path) -> None:
+    """UsageError where a recorded run loads code, starts a program or opens a folder: a report may be a stranger's."""
+    does = {
+        f"loads {', '.join(config.plugins)}": config.plugins,
+        f"starts {' '.join(config.npu.te.external.engine)}": config.npu.te.external.engine,
+        f"lets its program open files in {config.semihosting.folder}": config.semihosting.folder,
+        f"lets its program read {config.semihosting.input}": config.semihosting.input,
+    }
+    for what, value in does.items():
+        if value:
+            raise UsageError(f"{OPTION} {path}: the run {what}; add --trusted if you know who made this report")
 
 
 def _only(args: argparse.Namespace, plain: argparse.Namespace) -> None:

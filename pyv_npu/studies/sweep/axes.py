@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from pyv_npu.config.yaml_file import read_yaml
 from pyv_npu.errors import BadInputError, UsageError
 
 MOST_VALUES = 10_000
@@ -199,10 +200,10 @@ def read(path: Path) -> SweepFile:
     import yaml
 
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror}; give the name of a sweep") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError) as error:
         raise BadInputError(f"{path}: not YAML: {str(error).splitlines()[0]}; correct the file") from None
     if not isinstance(document, dict):
         raise BadInputError(f"{path}: must be a table with {', '.join(_WORDS)}")

@@ -56,7 +56,7 @@ class SweepFolder:
         """The record of a point; None where it was not run, or its file is none of ours."""
         try:
             record = json.loads(self._file(address).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) and record.get("schema") == SCHEMA else None
 

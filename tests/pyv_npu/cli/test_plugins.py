@@ -64,10 +64,10 @@ def test_compare_and_replay_from_elsewhere(
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
     capsys.readouterr()
-    assert main(["run", "--replay", "../r"]) == 10
+    assert main(["run", "--replay", "../r", "--trusted"]) == 10
     assert "replayed ../r/run.yaml: the events are those of the recorded run" in capsys.readouterr().err
     (folder / "my_devices.py").write_text(PLUGIN + "# changed\n")
-    assert main(["run", "--replay", "../r"]) == 65
+    assert main(["run", "--replay", "../r", "--trusted"]) == 65
     assert "my_devices.py: is another file than that of the recorded run" in capsys.readouterr().err
 
 

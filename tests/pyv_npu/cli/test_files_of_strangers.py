@@ -1,0 +1,158 @@
+"""What others have made and a user opens: records that do more than they say, and files that claim to be huge."""
+
+import io
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from pyv_npu.cli import main
+from pyv_npu.errors import BadInputError
+from pyv_npu.workloads.data import MOST_ARRAYS, read_input, read_inputs
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The run.yaml of a report."""
+    place = tmp_path_factory.mktemp("report") / "r"
+    assert main(["run", "hello", "--report", str(place)]) == 0
+    return yaml.safe_load((place / "run.yaml").read_text())
+
+
+@pytest.fixture
+def record(document: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Writes r/run.yaml anew, with a record that differs from the real one."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "r" / "run.yaml"
+    path.parent.mkdir()
+
+    def write(config: dict[str, Any] | None = None, **record: Any) -> Path:
+        path.write_text(yaml.safe_dump(document | (config or {}) | {"record": document["record"] | record}))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--plugin", "evil.py"], "loads evil.py"),
+        (["--set", "plugins=[evil.py]"], "loads evil.py"),
+        (["--set", "npu.te.external.engine=[./evil]"], "starts ./evil"),
+        (["--semihosting", "/"], "lets its program open files in /"),
+        (["--set", "semihosting.console=true", "--set", "semihosting.input=/etc/passwd"],
+         "lets its program read /etc/passwd"),
+    ],
+)  # fmt: skip
+def test_a_record_runs_no_code_and_opens_no_folder_unless_it_is_trusted(
+    words: list[str], what: str, record: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "evil.py").write_text("from pathlib import Path\nPath('done').touch()\nDEVICES = []\n")
+    record(command_line=["pyv-npu", "run", "hello", *words])
+    assert main(["run", "--replay", "r"]) == 64
+    assert capsys.readouterr().err == (
+        f"pyv-npu: error: --replay r/run.yaml: the run {what}; add --trusted if you know who made this report\n"
+    )
+    assert not Path("done").exists()
+
+
+def test_the_configuration_of_a_record_loads_nothing_either(
+    record: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "evil.py").write_text("from pathlib import Path\nPath('done').touch()\nDEVICES = []\n")
+    record({"plugins": ["evil.py"]})
+    assert main(["run", "--replay", "r"]) == 64 and not Path("done").exists()
+    assert main(["run", "--replay", "r", "--trusted"]) == 0 and Path("done").exists()
+
+
+def test_a_replay_writes_no_file_that_the_record_names(record: Any) -> None:
+    record(command_line=["pyv-npu", "run", "hello", "--signature", "s.txt", "--save", "s.snap@500", "--report", "q"])
+    assert main(["run", "--replay", "r"]) == 0
+    assert not any(Path(name).exists() for name in ("s.txt", "s.snap", "q"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"command_line": ["pyv-npu", "build", "x.c"]},
+            "command_line 'pyv-npu build': runs and comparisons are repeated",
+        ),
+        ({"command_line": ["pyv-npu", "sweep", "hello"]}, "command_line 'pyv-npu sweep'"),
+        ({"command_line": []}, "command_line ''"),
+        ({"inputs_sha256": {"hello": 5}}, "has no record of a run"),
+        ({"events_sha256": {"run": 5}}, "has no record of a run"),
+        ({"inputs_sha256": {"a\0b": "5"}}, "has no record of a run"),
+        ({"versions": []}, "has no record of a run"),
+        ({"directory": 5}, "has no record of a run"),
+    ],
+)
+def test_a_record_with_other_values_is_refused(
+    fields: dict[str, Any], message: str, record: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(**fields)
+    assert main(["run", "--replay", "r"]) == 65
+    assert message in capsys.readouterr().err
+
+
+def test_json_of_any_depth_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    assert main(["run", str(path)]) == 65 and f"{path}: not JSON: " in capsys.readouterr().err
+    assert main(["diff", str(path), str(path)]) == 65 and "holds no result of a run" in capsys.readouterr().err
+
+
+# -- arrays and pictures -----------------------------------------------------------------------------------------------
+
+
+def header(shape: tuple[int, ...]) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def picture(width: int, height: int) -> bytes:
+    """The beginning of a PNG, which says its size."""
+    parts = [b"IHDR" + struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0), b"IDAT"]
+    chunks = (struct.pack(">I", len(one) - 4) + one + struct.pack(">I", zlib.crc32(one)) for one in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def test_an_archive_that_would_fill_memory_is_refused_by_what_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", header((4,)) + bytes(16))
+    data = bytearray(path.read_bytes())
+    at = data.index(b"PK\1\2")
+    struct.pack_into("<I", data, at + 24, MOST_ARRAYS - 1)  # the size of the member, in the directory
+    second = data[at : data.index(b"PK\5\6")]
+    data[data.index(b"PK\5\6") : data.index(b"PK\5\6")] = second
+    end = data.index(b"PK\5\6")
+    struct.pack_into("<2HI", data, end + 8, 2, 2, 2 * len(second))
+    path.write_bytes(data)
+    with pytest.raises(BadInputError, match=f"arrays of {2 * (MOST_ARRAYS - 1)} bytes: the most is {MOST_ARRAYS}"):
+        read_inputs(path)
+
+
+@pytest.mark.parametrize("data", [b"", header((1 << 40,)), b"\x93NUMPY\x01\x00\x06\x00{'a':\n", b"PK\3\4"])
+def test_what_is_no_array_is_one_line(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(data)
+    with pytest.raises(BadInputError, match=r"x\.npy: not a \.npy file; give what numpy\.save wrote"):
+        read_input(path, np.zeros(4, np.float32))
+
+
+def test_pictures_are_refused_by_their_size_before_they_are_decoded(tmp_path: Path) -> None:
+    path = tmp_path / "x.png"
+    path.write_bytes(picture(20_000, 2_000))
+    with pytest.raises(BadInputError, match="has 2000 x 20000 pixels, the model takes 4 x 4"):
+        read_input(path, np.zeros((1, 3, 4, 4), np.float32))
+    for data in (picture(4, 4), b"", b"\x89PNG\r\n\x1a\n\0\0\0\0ABC."):
+        path.write_bytes(data)
+        with pytest.raises(BadInputError, match=r"x\.png: not a picture file; give a \.png or \.jpg file"):
+            read_input(path, np.zeros((1, 3, 4, 4), np.float32))
