@@ -99,13 +99,12 @@ def check_bounds(text: str, name: str) -> None:
                 anchor, before = collections.pop()
                 sizes |= {} if anchor is None else {anchor: count - before}
             elif isinstance(event, yaml.AliasEvent):
-                count += sizes.get(event.anchor, 0)
+                count += sizes.get(str(event.anchor), 0)
             count += isinstance(event, yaml.NodeEvent)
+            line = event.start_mark.line + 1 if event.start_mark is not None else 1
             if len(collections) > MOST_DEPTH:
-                line = event.start_mark.line + 1
                 raise BadInputError(f"{name}:{line}: nested more than {MOST_DEPTH} deep; correct this line")
             if count > MOST_NODES:
-                line = event.start_mark.line + 1
                 raise BadInputError(
                     f"{name}:{line}: more than {MOST_NODES} values with all that aliases repeat; drop some"
                 )

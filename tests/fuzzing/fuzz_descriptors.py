@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from command_lists import ENCODED, Lists
 from fuzz_inputs import FoundError, compiled, flipped
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, Descriptor
@@ -54,6 +53,8 @@ def commands() -> tuple[tuple[bytes, bytes | None], ...]:
 @cache
 def small_commands() -> tuple[tuple[bytes, bytes | None], ...]:
     """Valid commands of every opcode in both forms, as random lists have them."""
+    from command_lists import Lists  # tests/oracles
+
     found = []
     for seed in range(LISTS):
         lists = Lists(seed)
@@ -95,6 +96,8 @@ class Device:
     def __init__(self) -> None:
         self.dram = np.zeros(DRAM_SIZE, np.uint8)
         self.dram[:] = np.arange(DRAM_SIZE) % 251
+        from command_lists import ENCODED, Lists  # tests/oracles
+
         self._small = Lists(0).memory()[0][: ENCODED - DRAM_BASE + 0x8000]
         regions = [("DRAM", DRAM_BASE, self.dram), ("SPM0", SPM_BASE, np.ones(2 << 20, np.uint8))]
         self.memory = Memory(regions, lambda address, size: None)
