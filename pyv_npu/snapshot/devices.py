@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from pyv_ext.protocols import CustomInstruction
 from pyv_npu.errors import UsageError
 from pyv_state import StateError, Stateful, data, inside, listed, shown
 
-CONSTANTS = (Fraction, range, re.Pattern, struct.Struct, np.dtype)
+CONSTANTS = (CustomInstruction, Fraction, range, re.Pattern, struct.Struct, np.dtype)
 """Immutable values that the constructor of a device may keep."""
 PLAIN = (int, str, bool, float, bytes, type(None))
 CONTAINERS: dict[str, type] = {

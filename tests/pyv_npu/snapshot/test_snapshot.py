@@ -545,6 +545,8 @@ class Accumulator:
 
     def __init__(self) -> None:
         self.total = 0
+        self.row = CustomInstruction("acc", 0x0000_102B, 0xFE00_707F, "rd, rs1", self.execute)
+        """Which is no state."""
 
     def execute(self, operands: Operands) -> Value | Stall:
         if not operands.resumed:
@@ -554,8 +556,7 @@ class Accumulator:
 
 
 def with_instruction() -> Platform:
-    row = CustomInstruction("acc", 0x0000_102B, 0xFE00_707F, "rd, rs1", Accumulator().execute)
-    platform = Platform(load(overrides=SMALL).config, instructions=[row])
+    platform = Platform(load(overrides=SMALL).config, instructions=[Accumulator().row])
     word = 0x0000_102B | 5 << 7 | 2 << 15
     loop = [word, guest.ENCODE("addi", rd=2, rs1=2, imm=-1), guest.ENCODE("bne", rs1=2, rs2=0, imm=-8)]
     platform.load(guest.program(*guest.li(2, 50), *loop, *guest.exit_code(5)))
