@@ -8,10 +8,11 @@ import pytest
 from hart_rig import DATA, RAM, Rig
 
 from pyv_ext.bus.memory import LINE
+from pyv_ext.engines.closures import Closures, Step
 from pyv_ext.engines.fast import engine as fast
 from pyv_ext.engines.fast import region, space
 from pyv_ext.engines.fast.blocks import Block, accesses, loops
-from pyv_ext.isa import Kind
+from pyv_ext.isa import Instruction, Kind
 from pyv_ext.timing import CoreTiming
 
 SIZE = 0x10_0000
@@ -163,3 +164,21 @@ def test_a_block_is_left_for_few_instructions_to_execute_again(monkeypatch):
     lines = "; ".join(f"addi x5,x5,{index}; lw x6,{index}(x10)" for index in range(0, 32, 4))
     body = f"again:; {lines}; addi x10,x10,1; andi x11,x10,7; bne x11,x0,again; li x10,{DATA}; jal x0,again"
     same(pair(body, monkeypatch))
+
+
+def test_closures_are_made_of_what_closures_execute_alone(monkeypatch):
+    made: list[int] = []
+    original = Closures.make
+
+    def counted(self: Closures, instruction: Instruction, pc: int) -> Step:
+        made.append(pc)
+        return original(self, instruction, pc)
+
+    monkeypatch.setattr(Closures, "make", counted)
+    reference, native = pair("again:; addi x5,x5,1; xor x6,x6,x5; jal x0,again", monkeypatch)
+    native.engine.run(500)
+    assert not made
+    native.engine.step()
+    assert len(made) == 1  # which native code had decoded
+    reference.engine.run(500)
+    assert sorted(made[1:]) == [RAM, RAM + 4, RAM + 8]
