@@ -1,5 +1,6 @@
 """The pytest plugin, in sessions of its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pyv_jit.code_cache import VARIABLE
 from pyv_npu.studies.baselines import differences
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -16,7 +18,7 @@ PAGE = ROOT / "docs" / "testing.md"
 def session(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_firmware.py").write_text(text)
     line = [sys.executable, "-m", "pytest", "-q", "-p", "pyv_npu.pytest_plugin", "-p", "no:cacheprovider", *options]
-    environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"}
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", VARIABLE: os.environ[VARIABLE]}
     return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=120, env=environment)
 
 

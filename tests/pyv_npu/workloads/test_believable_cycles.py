@@ -21,28 +21,34 @@ SIZE = 64
 """Of images, which keeps the tests short."""
 
 
-@cache
-def example(name: str) -> Any:
-    return EXAMPLES[name](size=SIZE)
+DEVICE = NpuConfig()
 
 
 def compiled(proto: Any, config: NpuConfig) -> Compiled:
     return compile_model(prepare(proto, "m"), target_of(config))
 
 
-def cycles(proto: Any, config: NpuConfig | None = None) -> int:
-    config = config or NpuConfig()
-    return run_commands(compiled(proto, config).commands, config).cycles
+@cache
+def example(name: str) -> Compiled:
+    return compiled(EXAMPLES[name](size=SIZE), DEVICE)
+
+
+def ran(model: Compiled, config: NpuConfig = DEVICE) -> int:
+    return run_commands(model.commands, config).cycles
+
+
+def cycles(proto: Any, config: NpuConfig = DEVICE) -> int:
+    return ran(compiled(proto, config), config)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
 def test_int8_takes_at_most_three_fifths_of_fp32(name: str) -> None:
-    assert cycles(example(f"{name}_int8")) <= 0.6 * cycles(example(name))
+    assert ran(example(f"{name}_int8")) <= 0.6 * ran(example(name))
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v2_int8"])
 def test_clips_are_part_of_the_convolutions_before_them(name: str) -> None:
-    layers = compiled(example(name), NpuConfig()).graph.layers
+    layers = example(name).graph.layers
     assert not [layer for layer in layers if layer.text("function") == "CLIP"]
     assert sum(layer.text("activation") == "RELU6" for layer in layers) == (0 if name.endswith("int8") else 35)
 
@@ -100,10 +106,8 @@ def test_fused_attention_is_not_slower() -> None:
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
 def test_a_second_engine_costs_nothing(name: str) -> None:
-    found = []
-    for count in (1, 2):
-        config = NpuConfig()
-        found.append(cycles(example(name), replace(config, te=replace(config.te, count=count))))
+    proto = EXAMPLES[name](size=SIZE)
+    found = [cycles(proto, replace(DEVICE, te=replace(DEVICE.te, count=count))) for count in (1, 2)]
     assert found[1] <= found[0]
 
 
@@ -114,6 +118,6 @@ def test_a_second_engine_costs_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["resnet18", "resnet18_int8", "mobilenet_v2"])
 def test_more_tensor_engines_are_never_slower(name: str) -> None:
     """Within 1 %; engines that take the same image from its bank wait for each other, which the tiles know."""
-    model, config = EXAMPLES[name](), NpuConfig()
-    found = [cycles(model, replace(config, te=replace(config.te, count=count))) for count in (1, 2, 4, 8)]
+    proto = EXAMPLES[name]()
+    found = [cycles(proto, replace(DEVICE, te=replace(DEVICE.te, count=count))) for count in (1, 2, 4, 8)]
     assert all(more <= fewer * 1.01 for fewer, more in pairwise(found)), found
