@@ -102,6 +102,7 @@ class Bus:
             if window.device is device:
                 window.observers.append(observer)
         self.store_cache.clear()
+        self.clock.changes += 1  # what engines know of the device does not hold
 
     def _refuse_overlap(self, name: str, base: int, end: int) -> None:
         if not 0 <= base < end <= ADDRESS_SPACE:

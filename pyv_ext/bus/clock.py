@@ -6,7 +6,7 @@ that native code leaves there arrives in its cycle, up to which native code goes
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,16 +18,18 @@ Listener = Callable[[int], None]
 NEVER = 1 << 62
 """Later than any run."""
 
-_LINE = -1
-"""In the place of a device's number."""
+LINE = -1
+"""In the place of a device's number: any whose interrupt line changes."""
 
 
-ARRIVAL, WHAT_OF_STORE, VALUE = range(3)
-"""Words of a store in the queue."""
-STORE_WORDS = 3
+ARRIVAL, WHAT_OF_STORE, VALUE, CALL = range(4)
+"""Words of a store in the queue; the last is what native code may call instead of the clock, 0 if nothing."""
+STORE_WORDS = 4
 COUNT, LOUD, FIRST = 0, 1, 2
 """Words of the queue: how many stores there are, how many of them are not deferrable; where they begin."""
 CAPACITY = 1024
+NOT_DEFERRABLE = 1 << 63
+"""Added to device and register of such a store in the queue."""
 
 QueuedStore = tuple[int, int, int, int, int]
 """Arrival, number of the device, offset, size, value."""
@@ -44,15 +46,15 @@ class StoreQueue:
     def __init__(self) -> None:
         self.table = memoryview(bytearray(8 * (FIRST + STORE_WORDS * CAPACITY))).cast("Q")
 
-    def put(self, stores: Iterable[QueuedStore]) -> None:
-        """Let deferrable stores be in the queue, which is empty."""
+    def put(self, stores: Sequence[tuple[int, int, int, int]]) -> None:
+        """Let these, words as above, be in the queue, which is empty."""
         table, at = self.table, FIRST
-        for arrival, number, offset, size, value in stores:
-            table[at + ARRIVAL] = arrival
-            table[at + WHAT_OF_STORE] = what_of(number, offset, size)
-            table[at + VALUE] = value
-            at += STORE_WORDS
-        table[COUNT] = (at - FIRST) // STORE_WORDS
+        for store in stores:
+            for word in store:
+                table[at] = word
+                at += 1
+        table[COUNT] = len(stores)
+        table[LOUD] = sum(what >= NOT_DEFERRABLE for _, what, _, _ in stores)
 
     def take(self, first: int = 0) -> list[QueuedStore]:
         """The stores from the `first` on; the queue is empty then."""
@@ -65,8 +67,10 @@ class StoreQueue:
 def _stores(words: list[int]) -> list[QueuedStore]:
     """The stores of these words of a queue."""
     return [
-        (arrival, what >> 40, what & WORD32, what >> 32 & 0xFF, value)
-        for arrival, what, value in zip(words[::3], words[1::3], words[2::3], strict=True)
+        (arrival, what >> 40 & 0xFFFF, what & WORD32, what >> 32 & 0xFF, value)
+        for arrival, what, value in zip(
+            *(words[word::STORE_WORDS] for word in (ARRIVAL, WHAT_OF_STORE, VALUE)), strict=True
+        )
     ]
 
 
@@ -86,6 +90,10 @@ class Clock:
         do."""
         self.deferred = 0
         """How many of the changes were deferrable stores."""
+        self.calls: dict[int, int] = {}
+        """Device and register -> what native code may call when a store arrives there."""
+        self.failure: BaseException | None = None
+        """What a device has raised that native code has called itself."""
         self.queue = StoreQueue()
         """What native code has stored to devices; `wake` when there is something."""
         self._queued = False
@@ -106,7 +114,7 @@ class Clock:
         self._alone: set[int] = set()
         self._quiet: dict[int, tuple[list[Listener], list[int]]] = {}
         """Results of `_followers`; cleared when a device or listener is added."""
-        self._silent: set[int] = set()
+        self.silent: set[int] = set()
         """Devices without a line and events of their own that nothing follows, as far as they have been touched."""
 
     def attach(self, device: Timed, *, alone: bool = False, heeds: Sequence[Timed] | None = None) -> int:
@@ -126,7 +134,7 @@ class Clock:
         else:
             self._dependent.append((number, heeds))
         self._quiet.clear()
-        self._silent.clear()
+        self.silent.clear()
         self.changed(self.now)
         return number
 
@@ -138,7 +146,7 @@ class Clock:
         """
         self._listeners.append((listener, heeds))
         self._quiet.clear()
-        self._silent.clear()
+        self.silent.clear()
 
     def post(self, arrival: int, number: int, offset: int, size: int, value: int) -> None:
         """Let a store to a device arrive at the start of cycle `arrival`; calls come in the order of arrival."""
@@ -206,16 +214,23 @@ class Clock:
         first = self._posted[0][0]
         self.next = first if first < self._soonest else self._soonest
 
-    def hold(self) -> None:
-        """Keep posted stores in the queue, if all of them are deferrable: then native code need not stop for them."""
+    def hold(self, arriving: Container[int] | None) -> None:
+        """Keep posted stores in the queue, if none is for the clock: all are deferrable, or native code lets them
+        arrive, at devices of these numbers, or calls what `calls` has. None: it lets none arrive."""
         posted = self._posted
         if not posted or len(posted) > CAPACITY // 2:
             return
-        for _, number, offset, size, _ in posted:
+        stores = []
+        for arrival, number, offset, size, value in posted:
+            what, call = what_of(number, offset, size), 0
             deferrable = self._deferrable[number]
             if deferrable is None or not deferrable(offset, size):
-                return
-        self.queue.put(posted)
+                call = self.calls.get(what, 0)
+                if arriving is None or (not call and number not in arriving):
+                    return
+                what |= NOT_DEFERRABLE
+            stores.append((arrival, what, value, call))
+        self.queue.put(stores)
         posted.clear()
         self.next = self._soonest
 
@@ -282,13 +297,13 @@ class Clock:
     def touched(self, number: int, cycle: int) -> None:
         """Take note that the device of that number has changed and no other, from the start of `cycle` on."""
         self.changes += 1
-        if number in self._silent:
+        if number in self.silent:
             return
         device, levels = self._devices[number], self._levels
         level = device.irq  # type: ignore[attr-defined]  # what is alone is a Device
         if level != levels[number]:
             levels[number] = level
-            listeners, dependents = self._quiet.get(_LINE) or self._followers(_LINE)
+            listeners, dependents = self._quiet.get(LINE) or self._followers(LINE)
         else:
             listeners, dependents = self._quiet.get(number) or self._followers(number)
         for listener in listeners:
@@ -317,23 +332,40 @@ class Clock:
         added."""
         return self._quiet.get(number) or self._followers(number)
 
-    def besides(self, number: int) -> int:
-        """The cycle of the next event of anything but a device; posted stores count."""
-        soonest, posted = self._others if number == self._first else self._soonest, self._posted
+    def besides(self, numbers: Sequence[int]) -> int:
+        """The cycle of the next event of anything but these devices; posted stores count."""
+        soonest, posted, due = self._soonest, self._posted, self._due
+        if soonest < NEVER and self._first in numbers:
+            soonest = self._others
+            if soonest < NEVER and any(due[number] == soonest for number in numbers):
+                soonest = min((when for number, when in enumerate(due) if number not in numbers), default=NEVER)
         return posted[0][0] if posted and posted[0][0] < soonest else soonest
 
+    def served(self, numbers: Sequence[int], cycle: int) -> None:
+        """Take note that native code has served these devices, and whatever follows them, up to what is seen from the
+        start of `cycle` on."""
+        self.changes += 1
+        if cycle > self.now + 1:
+            self.now = cycle - 1
+        news = False
+        for number in numbers:
+            self._levels[number] = getattr(self._devices[number], "irq", False)
+            news = self._look(number) or news
+        if news:
+            self._find_next()
+
     def _followers(self, number: int) -> tuple[list[Listener], list[int]]:
-        """The listeners of a change of the device of that number, and the devices to update; `_LINE`: its line has
+        """The listeners of a change of the device of that number, and the devices to update; `LINE`: its line has
         changed."""
 
         def heed(heeds: Sequence[Timed] | None) -> bool:
-            return number == _LINE or heeds is None or self._devices[number] in heeds
+            return number == LINE or heeds is None or self._devices[number] in heeds
 
         listeners = [listener for listener, heeds in self._listeners if heed(heeds)]
         dependents = [dependent for dependent, heeds in self._dependent if heed(heeds)]
         self._quiet[number] = listeners, dependents
-        if number != _LINE and not listeners and not dependents and getattr(self._devices[number], "passive", False):
-            self._silent.add(number)
+        if number != LINE and not listeners and not dependents and getattr(self._devices[number], "passive", False):
+            self.silent.add(number)
         return listeners, dependents
 
     def acted(self, device: Timed | None, cycle: int) -> None:

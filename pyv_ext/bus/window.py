@@ -9,23 +9,25 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pyv_ext.bus.clock import Clock, what_of
-from pyv_ext.protocols import Device
+from pyv_ext.protocols import Device, Reply
 from pyv_ext.timing import CoreTiming
+from pyv_state import WORD32
 
 SLOTS = 64
-TAG, CHANGES, VALUE, CYCLES, ACTS, SINCE, RECALLED, ARRIVES = range(8)
+TAG, CHANGES, VALUE, CYCLES, ACTS, SINCE, RECALLED, ARRIVES, CALL = range(9)
 """Words of a slot: address and size of the access, `Clock.changes` at the time, what was read; cycles that the access
 takes, and after how many of them it acts: nothing may be due up to there. Of a register that says what deferrable
 stores do to it: `Clock.epoch` at the time, else 0; the bits that show what was stored last, which native code keeps in
-VALUE; when the last store arrives that it knows of."""
-WORDS = 8
+VALUE; when the last store arrives that it knows of. Of a register that is no such: what native code calls to read it,
+else 0."""
+WORDS = 9
 
 
-STORE_TAG, EPOCH, STORE_CYCLES, ONE_WAY, WHAT, MASK = range(6)
+STORE_TAG, EPOCH, STORE_CYCLES, ONE_WAY, WHAT, MASK, STORE_CALL = range(7)
 """Words of a slot of `MmioStoreCache`: address and size of the store; `Clock.epoch` at the time that it was deferrable,
 or `ALWAYS`; cycles that the core is busy, and that the store is on its way; device and register as in a queue; the bits
-that are stored."""
-SLOT_WORDS = 6
+that are stored; what native code calls when it arrives, or 0."""
+SLOT_WORDS = 7
 ALWAYS = 0
 """In the place of an epoch: of a store that is not deferrable."""
 
@@ -46,9 +48,10 @@ class MmioReadCache:
 
     def keep(
         self, address: int, size: int, changes: int, value: int, cycles: int, acts: int, since: int = 0,
-        recalled: int = 0,
+        recalled: int = 0, call: int = 0,
     ) -> None:  # fmt: skip
-        """A load of `size` bytes that took `cycles` has shown `value`, zero-extended; `changes` is at least 1."""
+        """A load of `size` bytes that took `cycles` has shown `value`, zero-extended; `changes` is at least 1, or 0
+        where only `call` reads the register."""
         at = slot_of(address) * WORDS
         self.table[at + TAG] = address | size << 32
         self.table[at + CHANGES] = changes
@@ -58,6 +61,7 @@ class MmioReadCache:
         self.table[at + SINCE] = since
         self.table[at + RECALLED] = recalled
         self.table[at + ARRIVES] = 0
+        self.table[at + CALL] = call
 
     def stored(self, address: int) -> None:
         """Something else than native code has stored there."""
@@ -75,7 +79,7 @@ class MmioStoreCache:
     def __init__(self) -> None:
         self.table = memoryview(bytearray(8 * SLOT_WORDS * SLOTS)).cast("Q")
 
-    def keep(self, address: int, size: int, epoch: int, cycles: int, one_way: int, what: int) -> None:
+    def keep(self, address: int, size: int, epoch: int, cycles: int, one_way: int, what: int, call: int = 0) -> None:
         """Stores of `size` bytes to the address of device and register `what` are `ALWAYS` possible, or in `epoch`."""
         at = slot_of(address) * SLOT_WORDS
         for word, value in (
@@ -85,6 +89,7 @@ class MmioStoreCache:
             (ONE_WAY, one_way),
             (WHAT, what),
             (MASK, (1 << 8 * size) - 1),
+            (STORE_CALL, call),
         ):
             self.table[at + word] = value
 
@@ -204,6 +209,11 @@ class Window:
         """Cycles of a load, how many of them pass before it acts, and those of a store."""
         return self._load_cycles, self._load_acts, self._store_cycles
 
+    @property
+    def one_way(self) -> int:
+        """How many cycles after it has left the core a store arrives."""
+        return self._one_way
+
     def load(self, address: int, size: int) -> Load:
         """The loads of a register: what does not change from one to the next has been looked up."""
         load = self._loads.get((address, size))
@@ -232,7 +242,8 @@ class Window:
         stable = declared is not None and declared(offset, size)
         recalls = getattr(device, "recalls", None) if stable and not self._near else None
         recalled = None if recalls is None else recalls(offset, size)
-        posted = self._posted
+        posted, silent, held = self._posted, clock.silent, list[int | Reply | BaseException]()
+        direct = None if stable else self._direct_load(read, offset, size, held)
         seen = 0
 
         def load(start: int) -> tuple[int, int] | None:
@@ -242,7 +253,9 @@ class Window:
                 clock.advance(acts)
             elif acts > clock.now:
                 clock.now = acts
-            reply = read(offset, size, acts)
+            reply = held.pop() if held else read(offset, size, acts)
+            if isinstance(reply, BaseException):
+                raise reply
             took = cycles
             if isinstance(reply, tuple):
                 clock.touched(number, acts + 1)
@@ -250,8 +263,10 @@ class Window:
                     return None
                 took += reply.wait
                 reply = reply.value
-            elif not stable:
+            elif direct is not None:
                 clock.touched(number, acts + 1)
+                if number in silent and not observers and not own:
+                    read_cache.keep(address, size, 0, 0, cycles, acts_after, call=id(direct))
             elif recalled is not None and posted.drained <= acts and not observers and not own:
                 read_cache.keep(address, size, clock.changes, reply, cycles, acts_after, clock.epoch, recalled)
             elif seen == clock.changes:
@@ -265,6 +280,52 @@ class Window:
             return reply, took
 
         return load
+
+    def _direct_load(
+        self,
+        read: Callable[[int, int, int], int | Reply],
+        offset: int,
+        size: int,
+        held: list[int | Reply | BaseException],
+    ) -> Callable[[int], int]:
+        """`direct(acts) -> value`: what native code calls to read a register of a device without line and events, with
+        nothing due and on its way. -1: there is more to do, with what is `held`."""
+        clock, number, silent, word = self._clock, self._number, self._clock.silent, WORD32
+
+        def direct(acts: int) -> int:
+            clock.now = acts
+            clock.changes = changes = clock.changes + 1
+            try:
+                reply = read(offset, size, acts)
+            except BaseException as error:
+                held.append(error)
+                return -1
+            if reply.__class__ is int and clock.changes == changes and number in silent:
+                return reply & word
+            held.append(reply)
+            return -1
+
+        return direct
+
+    def _direct_store(self, offset: int, size: int) -> Callable[[int, int], int]:
+        """`direct(value, arrival) -> 0`: what native code calls when a store arrives, likewise. -1: there is more to
+        do."""
+        clock, number, silent, write = self._clock, self._number, self._clock.silent, self.device.write
+
+        def direct(value: int, arrival: int) -> int:
+            clock.now = arrival
+            clock.changes = changes = clock.changes + 1
+            try:
+                write(offset, size, value, arrival - 1)
+            except BaseException as error:
+                clock.failure = error
+                return -1
+            if clock.changes == changes and number in silent:
+                return 0
+            clock.touched(number, arrival)
+            return -1
+
+        return direct
 
     def _storer(self, address: int, size: int) -> Store:
         """The store arrives when it has left the core; none is on its way then, as all others do the same."""
@@ -305,7 +366,8 @@ class Window:
         cycles, one_way = self._store_cycles, self._one_way
         observers, own, posted, store_cache = self._observers, self.observers, self._posted, self._store_cache
         deferrable, what = clock.deferrable(number), what_of(number, offset, size)
-        read_cache = self._read_cache
+        read_cache, silent, direct = self._read_cache, clock.silent, self._direct_store(offset, size)
+        clock.calls[what] = id(direct)
 
         def store(value: int, start: int) -> int:
             read_cache.stored(address)
@@ -319,7 +381,9 @@ class Window:
                     observer(access)
             else:
                 epoch = clock.epoch if deferrable is not None and deferrable(offset, size) else ALWAYS
-                store_cache.keep(address, size, epoch, cycles, one_way, what)
+                clock.followers(number)  # which finds whether it is silent
+                call = id(direct) if epoch == ALWAYS and number in silent else 0
+                store_cache.keep(address, size, epoch, cycles, one_way, what, call)
             return end - start
 
         return store

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pyv_ext.bus.clock import NEVER
-from pyv_ext.devices.base import WORD, NativeForm, Register, RegisterDevice, compiled, new_words
+from pyv_ext.devices.base import WORD, Register, RegisterDevice
+from pyv_ext.devices.programs import NativeForm, Programs
 from pyv_ext.errors import PyvExtError
 from pyv_state import LATEST, Fields, inside
 
@@ -30,6 +31,7 @@ timer = offset + now // divider >= mtimecmp
 """
 _FORM = NativeForm(
     names=_WORDS,
+    size=4,
     loads={
         0x0000: "msip",
         0x4000: f"mtimecmp & {WORD}",
@@ -47,15 +49,9 @@ _FORM = NativeForm(
     settle=_SETTLE,
     due="due",
     lines="msip << 3 | timer << 7",
-    mask=1 << 3 | 1 << 7,
     quiet=frozenset((0x0000, 0x4000, 0x4004)),
 )
 _MSIP, _MTIMECMP, _OFFSET, _DIVIDER, _SEEN, _TIMER, _DUE_AT = range(len(_WORDS))
-
-
-def _execute(program: str, words: "memoryview[int]", now: int = 0, value: int = 0) -> int:
-    """The result of a program, which is compiled when it is first needed."""
-    return compiled(program, _WORDS)(words, now, value)
 
 
 class Clint(RegisterDevice):
@@ -79,7 +75,8 @@ class Clint(RegisterDevice):
         if divider < 1:
             raise PyvExtError(f"clint.divider {divider}: a tick of mtime must last at least 1 cycle")
         super().__init__()
-        self.words = new_words(_WORDS)
+        self._execute = Programs(_WORDS)
+        self.words = self._execute.words
         self.words[_DIVIDER] = divider
         self.words[_MTIMECMP] = WRAP - 1
         self.words[_DUE_AT] = NEVER
@@ -108,16 +105,16 @@ class Clint(RegisterDevice):
         divider, mtime = words[_DIVIDER], self.mtime(now)
         words[_DIVIDER] *= factor
         words[_OFFSET] = (mtime - now // words[_DIVIDER]) % WRAP
-        _execute(_SETTLE, words, now)
+        self._execute(_SETTLE, now)
 
         def undo() -> None:
             words[_DIVIDER] = divider
-            _execute(_DUE, words)
+            self._execute(_DUE)
 
         return undo
 
     def read(self, offset: int, size: int, now: int) -> int:
-        return _execute(_FORM.loads[offset], self.words, now)
+        return self._execute(_FORM.loads[offset], now)
 
     def stable(self, offset: int, size: int) -> bool:
         return offset in _FORM.quiet
@@ -126,8 +123,8 @@ class Clint(RegisterDevice):
         return self.read(offset, size, now) if self.accepts(offset, size, False) else None
 
     def write(self, offset: int, size: int, value: int, now: int) -> None:
-        _execute(_FORM.stores[offset], self.words, now + 1, value)
-        _execute(_SETTLE, self.words, now + 1)
+        self._execute(_FORM.stores[offset], now + 1, value)
+        self._execute(_SETTLE, now + 1)
 
     def next_event(self) -> int | None:
         """When `timer` next changes."""
@@ -135,7 +132,7 @@ class Clint(RegisterDevice):
         return due if due < NEVER else None
 
     def advance(self, now: int) -> None:
-        _execute(_SETTLE, self.words, now)
+        self._execute(_SETTLE, now)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -154,4 +151,4 @@ class Clint(RegisterDevice):
         words[_OFFSET] = fields.integer("offset", -(WRAP**2), WRAP**2) % WRAP
         words[_SEEN] = fields.integer("seen", 0, LATEST)
         words[_TIMER] = fields.flag("timer")
-        _execute(_DUE, words)
+        self._execute(_DUE)

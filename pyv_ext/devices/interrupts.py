@@ -3,14 +3,30 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyv_ext.bus.clock import Clock
+from pyv_ext.bus.clock import NEVER, Clock
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.plic import SOURCES, Plic
+from pyv_ext.devices.programs import Programs
 from pyv_ext.errors import PyvExtError
 from pyv_ext.protocols import Device
 from pyv_state import LATEST, Fields
 
 MSIP, MTIP, MEIP = 1 << 3, 1 << 7, 1 << 11
+
+WORDS = ("due", "seen", "lines", "direct", "delay")
+"""When the PLIC's output, high now, reaches mip, `NEVER` while it is low; when the lines were looked at last; the bits
+of mip as the hart sees them; whether a line that goes past the PLIC is high; cycles from the PLIC's output to mip."""
+FOLLOW = f"""
+seen = now if now > seen else seen
+due = (seen + delay if due == {NEVER} else due) if value & 1 else {NEVER}
+lines = value & {MSIP | MTIP} | ((due <= seen) | direct) * {MEIP}
+lines
+"""
+"""The bits of mip from the start of cycle `now` on; `value` are those of the CLINT, and in bit 0 the PLIC's output.
+
+Native code is made from it, too; cycles do not go back, though the host may call in the middle of an access.
+"""
+_DUE, _SEEN, _LINES, _DIRECT, _DELAY = range(len(WORDS))
 
 
 class InterruptWiring:
@@ -36,59 +52,68 @@ class InterruptWiring:
                 raise PyvExtError(f"PLIC source {source} of {device.name}: sources are 1..{SOURCES}")
         self.on_external: list[Callable[[int, bool], None]] = []
         """`f(cycle, level)` when MEIP changes to `level` at the start of `cycle`."""
-        self.lines = 0
-        """The bits of mip as the hart sees them."""
         self._set_lines = set_lines
         self._clint = clint
         self._plic = plic
         self._sources = dict(sources)
         self._direct = tuple(direct)
-        self._plic_delay = plic_delay
-        self._now = clock.now
-        self._plic_due: int | None = None
-        """When the PLIC's output, high now, reaches mip; None while it is low."""
+        self._execute = Programs(WORDS)
+        self.words = self._execute.words
+        self.words[_DUE], self.words[_SEEN], self.words[_DELAY] = NEVER, clock.now, plic_delay
         clock.on_change(self._follow, heeds=(clint, plic))
         clock.attach(self, heeds=(clint, plic))
 
-    def drives(self, device: object, set_lines: Callable[[int], None]) -> bool:
-        """Whether the bits of mip that `set_lines` is told follow the device's own lines."""
-        return device is self._clint and set_lines == self._set_lines
+    @property
+    def lines(self) -> int:
+        """The bits of mip as the hart sees them."""
+        return self.words[_LINES]
+
+    @property
+    def parts(self) -> tuple[Clint, Plic, dict[int, Device]]:
+        """CLINT, PLIC and the devices by their sources."""
+        return self._clint, self._plic, self._sources
+
+    def drives(self, set_lines: Callable[[int], None]) -> bool:
+        """Whether the bits of mip are told to `set_lines`."""
+        return set_lines == self._set_lines
 
     def next_event(self) -> int | None:
-        due = self._plic_due
-        return due if due is not None and due > self._now else None
+        due = self.words[_DUE]
+        return due if self.words[_SEEN] < due < NEVER else None
 
     def advance(self, now: int) -> None:
         """The clock reports the change itself: `_follow` acts."""
 
     def _follow(self, cycle: int) -> None:
-        cycle = self._now = max(cycle, self._now)  # the host may call in the middle of an access
-        plic = self._plic
+        plic, words = self._plic, self.words
         for source, device in self._sources.items():
             plic.set_level(source, device.irq)
-        if not plic.irq:
-            self._plic_due = None
-        elif self._plic_due is None:
-            self._plic_due = cycle + self._plic_delay
-        external = self._plic_due is not None and self._plic_due <= cycle
-        external = external or any(device.irq for device in self._direct)
-        lines = (MSIP if self._clint.software else 0) | (MTIP if self._clint.timer else 0) | (MEIP if external else 0)
-        if lines == self.lines:
+        if self._direct:
+            words[_DIRECT] = any(device.irq for device in self._direct)
+        local = (MSIP if self._clint.software else 0) | (MTIP if self._clint.timer else 0)
+        before = words[_LINES]
+        lines = self._execute(FOLLOW, cycle, local | plic.irq)
+        if lines == before:
             return
-        changed = (lines ^ self.lines) & MEIP
-        self.lines = lines
         self._set_lines(lines)
-        if changed:
-            for observer in self.on_external:
-                observer(cycle, external)
+        if (lines ^ before) & MEIP:
+            self.tell(words[_SEEN], bool(lines & MEIP))
+
+    def tell(self, cycle: int, level: bool) -> None:
+        """MEIP has changed at the start of `cycle`."""
+        for observer in self.on_external:
+            observer(cycle, level)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps."""
-        return {"lines": self.lines, "now": self._now, "plic_due": self._plic_due}
+        due, seen, lines = self.words[_DUE], self.words[_SEEN], self.words[_LINES]
+        return {"lines": lines, "now": seen, "plic_due": due if due < NEVER else None}
 
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "lines", "now", "plic_due")
-        self.lines = fields.integer("lines", 0, MSIP | MTIP | MEIP)
-        self._now, self._plic_due = fields.integer("now", 0, LATEST), fields.optional("plic_due", 0, LATEST)
+        words = self.words
+        words[_LINES] = fields.integer("lines", 0, MSIP | MTIP | MEIP)
+        words[_SEEN], due = fields.integer("now", 0, LATEST), fields.optional("plic_due", 0, LATEST)
+        words[_DUE] = NEVER if due is None else due

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyv_ext.devices.base import DeviceBase
-from pyv_state import Fields, data
+from pyv_ext.devices.programs import NativeForm, Programs
+from pyv_state import WORD64, Fields, StateError, data
 
 
 class Console:
@@ -55,39 +56,102 @@ _RECALLED = {LCR: 0xFF, SCR: 0xFF, LSR: 0}
 """Of registers that deferrable stores to others do not change: the bits that show what was stored last."""
 
 FIFO_DEPTH = 16
-TRIGGERS = (1, 4, 8, 14)
-"""Receiver FIFO trigger level by FCR[7:6]."""
 RESET_DIVISOR = 12
+
+_WORDS = ("ier", "fcr", "lcr", "mcr", "scr", "divisor", "thre", "low", "high", "count", "waiting")
+"""The state: registers; whether the empty transmitter interrupts; the receiver's bytes, the next one lowest in `low`,
+and how many; how many more were fed for which it has no room."""
+
+_CAUSE = f"""
+trigger = fcr >> 6
+trigger = (14 if trigger == 3 else 8) if trigger > 1 else (4 if trigger else 1)
+cause = {IIR_THRE} if ier >> 1 & thre else {IIR_NONE}
+cause = ({IIR_RX} if count >= trigger else {IIR_TIMEOUT}) if ier & (count != 0) else cause
+"""
+"""By priority; FCR[7:6] is the trigger level of the receiver's FIFO."""
+_IDENTITY = f"cause | ({IIR_FIFO} if fcr & {FCR_ENABLE} else 0)"
+_IDENTIFY = f"{_CAUSE}\nthre = 0 if cause == {IIR_THRE} else thre\n{_IDENTITY}"
+_LATCHED = "lcr >> 7"
+_RECEIVE = f"""
+latched = {_LATCHED}
+received = divisor & 0xFF if latched else low & 0xFF
+count = count - ((count != 0) & (latched == 0))
+low = low if latched else low >> 8 | (high & 0xFF) << 56
+high = high if latched else high >> 8
+received
+"""
+_PUSH = """
+low = low | (value << 8 * (count & 7) if count < 8 else 0)
+high = high | (value << 8 * (count & 7) if count >= 8 else 0)
+count = count + 1
+"""
+_SEND = f"""
+thre = thre if {_LATCHED} else 1
+divisor = divisor & 0xFF00 | value if {_LATCHED} else divisor
+"""
+_ENABLE = f"""
+thre = 1 if ({_LATCHED} == 0) & (value & ~ier & {IER_THRE}) >> 1 else thre
+ier = ier if {_LATCHED} else value & 0x0F
+divisor = divisor & 0xFF | value << 8 if {_LATCHED} else divisor
+"""
+_CONTROL = f"""
+clear = {FCR_CLEAR_RX | FCR_CLEAR_TX} if (value ^ fcr) & {FCR_ENABLE} else (value if value & {FCR_ENABLE} else 0)
+low = 0 if clear & {FCR_CLEAR_RX} else low
+high = 0 if clear & {FCR_CLEAR_RX} else high
+count = 0 if clear & {FCR_CLEAR_RX} else count
+thre = 1 if clear & {FCR_CLEAR_TX} else thre
+fcr = value & 0xC1 if value & {FCR_ENABLE} else 0
+"""
+"""An emptied transmitter interrupts, as in QEMU. Without FCR[0] the other bits are not programmed; the clear bits clear
+themselves."""
+_MODEM = f"(mcr & 0xC) << 4 | (mcr & 1) << 5 | (mcr & 2) << 3 if mcr & {MCR_LOOP} else {MSR_CONNECTED}"
+_FORM = NativeForm(
+    names=_WORDS,
+    size=1,
+    loads={
+        RBR_THR: _RECEIVE,
+        IER: f"divisor >> 8 if {_LATCHED} else ier",
+        IIR_FCR: _IDENTIFY,
+        LCR: "lcr",
+        MCR: "mcr",
+        LSR: f"{LSR_THRE_TEMT} | (count != 0) * {LSR_DR}",
+        MSR: _MODEM,
+        SCR: "scr",
+    },
+    stores={
+        RBR_THR: _SEND,
+        IER: _ENABLE,
+        IIR_FCR: _CONTROL,
+        LCR: "lcr = value",
+        MCR: "mcr = value & 0x1F",
+        SCR: "scr = value",
+    },
+    lines="(ier & (count != 0) | ier >> 1 & thre) & 1",
+    quiet=frozenset((IER, LCR, MCR, LSR, MSR, SCR)),
+    python={_RECEIVE: "waiting", _CONTROL: "waiting", _SEND: f"mcr & {MCR_LOOP}"},
+    sends={RBR_THR: f"{_LATCHED} == 0"},
+)
+_IER, _FCR, _LCR, _MCR, _SCR, _DIVISOR, _THRE, _LOW, _HIGH, _COUNT, _WAITING = range(len(_WORDS))
 
 
 class Uart(DeviceBase):
     """Interrupts by priority: received data at the trigger level, received data below it, transmitter empty.
 
     The conditions that this line cannot produce (errors, break, modem changes) never interrupt. Loads and stores are
-    bytes; line and modem status are read-only.
+    bytes; line and modem status are read-only. Native code is made from the same programs (`native`).
     """
 
     name = "uart"
     size = 0x100
+    native = _FORM
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console if console is not None else Console()
         self._waiting: deque[int] = deque()
         """Fed bytes for which the receiver has no room yet."""
-        self._fifo: deque[int] = deque()
-        self._ier = self._fcr = self._lcr = self._mcr = self._scr = 0
-        self._divisor = RESET_DIVISOR
-        self._thre_pending = False
-        self._readers: tuple[Callable[[], int], ...] = (
-            self._receive,
-            lambda: self._ier,
-            self._identify,
-            lambda: self._lcr,
-            lambda: self._mcr,
-            lambda: LSR_THRE_TEMT | (LSR_DR if self._fifo else 0),
-            self._modem_status,
-            lambda: self._scr,
-        )
+        self._execute = Programs(_WORDS)
+        self.words = self._execute.words
+        self.words[_DIVISOR] = RESET_DIVISOR
 
     # -- the host's end of the line ----------------------------------------------------------------------------
 
@@ -105,7 +169,7 @@ class Uart(DeviceBase):
 
     @property
     def irq(self) -> bool:
-        return self._cause() != IIR_NONE
+        return bool(self.words[_IER] and self._execute(_FORM.lines))
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         return size == 1 and offset <= SCR and not (write and offset in (LSR, MSR))
@@ -117,15 +181,18 @@ class Uart(DeviceBase):
     def deferrable(self, offset: int, size: int) -> bool:
         """While no interrupt is enabled; the registers that may enable one are excepted, and what may send characters
         back."""
-        return not self._ier and offset not in (IER, IIR_FCR, MCR) and not (offset == RBR_THR and self._mcr & MCR_LOOP)
+        words = self.words
+        loops = offset == RBR_THR and words[_MCR] & MCR_LOOP
+        return not words[_IER] and offset not in (IER, IIR_FCR, MCR) and not loops
 
     def recalls(self, offset: int, size: int) -> int | None:
         return _RECALLED.get(offset)
 
     def read(self, offset: int, size: int, now: int) -> int:
-        if offset <= IER and self._lcr & LCR_DLAB:
-            return self._divisor >> 8 * offset & 0xFF
-        return self._readers[offset]()
+        value = self._execute(_FORM.loads[offset])
+        if self._waiting:
+            self._fill()
+        return value
 
     def peek(self, offset: int, size: int, now: int) -> int | None:
         """What a debugger sees: four registers at once, without taking a character or an interrupt."""
@@ -134,109 +201,63 @@ class Uart(DeviceBase):
         return sum(self._peek(offset + at) << 8 * at for at in range(size))
 
     def _peek(self, offset: int) -> int:
-        if offset <= IER and self._lcr & LCR_DLAB:
-            return self._divisor >> 8 * offset & 0xFF
-        if offset == RBR_THR:
-            return self._fifo[0] if self._fifo else 0
+        latched = offset <= IER and self.words[_LCR] & LCR_DLAB
+        if offset == RBR_THR and not latched:
+            return self.words[_LOW] & 0xFF
         if offset == IIR_FCR:
-            return self._cause() | (IIR_FIFO if self._fcr & FCR_ENABLE else 0)
-        return self._readers[offset]()
+            return self._execute(f"{_CAUSE}\n{_IDENTITY}")
+        return self._execute(_FORM.loads[offset])
 
     def write_in_a_row(self, offset: int, size: int, values: Sequence[int], now: int) -> None:
         """Deferrable stores to one register: of text, one piece of output."""
-        if offset == RBR_THR and not self._lcr & LCR_DLAB:
-            self.console.write(bytes(values))
-            self._thre_pending = True
+        if offset == RBR_THR and not self.words[_LCR] & LCR_DLAB:
+            self.sent(bytes(values))
+            self.words[_THRE] = 1
         else:
             self.write(offset, size, values[-1], now)
 
-    def write(self, offset: int, size: int, value: int, now: int) -> None:
-        if offset <= IER and self._lcr & LCR_DLAB:
-            shift = 8 * offset
-            self._divisor = self._divisor & ~(0xFF << shift) | value << shift
-        elif offset == RBR_THR:
-            self._transmit(value)
-        elif offset == IER:
-            if value & ~self._ier & IER_THRE:
-                self._thre_pending = True
-            self._ier = value & 0x0F
-        elif offset == IIR_FCR:
-            self._control_fifo(value)
-        elif offset == LCR:
-            self._lcr = value
-        elif offset == MCR:
-            self._mcr = value & 0x1F
-        else:
-            self._scr = value
+    def sent(self, characters: bytes) -> None:
+        """These have left the transmitter."""
+        self.console.write(characters)
 
-    # -- parts -----------------------------------------------------------------------------------------------------
+    def write(self, offset: int, size: int, value: int, now: int) -> None:
+        self._execute(_FORM.stores[offset], value=value)
+        if offset == RBR_THR and not self.words[_LCR] & LCR_DLAB:
+            if self.words[_MCR] & MCR_LOOP:
+                self.feed(bytes((value,)))
+            else:
+                self.sent(bytes((value,)))
+        elif self._waiting:
+            self._fill()
 
     def _fill(self) -> None:
-        room = FIFO_DEPTH if self._fcr & FCR_ENABLE else 1
-        while self._waiting and len(self._fifo) < room:
-            self._fifo.append(self._waiting.popleft())
-
-    def _receive(self) -> int:
-        value = self._fifo.popleft() if self._fifo else 0
-        self._fill()
-        return value
-
-    def _transmit(self, value: int) -> None:
-        if self._mcr & MCR_LOOP:
-            self.feed(bytes((value,)))
-        else:
-            self.console.write(bytes((value,)))
-        self._thre_pending = True
-
-    def _control_fifo(self, value: int) -> None:
-        if (value ^ self._fcr) & FCR_ENABLE:
-            clear = FCR_CLEAR_RX | FCR_CLEAR_TX
-        else:
-            clear = value if value & FCR_ENABLE else 0
-        if clear & FCR_CLEAR_RX:
-            self._fifo.clear()
-        if clear & FCR_CLEAR_TX:
-            self._thre_pending = True  # an emptied transmitter interrupts, as in QEMU
-        # Without FCR[0] the other bits are not programmed; the clear bits clear themselves.
-        self._fcr = value & 0xC1 if value & FCR_ENABLE else 0
-        self._fill()
-
-    def _cause(self) -> int:
-        if self._ier & IER_RX and self._fifo:
-            return IIR_RX if len(self._fifo) >= TRIGGERS[self._fcr >> 6] else IIR_TIMEOUT
-        if self._ier & IER_THRE and self._thre_pending:
-            return IIR_THRE
-        return IIR_NONE
-
-    def _identify(self) -> int:
-        cause = self._cause()
-        if cause == IIR_THRE:
-            self._thre_pending = False
-        return cause | (IIR_FIFO if self._fcr & FCR_ENABLE else 0)
-
-    def _modem_status(self) -> int:
-        if not self._mcr & MCR_LOOP:
-            return MSR_CONNECTED
-        dtr, rts, outs = self._mcr & 1, self._mcr >> 1 & 1, self._mcr >> 2 & 3
-        return outs << 6 | dtr << 5 | rts << 4
+        words, waiting = self.words, self._waiting
+        room = FIFO_DEPTH if words[_FCR] & FCR_ENABLE else 1
+        while waiting and words[_COUNT] < room:
+            self._execute(_PUSH, value=waiting.popleft())
+        words[_WAITING] = len(waiting)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps; the console has a state of its own."""
-        registers: dict[str, Any] = {name: getattr(self, f"_{name}") for name in _REGISTERS}
-        return registers | {
-            "fifo": bytes(self._fifo),
-            "waiting": bytes(self._waiting),
-            "thre_pending": self._thre_pending,
-        }
+        words = self.words
+        registers: dict[str, Any] = {name: words[_WORDS.index(name)] for name in _REGISTERS}
+        fifo = (words[_LOW] | words[_HIGH] << 64).to_bytes(FIFO_DEPTH, "little")[: words[_COUNT]]
+        return registers | {"fifo": fifo, "waiting": bytes(self._waiting), "thre_pending": bool(words[_THRE])}
 
     def load_state(self, state: Any) -> None:
         fields = Fields(state, *_REGISTERS, "fifo", "waiting", "thre_pending")
+        words = self.words
         for name, highest in _REGISTERS.items():
-            setattr(self, f"_{name}", fields.integer(name, 0, highest))
-        self._fifo, self._waiting = deque(fields.data("fifo")), deque(fields.data("waiting"))
-        self._thre_pending = fields.flag("thre_pending")
+            words[_WORDS.index(name)] = fields.integer(name, 0, highest)
+        fifo, self._waiting = fields.data("fifo"), deque(fields.data("waiting"))
+        if len(fifo) > FIFO_DEPTH:
+            raise StateError(f"holds {len(fifo)} bytes: at most {FIFO_DEPTH}", "fifo")
+        received = int.from_bytes(fifo, "little")
+        words[_LOW], words[_HIGH], words[_COUNT] = received & WORD64, received >> 64, len(fifo)
+        words[_WAITING] = len(self._waiting)
+        words[_THRE] = fields.flag("thre_pending")
 
 
 _REGISTERS = {"ier": 0x0F, "fcr": 0xC1, "lcr": 0xFF, "mcr": 0x1F, "scr": 0xFF, "divisor": 0xFFFF}

@@ -104,6 +104,7 @@ class Engine:
         """Let the run end with `stop` after the current instruction."""
         if self.stopping is None:
             self.stopping = stop
+            self.bus.clock.changes += 1  # a device may have asked for it: native code looks at nothing else
 
     def _stopped(self) -> Stop | None:
         """What has ended the run. A program that has exited stays so: the next run ends at once, with the same."""

@@ -1,17 +1,18 @@
 """The standard devices at their usual addresses: `Rig` accesses them by hand, `Machine` runs programs."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
+from pyv_ext.cores import make_engine
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.program_exit import Finisher
 from pyv_ext.devices.uart import Uart
 from pyv_ext.elf import load, read_elf
-from pyv_ext.engines.engine import Engine
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
@@ -24,7 +25,9 @@ UART_SOURCE = 10
 class Rig:
     """One access per cycle, without a hart."""
 
-    def __init__(self, timing: CoreTiming | None = None, divider: int = 120) -> None:
+    def __init__(
+        self, timing: CoreTiming | None = None, divider: int = 120, set_lines: Callable[[int], None] = lambda bits: None
+    ) -> None:
         self.clock = Clock()
         self.bus = Bus(self.clock, timing or CoreTiming())
         self.ram = Ram("dram", RAM, 0x10_0000)
@@ -37,17 +40,17 @@ class Rig:
         self.bus.add_device(CLINT, self.clint, near=True)
         self.bus.add_device(PLIC, self.plic)
         self.bus.add_device(UART, self.uart)
-        self.mip = 0
         self.wiring = InterruptWiring(
-            self.clock, self._set_lines, clint=self.clint, plic=self.plic, sources={UART_SOURCE: self.uart}
+            self.clock, set_lines, clint=self.clint, plic=self.plic, sources={UART_SOURCE: self.uart}
         )
         self.now = 1
 
     def _exit(self, code: int) -> None:
         self.exits.append(code)
 
-    def _set_lines(self, bits: int) -> None:
-        self.mip = bits
+    @property
+    def mip(self) -> int:
+        return self.wiring.lines
 
     def load(self, address: int, size: int = 4) -> int | None:
         """The value, or None for an access fault."""
@@ -65,23 +68,21 @@ class Rig:
 
 
 class Machine(Rig):
-    """A hart and the reference engine on the same devices."""
+    """A hart and an engine on the same devices."""
 
-    def __init__(self, elf: Path, timing: CoreTiming | None = None, divider: int = 120) -> None:
-        super().__init__(timing, divider)
+    def __init__(
+        self, elf: Path, timing: CoreTiming | None = None, divider: int = 120, engine: str = "reference"
+    ) -> None:
         program = read_elf(elf)
+        self.hart = Hart(Isa("rv32im_zicsr_zifencei"), timing or CoreTiming(), reset_pc=program.entry)
+        super().__init__(timing, divider, self.hart.set_lines)
         load(program, self.bus)
-        self.hart = Hart(Isa("rv32im_zicsr_zifencei"), self.bus.timing, reset_pc=program.entry)
         self.hart.csrs.time = self.clint.mtime
-        self.engine = Engine(self.hart, self.bus)
+        self.engine = make_engine(engine, self.hart, self.bus)
 
     def _exit(self, code: int) -> None:
         super()._exit(code)
         self.engine.stop(Stop(StopReason.EXIT, code))
-
-    def _set_lines(self, bits: int) -> None:
-        super()._set_lines(bits)
-        self.hart.set_lines(bits)
 
     def run(self, limit: int = 1_000_000) -> Stop | None:
         """How the program ended; None after `limit` cycles."""

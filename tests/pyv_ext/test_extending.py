@@ -107,15 +107,15 @@ class GpioRig(Rig):
         self.gpio = names["Gpio"](stimulus)
         self.bus.add_device(GPIO, self.gpio)
         self.rises: list[int] = []
-        wiring = InterruptWiring(
+        self.wiring = InterruptWiring(
             self.clock,
-            self._set_lines,
+            lambda bits: None,
             clint=self.clint,
             plic=self.plic,
             sources={SOURCE: self.gpio},
             plic_delay=timing.plic,
         )
-        wiring.on_external.append(lambda cycle, level: self.rises.append(cycle) if level else None)
+        self.wiring.on_external.append(lambda cycle, level: self.rises.append(cycle) if level else None)
 
 
 def test_a_rising_pin_reaches_mip_in_its_cycle_plus_the_delay_of_the_plic(names: dict[str, Any]) -> None:

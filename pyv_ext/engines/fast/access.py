@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pyv_ext.bus import clock, window
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE_BITS, PAGE_BITS
-from pyv_ext.engines import near
+from pyv_ext.engines import near_code
 from pyv_ext.engines.fast import frame
 from pyv_ext.engines.fast.blocks import Reach
 from pyv_ext.engines.fast.floating import boxed
@@ -304,9 +304,9 @@ class OtherMemories:
         self._frame[MEMORY_COUNT] = len(rams)
 
 
-def functions() -> str:
-    """The IR of `LOAD` and `STORE`."""
-    return _load() + _store()
+def functions(arriving: frozenset[int] = frozenset()) -> str:
+    """The IR of `LOAD` and `STORE`; `arriving`: devices at which native code lets stores arrive itself."""
+    return _load() + _store(arriving)
 
 
 def _find(ir: Ir, limit: int, nowhere: str) -> tuple[str, str]:
@@ -339,7 +339,7 @@ def _load() -> str:
         value = ir.value(f"zext {kind} {ir.load(kind, place)} to i64")
         ir.do(f"ret i64 {ir.value(f'or i64 {value}, {cycles}')}")
     ir.block("register")
-    served = ir.value(f"call i64 @{near.LOAD}(ptr %frame, i64 %address, i64 %size, i64 %left)")
+    served = ir.value(f"call i64 @{near_code.LOAD}(ptr %frame, i64 %address, i64 %size, i64 %left)")
     ir.branch(ir.value(f"icmp ne i64 {served}, 0"), ("served", ()), ("cached", ()))
     ir.block("served")
     ir.do(f"ret i64 {served}")
@@ -351,6 +351,10 @@ def _load() -> str:
     after = ir.load("i64", at, 8 * window.ACTS)
     undisturbed = ir.value(f"icmp ult i64 {after}, %left")
     ir.unless(ir.value(f"and i1 {same}, {undisturbed}"), ("bus", ()))
+    call = ir.load("ptr", at, 8 * window.CALL)
+    ir.branch(ir.value(f"icmp eq ptr {call}, null"), ("shown", ()), ("direct", ()))
+    _call(ir, at, call, after)
+    ir.block("shown")
     arrived, acts = ir.load("i64", at, 8 * window.ARRIVES), ir.value(f"add i64 {_start(ir)}, {after}")
     ir.unless(ir.value(f"icmp ule i64 {arrived}, {acts}"), ("bus", ()))
     queued = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.QUEUE), 8 * clock.COUNT)
@@ -365,6 +369,24 @@ def _load() -> str:
     ir.block("bus")
     ir.do("ret i64 0")
     return ir.text(f"i64 @{LOAD}(ptr %frame, i64 %address, i64 %size, i64 %left)")
+
+
+def _call(ir: Ir, at: str, call: str, after: str) -> None:
+    """Block `direct`: the device reads the register, if there is nothing else that Python must be told of before."""
+    ir.block("direct")
+    touched = ir.load("i64", "%frame", 8 * frame.TOUCHED)
+    queued = ir.load("i64", ir.load("ptr", "%frame", 8 * frame.QUEUE), 8 * clock.COUNT)
+    epoch = ir.load("i64", "%frame", 8 * frame.EPOCH)
+    quiet = ir.value(f"icmp eq i64 {ir.value(f'or i64 {touched}, {queued}')}, 0")
+    on = ir.value(f"icmp ne i64 {epoch}, 0")
+    ir.unless(ir.value(f"and i1 {quiet}, {on}"), ("bus", ()))
+    acts = ir.value(f"add i64 {_start(ir)}, {after}")
+    value = ir.value(f"call i64 @{near_code.DIRECT_LOAD}(ptr {call}, i64 {acts})")
+    ir.store("i64", ir.value(f"add i64 {epoch}, 1"), "%frame", 8 * frame.EPOCH)
+    ir.store("i64", "0", "%frame", 8 * frame.CHANGES)
+    ir.unless(ir.value(f"icmp sge i64 {value}, 0"), ("bus", ()))
+    cycles = ir.value(f"shl i64 {ir.load('i64', at, 8 * window.CYCLES)}, 32")
+    ir.do(f"ret i64 {ir.value(f'or i64 {cycles}, {value}')}")
 
 
 def _start(ir: Ir) -> str:
@@ -388,7 +410,7 @@ def _recall(ir: Ir, slot: str, tag: str, value: str, arrival: str) -> None:
     ir.block(other)
 
 
-def _store() -> str:
+def _store(arriving: frozenset[int]) -> str:
     ir = Ir()
     row, offset = _find(ir, STORABLE, "register")
     line = ir.value(f"lshr i64 {offset}, {LINE_BITS}")
@@ -401,16 +423,16 @@ def _store() -> str:
         ir.block(label)
         ir.store(kind, "%value" if kind == "i32" else ir.value(f"trunc i32 %value to {kind}"), place)
         ir.do(f"ret i64 {cycles}")
-    _defer(ir)
+    _defer(ir, arriving)
     ir.block("bus")
     ir.do("ret i64 0")
     return ir.text(f"i64 @{STORE}(ptr %frame, i64 %address, i64 %size, i32 %value, i64 %left)")
 
 
-def _defer(ir: Ir) -> None:
+def _defer(ir: Ir, arriving: frozenset[int]) -> None:
     """Block `register`: leave a store to a device in the queue, if that is possible, as `Window` would post it."""
     ir.block("register")
-    served = ir.value(f"call i64 @{near.STORE}(ptr %frame, i64 %address, i64 %size, i32 %value, i64 %left)")
+    served = ir.value(f"call i64 @{near_code.STORE}(ptr %frame, i64 %address, i64 %size, i32 %value, i64 %left)")
     ir.branch(ir.value(f"icmp ne i64 {served}, 0"), ("served", ()), ("cached", ()))
     ir.block("served")
     ir.do(f"ret i64 {served}")
@@ -441,8 +463,12 @@ def _defer(ir: Ir) -> None:
     arrival = ir.value(f"add i64 {end}, {one_way}")
     entry = ir.at(queue, ir.value(f"mul i64 {count}, {8 * clock.STORE_WORDS}"))
     given = ir.value(f"and i64 {ir.value('zext i32 %value to i64')}, {ir.load('i64', at, 8 * window.MASK)}")
+    what = ir.load("i64", at, 8 * window.WHAT)
+    flag = ir.value(f"select i1 {loud}, i64 {clock.NOT_DEFERRABLE - (1 << 64)}, i64 0")
+    marked = ir.value(f"or i64 {what}, {flag}")
+    call = ir.load("i64", at, 8 * window.STORE_CALL) if arriving else "0"
     for word, value in (
-        (clock.ARRIVAL, arrival), (clock.WHAT_OF_STORE, ir.load("i64", at, 8 * window.WHAT)), (clock.VALUE, given)
+        (clock.ARRIVAL, arrival), (clock.WHAT_OF_STORE, marked), (clock.VALUE, given), (clock.CALL, call)
     ):  # fmt: skip
         ir.store("i64", value, entry, 8 * (clock.FIRST + word))
     ir.store("i64", ir.value(f"add i64 {count}, 1"), queue, 8 * clock.COUNT)
@@ -462,7 +488,11 @@ def _defer(ir: Ir) -> None:
     first = ir.value(f"select i1 {sooner}, i64 {arrival}, i64 {limit}")
     ir.store("i64", first, "%frame", 8 * frame.LIMIT)
     others = ir.load("i64", "%frame", 8 * frame.OTHERS)
-    sooner = ir.value(f"and i1 {loud}, {ir.value(f'icmp ult i64 {arrival}, {others}')}")
+    asks = ir.value(f"and i1 {loud}, {ir.value(f'icmp eq i64 {call}, 0')}")
+    for number in sorted(arriving):
+        other = ir.value(f"icmp ne i64 {ir.value(f'lshr i64 {what}, 40')}, {number}")
+        asks = ir.value(f"and i1 {asks}, {other}")
+    sooner = ir.value(f"and i1 {asks}, {ir.value(f'icmp ult i64 {arrival}, {others}')}")
     ir.store("i64", ir.value(f"select i1 {sooner}, i64 {arrival}, i64 {others}"), "%frame", 8 * frame.OTHERS)
     louder = ir.value(f"add i64 {ir.load('i64', queue, 8 * clock.LOUD)}, {ir.value(f'zext i1 {loud} to i64')}")
     ir.store("i64", louder, queue, 8 * clock.LOUD)

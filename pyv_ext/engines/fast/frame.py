@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import LINE
-from pyv_ext.engines.near import Places
+from pyv_ext.engines.near_code import Places
 from pyv_ext.engines.tracer import FENCE, Record
 from pyv_ext.hart import slots
 from pyv_ext.hart.csr import WRAP, Csrs
@@ -54,8 +54,8 @@ READABLE, WRITABLE = 33, 36
 ranges (see `Permissions`)."""
 
 OTHERS, TOUCHED, NEAR = 39, 40, 41
-"""Up to which cycle nothing is due besides the device that native code serves itself (see `pyv_ext.engines.near`); the
-cycle from which on that has changed, 0 if it has not; the address of its words, 0 while Python serves it."""
+"""Up to which cycle nothing is due besides the devices that native code serves itself (see `pyv_ext.engines.near`); the
+cycle from which on these have changed, 0 if they have not; the address of their table, 0 while Python serves them."""
 
 VOLATILE = 42
 """Where the address of the table of `entries.VolatileEntries` is."""
@@ -65,7 +65,7 @@ MODES = {MACHINE: 43, USER: 44}
 
 WORDS = 45
 
-PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH)
+PLACES = Places(8 * X, 8 * LIMIT, 8 * OTHERS, 8 * TOUCHED, 8 * NEAR, 8 * EPOCH, 8 * CHANGES, 8 * QUEUE)
 
 BIAS = 1 << 31
 """Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""

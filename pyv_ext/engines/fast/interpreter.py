@@ -18,7 +18,7 @@ from pyv_ext.engines.fast.lowering import declarations
 from pyv_ext.engines.fast.machine import Switching
 from pyv_ext.engines.fast.operations import Numbers, Operations, Step
 from pyv_ext.engines.fast.upcalls import Upcalls
-from pyv_ext.engines.near import EVENT, stubs
+from pyv_ext.engines.near_code import EVENT, stubs
 from pyv_ext.hart import slots
 from pyv_ext.isa import Isa
 from pyv_ext.timing import CoreTiming
@@ -65,10 +65,13 @@ class Interpreter:
         numbers: Numbers,
         *,
         fused: bool = False,
-        near: str = "",
+        near: tuple[str, frozenset[int]] = ("", frozenset()),
     ) -> None:
+        """`near`: the IR of devices that native code serves, and the numbers of those at which it lets posted stores
+        arrive."""
         self._numbers = numbers
-        self._near = near or stubs()
+        text, self._arriving = near
+        self._near = text or stubs()
         self._fused = fused
         self._isa = isa
         self._timing = timing
@@ -103,7 +106,7 @@ class Interpreter:
         self._arrive(Switching(ir, self._isa, pointers.x))
         self._switch(pointers.x)
         self._exits()
-        others = access.functions() + frame.note() + self._answers.functions() + self._near
+        others = access.functions(self._arriving) + frame.note() + self._answers.functions() + self._near
         others += floating.declarations() if self._numbers.by_float else ""
         others += frame.permission() if self._access.guarded else ""
         return declarations(self._isa.xlen) + others + ir.text("i64 @interpret(ptr %frame)")

@@ -29,7 +29,7 @@ from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.fast.space import Space
 from pyv_ext.engines.fast.upcalls import FRESH, Upcalls
 from pyv_ext.engines.last_run import Extent, LastRun
-from pyv_ext.engines.near import find_near_device
+from pyv_ext.engines.near import find_near_devices
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.pmp import EXECUTE, Spans
 from pyv_ext.hart.traps import MACHINE, USER
@@ -75,7 +75,7 @@ class Native:
             RamAccess(core.hart, core.bus, misaligned=core.misaligned, guarded=each) for each in (guarded, False)
         )
         self._translators = [RegionTranslator(isa, timing, each, fused=fused) for each in (plain, access)]
-        near = find_near_device(core.hart, core.bus, PLACES)
+        near = find_near_devices(core.hart, core.bus)
         self._upcalls = Upcalls(core, self._frame, self._words, slow, near)
         self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
         made = Interpreter(
@@ -85,7 +85,7 @@ class Native:
             self._upcalls,
             self._numbers,
             fused=fused,
-            near="" if near is None else near.functions(),
+            near=("", frozenset()) if near is None else (near.functions(PLACES), near.posted),
         )
         text = made.text(space.HOT) + caller("interpret")
         pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers()

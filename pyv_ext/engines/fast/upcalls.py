@@ -8,7 +8,7 @@ import ctypes
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from pyv_ext.bus.clock import COUNT, NEVER
+from pyv_ext.bus.clock import ARRIVAL, COUNT, FIRST, LOUD, NEVER
 from pyv_ext.bus.window import Load, Store
 from pyv_ext.engines.fast.frame import (
     BIAS,
@@ -25,7 +25,8 @@ from pyv_ext.engines.fast.frame import (
     address_of,
     show_counters,
 )
-from pyv_ext.engines.near import NearDevice
+from pyv_ext.engines.near import NearDevices
+from pyv_ext.engines.near_code import DIRECT_LOAD, DIRECT_STORE
 from pyv_ext.engines.slow import Core, register_load, register_store
 from pyv_ext.engines.tracer import OnBlock, Tracer, batches_of
 from pyv_ext.hart.hart import Wait
@@ -76,7 +77,7 @@ class Upcalls:
         frame: memoryview,
         words: memoryview,
         slow: Callable[[bool], bool],
-        near: NearDevice | None = None,
+        near: NearDevices | None = None,
     ) -> None:
         """`words`: the signed words of the frame; `slow(True)` executes the instruction at the hart's pc, and says
         whether others may follow it at once; `near`: what native code serves itself."""
@@ -121,7 +122,9 @@ class Upcalls:
         """The IR of what native code calls."""
         arguments = {LOAD: 2, STORE: 3, DUE: 1, SLOW: 2, WAIT: 2}
         asking = "".join(_function(name, arguments[name]) for name in self._called)
-        return _interface() + asking + _function(CALL, 3, given=True) + _handler()
+        calls = {CALL: 3, DIRECT_LOAD: 1, DIRECT_STORE: 2}
+        asking += "".join(_function(name, number, given=True) for name, number in calls.items())
+        return _interface() + asking + _handler()
 
     def pointers(self) -> dict[str, int]:
         """What the variables of that IR point to."""
@@ -144,8 +147,8 @@ class Upcalls:
         words[LIMIT] = words[OTHERS] = limit
         near = self._near
         if near is not None:
-            words[NEAR] = address_of(near.words) if near.ready else 0
-            words[OTHERS] = min(until, self._clock.besides(near.number))
+            words[NEAR] = address_of(near.table) if near.ready else 0
+            words[OTHERS] = min(until, self._clock.besides(near.numbers))
         return limit - cycle
 
     def end(self) -> None:
@@ -180,7 +183,7 @@ class Upcalls:
         return going
 
     def _synchronize(self) -> None:
-        """Tell the clock of the device that native code has served."""
+        """Tell the clock of the devices that native code has served."""
         cycle, self._words[TOUCHED] = self._words[TOUCHED], 0
         assert self._near is not None
         self._near.synchronize(cycle)
@@ -205,6 +208,8 @@ class Upcalls:
     def _show_changes(self) -> None:
         """Let native code see what of its caches holds."""
         words, clock, caching = self._words, self._clock, self._caching
+        if words[NEAR] and self._near is not None and self._near.observed:
+            words[NEAR] = 0
         self._changes = changes = clock.changes if caching else 0
         words[CHANGES] = changes
         words[EPOCH] = 0 if not caching or self._shadowed or self._bus.observers else changes - clock.deferred
@@ -260,6 +265,9 @@ class Upcalls:
 
     def _due(self, left: int) -> int:
         """Native code takes the interrupts that are pending then, or leaves them."""
+        if self._clock.failure is not None:
+            failure, self._clock.failure = self._clock.failure, None
+            raise failure
         if self._words[TOUCHED]:
             self._synchronize()
         if self._queue[COUNT]:
@@ -322,9 +330,12 @@ class Upcalls:
             limit = clock.next
         if self._queue[COUNT]:
             clock.flush()
+        near = self._near
         if self._words[EPOCH]:
-            clock.hold()
+            clock.hold(None if near is None or not self._words[NEAR] else near.posted)
         limit = clock.next
+        if self._queue[LOUD] and self._queue[FIRST + ARRIVAL] < limit:
+            limit = self._queue[FIRST + ARRIVAL]
         if limit > until:
             limit = until
         if (
@@ -336,12 +347,8 @@ class Upcalls:
         ):
             limit = end
         self._words[LIMIT] = self._words[OTHERS] = limit
-        near = self._near
-        if near is not None and self._words[NEAR]:
-            if near.window.observers:
-                self._words[NEAR] = 0
-            elif limit > end:
-                self._words[OTHERS] = min(until, clock.besides(near.number))
+        if near is not None and limit > end and self._words[NEAR]:
+            self._words[OTHERS] = min(until, clock.besides(near.numbers))
         if clock.changes != self._changes and self._caching:
             self._show_changes()
         return limit - end

@@ -84,7 +84,9 @@ class LatencyProbe:
         )
         platform.bus.observe(platform.npu, self._access)
         platform.bus.watchers.append(self._watched)
-        platform.hart.listen(self._interrupt, (Interrupt.EXTERNAL,))
+        self._hart = platform.hart
+        self._listening = False
+        """Whether handlers are noted: from the first submission on that asks for an interrupt."""
         platform.interrupts.on_external.append(self.stamps.external)
         platform.events.subscribe(self.stamps.events)
 
@@ -115,6 +117,8 @@ class LatencyProbe:
         self._completed, self._selected = (fields.integer(name, 0, WORD32) for name in ("completed", "selected"))
         fields.load("rows", self._rows)
         fields.load("stamps", self.stamps)
+        if self.stamps.interrupting:
+            self._listen()
         fields.load("recorder", self.recorder)
 
     # -- listeners ---------------------------------------------------------------------------------------------
@@ -137,7 +141,14 @@ class LatencyProbe:
             self._events.flush()
         if write_status:
             self._bus.watch(self._rows.data[row + COLUMN["descriptor"]])
+        if irq:
+            self._listen()
         self.stamps.commit(row, index, irq, write_status)
+
+    def _listen(self) -> None:
+        if not self._listening:
+            self._listening = True
+            self._hart.listen(self._interrupt, (Interrupt.EXTERNAL,))
 
     def _access(self, access: Access) -> None:
         if self.recorder.asleep:

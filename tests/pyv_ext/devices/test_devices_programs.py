@@ -5,6 +5,7 @@ from pathlib import Path
 import device_oracles as oracles
 import pytest
 from device_rig import RAM, Machine
+from native_forms import NATIVE_FORMS, Form
 
 from pyv_ext.devices.program_exit import Htif
 from pyv_ext.elf import read_elf
@@ -133,14 +134,19 @@ def linked(folder: Path, program: str) -> Path:
     "timing", [CoreTiming(), CoreTiming(mmio_one_way=60, mmio_read=120, plic=15, irq=4)], ids=["ideal", "slow bus"]
 )
 @pytest.mark.parametrize("program", [INTERRUPTS, FAULTS], ids=["interrupts", "faults"])
-def test_prints_and_ends_as_on_qemu(program: str, timing: CoreTiming, tmp_path: Path) -> None:
+def test_prints_and_ends_as_on_qemu(
+    program: str, timing: CoreTiming, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elf = linked(tmp_path, program)
     text, code = oracles.qemu(elf)
-    machine = Machine(elf, timing)
-    stop = machine.run()
-    assert machine.uart.text == text
-    assert stop is not None
-    assert (stop.reason, stop.code) == (StopReason.EXIT, code)
+    for form in (Form("reference"), *NATIVE_FORMS):
+        with monkeypatch.context() as patch:
+            form.choose(patch)
+            machine = Machine(elf, timing, engine=form.engine)
+            stop = machine.run()
+        assert machine.uart.text == text, str(form)
+        assert stop is not None
+        assert (stop.reason, stop.code) == (StopReason.EXIT, code)
 
 
 HTIF = """

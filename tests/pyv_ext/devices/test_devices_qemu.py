@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 import device_oracles as oracles
 import pytest
-from device_rig import CLINT, FINISHER, PLIC, UART, UART_SOURCE, Rig
+from device_rig import CLINT, FINISHER, PLIC, UART, UART_SOURCE, Machine, Rig
+from native_forms import NATIVE_FORMS
+
+from pyv_ext.timing import CoreTiming
 
 PRIORITY, PENDING, ENABLE = PLIC + 4 * UART_SOURCE, PLIC + 0x1000, PLIC + 0x2000
 THRESHOLD, CLAIM = PLIC + 0x20_0000, PLIC + 0x20_0004
@@ -62,7 +65,8 @@ def on_ours(script: list[Op]) -> tuple[str, list[int]]:
     return rig.uart.text, values
 
 
-def on_qemu(script: list[Op], folder: Path) -> tuple[str, list[int]]:
+def as_program(script: list[Op], folder: Path) -> Path:
+    """The same accesses by a hart, which prints what it has read behind a mark."""
     lines = [".globl _start", "_start:", "la s0, results", "mv s1, s0"]
     # QEMU resets mtimecmp to 0 and MCR to OUT2.
     lines += [f"li t0, {CLINT + 0x4004:#x}", "li t1, -1", "sw t1, 0(t0)", f"li t0, {MCR:#x}", "sb zero, 0(t0)"]
@@ -74,8 +78,24 @@ def on_qemu(script: list[Op], folder: Path) -> tuple[str, list[int]]:
         if not op.mnemonic.startswith("s"):
             lines += ["sw t1, 0(s1)", "addi s1, s1, 4"]
     lines.append(PRINT_RESULTS)
-    printed, code = oracles.qemu(oracles.build(folder, "\n".join(lines)))
+    return oracles.build(folder, "\n".join(lines))
+
+
+def on_qemu(elf: Path) -> tuple[str, list[int]]:
+    printed, code = oracles.qemu(elf)
     assert code == 0
+    return _results(printed)
+
+
+def on_native(elf: Path, timing: CoreTiming, patch: pytest.MonkeyPatch) -> tuple[str, list[int]]:
+    NATIVE_FORMS[1].choose(patch)
+    machine = Machine(elf, timing, engine="fast")
+    stop = machine.run()
+    assert stop is not None and stop.code == 0
+    return _results(machine.uart.text)
+
+
+def _results(printed: str) -> tuple[str, list[int]]:
     text, _, results = printed.rpartition(MARK)
     return text, [int(word, 16) for word in results.split()]
 
@@ -202,9 +222,10 @@ def random_uart(seed: int, length: int = 400) -> list[Op]:
         *(pytest.param(random_uart(seed), id=f"uart-random-{seed}") for seed in range(8)),
     ],
 )
-def test_same_accesses_same_answers(script: list[Op], tmp_path: Path) -> None:
+def test_same_accesses_same_answers(script: list[Op], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, values = on_ours(script)
-    their_text, their_values = on_qemu(script, tmp_path)
+    elf = as_program(script, tmp_path)
+    their_text, their_values = on_qemu(elf)
     reads = [op for op in script if not op.mnemonic.startswith("s")]
     assert len(values) == len(reads) == len(their_values)
     differ = [
@@ -214,6 +235,9 @@ def test_same_accesses_same_answers(script: list[Op], tmp_path: Path) -> None:
     ]
     assert differ == []
     assert text == their_text
+    assert on_native(elf, CoreTiming(), monkeypatch) == (text, values)
+    if MIP not in script:  # whose bits change some cycles after a store
+        assert on_native(elf, CoreTiming(mmio_one_way=3, mmio_read=8, plic=1), monkeypatch) == (text, values)
 
 
 @pytest.mark.parametrize(("value", "size"), [(0x5555, "w"), (0x5555, "h"), (0x2A_3333, "w"), (0x3333, "w")])

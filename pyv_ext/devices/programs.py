@@ -1,0 +1,102 @@
+"""Devices that native code serves, too: their state is 64-bit words, and what they do is short programs over these.
+
+A program is one text for Python, which executes it as written (`Programs`), and for native code
+(`pyv_ext.engines.near`). It is lines `name = expression`, and maybe a last line that is its result. Names are the words
+of the device, inputs, or values of lines before. Expressions have integers, + - * // & | ^ ~ << >>, comparisons (1 or
+0), and `x if c else y`, of which both sides are computed. All values are 0..2^64-1 and wrap around; nothing is divided
+by 0 or shifted by 64 or more.
+"""
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+WORD64 = (1 << 64) - 1
+NOW, VALUE, PLACE = "now", "value", "place"
+"""Inputs of a program: a cycle, what is stored, and the offset of the register."""
+
+Execute = Callable[["memoryview[int]", int, int, int], int]
+"""`execute(words, now, value, place) -> result`, 0 where the program has none."""
+
+
+class NativeForm(NamedTuple):
+    """What native code needs of a device to serve its registers."""
+
+    names: tuple[str, ...]
+    """Of the words."""
+    size: int
+    """Bytes of each access."""
+    loads: Mapping[int, str]
+    """Offset -> what is read in cycle `now`, and what the load does."""
+    stores: Mapping[int, str]
+    """Offset -> what a store of `value` does that is seen from the start of cycle `now` on."""
+    lines: str
+    """What the device drives: its interrupt line, or the bits of mip of one whose lines go past the PLIC."""
+    quiet: frozenset[int]
+    """Offsets of loads that change nothing, after which nothing is told to the clock: registers that are stable."""
+    settle: str = ""
+    """After a store, or when `due` has come: what follows from the words at the start of cycle `now`."""
+    due: str = ""
+    """The word that is the cycle of the next event, if there are any."""
+    python: Mapping[str, str] = {}
+    """Program of a register -> where this is not 0, native code leaves the access to Python."""
+    sends: Mapping[int, str] = {}
+    """Offset of a store -> whether what is stored leaves the device: Python hears of it later, in its order."""
+
+
+class Programs:
+    """The words of a device, all 0 at first, and the execution of programs over them by Python."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.words = memoryview(bytearray(8 * len(names))).cast("Q")
+        """Their buffer stays where it is."""
+        self._names = tuple(names)
+        self._made: dict[str, Execute] = {}
+
+    def __call__(self, program: str, now: int = 0, value: int = 0, place: int = 0) -> int:
+        """The result of a program, which is compiled when it is first needed."""
+        made = self._made.get(program)
+        if made is None:
+            made = self._made[program] = compiled(program, self._names)
+        return made(self.words, now, value, place)
+
+
+def statements(program: str) -> list[ast.stmt]:
+    """The lines of a program."""
+    return ast.parse(program).body
+
+
+@cache
+def compiled(program: str, names: tuple[str, ...]) -> Execute:
+    """The Python form of a program over the words `names`."""
+    tree = _ToPython(names).visit(ast.parse(program))
+    if not tree.body or not isinstance(tree.body[-1], ast.Expr):
+        tree.body.append(ast.Expr(ast.Constant(0)))
+    tree.body[-1] = ast.Return(tree.body[-1].value)
+    header = ast.parse(f"def execute(words, {NOW}, {VALUE}, {PLACE}): pass").body[0]
+    assert isinstance(header, ast.FunctionDef)
+    header.body = tree.body
+    scope: dict[str, Execute] = {}
+    exec(compile(ast.fix_missing_locations(ast.Module([header], [])), "<program of a device>", "exec"), scope)
+    return scope["execute"]
+
+
+class _ToPython(ast.NodeTransformer):
+    def __init__(self, names: Sequence[str]) -> None:
+        self._numbers = {name: number for number, name in enumerate(names)}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        number = self._numbers.get(node.id)
+        if number is None:
+            return node
+        return ast.Subscript(ast.Name("words", ast.Load()), ast.Constant(number), node.ctx)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        wraps = isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.LShift)
+        return ast.BinOp(node, ast.BitAnd(), ast.Constant(WORD64)) if wraps else node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        return ast.BinOp(node.operand, ast.BitXor(), ast.Constant(WORD64))

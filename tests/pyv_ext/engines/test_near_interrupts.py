@@ -1,0 +1,110 @@
+"""PLIC, UART and the way of their interrupts in native code do in every cycle what their Python form does."""
+
+import random
+
+import pytest
+from native_forms import NATIVE_FORMS
+from near_rig import (
+    AT_CONTEXT,
+    AT_PLIC,
+    AT_PRIORITY,
+    AT_UART,
+    CLAIM,
+    PARTS,
+    RAM,
+    Machine,
+    both,
+    interrupting_program,
+    looped,
+    until_it_stops,
+)
+
+UART_SOURCE = 10
+
+
+def fed(machines: tuple[Machine, Machine], chance: random.Random) -> None:
+    """The host sends the same to both, sometimes more than there is room for."""
+    characters = chance.randbytes(chance.choice((1, 1, 3, 20)))
+    for machine in machines:
+        machine.clock.advance(machine.hart.cycle)
+        machine.uart.feed(characters)
+        machine.clock.changed(machine.clock.now)
+
+
+@pytest.mark.parametrize("form", NATIVE_FORMS, ids=str)
+@pytest.mark.parametrize("seed", (*range(20, 26), 138))
+def test_random_accesses_are_those_of_the_reference(form, seed, monkeypatch):
+    machines = reference, native = both(form, seed, monkeypatch, interrupting_program)
+    chance = random.Random(seed)
+    for until in until_it_stops(reference, seed, 2500):
+        assert native.run(until) == reference.run(until), (seed, until)
+        if chance.random() < 0.2:
+            fed(machines, chance)
+    assert reference.hart.traps > 20 and len(reference.external) > 10
+
+
+@pytest.mark.parametrize("seed", range(30, 32))
+def test_a_machine_that_goes_on_from_the_state_of_another(seed, monkeypatch):
+    """Snapshots with stores on their way and interrupts between PLIC and mip."""
+    machines = reference, native = both(NATIVE_FORMS[1], seed, monkeypatch, interrupting_program)
+    chance = random.Random(seed)
+    for number, until in enumerate(until_it_stops(reference, seed, 2000)):
+        assert native.run(until) == reference.run(until), (seed, until)
+        if chance.random() < 0.2:
+            fed(machines, chance)
+        if number % 5 == 4:
+            one, two = ({name: getattr(machine, name).state() for name in PARTS} for machine in machines)
+            assert one == two
+            for machine, states in ((reference, two), (native, one)):
+                for name, state in states.items():
+                    getattr(machine, name).load_state(state)
+                machine.engine.flush()
+
+
+def test_an_observer_of_the_uart_sees_every_access_and_changes_nothing(monkeypatch):
+    machines = reference, native = both(NATIVE_FORMS[1], 23, monkeypatch, interrupting_program)
+    seen: tuple[list[object], list[object]] = [], []
+    for number, until in enumerate(until_it_stops(reference, 23, 2500)):
+        assert native.run(until) == reference.run(until), until
+        if number == 5:
+            for machine, log in zip(machines, seen, strict=True):
+                machine.bus.observe(machine.uart, lambda access, log=log: log.append(access[1:]))
+    taking = [[access for access in log if access[0] in (0, 2) and not access[2]] for log in seen]
+    assert taking[0] == taking[1] and len(taking[0]) > 20  # stable registers need not be read again
+
+
+def transmitter(machine: Machine) -> None:
+    """Sends from its interrupt handler, for ever: claim, identify, send, complete."""
+    one = machine.hart.isa.encode
+    handler = [
+        one("lw", rd=31, rs1=AT_CONTEXT, imm=CLAIM),
+        one("lbu", rd=30, rs1=AT_UART, imm=2),
+        one("addi", rd=29, rs1=29, imm=1),
+        one("sb", rs1=AT_UART, rs2=29),
+        one("sw", rs1=AT_CONTEXT, rs2=31, imm=CLAIM),
+        one("mret"),
+    ]
+    machine.bus.poke(RAM, b"".join(word.to_bytes(4, "little") for word in handler))
+    start = []
+    for base, value, imm, row in (
+        (AT_PRIORITY, 1, 4 * UART_SOURCE, "sw"),
+        (AT_PLIC, 1 << UART_SOURCE, 0, "sw"),
+        (AT_UART, 2, 1, "sb"),
+    ):
+        start += [one("addi", rd=20, imm=value), one(row, rs1=base, rs2=20, imm=imm)]
+    machine.load(start + looped(machine.hart.isa, [one("addi", rd=21, rs1=21, imm=1)] * 9))
+
+
+def test_interrupts_of_the_uart_ask_python_for_nothing(monkeypatch):
+    NATIVE_FORMS[1].choose(monkeypatch)
+    reference, native = Machine("reference", 1), Machine("fast", 1)
+    for machine in (reference, native):
+        transmitter(machine)
+        machine.run(2000)
+    native.count(monkeypatch, native.clint, native.plic, native.uart, native.wiring)
+    for until in (10_000, 12_345, 40_000):
+        assert native.run(until) == reference.run(until)
+    sent = bytes(native.uart.console.data)
+    assert native.hart.traps > 100 and len(sent) > 100
+    assert sent == bytes(number % 256 for number in range(1, len(sent) + 1))
+    assert native.asked < 20
