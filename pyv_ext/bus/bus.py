@@ -253,6 +253,7 @@ class Bus:
         """Report loads from the page of `address` to `watchers`, until as many `unwatch` calls."""
         self._watched[address >> PAGE_BITS] += 1
         self.watching = True
+        self.clock.changes += 1  # what engines know of loads does not hold
         self.load_ok[address >> PAGE_BITS] = 0
         self._map_changed()
 

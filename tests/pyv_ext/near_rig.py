@@ -18,7 +18,7 @@ from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.uart import Uart
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
-from pyv_ext.protocols import Reply
+from pyv_ext.protocols import BusMaster, Reply
 from pyv_ext.timing import CoreTiming
 
 RAM, CLINT, PLIC, UART = 0x8000_0000, 0x200_0000, 0xC00_0000, 0x1000_0000
@@ -55,6 +55,9 @@ class Own(DeviceBase):
         self.log: list[tuple[int, ...]] = []
         self._clock = clock
 
+    def connect(self, master: BusMaster) -> None:
+        self._master = master
+
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         return True
 
@@ -62,6 +65,9 @@ class Own(DeviceBase):
         self.log.append((offset, size, now, self._clock.now))
         if offset == 8:
             self._clock.changed(now + 1)
+        elif offset == 20:  # what may be the code of this very load is written again
+            for line in range(MAIN, MAIN + 0x400, 64):
+                self._master.poke(line, self._master.peek(line, 64) or b"")
         return Reply(offset + now % 4, now % 3, now % 7 == 0) if offset == 16 else len(self.log) * 0x1234567
 
     def write(self, offset: int, size: int, value: int, now: int) -> Reply | None:
@@ -270,7 +276,7 @@ def interrupting_program(isa: Isa, seed: int) -> list[int]:
             words.append(one(chance.choice(("csrrsi", "csrrci")), imm=8, csr=chance.choice((0x300, 0x304))))
         elif what < 0.92:
             (offset, width), kind = (
-                chance.choice(((0, "w"), (0, "w"), (4, "b"), (8, "w"), (12, "h"), (16, "w"))),
+                chance.choice(((0, "w"), (0, "w"), (4, "b"), (8, "w"), (12, "h"), (16, "w"), (20, "w"))),
                 chance.choice("sl"),
             )
             words.append(one(kind + width, rd=register, rs1=AT_OWN, rs2=register, imm=offset))

@@ -191,11 +191,11 @@ class Operations:
             return
         left = left_of(ir, self._progress)
         wide = ir.value(f"zext i32 {address} to i64")
+        place = self._slot(entries.RD)  # a device may change the code, and with it this entry
         answer = ir.value(f"call i64 @{access.LOAD}(ptr %frame, i64 {wide}, i64 {row.size}, i64 {left})")
         cycles = ir.value(f"lshr i64 {answer}, 32")
         loaded, device = ir.fresh(), ir.fresh()
         later = self._later(cycles)
-        place = self._slot(entries.RD)  # a device may change the code, and with it this entry
         ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), (loaded, (answer, later)), (device, ()))
         ir.block(device)
         answer, asked = self._ask(upcalls.LOAD, wide, row.size, left)

@@ -36,7 +36,7 @@ def fed(machines: tuple[Machine, Machine], chance: random.Random) -> None:
 def test_random_accesses_are_those_of_the_reference(form, seed, monkeypatch):
     machines = reference, native = both(form, seed, monkeypatch, interrupting_program)
     chance = random.Random(seed)
-    for until in until_it_stops(reference, seed, 2500):
+    for until in until_it_stops(reference, seed, 1500):
         assert native.run(until) == reference.run(until), (seed, until)
         if chance.random() < 0.2:
             fed(machines, chance)
@@ -48,7 +48,7 @@ def test_a_machine_that_goes_on_from_the_state_of_another(seed, monkeypatch):
     """Snapshots with stores on their way and interrupts between PLIC and mip."""
     machines = reference, native = both(NATIVE_FORMS[1], seed, monkeypatch, interrupting_program)
     chance = random.Random(seed)
-    for number, until in enumerate(until_it_stops(reference, seed, 2000)):
+    for number, until in enumerate(until_it_stops(reference, seed, 1500)):
         assert native.run(until) == reference.run(until), (seed, until)
         if chance.random() < 0.2:
             fed(machines, chance)
