@@ -21,7 +21,7 @@ from pyv_ext.hart.hart import Hart
 from pyv_ext.hart.traps import Interrupt
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_npu.config import Config
-from pyv_npu.observe.sanitizer.findings import Notebook, Rule, Side
+from pyv_npu.observe.sanitizer.findings import RA, Notebook, Rule, Side
 from pyv_npu.observe.sanitizer.handler import Handler
 from pyv_npu.observe.sanitizer.held import Holding, Role, Submission
 from pyv_npu.observe.sanitizer.ledger import Ledger
@@ -183,7 +183,7 @@ class Boundary:
     # -- handing over ------------------------------------------------------------------------------------------
 
     def _doorbell(self, access: Access) -> None:
-        ring, side = self._npu.ring, Side("doorbell", access.start, self._hart.pc)
+        ring, side = self._npu.ring, Side("doorbell", access.start, self._hart.pc, back=int(self._hart.x[RA]))
         self._ledger.catch_up()
         tail = self._tail if access.start < self._rung else ring.tail
         count = (access.value - tail) & _MASK
@@ -232,7 +232,7 @@ class Boundary:
     def _enqueued(self, operands: Operands, ticket: int) -> None:
         data = self._bus.peek(operands.rs1, DESCRIPTOR_SIZE)
         if data is not None:
-            side = Side("ENQCMD_T", operands.now, operands.pc)
+            side = Side("ENQCMD_T", operands.now, operands.pc, back=int(self._hart.x[RA]))
             submission = self._hand_over(side, operands.rs1, None, data)
             self._ledger.accepted(submission, ticket, submission.descriptor.stream or operands.rs2 >> 4 & 0xF)
 
@@ -294,7 +294,7 @@ class Boundary:
         return found
 
     def _load(self, address: int, size: int, start: int) -> None:
-        side = Side("load", start, self._hart.pc)
+        side = Side("load", start, self._hart.pc, back=int(self._hart.x[RA]))
         for holding in self._touched(address, size):
             owner = holding.owner
             if holding.role is Role.OUTPUT:
@@ -309,7 +309,7 @@ class Boundary:
                     self._notebook.add(Rule.NO_STATUS, owner.side, side, address, size, opcode_of(owner))
 
     def _store(self, address: int, size: int, start: int) -> None:
-        side = Side("store", start, self._hart.pc)
+        side = Side("store", start, self._hart.pc, back=int(self._hart.x[RA]))
         for holding in self._touched(address, size):
             if holding.role is Role.STATUS:
                 continue

@@ -72,6 +72,10 @@ class Rule(Enum):
         self.remedy = remedy
 
 
+RA = 1
+"""The register that a call leaves its return address in."""
+
+
 class Side(NamedTuple):
     """One of the two accesses that are not in order."""
 
@@ -82,6 +86,8 @@ class Side(NamedTuple):
     pc: int | None = None
     """None: the device did it."""
     ticket: int | None = None
+    back: int | None = None
+    """Where `ra` leads from there: in another function it is the caller of this one."""
 
 
 @dataclass
@@ -162,22 +168,38 @@ class Findings:
         """Function and source line of a side; empty where they are not known."""
         return "" if side.pc is None else self.program.place(side.pc)
 
+    def caller(self, side: Side) -> str:
+        """Function and source line that called the function of a side, as a driver is called; empty where none did."""
+        call = _call(self.program, side)
+        return "" if call is None else self.program.place(call)
+
     def _side(self, side: Side) -> str:
         where = "" if side.pc is None else f", pc {side.pc:#010x}"
         place = self.place(side)
         ticket = "" if side.ticket is None else f", ticket {side.ticket}"
-        return f"{side.what:<9} cycle {side.cycle}{where}{f' ({place})' if place else ''}{ticket}"
+        caller = self.caller(side)
+        called = f"\n   {'':<9} called from {caller}" if caller else ""
+        return f"{side.what:<9} cycle {side.cycle}{where}{f' ({place})' if place else ''}{ticket}{called}"
 
     def _side_json(self, side: Side) -> dict[str, Any]:
         return {
             "what": side.what, "cycle": side.cycle, "pc": side.pc, "place": self.place(side) or None,
-            "ticket": side.ticket,
+            "caller": self.caller(side) or None, "ticket": side.ticket,
         }  # fmt: skip
 
     def _bytes(self, finding: Finding) -> str:
         symbol = symbol_at(self.program, finding.address)
         text = f"{finding.address:#010x}..{finding.address + finding.size:#010x}"
         return f"{text} ({symbol})" if symbol else text
+
+
+def _call(program: Program, side: Side) -> int | None:
+    """The instruction that called the function of a side, where another function did and `ra` still says so."""
+    if side.pc is None or not side.back:
+        return None
+    call = side.back - 2  # in the last half of the call, whatever its size
+    inside, outside = program.function_at(side.pc), program.function_at(call)
+    return None if outside is None or outside == inside else call
 
 
 def symbol_at(program: Program, address: int) -> str:
@@ -189,17 +211,20 @@ def symbol_at(program: Program, address: int) -> str:
     return ""
 
 
+_Where = tuple[int | None, int | None]
+
+
 class Notebook:
     """Collects findings; those of the same rule whose sides lie in the same functions are one."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._found: dict[tuple[Rule, int | None, int | None, str], Finding] = {}
+        self._found: dict[tuple[Rule, _Where, _Where, str], Finding] = {}
         self._dropped = 0
 
     def add(self, rule: Rule, first: Side, second: Side, address: int, size: int, note: str = "") -> None:
         """Note that a rule was broken at size bytes from an address."""
-        key = rule, self._function(first), self._function(second), note
+        key = rule, self._functions(first), self._functions(second), note
         known = self._found.get(key)
         if known is not None:
             known.count += 1
@@ -212,7 +237,10 @@ class Notebook:
         """Everything so far, in the order in which it was found."""
         return Findings(self._program, tuple(self._found.values()), self._dropped)
 
-    def _function(self, side: Side) -> int | None:
-        """Where the function of a side begins; without one, where the side is."""
-        function = None if side.pc is None else self._program.function_at(side.pc)
-        return side.pc if function is None else function.address
+    def _functions(self, side: Side) -> "_Where":
+        """Where the function of a side begins, and that of its caller; without one, where the side is."""
+        return self._function(side.pc), self._function(_call(self._program, side))
+
+    def _function(self, pc: int | None) -> int | None:
+        function = None if pc is None else self._program.function_at(pc)
+        return pc if function is None else function.address

@@ -8,7 +8,7 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.shadow import Shadow
 from pyv_ext.elf import Program
 from pyv_ext.hart.hart import Hart
-from pyv_npu.observe.sanitizer.findings import Notebook, Rule, Side
+from pyv_npu.observe.sanitizer.findings import RA, Notebook, Rule, Side
 from pyv_npu.observe.sanitizer.held import Holding, Role, Submission
 from pyv_npu.observe.sanitizer.ledger import Ledger
 
@@ -131,7 +131,7 @@ class SubmissionChecks:
                 self._framed.remove(holding)
             elif region.address < sp <= self._stack_top:
                 self._framed.remove(holding)
-                side = Side("returned", now, self._hart.pc)
+                side = Side("returned", now, self._hart.pc, back=int(self._hart.x[RA]))
                 self._notebook.add(
                     Rule.FREED, owner.side, side, region.address, region.end - region.address,
                     f"{holding.role.value} of {opcode_of(owner)}",

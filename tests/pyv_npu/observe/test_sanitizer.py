@@ -69,6 +69,47 @@ def test_a_missing_fence_names_both_sides_and_the_remedy(racy: Path, capsys: pyt
     assert "(npu_ring)" in text and "remedy    put `fence w, o` between" in text
 
 
+CALLERS = """
+#include "npu_driver.h"
+#include "runtime.h"
+
+static uint8_t bytes[64] __attribute__((aligned(64)));
+
+__attribute__((noinline)) static void spoil(void)
+{
+    (void)npu_submit(NPU_DESC(OPCODE, NPU_OPCODE_LOAD), 0, (uint32_t)(uintptr_t)bytes, 0, boot->spm_base, NPU_MN(1, 0),
+                     NPU_K(64, 0), NPU_DESC(TYPE_IN0, NPU_TYPE_INT8)); /* line 10 */
+    bytes[0] = 1; /* line 11 */
+}
+
+int main(void)
+{
+    (void)npu_open(NPU_MODE_AUTO);
+    spoil();
+    return (int)npu_drain();
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which(GCC) is None, reason=f"{GCC} is not there")
+def test_a_command_that_the_driver_hands_over_names_its_caller(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, program = tmp_path / "callers.c", tmp_path / "callers.elf"
+    source.write_text(CALLERS)
+    gnu.build_program(program, [source], flags=["-g"])
+    for mode, engine in (("loose", "fast"), ("tight", "fast"), ("loose", "reference")):
+        assert main(["run", str(program), "--mode", mode, "--core", engine, "--sanitize", "--json"]) == 0
+        (finding,) = json.loads(capsys.readouterr().out)["sanitizer"]["findings"]
+        first, second = finding["first"], finding["second"]
+        assert first["place"].startswith(f"npu_submit_{mode}, ")
+        assert first["caller"].startswith("spoil, ") and first["caller"].endswith(("callers.c:9", "callers.c:10"))
+        assert second["place"].startswith("spoil, ") and second["place"].endswith("callers.c:11")
+        assert (second["caller"] or "main, ").startswith("main, "), "no other function called it"
+    assert main(["run", str(program), "--sanitize"]) == 0
+    assert "called from spoil, " in capsys.readouterr().out
+
+
 def test_findings_fail_the_run_only_where_that_was_asked_for(racy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(racy), "--mode", "loose", "--sanitize=error", "--json"]) == 71
     found = json.loads(capsys.readouterr().out)["sanitizer"]["findings"]
