@@ -82,7 +82,7 @@ class _Row:
             number = value
         elif isinstance(value, float | str):
             exact = _decimal(value)
-            if exact is not None and abs(exact) < MOST_NS and exact == exact.to_integral_value():
+            if exact is not None and -MOST_NS < exact < MOST_NS and exact == exact.to_integral_value():
                 number = int(exact)
         if number is None:
             raise self.fail(name, value, "must be a whole number")

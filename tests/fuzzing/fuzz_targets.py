@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz_descriptors import descriptors
+from fuzz_files import input_files, records, traces
 from fuzz_inputs import INTERESTING, FoundError, compiled, flipped, refused
 from fuzz_snapshots import snapshots
 from onnx import ModelProto
@@ -300,6 +301,9 @@ TARGETS: dict[str, Target] = {
     "onnx": onnx_models,
     "mlir": mlir_modules,
     "snapshots": snapshots,
+    "inputs": input_files,
+    "traces": traces,
+    "records": records,
 }
 """Name -> a function that makes one input, has it taken, and says whether it was accepted."""
 

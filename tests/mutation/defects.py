@@ -125,5 +125,23 @@ DEFECTS = (
         "self._held.lost(step.unit, step.ticket, step.begin, step.end, left)", "0",
         "tests/npu_device/levels/test_width.py",
     ),
+    Defect(
+        "values of subgraphs are read from the working directory", "toolchain/onnx_model/file.py",
+        "inner = [tensor for tensor in _inner(proto) if uses_external_data(tensor)]", "inner = list[Any]()",
+        "tests/toolchain/onnx_model/test_hostile_models.py",
+    ),
+    Defect(
+        "a replay of any report runs its code", "pyv_npu/cli/shared/replay.py", "if not args.trusted:", "if False:",
+        "tests/pyv_npu/cli/test_files_of_strangers.py",
+    ),
+    Defect(
+        "a deep YAML file overflows the stack of the parser", "pyv_npu/config/yaml_file.py",
+        "if len(collections) > MOST_DEPTH:", "if False:", "tests/pyv_npu/config/test_yaml_bounds.py",
+    ),
+    Defect(
+        "tables of an ELF that lie over each other are read each", "pyv_ext/elf_tables.py",
+        "total += section.sh_size", "total = section.sh_size",
+        "tests/pyv_ext/test_elf.py::test_tables_that_lie_over_each_other_are_read_as_often_as_their_bytes_allow",
+    ),
 )  # fmt: skip
 """What an independent check found; docs/reliability.md has the command."""

@@ -74,6 +74,12 @@ BAD = {
     "arrived_at,num_prefill_tokens,num_decode_tokens\n": "FILE: holds no request; give at least one",
     "arrived_at,num_prefill_tokens,num_decode_tokens\nnan,1,1\n":
         "FILE: line 2: arrived_at 'nan': must be a number of at least 0",
+    "arrived_at,num_prefill_tokens,num_decode_tokens\n9e999999,1,1\n":
+        "FILE: line 2: arrived_at '9e999999': must be a number of at least 0",
+    "arrived_at,num_prefill_tokens,num_decode_tokens\n1,1e9999999,1\n":
+        "FILE: line 2: num_prefill_tokens '1e9999999': must be a whole number",
+    f"arrived_at,num_prefill_tokens,num_decode_tokens\n{'9' * 140_000},1,1\n":
+        "FILE: line 2: field larger than field limit (131072): correct the line",
     "arrived_at,num_prefill_tokens,num_decode_tokens\n1,1\n": "FILE: line 2: 2 fields: the header names 3",
     "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n":
         "FILE: line 2: TIMESTAMP 'yesterday': must be a date like 2023-11-16 18:15:46.6805900",
