@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -89,3 +90,30 @@ def test_bounds_of_slices_call_only_what_has_no_effects() -> None:
         called = {call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func) for call in calls}
         found += [f"{name}: {one} in the bound of a slice: give its result a name" for one in called - PURE]
     assert not found, "\n".join(found)
+
+
+CONFTEST = """
+from tests.conftest import EachImported
+
+def pytest_configure(config):
+    config.pluginmanager.register(EachImported({modules}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("modules", "workers", "left"),
+    [({"wave", "colorsys"}, 2, set()), ({"wave", "none"}, 2, {"none"}), ({"wave", "none"}, 0, {"none"})],
+)
+def test_a_module_that_no_worker_imports_fails_the_session(
+    modules: set[str], workers: int, left: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST.replace("{modules}", repr(modules)))
+    for name in ("wave", "colorsys"):
+        (tmp_path / f"test_{name}.py").write_text(f"def test_it():\n    import {name}\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), str(tmp_path)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert set(re.findall(r"NOT IMPORTED (\w+)", done.stdout)) == left
+    assert done.returncode == bool(left)
