@@ -5,8 +5,9 @@ each head (the dense table), streams of entries (the sparse table), and one of m
 stream. Numbers stay where commands say; what is translated is where transfers go: to which rows and channels of DRAM.
 """
 
+from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any
 
@@ -29,15 +30,6 @@ TABLES = ("dense", "sparse", "meta")
 UNIT = unit_code(Kind.KV_MMU, 0)
 
 
-@dataclass
-class _Stream:
-    """A row of a table."""
-
-    table: int
-    pages: list[int] = field(default_factory=list)
-    """Numbers of pages of DRAM, in the order of the stream."""
-
-
 class Mmu:
     """Tables and pool of one device."""
 
@@ -57,8 +49,9 @@ class Mmu:
 
     def reset(self) -> None:
         """All pages are free."""
-        self._streams: dict[int, _Stream] = {}
-        """By virtual address of the first byte."""
+        self._tables: tuple[dict[int, array[int]], ...] = tuple({} for _ in TABLES)
+        """Virtual address of the first byte of a stream -> numbers of pages of DRAM, in the order of the stream. A long
+        run has a million streams: 8 bytes a page, and no objects."""
         self._free: list[int] = []
         """Pages that were given back, a heap."""
         self._fresh = 0
@@ -71,10 +64,7 @@ class Mmu:
 
     def tables(self) -> dict[str, int]:
         """Pages by table."""
-        counts = [0, 0, 0]
-        for stream in self._streams.values():
-            counts[stream.table] += len(stream.pages)
-        return dict(zip(TABLES, counts, strict=True))
+        return {name: sum(map(len, one.values())) for name, one in zip(TABLES, self._tables, strict=True)}
 
     # -- allocation --------------------------------------------------------------------------------------------
 
@@ -86,7 +76,7 @@ class Mmu:
         for access in accesses:
             for start, table, size in streams(access):
                 count = -(-(start % PART_ALIGNMENT + size) // self._page) if size else 0
-                held = len(self._streams[start].pages) if start in self._streams else 0
+                held = len(self._tables[table].get(start, ()))
                 count = count if access.new else max(count, held)
                 needed += max(0, count - held)
                 surplus += max(0, held - count)
@@ -100,14 +90,15 @@ class Mmu:
                 f"raise {POOL_KEY}",
             )
         for start, table, count in wanted:
-            for page in self._streams.setdefault(start, _Stream(table)).pages[count:]:
+            pages = self._tables[table].setdefault(start, array("q"))
+            for page in pages[count:]:
                 heappush(self._free, page)
-            del self._streams[start].pages[count:]
-        for start, _, count in wanted:
-            pages = self._streams[start].pages
-            pages += [self._take() for _ in range(count - len(pages))]
+            del pages[count:]
+        for start, table, count in wanted:
+            pages = self._tables[table][start]
+            pages.extend([self._take() for _ in range(count - len(pages))])
             if not pages:
-                del self._streams[start]
+                del self._tables[table][start]
         if wanted and self._events is not None:
             self._events.emit(cycle, UNIT, What.PAGES, ticket, surplus, self.used, needed)
 
@@ -128,13 +119,15 @@ class Mmu:
         at = np.flatnonzero(np.array(moves, bool)[plan.piece])
         if not len(at):
             return plan
-        known = sorted({start for access in accesses for start, _, _ in streams(access) if start in self._streams})
+        rows = {start: self._tables[table].get(start) for access in accesses for start, table, _ in streams(access)}
+        known = sorted(start for start, row in rows.items() if row)
         starts = np.array(known, np.int64)
         which = np.searchsorted(starts, plan.dram[at], side="right") - 1
         offset = plan.dram[at] - starts[which] + starts[which] % PART_ALIGNMENT
-        lengths = [len(self._streams[start].pages) for start in known]
+        held = [rows[start] or () for start in known]
+        lengths = [len(row) for row in held]
         first = np.cumsum([0, *lengths[:-1]])
-        pages = np.array([page for start in known for page in self._streams[start].pages], np.int64)
+        pages = np.concatenate([np.asarray(row, np.int64) for row in held])
         entry = first[which] + offset // self._page
         dram = plan.dram.copy()
         dram[at] = DRAM_BASE + pages[entry] * self._page + offset % self._page
@@ -168,7 +161,9 @@ class Mmu:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps."""
-        rows = [[start, one.table, list(one.pages)] for start, one in sorted(self._streams.items())]
+        rows = sorted(
+            [start, at, pages.tolist()] for at, one in enumerate(self._tables) for start, pages in one.items()
+        )
         return {"streams": rows, "free": sorted(self._free), "fresh": self._fresh}
 
     def load_state(self, state: Any) -> None:
@@ -177,15 +172,19 @@ class Mmu:
         self.reset()
         self._fresh = fields.integer("fresh", 0, self._pool)
         self._free = sorted(fields.integers("free", 0, LATEST))
+        starts = set[int]()
         for index, item in enumerate(fields.listed("streams")):
             with inside("streams", index):
                 start, table, pages = listed(item, 3)
-                if type(start) is not int or start in self._streams or table not in range(len(TABLES)):
+                if type(start) is not int or start in starts or table not in range(len(TABLES)):
                     raise StateError("is no stream")
+                starts.add(start)
                 if not isinstance(pages, list) or not pages or not all(type(page) is int for page in pages):
                     raise StateError("has no pages")
-                self._streams[start] = _Stream(table, list(pages))
-        taken = [page for one in self._streams.values() for page in one.pages]
+                if not all(0 <= page < self._fresh for page in pages):
+                    raise StateError("a page belongs to two streams, or to none")
+                self._tables[table][start] = array("q", pages)
+        taken = [page for one in self._tables for pages in one.values() for page in pages]
         if sorted([*self._free, *taken]) != list(range(self._fresh)):
             raise StateError("a page belongs to two streams, or to none", "streams")
 
