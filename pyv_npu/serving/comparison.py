@@ -53,7 +53,7 @@ class Comparison:
     def text(self) -> str:
         """A row for each way."""
         heads = ("", "tokens/s", "TTFT P50", "P99", "TPOT P50", "P99", "E2E P50", "P99", "goodput", "preempted",
-                 "blocks", "error")  # fmt: skip
+                 "blocks", "control", "error")  # fmt: skip
         rows = []
         for name, run in self.made.items():
             made = run.figures
@@ -65,10 +65,11 @@ class Comparison:
             cells += [
                 f"{made['preemptions']:,}",
                 f"{run.serving.scheduler.blocks:,}",
+                "-" if run.control is None else f"{run.control:.3%}",
                 "-" if run.worst is None else f"{run.worst:.2%}",
             ]
             rows.append(cells)
-        lines = [f"{self.workload}: times in ms, goodput in requests/s"]
+        lines = [f"{self.workload}: times in ms, goodput in requests/s, control in TPOT"]
         if rows:
             lines.append(columns(heads, rows))
         lines += [f"{name}: {why}" for name, why in self.failed.items()]

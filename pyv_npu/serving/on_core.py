@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from npu_device.config import NpuConfig
@@ -95,8 +96,17 @@ def replay(requests: Sequence[Request], port: ServerPort, config: SchedulerConfi
 
 
 def control(port: ServerPort) -> dict[str, Any]:
-    """Core cycles of the firmware by reason, in all steps."""
+    """Core cycles of the firmware by reason, in all steps; and its share of the time from token to token, in steps in
+    which all requests generate."""
     sums = {name: sum(one[at] for one in port.reasons) for at, name in enumerate(REASONS)}
     steps = max(1, len(port.reasons))
     busy = sum(sums[name] for name in REASONS[:3])
-    return {**sums, "per_step": busy / steps, "share": busy / max(1, port.ledger[-1].end if port.ledger else 1)}
+    between, own = 0, 0
+    for index, (before, row) in enumerate(pairwise(port.ledger), 1):
+        if row.tokens == len(row.scheduled):
+            between += row.end - before.end
+            own += sum(port.reasons[index][:3])
+    return {
+        **sums, "per_step": busy / steps, "share": busy / max(1, port.ledger[-1].end if port.ledger else 1),
+        "tpot_share": own / between if between else None,
+    }  # fmt: skip

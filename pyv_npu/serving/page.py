@@ -103,6 +103,11 @@ def _rows(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> Iterator[t
         ("requests that run, at most", "most_running"), ("blocks in use, at most", "most_blocks"),
     ):  # fmt: skip
         yield text, cells(key, lambda run, key=key: number(run.figures[key]))  # type: ignore[misc]
+    if any(run.control is not None for run in runs):
+        yield (
+            "control, share of TPOT",
+            cells("control", lambda run: "-" if run.control is None else f"{run.control:.3%}"),
+        )
     yield "blocks there are", cells("blocks", lambda run: number(run.serving.scheduler.blocks))
     yield "keys and values of a token (bytes)", cells("kv_bytes", lambda run: number(run.serving.kv_bytes.token))
 

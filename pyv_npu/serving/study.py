@@ -144,6 +144,12 @@ class ServedWorkload:
         return max(errors, default=None)
 
     @property
+    def control(self) -> float | None:
+        """The firmware's share of the time from token to token; None: the host schedules, or nothing was generated."""
+        found: float | None = self.run.control.get("tpot_share")
+        return found
+
+    @property
     def json(self) -> dict[str, Any]:
         serving, config, workload = self.serving, self.serving.scheduler, self.serving.workload
         return {
@@ -209,7 +215,8 @@ class ServedWorkload:
 def _control(found: Mapping[str, Any], core: Config | None) -> str:
     mode = "" if core is None else f"{core.npu.mode}: "
     parts = ", ".join(f"{name} {found[name]:,}" for name in ("schedule", "allocate", "submit"))
-    return f"{mode}{found['per_step']:,.0f} cycles a step, {found['share']:.3%} of the time ({parts})"
+    tpot = "" if found["tpot_share"] is None else f", {found['tpot_share']:.3%} of TPOT"
+    return f"{mode}{found['per_step']:,.0f} cycles a step, {found['share']:.3%} of the time{tpot} ({parts})"
 
 
 def _goodput(made: Mapping[str, Any]) -> str:

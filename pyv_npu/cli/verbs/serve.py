@@ -232,9 +232,16 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
         raise UsageError(f"--layers {args.layers}: {shape.name} has {shape.layers}")
     if not 1 <= args.block_size <= 1 << 16:
         raise UsageError(f"--block-size {args.block_size}: must be 1..{1 << 16}")
-    blocks = args.blocks
-    if blocks is None:
-        blocks = blocks_of(shape, args.layers, npu, args.qbits_weight, kv, args.block_size, args.swap_blocks)
+    if not 0 <= args.swap_blocks <= 1 << 28:
+        raise UsageError(f"--swap-blocks {args.swap_blocks}: must be 0..{1 << 28}")
+    fit = blocks_of(shape, args.layers, npu, args.qbits_weight, kv, args.block_size, args.swap_blocks)
+    blocks = fit if args.blocks is None else args.blocks
+    if blocks > fit:
+        raise UsageError(
+            f"--blocks {blocks}: {fit} fit npu.dram.size {npu.dram.size / 1e9:.1f} GB beside the weights and "
+            f"--swap-blocks {args.swap_blocks}; give less, or more DRAM"
+        )
+    if args.blocks is None:
         if args.scheduler == "firmware":
             from pyv_npu.serving.port import BLOCKS_MAX
 

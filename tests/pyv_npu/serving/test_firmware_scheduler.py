@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -69,6 +70,12 @@ def test_ledgers_are_equal_when_they_arrive_one_by_one(seed: int) -> None:
         assert len(one.tokens_at) == one.request.output_toks and one.first_scheduled >= one.arrival
         assert one.control > 0
     assert run.control["schedule"] > run.control["allocate"] > 0 and run.control["submit"] > 0
+    between = others = 0
+    for before, row in pairwise(run.ledger):
+        if all(tokens == 1 for _, tokens, _ in row.scheduled):
+            between += row.end - before.end
+            others += row.start - before.end
+    assert 0.5 * others < run.control["tpot_share"] * between <= others
 
 
 def test_another_decision_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
