@@ -12,9 +12,11 @@ that has it, and the field holds the distance.
 """
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from types import UnionType
 from typing import Any, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -98,6 +100,19 @@ def layout(of: type) -> Layout:
     return Layout(found, offset)
 
 
+@cache
+def _parts(of: type) -> tuple[list[tuple[int, int, Callable[[Any], tuple[Any, ...]]]], list[tuple[str, Field]]]:
+    """(offset, count, values) of integers that stand side by side, and the other fields: runs are written at once."""
+    runs, others = [], []
+    for plain, group in groupby(layout(of).fields.items(), lambda item: item[1].shape == Word()):
+        members = list(group)
+        if plain and len(members) > 1:
+            runs.append((members[0][1].offset, len(members), attrgetter(*(name for name, _ in members))))
+        else:
+            others += members
+    return runs, others
+
+
 def shape_of(annotation: Any, *, inside: bool = False, capacity: int = 0) -> Shape:
     """The shape of what an annotation says; `inside`: its record stands there and is not referred to."""
     if get_origin(annotation) is list:
@@ -151,7 +166,10 @@ class Writer:
 
     def _write(self, record: Any, at: int, behind: list[Any]) -> None:
         self.addresses[id(record)] = at
-        for name, (offset, shape) in layout(record.__class__).fields.items():
+        runs, others = _parts(record.__class__)
+        for offset, count, values in runs:
+            self.words[at + offset : at + offset + count] = values(record)
+        for name, (offset, shape) in others:
             value = getattr(record, name)
             if isinstance(shape, ListOf) and not shape.capacity:
                 behind.append((at + offset, at, name, value, shape))
