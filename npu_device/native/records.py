@@ -89,6 +89,14 @@ class Layout(NamedTuple):
     size: int
 
 
+class Integers(NamedTuple):
+    """Fields side by side."""
+
+    offset: int
+    length: int
+    values: Callable[[Any], tuple[Any, ...]]
+
+
 @cache
 def layout(of: type) -> Layout:
     """Where the fields of a record class stand."""
@@ -101,13 +109,13 @@ def layout(of: type) -> Layout:
 
 
 @cache
-def _parts(of: type) -> tuple[list[tuple[int, int, Callable[[Any], tuple[Any, ...]]]], list[tuple[str, Field]]]:
-    """(offset, count, values) of integers that stand side by side, and the other fields: runs are written at once."""
-    runs, others = [], []
+def _parts(of: type) -> tuple[list[Integers], list[tuple[str, Field]]]:
+    """Integers that stand side by side, which are written at once, and the other fields."""
+    runs, others = list[Integers](), list[tuple[str, Field]]()
     for plain, group in groupby(layout(of).fields.items(), lambda item: item[1].shape == Word()):
         members = list(group)
         if plain and len(members) > 1:
-            runs.append((members[0][1].offset, len(members), attrgetter(*(name for name, _ in members))))
+            runs.append(Integers(members[0][1].offset, len(members), attrgetter(*(name for name, _ in members))))
         else:
             others += members
     return runs, others

@@ -1,5 +1,6 @@
 """Built-in decoder models without numbers: cycles, bytes and bounds of a prefill or of one token (docs/llm.md)."""
 
+import gc
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -210,6 +211,7 @@ class PhaseCommands(Prepared["PhaseDetail"]):
         from pyv_npu.kv_quant import engines
 
         npu, level = config.npu, config.run.sim_level
+        gc.collect()  # the first device: its tables of pages may be large
         without = run_commands(self.made.commands, engines.unhindered(npu), level, memory=self.memory).cycles
         return engines.figures(timed.kv_engines, timed.cycles, npu, without)
 

@@ -1,5 +1,6 @@
 """Built-in shapes whose keys and values are encoded: bytes, pages, engines, configurations, bad input."""
 
+import gc
 import json
 from typing import Any
 
@@ -8,11 +9,14 @@ import pytest
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.kv_block import KvHalf
+from npu_device.config import NpuConfig
+from npu_device.issue.mmu import Mmu
 from npu_device.kv_quant.pages import pages
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.encoded import append_tokens, parameters
 from pyv_npu.cli.main import main
+from pyv_npu.kv_quant import engines
 
 LAYER = ("run", "llama2-7b", "--layers", "1", "--json")
 
@@ -171,3 +175,18 @@ def test_numbers_that_cannot_be_encoded() -> None:
     with pytest.raises(DescriptorError) as caught:
         append_tokens(EncodedCache(0, 1, 4, 128), lambda _: half, 0, rows, 0x40)
     assert caught.value.code is TicketError.KV_DATA
+
+
+def test_tables_of_pages_are_there_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run without engines begins when the device of the first one is gone."""
+    alive = list[int]()
+    real = engines.unhindered
+
+    def counted(npu: NpuConfig) -> NpuConfig:
+        alive.append(sum(isinstance(one, Mmu) for one in gc.get_objects()))
+        return real(npu)
+
+    gc.collect()
+    monkeypatch.setattr(engines, "unhindered", counted)
+    assert main(["run", "llama2-7b", "--layers", "1", "--context", "20", "--kv", "oaken"]) == 0
+    assert alive == [0]
