@@ -65,7 +65,7 @@ class Code:
         self._lines: dict[int, _Line] = {}
         self._overwritten: dict[int, int] = {}
         """How often, by line."""
-        self._volatile: dict[int, bytes | None] = {}
+        self._volatile_lines: dict[int, bytes | None] = {}
         """Lines that are not kept, and what they held when `settle` was asked last."""
         self.may_be_volatile = False
         """Whether something executes volatile lines better than this does."""
@@ -102,7 +102,7 @@ class Code:
             return decoded
         # With the line of the next instruction: a store there must not be fast (`Engine._fetched_before`).
         for base in {pc & -LINE: None, pc + 2 & -LINE: None, pc + 4 & -LINE: None}:
-            if base in self._volatile:
+            if base in self._volatile_lines:
                 continue
             line = self._lines.get(base)
             if line is None:
@@ -206,18 +206,20 @@ class Code:
     def volatile(self, pc: int) -> bool:
         """Whether what is at `pc` is in a line that was overwritten often. Nothing is kept of those, and they do not
         count as code: writes are not told, and each execution looks at what is in memory."""
-        return bool(self._volatile) and (pc & -LINE in self._volatile or pc + 2 & -LINE in self._volatile)
+        return bool(self._volatile_lines) and (
+            pc & -LINE in self._volatile_lines or pc + 2 & -LINE in self._volatile_lines
+        )
 
     def settle(self, pc: int) -> None:
         """What is at `pc` is volatile and runs often: its lines count as code again where they hold what they held when
         this was asked last."""
         for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
-            if base in self._volatile:
+            if base in self._volatile_lines:
                 content = self._bus.peek(base, LINE)
-                if content == self._volatile[base]:
+                if content == self._volatile_lines[base]:
                     self._keep(base)
                 else:
-                    self._volatile[base] = content
+                    self._volatile_lines[base] = content
 
     def _count(self, base: int) -> None:
         """An instruction of the line was overwritten once more. Hooked lines stay, and those at an end of memory."""
@@ -227,11 +229,11 @@ class Code:
         if times < OFTEN or not self.may_be_volatile or not inside or self._core.fetches_ahead:
             return
         if not any(pc in self.hooks for pc in _places(base)):
-            self._volatile[base] = None
+            self._volatile_lines[base] = None
 
     def _keep(self, base: int) -> None:
         """The line is not volatile any more."""
-        del self._volatile[base]
+        del self._volatile_lines[base]
         self._overwritten[base] = 0
         self._dropped(_places(base))
 
@@ -240,7 +242,7 @@ class Code:
     def add_hook(self, pc: int, hook: Hook, *, first: bool = False) -> None:
         """Call `hook(hart)` right before each instruction that begins at `pc`, after the hooks there or `first`."""
         for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
-            if base in self._volatile:
+            if base in self._volatile_lines:
                 self._keep(base)
         hooks = self.hooks.setdefault(pc, [])
         hooks.insert(0 if first else len(hooks), hook)

@@ -71,7 +71,7 @@ class Space:
         self._entries = Entries()
         self._made: dict[tuple[int, int], bytes] = {}
         """Entries by address and word."""
-        self._volatile: VolatileEntries | None = None
+        self._volatile_entries: VolatileEntries | None = None
         self._volatile_table = memoryview(bytearray(8)).cast("Q")
         """Its address."""
         self._functions = memoryview(bytearray(8 * REGIONS)).cast("Q")
@@ -147,10 +147,10 @@ class Space:
         word = decoded.illegal if decoded.instruction is None else decoded.instruction.word
         assert word is not None  # volatile lines are in memory
         self._fill(pc, decoded)
-        if self._volatile is None:
-            self._volatile = VolatileEntries()
-            self._volatile_table[0] = address_of(self._volatile.table)
-        self._volatile.put(pc, word, self._entries.copy(pc))
+        if self._volatile_entries is None:
+            self._volatile_entries = VolatileEntries()
+            self._volatile_table[0] = address_of(self._volatile_entries.table)
+        self._volatile_entries.put(pc, word, self._entries.copy(pc))
         self._entries.instruction(pc, entries.VOLATILE)
 
     def _fill(self, pc: int, decoded: Decoded) -> None:

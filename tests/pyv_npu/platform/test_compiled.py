@@ -92,6 +92,27 @@ def test_bounds_of_slices_call_only_what_has_no_effects() -> None:
     assert not found, "\n".join(found)
 
 
+KEYWORDS = {
+    "alignof", "asm", "attribute", "complex", "const", "extension", "imag", "inline", "label", "real", "restrict",
+    "signed", "thread", "typeof", "volatile",
+}  # fmt: skip
+"""Of GNU C, with two underscores before them."""
+
+
+def test_no_attribute_is_a_keyword_of_the_c_compiler() -> None:
+    """mypyc 2.4 makes the field `__volatile` of the attribute `_volatile`."""
+    pytest.importorskip("setuptools", reason="needs setuptools: pip install setuptools")
+    table = runpy.run_path(str(ROOT / "setup.py"), run_name="table")
+    found = []
+    for name in table["wanted"]():
+        nodes = ast.walk(ast.parse(table["source"](name).read_text()))
+        attributes = {
+            node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        }
+        found += [f"{name}: {one}: another name" for one in attributes if one[:1] == "_" and one[1:] in KEYWORDS]
+    assert not found, "\n".join(found)
+
+
 CONFTEST = """
 from tests.conftest import EachImported
 
