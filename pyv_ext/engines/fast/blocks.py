@@ -96,7 +96,7 @@ class Loop(NamedTuple):
 
     heads: frozenset[int]
     registers: tuple[int, ...]
-    """Those that a block reads before it writes them."""
+    """Those that a block reads or writes."""
     written: frozenset[int]
     """Of these, what any of the blocks writes."""
 
@@ -151,14 +151,49 @@ def _reached(start: int, edges: Mapping[int, Sequence[int]]) -> set[int]:
 def _loop(blocks: Sequence[Block]) -> Loop:
     read, written = set(), set()
     for block in blocks:
-        own: set[int] = set()
         for _, instruction in block.instructions:
-            read |= {instruction.rs1, instruction.rs2, instruction.rs3} - own
+            read |= {instruction.rs1, instruction.rs2, instruction.rs3}
             if instruction.row.kind is not Kind.STORE:
-                own.add(instruction.rd)
-        written |= own
-    read -= {0}
-    return Loop(frozenset(block.pc for block in blocks), tuple(sorted(read)), frozenset(written & read))
+                written.add(instruction.rd)
+    written.discard(0)
+    return Loop(frozenset(block.pc for block in blocks), tuple(sorted(read - {0} | written)), frozenset(written))
+
+
+# -- returns -------------------------------------------------------------------------------------------------------
+
+LINK = 1
+"""The register with the return address, by the calling convention."""
+MOST_RETURNS = 3
+"""Places that a return is compared with at most."""
+
+
+def returns(blocks: Sequence[Block], mask: int) -> dict[int, tuple[int, ...]]:
+    """Where the returns at the end of blocks may lead, by the heads of these: behind the calls that lead to them, the
+    indirect ones where no other does. None for those with too many."""
+    inside = {block.pc: block for block in blocks}
+    edges: dict[int, list[int]] = {}
+    calls: dict[int | None, list[int]] = {}
+    for block in blocks:
+        pc, last = block.instructions[-1]
+        if last.row.kind is Kind.JUMP and last.rd == LINK:
+            calls.setdefault(target_of(pc, last, mask), []).append(block.end)
+            after = [block.end]
+        else:
+            after = _successors(block, mask)
+        edges[block.pc] = [each for each in after if each in inside]
+    found: dict[int, dict[int, None]] = {head: {} for head, block in inside.items() if _returns(block)}
+    for target, points in calls.items():
+        if target is not None:
+            for head in found.keys() & _reached(target, edges):
+                found[head].update(dict.fromkeys(points))
+    indirect = dict.fromkeys(calls.get(None, ()))
+    chosen = {head: tuple(each for each in points or indirect if each in inside) for head, points in found.items()}
+    return {head: points for head, points in chosen.items() if len(points) <= MOST_RETURNS}
+
+
+def _returns(block: Block) -> bool:
+    last = block.instructions[-1][1]
+    return last.row.kind is Kind.JUMP and not last.rd and last.rs1 == LINK
 
 
 # -- what accesses can be checked together ------------------------------------------------------------------------

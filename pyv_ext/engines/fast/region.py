@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyv_ext.engines.fast import floating, frame
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
-from pyv_ext.engines.fast.blocks import ATOMIC, Block, Loop, accesses, ends, loops, target_of
+from pyv_ext.engines.fast.blocks import ATOMIC, Block, Loop, accesses, ends, loops, returns, target_of
 from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.frame import BIAS, advance, read_counter, reading_of
 from pyv_ext.engines.fast.interpreter import WORD, Left
@@ -104,6 +104,7 @@ class _Region:
         self._blocks = blocks
         self._labels = {block.pc: f"b{block.pc:x}" for block in blocks}
         self._loops = {head: loop for loop in loops(blocks, isa.mask) for head in loop.heads}
+        self._returns = returns(blocks, isa.mask)
         self._ir = Ir()
         self._lower = Lowering(self._ir, isa.xlen)
         self._at: Pointers
@@ -129,6 +130,7 @@ class _Region:
 
     def _block(self, block: Block) -> None:
         ir = self._ir
+        self._head = block.pc
         loop = self._loop = self._loops.get(block.pc, _NO_LOOP)
         label = self._labels[block.pc]
         (self._progress,) = ir.block(label, "i64")
@@ -372,7 +374,12 @@ class _Region:
                 ir.unless(ir.value(f"icmp eq i32 {odd}, 0"), self._leave(pc, count))
         x[instruction.rd] = str(next_pc)
         self._keep()
-        ir.goto(*(("dispatch", (indirect, after)) if target is None else self._to(target, after)))
+        if target is not None:
+            ir.goto(*self._to(target, after))
+            return
+        for point in self._returns.get(self._head, ()):
+            ir.unless(ir.value(f"icmp ne {WORD} {indirect}, {point - (point >> 31 << 32)}"), self._to(point, after))
+        ir.goto("dispatch", (indirect, after))
 
     def _dispatch(self) -> None:
         """Indirect jumps: to the block at a pc."""

@@ -11,7 +11,7 @@ from pyv_ext.bus.memory import LINE
 from pyv_ext.engines.closures import Closures, Step
 from pyv_ext.engines.fast import engine as fast
 from pyv_ext.engines.fast import region, space
-from pyv_ext.engines.fast.blocks import Block, accesses, loops
+from pyv_ext.engines.fast.blocks import Block, accesses, loops, returns
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.timing import CoreTiming
 
@@ -138,6 +138,42 @@ def block(text: str, at: int = RAM) -> Block:
     return Block(at, tuple(instructions), pc)
 
 
+def test_returns_are_known_by_the_calls_that_lead_to_them():
+    words = [
+        block("jal x1,0x100"), block("addi x5,x0,1; jal x1,0x100", RAM + 4), block("jalr x1,0(x7)", RAM + 12),
+        block("jal x0,0x80", RAM + 16), block("bne x5,x0,0x20", RAM + 0x100), block("jalr x0,0(x1)", RAM + 0x104),
+        block("jalr x0,0(x1)", RAM + 0x120), block("jalr x0,0(x1)", RAM + 0x200),
+    ]  # fmt: skip
+    assert returns(words, 0xFFFF_FFFF) == {RAM + 0x104: (RAM + 4,), RAM + 0x120: (RAM + 4,), RAM + 0x200: (RAM + 16,)}
+
+
+RETURNS = """
+    addi x20,x0,40
+    loop:
+    jal x1,f; addi x21,x21,1; jal x1,f; addi x21,x21,2; jal x1,g; andi x22,x20,3; bne x22,x0,next
+    jal x5,h
+    next:
+    addi x26,x26,1; addi x20,x20,-1; bne x20,x0,loop; jal x0,0
+    f:
+    add x23,x23,x21; andi x24,x23,1; bne x24,x0,odd; jalr x0,0(x1)
+    odd:
+    addi x23,x23,5; jalr x0,0(x1)
+    g:
+    addi x25,x1,0; jal x1,f; addi x1,x25,0; jalr x0,0(x1)
+    h:
+    addi x1,x5,4; jalr x0,0(x1)
+"""
+"""Functions that return where they are called, and one that returns to where no call is."""
+
+
+def test_returns_go_where_the_register_says(monkeypatch):
+    reference, native = pair(RETURNS, monkeypatch)
+    for until in (*range(1, 400, 7), 900, 5000):
+        assert [each.engine.run(until) for each in (reference, native)] == [None, None]
+        assert reference.state() == native.state()
+    assert reference.x[20] == 0
+
+
 def test_addresses_are_followed_through_what_adds_a_constant():
     made, reaches = accesses(
         block("lw x5,8(x10); addi x11,x10,16; sw x5,0(x11); lb x6,1(x10); mul x10,x10,x5; lw x7,8(x10)"), 0xFFFF_FFFF
@@ -153,9 +189,9 @@ def test_a_known_address_is_checked_when_it_is_translated():
     assert not reaches
 
 
-def test_a_loop_keeps_what_a_block_reads_before_it_writes_it():
+def test_a_loop_keeps_what_its_blocks_read_and_write():
     (loop,) = loops([block("addi x5,x5,1; mul x6,x5,x7; add x8,x6,x5; bne x5,x9,-12")], 0xFFFF_FFFF)
-    assert loop == (frozenset({RAM}), (5, 7, 9), frozenset({5}))
+    assert loop == (frozenset({RAM}), (5, 6, 7, 8, 9), frozenset({5, 6, 8}))
 
 
 def test_a_block_is_left_for_few_instructions_to_execute_again(monkeypatch):
