@@ -7,7 +7,6 @@ from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
 from pyv_npu.result import SAME_RESULTS, SHOWN_ERRORS, Comparison, Result
 from pyv_npu.text import MISSING, columns, lines_of, wrapped
-from pyv_npu.verdict import cycles_table
 from pyv_state.frozen import replace
 
 Run = Mapping[str, Any]
@@ -206,11 +205,15 @@ def outside(run: Run) -> list[tuple[str, str]]:
 
 def _cycles(modes: Mapping[str, Run], alone: Alone) -> list[str]:
     """Which figure counts which cycles; nothing where nothing was submitted."""
+    if not any(run.get("cycles_parts") for run in modes.values()):
+        return []
+    from pyv_npu.verdict import cycles_table
+
     rows = [
         ["  " * line.depth + line.name, *(MISSING if each is None else f"{each:,}" for each in line.cycles.values())]
         for line in cycles_table(modes, {mode: alone.get(mode) for mode in modes})
     ]  # fmt: skip
-    return [columns(["cycles", *modes], rows)] if rows else []
+    return [columns(["cycles", *modes], rows)]
 
 
 def _ticket_errors(run: Run) -> list[tuple[str, str]]:
