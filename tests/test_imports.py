@@ -5,7 +5,8 @@ docs/architecture.md draws both. Lazy, relative and type-checking imports count 
 
 import ast
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -99,11 +100,16 @@ def _names_a_module(call: ast.Call) -> bool:
     )
 
 
-def violations(source: str, module: str, is_package: bool = False) -> list[str]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def violations(tree: ast.AST, module: str, is_package: bool = False) -> list[str]:
     """`line: name` of each import that the table does not allow."""
     home = owner(module)
     found = []
-    for line, name in imported(ast.parse(source), module, is_package):
+    for line, name in imported(tree, module, is_package):
         standard = name.partition(".")[0] in sys.stdlib_module_names
         inside = covers(home, name) and owner(name) == home
         if not (standard or inside or any(covers(package, name) for package in ALLOWED[home])):
@@ -121,7 +127,7 @@ def files() -> Iterator[tuple[Path, str, bool]]:
 
 @pytest.mark.parametrize(("path", "module", "is_package"), [pytest.param(*row, id=row[1]) for row in files()])
 def test_a_file_imports_only_what_the_table_allows(path: Path, module: str, is_package: bool) -> None:
-    assert violations(path.read_text(encoding="utf-8"), module, is_package) == []
+    assert violations(parsed(path), module, is_package) == []
 
 
 @pytest.mark.parametrize(
@@ -160,7 +166,7 @@ def test_a_file_imports_only_what_the_table_allows(path: Path, module: str, is_p
     ],
 )
 def test_the_check_catches_what_it_is_for(module: str, source: str, caught: list[str]) -> None:
-    assert violations(source, module) == caught
+    assert violations(ast.parse(source), module) == caught
 
 
 def test_nothing_imports_tests_or_scripts() -> None:
@@ -175,7 +181,7 @@ def test_every_package_of_ours_has_a_row() -> None:
 # -- circles -----------------------------------------------------------------------------------------------------------
 
 
-def module_imports(tree: ast.Module, modules: Collection[str], types: bool) -> set[str]:
+def module_imports(tree: ast.Module, modules: Set[str], types: bool) -> set[str]:
     """The modules of ours that a file imports at its top; `types`: those for annotations only too."""
     found = set()
     todo: list[ast.stmt] = list(tree.body)
@@ -186,10 +192,10 @@ def module_imports(tree: ast.Module, modules: Collection[str], types: bool) -> s
         elif isinstance(node, ast.If | ast.Try):
             todo += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names} & set(modules)
+            found |= {alias.name for alias in node.names} & modules
         elif isinstance(node, ast.ImportFrom) and node.module:
             whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (whole & set(modules)) or ({node.module} & set(modules))
+            found |= (whole & modules) or ({node.module} & modules)
     return found
 
 
@@ -216,8 +222,8 @@ def test_no_module_imports_itself_through_others(package: str, types: bool) -> N
     """In two packages not even for annotations: a circle of types is a circle of ideas. In `pyv_ext` and `pyv_npu` the
     tables of CSRs and of snapshots name the class that they are part of."""
     chosen = {module: path for path, module, _ in files() if not package or covers(package, module)}
-    trees = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in chosen.items()}
-    assert circles({module: module_imports(tree, trees, types) - {module} for module, tree in trees.items()}) == []
+    graph = {module: module_imports(parsed(path), chosen.keys(), types) - {module} for module, path in chosen.items()}
+    assert circles(graph) == []
 
 
 def test_a_circle_is_found_wherever_it_begins() -> None:
@@ -225,7 +231,7 @@ def test_a_circle_is_found_wherever_it_begins() -> None:
     assert circles({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) == []
     source = "if TYPE_CHECKING:\n    from npu_device.cost import plan\nelse:\n    import npu_device.config\n"
     source += "def f():\n    import npu_device.device\n"
-    modules = ["npu_device", "npu_device.cost.plan", "npu_device.config", "npu_device.device"]
+    modules = {"npu_device", "npu_device.cost.plan", "npu_device.config", "npu_device.device"}
     assert module_imports(ast.parse(source), modules, True) == {"npu_device.cost.plan", "npu_device.config"}
     assert module_imports(ast.parse(source), modules, False) == {"npu_device.config"}
 
@@ -273,7 +279,7 @@ def upward(package: str) -> list[str]:
     for module, path in modules.items():
         room = room_of(module, package, path)
         is_package = path.stem == "__init__"
-        for line, name in imported(ast.parse(path.read_text(encoding="utf-8")), module, is_package):
+        for line, name in imported(parsed(path), module, is_package):
             target = name if name in modules else name.rpartition(".")[0]
             if target not in modules or not covers(package, name):
                 continue
