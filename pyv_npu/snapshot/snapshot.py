@@ -22,10 +22,10 @@ from pyv_npu.snapshot import memory
 from pyv_state import LATEST, Fields, StateError, inside, integers, shown
 
 FORMAT = 3
-MOST_TEXT = 1 << 30
-"""Bytes of a member that holds text."""
+MOST_TEXT, MOST_EVENTS = 1 << 28, 1 << 31
+"""Bytes of a member that holds text, and of all batches of events."""
 MOST_PAGES = 1 << 20
-"""Of the address space that the core sees."""
+"""Of the address space that the core sees, in all memories together."""
 _HEADER, _STATE, _EVENTS = "snapshot.json", "state.json", "events.bin"
 _DATE = (1980, 1, 1, 0, 0, 0)
 """The zip format's zero: equal snapshots are equal files."""
@@ -89,10 +89,13 @@ def _read(archive: zipfile.ZipFile) -> Snapshot:
     for name in ("identity", "pages"):
         if type(fields[name]) is not dict:
             raise StateError(f"{shown(fields[name])} is no dict", name)
-    pages = {}
+    pages, count = {}, 0
     for name in fields["pages"]:
         with inside("pages", name):
             numbers = integers(fields["pages"][name], 0, MOST_PAGES)
+            count += len(numbers)
+            if count > MOST_PAGES:
+                raise StateError(f"with those before it, there are {count} pages; the most is {MOST_PAGES}")
             if numbers != sorted(set(numbers)):
                 raise StateError("are not in order")
             pages[name] = memory.split(numbers, _member(archive, f"memory/{name}", PAGE * len(numbers), exact=True))
@@ -131,6 +134,8 @@ def _from_json(text: bytes) -> Any:
 def _events(archive: zipfile.ZipFile, fields: Fields) -> EventMark:
     """The mark of the stream: its hash is that of the records again."""
     sizes = fields.integers("events", 1, MOST_TEXT)
+    if sum(sizes) > MOST_EVENTS:
+        raise StateError(f"{sum(sizes)} bytes; the most is {MOST_EVENTS}", "events")
     content = _member(archive, _EVENTS, sum(sizes), exact=True)
     log, at, digest = [], 0, hashlib.sha256()
     checks = RecordChecks()

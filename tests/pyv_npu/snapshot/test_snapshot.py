@@ -418,6 +418,36 @@ def test_limits_and_labels_may_differ() -> None:
     assert platform.cycle >= 40_000
 
 
+def test_members_that_would_fill_memory_are_refused_by_what_the_header_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member of zeros takes a thousandth of its size in the file."""
+    monkeypatch.setattr("pyv_npu.snapshot.snapshot.MOST_PAGES", 5)
+
+    def pages(header: dict[str, Any]) -> None:
+        header["pages"] = {f"m{at}": [0, 1] for at in range(3)}
+
+    def events(header: dict[str, Any]) -> None:
+        header |= {"pages": {}, "events": [1 << 28] * 9}
+
+    with pytest.raises(BadInputError, match=r"there are 6 pages; the most is 5"):
+        Snapshot.from_bytes(bombed(pages))
+    with pytest.raises(BadInputError, match=r"2415919104 bytes; the most is 2147483648"):
+        Snapshot.from_bytes(bombed(events))
+
+
+def bombed(change: Any) -> bytes:
+    """A file whose header is changed, with small members of these names."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(some_file())) as old, zipfile.ZipFile(out, "w") as new:
+        header = json.loads(old.read("snapshot.json"))
+        change(header)
+        new.writestr("snapshot.json", json.dumps(header))
+        new.writestr("state.json", "{}")
+        for name, numbers in header["pages"].items():
+            new.writestr(f"memory/{name}", b"\1" * 4096 * len(numbers))
+        new.writestr("events.bin", b"")
+    return out.getvalue()
+
+
 def test_another_format_is_refused() -> None:
     def change(name: str, value: Any) -> Any:
         return {**value, "format": 1} if name == "snapshot.json" else value

@@ -56,6 +56,8 @@ def function(body: str, inputs: str = "%x: tensor<4x8xf32>", out: str = "tensor<
          "linalg.yield: yields 0 values, needs 1"),
         (function('  %r = "tosa.const"() {value = dense<1.0> : tensor<70000x70000x4xf32>}'
                   ' : () -> tensor<70000x70000x4xf32>', out="tensor<70000x70000x4xf32>"), "a constant has at most"),
+        (f"func.func @main(%x: tensor<{'1x' * 100_000}f32>) {{\n  return\n}}",
+         "m.mlir:1:28: a type has at most 64 dimensions"),
     ],
 )  # fmt: skip
 def test_what_is_not_accepted_is_one_line(text: str, said: str) -> None:

@@ -24,6 +24,9 @@ LONGEST = 300
 """Characters of what the parser says."""
 
 
+MOST_DIMENSIONS = 64
+"""Of a type: xDSL's time to read them grows with their square."""
+_DIMENSIONS = re.compile(rf"(?<![\d?x])(?:(?:\d++|\?)x){{{MOST_DIMENSIONS + 1}}}")
 _ENUMERATOR = re.compile(r"[A-Z][A-Z0-9_]+")
 _NAME = re.compile(r"[\w$]+(?:\.[\w$]+)+\s*$")
 
@@ -92,6 +95,8 @@ class Source:
         self._lines = [0, *(at + 1 for at, letter in enumerate(text) if letter == "\n")]
         self.context = context()
         self._begins: dict[Operation, int] = {}
+        if found := _DIMENSIONS.search(text):
+            self._fail(found.start(), f"a type has at most {MOST_DIMENSIONS} dimensions")
         parser = _Parser(self.context, "", name)
         try:
             parser = _Parser(self.context, text, name)
