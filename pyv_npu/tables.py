@@ -78,7 +78,7 @@ def render_run(run: Run, config: Config, alone: Alone = NONE_ALONE) -> str:
     blocks = [_summary(run, config), *_cycles({run["mode"]: run}, alone)]
     blocks += [*([faults(run["faults"])] if "faults" in run else []), parameters(config)]
     if run["latency"] is not None:
-        blocks += [_stages({run["mode"]: run}), _reasons({run["mode"]: run})]
+        blocks += [_stages({run["mode"]: run}), *_reasons({run["mode"]: run})]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -110,7 +110,7 @@ def render_compare(result: Mapping[str, Any], config: Config, alone: Alone = NON
     blocks.append(parameters(config))
     blocks += [lines_of(f"{mode}: engines outside", rows) for mode, run in modes.items() if (rows := outside(run))]
     if any(run["latency"] is not None for run in modes.values()):
-        blocks += [_stages(modes), _reasons(modes)]
+        blocks += [_stages(modes), *_reasons(modes)]
     blocks += [_sweep(sweep) for sweep in result.get("sweeps", ())]
     for mode, run in modes.items():
         if "sanitizer" in run:
@@ -323,9 +323,12 @@ def ratios(ratio: Mapping[str, float | None]) -> dict[str, str]:
     return {**(RATIOS_PREBUILT if prebuilt and not written else RATIOS), **WHOLE}
 
 
-def _reasons(modes: Mapping[str, Run]) -> str:
+def _reasons(modes: Mapping[str, Run]) -> list[str]:
+    """The table of reasons; none where no submission has a beginning that was found."""
     stage, key = headline(modes)
     present = {mode: run for mode, run in modes.items() if _stage(run, stage)}
+    if not present:
+        return []
     names = list(dict.fromkeys(name for run in present.values() for name in run["latency"][key]))
     sums = {mode: run["latency"][key] for mode, run in present.items()}
     counts = {mode: _stage(run, stage)["n"] for mode, run in present.items()}
@@ -335,7 +338,7 @@ def _reasons(modes: Mapping[str, Run]) -> str:
         if any(sums[mode].get(name) for mode in present)
     ]
     rows.append([stage, *(f"{sum(sums[mode].values()) / counts[mode]:,.2f}" for mode in present)])
-    return columns(["mean core cycles by reason", *present], rows)
+    return [columns(["mean core cycles by reason", *present], rows)]
 
 
 def _sweep(sweep: Mapping[str, Any]) -> str:

@@ -67,6 +67,7 @@ def test_a_missing_fence_names_both_sides_and_the_remedy(racy: Path, capsys: pyt
     doorbell = text.split("doorbell  ")[1].splitlines()[0]
     assert "main" in doorbell and "npu_driver.h:" in doorbell and "ticket 1" in doorbell
     assert "(npu_ring)" in text and "remedy    put `fence w, o` between" in text
+    assert "mean core cycles by reason" not in text, "no submission begins at npu_submit"
 
 
 CALLERS = """
