@@ -55,12 +55,12 @@ class DecoderServer:
         decoder = load_decoder(path)
         self.vocab = decoder.vocab
         self._npu = npu
-        self._made: CompiledDecoder = compile_decoder(decoder, target_of(npu), 1, longest)
-        inputs = {CONVERSATION: self._made.conversation((0,), 1)}
-        self._runs, self._block = runs_of(self._made.caches), config.block_size
+        self.made: CompiledDecoder = compile_decoder(decoder, target_of(npu), 1, longest)
+        inputs = {CONVERSATION: self.made.conversation((0,), 1)}
+        self._runs, self._block = runs_of(self.made.caches), config.block_size
         size, most = block_bytes(self._runs, self._block), requests * -(-longest // self._block)
         blocks = min(config.swap_blocks, most)
-        self._copies = -(-max(self._made.compiled.end, self._made.compiled.memory.end) // PAGE) * PAGE
+        self._copies = -(-max(self.made.compiled.end, self.made.compiled.memory.end) // PAGE) * PAGE
         """Where the extended blocks of a copy are; swap space is behind them."""
         first = self._copies + -(-most * len(self._runs) * EXTENDED_SIZE // PAGE) * PAGE
         if blocks and first + blocks * size > DRAM_BASE + npu.dram.size:
@@ -70,7 +70,7 @@ class DecoderServer:
             )
         self._free = [first + at * size for at in range(blocks)]
         swap = [("SWAP", self._copies, sparse(first + blocks * size - self._copies))] if blocks else []
-        self._slots = [Machine(self._made.compiled, npu, inputs, swap) for _ in range(config.max_num_seqs)]
+        self.slots = [Machine(self.made.compiled, npu, inputs, swap) for _ in range(config.max_num_seqs)]
         self._cycles: dict[int, int] = {}
         self._swaps: dict[tuple[int, bool], int] = {}
 
@@ -80,8 +80,8 @@ class DecoderServer:
 
     def _token(self, position: int) -> int:
         if position not in self._cycles:
-            memory = {self._made.address(POSITION): position.to_bytes(4, "little")}
-            self._cycles[position] = run_commands(self._made.step(0), self._npu, memory=memory).cycles
+            memory = {self.made.address(POSITION): position.to_bytes(4, "little")}
+            self._cycles[position] = run_commands(self.made.step(0), self._npu, memory=memory).cycles
         return self._cycles[position]
 
     def swap_cycles(self, tokens: int, out: bool) -> int:
@@ -94,12 +94,12 @@ class DecoderServer:
 
     def copies(self, tokens: int, blocks: Sequence[int], out: bool) -> list[Command]:
         """The commands that copy the first tokens of a slot's caches to blocks of swap space, or back."""
-        made = copies(self._runs, tokens, self._block, blocks, self._made.compiled.target, out)
+        made = copies(self._runs, tokens, self._block, blocks, self.made.compiled.target, out)
         return addressed(made, self._copies - len(made) * DESCRIPTOR_SIZE)
 
-    def _swap(self, one: Held, tokens: int, out: bool) -> None:
+    def swap(self, one: Held, tokens: int, out: bool) -> None:
         """Copy a request's keys and values between the caches of its slot and its blocks of swap space."""
-        machine, made = self._slots[one.slot], self.copies(tokens, one.kept, out)
+        machine, made = self.slots[one.slot], self.copies(tokens, one.kept, out)
         machine.memory.write_bytes(self._copies, b"".join(one.block.pack() for one in made if one.block is not None))
         machine.run(made)
 
@@ -114,11 +114,11 @@ class DecoderServer:
         return found
 
     def _take(self, one: Held, count: int) -> None:
-        machine = self._slots[one.slot]
+        machine = self.slots[one.slot]
         for position in range(one.computed, one.computed + count):
-            machine.memory.write_bytes(self._made.address(POSITION), position.to_bytes(4, "little"))
-            machine.memory.write_bytes(self._made.address(IDS), one.tokens[position].to_bytes(4, "little"))
-            machine.run(self._made.step(0))
+            machine.memory.write_bytes(self.made.address(POSITION), position.to_bytes(4, "little"))
+            machine.memory.write_bytes(self.made.address(IDS), one.tokens[position].to_bytes(4, "little"))
+            machine.run(self.made.step(0))
         one.computed += count
         one.following = int(np.frombuffer(machine.read(NEXT), "<u4")[0])
 
@@ -126,7 +126,7 @@ class DecoderServer:
         """Go through the ledger of a run with values: request -> the tokens of its answer."""
         known = {one.id: one for one in workload.requests}
         held = {request: Held(self.prompt(known[request])) for request in known if request not in run.refused}
-        free = list(range(len(self._slots)))
+        free = list(range(len(self.slots)))
         for row in run.ledger:
             tokens_of = dict(row.swapped)
             for request in row.preempted:
@@ -134,7 +134,7 @@ class DecoderServer:
                 one.computed = tokens_of.get(request, 0)
                 if one.computed:
                     one.kept = self.take_blocks(one.computed)
-                    self._swap(one, one.computed, out=True)
+                    self.swap(one, one.computed, out=True)
                 free.append(one.slot)
                 one.slot = -1
             for request, tokens, context in row.scheduled:
@@ -142,7 +142,7 @@ class DecoderServer:
                 if one.slot < 0:
                     one.slot = free.pop(0)
                 if one.kept:
-                    self._swap(one, one.computed, out=False)
+                    self.swap(one, one.computed, out=False)
                     self._free += one.kept
                     one.kept = ()
                 assert one.computed == context
@@ -175,7 +175,7 @@ class DecoderServer:
     @property
     def kv_bytes(self) -> KvBytes:
         """Of a token in all caches."""
-        token = sum(cache.token_bytes for cache in self._made.caches)
+        token = sum(cache.token_bytes for cache in self.made.caches)
         return KvBytes(token, token, 0)
 
 

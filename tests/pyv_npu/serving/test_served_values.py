@@ -14,7 +14,7 @@ from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import StepTimes
 from pyv_npu.serving.study import kv_storage
-from pyv_npu.serving.with_values import DecoderServer
+from pyv_npu.serving.with_values import DecoderServer, Held
 from pyv_npu.workloads.timing import run_commands
 from toolchain.decoders.shapes import shape_of
 from toolchain.examples.decoder_kv import decoder_kv
@@ -85,6 +85,28 @@ def test_tokens_under_pressure_are_those_without(
     assert pressed["swap_out_bytes"] == pressed["swap_in_bytes"] == tokens * LAYERS * TOKEN
     assert pressed["swap_cycles"] == sum(int(one["swap_cycles"]) for one in steps)
     assert (pressed["swap_cycles"] > 0) == (swaps > 0)
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_keys_and_values_come_back_from_swap_space(
+    decoder: str, free: Any, back: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is in the caches of the slot; without the copies back an answer is another one, and that is noticed."""
+    real = DecoderServer.swap
+
+    def spoiled(self: DecoderServer, one: Held, tokens: int, out: bool) -> None:
+        if out or back:
+            real(self, one, tokens, out)
+        if out:
+            for cache in self.made.caches:
+                self.slots[one.slot].memory.write_bytes(cache.start, b"\x55" * (cache.end - cache.start))
+
+    monkeypatch.setattr(DecoderServer, "swap", spoiled)
+    code = main(["serve", decoder, *WORK, "--json", *PRESSED, *SWAP])
+    made = json.loads(capsys.readouterr().out)
+    assert (code, made["answers"] == free, made["answers_as_alone"]) == (
+        (0, True, True) if back else (70, False, False)
+    )
 
 
 @pytest.mark.parametrize("out", [True, False])
