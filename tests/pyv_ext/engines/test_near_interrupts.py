@@ -6,10 +6,12 @@ import pytest
 from native_forms import NATIVE_FORMS
 from near_rig import (
     AT_CONTEXT,
+    AT_OWN,
     AT_PLIC,
     AT_PRIORITY,
     AT_UART,
     CLAIM,
+    MAIN,
     PARTS,
     RAM,
     Machine,
@@ -108,3 +110,19 @@ def test_interrupts_of_the_uart_ask_python_for_nothing(monkeypatch):
     assert native.hart.traps > 100 and len(sent) > 100
     assert sent == bytes(number % 256 for number in range(1, len(sent) + 1))
     assert native.asked < 20
+
+
+@pytest.mark.parametrize("access", ["lw", "sw"])
+@pytest.mark.parametrize("offset", [0, 8, 16, 20])
+def test_native_code_calls_a_device_in_python_itself(access, offset, monkeypatch):
+    """Also where it changes the code of the very load, and where it says more than a value."""
+    NATIVE_FORMS[1].choose(monkeypatch)
+    machines = reference, native = Machine("reference", 1), Machine("fast", 1)
+    one = native.hart.isa.encode
+    for machine in machines:
+        machine.hart.csrs.mtvec = MAIN + 0x80
+        row = one(access, rd=16, rs1=AT_OWN, rs2=16, imm=offset)
+        machine.load([row, one("jal", imm=-4), *[one("addi")] * 30, one("jal", imm=-0x80)])
+    for until in (1000, 1003, 3000):
+        assert native.run(until) == reference.run(until)
+    assert len(native.own.log) > 40 and native.hart.x[0] == 0
