@@ -50,11 +50,19 @@ def cycles_table(runs: Runs, alone: Mapping[str, int | None]) -> list[Line]:
         Line("NPU makespan: cycle 0 to the last completion", "makespan", 0, _sum(before, work, 1)),
     ]
     if any(cycles is not None for cycles in alone.values()):
+        kernels = {mode: kernel_cycles(run) for mode, run in runs.items()}
+        added = _sum(_sum(work, alone, -1), kernels, -1)
         lines[3:3] = [
             Line("the same commands without firmware", "without_firmware", 2, dict(alone)),
-            Line("added by submitting them", "added_by_submission", 2, _sum(work, alone, -1)),
+            *([Line("kernels on the core", "core_kernels", 2, kernels)] if any(kernels.values()) else []),
+            Line("added by submitting them", "added_by_submission", 2, added),
         ]
     return lines
+
+
+def kernel_cycles(run: Run) -> int:
+    """Core cycles of a run that its kernels took."""
+    return int((run["npu"] or {}).get("core_kernels", {}).get("cycles", 0))
 
 
 def _sum(first: Mapping[str, int | None], second: Mapping[str, int | None], sign: int) -> dict[str, int | None]:

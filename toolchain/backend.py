@@ -41,6 +41,11 @@ class Program:
         """Address behind everything that the core sees."""
         return self.memory.commands + len(self.code())
 
+    @property
+    def kernels(self) -> int:
+        """Commands that are work of the core."""
+        return sum(command.descriptor.opcode == Opcode.CORE for command in self.commands)
+
     def code(self) -> bytes:
         """Descriptors, then extended blocks, as they lie at `memory.commands`."""
         blocks = b"".join(command.block.pack() for command in self.commands if command.block is not None)
@@ -88,9 +93,19 @@ def compile_layers(
         generate(graph, memory, target, granularity) if not phases else _by_phase(graph, memory, target, phases)
     )
     commands = addressed(made_commands, memory.commands)
-    made = Program(graph, memory, tuple(commands), tuple(stages), tuple(names), target)
+    made = Program(graph, memory, tuple(commands), tuple(_remembered(stages)), tuple(names), target)
     _check_end(made, target, name or graph.name)
     return made
+
+
+def _remembered(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Graph]]:
+    """The stages without what weights were between passes: only the first, the last and the one that is quantized are
+    asked for values, and each set is as large as the model."""
+    asked = [0, len(stages) - 1, *(at - 1 for at, (stage, _) in enumerate(stages) if stage == "quantization")]
+    held = {id(values) for at in asked if stages for values in stages[at][1].constants.values()}
+    for stage, graph in stages:
+        constants = {name: values for name, values in graph.constants.items() if id(values) in held}
+        yield stage, replace(graph, constants=constants)
 
 
 def _by_phase(

@@ -63,6 +63,7 @@ RUNTIME_SOURCES = (
     "lib/npu_irq.c",
     "lib/npu_submit.c",
     "lib/npu_watch.c",
+    "lib/kernels.c",
     "lib/busy.c",
 )
 """Linked into every program."""

@@ -10,6 +10,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from npu_device.abi import memory_map as mm
+from npu_device.abi.opcodes import Opcode
 from toolchain.backend import Program
 from toolchain.codegen.memory import FIRMWARE_BYTES
 from toolchain.errors import ToolchainError
@@ -43,6 +44,11 @@ def build_image(
     ToolchainError when the firmware is not one for models.
     """
     where = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands}
+    if compiled.kernels:
+        where["kernels"] = compiled.kernels
+        if b"kernels\0" not in firmware:
+            layer = next(one.layer for one in compiled.commands if one.descriptor.opcode == Opcode.CORE)
+            raise ToolchainError(f"layer {layer}: is a kernel on the core, which only the firmware {FIRMWARE} runs")
     apart = apart or compiled.memory.beyond
     image = with_pieces(firmware, pieces(compiled, inputs, apart=apart), compiled.end, {**where, **(arguments or {})})
     return _naming(image, compiled) if apart else image

@@ -108,6 +108,8 @@ def _unit(opcode: Opcode) -> str:
     """The engine that an operation needs."""
     if opcode in (Opcode.LOAD, Opcode.STORE, Opcode.GATHER, *_MOVES):
         return "DMA"
+    if opcode is Opcode.CORE:
+        return "core"
     return "TE" if opcode in (Opcode.GEMM_T, Opcode.CONV2D_T, Opcode.ATTN_T) else "VE"
 
 

@@ -1,11 +1,13 @@
 /* Submits the commands of a compiled model, as they lie in memory, and waits for them. `pyv-npu compile` makes an image of
    this program and a model; the arguments then say where the commands are. With NPU_GENERATED, code that was generated
    for the model submits them (docs/mlir.md). */
+#include "kernels.h"
 #include "npu_driver.h"
 #include "runtime.h"
 
 NPU_ARG(0, commands, 0)
 NPU_ARG(1, descriptors, 0)
+NPU_ARG(2, kernels, 0) /* how many of the commands are work of the core */
 
 #ifdef NPU_GENERATED
 #include "npu_generated.h"
@@ -13,8 +15,17 @@ NPU_ARG(1, descriptors, 0)
 NPU_GENERATED_FUNCTION(submit)
 #define submit(next, count) ((void)(next), (void)(count), (void)generated_submit(0, 0))
 #else
-static void submit(const struct npu_descriptor *next, uint32_t count)
+static void submit(struct npu_descriptor *next, uint32_t count)
 {
+    if (arg_kernels() != 0) {
+        for (; count > 0; count--, next++) {
+            if (is_kernel(next)) {
+                kernel_run(next);
+            }
+            (void)npu_submit_prebuilt(next);
+        }
+        return;
+    }
     for (uint32_t left = count; left > 0; left--, next++) {
         (void)npu_submit_prebuilt(next);
     }
@@ -24,7 +35,7 @@ static void submit(const struct npu_descriptor *next, uint32_t count)
 int main(void)
 {
     const uint32_t count = arg_commands();
-    const struct npu_descriptor *first = (const struct npu_descriptor *)(uintptr_t)arg_descriptors();
+    struct npu_descriptor *first = (struct npu_descriptor *)(uintptr_t)arg_descriptors();
     if (count == 0) {
         print("no model in this image: pyv-npu compile MODEL.onnx -o DIR makes one\n");
         return 0;

@@ -201,6 +201,7 @@
 #define NPU_OPCODE_KV_READ 15u
 #define NPU_OPCODE_KV_APPEND 16u
 #define NPU_OPCODE_BARRIER 17u
+#define NPU_OPCODE_CORE 18u
 
 /* Eltwise */
 #define NPU_ELTWISE_ADD 0u
@@ -281,6 +282,10 @@
 #define NPU_SCOPE_TILE 0u
 #define NPU_SCOPE_CLUSTER 1u
 #define NPU_SCOPE_GLOBAL 2u
+
+/* Kernel */
+#define NPU_KERNEL_NON_ZERO 0u
+#define NPU_KERNEL_NON_MAX_SUPPRESSION 1u
 
 /* DataType */
 #define NPU_TYPE_NONE 0u
@@ -597,6 +602,14 @@ NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_reserved) == 12, "npu_rope.rope
 NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_pos_addr) == 16, "npu_rope.rope_pos_addr");
 NPU_STATIC_ASSERT(sizeof(struct npu_rope) == 24, "size of npu_rope");
 
+struct npu_core {
+    uint32_t core_words[8]; /* CORE: NON_ZERO: sizes of the dimensions, 0 behind them; NON_MAX_SUPPRESSION: images, boxes, classes, boxes of a class, f32 of iou_threshold, f32 of score_threshold, center_point_box */
+    uint64_t core_count; /* CORE: address of the number of rows, u32 */
+};
+NPU_STATIC_ASSERT(offsetof(struct npu_core, core_words) == 0, "npu_core.core_words");
+NPU_STATIC_ASSERT(offsetof(struct npu_core, core_count) == 32, "npu_core.core_count");
+NPU_STATIC_ASSERT(sizeof(struct npu_core) == 40, "size of npu_core");
+
 struct npu_recovery {
     uint32_t what; /* NPU_RECOVERY_* */
     uint32_t since; /* cycle of the last progress */
@@ -626,7 +639,7 @@ struct npu_extended {
     uint32_t workspace_bytes; /* its size */
     int32_t zero_point[4]; /* in0, in1, in2, out */
     uint32_t alignments; /* DRAM accesses of in0, in1, in2, out, bias, scale, 5 bits each from bit 0: 0 dma.alignment, else log2 of the bytes + 1 */
-    union { uint8_t bytes[40]; struct npu_conv2d conv2d; struct npu_attn attn; struct npu_gemm gemm; struct npu_eltwise eltwise; struct npu_pool pool; struct npu_copy copy; struct npu_rope rope; } per_op; /* see the operation */
+    union { uint8_t bytes[40]; struct npu_conv2d conv2d; struct npu_attn attn; struct npu_gemm gemm; struct npu_eltwise eltwise; struct npu_pool pool; struct npu_copy copy; struct npu_rope rope; struct npu_core core; } per_op; /* see the operation */
 } __attribute__((aligned(64)));
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, m) == 0, "npu_extended.m");
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, n) == 4, "npu_extended.n");

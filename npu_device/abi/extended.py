@@ -85,6 +85,13 @@ ROPE_WORDS = (
     Word("rope_pos_addr", 104, 8, "ROPE: address of the position of the first row, u32; 0: position 0"),
 )
 
+CORE_WORDS = (
+    Word("core_words", 88, 4, "CORE: NON_ZERO: sizes of the dimensions, 0 behind them; NON_MAX_SUPPRESSION: images, "
+         "boxes, classes, boxes of a class, f32 of iou_threshold, f32 of score_threshold, center_point_box", repeat=8),
+    Word("core_count", 120, 8, "CORE: address of the number of rows, u32"),
+)  # fmt: skip
+"""The device does not look at them."""
+
 LAYOUTS: dict[Opcode, tuple[Word, ...]] = {
     Opcode.GEMM_T: GEMM_WORDS,
     Opcode.CONV2D_T: CONV2D_WORDS,
@@ -95,6 +102,7 @@ LAYOUTS: dict[Opcode, tuple[Word, ...]] = {
     Opcode.POOL: POOL_WORDS,
     Opcode.COPY: COPY_WORDS,
     Opcode.ROPE: ROPE_WORDS,
+    Opcode.CORE: CORE_WORDS,
 }
 """Operations with words of their own. The bytes that a layout leaves, and all 40 of the others, are zero."""
 
@@ -198,7 +206,7 @@ class Extended(NamedTuple):
 def _check() -> None:
     if list(Extended._fields[:-1]) != [word.name for word in _SHARED] or EXTENDED_WORDS[-1].offset != PER_OP:
         raise AbiError("Extended's attributes must follow the order of EXTENDED_WORDS")
-    for words in (GEMM_WORDS, ELTWISE_WORDS, POOL_WORDS, COPY_WORDS, ROPE_WORDS):
+    for words in (GEMM_WORDS, ELTWISE_WORDS, POOL_WORDS, COPY_WORDS, ROPE_WORDS, CORE_WORDS):
         check_layout(words, words[-1].offset + words[-1].size * words[-1].repeat, PER_OP)
 
 

@@ -20,6 +20,7 @@ ENUMS: tuple[tuple[str, type[IntEnum], str], ...] = (
     ("LOOP", opcodes.LoopOrder, "u"),
     ("EPILOGUE", extended.Epilogue, "u"),
     ("SCOPE", opcodes.Scope, "u"),
+    ("KERNEL", opcodes.Kernel, "u"),
     ("TYPE", opcodes.DataType, "u"),
     ("TICKET", opcodes.TicketState, "u"),
     ("STATUS", opcodes.StatusWord, "u"),
@@ -38,6 +39,7 @@ PER_OP: dict[str, Sequence[Word]] = {
     "pool": extended.POOL_WORDS,
     "copy": extended.COPY_WORDS,
     "rope": extended.ROPE_WORDS,
+    "core": extended.CORE_WORDS,
 }
 """Structures of the words that operations have of their own in the extended block."""
 

@@ -23,6 +23,8 @@ class Opcode(IntEnum):
     KV_READ = 15
     KV_APPEND = 16
     BARRIER = 17
+    CORE = 18
+    """Work of the core: firmware does it when all earlier commands are complete, and submits the command behind it."""
 
 
 @unique
@@ -136,6 +138,16 @@ class Scope(IntEnum):
     GLOBAL = 2
 
 
+@unique
+class Kernel(IntEnum):
+    """Functions of CORE: the C kernels of firmware (docs/firmware.md, "Kernels")."""
+
+    NON_ZERO = 0
+    """Places of the elements that are not 0."""
+    NON_MAX_SUPPRESSION = 1
+    """The best boxes of each class that do not lie over a better one."""
+
+
 FUNCTIONS: dict[Opcode, type[IntEnum]] = {
     Opcode.LOAD: Carried,
     Opcode.STORE: Carried,
@@ -145,6 +157,7 @@ FUNCTIONS: dict[Opcode, type[IntEnum]] = {
     Opcode.POOL: Pool,
     Opcode.REDUCE: Reduce,
     Opcode.BARRIER: Scope,
+    Opcode.CORE: Kernel,
 }
 """Opcodes that take a function; for the others flags[31:24] must be zero."""
 

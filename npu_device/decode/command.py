@@ -97,7 +97,7 @@ class Order(NamedTuple):
     opcode: Opcode
     kind: Kind | None
     """Which kind of unit executes it; None: no unit, it starts and completes at once when it is `oldest` (NOP,
-    BARRIER)."""
+    BARRIER, CORE)."""
     inputs: tuple[Matrix, ...] = ()
     output: Matrix | None = None
     reads: tuple[Region, ...] = ()

@@ -204,7 +204,8 @@ class Decoder:
             raise DescriptorError(TicketError.OPCODE, f"opcode {d.opcode}: must be 0..{max(_OPCODES)}")
         operation = OPERATIONS[opcode]
         self._header(d, opcode, operation)
-        return self._macro_form(d, opcode, operation, block) if d.extended else self._tile_form(d, opcode, operation)
+        macro = d.extended and opcode is not Opcode.CORE  # whose block is for firmware
+        return self._macro_form(d, opcode, operation, block) if macro else self._tile_form(d, opcode, operation)
 
     def _header(self, d: Descriptor, opcode: Opcode, operation: Operation) -> None:
         if d.op_reserved:

@@ -21,9 +21,9 @@ from npu_device.issue.retirement import Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue, Scheduler
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
-from npu_device.trace.events import FRONTEND, Cause, What
+from npu_device.trace.events import CORE, FRONTEND, Cause, What
 from npu_device.trace.stream import EventStream
-from pyv_state import LATEST, Fields, StateError, inside
+from pyv_state import LATEST, WORD32, Fields, StateError, inside
 
 if TYPE_CHECKING:
     from npu_device.external.link import External
@@ -80,11 +80,20 @@ class Execution:
             self.barriers.accept_barrier(cycle, command)
         else:
             self.barriers.accept(command)
+        if command.opcode is Opcode.CORE:
+            self._core_worked(cycle, command)
         self._hazards.add(command)
         if not command.hazards and not command.gates:
             self._ready(cycle, command)
         if self.injector is not None:
             self.injector.accepted(cycle, command, len(self._queue.waiting))
+
+    def _core_worked(self, cycle: int, command: Command) -> None:
+        """What a CORE command says of the work behind it: the cycle of its begin, and how many it took."""
+        began, took = command.descriptor.tile_m, command.descriptor.tile_n
+        since = cycle - began & WORD32
+        if took and took <= since <= cycle:
+            self._events.emit(cycle, CORE, What.CORE, command.ticket, command.descriptor.function, took, since)
 
     def request_start(self, cycle: int) -> None:
         """Something that may let a command start has changed."""

@@ -61,6 +61,8 @@ class Blocker(StrEnum):
     BARRIER = "barrier"
     SUBMISSION = "submission"
     """The command was not accepted yet."""
+    CORE = "core"
+    """The core worked on a layer that no engine has (docs/firmware.md, "Kernels")."""
     FAULT = "fault"
     """Nothing ran on the chain, since an injected fault acted."""
 
@@ -154,6 +156,9 @@ class _Walk:
             self._busy[step.unit] = self._busy.get(step.unit, 0) + self._at_least(step)
         self._ends = sorted(self._ending)
         self._faults = spans.select(What.FAULT)["end"].tolist()
+        self._core: list[tuple[int, int, int]] = [
+            (row["start"], row["end"], row["ticket"]) for row in spans.core[["start", "end", "ticket"]]
+        ]
         self._held = Held(config, spans, dict(zip(tickets, engines, strict=False)))
         self._moved = int(spans.steps["moved"][spans.steps["unit"] >> 8 == Kind.DMA].sum())
         self._ports = _by_unit(spans, What.BANK_BUSY)
@@ -217,7 +222,7 @@ class _Walk:
         while at > 0:
             if step is None:  # nothing ended in this cycle
                 low = self._latest_end(at)
-                self._charge(ticket, self._gap(at, low, ticket), at - low)
+                self._idle(at, low, ticket)
                 at = low
                 step = self._ending[at][-1] if at else None
                 continue
@@ -228,6 +233,16 @@ class _Walk:
             self._charge(ticket, Blocker.BARRIER, waited)
             at -= waited
             step = self._before(at, step)
+
+    def _idle(self, at: int, low: int, ticket: int) -> None:
+        """Charge the cycles in which nothing of the chain ran: those of the core's own work to it."""
+        spent = 0
+        for begin, end, worker in self._core:
+            cycles = min(at, end) - max(low, begin)
+            if cycles > 0:
+                self._charge(worker, Blocker.CORE, cycles)
+                spent += cycles
+        self._charge(ticket, self._gap(at, low, ticket), at - low - spent)
 
     def _gap(self, at: int, low: int, ticket: int) -> Blocker:
         """Why nothing of the chain ran between `low` and `at`."""

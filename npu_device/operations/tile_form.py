@@ -311,6 +311,7 @@ OPERATIONS: dict[Opcode, Operation] = {
     Opcode.KV_READ: Operation(Kind.DMA, _kv_read, macro=True, in_dram="in0"),
     Opcode.KV_APPEND: Operation(Kind.DMA, _kv_append, macro=True, in_dram="out"),
     Opcode.BARRIER: Operation(None, _nothing),
+    Opcode.CORE: Operation(None, _nothing),
 }
 """The commands of the device."""
 

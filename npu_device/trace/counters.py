@@ -32,6 +32,7 @@ _TOTALS = (
     "accepted", "completed", "errors", "rejected", "bad_accesses", "depth_max", "barrier_wait", "dram_bytes_read",
     "dram_bytes_written", "noc_bytes", "cycle", "quantize_busy", "dequantize_busy", "quantize_exposed",
     "dequantize_exposed", "pages_taken", "pages_given_back", "pages_used", "pages_peak",
+    "kernels", "kernel_cycles",
 )  # fmt: skip
 FEW = 64
 """Events that are counted one by one sooner than as an array."""
@@ -72,6 +73,9 @@ class Counters:
         self.quantize_exposed = 0
         """Cycles by which they have lengthened transfers."""
         self.dequantize_exposed = 0
+        self.kernels = 0
+        """That the core worked on."""
+        self.kernel_cycles = 0
         self.pages_taken = 0
         """Of encoded keys and values."""
         self.pages_given_back = 0
@@ -103,6 +107,7 @@ class Counters:
             What.QUANTIZE: self._quantize,
             What.DEQUANTIZE: self._dequantize,
             What.PAGES: self._pages,
+            What.CORE: self._kernel,
             **dict.fromkeys(BEGINS, self._started),
         }
         """What is counted record by record where `steps` pairs begins and ends."""
@@ -172,7 +177,8 @@ class Counters:
             "peak": self.pages_peak,
         }  # fmt: skip
         paged = {"kv_pages": pages} if self.pages_taken else {}
-        return several | ({} if self.l2 is None else {"l2": dict(self.l2)}) | used | paged
+        worked = {"core_kernels": {"count": self.kernels, "cycles": self.kernel_cycles}} if self.kernels else {}
+        return worked | several | ({} if self.l2 is None else {"l2": dict(self.l2)}) | used | paged
 
     def _all_busy(self, kind: Kind) -> list[int]:
         return [self.busy(unit, self.cycle) for unit in self._units[kind]]
@@ -296,6 +302,10 @@ class Counters:
 
     def _dequantize(self, record: Record) -> None:
         self.dequantize_busy += record[5]
+
+    def _kernel(self, record: Record) -> None:
+        self.kernels += 1
+        self.kernel_cycles += record[5]
 
     def _pages(self, record: Record) -> None:
         _, _, _, _, given_back, used, taken = record

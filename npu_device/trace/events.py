@@ -24,6 +24,7 @@
 | NOTIFY | front end | ticket, 0 for all | register offset, 0 for TWAIT | the value that was shown |
 | QUANTIZE, DEQUANTIZE | KV engine of a channel | of the transfer that ends | busy cycles | cycles since its begin |
 | PAGES | MMU | of the command that starts; tile: pages given back | pages in use then | pages taken |
+| CORE | core | of a CORE command; tile: `Kernel` | cycles that the core has worked | cycles since it began |
 | FAULT | front end | of the command that it hit, or 0 | 0 | which of the injected faults acted, from 0 |
 
 A barrier is open from its stamp until everything before it has completed.
@@ -84,6 +85,7 @@ class What(IntEnum):
     QUANTIZE = 26
     DEQUANTIZE = 27
     PAGES = 28
+    CORE = 29
 
 
 class Kind(IntEnum):
@@ -103,7 +105,7 @@ class Kind(IntEnum):
     """The one unit of its kind."""
 
 
-FRONTEND = Kind.FRONTEND << 8
+FRONTEND, CORE = Kind.FRONTEND << 8, Kind.CORE << 8
 """The one unit of its kind."""
 
 

@@ -56,6 +56,11 @@ class Spans:
         """Code of each KV engine that worked -> its work."""
         return by_unit(self.select(What.QUANTIZE, What.DEQUANTIZE))
 
+    @property
+    def core(self) -> Table:
+        """Kernels that the core worked on, one after the other."""
+        return self.select(What.CORE)
+
     @cached_property
     def commands(self) -> Table:
         """Rows of COMMAND, in the order of acceptance."""

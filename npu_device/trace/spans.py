@@ -8,6 +8,7 @@
 | STALL of a bank or engine | start of the step that it lengthens, as long as it does | `Cause` |
 | STALL of a DMA channel | the last cycles of the transfer, as many as its KV engine adds | `Cause` |
 | QUANTIZE, DEQUANTIZE | the work of a KV engine on a transfer | cycles of the row |
+| CORE | begin and end of the work that a CORE command tells of | cycles of the event before |
 | BARRIER_OPEN | opened, closed | scope and index |
 | any other | the cycle of the event, twice | of the event |
 
@@ -285,6 +286,9 @@ def _stretch(rows: Table) -> None:
     rows["end"][stalls[step & ~late]] += length[step & ~late]
     converted = np.flatnonzero((rows["what"] == What.QUANTIZE) | (rows["what"] == What.DEQUANTIZE))
     rows["start"][converted] -= rows["aux"][converted].astype(np.int64)
+    worked = np.flatnonzero(rows["what"] == What.CORE)
+    rows["start"][worked] -= rows["aux"][worked].astype(np.int64)
+    rows["end"][worked] = rows["start"][worked] + rows["bytes"][worked].astype(np.int64)
     front, length = stalls[~step], length[~step]
     if len(front):  # the stalls of a command follow each other up to READY: the last one ends there
         later = np.zeros(len(front), np.int64)
@@ -300,7 +304,7 @@ _COUNTED = among(
     (
         What.FETCH, What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES,
         What.L2_HIT, What.L2_MISS, What.L2_WRITE_BACK, What.STALE, What.QUANTIZE, What.DEQUANTIZE,
-        What.PAGES,
+        What.PAGES, What.CORE,
     )
 )  # fmt: skip
 """By kind of event, whether it counts by itself."""

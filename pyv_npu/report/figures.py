@@ -147,13 +147,16 @@ def write_series_csv(path: Path, runs: Mapping[str, Series]) -> None:
 
 # -- Gantt ---------------------------------------------------------------------------------------------------------
 
-LANE_COLOURS = {"core": "#495057", "queue": "#f08c00", "te": "#1c7ed6", "ve": "#2f9e44", "dma": "#7048e8",
-                "kv_engine": "#d6336c"}  # fmt: skip
+LANE_COLOURS = {"core": "#495057", "kernels": "#f06595", "queue": "#f08c00", "te": "#1c7ed6", "ve": "#2f9e44",
+                "dma": "#7048e8", "kv_engine": "#d6336c"}  # fmt: skip
 
 
 def lanes(spans: Spans, submissions: Submissions) -> dict[str, Table]:
-    """Lane by name: the core in submit functions, the queue, every engine that worked, those in the DMA last."""
+    """Lane by name: the core in submit functions, the queue, kernels on the core, every engine that worked, those in
+    the DMA last."""
     rows_of = {"core": _core(submissions), "queue": spans.queue}
+    if len(spans.core):
+        rows_of["kernels"] = spans.core
     for kind in UNITS:
         rows_of |= {unit_name(unit): rows for unit, rows in spans.units(kind).items()}
     rows_of |= {unit_name(unit): rows for unit, rows in spans.kv_engines.items()}

@@ -20,9 +20,11 @@ BOUNDS = {
     "kv_engines": "KV engines",
 }
 HEADS = (
-    "layer", "operations", "commands", "first cycle", "end", "active cycles", "TE busy", "VE busy", "DMA busy",
-    "DRAM bytes read", "written", "MACs", "ops/byte", "ops/cycle", "main cause", "of the makespan",
-)  # fmt: skip
+    ("layer", "operations", "commands", "first cycle", "end", "active cycles"),
+    ("DRAM bytes read", "written", "MACs", "ops/byte", "ops/cycle", "main cause", "of the makespan"),
+)
+"""Before what was busy, and behind it."""
+BUSY = {"te": "TE busy", "ve": "VE busy", "dma": "DMA busy", "core": "core busy"}
 GROUPED_FROM = 12
 """Fewer layers are listed one by one."""
 _NUMBERS = re.compile(r"[0-9]+")
@@ -77,16 +79,17 @@ def _bounds(name: str, analysis: Analysis) -> Table:
 
 def _layers(name: str, analysis: Analysis) -> list[Part]:
     """A row for each layer; where many are equal but for numbers in their names, a row for all of those first."""
-    note = Note(
-        "Active: cycles in which an engine worked for the layer. Busy: summed over the engines of a kind.", "muted"
-    )
+    meaning = "Active: cycles in which an engine, or the core, worked for the layer. Busy: summed over the engines."
+    note = Note(meaning, "muted")
     whole = max(analysis.explanation.makespan, 1)
-    each = Table(HEADS, [_row(name, layer, whole) for layer in analysis.layers])
+    before, behind = HEADS
+    heads = *before, *(BUSY[kind] for layer in analysis.layers[:1] for kind in layer.busy), *behind
+    each = Table(heads, [_row(name, layer, whole) for layer in analysis.layers])
     grouped = blocks(analysis.layers)
     if grouped is None:
         return [Heading(name), each, note]
     rows = [_row_of(pattern, group, whole) for pattern, group in grouped.items()]
-    table = Table(("layers of a kind", "count", *HEADS[1:]), rows)
+    table = Table(("layers of a kind", "count", *heads[1:]), rows)
     text = "A row sums the layers whose names differ in numbers only (#); first cycle and end are those of all of them."
     return [Heading(name), table, Note(text, "muted"), note, Details(f"every layer ({len(analysis.layers)})", each)]
 

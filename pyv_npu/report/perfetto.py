@@ -11,7 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from npu_device.abi.opcodes import Opcode
+from npu_device.abi.opcodes import Kernel, Opcode
 from npu_device.trace.events import Cause, What
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import OPCODE, UNITS, Table
@@ -25,6 +25,7 @@ PROCESS = 1
 """uuid of the process that holds all tracks; tracks follow."""
 SEQUENCE = 1
 _CONVERTED = ("start", "end", "what", "ticket")
+_WORKED = ("start", "end", "tile", "ticket")
 
 
 class Type(IntEnum):
@@ -145,6 +146,8 @@ def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) 
     for unit, rows in spans.kv_engines.items():
         for start, end, what, ticket in zip(*(rows[name].tolist() for name in _CONVERTED), strict=True):
             events += _slice(tracks[unit_name(unit)], start, end, f"{What(what).name} {ticket}")
+    for start, end, kernel, ticket in zip(*(spans.core[name].tolist() for name in _WORKED), strict=True):
+        events += _slice(tracks["core: kernels"], start, end, f"{Kernel(kernel).name} {ticket}")
     exposed = spans.select(What.STALL)
     exposed = exposed[exposed["aux"] >= Cause.QUANTIZE]
     if len(exposed):

@@ -77,6 +77,7 @@ CAUSE_COLOURS = {
     Blocker.DEPENDENCY: "#868e96",
     Blocker.BARRIER: "#f08c00",
     Blocker.SUBMISSION: "#ffd43b",
+    Blocker.CORE: "#f06595",
     Blocker.FAULT: "#c2255c",
 }
 CAUSES = {
@@ -101,6 +102,7 @@ CAUSES = {
     Blocker.DEPENDENCY: "stalled: dependency",
     Blocker.BARRIER: "stalled: barrier",
     Blocker.SUBMISSION: "stalled: submission",
+    Blocker.CORE: "computing: core",
     Blocker.FAULT: "stalled: injected fault",
 }
 

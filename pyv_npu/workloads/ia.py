@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from npu_device.abi import memory_map as mm
+from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
 from npu_device.decode.decoder import Decoder
 from npu_device.issue.compute import compute
 from npu_device.memory.memory import Memory, sparse
 from npu_device.operations.checks import DescriptorError
+from npu_device.operations.kernels import on_core
 from pyv_npu.workloads.data import Tensors, Values, from_device, to_device
 from pyv_npu.workloads.timing import refused
 from toolchain.backend import Program
@@ -51,6 +53,8 @@ class Machine:
         device would refuse one (`refused`)."""
         last = {command.layer: number for number, command in enumerate(commands)}
         for number, command in enumerate(commands):
+            if command.block is not None and command.descriptor.opcode == Opcode.CORE:
+                on_core.run(self.memory, command.descriptor, command.block)
             try:
                 decoded = self._decoder.decode(command.descriptor, 0, 0)
                 if decoded.macro is not None:

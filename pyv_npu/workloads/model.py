@@ -19,6 +19,7 @@ from pyv_npu.errors import UsageError
 from pyv_npu.platform import Platform
 from pyv_npu.result import Detail, Result, Stopwatch
 from pyv_npu.text import columns, lines_of
+from pyv_npu.verdict import kernel_cycles
 from pyv_npu.workloads import ia, timing
 from pyv_npu.workloads.checks import Checks, codes_row, compare, converted_error, precision
 from pyv_npu.workloads.compiled import (
@@ -257,6 +258,7 @@ class ModelDetail(Detail):
         """Layers, commands, and how each output compares with the reference."""
         model = result.json["model"]
         rows = [("layers", str(model["layers"])), ("commands", str(model["commands"]))]
+        rows += _kernels(self.compiled, result)
         if result.core is None and result.cycles is not None:
             rows.append(("cycles", f"{result.cycles:,}"))
         used = model["precision"]
@@ -280,6 +282,16 @@ class ModelDetail(Detail):
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
         """IR, commands, outputs."""
         return {**listing(self.compiled, result.config.npu), "outputs.npz": archive(self.outputs)}
+
+
+def _kernels(compiled: Compiled, result: Result[Any]) -> list[tuple[str, str]]:
+    """A row about the layers that the core works on, where there are any."""
+    if not compiled.kernels:
+        return []
+    said = str(compiled.kernels)
+    if result.core is not None:
+        return [("kernels on the core", f"{said}, {kernel_cycles(result.json):,} cycles")]
+    return [("kernels on the core", said if result.cycles is None else f"{said}, NOT TIMED: this run has no core")]
 
 
 def archive(tensors: Tensors) -> bytes:
@@ -361,7 +373,7 @@ class TimingDetail(Detail):
         json = result.json
         rows = [
             ("layers", str(json["model"]["layers"])), ("commands", str(len(result.commands))),
-            ("cycles", f"{result.cycles:,}"), ("events", f"{json['events']:,}"),
+            *_kernels(self.compiled, result), ("cycles", f"{result.cycles:,}"), ("events", f"{json['events']:,}"),
         ]  # fmt: skip
         text = lines_of(f"model {result.program}, {result.name}, timing only", rows)
         table, before = [], 0

@@ -7,7 +7,7 @@ from npu_device.abi import memory_map as mm
 from npu_device.abi.cmdq import KV, LOAD_TILE, MOVED_AS, SCHEMA, STORE_TILE, faults
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
-from npu_device.abi.opcodes import BITS, Carried, DataType, Opcode
+from npu_device.abi.opcodes import BITS, Carried, DataType, Opcode, Scope
 from toolchain.codegen import Command, Target
 from toolchain.errors import ToolchainError
 
@@ -34,6 +34,9 @@ def _entries(command: Command, target: Target) -> Iterator[dict[str, Any]]:
     opcode = Opcode(d.opcode)
     if command.block is None and opcode in _MOVES and _by_width(d):
         yield {**usual, **_move(d, opcode, target)}
+        return
+    if opcode is Opcode.BARRIER:
+        yield {**usual, "opcode": opcode.name, "scope": Scope(d.function).name.lower()}
         return
     entry: dict[str, Any] = {
         **usual,

@@ -1,6 +1,6 @@
 """All commands of a graph, in the order of its layers."""
 
-from toolchain.codegen import attention_tiles, macro_form, tile_form
+from toolchain.codegen import attention_tiles, core_form, macro_form, tile_form
 from toolchain.codegen.commands import Command, Target
 from toolchain.codegen.macro_emitter import Emitter
 from toolchain.codegen.memory import DramMap
@@ -18,6 +18,9 @@ def generate(graph: Graph, memory: DramMap, target: Target, granularity: str, po
     made: list[Command] = []
     products = [0] * target.clusters
     for layer in graph.layers:
+        if layer.op_type == "CORE":
+            made += core_form.commands(graph, layer, memory)
+            continue
         cluster = layer.integer("cluster")
         products[cluster] += layer.op_type in PRODUCTS
         turn = products[cluster] + (layer.op_type not in PRODUCTS)

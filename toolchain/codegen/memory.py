@@ -13,6 +13,7 @@ from npu_device.memory.bitwidth import offset_bytes
 from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError
 from toolchain.ir.graph import SPM, Graph, LayerIR, Role, TensorIR
+from toolchain.ir.operations import on_core
 
 FIRMWARE_BYTES = 8 << 20
 """DRAM that the submitting firmware may use; the model comes after it."""
@@ -146,7 +147,7 @@ def _placed(graph: Graph, weights: int, inside: dict[str, int], *, apart: bool =
         addresses[tensor.id] = _up(end, tensor.alignment_bytes)
         end = addresses[tensor.id] + tensor.size
     bounds = weights, end
-    outside = set(map(graph.storage, (*graph.inputs, *graph.outputs)))
+    outside = set(map(graph.storage, (*graph.inputs, *graph.outputs))) | on_core(graph)
     written = [one for one in graph.tensors.values() if not one.view_of and one.id not in addresses]
     seen = _shared(graph, [one for one in written if not apart or one.id in outside],
                    end if weights == MODEL_BASE else MODEL_BASE)  # fmt: skip

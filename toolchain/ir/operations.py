@@ -19,6 +19,7 @@ m tokens, n, heads, t_max, qbits_kv, kv_layer (of the decoder), batch |
 | ATTN_T | q, keys, values, position, and scale of integers | m x n | m, n, heads, kv_heads, t_max, scale, window |
 | ATTN_T | the same, then new keys, new values | m x n, caches of keys and values | the same, append, kv_layer |
 | ATTN_T | q, keys, values | batch x m x n | the same, batch, keys, causal; t_max 0: a row per key with all heads |
+| CORE | 1..2 tensors | m x n, number of rows, and scratch memory | kernel (a `Kernel`), m, n, words of the kernel |
 | ROPE | x, cos, sin (m x rotary / 2 each) | m x n | m, n, heads, rotary, neighbours |
 | ROPE | x, cos, sin (t_max x rotary / 2 each), position | batch x m x n | the same, t_max, batch |
 
@@ -36,7 +37,7 @@ from typing import NamedTuple
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.operations.windows import Windows
-from toolchain.ir.graph import LayerIR
+from toolchain.ir.graph import Graph, LayerIR
 
 
 class LayerOp(NamedTuple):
@@ -88,6 +89,7 @@ LAYER_OPS = {
         ("window", "zero1", "zero2", "batch", "keys", "causal", "append", "kv_layer", "qbits_kv", "tiles"),
         outputs=(1, 3),
     ),
+    "CORE": LayerOp(Opcode.CORE, range(1, 3), ("kernel", "m", "n", "words"), outputs=(2, 3)),
     "ROPE": LayerOp(Opcode.ROPE, range(3, 5), ("m", "n", "heads", "rotary"), ("neighbours", "t_max", "batch")),
 }
 PITCHED = {
@@ -113,6 +115,12 @@ def windows_of(layer: LayerIR) -> Windows:
 def appended(layer: LayerIR) -> tuple[str, ...]:
     """The new keys and values that an ATTN_T appends itself (docs/bit-widths.md, R23); empty: it appends none."""
     return layer.inputs[-2:] if layer.integer("append") else ()
+
+
+def on_core(graph: Graph) -> set[str]:
+    """The stored tensors that the core itself reads or writes."""
+    layers = [layer for layer in graph.layers if layer.op_type == "CORE"]
+    return {graph.storage(name) for layer in layers for name in (*layer.inputs, *layer.outputs)}
 
 
 def keys_of(layer: LayerIR) -> int:

@@ -16,6 +16,7 @@ from onnx.inliner import inline_selected_functions
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS, ONNX
 from toolchain.ir.graph import Graph, Role, TensorIR, Values
+from toolchain.onnx_domains import on_core
 from toolchain.onnx_frontend import patterns, qdq
 from toolchain.onnx_frontend import qdq_graph as qdq_cache
 from toolchain.onnx_frontend.table import OPERATORS
@@ -25,7 +26,7 @@ from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred
 from toolchain.onnx_nodes.parts import Parts
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_operators import attention as cached_attention
-from toolchain.onnx_operators import quantized
+from toolchain.onnx_operators import kernels, quantized
 
 
 def definition(node: Node) -> list[Any]:
@@ -184,6 +185,9 @@ def _node(node: Node, known: dict[str, Values]) -> None:
         return
     if any(name and name not in node.model.info for name in proto.output):
         _infer(node, known)
+    if proto.domain == on_core.DOMAIN:
+        kernels.KERNELS[proto.op_type](node)
+        return
     if proto.domain not in ("", "ai.onnx"):
         node.refuse(f"this operator of {proto.domain} is not supported{_REMEDY}")
     row = OPERATORS.get(proto.op_type)

@@ -11,7 +11,7 @@ from toolchain.ir.data_types import FLOATS, INTEGERS
 from toolchain.onnx_domains.classical import CLASSICAL
 from toolchain.onnx_domains.classical import DOMAIN as LEARNING
 from toolchain.onnx_domains.contributed import CONTRIBUTED, DOMAIN
-from toolchain.onnx_domains.domains import EARLY
+from toolchain.onnx_domains.on_core import ON_CORE
 from toolchain.onnx_model.node import Node, Operator
 from toolchain.onnx_model.opset import OLDEST
 from toolchain.onnx_nodes import arithmetic, recurrent, sampling, selection, spectra
@@ -95,7 +95,9 @@ OPERATORS: dict[str, Operator] = {
         elementwise.clip, {}, ANY, "ELTWISE clip; computed limits: max, min", (), arithmetic.clip,
         arithmetic.open_limits,
     ),
-    "Compress": _composed(selection.compress, "axis", types=MOVED, note="Gather", constant=(1,)),
+    "Compress": _composed(
+        selection.compress, "axis", types=MOVED, note=f"Gather; {ON_CORE['Compress'].becomes}", constant=(1,)
+    ),
     "Concat": Operator(shaping.concat, {"axis": ALL}, MOVED, "COPY"),
     "Constant": _evaluated(*(f"value{kind}" for kind in ("", "_float", "_floats", "_int", "_ints"))),
     "ConstantOfShape": _evaluated("value", constant=(0,)),
@@ -255,6 +257,9 @@ OPERATORS: dict[str, Operator] = {
 """Besides these, an operator whose inputs are all constant is evaluated by the compiler."""
 
 
+_ON_CORE = {"NonMaxSuppression": (frozenset((DataType.FP32,)), "2, 3, 4"), "NonZero": (ANY, "")}
+"""Of operators that are kernels on the core: element types, constant inputs."""
+
 _HEAD = f"""# ONNX operators
 
 Made by `scripts/onnx-coverage` from the operator table. Models have opset {OLDEST} or newer. An operator, attribute
@@ -304,10 +309,12 @@ def coverage_page() -> str:
         attributes = ", ".join(
             key if value == "all values" else f"{key} ({value})" for key, value in row.attributes.items()
         )
-        inputs = ", ".join(map(str, row.constant))
+        inputs = "" if name in ON_CORE else ", ".join(map(str, row.constant))
         rows.append(f"| {name} | {row.note} | {attributes} | {_types(row.types)} | {inputs} |\n")
-    for name, early in EARLY.items():
-        rows.append(f"| {name} | {early.becomes} | {', '.join(early.attributes)} | FP32 | 2, 3, 4 |\n")
+    for name, early in ON_CORE.items():
+        if name not in OPERATORS:
+            kinds, inputs = _ON_CORE[name]
+            rows.append(f"| {name} | {early.becomes} | {', '.join(early.attributes)} | {_types(kinds)} | {inputs} |\n")
     return _HEAD + "".join(rows) + _CONTRIBUTED_HEAD + _others(CONTRIBUTED) + _CLASSICAL_HEAD + _others(CLASSICAL)
 
 

@@ -16,10 +16,11 @@ from onnx import NodeProto, helper, numpy_helper
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
-from toolchain.onnx_domains.domains import EARLY, decomposed, is_foreign
+from toolchain.onnx_domains import on_core
+from toolchain.onnx_domains.domains import decomposed, is_foreign
+from toolchain.onnx_model.file import RESHAPES
 from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_model.opset import NEWEST, raised
-from toolchain.onnx_nodes.detection import COUNT
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, tensor_info, type_name
 
 MAX_STEPS = 1024
@@ -51,6 +52,9 @@ def canonical(model: Any, name: str, version: int, external: Mapping[str, Values
     del model.graph.node[:]
     model.graph.node.extend(made)
     _outputs_as_tensors(model.graph, work.info)
+    if any(node.domain == on_core.DOMAIN for node in made):
+        model.functions.extend(on_core.functions(max(version, NEWEST)))
+        model.opset_import.append(helper.make_opsetid(on_core.DOMAIN, 1))
     if version < NEWEST:
         next(one for one in model.opset_import if one.domain in _ONNX).version = NEWEST
         model.ir_version = max(model.ir_version, 10)
@@ -74,10 +78,6 @@ def _without_optional_inputs(model: Any) -> None:
         del model.graph.input[:]
         model.graph.input.extend(kept)
     model.ir_version = max(model.ir_version, 7)
-
-
-_RESHAPES = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
-"""Operators that leave the values of a constant as they are."""
 
 
 def _constants_as_initializers(graph: Any, opsets: Sequence[Any]) -> None:
@@ -105,7 +105,7 @@ def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -
     if node.op_type == "Constant":
         values = [one.t for one in node.attribute if one.name == "value"]
         return onnx.TensorProto.FromString(values[0].SerializeToString()) if values else None
-    if node.op_type not in _RESHAPES or not all(name in tensors for name in node.input if name):
+    if node.op_type not in RESHAPES or not all(name in tensors for name in node.input if name):
         return None
     try:
         feeds = {name: np.asarray(numpy_helper.to_array(tensors[name])) for name in node.input if name}
@@ -183,16 +183,19 @@ class _Canonical:
                 known[name] = self._external[name]
             elif name in self._tensors and name not in known:
                 known[name] = np.asarray(numpy_helper.to_array(self._tensors[name]))
-        nodes, constants = decomposed(proto, self._name, self._version, self.info, known)
-        for name, values in constants.items():
+        parts = decomposed(proto, self._name, self._version, self.info, known)
+        for name, values in parts.constants.items():
             self._graph.initializer.append(numpy_helper.from_array(values, name))
             self._constant(self._graph.initializer[-1])
-        for node in nodes:
-            self._add(node)
-        if proto.op_type in EARLY:
-            count = f"{proto.output[0]}{COUNT}"
+        for name, info in parts.infos.items():
+            code = onnx.TensorProto.DataType.Value(info.type)
+            self._graph.value_info.append(helper.make_tensor_value_info(name, code, info.shape))
+        self.info |= parts.infos
+        for name, (count, axis) in parts.counts.items():
             self._graph.output.append(helper.make_tensor_value_info(count, onnx.TensorProto.INT64, [1]))
-            self._rows.begin(proto.output[0])
+            self._rows.begin(name, axis)
+        for node in parts.nodes:
+            self._add(node)
 
     def _add(self, proto: Any) -> None:
         """A node with the names of the graph."""

@@ -1,7 +1,8 @@
 """The files of an ONNX model: the protobuf, and its external data, files with the values of tensors.
 
 A protobuf holds at most 2 GiB. Large tensors in external data therefore stay outside: they are mapped from their
-files, and the protobuf has an input in the place of each.
+files, and the protobuf has an input in the place of each. Those in the protobuf are taken out in the same way: what
+copies it, as the inference of shapes does, would copy them, and they are needed as arrays all the same.
 """
 
 import math
@@ -19,6 +20,9 @@ from toolchain.ir.graph import Values
 
 SMALL = 1 << 16
 """Bytes up to which a tensor goes into the protobuf: shapes are inferred from the values of small ones."""
+RESHAPES = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
+"""Operators that leave the values of a constant as they are: what they read stays in the protobuf, where it becomes a
+constant too."""
 
 
 class ModelFile(NamedTuple):
@@ -42,9 +46,17 @@ def read_file(path: Path) -> ModelFile:
         inner = [tensor for tensor in _inner(proto) if uses_external_data(tensor)]
         for tensor in (*(one for one in initializers if _bytes(one) <= SMALL), *inner):
             load_external_data_for_tensor(tensor, str(path.parent))  # ONNX would look in the working directory
+        kept = {name for node in proto.graph.node if node.op_type in RESHAPES for name in node.input}
+        inside = [one for one in proto.graph.initializer if len(one.raw_data) > SMALL and one.name not in kept]
+        for tensor in inside:
+            external[tensor.name] = np.asarray(numpy_helper.to_array(tensor))
     except Exception as error:
         raise ModelError(f"{path}: {one_line(error)}: put its external data into the folder of the model") from None
-    _exchange(proto.graph, large)
+    _exchange(proto.graph, [*large, *inside])
+    if inside:
+        smaller = onnx.ModelProto()
+        smaller.CopyFrom(proto)  # a protobuf gives no memory back
+        proto = smaller
     return ModelFile(proto, external)
 
 

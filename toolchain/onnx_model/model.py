@@ -12,6 +12,7 @@ from onnx.inliner import inline_local_functions
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, Values
+from toolchain.onnx_domains import on_core
 from toolchain.onnx_model import dimensions
 from toolchain.onnx_model.canonical import MAX_NODES, canonical
 from toolchain.onnx_model.file import one_line, read_file
@@ -143,9 +144,13 @@ def _inferred(model: Any) -> Any:
     try:
         return shape_inference.infer_shapes(model, **options)
     except shape_inference.InferenceError:
+        ours = {name for node in model.graph.node if node.domain == on_core.DOMAIN for name in node.output}
+        kept = [value for value in model.graph.value_info if value.name in ours]
         del model.graph.value_info[:]
+        model.graph.value_info.extend(kept)
         for value in model.graph.output:
-            value.type.tensor_type.ClearField("shape")
+            if value.name not in ours:
+                value.type.tensor_type.ClearField("shape")
         return shape_inference.infer_shapes(model, **options)
 
 

@@ -30,9 +30,9 @@ class OpenRows:
     def __init__(self) -> None:
         self._axes: dict[str, int] = {}
 
-    def begin(self, name: str) -> None:
-        """The first dimension of a tensor has rows that may not count."""
-        self._axes[name] = 0
+    def begin(self, name: str, axis: int) -> None:
+        """A dimension of a tensor has rows that may not count."""
+        self._axes[name] = axis
 
     def follow(self, proto: Any, info: Mapping[str, TensorInfo], known: Mapping[str, Values]) -> None:
         """What a node makes of such tensors. ModelError: it joins their rows."""

@@ -7,7 +7,17 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from toolchain.ir.graph import Values
+from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.view import NodeView
+
+
+class Counted(NamedTuple):
+    """A tensor with more rows than count."""
+
+    number: str
+    """The tensor that says how many do."""
+    axis: int
+    """Of the rows."""
 
 
 class Parts:
@@ -17,6 +27,10 @@ class Parts:
         self.node = node
         self.nodes: list[Any] = []
         self.constants: dict[str, Values] = {}
+        self.infos: dict[str, TensorInfo] = {}
+        """Types and shapes that ONNX's inference does not know."""
+        self.counts: dict[str, Counted] = {}
+        """Tensors of which the run decides how many rows count."""
         self._prefix = next(name for name in node.proto.output if name)
         self._kind: Any = None
 

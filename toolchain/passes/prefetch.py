@@ -13,9 +13,11 @@ FARTHEST = 4
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Add `prefetch` to every layer that has none."""
+    """Add `prefetch` to every layer of an engine that has none."""
     layers = [
-        layer if "prefetch" in layer.attributes else layer.having(prefetch=distance(graph, layer, target))
+        layer
+        if "prefetch" in layer.attributes or layer.op_type == "CORE"
+        else layer.having(prefetch=distance(graph, layer, target))
         for layer in graph.layers
     ]
     return replace(graph, layers=layers)

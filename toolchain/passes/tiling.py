@@ -38,11 +38,12 @@ KEYS = (1024, 2048, 4096, 8192)
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Add `tile` and `buffers` to every layer that has no tile. ModelError names a layer of which no tile fits."""
+    """Add `tile` and `buffers` to every layer of an engine that has no tile. ModelError names one of which no tile
+    fits."""
     known: dict[Hashable, LayerIR] = {}
     layers = []
     for layer, company in zip(graph.layers, _companies(graph), strict=True):
-        if not layer.integers("tile"):
+        if not layer.integers("tile") and layer.op_type != "CORE":
             key = company, signature(graph, layer)
             if key not in known:
                 known[key] = _tiled(graph, layer, target, company)

@@ -24,12 +24,12 @@ class Layer:
     """Opcodes of its commands, each once."""
     commands: int = 0
     start: int = 0
-    """First cycle in which an engine worked for it; equals `end` where none did."""
+    """First cycle in which an engine, or the core, worked for it; equals `end` where none did."""
     end: int = 0
     active: int = 0
-    """Cycles in which at least one engine worked for it."""
+    """Cycles in which at least one engine, or the core, worked for it."""
     busy: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ENGINES, 0))
-    """"te", "ve", "dma" -> cycles summed over the engines."""
+    """"te", "ve", "dma" -> cycles summed over the engines; "core" -> cycles of its kernels, in runs that have some."""
     read: int = 0
     """Bytes from DRAM, as counted on its pins."""
     written: int = 0
@@ -91,12 +91,16 @@ def layers(
         chosen = kinds == kind
         for layer, busy in zip(ordered, sums(index[chosen], length[chosen]), strict=True):
             layer.busy[kind.name.lower()] = busy
+    worked, owner = known(spans.core)
+    if len(worked):
+        for layer, cycles in zip(ordered, sums(owner, worked["end"] - worked["start"]), strict=True):
+            layer.busy["core"] = cycles
     moves = kinds == Kind.DMA
     for code, role in enumerate(ROLES):
         of_role = moves & (role_of(steps["aux"]) == code)
         for layer, moved in zip(ordered, sums(index[of_role], steps["moved"][of_role]), strict=True):
             layer.roles[role] = moved
-    _extents(ordered, steps, index)
+    _extents(ordered, np.concatenate([steps, worked]), np.concatenate([index, owner]))
     lines, line_index = known(spans.select(What.L2_MISS, What.L2_WRITE_BACK))
     size = lines["bytes"].astype(np.int64)
     past = (kinds == Kind.DMA) & (steps["aux"] & CACHED == 0)

@@ -98,7 +98,7 @@ def test_codes_are_those_of_the_abi() -> None:
     assert {c.name: c.value for c in ReturnCode} == {"ENOENT": 2, "EBUSY": 16, "EINVAL": 22, "ETIMEDOUT": 110}
     assert [e.value for e in TicketError] == list(range(256, 256 + len(TicketError)))
     assert max(TicketError) < 512
-    assert [op.value for op in opcodes.Opcode] == list(range(18))
+    assert [op.value for op in opcodes.Opcode] == list(range(19))
 
 
 def test_encodings_are_those_of_the_abi() -> None:

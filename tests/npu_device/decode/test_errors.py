@@ -37,7 +37,7 @@ NORM = Descriptor(
 EXT = DRAM + 0x1000
 
 CASES: list[tuple[TicketError, Descriptor, str]] = [
-    (E.OPCODE, Descriptor(opcode=18), "opcode 18"),
+    (E.OPCODE, Descriptor(opcode=19), "opcode 19"),
     (E.OPCODE, Descriptor(opcode=255), "opcode 255"),
     *((E.UNSUPPORTED, Descriptor(opcode=op), f"{op.name} in tile form") for op in (Opcode.CONV2D_T, Opcode.ATTN_T)),
     (E.RESERVED, NOP.with_(op_reserved=1), "op[14:8]"),

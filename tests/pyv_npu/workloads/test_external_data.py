@@ -1,12 +1,15 @@
 """External data of a model: mapped from their files, never in it, with the results of the model in one file."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from pyv_npu.cli import main
@@ -15,6 +18,8 @@ from pyv_npu.workloads.compiled import target_of, write_folder
 from pyv_npu.workloads.decoder import Generation, ReadyDecoder
 from pyv_npu.workloads.firmware import run_program
 from pyv_npu.workloads.generation import GenerationRequest
+from toolchain.codegen import Target
+from toolchain.compiler import compile_model
 from toolchain.decoders.decoder import compile_decoder, load_decoder, make_decoder
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
@@ -55,10 +60,54 @@ def test_a_model_computes_the_same(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("q.yaml").write_text("qbits_weight_default: 4\n")
-    one, two = (ran(capsys, str(saved(tmp_path, EXAMPLES[name](), apart=apart)), *options) for apart in (False, True))
-    assert load_model(tmp_path / "apart.onnx").external
-    assert one["model"] == two["model"]
-    assert all(check["ok"] for check in two["model"]["checks"].values())
+    made = []
+    for apart, small in ((False, 1 << 30), (False, 64), (True, 64)):
+        monkeypatch.setattr(file, "SMALL", small)
+        path = saved(tmp_path, EXAMPLES[name](), apart=apart)
+        assert bool(load_model(path).external) == (small == 64)
+        made.append(ran(capsys, str(path), *options)["model"])
+    assert made[0] == made[1] == made[2]
+    assert all(check["ok"] for check in made[0]["checks"].values())
+
+
+def test_weights_are_held_once(tmp_path: Path) -> None:
+    """Neither in the protobuf too, nor as they were between two passes."""
+    proto = EXAMPLES["cnn"]()
+    before = proto.ByteSize()
+    model = load_model(saved(tmp_path, proto, apart=False))
+    assert model.external and 3 * model.proto.ByteSize() < before
+    compiled = compile_model(model, Target())
+    stages = [graph.constants for _, graph in compiled.stages]
+    quantized = [stage for stage, _ in compiled.stages].index("quantization")
+    asked = {id(values) for at in (0, quantized - 1, -1) for values in stages[at].values()}
+    assert {id(values) for constants in stages for values in constants.values()} == asked
+    assert stages[0] and stages[quantized - 1] and stages[-1]
+
+
+def test_a_weight_that_a_node_only_renames_stays_a_constant(tmp_path: Path) -> None:
+    """Tied weights, as exporters write them."""
+    make, random = helper.make_node, np.random.default_rng(1)
+    weights = random.standard_normal((8, 8)).astype(np.float32)
+    graph = helper.make_graph(
+        [make("Identity", ["w"], ["tied"]), make("MatMul", ["x", "tied"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(weights, "w")],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model = load_model(saved(tmp_path, proto, apart=False))
+    assert [layer.op_type for layer in compile_model(model, Target()).stages[0][1].layers] == ["GEMM_T"]
+
+
+@pytest.mark.slow
+def test_resnet18_takes_twice_the_model_and_300_megabytes(tmp_path: Path) -> None:
+    """Beside its activations, some 10 MB: imports and native code are most of the rest."""
+    path = tmp_path / "resnet18.onnx"
+    onnx.save(EXAMPLES["resnet18"](), path)
+    code = "import sys; from pyv_npu.benchmarks.host import peak_memory; from pyv_npu.cli import main; "
+    code += "assert main(sys.argv[1:]) == 0; print(peak_memory())"
+    done = subprocess.run([sys.executable, "-c", code, "run", str(path)], capture_output=True, text=True, check=True)
+    used = int(done.stdout.splitlines()[-1]) << 20
+    assert used < 2 * path.stat().st_size + 30_000_000 + 300_000_000
 
 
 def test_a_decoder_makes_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,11 @@
-"""NonMaxSuppression and what follows it; onnxruntime is the reference of the rows that count."""
+"""Operators that are kernels on the core, and what follows; onnxruntime is the reference of the rows that count."""
 
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnxruntime_reference import by_onnxruntime, by_us, near, one_node
+from onnx import TensorProto, defs, helper, numpy_helper
+from onnxruntime_reference import agree, by_onnxruntime, by_us, near, one_node
 
 from toolchain.errors import ModelError
 
@@ -109,10 +109,69 @@ def test_what_joins_rows_is_refused(nodes: Any, node: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("most", "count", "message"), [(0, 4, "no box is selected"), (300, 400, "supported are up to")]
-)
-def test_numbers_of_boxes_that_are_refused(most: int, count: int, message: str) -> None:
-    given = {"b": boxes(1, count), "s": scores(1, 1, count)}
-    with pytest.raises(ModelError, match=f"max_output_boxes_per_class {most}.*: {message}"):
-        by_us(suppressed(given, most, 0.5, None), given)
+def test_no_box_can_be_selected() -> None:
+    given = {"b": boxes(1, 4), "s": scores(1, 1, 4)}
+    with pytest.raises(ModelError, match="max_output_boxes_per_class 0: no box is selected: give 1 or more"):
+        by_us(suppressed(given, 0, 0.5, None), given)
+
+
+def test_more_boxes_than_there_are() -> None:
+    given = {"b": boxes(1, 400), "s": scores(1, 1, 400)}
+    selected(suppressed(given, 1 << 40, 0.9, None), given)
+
+
+# -- NonZero, Compress ------------------------------------------------------------------------------------------------
+
+
+def places(kind: Any, *shape: int, seed: int = 3) -> Any:
+    """Numbers of which half are zero, -0 among them."""
+    return (np.random.default_rng(seed).integers(-1, 2, shape) * np.float32(-0.5) * 2).astype(kind)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.int32, np.int64, np.int8, np.uint8, np.bool_])
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 4), (2, 1, 3, 5)])
+def test_places_that_are_not_zero(kind: Any, shape: tuple[int, ...]) -> None:
+    given = {"x": places(kind, *shape)}
+    got = by_us(one_node("NonZero", given, kinds=(I64,)), given)[0]
+    want = np.argwhere(given["x"] != 0).T
+    assert list(got) == ["y", "y.count"] and got["y.count"].tolist() == [want.shape[1]]
+    assert got["y"].shape == (len(shape), given["x"].size) and got["y"].dtype == np.int64
+    assert np.array_equal(got["y"][:, : want.shape[1]], want) and (got["y"][:, want.shape[1] :] == -1).all()
+
+
+def test_the_newest_operator_set() -> None:
+    given = {"x": places(np.float32, 5)}
+    proto = one_node("NonZero", given, kinds=(I64,), opset=defs.onnx_opset_version())
+    assert by_us(proto, given)[0]["y.count"].tolist() == [np.count_nonzero(given["x"])]
+
+
+def test_places_that_the_compiler_knows_take_no_kernel() -> None:
+    """Exporters write ranges like that."""
+    table = {"ones": np.ones((2, 2), np.float32)}
+    nodes = [helper.make_node("NonZero", ["ones"], ["places"]), helper.make_node("Cast", ["places"], ["f"], to=FLOAT),
+             helper.make_node("Add", ["f", "x"], ["y"])]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", FLOAT, [2, 4])],
+        [helper.make_tensor_value_info("y", FLOAT, None)], [numpy_helper.from_array(table["ones"], "ones")],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    agree(proto)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+def test_rows_by_a_computed_condition(axis: int | None) -> None:
+    x, size = places(np.float32, 4, 6), {None: 24, 0: 4}.get(axis, 6)
+    given = {"x": x, "c": places(np.bool_, size, seed=5)}
+    how = {} if axis is None else {"axis": axis}
+    proto = one_node("Compress", given, **how)
+    got, want = by_us(proto, given)[0], by_onnxruntime(proto, given)["y"]
+    (count,) = got["y.count"].tolist()
+    along = (axis or 0) % want.ndim
+    assert count == want.shape[along] and got["y"].shape[along] == size
+    assert np.array_equal(np.take(got["y"], np.arange(count), along), want)
+
+
+def test_a_result_that_is_too_large() -> None:
+    given = {"x": np.zeros((2, 5000, 5000), np.int8)}
+    with pytest.raises(ModelError, match=r"a result of up to \[3, 50000000\]: supported are up to 67108864 elements"):
+        by_us(one_node("NonZero", given, kinds=(I64,)), {})

@@ -1,0 +1,86 @@
+"""What the C kernels of firmware compute (docs/firmware.md, "Kernels"), for IA, where there is no core."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.extended import Extended
+from npu_device.abi.opcodes import BITS, DataType, Kernel, Opcode
+from npu_device.memory.memory import Memory
+from npu_device.operations.kernels import elements
+from npu_device.operations.kernels.elements import Values
+
+
+class Found(NamedTuple):
+    """What a kernel leaves."""
+
+    rows: Values
+    """INT32, of its full size."""
+    number: int
+
+
+def run(memory: Memory, descriptor: Descriptor, block: Extended) -> None:
+    """Do what a CORE command asks for, with its operands in `memory`."""
+    own = block.own(Opcode.CORE)
+    found = _KERNELS[Kernel(descriptor.function)](memory, descriptor, own["core_words"])
+    memory.write_bytes(descriptor.out_addr, found.rows.astype("<i4").tobytes())
+    memory.write_bytes(own["core_count"], found.number.to_bytes(4, "little"))
+
+
+def _read(memory: Memory, address: int, shape: tuple[int, ...], kind: int) -> Values:
+    count, element = int(np.prod(shape)), DataType(kind)
+    data = memory.read(address, count * BITS[element] // 8)
+    assert data is not None, "operands are in DRAM"
+    return elements.decode(np.frombuffer(data, np.uint8), element, 1, count).reshape(shape)
+
+
+def _non_zero(memory: Memory, descriptor: Descriptor, words: tuple[int, ...]) -> Found:
+    values = _read(memory, descriptor.in0_addr, tuple(size for size in words if size), descriptor.type_in0)
+    rows = np.full((values.ndim, values.size), -1)
+    places = np.argwhere(values != 0).T
+    rows[:, : places.shape[1]] = places
+    return Found(rows, places.shape[1])
+
+
+def _non_max_suppression(memory: Memory, descriptor: Descriptor, words: tuple[int, ...]) -> Found:
+    images, count, classes, most, *floats, centres, _ = words
+    overlap, least = np.array(floats, np.uint32).view(np.float32)
+    given = _read(memory, descriptor.in0_addr, (images, count, 4), descriptor.type_in0)
+    scores = _read(memory, descriptor.in1_addr, (images, classes, count), descriptor.type_in1)
+    rows, end = np.full((images * classes * most, 3), -1), 0
+    for image, label in np.ndindex(images, classes):
+        boxes, mine = _corners(given[image], bool(centres)), scores[image, label]
+        order = np.argsort(-mine, kind="stable")
+        left, chosen = order[mine[order] > least], 0
+        while len(left) and chosen < most:
+            rows[end], end, chosen = (image, label, left[0]), end + 1, chosen + 1
+            left = left[1:][~_over(boxes[left[0]], boxes[left[1:]], overlap)]
+    return Found(rows, end)
+
+
+def _corners(boxes: Values, centres: bool) -> Values:
+    """Least and largest y and x of each box: boxes x 4."""
+    if centres:
+        middle, half = boxes[:, 1::-1], boxes[:, :1:-1] / np.float32(2)
+        return np.concatenate([middle - half, middle + half], 1)
+    return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
+
+
+def _over(box: Values, others: Values, overlap: Any) -> Values:
+    """Which boxes have so much in common with one that they are struck out."""
+    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
+    side, size, sizes = high - low, box[2:] - box[:2], others[:, 2:] - others[:, :2]
+    common, first, second = side[:, 1] * side[:, 0], size[1] * size[0], sizes[:, 1] * sizes[:, 0]
+    together = first + second - common
+    with np.errstate(all="ignore"):
+        share = common / together
+    there = (side > 0).all(1) & (common > 0) & (first > 0) & (second > 0) & (together > 0)
+    return there & (share > overlap)
+
+
+_KERNELS: dict[Kernel, Callable[[Memory, Descriptor, tuple[int, ...]], Found]] = {
+    Kernel.NON_ZERO: _non_zero,
+    Kernel.NON_MAX_SUPPRESSION: _non_max_suppression,
+}

@@ -1,0 +1,120 @@
+"""Operators of ONNX whose results are as large as the run finds: kernels on the core (docs/firmware.md, "Kernels").
+
+A node becomes one of DOMAIN with two outputs: rows for all that could be found, -1 behind those that are, and how many
+these are, an output of the model whose name has COUNT behind it. Each is a function of ONNX's own operators, which the
+reference evaluates.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.parts import Counted, Parts, Row
+
+DOMAIN = "pyv_npu.core"
+COUNT = ".count"
+MAX_RANK = 8
+MAX_ROWS = 1 << 26
+"""Elements of a result."""
+
+
+def _given(name: str, whose: str) -> Any:
+    """The attribute `name` of a node inside a function, an integer: that which the function has as `whose`."""
+    return onnx.AttributeProto(name=name, ref_attr_name=whose, type=onnx.AttributeProto.INT)
+
+
+def _function(opset: int, name: str, inputs: Sequence[str], axis: int, *attributes: str) -> Any:
+    """The operator of ONNX of that name; what it finds along an axis is counted, and filled up to the attribute `rows`
+    with -1."""
+    make = helper.make_node
+    first, limit = make(name, inputs, ["found"]), make("Constant", [], ["limit"])
+    first.attribute.extend(_given(one, one) for one in attributes)
+    limit.attribute.append(_given("value_int", "rows"))
+    nodes = [
+        first, limit, make("Shape", ["found"], ["count"], start=axis, end=axis + 1),
+        make("Sub", ["limit", "count"], ["missing"]), make("Constant", [], ["before"], value_ints=[0]),
+        make("Concat", ["before", "missing"], ["pads"], axis=0), make("Constant", [], ["fill"], value_int=-1),
+        make("Constant", [], ["along"], value_ints=[axis]), make("Pad", ["found", "pads", "fill", "along"], ["y"]),
+    ]  # fmt: skip
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_function(DOMAIN, name, inputs, ["y", "count"], nodes, opsets, ["rows", *attributes])
+
+
+_SUPPRESSION = ("boxes", "scores", "most", "overlap", "least")
+
+
+def functions(opset: int) -> list[Any]:
+    """Of the nodes of DOMAIN, for a model of an operator set."""
+    suppression = _function(opset, "NonMaxSuppression", _SUPPRESSION, 0, "center_point_box")
+    return [_function(opset, "NonZero", ["x"], 1), suppression]
+
+
+def _found(parts: Parts, operator: str, inputs: Sequence[str], name: str, axis: int, shape: Sequence[int],
+           **attributes: Any) -> None:  # fmt: skip
+    """The node of DOMAIN that makes `name`, whose dimension `axis` has the rows."""
+    if math.prod(shape) > MAX_ROWS:
+        parts.node.refuse(
+            f"a result of up to {list(shape)}: supported are up to {MAX_ROWS} elements: use a smaller input"
+        )
+    count = f"{parts.node.proto.output[0]}{COUNT}"
+    label = f"{parts.node.name}/{operator}"
+    node = helper.make_node(operator, inputs, [name, count], label, domain=DOMAIN, rows=shape[axis], **attributes)
+    parts.nodes.append(node)
+    parts.counts[name] = Counted(count, axis)
+    parts.infos |= {name: TensorInfo("INT64", tuple(shape)), count: TensorInfo("INT64", (1,))}
+
+
+def non_zero(parts: Parts) -> None:
+    shape = parts.node.shape(0)
+    if not 1 <= len(shape) <= MAX_RANK or 0 in shape:
+        parts.node.refuse(f"an input of shape {list(shape)}: supported are 1..{MAX_RANK} dimensions with elements")
+    _found(parts, "NonZero", [parts.input(0)], parts.node.proto.output[0], 1, (len(shape), math.prod(shape)))
+
+
+def compress(parts: Parts) -> None:
+    """Gather of the places where the condition holds; one that is constant is left to the operator table."""
+    node = parts.node
+    if node.constant(1) is not None:
+        parts.nodes.append(node.proto)
+        return
+    data, shape = parts.input(0), node.shape(0)
+    axis = 0 if node.attribute("axis") is None else node.axis(len(shape))
+    if node.attribute("axis") is None and len(shape) > 1:
+        data, shape = parts.reshaped(data, math.prod(shape)), (math.prod(shape),)
+    if node.shape(1)[0] > shape[axis]:
+        node.refuse(f"a condition of {node.shape(1)[0]} elements for an axis of {shape[axis]}: give it as many")
+    places, rows = f"{node.proto.output[0]}/places", node.shape(1)[0]
+    _found(parts, "NonZero", [parts.input(1)], places, 1, (1, rows))
+    parts.result("Gather", data, parts.reshaped(places, rows), axis=axis)
+
+
+def non_max_suppression(parts: Parts) -> None:
+    node = parts.node
+    (images, boxes, _), classes = node.shape(0), node.shape(1)[1]
+    wanted = int(node.needed(2, "max_output_boxes_per_class").reshape(-1)[0]) if node.has(2) else 0
+    most = min(wanted, boxes)
+    if most <= 0:
+        node.refuse(f"max_output_boxes_per_class {wanted}: no box is selected: give 1 or more")
+    overlap = float(node.needed(3, "iou_threshold").reshape(-1)[0]) if node.has(3) else 0.0
+    least = float(node.needed(4, "score_threshold").reshape(-1)[0]) if node.has(4) else -math.inf
+    numbers = [
+        parts.constant(np.array([most], np.int64)),
+        *(parts.constant(np.array([one], np.float32)) for one in (overlap, least)),
+    ]
+    _found(
+        parts, "NonMaxSuppression", [parts.input(0), parts.input(1), *numbers], node.proto.output[0], 0,
+        (images * classes * most, 3), center_point_box=int(node.attribute("center_point_box", 0)),
+    )  # fmt: skip
+
+
+ON_CORE: dict[str, Row] = {
+    "Compress": Row("a computed condition: kernel NON_ZERO on the core, Gather", compress, ("axis",)),
+    "NonMaxSuppression": Row("kernel NON_MAX_SUPPRESSION on the core", non_max_suppression, ("center_point_box",)),
+    "NonZero": Row("kernel NON_ZERO on the core", non_zero),
+}
+"""Operators whose shapes the run decides: they become others before shapes are inferred."""

@@ -1,0 +1,39 @@
+"""Operators that are kernels on the core: NonZero, NonMaxSuppression (docs/firmware.md, "Kernels")."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from npu_device.abi.opcodes import DataType, Kernel
+from toolchain.ir.graph import TensorIR
+from toolchain.onnx_domains.on_core import MAX_RANK
+from toolchain.onnx_model.node import Node
+
+HEAP_WORDS, BOX_WORDS = 2, 8
+"""Scratch memory of NON_MAX_SUPPRESSION: of each box that could be selected, and of each of a class that is."""
+
+
+def non_zero(node: Node) -> None:
+    x = node.tensor(0)
+    _layer(node, Kernel.NON_ZERO, [x], (*x.shape, *(0,) * (MAX_RANK - len(x.shape))))
+
+
+def non_max_suppression(node: Node) -> None:
+    boxes, scores = (node.tensor(index) for index in range(2))
+    images, count, _ = boxes.shape
+    most = int(node.needed(2, "max_output_boxes_per_class")[0])
+    overlap, least = (int(node.needed(index, "threshold").view(np.uint32)[0]) for index in (3, 4))
+    scratch = node.temporary((count * HEAP_WORDS + most * BOX_WORDS,), DataType.INT32)
+    words = (images, count, scores.shape[1], most, overlap, least,
+             node.attribute("center_point_box"), 0)  # fmt: skip
+    _layer(node, Kernel.NON_MAX_SUPPRESSION, [boxes, scores], words, scratch)
+
+
+def _layer(node: Node, kernel: Kernel, inputs: Sequence[TensorIR], words: tuple[int, ...], *scratch: TensorIR) -> None:
+    out, count = node.output(0), node.output(1)
+    m, n = out.shape
+    node.layer("CORE", inputs, (out, count, *scratch), kernel=kernel.name, m=m, n=n, words=words)
+
+
+KERNELS: dict[str, Callable[[Node], None]] = {"NonMaxSuppression": non_max_suppression, "NonZero": non_zero}
+"""Operators of the domain of kernels."""
