@@ -33,7 +33,7 @@ struct row {
 #define LOAD NPU_OPCODE_LOAD
 
 static const struct row rows[] = {
-    {"opcode 18", NPU_E_OPCODE, GEMM, {{PART(op, OPCODE), 18}}},
+    {"opcode 19", NPU_E_OPCODE, GEMM, {{PART(op, OPCODE), 19}}},
     {"opcode 255", NPU_E_OPCODE, GEMM, {{PART(op, OPCODE), 255}}},
     {"ATTN_T without its extended block", NPU_E_UNSUPPORTED, GEMM, {{PART(op, OPCODE), NPU_OPCODE_ATTN_T}}},
     {"op[14:8]", NPU_E_RESERVED, GEMM, {{PART(op, OP_RESERVED), NPU_DESC(OP_RESERVED, 0x40)}}},

@@ -25,7 +25,7 @@ from pyv_npu.workloads.workload import Session
 from toolchain.gnu import firmware_folder
 
 NAME = "fault_descriptor"
-REASON = "unknown opcode: opcode 18: must be 0..17"
+REASON = "unknown opcode: opcode 19: must be 0..18"
 
 
 def source_text(place: str) -> str:
@@ -103,7 +103,7 @@ def test_the_error_log_names_command_opcode_reason_cycle_and_place(result: Resul
     assert [each["cycle"] for each in log] == sorted(each["cycle"] for each in log)
     first = log[0]
     assert (first["ticket"], first["code"], first["name"]) == (2, 258, "OPCODE")
-    assert (first["opcode"], first["command"]) == (18, 1)
+    assert (first["opcode"], first["command"]) == (19, 1)
     assert "npu_submit_prebuilt(" in source_text(first["submitted_at"].partition(", ")[2])
     assert result.core is not None and result.core.program.place(first["pc"]) == first["submitted_at"]
     assert {each["opcode"] for each in log} > {"GEMM_T"}

@@ -92,9 +92,9 @@ def test_a_failing_test_shows_the_reasons_of_error_tickets(tmp_path: Path) -> No
     done = session(tmp_path, FAILING)
     assert "2 failed" in done.stdout
     assert done.stdout.count("NPU error tickets") == 1
-    (line,) = re.findall(r"ticket 2, 18, cycle .*", done.stdout)
+    (line,) = re.findall(r"ticket 2, 19, cycle .*", done.stdout)
     assert (
-        "unknown opcode: opcode 18: must be 0..17; submitted at expect_row, firmware/apps/fault_descriptor.c:" in line
+        "unknown opcode: opcode 19: must be 0..18; submitted at expect_row, firmware/apps/fault_descriptor.c:" in line
     )
     assert re.search(r"^and \d+ more$", done.stdout, re.MULTILINE)
 
