@@ -8,7 +8,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.kv_block import KvHalf
 from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
-from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode, Pool, Reduce, Scope
+from npu_device.abi.opcodes import DataType, Eltwise, Kernel, Norm, Opcode, Pool, Reduce, Scope
 from npu_device.config import (
     DmaConfig,
     DramConfig,
@@ -147,6 +147,9 @@ class Lists:
 
     def _barrier(self) -> dict[str, Any]:
         return {"function": self._of(*Scope)}
+
+    def _core(self) -> dict[str, Any]:
+        return {"function": self._of(*Kernel), "tile_m": self._below(100), "tile_n": self._below(50)}
 
     def _moved(self, source: int, target: int) -> dict[str, Any]:
         kind, k = self._of((T.INT8, 24), (T.INT8, 64), (T.FP16, 12), (T.INT4, 20), (T.FP32, 8))

@@ -117,7 +117,7 @@ class Sequential:
     def _nop(self, d: Descriptor) -> None:
         pass
 
-    _barrier = _nop
+    _barrier = _core = _nop
 
     def _move(self, d: Descriptor, first: int, second: int) -> None:
         size = row_bytes(d.tile_k, d.type_in0)
