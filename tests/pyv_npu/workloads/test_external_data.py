@@ -100,14 +100,17 @@ def test_a_weight_that_a_node_only_renames_stays_a_constant(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_resnet18_takes_twice_the_model_and_300_megabytes(tmp_path: Path) -> None:
-    """Beside its activations, some 10 MB: imports and native code are most of the rest."""
+    """And its activations, some 20 MB with the patches of a convolution. The first run also compiles native code, which
+    the second finds in the cache."""
     path = tmp_path / "resnet18.onnx"
     onnx.save(EXAMPLES["resnet18"](), path)
     code = "import sys; from pyv_npu.benchmarks.host import peak_memory; from pyv_npu.cli import main; "
     code += "assert main(sys.argv[1:]) == 0; print(peak_memory())"
-    done = subprocess.run([sys.executable, "-c", code, "run", str(path)], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", code, "run", str(path)]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     used = int(done.stdout.splitlines()[-1]) << 20
-    assert used < 2 * path.stat().st_size + 30_000_000 + 300_000_000
+    assert used < 2 * path.stat().st_size + 20_000_000 + 300_000_000
 
 
 def test_a_decoder_makes_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
