@@ -241,11 +241,10 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
             f"--blocks {blocks}: {fit} fit npu.dram.size {npu.dram.size / 1e9:.1f} GB beside the weights and "
             f"--swap-blocks {args.swap_blocks}; give less, or more DRAM"
         )
-    if args.blocks is None:
-        if args.scheduler == "firmware":
-            from pyv_npu.serving.port import BLOCKS_MAX
+    if args.blocks is None and args.scheduler == "firmware":
+        from pyv_npu.serving.port import BLOCKS_MAX
 
-            blocks = min(blocks, BLOCKS_MAX)
+        blocks = min(blocks, BLOCKS_MAX)
     longest = args.max_model_len if not shape.positions else min(args.max_model_len, shape.positions - 2)
     config = _limits(args, blocks, args.max_num_seqs, longest)
     core = effective.config if _by_firmware(args) else None
