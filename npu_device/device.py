@@ -91,6 +91,7 @@ class NpuDevice:
         self._completion = Completion(memory, self._tickets, self._interrupts, events)
         self._barriers = Barriers(config.clusters, events)
         self._acceptance: Acceptance | None = None
+        self._compiled = False
         self._frontend = FrontEnd(
             config.frontend, memory, self._timeline, events, self.ring, self._queue, self._tickets, self._interrupts,
             self._completion, self._behind,
@@ -121,10 +122,23 @@ class NpuDevice:
                 self._barriers, self._values, self._analytic, self._external,
             )  # fmt: skip
             execution.enabled, execution.injector = self._frontend.enabled, self._injector
+            if self._compiled:
+                execution.engines.machine.use_compiled()
             decoder = Decoder(self._config, self._memory)
             made = Acceptance(self._events, self._queue, self._tickets, self._completion, decoder, execution)
             self._acceptance = made
         return made
+
+    def _forget(self) -> None:
+        """Be as a device is before its first command."""
+        if self._acceptance is not None:
+            self._timeline.forget(self._execution.agendas)
+            self._acceptance = None
+
+    @property
+    def _always(self) -> bool:
+        """Whether others know what is behind the front end from the start: the core its L2, the link its engines."""
+        return self._config.l2.enabled or self._external is not None
 
     @property
     def _decoder(self) -> "Decoder":
@@ -176,7 +190,9 @@ class NpuDevice:
     def use_compiled(self) -> None:
         """Do not wait for many steps before compiled code does them: it has been made, or will pay. Nothing else
         changes."""
-        self._execution.engines.machine.use_compiled()
+        self._compiled = True
+        if self._acceptance is not None:
+            self._execution.engines.machine.use_compiled()
 
     def advance(self, now: int) -> None:
         """Do everything that is due at the start of cycle `now` or earlier."""
@@ -193,7 +209,8 @@ class NpuDevice:
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps; memory and events are kept by themselves."""
-        sums = self._decoder.sums(self._execution.in_flight())
+        if self._always:
+            self._behind()
         return {
             "policy": int(self._policy),
             "timeline": self._timeline.state(),
@@ -202,8 +219,8 @@ class NpuDevice:
             "tickets": self._tickets.state(),
             "interrupts": self._interrupts.state(),
             "completion": self._completion.state(),
-            "decoder": self._decoder.state(sums),
-            "execution": self._execution.state(sums),
+            "barriers": self._barriers.state(),
+            "acceptance": None if self._acceptance is None else self._acceptance.state(),
             "l2": None if self.l2 is None else self.l2.state(),
             "front_end": self._frontend.state(),
             "port": self.port.state(),
@@ -213,22 +230,25 @@ class NpuDevice:
 
     def load_state(self, state: Any) -> None:
         """Take on a state. Memory and event stream are those of then already."""
-        self._behind()  # which names its actions on the timeline
         fields = Fields(
-            state, "policy", "timeline", "ring", "queue", "tickets", "interrupts", "completion", "decoder", "execution",
-            "l2", "front_end", "port", "registers", "counters",
+            state, "policy", "timeline", "ring", "queue", "tickets", "interrupts", "completion", "barriers",
+            "acceptance", "l2", "front_end", "port", "registers", "counters",
         )  # fmt: skip
+        none = fields["acceptance"] is None and not self._always
+        made = None if none else self._behind()  # which names its actions on the timeline
+        if made is None:
+            self._forget()
         self._policy = FullPolicy(fields.integer("policy", 0, max(FullPolicy)))
         parts: tuple[tuple[str, Stateful], ...] = (
             ("timeline", self._timeline), ("ring", self.ring), ("queue", self._queue), ("tickets", self._tickets),
-            ("interrupts", self._interrupts), ("completion", self._completion),
+            ("interrupts", self._interrupts), ("completion", self._completion), ("barriers", self._barriers),
         )  # fmt: skip
         for name, part in parts:
             fields.load(name, part)
-        with inside("decoder"):
-            sums = self._decoder.load_state(fields["decoder"])
-        with inside("execution"):
-            self._execution.load_state(fields["execution"], self._decoder, sums)
+        if made is None:
+            self._queue.load_waiting(())
+        else:
+            fields.load("acceptance", made)
         if self.l2 is not None:
             fields.load("l2", self.l2)
         parts = (("front_end", self._frontend), ("port", self.port), ("registers", self.registers))
@@ -236,9 +256,10 @@ class NpuDevice:
             fields.load(name, part)
         with inside("tickets"):
             promised = ((ticket, TicketState.QUEUED) for ticket in self._frontend.promised())
-            self._tickets.load_in_flight([*self._execution.stages(), *promised])
+            self._tickets.load_in_flight([*(() if made is None else made.execution.stages()), *promised])
         with inside("counters"):
-            self._counters.load_state(fields["counters"], self._execution.engines.machine.busy_units())
+            busy = [] if made is None else made.execution.engines.machine.busy_units()
+            self._counters.load_state(fields["counters"], busy)
 
     # -- injected faults ---------------------------------------------------------------------------------------
 

@@ -4,16 +4,12 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET, Mode
 from npu_device.abi.registers import Register as NpuRegister
-from npu_device.device import NpuDevice
 from npu_device.trace.events import FRONTEND, Kind
-from npu_device.trace.records import RECORD
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.errors import PyvExtError
@@ -25,9 +21,11 @@ from pyv_ext.gdb.session import Monitor, serve
 from pyv_npu import ctrl_c
 from pyv_npu.config.rtos_file import find_rtos
 from pyv_npu.errors import PyvNpuError
-from pyv_npu.observe.latency.table import Latency
 from pyv_npu.platform import Platform
 from pyv_npu.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from npu_device.device import NpuDevice
 
 FEATURE = "org.pyv-npu.registers"
 _COUNTERS = range(TOTALS_OFFSET, TOTALS_OFFSET + 8 * len(TOTALS))
@@ -132,7 +130,7 @@ def save(platform: Platform, file: Path) -> str:
     return f"cycle {platform.cycle} is saved in {file}"
 
 
-def queue_text(npu: NpuDevice) -> str:
+def queue_text(npu: "NpuDevice") -> str:
     """Ring, then one line for each command in flight."""
     ring = npu.ring
     lines = [f"ring at {ring.base:#x}: {ring.occupied} of {ring.size} entries, head {ring.head}, tail {ring.tail}"]
@@ -169,8 +167,11 @@ def latency_text(platform: Platform) -> str:
     probe = platform.latency
     if probe is None:
         return "no program is loaded"
+    from npu_device.trace.records import batch_of  # it imports NumPy, which a debugger needs for this alone
+    from pyv_npu.observe.latency.table import Latency
+
     stamps = copy.deepcopy(probe.stamps)
-    stamps.events(np.frombuffer(platform.events.mark().pending, RECORD))
+    stamps.events(batch_of(platform.events.mark().pending))
     made = Latency(stamps.accepted(), probe.recorder.rejected, probe.t0_source, lost=stamps.overwritten)
     result = made.to_json()
     if result is None:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from npu_device.abi import memory_map as mm
@@ -397,14 +396,10 @@ class Platform:
         wiring += [self.finisher, self.events, self.npu_memory, self.isa, *self.bus.rams]
         wiring += [placed.device for placed in self.devices]
         users: dict[str, Stateful] = {}
-        from pyv_npu.snapshot.devices import part_of
+        if self.devices or self.instructions:
+            from pyv_npu.snapshot.devices import parts_of  # it imports NumPy, which most snapshots do without
 
-        for placed in self.devices:
-            users[f"device {placed.device.name}"] = part_of(placed.device, f"device {placed.device.name}", wiring)
-        for instruction in self.instructions:
-            owner = getattr(instruction.handler, "__self__", None)
-            if owner is not None and not isinstance(owner, ModuleType):
-                users[f"instruction {instruction.name}"] = part_of(owner, f"instruction {instruction.name}", wiring)
+            users = parts_of([placed.device for placed in self.devices], self.instructions, wiring)
         return own | users | {name: part for name, part in last.items() if part is not None}
 
     # -- what parts report ---------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Actions have names, so that a snapshot can keep the events to come.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -93,6 +93,11 @@ class Timeline:
         """The action of an agenda, whose state is a part of the timeline's."""
         self._agendas[agenda.name] = agenda
         return self.action(agenda.name, agenda.phase, agenda.run)
+
+    def forget(self, agendas: "Iterable[Agenda]") -> None:
+        """These are no more. The timeline is to take on a state after this."""
+        for agenda in agendas:
+            del self._agendas[agenda.name], self._actions[agenda.name]
 
     def state(self) -> dict[str, Any]:
         """What a snapshot keeps: the events in their order."""

@@ -3,6 +3,8 @@
 With decoder and execution behind it, this is the part of the device that a program needs which submits something.
 """
 
+from typing import Any
+
 from npu_device.abi.descriptor import STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.errors import TicketError
 from npu_device.decode.decoder import Decoder
@@ -13,6 +15,7 @@ from npu_device.issue.scheduler import CommandQueue
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
+from pyv_state import Fields, inside
 
 
 class Acceptance:
@@ -77,3 +80,18 @@ class Acceptance:
     ) -> None:
         self._completion.error(cycle, ticket, invalid.code, invalid.reason, status_address, number, opcode)
         self._queue.give_back(cycle)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        sums = self.decoder.sums(self.execution.in_flight())
+        return {"decoder": self.decoder.state(sums), "execution": self.execution.state(sums)}
+
+    def load_state(self, state: Any) -> None:
+        """Take on a state, after queue, tickets and barriers."""
+        fields = Fields(state, "decoder", "execution")
+        with inside("decoder"):
+            sums = self.decoder.load_state(fields["decoder"])
+        with inside("execution"):
+            self.execution.load_state(fields["execution"], self.decoder, sums)

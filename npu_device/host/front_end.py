@@ -143,7 +143,7 @@ class FrontEnd:
 
     def _check_pipeline(self, accepts: list[Taken]) -> None:
         """Each descriptor on its way has been fetched, or will be before it is accepted."""
-        flight = self._behind().execution.in_flight()
+        flight = self._behind().execution.in_flight() if accepts else []
         last = flight[-1].number if flight else 0
         fetched = dict(self._fetches)
         to_come = {taken: cycle for cycle, taken in self._timeline.pending(self._fetching)}

@@ -64,6 +64,7 @@ class Engines:
         """Steps ended in this cycle; others may start instead."""
         self._step = Agenda(timeline, "step", Phase.END, self._advance)
         self._grant = Agenda(timeline, "grant", Phase.END, self._grant_time)
+        self.agendas = self._step, self._grant
         self._tensor_steps: dict[int, Column] = {}
         """With engines outside: by slot, how many tensor steps stand before each step of its plan."""
 

@@ -66,6 +66,7 @@ class Execution:
         self._freed: list[Command] = []
         self._release = Agenda(timeline, "release", Phase.RELEASE, self._release_freed)
         self._start = Agenda(timeline, "start", Phase.START, self._start_ready)
+        self.agendas = self._release, self._start, *self.engines.agendas
 
     def accept(self, cycle: int, command: Command) -> None:
         """A valid command, with ticket and number, takes its reserved entry of the queue."""
@@ -143,12 +144,12 @@ class Execution:
             "enabled": self.enabled,
             "commands": commands,
             "freed": [command.number for command in self._freed],
-            "barriers": self.barriers.state(),
             "engines": self.engines.state(),
         }
 
     def load_state(self, state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum]) -> None:
-        fields = Fields(state, "enabled", "commands", "freed", "barriers", "engines")
+        """Take on a state. Barriers have taken on theirs, without commands."""
+        fields = Fields(state, "enabled", "commands", "freed", "engines")
         self.enabled = fields.flag("enabled")
         restored: list[InFlight] = []
         for index, item in enumerate(fields.listed("commands")):
@@ -156,7 +157,6 @@ class Execution:
                 restored.append(command_of(item, decoder, sums, self._memory, self._values))
                 if index and restored[index].command.number <= restored[index - 1].command.number:
                     raise StateError("must be more than that of the command before", "number")
-        fields.load("barriers", self.barriers)
         with inside("commands"):
             self.barriers.load_commands((one.command, one.epochs) for one in restored)
         self._load_order(restored)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pyv_ext.protocols import CustomInstruction
+from pyv_ext.protocols import CustomInstruction, Device
 from pyv_npu.errors import UsageError
 from pyv_state import StateError, Stateful, data, inside, listed, shown
 
@@ -25,6 +25,18 @@ CONTAINERS: dict[str, type] = {
 }
 MAPPINGS = (dict, Counter, OrderedDict)
 ORDERED = (list, tuple, deque)
+
+
+def parts_of(
+    devices: Iterable[Device], instructions: Iterable[CustomInstruction], wiring: Collection[object]
+) -> dict[str, Stateful]:
+    """What a snapshot keeps of the devices and instructions of a user, by name; see `part_of`."""
+    owners: dict[str, Any] = {f"device {device.name}": device for device in devices}
+    for instruction in instructions:
+        owner = getattr(instruction.handler, "__self__", None)
+        if owner is not None and not isinstance(owner, ModuleType):
+            owners[f"instruction {instruction.name}"] = owner
+    return {label: part_of(owner, label, wiring) for label, owner in owners.items()}
 
 
 def part_of(owner: Any, label: str, wiring: Collection[object]) -> Stateful:

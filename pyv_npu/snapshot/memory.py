@@ -2,9 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pyv_ext.bus.memory import PAGE, Ram
 
 Pages = Mapping[int, bytes]
@@ -17,24 +14,21 @@ def take(ram: Ram, before: Pages) -> Pages:
     """The pages that are not zero. Those that equal pages of `before` share their bytes with it."""
     pages = {}
     for number in _used(ram):
-        old = before.get(number)
-        view = ram.u8[number * PAGE : (number + 1) * PAGE]
-        pages[number] = old if old is not None and view == old else bytes(view)
+        old, page = before.get(number), ram.data[number * PAGE : (number + 1) * PAGE]
+        pages[number] = old if old == page else page
     return pages
 
 
 def put(ram: Ram, pages: Pages) -> None:
     """Make the memory hold these pages; only what differs is written."""
     for number in {*_used(ram), *pages}:
-        view, page = ram.u8[number * PAGE : (number + 1) * PAGE], pages.get(number, ZERO)
-        if view != page:
-            view[:] = page
+        start, page = number * PAGE, pages.get(number, ZERO)
+        if ram.data[start : start + PAGE] != page:
+            ram.u8[start : start + PAGE] = page
 
 
 def _used(ram: Ram) -> list[int]:
-    words: NDArray[np.uint64] = np.frombuffer(ram.data, np.uint64).reshape(-1, PAGE // 8)
-    used: list[int] = np.flatnonzero(words.any(axis=1)).tolist()
-    return used
+    return [at // PAGE for at in range(0, ram.size, PAGE) if ram.data[at : at + PAGE] != ZERO]
 
 
 def join(pages: Pages) -> bytes:

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npu_device.trace.records import RECORD, RecordChecks, unpack
+from npu_device.trace.events import PACKED
 from npu_device.trace.stream import EventMark
 from pyv_ext.bus.memory import PAGE
 from pyv_npu.errors import BadInputError
 from pyv_npu.snapshot import memory
 from pyv_state import LATEST, Fields, StateError, inside, integers, shown
 
-FORMAT = 3
+FORMAT = 4
 MOST_TEXT, MOST_EVENTS = 1 << 28, 1 << 31
 """Bytes of a member that holds text, and of all batches of events."""
 MOST_PAGES = 1 << 20
@@ -133,6 +133,8 @@ def _from_json(text: bytes) -> Any:
 
 def _events(archive: zipfile.ZipFile, fields: Fields) -> EventMark:
     """The mark of the stream: its hash is that of the records again."""
+    from npu_device.trace.records import RecordChecks, unpack  # they import NumPy; to take a snapshot needs none
+
     sizes = fields.integers("events", 1, MOST_TEXT)
     if sum(sizes) > MOST_EVENTS:
         raise StateError(f"{sum(sizes)} bytes; the most is {MOST_EVENTS}", "events")
@@ -149,4 +151,4 @@ def _events(archive: zipfile.ZipFile, fields: Fields) -> EventMark:
     if checks.count != fields.integer("flushed", 0, LATEST):
         raise StateError(f"there are {checks.count} records", "flushed")
     checks.add(pending)
-    return EventMark(checks.count - len(pending) // RECORD.itemsize, pending, digest, tuple(log))
+    return EventMark(checks.count - len(pending) // PACKED.size, pending, digest, tuple(log))

@@ -1,7 +1,8 @@
 """Machine mode in native code: CSRs, traps, interrupts and returns (RISC-V privileged manual, version 1.12).
 
-What changes nothing but words of `Hart.x` is done here. What may change what PMP forbids, user mode and `mstatus.MPRV`,
-and what an observer is told of is left to the slow path.
+What changes nothing but words of `Hart.x` is done here, with traps, interrupts and mret between machine and user mode.
+What may change what PMP forbids, `mstatus.MPRV`, CSRs in user mode, and what an observer is told of is left to the slow
+path.
 """
 
 from collections.abc import Mapping, Sequence

@@ -65,3 +65,11 @@ def test_an_elf_by_its_path_needs_no_more(everything: set[str]) -> None:
     found = modules("run", "--json", str(ROOT / "firmware" / "prebuilt" / "hello.elf"))
     assert not HEAVY & found
     assert len(found) <= len(everything) + 5, sorted(found - everything)  # json
+
+
+def test_neither_a_snapshot_nor_a_debugger_needs_numbers(tmp_path: Path) -> None:
+    """A debugger takes its first snapshot where the program begins: what this imports delays every session."""
+    assert not {"numpy", "yaml", "npu_device.issue.execution"} & modules("run", "hello", "--save", f"{tmp_path}/x@1000")
+    program = "import sys, pyv_npu.debug; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"numpy", "yaml", "npu_device.issue.execution"} & set(done.stdout.split())

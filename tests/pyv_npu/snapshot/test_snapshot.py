@@ -134,6 +134,22 @@ def test_a_run_that_traps_can_be_cut_anywhere(name: str, engine: str, cuts: list
     assert outcome(platform) == whole
 
 
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+def test_a_machine_goes_back_to_before_its_first_submission(mode: str) -> None:
+    """Where it has no decoder and no engines yet, nor a snapshot of them."""
+    whole = expected("submit_latency", mode)
+    platform = machine("submit_latency", mode)
+    platform.run(until=1000)
+    early = platform.save()
+    assert early.state["npu"]["acceptance"] is None
+    assert outcome(platform) == whole
+    assert platform.save().state["npu"]["acceptance"] is not None
+    for _ in range(2):
+        platform.restore(early)
+        assert platform.save().to_bytes() == early.to_bytes()
+        assert outcome(platform) == whole
+
+
 def test_a_machine_goes_back_in_time_in_place() -> None:
     whole = expected("submit_latency", "loose")
     platform = machine("submit_latency", "loose")
@@ -357,11 +373,15 @@ def machine_to_spoil(mode: str) -> Platform:
         (("clock", "posted"), [[9, 99, 0, 4, 0]], "clock.posted[0][1]: 99 is not within 0..5"),
         (("npu", "ring", "size"), 3, "npu.ring.size: 3 is no power of two"),
         (("npu", "timeline", "events"), [[1, "start", 2]], "npu.timeline.events[0]: is no event of this device"),
-        (("npu", "execution", "freed"), [7], "npu.execution.freed[0]: 7 is no command that is ready"),
         (
-            ("npu", "execution", "commands", 0, "hazards_clear"),
+            ("npu", "acceptance", "execution", "freed"),
+            [7],
+            "npu.acceptance.execution.freed[0]: 7 is no command that is ready",
+        ),
+        (
+            ("npu", "acceptance", "execution", "commands", 0, "hazards_clear"),
             0,
-            "npu.execution.commands[0].hazards_clear: is earlier than its acceptance",
+            "npu.acceptance.execution.commands[0].hazards_clear: is earlier than its acceptance",
         ),
         (("engine", "stop"), {"reason": "x", "code": 0, "text": ""}, "engine.stop.reason: 'x' is no reason"),
         (("uart",), None, "uart: None is no dict"),
@@ -452,7 +472,7 @@ def test_another_format_is_refused() -> None:
     def change(name: str, value: Any) -> Any:
         return {**value, "format": 1} if name == "snapshot.json" else value
 
-    with pytest.raises(BadInputError, match="format 1, this version reads format 3; take it again"):
+    with pytest.raises(BadInputError, match="format 1, this version reads format 4; take it again"):
         Snapshot.from_bytes(edited(change))
 
 
