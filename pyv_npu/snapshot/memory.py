@@ -28,7 +28,7 @@ def put(ram: Ram, pages: Pages) -> None:
 
 
 def _used(ram: Ram) -> list[int]:
-    return [at // PAGE for at in range(0, ram.size, PAGE) if ram.data[at : at + PAGE] != ZERO]
+    return [page for page in ram.touched() if ram.data[page * PAGE : (page + 1) * PAGE] != ZERO]
 
 
 def join(pages: Pages) -> bytes:
