@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyv_ext.elf import Program
 from pyv_ext.gdb.rtos import Lists, Rtos, Task, is_place
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.text import ABI_NAMES
-from pyv_npu.config.yaml_file import Entry, read_entries
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 
-SHIPPED = ("freertos-11.3", "freertos", "freertos-10.4")
-"""Files of pyv_npu/rtos. The first whose symbols a program has is its RTOS."""
+if TYPE_CHECKING:
+    from pyv_npu.config.yaml_file import Entry
+
+SHIPPED = {"freertos-11.3": "pxCurrentTCB", "freertos": "pxCurrentTCB", "freertos-10.4": "pxCurrentTCB"}
+"""Files of pyv_npu/rtos, and the symbol without which a file is not read. The first whose symbols a program has is its
+RTOS."""
 
 _FOLDER = Path(__file__).resolve().parent.parent / "rtos"
 _SECTIONS = ("lists", "list", "task", "frame", "code")
@@ -29,7 +32,7 @@ def find_rtos(program: Program, given: Path | None) -> Rtos | None:
     BadInputError for a wrong file, UsageError where the program has not the symbols of `given`.
     """
     if given is None:
-        shipped = (read_rtos(_FOLDER / f"{name}.yaml") for name in SHIPPED)
+        shipped = (read_rtos(_FOLDER / f"{name}.yaml") for name, symbol in SHIPPED.items() if symbol in program.symbols)
         return next((rtos for rtos in shipped if rtos.fits(program)), None)
     rtos = read_rtos(given)
     if not rtos.fits(program):
@@ -43,6 +46,8 @@ def find_rtos(program: Program, given: Path | None) -> Rtos | None:
 
 def read_rtos(path: Path) -> Rtos:
     """Read a file. BadInputError names its line: no YAML, an unknown or missing key, a value that cannot be."""
+    from pyv_npu.config.yaml_file import read_entries  # it imports PyYAML, for programs that have an RTOS
+
     values: dict[str, Any] = {}
     for entry in read_entries(path, _SECTIONS):
         wrong = _wrong(entry)
@@ -71,7 +76,7 @@ def _below(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {path.partition(".")[2]: value for path, value in values.items() if path.startswith(f"{section}.")}
 
 
-def _wrong(entry: Entry) -> str:
+def _wrong(entry: "Entry") -> str:
     """What is wrong with an entry, and what to do; empty: nothing."""
     path, value, _ = entry
     section, _, key = path.partition(".")

@@ -85,8 +85,6 @@ def refused() -> Iterator[None]:
 
 def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapping[str, Stateful]) -> dict[str, Any]:
     """What the machine was made from: only its like can be restored."""
-    from pyv_npu.versions import version  # it takes a tenth of the time to the first instruction to import
-
     image, info = hashlib.sha256(), hashlib.sha256()
     for segment in program.segments:
         image.update(f"{segment.address:x}:{len(segment.data):x}:".encode() + segment.data)
@@ -95,7 +93,6 @@ def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapp
             info.update(ram.u8)
     shape = [(name, type(part).__qualname__) for name, part in parts.items() if name != ENGINE]
     return {
-        "version": version(),
         "program": image.hexdigest(),
         "config": {path: scalar(value) for path, value in flatten(config).items() if not path.startswith(FREE)},
         "boot_information": info.hexdigest(),
@@ -105,10 +102,6 @@ def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapp
 
 def _check(saved: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     """BadInputError when a snapshot is not of a machine like this one."""
-    if saved.get("version") != ours["version"]:
-        raise BadInputError(
-            f"snapshot: taken by version {saved.get('version')}, this is version {ours['version']}; take it again"
-        )
     if saved.get("program") != ours["program"]:
         raise BadInputError("snapshot: taken from another program; load the one it was taken from")
     config = saved.get("config")

@@ -47,9 +47,12 @@ class Snapshot:
 
     def to_bytes(self) -> bytes:
         """The file."""
+        from pyv_npu.versions import version  # importing it takes as long as a debugger's first snapshot
+
         log = self.events.log or ()
         header = {
             "format": FORMAT,
+            "version": version(),
             "cycle": self.cycle,
             "identity": self.identity,
             "pages": {name: sorted(pages) for name, pages in self.memory.items()},
@@ -81,11 +84,17 @@ _DAMAGE = (EOFError, NotImplementedError, RuntimeError, zipfile.zlib.error)  # t
 
 
 def _read(archive: zipfile.ZipFile) -> Snapshot:
+    from pyv_npu.versions import version
+
     header = _from_json(_member(archive, _HEADER, MOST_TEXT))
-    version = header.get("format") if type(header) is dict else None
-    if version != FORMAT:
-        raise BadInputError(f"snapshot: format {shown(version)}, this version reads format {FORMAT}; take it again")
-    fields = Fields(header, "format", "cycle", "identity", "pages", "events", "flushed", "pending")
+    written = header.get("format") if type(header) is dict else None
+    if written != FORMAT:
+        raise BadInputError(f"snapshot: format {shown(written)}, this version reads format {FORMAT}; take it again")
+    fields = Fields(header, "format", "version", "cycle", "identity", "pages", "events", "flushed", "pending")
+    if fields["version"] != version():
+        raise BadInputError(
+            f"snapshot: taken by version {shown(fields['version'])}, this is version {version()}; take it again"
+        )
     for name in ("identity", "pages"):
         if type(fields[name]) is not dict:
             raise StateError(f"{shown(fields[name])} is no dict", name)

@@ -476,6 +476,14 @@ def test_another_format_is_refused() -> None:
         Snapshot.from_bytes(edited(change))
 
 
+def test_another_version_is_refused() -> None:
+    def change(name: str, value: Any) -> Any:
+        return {**value, "version": "0.0.1"} if name == "snapshot.json" else value
+
+    with pytest.raises(BadInputError, match=r"taken by version '0.0.1', this is version .*; take it again"):
+        Snapshot.from_bytes(edited(change))
+
+
 def test_nothing_is_loaded_yet() -> None:
     with pytest.raises(UsageError, match="nothing to save: load a program first"):
         Platform(load().config).save()
