@@ -16,7 +16,7 @@ from external_tools import QEMU, needs
 
 FINISHER, RESET = 0x10_0000, 0x7777
 """The store that ends a program."""
-TIMEOUT = 120
+TIMEOUT = 600
 """Seconds after which a machine that has not finished is ended."""
 
 needs_qemu = needs(QEMU)
