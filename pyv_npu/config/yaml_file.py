@@ -91,7 +91,7 @@ def check_bounds(text: str, name: str) -> None:
     collections: list[tuple[str | None, int]] = []
     """(anchor, nodes before it) of each that is open."""
     count = 0
-    with suppress(yaml.YAMLError):  # whoever makes values of it says what is wrong
+    with suppress(yaml.YAMLError):  # what makes values of it says what is wrong
         for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             if isinstance(event, yaml.CollectionStartEvent):
                 collections.append((event.anchor, count))

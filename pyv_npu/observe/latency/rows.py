@@ -191,7 +191,7 @@ class Submissions(Sequence[Submission]):
     """Rows that are complete. Each `Submission` is made when it is asked for."""
 
     def __init__(self, matrix: "Integers | None" = None) -> None:
-        """`matrix`: (rows, WIDTH); None: nothing was submitted, and NumPy is loaded only if somebody asks further."""
+        """`matrix`: (rows, WIDTH); None: nothing was submitted, and NumPy is loaded only where more is asked."""
         self._rows = matrix
 
     @property
