@@ -29,8 +29,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[
 
 
 def outside(engine: str, *keys: str) -> list[str]:
-    patient = () if any("timeout" in key for key in keys) else ("npu.te.external.timeout=120",)
-    named = ("run.sim_level=CA_FULL", f"npu.te.external={engine}", *patient, *keys)
+    timeout = () if any("timeout" in key for key in keys) else ("npu.te.external.timeout=120",)
+    named = ("run.sim_level=CA_FULL", f"npu.te.external={engine}", *timeout, *keys)
     return [word for key in named for word in ("--set", key)]
 
 
