@@ -201,7 +201,7 @@ def _check_header(header: Header, name: str) -> None:
 
 
 def _segments(tables: Tables, name: str) -> Iterator[Segment]:
-    total, found = 0, False
+    total, memory = 0, 0
     for segment in tables.segments:
         if segment.p_type != LOAD:
             continue
@@ -218,13 +218,15 @@ def _segments(tables: Tables, name: str) -> Iterator[Segment]:
         total += in_file
         if total > 2 * tables.size:
             raise ValueError(f"segments of {total} bytes in a file of {tables.size}")
+        memory += size
+        if memory > ADDRESS_SPACE:
+            raise ValueError(f"segments of {memory} bytes of memory, at most {ADDRESS_SPACE}")
         if size:
-            found = True
             executable = segment.p_flags & SEGMENT_EXECUTABLE or any(
                 _holds(segment, code) for code in tables.code.values()
             )
             yield Segment(address, data, size, bool(executable), _head(tables, segment))
-    if not found:
+    if not memory:
         raise ElfError(f"{name}: nothing to load: link it into an executable with code")
 
 

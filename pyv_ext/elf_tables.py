@@ -34,8 +34,9 @@ _WHOLE_FILE, _ARCHITECTURE = 1, 5
 _SCOPES = (_WHOLE_FILE, 2, 3)
 """Tags of attributes."""
 
-MAX_SEGMENTS, MAX_SECTIONS = 256, 16384
-"""Segments are looked for among sections."""
+MAX_SECTIONS = 1 << 14
+MAX_PAIRS = 1 << 22
+"""Segments times sections: each segment is looked for among the sections."""
 MAX_SYMBOL_TABLE = 1 << 22
 MAX_NOTES = 1 << 16
 MAX_ATTRIBUTES = 1 << 12
@@ -120,7 +121,8 @@ class Tables:
     @cached_property
     def segments(self) -> list[SegmentHeader]:
         header = self.header
-        rows = self._rows(_SEGMENT, header.e_phoff, header.e_phentsize, header.e_phnum, MAX_SEGMENTS)
+        limit = MAX_PAIRS // max(1, header.e_shnum)
+        rows = self._rows(_SEGMENT, header.e_phoff, header.e_phentsize, header.e_phnum, limit)
         return [SegmentHeader(*row) for row in rows]
 
     @cached_property

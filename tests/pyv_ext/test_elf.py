@@ -324,10 +324,31 @@ def test_tables_that_lie_over_each_other_are_read_as_often_as_their_bytes_allow(
         parse_elf(overlapping(limit // len(content) + 1, kind, content), "x")
 
 
-def test_header_tables_have_a_limit() -> None:
-    """Each segment without the flag of code is looked for among the sections."""
+def segments_and_sections(segments: int, sections: int) -> bytes:
+    image = bytearray(overlapping(sections - 1, 1, b""))
+    struct.pack_into("<I", image, 28, len(image))
+    struct.pack_into("<H", image, 44, segments)
+    return bytes(image) + image[52:84] * segments
+
+
+def test_each_segment_is_looked_for_among_the_sections_and_the_pairs_have_a_limit() -> None:
+    """A compiled model has a segment for each of its constants, hundreds of them, and few sections."""
+    assert len(parse_elf(segments_and_sections(2000, 5), "x").segments) == 2000
+    parse_elf(segments_and_sections(256, 16384), "x")
     with pytest.raises(ElfError, match="a header table of 257 rows, at most 256"):
-        parse_elf(little(phnum=257) + bytes(257 * 32), "x")
+        parse_elf(segments_and_sections(257, 16384), "x")
+
+
+def test_the_memory_of_all_segments_has_a_limit() -> None:
+    """Segments that lie over each other would otherwise be cleared as often as there are rows."""
+    image = bytearray(segments_and_sections(5, 1))
+    for row in range(5):
+        struct.pack_into("<I", image, len(image) - 32 * row - 12, 1 << 30)
+    with pytest.raises(ElfError, match="segments of 5368709120 bytes of memory, at most 4294967296"):
+        parse_elf(bytes(image), "x")
+
+
+def test_header_tables_have_a_limit() -> None:
     with pytest.raises(ElfError, match="a header table of 16385 rows, at most 16384"):
         parse_elf(overlapping(16384, 0, b""), "x")
 
