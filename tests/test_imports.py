@@ -253,7 +253,8 @@ ROOMS: dict[str, str] = {
                   snapshot faults platform observe.analysis
                   observe.profile observe result verdict tables report kv_quant traces
                   workloads serving debug fmu
-                  studies.calibration studies.reproductions studies.sweep studies benchmarks notebook simulator
+                  studies.calibration studies.reproductions studies.sweep studies
+                  benchmarks.core benchmarks notebook simulator
                   pytest_plugin
                   cli.shared cli.programs cli.verbs
                   cli __main__""",

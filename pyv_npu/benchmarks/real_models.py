@@ -361,13 +361,13 @@ def main() -> int:
     if args.one:
         package, index, files = args.one
         model = PACKAGES[package][int(index)]
-        print(json.dumps(run_one(find(Path(files), model), model)))  # noqa: T201
+        print(json.dumps(run_one(find(Path(files), model), model)))
         return 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for line in table(results(args.package or list(PACKAGES), folder)):
-            print(line, flush=True)  # noqa: T201
+            print(line, flush=True)
     return 0
 
 

@@ -125,10 +125,10 @@ def main() -> int:
         numbers = [f"{made[key]:,.2f}" if made[key] is not None else "-" for key in ("cpu", "memory")]
         numbers += [f"{made[key]:,.1f}" for key in ("tokens", "ttft", "e2e")]
         cells.append([name, *numbers, "-" if made["error"] is None else f"{made['error']:.2%}"])
-    print(f"{MODEL}: {drawn.requests} requests of {drawn.prompt} + {drawn.answer} tokens, {drawn.arrivals}")  # noqa: T201
-    print(columns(heads, cells))  # noqa: T201
+    print(f"{MODEL}: {drawn.requests} requests of {drawn.prompt} + {drawn.answer} tokens, {drawn.arrivals}")
+    print(columns(heads, cells))
     if not isinstance(folder, Path):
-        print(f"{PACKAGE}: {folder}")  # noqa: T201
+        print(f"{PACKAGE}: {folder}")
     return 0
 
 
