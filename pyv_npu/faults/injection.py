@@ -22,6 +22,10 @@ class Injection(Triggers):
         self._masked_until = self._raised_until = 0
         self._again = 0
         self._full_until = 0
+        self._refused: dict[int, int] = {}
+        """Addresses of descriptors whose ENQCMD_T a fault has answered, and the cycles of the first answers."""
+        self.retried: list[tuple[int, int]] = []
+        """(cycle of the answer, cycle at which the program submitted the descriptor again)"""
 
     # -- what acts at once -------------------------------------------------------------------------------------
 
@@ -125,6 +129,10 @@ class Injection(Triggers):
             elif one.fault.do == "doorbell_lost":
                 self._fired(one, cycle, f"ENQCMD_T of the descriptor at {address:#x}")
                 arrives = False
+        if not arrives:
+            self._refused.setdefault(address, cycle)
+        elif address in self._refused:
+            self.retried.append((self._refused.pop(address), cycle))
         return arrives
 
     def head(self, head: int, size: int) -> int:

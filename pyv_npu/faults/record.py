@@ -46,6 +46,8 @@ class Record(NamedTuple):
     """The first of them."""
     recoveries: int = 0
     """How many there were."""
+    retried: Sequence[tuple[int, int]] = ()
+    """Of ENQCMD_T that a fault had answered as if the queue were full: (cycle of the answer, cycle of the next try)."""
     exceptions: int = 0
     """Synchronous traps that the core has taken."""
     results_sha256: str = ""
@@ -71,4 +73,5 @@ def record_of(platform: Ran, injection: Injection, program: Program) -> Record:
     words = [0] if content is None else [*(word for (word,) in struct.iter_unpack("<I", content))]
     entries = [Recovered(*words[1 + 4 * index : 5 + 4 * index]) for index in range(min(words[0], RECOVERIES))]
     exceptions = platform.hart.traps - injection.interrupts
-    return Record(injected, tuple(entries), words[0], exceptions, platform.outputs.sha256(everywhere=False))
+    results = platform.outputs.sha256(everywhere=False)
+    return Record(injected, tuple(entries), words[0], tuple(injection.retried), exceptions, results)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
+from npu_device.abi.recovery import RECOVERIES
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
@@ -21,6 +22,10 @@ LONGER, MORE = 4, 10_000_000
 """A run that takes so many times as long as the one without faults, or so many cycles more, hangs."""
 DRIVER_TIMEOUT = 10_000
 """driver.timeout of runs with faults, unless it is set."""
+
+
+RETRIED = "submission refused, submitted again"
+"""What a driver has done that has heard from ENQCMD_T that the queue is full, where a fault said so."""
 
 
 class Outcome(StrEnum):
@@ -47,7 +52,7 @@ class Verdict(NamedTuple):
 
     outcome: Outcome
     detected_by: Sequence[str]
-    """time-out (or what else the driver found by itself), ticket, trap, check."""
+    """time-out (or what else the driver found by itself), answer, ticket, trap, check."""
     cycles_lost: int | None
     """Against the run without faults; None where the run did not end."""
 
@@ -93,6 +98,8 @@ def judge(reference: Evidence, run: Evidence) -> Verdict:
     ways = []
     if after.recoveries > before.recoveries:
         ways.append("time-out")
+    if after.retried:
+        ways.append("answer")
     if run.errors > reference.errors:
         ways.append("ticket")
     if after.exceptions > before.exceptions:
@@ -156,11 +163,17 @@ def to_json(reference: Result[Any], run: Result[Any], verdict: Verdict) -> dict[
             }
             for one in record.injected
         ],
-        "recoveries": record.recoveries,
-        "recovered": [
-            {"text": one.text, "since": one.since, "cycle": one.found, "detail": one.detail} for one in record.recovered
-        ],
+        "recoveries": record.recoveries + len(record.retried),
+        "recovered": _recovered(record),
     }
+
+
+def _recovered(record: Record) -> list[dict[str, Any]]:
+    """What the driver wrote down, and what it submitted again, in order."""
+    noted = [(one.text, one.since, one.found, one.detail) for one in record.recovered]
+    again = [(RETRIED, since, cycle, 1) for since, cycle in record.retried[:RECOVERIES]]
+    rows = sorted([*noted, *again], key=lambda row: row[2])
+    return [dict(zip(("text", "since", "cycle", "detail"), row, strict=True)) for row in rows]
 
 
 def never_fired(run: Result[Any]) -> Iterator[str]:

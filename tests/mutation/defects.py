@@ -58,7 +58,7 @@ DEFECTS = (
         STRICT + "test_a_descriptor_must_be_in_memory_that_the_device_sees",
     ),
     Defect(
-        "tight_off: nop leaves misa.X = 1", "pyv_npu/coupling/custom0.py", ", present=False)", ")",
+        "tight_off: nop leaves misa.X = 1", "pyv_npu/coupling/custom0.py", "._replace(present=False)", "",
         STRICT + "test_misa_names_instructions_that_do_something",
     ),
     Defect(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import mutant_runs
 import pytest
+from defects import DEFECTS, Defect
 from mutants import mutants
 
 SOURCE = '''"""A module."""
@@ -76,3 +77,12 @@ def test_tests_that_call_the_function_come_first_as_many_as_there_is_time_for() 
     assert list(mutant_runs.covering(seen, Path("/m.py"), 3, 3.5)) == ["b", "a"]
     assert list(mutant_runs.covering(seen, Path("/m.py"), 3, 0.1)) == ["b"]
     assert list(mutant_runs.covering(seen, Path("/m.py"), 5, 9)) == ["d", "b", "a", "c"]
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=[defect.what for defect in DEFECTS])
+def test_known_defects_can_be_put_back(defect: Defect) -> None:
+    """`scripts/mutation-score --defects` puts them back and runs their tests."""
+    root = Path(__file__).resolve().parents[2]
+    assert (root / defect.path).read_text(encoding="utf-8").count(defect.now) == 1
+    test, _, name = defect.test.partition("::")
+    assert f"def {name}" in (root / test).read_text(encoding="utf-8") if name else (root / test).exists()

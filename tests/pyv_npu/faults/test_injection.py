@@ -62,7 +62,9 @@ def test_a_driver_without_time_out_waits_for_ever_and_one_with_it_rings_again() 
 
 def test_enqcmd_that_is_lost_is_submitted_again_by_the_driver_at_once() -> None:
     found, run = outcome("tight", LOST_DOORBELL)
-    assert found.outcome is Outcome.MASKED and texts(run) == []
+    assert found.outcome is Outcome.RECOVERED and found.detected_by == ["answer"] and texts(run) == []
+    ((since, again),) = fault_outcomes.record_of(run).retried
+    assert 0 < again - since < 100
     assert run.counters is not None and run.counters["rejected"] == 1
 
 
@@ -82,7 +84,8 @@ CASES: list[tuple[str, Mapping[str, Any], Outcome, Sequence[str]]] = [
     ("both", {"at": {"command": 20}, "do": "unit_stuck", "cycles": 0}, Outcome.RECOVERED,
      [LATE, "no progress, device reset", ERROR]),
     ("tight", {"at": {"cycle": 1000}, "do": "dram_slow", "factor": 20}, Outcome.MASKED, []),
-    ("both", {"at": {"command": 4}, "do": "queue_full", "cycles": 1000}, Outcome.MASKED, []),
+    ("loose", {"at": {"command": 4}, "do": "queue_full", "cycles": 1000}, Outcome.MASKED, []),
+    ("tight", {"at": {"command": 4}, "do": "queue_full", "cycles": 1000}, Outcome.RECOVERED, []),
     ("loose", {"at": {"cycle": 1000}, "do": "clock_ratio"}, Outcome.MASKED, []),
     ("both", {"at": {"command": 101}, "do": "flip_result", "bit": 7}, Outcome.DETECTED, []),
     ("both", {"at": {"command": 3}, "do": "flip_descriptor", "bit": 2}, Outcome.RECOVERED, [ERROR]),
@@ -214,6 +217,18 @@ def test_the_command_shows_fault_detection_recovery_and_cycles_lost(capsys: pyte
     assert found["outcome"] == "recovered" and found["cycles_lost"] > 10_000
     (fired,) = found["injected"][0]["fired"]
     assert fired["cycle"] < found["recovered"][0]["cycle"]
+
+
+def test_the_command_shows_what_was_submitted_again_in_tight_mode(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["run", "submit_latency", "--arg", "n=24", "--faults", str(EXAMPLES / "lost_doorbell.yaml")]
+    assert main(line) == 0
+    out = capsys.readouterr().out
+    for text in ("outcome      recovered", "noticed by   answer", ": submission refused, submitted again, after "):
+        assert text in out
+    assert main([*line, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["faults"]
+    (fired,), (entry,) = found["injected"][0]["fired"], found["recovered"]
+    assert found["recoveries"] == 1 and entry["since"] == fired["cycle"] < entry["cycle"]
 
 
 def test_a_fault_that_never_acts_fails_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
