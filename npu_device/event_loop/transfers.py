@@ -4,7 +4,7 @@ A part of the event loop, in the native subset (`npu_device.native`).
 """
 
 from npu_device.cost.rates import WHOLE, part
-from npu_device.event_loop.arbiter import emit, use_banks
+from npu_device.event_loop.arbiter import LOW_HALF, emit, use_banks
 from npu_device.event_loop.cache import access, bypass
 from npu_device.event_loop.fluid import begin_flow, end_data
 from npu_device.event_loop.sharing import move_credits, moved_at
@@ -81,7 +81,7 @@ def report_conversion(loop: EventLoop, unit: Unit, t: int) -> None:
         begin = t - piece.tail
     emit(
         loop, t, unit.code + TO_ENGINE, What.QUANTIZE if write else What.DEQUANTIZE, ticket, step.tile,
-        piece.converting, t - begin,
+        piece.converting, min(t - begin, LOW_HALF),
     )  # fmt: skip
 
 

@@ -15,10 +15,10 @@ from npu_device.trace.events import Cause, Kind, Role, What, unit_code
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.stream import EventStream
 
-MANY = 1 << 40
+MANY, RATE = 1 << 40, 16_000_000_000
 CONFIG = NpuConfig(
     clock_hz=1_000_000_000,
-    dram=DramConfig(latency=40, bytes_per_second=16_000_000_000),
+    dram=DramConfig(latency=40, bytes_per_second=RATE),
     noc=NocConfig(latency=10, bytes_per_second=None),
     dma=DmaConfig(bytes_per_cycle=None),
 )
@@ -27,10 +27,10 @@ CHANNEL = unit_code(Kind.DMA, 0)
 
 
 def move(
-    write: bool, engine: KvQuantConfig, *, analytic: bool, native: bool, size: int = 640
+    write: bool, engine: KvQuantConfig, *, analytic: bool, native: bool, size: int = 640, rate: int = RATE
 ) -> tuple[Spans, Counters]:
     """One transfer of so many bytes of nibbles."""
-    config = replace(CONFIG, kv_quant=engine)
+    config = replace(CONFIG, kv_quant=engine, dram=replace(CONFIG.dram, bytes_per_second=rate))
     timing, events = Timing(config), EventStream(keep=True)
     counters = Counters(config, events)
     machine = Machine(config, timing, events, 0 if native else MANY, analytic=analytic)
@@ -88,6 +88,17 @@ def test_the_cost_of_a_transfer_alone_is_what_it_takes(write: bool) -> None:
             piece = Transfer(write, Role.KV, 640, 640, 5, make_region(SPM_BASE, 1, 2560), region, 0, 1280)
             cost = Timing(replace(CONFIG, kv_quant=engine)).cost(piece)
             assert cost.alone == cost.least == int(spans.steps["end"][0])
+
+
+@pytest.mark.parametrize(("analytic", "native"), [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("write", [False, True])
+def test_a_transfer_of_minutes(write: bool, analytic: bool, native: bool) -> None:
+    """Its record has 32 bits for the cycles since the engine began; what took longer began so long ago at least."""
+    engine = KvQuantConfig(w_q=16, w_dq=16, d_q=8, d_dq=8, overlap=True)
+    spans, _ = move(write, engine, analytic=analytic, native=native, rate=3)
+    (step,), ((row,),) = spans.steps, spans.kv_engines.values()
+    assert step["end"] > 200 * CONFIG.clock_hz
+    assert (row["start"], row["end"]) == (step["end"] - (1 << 32) + 1, step["end"])
 
 
 def test_no_engine_without_elements() -> None:
