@@ -215,8 +215,8 @@ class Triggers(Injector):
         for one in watched:
             assert one.fault.at is not None
             first, last = one.fault.at.value
-            for page in range(first & -PAGE, last + 1, PAGE):
-                if bus.ram_at(page, 1) is not None:
+            for ram in bus.rams:
+                for page in range(max(first & -PAGE, ram.base), min(last + 1, ram.end), PAGE):
                     bus.watch(page)
                     bus.watch_stores(page, _nothing)
                     self._undo.append(lambda page=page: bus.unwatch(page))  # type: ignore[misc]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from work_count import lines
 
 from npu_device.levels.explain import Blocker
 from npu_device.trace.events import What
@@ -21,6 +22,7 @@ from pyv_npu.result import Result
 from pyv_npu.simulator import Simulator
 from pyv_npu.studies import fault_outcomes
 from pyv_npu.studies.fault_outcomes import Outcome, Verdict, evidence_of, judge
+from pyv_npu.workloads.firmware import load as find
 from pyv_npu.workloads.firmware import run_program
 from pyv_npu.workloads.workload import Session
 
@@ -177,6 +179,13 @@ def test_files_that_are_refused(tmp_path: Path, text: str, message: str) -> None
 def test_a_symbol_that_the_program_does_not_have_is_named() -> None:
     with pytest.raises(BadInputError, match="submit_latency has no such symbol"):
         outcome("loose", {"at": {"symbol": "nowhere"}, "do": "interrupt_spurious"})
+
+
+def test_a_range_of_addresses_costs_what_there_is_of_memory_in_it() -> None:
+    platform = Platform(config("loose"))
+    platform.load(find("submit_latency"), N)
+    fault = {"at": {"address": [0x9000_0000, 0x9000_0000 + (1 << 32)]}, "do": "interrupt_spurious"}
+    assert lines(lambda: platform.inject(fault)) < 1000
 
 
 def test_a_run_with_faults_takes_no_snapshot() -> None:
