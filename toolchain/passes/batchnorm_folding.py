@@ -4,6 +4,7 @@ A bias between the two is scaled as well and comes after the factor: (x + b) f =
 is one for each.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,9 +18,13 @@ from toolchain.ir.operations import PRODUCTS, matrix_of
 def run(graph: Graph, target: Target) -> Graph:
     """A product, then ELTWISE MUL with one constant factor per row or column -> the product with scaled weights."""
     graph = graph.copy()
+    readers: dict[str, list[int]] = {}
+    for at, layer in enumerate(graph.layers):
+        for stored in {graph.storage(name) for name in layer.inputs}:
+            readers.setdefault(stored, []).append(at)
     for layer in list(graph.layers):
         if layer.op_type in PRODUCTS:
-            _numbers_as_rows(graph, layer)
+            _numbers_as_rows(graph, layer, readers)
     for layer in list(graph.layers):
         layer = _before_bias(graph, layer)
         product = _product(graph, layer)
@@ -43,11 +48,13 @@ def run(graph: Graph, target: Target) -> Graph:
     return graph.dropped_unused()
 
 
-def _numbers_as_rows(graph: Graph, product: LayerIR) -> None:
-    """The sums and factors behind a product that are one constant number become a row of it."""
+def _numbers_as_rows(graph: Graph, product: LayerIR, readers: Mapping[str, Sequence[int]]) -> None:
+    """The sums and factors behind a product that are one constant number become a row of it. `readers`: places of the
+    layers that read the bytes of a tensor."""
     columns, source = matrix_of(product)[1] * product.integer("groups", 1), product.outputs[0]
-    while len(readers := graph.readers(source)) == 1:
-        (layer,) = readers
+    while len(places := readers.get(graph.storage(source), ())) == 1:
+        (at,) = places
+        layer = graph.layers[at]
         if layer.op_type != "ELTWISE" or layer.text("function") not in ("ADD", "MUL"):
             return
         if graph.storage(layer.inputs[0]) != graph.storage(source) or graph.constant(layer.inputs[1]) is None:
@@ -58,9 +65,8 @@ def _numbers_as_rows(graph: Graph, product: LayerIR) -> None:
             graph.tensors[name] = TensorIR(name, Role.WEIGHT, (columns,), old.dtype)
             graph.constants[name] = np.full(columns, np.asarray(graph.constant(old.id)).reshape(-1)[0])
             rows = graph.tensors[layer.outputs[0]].elements // columns
-            graph.layers[graph.layers.index(layer)] = replace(layer, inputs=(layer.inputs[0], name)).having(
-                m=rows, n=columns, broadcast="ROW"
-            )
+            row = replace(layer, inputs=(layer.inputs[0], name))
+            graph.layers[at] = row.having(m=rows, n=columns, broadcast="ROW")
         source = layer.outputs[0]
 
 

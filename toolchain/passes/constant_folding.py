@@ -1,5 +1,7 @@
 """Copies of constants are made by the compiler, where they are no larger than `MOST_COPIED`."""
 
+from collections import Counter
+
 import numpy as np
 
 from toolchain.codegen.commands import Target
@@ -11,19 +13,24 @@ MOST_COPIED = 1 << 24
 
 def run(graph: Graph, target: Target) -> Graph:
     """Remove each COPY that alone writes its output, the whole of it, from a constant."""
-    graph = graph.copy()
-    for layer in list(graph.layers):
+    graph, kept = graph.copy(), list[LayerIR]()
+    writers = Counter(graph.storage(layer.outputs[0]) for layer in graph.layers)
+    for layer in graph.layers:
         out = graph.tensors[layer.outputs[0]]
-        writers = [one for one in graph.layers if graph.storage(one.outputs[0]) == graph.storage(out.id)]
-        values = graph.constant(layer.inputs[0])
-        if layer.op_type != "COPY" or values is None or len(writers) > 1 or out.id in graph.outputs:
-            continue
-        if int(np.prod(layer.integers("dims"))) != out.elements or values.size < out.elements > MOST_COPIED:
+        values = graph.constant(layer.inputs[0]) if layer.op_type == "COPY" else None
+        alone = writers[graph.storage(out.id)] == 1 and out.id not in graph.outputs
+        if values is None or not alone or not _is_made(layer, values, out):
+            kept.append(layer)
             continue
         graph.tensors[out.id] = TensorIR(out.id, Role.WEIGHT, out.shape, out.dtype)
         graph.constants[out.id] = _copied(layer, values, out)
-        graph.layers.remove(layer)
+    graph.layers = kept
     return graph.dropped_unused()
+
+
+def _is_made(layer: LayerIR, values: Values, out: TensorIR) -> bool:
+    """Whether a COPY fills its output, which is not too large."""
+    return int(np.prod(layer.integers("dims"))) == out.elements and not values.size < out.elements > MOST_COPIED
 
 
 def _copied(layer: LayerIR, values: Values, out: TensorIR) -> Values:

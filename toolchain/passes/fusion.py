@@ -1,6 +1,6 @@
 """Bias, residual and activation become the epilogue of the product before them (docs/descriptor.md)."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -15,36 +15,71 @@ ACTIVATIONS = tuple(one.name for one in Activation if one.name in Eltwise.__memb
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 
 
+class _Uses:
+    """Which layers read and which make the bytes of a tensor."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._readers: dict[str, dict[int, LayerIR]] = {}
+        self._makers: dict[str, dict[int, LayerIR]] = {}
+        for layer in graph.layers:
+            self.add(layer)
+
+    def add(self, layer: LayerIR) -> None:
+        for table, names in ((self._readers, layer.inputs), (self._makers, layer.outputs[:1])):
+            for name in names:
+                table.setdefault(self._graph.storage(name), {})[id(layer)] = layer
+
+    def remove(self, layer: LayerIR) -> None:
+        for table, names in ((self._readers, layer.inputs), (self._makers, layer.outputs[:1])):
+            for name in names:
+                table[self._graph.storage(name)].pop(id(layer), None)
+
+    def readers(self, stored: str) -> int:
+        return len(self._readers.get(stored, ()))
+
+    def only_maker(self, stored: str) -> LayerIR | None:
+        """None: there are several, or none."""
+        makers = list(self._makers.get(stored, {}).values())
+        return makers[0] if len(makers) == 1 else None
+
+
 def run(graph: Graph, target: Target) -> Graph:
     """A product, ADD of a bias per column or row, ADD of a tensor, an activation -> one product, where they were."""
     graph = graph.copy()
+    uses, gone = _Uses(graph), set[int]()
+    outputs = {graph.storage(name) for name in graph.outputs}
     at = 0
     while at < len(graph.layers):
         layer = graph.layers[at]
-        for product, operand in _before(graph, layer):
+        for product, operand in _before(graph, layer, uses, outputs):
             fused = _bias(graph, product, layer, operand) or _residual(graph, product, layer, operand)
             fused = fused or _activation(product, layer)
             if fused is not None:
+                uses.remove(product)
+                uses.remove(layer)
+                uses.add(fused)
                 graph.layers[at] = fused
-                graph.layers.remove(product)
-                at -= 1
+                gone.add(id(product))
                 break
-        at += 1
+        else:
+            at += 1
+    graph.layers = [layer for layer in graph.layers if id(layer) not in gone]
     return graph.dropped_unused()
 
 
-def _before(graph: Graph, layer: LayerIR) -> Iterator[tuple[LayerIR, int]]:
+def _before(graph: Graph, layer: LayerIR, uses: _Uses, outputs: Collection[str]) -> Iterator[tuple[LayerIR, int]]:
     """Products whose only use `layer` is, and as which operand."""
     if layer.op_type not in ("ELTWISE", "GELU") or graph.tensors[layer.outputs[0]].dtype not in FLOAT:
         return
     for index, name in enumerate(layer.inputs):
         source = graph.storage(name)
-        uses = sum(graph.storage(one) == source for one in layer.inputs)
-        if source in map(graph.storage, graph.outputs) or len(graph.readers(source)) != 1 or uses != 1:
+        twice = sum(graph.storage(one) == source for one in layer.inputs) != 1
+        if twice or source in outputs or uses.readers(source) != 1:
             continue
-        makers = [one for one in graph.layers if graph.storage(one.outputs[0]) == source]
-        if len(makers) == 1 and makers[0].op_type in PRODUCTS and not makers[0].text("activation"):
-            yield makers[0], index
+        maker = uses.only_maker(source)
+        if maker is not None and maker.op_type in PRODUCTS and not maker.text("activation"):
+            yield maker, index
 
 
 def _columns(product: LayerIR) -> int:

@@ -12,6 +12,8 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from npu_device.abi.opcodes import BITS, DataType
 from toolchain.codegen.commands import Target
 from toolchain.codegen.estimate import SHARES, cycles
@@ -75,19 +77,20 @@ def _companies(graph: Graph) -> list[Company]:
     there: dict[int, int] = {}
     for index, layer in enumerate(graph.layers):
         there[layer.integer("cluster")] = there.get(layer.integer("cluster"), 0) | 1 << index
-    engines = [layer.op_type in (*PRODUCTS, "ATTN_T") for layer in graph.layers]
-    times = [bound(graph, layer) for layer in graph.layers]
+    engines = np.array([layer.op_type in (*PRODUCTS, "ATTN_T") for layer in graph.layers], bool)
+    times = np.array([bound(graph, layer) for layer in graph.layers], np.int64)
     found = []
     for index, layer in enumerate(graph.layers):
         cluster = graph.layers[index].integer("cluster")
         free = ~(earlier[index] | later[index] | 1 << index) & there[cluster]
-        others = [one for one in range(count) if free >> one & 1] if free else []
-        parallel = sum(times[one] for one in others if engines[one] is not engines[index])
-        same = times[index] + sum(times[one] for one in others) - parallel
+        bits = np.frombuffer(free.to_bytes(count // 8 + 1, "little"), np.uint8)
+        others = np.flatnonzero(np.unpackbits(bits, bitorder="little")[:count])
+        parallel = int(times[others[engines[others] != engines[index]]].sum())
+        same = int(times[index] + times[others].sum()) - parallel
         if layer.integer("batch", 1) > 1 or parallel * GAIN > same:
             found.append(Company.OTHER)
         else:
-            found.append(Company.SAME if others else Company.NONE)
+            found.append(Company.SAME if len(others) else Company.NONE)
     return found
 
 
