@@ -286,6 +286,7 @@
 /* Kernel */
 #define NPU_KERNEL_NON_ZERO 0u
 #define NPU_KERNEL_NON_MAX_SUPPRESSION 1u
+#define NPU_KERNEL_TOP_K 2u
 
 /* DataType */
 #define NPU_TYPE_NONE 0u
@@ -603,7 +604,7 @@ NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_pos_addr) == 16, "npu_rope.rope
 NPU_STATIC_ASSERT(sizeof(struct npu_rope) == 24, "size of npu_rope");
 
 struct npu_core {
-    uint32_t core_words[8]; /* CORE: NON_ZERO: sizes of the dimensions, 0 behind them; NON_MAX_SUPPRESSION: images, boxes, classes, boxes of a class, f32 of iou_threshold, f32 of score_threshold, center_point_box */
+    uint32_t core_words[8]; /* CORE: NON_ZERO: sizes of the dimensions, 0 behind them; NON_MAX_SUPPRESSION: images, boxes, classes, boxes of a class, f32 of iou_threshold, f32 of score_threshold, center_point_box; TOP_K: rows, columns, k, largest */
     uint64_t core_count; /* CORE: address of the number of rows, u32 */
 };
 NPU_STATIC_ASSERT(offsetof(struct npu_core, core_words) == 0, "npu_core.core_words");

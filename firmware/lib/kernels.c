@@ -64,28 +64,11 @@ static uint32_t non_zero(const struct npu_descriptor *d, const uint32_t *sizes)
     return found;
 }
 
-/* -- NON_MAX_SUPPRESSION ------------------------------------------------------------------------------------------ */
+/* -- A heap of candidates ----------------------------------------------------------------------------------------- */
 
-union number {
-    uint32_t bits;
-    float value;
-};
-
-/* A box that could be selected; the first of two with the same key has the lower index. */
+/* What could be selected; the first of two with the same key has the lower index. */
 struct candidate {
     uint32_t key, index;
-};
-
-/* Corners, the lower ones first, and their keys: most boxes do not meet, which is seen without arithmetic of floats. */
-struct box {
-    union number y0, x0, y1, x1;
-    uint32_t top, left, bottom, right;
-};
-
-struct suppression {
-    uint32_t images, boxes, classes, most;
-    union number overlap, least;
-    uint32_t centres, zero;
 };
 
 /* Numbers in the order of their values: no floats are compared where many are. */
@@ -117,6 +100,88 @@ static void sift(struct candidate *heap, uint32_t at, uint32_t count)
     }
     heap[at] = moved;
 }
+
+/* The best one comes to the top. */
+static void heapify(struct candidate *heap, uint32_t count)
+{
+    for (uint32_t at = count / 2; at-- > 0;) {
+        sift(heap, at, count);
+    }
+}
+
+/* The best one leaves the heap. */
+static uint32_t best(struct candidate *heap, uint32_t left)
+{
+    const uint32_t index = heap[0].index;
+    heap[0] = heap[left];
+    sift(heap, 0, left);
+    return index;
+}
+
+/* -- TOP_K -------------------------------------------------------------------------------------------------------- */
+
+struct selection {
+    uint32_t rows, columns, k, largest;
+};
+
+/* An element in the order of its type. */
+static uint32_t element_key(const uint8_t *row, uint32_t column, uint32_t type)
+{
+    switch (type) {
+    case NPU_TYPE_FP32:
+        return key_of(((const uint32_t *)row)[column]);
+    case NPU_TYPE_FP16:
+    case NPU_TYPE_BF16:
+        return key_of((uint32_t)((const uint16_t *)row)[column] << 16);
+    case NPU_TYPE_INT32:
+        return ((const uint32_t *)row)[column] ^ 0x80000000u;
+    case NPU_TYPE_INT8:
+        return (uint32_t)(int32_t)((const int8_t *)row)[column] ^ 0x80000000u;
+    default:
+        return row[column];
+    }
+}
+
+/* Places in each row, the best first; the scratch memory holds the heap. */
+static uint32_t top_k(const struct npu_descriptor *d, const struct selection *s, struct candidate *heap)
+{
+    const uint8_t *row = (const uint8_t *)(uintptr_t)d->in0_addr;
+    int32_t *out = (int32_t *)(uintptr_t)d->out_addr;
+    const uint32_t type = d->quant & NPU_DESC_TYPE_IN0_MASK, turned = s->largest != 0 ? 0 : UINT32_MAX;
+    const uint32_t bytes = type == NPU_TYPE_FP32 || type == NPU_TYPE_INT32   ? 4
+                           : type == NPU_TYPE_FP16 || type == NPU_TYPE_BF16 ? 2
+                                                                            : 1;
+    for (uint32_t rows = s->rows; rows > 0; rows--, row += s->columns * bytes) {
+        uint32_t left = s->columns;
+        for (uint32_t column = 0; column < left; column++) {
+            heap[column] = (struct candidate){element_key(row, column, type) ^ turned, column};
+        }
+        heapify(heap, left);
+        for (uint32_t found = 0; found < s->k; found++) {
+            *out++ = (int32_t)best(heap, --left);
+        }
+    }
+    return s->k;
+}
+
+/* -- NON_MAX_SUPPRESSION ------------------------------------------------------------------------------------------ */
+
+union number {
+    uint32_t bits;
+    float value;
+};
+
+/* Corners, the lower ones first, and their keys: most boxes do not meet, which is seen without arithmetic of floats. */
+struct box {
+    union number y0, x0, y1, x1;
+    uint32_t top, left, bottom, right;
+};
+
+struct suppression {
+    uint32_t images, boxes, classes, most;
+    union number overlap, least;
+    uint32_t centres, zero;
+};
 
 static struct box box_at(const union number *four, bool centres)
 {
@@ -175,9 +240,7 @@ static uint32_t candidates(struct candidate *heap, const uint32_t *scores, const
             heap[count++] = (struct candidate){key, index};
         }
     }
-    for (uint32_t at = count / 2; at-- > 0;) {
-        sift(heap, at, count);
-    }
+    heapify(heap, count);
     return count;
 }
 
@@ -193,9 +256,7 @@ static uint32_t non_max_suppression(const struct npu_descriptor *d, const struct
         for (uint32_t class = 0; class < s->classes; class++, scores += s->boxes) {
             uint32_t selected = 0;
             for (uint32_t left = candidates(heap, scores, s); left > 0 && selected < s->most;) {
-                const uint32_t index = heap[0].index;
-                heap[0] = heap[--left];
-                sift(heap, 0, left);
+                const uint32_t index = best(heap, --left);
                 const struct box box = box_at(boxes + 4 * index, s->centres != 0);
                 uint32_t other = 0;
                 while (other < selected && !over(&box, &chosen[other], s->overlap.value)) {
@@ -233,6 +294,9 @@ void kernel_run(struct npu_descriptor *command)
     case NPU_KERNEL_NON_MAX_SUPPRESSION:
         *count = non_max_suppression(command, (const struct suppression *)own->core_words,
                                      (void *)(uintptr_t)block->workspace);
+        break;
+    case NPU_KERNEL_TOP_K:
+        *count = top_k(command, (const struct selection *)own->core_words, (void *)(uintptr_t)block->workspace);
         break;
     default: /* the device answers it with an error */
         break;

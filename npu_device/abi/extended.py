@@ -87,7 +87,8 @@ ROPE_WORDS = (
 
 CORE_WORDS = (
     Word("core_words", 88, 4, "CORE: NON_ZERO: sizes of the dimensions, 0 behind them; NON_MAX_SUPPRESSION: images, "
-         "boxes, classes, boxes of a class, f32 of iou_threshold, f32 of score_threshold, center_point_box", repeat=8),
+         "boxes, classes, boxes of a class, f32 of iou_threshold, f32 of score_threshold, center_point_box; TOP_K: "
+         "rows, columns, k, largest", repeat=8),
     Word("core_count", 120, 8, "CORE: address of the number of rows, u32"),
 )  # fmt: skip
 """The device does not look at them."""

@@ -146,6 +146,8 @@ class Kernel(IntEnum):
     """Places of the elements that are not 0."""
     NON_MAX_SUPPRESSION = 1
     """The best boxes of each class that do not lie over a better one."""
+    TOP_K = 2
+    """Places of the largest, or smallest, elements of each row, in order."""
 
 
 FUNCTIONS: dict[Opcode, type[IntEnum]] = {

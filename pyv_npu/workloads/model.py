@@ -21,7 +21,7 @@ from pyv_npu.result import Detail, Result, Stopwatch
 from pyv_npu.text import columns, lines_of
 from pyv_npu.verdict import kernel_cycles
 from pyv_npu.workloads import ia, timing
-from pyv_npu.workloads.checks import Checks, codes_row, compare, converted_error, precision
+from pyv_npu.workloads.checks import MISSING, Checks, codes_row, compare, converted_error, precision
 from pyv_npu.workloads.compiled import (
     FIRMWARE_SUBMITS,
     GENERATED,
@@ -268,7 +268,8 @@ class ModelDetail(Detail):
             found = "equal" if check["error"] == 0 else f"error {check['error']:.2e}, limit {check['limit']:.0e}"
             found += "" if check["ok"] else ": DIFFERS"
             if check["trivial"]:
-                found += f"; {check['trivial']}: this run proves nothing, give inputs with --input"
+                found += f"; {check['trivial']}"
+                found += "" if check["trivial"] == MISSING else ": this run proves nothing, give inputs with --input"
             if "arithmetic" in check:
                 found += f"; {used['converted']} arithmetic by onnx.reference: error {check['arithmetic']:.2e}"
             rows.append((f"output {name}", found))

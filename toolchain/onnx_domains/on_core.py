@@ -14,9 +14,9 @@ import onnx
 from onnx import helper
 
 from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.parts import CORE as DOMAIN
 from toolchain.onnx_nodes.parts import Counted, Parts, Row
 
-DOMAIN = "pyv_npu.core"
 COUNT = ".count"
 MAX_RANK = 8
 MAX_ROWS = 1 << 26

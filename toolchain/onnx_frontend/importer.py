@@ -78,13 +78,9 @@ MOST_COMPUTED = 1 << 25
 MOST_ELEMENTS = 1 << 32
 FOLDED = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "DequantizeLinear", "Gather", "Range"))
 """Operators that are evaluated by the compiler where their inputs are constant. Others are where their results are no
-floats: indices, shapes, conditions, quantized weights."""
-
-
-def _only_of_resize(model: OnnxModel, name: str) -> bool:
-    """Whether a tensor without elements stands for an input of Resize that is left out. Lists of dimensions may be
-    empty too."""
-    return {node.op_type for node in model.graph.node if name in node.input} <= {"Resize"}
+floats (indices, shapes, conditions, quantized weights), or so small that they may be numbers on the way to a shape."""
+SMALL = 64
+"""Elements of results of floats that may be such numbers."""
 
 
 _REMEDY = "; docs/onnx-coverage.md lists those that are: export the model with them"
@@ -143,9 +139,6 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
     if given is not None:
         graph.tensors, graph.constants = dict(given.tensors), dict(given.constants)
     known: dict[str, Values] = dict(model.initializers)
-    for name, values in known.items():
-        if not values.size and values.dtype != np.int64 and not _only_of_resize(model, name):
-            raise ModelError(f"{model.name}: tensor {name}: shape {list(values.shape)} holds no element")
     for name in model.inputs:
         info = model.info[name]
         if info.type not in ONNX:
@@ -172,6 +165,8 @@ def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = N
             refusals.add(node, error)
     refusals.check()
     for name in model.outputs:
+        if name in known and not known[name].size:
+            raise ModelError(f"{model.name}: output {name}: shape {list(known[name].shape)} holds no element")
         if name not in graph.tensors:
             Node(model.graph.node[0], model, graph, known).named(name)
     graph.outputs = tuple(model.outputs)
@@ -185,6 +180,9 @@ def _node(node: Node, known: dict[str, Values]) -> None:
         return
     if any(name and name not in node.model.info for name in proto.output):
         _infer(node, known)
+    if nothing := _without_elements(node):
+        known.update(nothing)
+        return
     if proto.domain == on_core.DOMAIN:
         kernels.KERNELS[proto.op_type](node)
         return
@@ -207,11 +205,9 @@ def _node(node: Node, known: dict[str, Values]) -> None:
             kind = node.kind(info, name)
             if kind not in row.types:
                 node.refuse(f"data type {info.type} of input {index} ({name}) is not supported")
-            if 0 in info.shape:
-                node.refuse(f"shape {list(info.shape)} of {name} holds no element")
+        if name and info is not None and 0 in info.shape and (name not in known or _reads_elements(node, index)):
+            node.refuse(f"shape {list(info.shape)} of {name} holds no element")
     for index, name in enumerate(proto.output):
-        if name and 0 in node.out_info(index).shape:
-            node.refuse(f"shape {list(node.out_info(index).shape)} of {name} holds no element")
         if name and math.prod(node.out_info(index).shape) > MOST_ELEMENTS:
             node.refuse(
                 f"shape {list(node.out_info(index).shape)} of {name} has more elements than there are addresses"
@@ -222,8 +218,26 @@ def _node(node: Node, known: dict[str, Values]) -> None:
     made = Parts(node)
     row.compose(made)
     known.update(made.constants)
+    node.model.info.update(made.infos)
     for part in made.nodes:
         _node(Node(part, node.model, node.graph, known), known)
+
+
+def _without_elements(node: Node) -> dict[str, Values]:
+    """The outputs of a node of which none has an element, where that is known: no work is needed for them."""
+    infos = {name: node.model.info.get(name) for name in node.proto.output if name}
+    if not infos or not all(info is not None and 0 in info.shape and info.type in ONNX for info in infos.values()):
+        return {}
+    codes = onnx.TensorProto.DataType
+    return {
+        name: np.zeros(info.shape, helper.tensor_dtype_to_np_dtype(codes.Value(info.type)))
+        for name, info in infos.items() if info is not None
+    }  # fmt: skip
+
+
+def _reads_elements(node: Node, index: int) -> bool:
+    """Whether a node needs an element of an input. Lists of dimensions may be empty."""
+    return node.proto.op_type not in ("Concat", "Resize") and node.info(index).type != "INT64"
 
 
 def _at_compile_time(node: Node, known: dict[str, Values]) -> bool:
@@ -235,8 +249,10 @@ def _at_compile_time(node: Node, known: dict[str, Values]) -> bool:
         return False
     if proto.op_type in FOLDED or proto.op_type not in OPERATORS:
         return True
-    kinds = [node.model.info[name].type for name in proto.output if name in node.model.info]
-    return not kinds or any(ONNX.get(kind) not in FLOATS for kind in kinds)
+    infos = [node.model.info[name] for name in proto.output if name in node.model.info]
+    if any(ONNX.get(info.type) not in FLOATS for info in infos):
+        return True
+    return all(math.prod(info.shape) <= SMALL for info in infos)
 
 
 def _evaluate(node: Node, known: dict[str, Values]) -> dict[str, Values]:

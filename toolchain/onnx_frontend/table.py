@@ -64,7 +64,7 @@ def _composed(
 
 
 TRANSPOSED = ("auto_pad", "dilations", "group", "kernel_shape", "output_padding", "output_shape", "pads", "strides")
-STEPS: dict[str, Any] = {"types": FLOAT | {DataType.INT32}, "note": "Gemm, ELTWISE", "constant": (4,)}
+STEPS: dict[str, Any] = {"types": FLOAT | {DataType.INT32}, "note": "Gemm, ELTWISE"}
 ROWS = ("axis", "keepdims", "select_last_index")
 
 OPERATORS: dict[str, Operator] = {
@@ -111,7 +111,10 @@ OPERATORS: dict[str, Operator] = {
         constant=(1,),
     ),
     "Cos": _unary("COS"),
-    "CumSum": _composed(arithmetic.cumulative_sum, "exclusive", "reverse", note="MatMul", constant=(1,)),
+    "CumSum": _composed(
+        arithmetic.cumulative_sum, "exclusive", "reverse", types=FLOAT | {DataType.INT32},
+        note="MatMul; integers: COPY, ELTWISE add", constant=(1,),
+    ),
     "DequantizeLinear": Operator(
         conversions.dequantize, {"axis": ALL, "block_size": ALL}, INTEGERS | F8,
         "ELTWISE dequant; several scales: cast, sub, mul; FP8: cast, mul", constant=(1, 2),
@@ -207,6 +210,10 @@ OPERATORS: dict[str, Operator] = {
         "exclude_outside", "keep_aspect_ratio_policy", "mode", "nearest_mode", types=MOVED,
         note="MatMul per axis; nearest: COPY", constant=(1, 2, 3), extrapolation_value="not used",
     ),
+    "ReverseSequence": _composed(
+        selection.reverse_sequence, "batch_axis", "time_axis", types=MOVED,
+        note="COPY; lengths that differ: ELTWISE, GATHER",
+    ),
     "RMSNormalization": Operator(
         rows.normalization("RMS"), {"axis": ALL, "epsilon": ALL, "stash_type": "1"}, FLOAT, "LAYERNORM rms"
     ),
@@ -246,7 +253,8 @@ OPERATORS: dict[str, Operator] = {
     "Tanh": _unary("TANH"),
     "Tile": Operator(shaping.tile, {}, MOVED, "COPY", constant=(1,)),
     "TopK": _composed(
-        selection.top_k, "axis", "largest", "sorted", note="K times REDUCE max, argmax, ELTWISE where", constant=(1,)
+        selection.top_k, "axis", "largest", "sorted", types=ANY, constant=(1,),
+        note="K times REDUCE max, argmax, ELTWISE where; integers and large K: kernel TOP_K on the core, GATHER",
     ),
     "Transpose": Operator(shaping.transpose, {"perm": ALL}, MOVED, "COPY"),
     "Trilu": Operator(shaping.trilu, {"upper": ALL}, ANY, "ELTWISE mul with a triangle of ones", constant=(1,)),

@@ -2,8 +2,8 @@
 
 Operators of other domains (`toolchain.onnx_domains.domains`) become those of ONNX, nodes of older operator sets are
 raised (`toolchain.onnx_model.opset`). An `If` whose condition is known before the run becomes its branch, any other one
-both and a choice; a `Loop` whose number of steps is known its steps, and so does a `Scan`. What is known: constants,
-shapes, and what follows from them.
+both and a choice; a `Loop` whose number of steps is known its steps, and so does a `Scan`; any other `Loop` as many as
+there can be, and a choice behind each. What is known: constants, shapes, and what follows from them.
 """
 
 import itertools
@@ -22,11 +22,14 @@ from toolchain.onnx_model.file import RESHAPES
 from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_model.opset import NEWEST, raised
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, inferred, tensor_info, type_name
+from toolchain.onnx_nodes.view import node_name
 
 MAX_STEPS = 1024
 """Of a Loop."""
 MAX_NODES = 50_000
 """Of a model without control flow."""
+UNFINISHED = ".unfinished"
+"""Behind the name of a Loop: an output that is 1 where more steps would follow those that it was said to have."""
 _FOLDED = 4096
 """Elements of tensors whose values are followed."""
 _CONTROL = ("If", "Loop", "Scan")
@@ -40,14 +43,17 @@ def has_control_flow(nodes: Any) -> bool:
     return any(node.op_type in _CONTROL and node.domain in _ONNX for node in nodes)
 
 
-def canonical(model: Any, name: str, version: int, external: Mapping[str, Values]) -> None:
-    """Bring an onnx.ModelProto to that form, in place. `version`: its operator set. ModelError: it has no such form."""
+def canonical(
+    model: Any, name: str, version: int, external: Mapping[str, Values], steps: Mapping[str, int]
+) -> None:  # fmt: skip
+    """Bring an onnx.ModelProto to that form, in place. `version`: its operator set; `steps`: the most that a Loop makes
+    of which the run decides how many, by its name. ModelError: it has no such form."""
     _without_optional_inputs(model)
     _constants_as_initializers(model.graph, model.opset_import)
     follow = has_control_flow(model.graph.node) or any(map(is_foreign, model.graph.node))
     if version >= NEWEST and not follow:
         return
-    work = _Canonical(model, name, version, external, follow=follow)
+    work = _Canonical(model, name, version, external, steps, follow=follow)
     made = work.run()
     del model.graph.node[:]
     model.graph.node.extend(made)
@@ -117,9 +123,12 @@ def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -
 class _Canonical:
     """The nodes of a model on their way. `follow`: values and shapes are followed, because a node depends on them."""
 
-    def __init__(self, model: Any, name: str, version: int, external: Mapping[str, Values], *, follow: bool) -> None:
+    def __init__(
+        self, model: Any, name: str, version: int, external: Mapping[str, Values], steps: Mapping[str, int], *,
+        follow: bool,
+    ) -> None:  # fmt: skip
         self._graph, self._name, self._version, self._follow = model.graph, name, version, follow
-        self._external = external
+        self._external, self._steps = external, steps
         self._opsets = [helper.make_opsetid("", max(version, NEWEST))]
         self._nodes: list[Any] = []
         self._makers: dict[str, Any] = {}
@@ -192,8 +201,7 @@ class _Canonical:
             self._graph.value_info.append(helper.make_tensor_value_info(name, code, info.shape))
         self.info |= parts.infos
         for name, (count, axis) in parts.counts.items():
-            self._graph.output.append(helper.make_tensor_value_info(count, onnx.TensorProto.INT64, [1]))
-            self._rows.begin(name, axis)
+            self._counted(name, axis, count)
         for node in parts.nodes:
             self._add(node)
 
@@ -290,8 +298,11 @@ class _Canonical:
     def _loop(self, proto: Any, names: Names) -> None:
         """Its steps, one behind the other; what each step leaves is joined at the end."""
         body = next(one.g for one in proto.attribute if one.name == "body")
-        given = list(proto.input)
-        steps, going = self._trips(proto, given)
+        given, kept, counted = list(proto.input), len(self._nodes), len(self._graph.output)
+        if any(name and name not in self._known for name in given[:2]):
+            self._open_loop(proto, body, names)
+            return
+        steps, going = self._trips(given)
         state, prefix = given[2:], self._prefix(proto)
         scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
         for step in itertools.count():
@@ -308,7 +319,10 @@ class _Canonical:
             inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
             condition, *left = self._inlined(body, here, inside)
             if condition not in self._known:
-                raise self._refuse(proto, f"its condition must be known before the run{self._advice(condition)}")
+                del self._nodes[kept:]
+                del self._graph.output[counted:]
+                self._open_loop(proto, body, names)
+                return
             going = bool(self._known[condition].reshape(-1)[0])
             state = left[: len(state)]
             for all_of, one in zip(scans, left[len(state) :], strict=True):
@@ -379,13 +393,107 @@ class _Canonical:
             self._add(helper.make_node("Unsqueeze", [name, f"{prefix}{outer}/axis"], [row]))
         self._add(helper.make_node("Concat", rows, [outer], axis=axis))
 
-    def _trips(self, proto: Any, given: list[str]) -> tuple[int | None, bool]:
+    def _trips(self, given: Sequence[str]) -> tuple[int | None, bool]:
         """(number of steps if there is one, whether the first is made)."""
-        for index, what in ((0, "number of steps"), (1, "condition")):
-            if given[index] and given[index] not in self._known:
-                raise self._refuse(proto, f"its {what} must be known before the run{self._advice(given[index])}")
         steps = int(self._known[given[0]].reshape(-1)[0]) if given[0] else None
         return steps, not given[1] or bool(self._known[given[1]].reshape(-1)[0])
+
+    def _open_loop(self, proto: Any, body: Any, names: Names) -> None:
+        """A Loop of which the run decides how many steps count: as many as there can be, and behind each a choice
+        between what it leaves and what was there. What each step leaves beside the state are rows of which so many
+        count."""
+        given, prefix = list(proto.input), self._prefix(proto)
+        most, limit = self._most(proto, given), given[0] if given[0] and given[0] not in self._known else ""
+        state, going = given[2:], self._flag(f"{prefix}going", given[1])
+        count = self._number(f"{prefix}count", np.array([0]))
+        scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
+        for step in range(most):
+            here = f"{prefix}{step}/"
+            going = self._below(going, step, limit, here)
+            inside = dict(names)
+            for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
+                inside[inner.name] = self._number(here + inner.name, values)
+            inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
+            condition, *left = self._inlined(body, here, inside)
+            for old, new in zip(state, left, strict=False):
+                if self.info.get(old) is None or self.info.get(old) != self.info.get(new):
+                    raise self._refuse(
+                        proto, f"a step changes the shape of {old}, so that the number of steps must be known before "
+                        f"the run{self._advice(given[0] or given[1] or condition)}"
+                    )  # fmt: skip
+            for all_of, row in zip(scans, left[len(state) :], strict=True):
+                all_of.append(self._row(going, row, here))
+            state = [
+                self._made("Where", [going, new, old], f"{here}{index}/state")
+                for index, (old, new) in enumerate(zip(state, left, strict=False))
+            ]
+            counts = self._made("Cast", [going], f"{here}counts", to=onnx.TensorProto.INT64)
+            count = self._made("Add", [count, counts], f"{here}count")
+            going = self._made("And", [going, self._flag(f"{here}condition", condition)], f"{here}going")
+        for inner, outer in zip(state, proto.output, strict=False):
+            if outer:
+                self._add(helper.make_node("Identity", [inner], [outer]))
+        for all_of, outer in zip(scans, list(proto.output)[len(state) :], strict=False):
+            if outer:
+                self._add(helper.make_node("Concat", all_of, [outer], axis=0))
+                self._counted(outer, 0, self._made("Identity", [count], f"{outer}{on_core.COUNT}"))
+        if node_name(proto) in self._steps:
+            going = self._below(going, most, limit, f"{prefix}behind/")
+            flag = self._made("Cast", [going], f"{prefix}behind/number", to=onnx.TensorProto.INT64)
+            one = self._number(f"{prefix}behind/one", np.array([1]))
+            self._given_out(self._made("Reshape", [flag, one], f"{node_name(proto)}{UNFINISHED}"))
+
+    def _most(self, proto: Any, given: Sequence[str]) -> int:
+        """The steps that there can be."""
+        known = int(self._known[given[0]].reshape(-1)[0]) if given[0] in self._known else MAX_STEPS + 1
+        most = min(self._steps.get(node_name(proto), known), known)
+        if not 0 < most <= MAX_STEPS:
+            where = given[0] if given[0] not in self._known else given[1] or given[0]
+            raise self._refuse(
+                proto, f"the run decides its number of steps{self._advice(where)}; or say how many there are at most, "
+                f"1..{MAX_STEPS}: --shape {node_name(proto)}=N"
+            )  # fmt: skip
+        return most
+
+    def _below(self, going: str, step: int, limit: str, prefix: str) -> str:
+        """Whether a step is made: those before went on, and there are so many."""
+        if not limit:
+            return going
+        at = self._number(f"{prefix}step", np.array(step, np.int64))
+        less = self._made("Less", [at, self._flag(f"{prefix}limit", limit)], f"{prefix}less")
+        return self._made("And", [going, less], f"{prefix}made")
+
+    def _flag(self, name: str, source: str) -> str:
+        """One element as a scalar; without a source it is true."""
+        if not source:
+            return self._number(name, np.array(True))
+        return self._made("Reshape", [source, self._number(f"{name}/shape", np.zeros(0, np.int64))], name)
+
+    def _row(self, going: str, row: str, prefix: str) -> str:
+        """What a step leaves, or -1 where it does not count, as a row."""
+        info = self.info.get(row)
+        kind = np.dtype(np.float32) if info is None else helper.tensor_dtype_to_np_dtype(
+            onnx.TensorProto.DataType.Value(info.type)
+        )  # fmt: skip
+        fill = self._number(f"{prefix}{row}/fill", np.array(-1).astype(kind))
+        chosen = self._made("Where", [going, row, fill], f"{prefix}{row}/chosen")
+        return self._made("Unsqueeze", [chosen, self._zero(prefix)], f"{prefix}{row}/row")
+
+    def _number(self, name: str, values: Values) -> str:
+        return self._made("Constant", [], name, value=numpy_helper.from_array(values))
+
+    def _made(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+        self._add(helper.make_node(operator, inputs, [name], name, **attributes))
+        return name
+
+    def _counted(self, name: str, axis: int, count: str) -> None:
+        """A tensor with rows of which so many count."""
+        self._given_out(count)
+        self._rows.begin(name, axis)
+
+    def _given_out(self, name: str) -> None:
+        """A number that becomes an output of the model."""
+        self._graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1]))
 
     def _zero(self, prefix: str) -> str:
         name = f"{prefix}axis"

@@ -18,6 +18,7 @@ from toolchain.onnx_model.canonical import MAX_NODES, canonical
 from toolchain.onnx_model.file import one_line, read_file
 from toolchain.onnx_model.opset import NEWEST, OLDEST
 from toolchain.onnx_nodes.evaluation import TensorInfo, tensor_info, type_name
+from toolchain.onnx_nodes.view import node_name
 
 MAX_PROTOBUF = (1 << 31) - 1
 """Bytes."""
@@ -105,7 +106,8 @@ def prepare(
 ) -> OnnxModel:
     """A model in memory, checked, in canonical form, with its shapes inferred.
 
-    `shapes`: shapes of inputs by name, and sizes of dimensions by theirs; `constants`: inputs of one element whose
+    `shapes`: shapes of inputs by name, sizes of dimensions by theirs, and by the name of a Loop the most steps that it
+    makes; `constants`: inputs of one element whose
     value is fixed; `external` as in OnnxModel. ModelError as `load_model`.
     """
     if not model.graph.node and not model.graph.output:
@@ -113,12 +115,15 @@ def prepare(
     opset = _opset(model, name)
     if not model.graph.output:
         raise ModelError(f"{name}: the model has no output: name the tensors that are wanted as outputs of its graph")
-    dimensions.bind(model, name, shapes or {}, external or {})
+    loops = {node_name(node) for node in model.graph.node if node.op_type == "Loop"}
+    steps = {key: sizes[0] for key, sizes in (shapes or {}).items() if key in loops and len(sizes) == 1}
+    sizes = {key: sizes for key, sizes in (shapes or {}).items() if key not in steps}
+    dimensions.bind(model, name, sizes, external or {})
     _fix(model, name, constants or {})
     if model.functions:
         _check_functions(model, name)
         model = inline_local_functions(model, convert_version=True)
-    canonical(model, name, opset, external or {})
+    canonical(model, name, opset, external or {}, steps)
     try:
         _check(model)
         complete = _inferred(model)

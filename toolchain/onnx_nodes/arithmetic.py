@@ -178,16 +178,39 @@ def hardmax(parts: Parts) -> None:
 
 
 def cumulative_sum(parts: Parts) -> None:
-    """A product with a triangle of ones."""
+    """A product with a triangle of ones; of integers, sums of 2, 4, 8, ... neighbours."""
     node, shape = parts.node, parts.node.shape(0)
-    if np.dtype(parts.kind).kind != "f":
-        node.refuse(f"data type {node.info(0).type} is not supported: supported are floats")
-    axis = int(node.needed(1, "axis").reshape(())) % max(len(shape), 1)
+    axis = int(node.needed(1, "axis").reshape(-1)[0]) % max(len(shape), 1)
     size, trail = shape[axis], math.prod(shape[axis + 1 :])
+    if np.dtype(parts.kind).kind != "f":
+        _doubled_sums(parts, axis, size)
+        return
     ones = np.tril(np.ones((size, size)), -1 if node.attribute("exclusive", 0) else 0)
     triangle = parts.constant((ones.T if node.attribute("reverse", 0) else ones).astype(parts.kind))
     rows = parts.reshaped(parts.input(0), math.prod(shape[:axis]), size, trail)
     parts.reshaped_result(parts.make("MatMul", triangle, rows))
+
+
+def _doubled_sums(parts: Parts, axis: int, size: int) -> None:
+    behind = bool(parts.node.attribute("reverse", 0))
+    total, count = parts.input(0), 1
+    if parts.node.attribute("exclusive", 0):
+        total = _moved(parts, total, axis, size, 1, behind)
+    while count < size:
+        total = parts.make("Add", total, _moved(parts, total, axis, size, count, behind))
+        count *= 2
+    parts.result("Identity", total)
+
+
+def _moved(parts: Parts, x: str, axis: int, size: int, by: int, behind: bool) -> str:
+    """The elements of an axis `by` places further, or nearer, with zeros where there were none."""
+    rank, by = len(parts.node.shape(0)), min(by, size)
+    if by == size:
+        return parts.make("Sub", x, x)
+    pads = [0] * 2 * rank
+    pads[axis + (rank if behind else 0)] = by
+    kept = parts.sliced(x, axis, by, size) if behind else parts.sliced(x, axis, 0, size - by)
+    return parts.make("Pad", kept, parts.integers(*pads))
 
 
 def einsum(parts: Parts) -> None:

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from toolchain.ir.graph import Values
+from toolchain.onnx_nodes.corrected import CORRECTED
 
 
 class TensorInfo(NamedTuple):
@@ -46,7 +47,8 @@ def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> 
         [helper.make_tensor_value_info(name, kinds[name], values.shape) for name, values in feeds.items()],
         [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
     )  # fmt: skip
-    results: Any = ReferenceEvaluator(helper.make_model(graph, opset_imports=list(opsets))).run(None, dict(feeds))
+    model = helper.make_model(graph, opset_imports=list(opsets))
+    results: Any = ReferenceEvaluator(model, new_ops=CORRECTED).run(None, dict(feeds))
     return [np.asarray(one) for one in results]
 
 

@@ -10,6 +10,9 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.view import NodeView
 
+CORE = "pyv_npu.core"
+"""Domain of the kernels on the core."""
+
 
 class Counted(NamedTuple):
     """A tensor with more rows than count."""

@@ -83,10 +83,14 @@ class _Layer:
         """For each step, which sequences of the batch still last; None: all of them."""
         if not self.node.has(4):
             return None
-        lengths = self.node.needed(4, "sequence_lens").reshape(-1)
+        parts, lengths = self.parts, self.node.constant(4)
+        if lengths is None:
+            column = parts.reshaped(parts.input(4), self.batch, 1)
+            kind = self.node.numpy_type(4)
+            return [parts.make("Less", parts.constant(np.array(step, kind)), column) for step in range(self.steps)]
         if (lengths == self.steps).all():
             return None
-        return [self.parts.constant((step < lengths).reshape(-1, 1)) for step in range(self.steps)]
+        return [parts.constant((step < lengths).reshape(-1, 1)) for step in range(self.steps)]
 
     def functions(self, direction: int) -> list[_Function]:
         usual = DEFAULTS[self.kind]

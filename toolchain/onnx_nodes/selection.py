@@ -5,23 +5,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.parts import CORE, Parts
 from toolchain.onnx_nodes.view import NodeView
 
-MAX_K = 256
-"""Of TopK: each is found by a pass over the rows."""
+MAX_PASSES = 16
+"""Of TopK: each finds one by a pass of the engines over the rows. For more, the core is faster."""
 MAX_ADDED = 1 << 24
 """Of ScatterElements that adds: comparisons of places with indices."""
 
 
 def top_k(parts: Parts) -> None:
-    """The largest, then the largest of what is left."""
+    """The largest, then the largest of what is left. Many, or integers, are found by a kernel of the core."""
     node, shape = parts.node, parts.node.shape(0)
     axis, k = node.axis(len(shape), -1), int(node.needed(1, "K").reshape(-1)[0])
-    if np.dtype(parts.kind).kind != "f":
-        node.refuse(f"data type {node.info(0).type} is not supported: supported are floats")
-    if k > MAX_K:
-        node.refuse(f"K {k}: supported are up to {MAX_K}")
+    if k > MAX_PASSES or np.dtype(parts.kind).kind != "f":
+        _sorted(parts, axis, k)
+        return
     largest, x = bool(node.attribute("largest", 1)), parts.input(0)
     left = x if largest else parts.make("Neg", x)
     places = np.arange(shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(shape))])
@@ -37,6 +37,54 @@ def top_k(parts: Parts) -> None:
         parts.result("Identity" if largest else "Neg", found)
     if node.gives(1):
         parts.result("Identity", parts.joined(indices, axis), index=1)
+
+
+def _sorted(parts: Parts, axis: int, k: int) -> None:
+    """By kernel TOP_K, which finds the places in rows."""
+    node, shape, last = parts.node, parts.node.shape(0), len(parts.node.shape(0)) - 1
+    order = [at for at in range(last + 1) if at != axis] + [axis]
+    back = [order.index(at) for at in range(last + 1)]
+    x = parts.input(0) if axis == last else parts.make("Transpose", parts.input(0), perm=order)
+    rows, columns = math.prod(shape) // shape[axis], shape[axis]
+    places = parts.make(
+        "TopK", parts.reshaped(x, rows, columns), domain=CORE, k=k, largest=int(node.attribute("largest", 1))
+    )
+    parts.infos[places] = TensorInfo("INT64", (rows, k))
+    found = parts.reshaped(places, *(shape[at] for at in order[:-1]), k)
+    for index in (0, 1):
+        if not node.gives(index):
+            continue
+        made = found if index else parts.make("GatherElements", x, found, axis=last)
+        if axis == last:
+            parts.result("Identity", made, index=index)
+        else:
+            parts.result("Transpose", made, index=index, perm=back)
+
+
+def reverse_sequence(parts: Parts) -> None:
+    """The first rows of each sequence of a batch from behind; how many, may be computed."""
+    node, shape, lengths = parts.node, parts.node.shape(0), parts.node.constant(1)
+    time, batch = (int(node.attribute(f"{name}_axis", at)) for at, name in enumerate(("time", "batch")))
+    if {time, batch} != {0, 1}:
+        node.refuse(f"attributes time_axis={time}, batch_axis={batch}: must be 0 and 1, or 1 and 0")
+    steps, count = shape[time], shape[batch]
+    if lengths is not None and (lengths == steps).all():
+        parts.result("Identity", parts.sliced(parts.input(0), time, -1, -(1 << 31), -1))
+        return
+    x, turned = parts.input(0), [1, 0, *range(2, len(shape))]
+    if time == 0:
+        x = parts.make("Transpose", x, perm=turned)
+    every = parts.constant(np.arange(steps).reshape(1, -1))
+    length = parts.reshaped(parts.cast(parts.input(1), np.int64), count, 1)
+    behind = parts.make("Sub", parts.make("Sub", length, every), parts.integers(1))
+    places = parts.make("Where", parts.make("Less", every, length), behind, every)
+    places = parts.make("Add", places, parts.constant(np.arange(count).reshape(-1, 1) * steps))
+    width = math.prod(shape[2:])
+    taken = parts.make("Gather", parts.reshaped(x, count * steps, width), parts.reshaped(places, count * steps), axis=0)
+    if time == 1:
+        parts.reshaped_result(taken)
+    else:
+        parts.result("Transpose", parts.reshaped(taken, count, steps, *shape[2:]), perm=turned)
 
 
 def one_hot(parts: Parts) -> None:

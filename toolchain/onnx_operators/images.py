@@ -246,17 +246,26 @@ def _needed(x: TensorIR, shape: Windows) -> list[int]:
 
 
 def device_windows(x: TensorIR, shape: Windows) -> device.Windows | None:
-    """The windows in the device's words; an image of one dimension is one row. None: it has no such windows."""
+    """The windows in the device's words; an image of one dimension, or one row, is one column: tiles take whole rows.
+    None: it has no such windows."""
     rank = len(shape.kernel)
     if rank > 2:
         return None
     after = [max(0, need) for need in _needed(x, shape)]
-    rows = [(1,) * (2 - rank) + tuple(values) for values in (x.shape[2:], shape.kernel, shape.strides, shape.dilations)]
-    pads = [(0,) * (2 - rank) + tuple(values) for values in (shape.before, after)]
+    last = slice(rank - 1, rank) if rank == 1 or _is_a_row(x, shape, after) else slice(0, 2)
+    missing = 2 - len(range(rank)[last])
+    rows = [tuple(values[last]) + (1,) * missing
+            for values in (x.shape[2:], shape.kernel, shape.strides, shape.dilations)]  # fmt: skip
+    pads = [tuple(values[last]) + (0,) * missing for values in (shape.before, after)]
     made = device.Windows(x.shape[0], *(size for pair in (*rows, *pads) for size in pair))
     if not all(0 <= value <= MAX_WORD for value in (*made, x.shape[1])):
         return None
-    return made if (made.p, made.q)[-rank:] == shape.output else None
+    return made if (made.p, made.q) == (*shape.output[last], *(1,) * missing) else None
+
+
+def _is_a_row(x: TensorIR, shape: Windows, after: Sequence[int]) -> bool:
+    """Whether an image of two dimensions is one row, and its windows are."""
+    return x.shape[2] == shape.kernel[0] == shape.output[0] == 1 and not shape.before[0] and not after[0]
 
 
 def channels_last(node: Node, x: TensorIR) -> TensorIR:

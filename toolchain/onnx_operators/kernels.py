@@ -1,4 +1,4 @@
-"""Operators that are kernels on the core: NonZero, NonMaxSuppression (docs/firmware.md, "Kernels")."""
+"""Operators that are kernels on the core: NonZero, NonMaxSuppression, TopK (docs/firmware.md, "Kernels")."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from toolchain.onnx_domains.on_core import MAX_RANK
 from toolchain.onnx_model.node import Node
 
 HEAP_WORDS, BOX_WORDS = 2, 8
-"""Scratch memory of NON_MAX_SUPPRESSION: of each box that could be selected, and of each of a class that is."""
+"""Scratch memory: of each candidate in a heap, and of each box of a class that is selected."""
 
 
 def non_zero(node: Node) -> None:
@@ -29,11 +29,21 @@ def non_max_suppression(node: Node) -> None:
     _layer(node, Kernel.NON_MAX_SUPPRESSION, [boxes, scores], words, scratch)
 
 
+def top_k(node: Node) -> None:
+    x, (rows, k) = node.tensor(0), node.out_info().shape
+    scratch = node.temporary((x.shape[1] * HEAP_WORDS,), DataType.INT32)
+    _layer(node, Kernel.TOP_K, [x], (rows, x.shape[1], k, node.attribute("largest"), 0, 0, 0, 0), scratch)
+
+
 def _layer(node: Node, kernel: Kernel, inputs: Sequence[TensorIR], words: tuple[int, ...], *scratch: TensorIR) -> None:
-    out, count = node.output(0), node.output(1)
+    out, count = node.output(0), node.output(1) if node.gives(1) else node.temporary((1,), DataType.INT32)
     m, n = out.shape
     node.layer("CORE", inputs, (out, count, *scratch), kernel=kernel.name, m=m, n=n, words=words)
 
 
-KERNELS: dict[str, Callable[[Node], None]] = {"NonMaxSuppression": non_max_suppression, "NonZero": non_zero}
+KERNELS: dict[str, Callable[[Node], None]] = {
+    "NonMaxSuppression": non_max_suppression,
+    "NonZero": non_zero,
+    "TopK": top_k,
+}
 """Operators of the domain of kernels."""

@@ -30,9 +30,10 @@ def concat(node: Node) -> None:
     axis = node.axis(len(out.shape))
     at = 0
     for index in range(len(node.proto.input)):
+        if 0 in node.shape(index):
+            continue
         part = node.tensor(index)
-        if part.elements:
-            copy(node, part, out, part.shape, steps(part.shape), steps(out.shape), at_out=at * steps(out.shape)[axis])
+        copy(node, part, out, part.shape, steps(part.shape), steps(out.shape), at_out=at * steps(out.shape)[axis])
         at += part.shape[axis]
 
 

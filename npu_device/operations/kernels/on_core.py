@@ -80,7 +80,23 @@ def _over(box: Values, others: Values, overlap: Any) -> Values:
     return there & (share > overlap)
 
 
+def _top_k(memory: Memory, descriptor: Descriptor, words: tuple[int, ...]) -> Found:
+    rows, columns, k, largest, *_ = words
+    values = _read(memory, descriptor.in0_addr, (rows, columns), descriptor.type_in0)
+    keys = _keys(values) if largest else -_keys(values)
+    return Found(np.argsort(-keys, axis=1, kind="stable")[:, :k], k)
+
+
+def _keys(values: Values) -> Values:
+    """Integers in the order of numbers: -0 is 0, and what is no number lies beyond the infinities."""
+    if values.dtype.kind != "f":
+        return values.astype(np.int64)
+    bits = values.astype(np.float32).view(np.int32).astype(np.int64)
+    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+
+
 _KERNELS: dict[Kernel, Callable[[Memory, Descriptor, tuple[int, ...]], Found]] = {
     Kernel.NON_ZERO: _non_zero,
     Kernel.NON_MAX_SUPPRESSION: _non_max_suppression,
+    Kernel.TOP_K: _top_k,
 }

@@ -126,7 +126,7 @@ def test_constants_that_do_not_belong_together_are_refused() -> None:
     gemm = helper.make_node("Gemm", ["x", "w", "c"], ["y"])
     square = np.ones((4, 4), np.float32)
     assert "c of shape [3] does not broadcast to [2, 4]" in refused(model([gemm], w=square, c=np.ones(3, np.float32)))
-    assert refused(model([gemm], w=square, c=np.ones(0, np.float32))) == "m: tensor c: shape [0] holds no element"
+    assert refused(model([gemm], w=square, c=np.ones(0, np.float32))).endswith("shape [0] of c holds no element")
     codes = (helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], axis=1),
              helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], axis=1))  # fmt: skip
     assert "does not broadcast to [2, 4]" in refused(model(codes, s=np.ones(3, np.float32), z=np.zeros(3, np.int8)))

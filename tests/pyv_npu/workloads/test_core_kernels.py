@@ -44,7 +44,7 @@ def firmware(compiled: Compiled, given: Any, mode: str = "tight") -> Result[Mode
     result = run_compiled(with_values(Config(), {"npu.mode": mode}), compiled, given)
     assert result.core is not None and result.exit_code == 0 and result.correct
     for name, values in expected.items():
-        assert np.array_equal(result.detail.outputs[name], values), name
+        assert result.detail.outputs[name].tobytes() == values.tobytes(), name
     return result
 
 
@@ -95,6 +95,19 @@ def test_boxes_are_selected_by_the_core(most: int, overlap: float, least: float,
     compiled = model(nodes, {"b": (FLOAT, boxes.shape), "s": (FLOAT, scores.shape)}, {"y": I64})
     (count,) = firmware(compiled, {"b": boxes, "s": scores}).detail.outputs["y.count"].tolist()
     assert 0 < count <= 2 * 3 * most
+
+
+@pytest.mark.parametrize("kind", [*KINDS, np.uint8], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("largest", [0, 1])
+def test_the_largest_are_found_by_the_core(kind: Any, largest: int) -> None:
+    """Equal elements, -0, infinities, and numbers that are none."""
+    x = np.random.default_rng(6).integers(-9, 9, (2, 3, 40)).astype(kind)
+    x[:, :, :2] = np.iinfo(kind).max if np.dtype(kind).kind != "f" else [-0.0, 0.0]
+    if np.dtype(kind).kind == "f":
+        x[:, :, 5:8] = [np.nan, np.inf, -np.inf]
+    nodes = [make("Constant", [], ["k"], value_ints=[20]), make("TopK", ["x", "k"], ["v", "i"], largest=largest)]
+    name = KINDS.get(kind, TensorProto.UINT8)
+    firmware(model(nodes, {"x": (name, x.shape)}, {"v": name, "i": I64}), {"x": x})
 
 
 def test_the_time_of_the_core_is_shown_as_such(tmp_path: Path) -> None:

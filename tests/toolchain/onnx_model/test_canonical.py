@@ -1,12 +1,15 @@
 """Models of older operator sets, with branches and loops, as they come: onnxruntime judges what became of them."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
-from onnxruntime_reference import agree, by_us, one_node, random
+from onnxruntime_reference import agree, by_onnxruntime, by_us, one_node, random
 
+from pyv_npu.cli import main
 from toolchain.errors import ModelError
 from toolchain.onnx_model.model import prepare
 from toolchain.onnx_model.opset import NEWEST
@@ -164,10 +167,72 @@ def test_a_loop_is_unrolled_until_its_condition_ends_it() -> None:
     agree(parsed(LOOP))
 
 
-def test_a_loop_without_a_known_number_of_steps_is_refused() -> None:
+def test_a_loop_without_a_limit_is_refused() -> None:
     text = LOOP.replace("(float[2, 3] x)", "(float[2, 3] x, int64 n)", 1).replace("Loop(steps", "Loop(n")
-    with pytest.raises(ModelError, match=r"its number of steps must be known.*, --constant n=N"):
+    with pytest.raises(ModelError, match=r"the run decides its number of steps: fix its value, --constant n=N; or say"
+                                         r" how many there are at most, 1\.\.1024: --shape Loop_y=N"):  # fmt: skip
         prepare(parsed(text), "m")
+
+
+BY_DATA = LOOP.replace("(float[2, 3] x)", "(float[2, 3] x, int64 n, bool first, float least)", 1).replace(
+    "Loop(steps, go, x)", "Loop(n, first, x)"
+).replace("c2 = Less(i, three)", "sum = ReduceSum <keepdims: int = 0> (next)  c2 = Less(sum, least)")  # fmt: skip
+"""The number of steps, the first condition and those of the steps are inputs, or follow from them."""
+
+
+def steps_by_data(n: int, first: bool, least: float, **how: Any) -> tuple[Any, Any]:
+    feeds = {"x": np.ones((2, 3), np.float32), "n": np.array(n), "first": np.array(first),
+             "least": np.array(least, np.float32)}  # fmt: skip
+    got, want = by_us(parsed(BY_DATA), feeds, **how)[0], by_onnxruntime(parsed(BY_DATA), feeds)
+    count = int(got["every.count"][0])
+    assert count == len(want["every"]) and np.array_equal(got["every"][:count], want["every"])
+    assert (got["every"][count:] == -1).all()
+    return got, want
+
+
+@pytest.mark.parametrize(
+    ("n", "first", "least"), [(3, True, 99), (9, True, 20), (9, True, 0), (5, False, 99), (0, True, 9)]
+)
+def test_a_loop_of_which_the_run_decides_the_steps(n: int, first: bool, least: float) -> None:
+    got, want = steps_by_data(n, first, least, shapes={"Loop_y": (6,)})
+    assert np.array_equal(got["y"], want["y"]) and got["Loop_y.unfinished"].tolist() == [0]
+
+
+def test_more_steps_than_there_were_said_to_be() -> None:
+    feeds = {"x": np.ones((2, 3), np.float32), "n": np.array(9), "first": np.array(True),
+             "least": np.array(1e9, np.float32)}  # fmt: skip
+    for most, unfinished in ((6, 1), (9, 0)):
+        got = by_us(parsed(BY_DATA), feeds, shapes={"Loop_y": (most,)})[0]
+        assert got["Loop_y.unfinished"].tolist() == [unfinished] and got["every.count"].tolist() == [most]
+
+
+def test_a_run_with_too_few_steps_fails_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(parsed(BY_DATA), tmp_path / "m.onnx")
+    options = ["run", str(tmp_path / "m.onnx"), "--sim-level", "IA", "--input", "n=9", "--input", "first=1",
+               "--input", "least=1e9"]  # fmt: skip
+    assert main([*options, "--shape", "Loop_y=6"]) != 0
+    assert "output Loop_y.unfinished" in (text := capsys.readouterr().out)
+    assert "DIFFERS; more steps would follow those that --shape gives the Loop" in text
+    assert main([*options, "--shape", "Loop_y=9"]) == 0
+
+
+def test_a_known_number_of_steps_needs_no_limit() -> None:
+    text = BY_DATA.replace("Loop(n, first", "Loop(steps, first")
+    feeds = {"x": np.ones((2, 3), np.float32), "n": np.array(0), "first": np.array(True),
+             "least": np.array(10, np.float32)}  # fmt: skip
+    got, want = by_us(parsed(text), feeds)[0], by_onnxruntime(parsed(text), feeds)
+    assert np.array_equal(got["y"], want["y"]) and got["every.count"].tolist() == [len(want["every"])] != [4]
+    assert "Loop_y.unfinished" not in got
+
+
+def test_a_state_that_grows_needs_a_known_number_of_steps() -> None:
+    text = (
+        BY_DATA.replace("next = Add(now, f)", "next = Concat <axis: int = 0> (now, now)")
+        .replace("float[2, 3] next", "float[M, 3] next")
+        .replace("float[2, 3] now", "float[N, 3] now")
+    )
+    with pytest.raises(ModelError, match="a step changes the shape of x, so that the number of steps must be known"):
+        by_us(parsed(text), {}, shapes={"Loop_y": (3,)})
 
 
 SCAN = """<ir_version: 8, opset_import: ["" : 17]>

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto
-from onnxruntime_reference import agree, by_onnxruntime, near, one_node, random
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime_reference import agree, by_onnxruntime, by_us, near, one_node, random
 
 from toolchain.errors import ModelError
 from toolchain.onnx_model.reference import evaluated
@@ -25,16 +25,16 @@ OUTPUTS = {"LSTM": ("Y", "Yh", "Yc"), "GRU": ("Y", "Yh"), "RNN": ("Y", "Yh")}
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("operator", GATES)
-@pytest.mark.parametrize("lengths", [False, True])
-def test_recurrent_layers_with_a_state_and_lengths(operator: str, direction: str, lengths: bool) -> None:
+@pytest.mark.parametrize("lengths", ["none", "constant", "computed"])
+def test_recurrent_layers_with_a_state_and_lengths(operator: str, direction: str, lengths: str) -> None:
     steps, batch, width, hidden = 5, 3, 4, 6
     ways, wide = 1 + (direction == "bidirectional"), GATES[operator] * hidden
     constants = {"W": random(ways, wide, width, seed=4), "R": random(ways, wide, hidden, seed=5),
                  "B": random(ways, 2 * wide, seed=6)}  # fmt: skip
     inputs = {"X": random(steps, batch, width), "h": random(ways, batch, hidden, seed=7)}
-    order = ["X", "W", "R", "B", "L" if lengths else "", "h"]
-    if lengths:
-        constants["L"] = np.array([5, 2, 4], np.int32)
+    order = ["X", "W", "R", "B", "L" if lengths != "none" else "", "h"]
+    if lengths != "none":
+        (constants if lengths == "constant" else inputs)["L"] = np.array([5, 2, 4], np.int32)
     if operator == "LSTM":
         inputs["c"] = random(ways, batch, hidden, seed=8)
         order.append("c")
@@ -161,6 +161,61 @@ def test_reductions(operator: str, axes: list[int] | None, keepdims: int) -> Non
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_cumulative_sums(axis: int, exclusive: int, reverse: int) -> None:
     check("CumSum", {"x": random(3, 4, 5)}, constants={"axis": np.array(axis)}, exclusive=exclusive, reverse=reverse)
+
+
+@pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_cumulative_sums_of_integers_are_exact(axis: int, exclusive: int, reverse: int) -> None:
+    x = np.random.default_rng(4).integers(-(1 << 27), 1 << 27, (1, 5, 7)).astype(np.int32)
+    check("CumSum", {"x": x}, constants={"axis": np.array(axis)}, kinds=(6,), exclusive=exclusive, reverse=reverse)
+
+
+def test_an_axis_that_is_a_list_of_one() -> None:
+    """tf2onnx writes it so, of constants too."""
+    table = {"ones": np.ones((2, 3), np.float32), "axis": np.array([1])}
+    check("CumSum", {"x": random(2, 3)}, constants={"axis": np.array([1])})
+    nodes = [helper.make_node("CumSum", ["ones", "axis"], ["sums"]), helper.make_node("Mul", ["x", "sums"], ["y"])]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [2, 3])], [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(values, name) for name, values in table.items()],
+    )  # fmt: skip
+    agree(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.int32, np.int64, np.int8, np.uint8])
+@pytest.mark.parametrize(("axis", "k", "largest"), [(0, 2, 1), (1, 20, 0), (-1, 24, 1)])
+def test_many_of_the_largest_and_those_of_integers(kind: Any, axis: int, k: int, largest: int) -> None:
+    x = np.round(random(4, 24) * 3)  # with ties
+    x = (np.abs(x) if kind is np.uint8 else x).astype(kind)
+    x[1, 5] = 100
+    proto = one_node("TopK", {"x": x}, ("v", "i"), constants={"k": np.array([k])}, axis=axis, largest=largest,
+                     kinds=(helper.np_dtype_to_tensor_dtype(np.dtype(kind)), I64))  # fmt: skip
+    got, keys = by_us(proto, {"x": x})[0], x.astype(np.float64) * (-1 if largest else 1)
+    want = np.take(np.argsort(keys, axis, kind="stable"), np.arange(k), axis)
+    assert np.array_equal(got["i"], want) and got["i"].dtype == np.int64
+    assert np.array_equal(got["v"], np.take_along_axis(x, want, axis)) and got["v"].dtype == x.dtype
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize(("time", "lengths"), [(0, [3, 1, 4]), (1, [5, 2, 3, 5]), (0, [4, 4, 4])])
+def test_sequences_from_behind(time: int, lengths: list[int], computed: bool) -> None:
+    given, constants = {"x": random(4, 3, 2) if time == 0 else random(4, 5)}, {"n": np.array(lengths)}
+    where = {"time_axis": time, "batch_axis": 1 - time}
+    if computed:
+        check("ReverseSequence", {**given, **constants}, **where)
+    else:
+        check("ReverseSequence", given, constants=constants, **where)
+
+
+def test_rows_without_elements_are_joined() -> None:
+    nodes = [helper.make_node("Slice", ["x", "zero", "zero", "axis"], ["none"]),
+             helper.make_node("Mul", ["none", "none"], ["still"]),
+             helper.make_node("Concat", ["still", "x", "none"], ["y"], axis=1)]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [2, 3])], [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(np.array([value]), name) for name, value in (("zero", 0), ("axis", 1))],
+    )  # fmt: skip
+    agree(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
 
 
 @pytest.mark.parametrize("largest", [0, 1])

@@ -1,0 +1,103 @@
+"""Operators of which onnx.reference has no right implementation."""
+
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+
+
+class GlobalMaxPool(OpRun):
+    """onnx.reference takes the wrong axes of an image that has not two dimensions."""
+
+    op_domain = ""
+
+    def _run(self, x: Any) -> tuple[Any]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class GlobalLpPool(OpRun):
+    """onnx.reference has none."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, p: int = 2) -> tuple[Any]:
+        sums = (np.abs(x.astype(np.float64)) ** p).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
+        return ((sums ** (1 / p)).astype(x.dtype),)
+
+
+class CumSum(OpRun):
+    """onnx.reference takes no axis that is a list of one number."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, axis: Any, exclusive: int = 0, reverse: int = 0) -> tuple[Any]:
+        along = int(np.asarray(axis).reshape(-1)[0])
+        turned = np.flip(x, along) if reverse else x
+        sums = np.cumsum(turned, along, dtype=x.dtype)
+        if exclusive:
+            sums = np.roll(sums, 1, along)
+            sums[tuple(0 if at == along % x.ndim else slice(None) for at in range(x.ndim))] = 0
+        return (np.flip(sums, along) if reverse else sums,)
+
+
+class GatherElements(OpRun):
+    """onnx.reference takes a last axis of -1 for one that is not to be gathered along."""
+
+    op_domain = ""
+
+    def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
+        kept = tuple(slice(None if at == axis % data.ndim else size) for at, size in enumerate(indices.shape))
+        return (np.take_along_axis(data[kept], indices.astype(np.int64), axis),)
+
+
+class OneHot(OpRun):
+    """onnx.reference takes no depth that is a list of one number."""
+
+    op_domain = ""
+
+    def _run(self, indices: Any, depth: Any, values: Any, axis: int = -1) -> tuple[Any]:
+        size, rank = int(np.asarray(depth).reshape(-1)[0]), indices.ndim + 1
+        places = indices.astype(np.int64)
+        places = np.expand_dims(np.where(places < 0, places + size, places), axis % rank)
+        every = np.arange(size).reshape([-1 if at == axis % rank else 1 for at in range(rank)])
+        return (np.where(places == every, values[1], values[0]).astype(values.dtype),)
+
+
+class Pad(OpRun):
+    """onnx.reference has no widths below zero, which take elements away."""
+
+    op_domain = ""
+
+    def _run(
+        self, data: Any, pads: Any, constant_value: Any = None, axes: Any = None, mode: Any = "constant"
+    ) -> tuple[Any]:  # fmt: skip
+        widths, kept = [(0, 0)] * data.ndim, [slice(None)] * data.ndim
+        pairs = pads.reshape(2, -1).T.tolist()
+        for axis, (before, behind) in zip(range(data.ndim) if axes is None else axes, pairs, strict=True):
+            widths[axis] = (max(before, 0), max(behind, 0))
+            kept[axis] = slice(max(-before, 0), data.shape[axis] + min(behind, 0))
+        more: dict[str, Any] = (
+            {"constant_values": 0 if constant_value is None else constant_value} if mode == "constant" else {}
+        )
+        return (np.pad(data[tuple(kept)], widths, mode, **more).astype(data.dtype),)
+
+
+class STFT(OpRun):
+    """onnx.reference takes the number of frames from the batch of a signal without a last dimension of 1."""
+
+    op_domain = ""
+
+    def _run(
+        self, signal: Any, frame_step: Any, window: Any = None, frame_length: Any = None, onesided: int = 1
+    ) -> tuple[Any]:  # fmt: skip
+        size = len(window) if frame_length is None else int(frame_length)
+        flat = signal[..., 0] + 1j * signal[..., 1] if signal.shape[-1:] == (2,) and signal.ndim == 3 else signal
+        flat = flat.reshape(flat.shape[:2])
+        frames = np.lib.stride_tricks.sliding_window_view(flat, size, axis=1)[:, :: int(frame_step)]
+        made = np.fft.fft(frames if window is None else frames * window, axis=-1)
+        made = made[..., : size // 2 + 1] if onesided else made
+        return (np.stack([made.real, made.imag], axis=-1).astype(signal.dtype),)
+
+
+CORRECTED: list[type[OpRun]] = [CumSum, GatherElements, GlobalLpPool, GlobalMaxPool, OneHot, Pad, STFT]
+"""Operators of which onnx.reference has no right implementation."""
