@@ -3,6 +3,7 @@
 from fractions import Fraction
 from math import lcm
 
+from npu_device.abi.errors import NpuDeviceError
 from npu_device.config import NpuConfig
 from npu_device.cost.tensor import ceil_div
 
@@ -10,6 +11,8 @@ MAX_DRAM_CHANNELS = 16
 FRACTION_BITS = 16
 WHOLE = 1 << FRACTION_BITS
 """Parts of a transfer's bytes are in 1/WHOLE."""
+WORD = 62
+"""Bits of a number of credits."""
 MIN_CREDITS = 64
 """Credits per cycle below which shares of a slow memory would round to nothing."""
 
@@ -50,6 +53,23 @@ class Rates:
         self.dram = self.first if self.uniform else self._credits(one)
         """One DRAM channel."""
         self.noc = self.first if self.uniform else self._credits(noc)
+        self._check(config)
+
+    def _check(self, config: NpuConfig) -> None:
+        """NpuDeviceError where credits of the largest transfer, or of a cycle, do not fit the words of native code."""
+        largest = self.per_byte * config.spm.size
+        if max(largest, self.first, self.dram, self.noc, self.channel) >> WORD:
+            rates = ", ".join(
+                f"{name} = {rate}" for name, rate in (
+                    ("clock_hz", config.clock_hz), ("dram.bytes_per_second", config.dram.bytes_per_second),
+                    ("noc.bytes_per_second", config.noc.bytes_per_second),
+                    ("dma.bytes_per_cycle", config.dma.bytes_per_cycle), ("spm.size", config.spm.size),
+                )
+            )  # fmt: skip
+            raise NpuDeviceError(
+                f"{rates}: transfers would be counted in 1/{self.per_byte} of a byte, in more than {WORD} bits; "
+                "choose rates that are nearer to each other"
+            )
 
     def _credits(self, rate: Fraction | None) -> int:
         return int((rate or 0) * self.per_byte)

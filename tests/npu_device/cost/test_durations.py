@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from npu_rig import DRAM, SPM, SPM_SIZE, Rig
 
 from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.errors import NpuDeviceError
 from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
 from npu_device.cost import durations as timing
@@ -82,6 +83,21 @@ def test_a_lone_transfer_moves_at_the_rate_of_the_slowest_of_channel_dram_and_no
     for size in (1, 64, 255, 4096):
         assert rates.alone(size) == math.ceil(size / slowest)
     assert min(Fraction(rate, rates.per_byte) for rate in (rates.channel, rates.total)) == slowest
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        NpuConfig(dram=DramConfig(bytes_per_second=2, channels=16)),
+        NpuConfig(dma=DmaConfig(bytes_per_cycle=1 << 31), dram=DramConfig(bytes_per_second=2, channels=16)),
+        NpuConfig(dma=DmaConfig(bytes_per_cycle=1 << 31), noc=NocConfig(bytes_per_second=3)),
+    ],
+)
+def test_rates_whose_credits_no_word_holds_are_refused(config: NpuConfig) -> None:
+    """They ended in an OverflowError when commands ran in native code."""
+    with pytest.raises(NpuDeviceError, match=r"noc.bytes_per_second = .* choose rates that are nearer to each other"):
+        Rates(config)
+    Rates(replace(config, dram=DramConfig(), dma=DmaConfig()))
 
 
 def test_without_limits_bytes_take_no_time() -> None:
