@@ -206,6 +206,10 @@ def _run_to(platform: "Platform", save: SavePoint) -> "Stop | None":
     from npu_device.abi.errors import ExternalEngineError
     from pyv_ext.engines.stop import Stop, StopReason
 
+    if platform.cycle > save.cycle:
+        raise UsageError(
+            f"no snapshot of cycle {save.cycle}: the restored run goes on from {platform.cycle}; choose a later one"
+        )
     stop = platform.run(until=save.cycle)
     if stop.reason is StopReason.ENGINE:
         return stop

@@ -651,6 +651,9 @@ def test_a_run_goes_on_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture
     assert result(capsys, "--restore", file, "--report", str(resumed)) == expected
     for name in ("timeline.csv", "latency.csv"):
         assert (whole / name).read_bytes() == (resumed / name).read_bytes()
+    assert main([*RUN, "--restore", file, "--save", f"{file}2@19000"]) == 64
+    assert "no snapshot of cycle 19000: the restored run goes on from 200" in capsys.readouterr().err
+    assert not (tmp_path / "s2").exists()
 
 
 @pytest.mark.parametrize(
