@@ -56,6 +56,10 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     if config.run.max_cycles is not None:
         raise UsageError(f"--max-cycles {config.run.max_cycles}: a campaign sets the limit of a run by itself; drop it")
     workload.check(config)
+    if not workload.uses_core(config):
+        raise UsageError(
+            f"{NAME}: {config.run.sim_level} has no core, whose submissions faults are about; run at CA_HYBRID"
+        )
     plan = read_plan(args.faults, drawn=True)
     folder = None if args.output is None else CampaignFolder(args.output)
     modes = [config.npu.mode] if options.MODE in dict(args.settings) else ["loose", "tight"]

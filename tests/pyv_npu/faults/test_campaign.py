@@ -99,6 +99,9 @@ def test_the_command_counts_in_both_modes(tmp_path: Path, capsys: pytest.Capture
     assert len((tmp_path / "runs.csv").read_text().splitlines()) == 1 + 2 * 10
     assert main(["campaign", str(FAULTS), "-n", "0"]) == 64
     assert main(["campaign", str(FAULTS), "--max-cycles", "5"]) == 64
+    capsys.readouterr()
+    assert main(["campaign", str(FAULTS), "mlp", "--sim-level", "IA_TIMING"]) == 64
+    assert "campaign: IA_TIMING has no core" in capsys.readouterr().err
 
 
 def test_a_row_of_the_page_leads_to_a_run_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
