@@ -33,6 +33,25 @@ def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
     return evaluated(in_double(model.proto), model.outputs, wide)
 
 
+def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
+    """The model with every weight of FLOAT moved by up to half of one rounding: what a result in fp32 cannot be told
+    from."""
+    random, step = np.random.default_rng(seed), float(np.finfo(np.float32).eps) / 2
+
+    def moved(values: Values) -> Values:
+        return values.astype(np.float64) * (1 + step * random.uniform(-1, 1, values.shape))
+
+    changed, single = in_double(model.proto), onnx.TensorProto.FLOAT
+    kinds = {tensor.name: tensor.data_type for tensor in model.proto.graph.initializer}
+    for tensor in changed.graph.initializer:
+        if kinds[tensor.name] == single:
+            tensor.CopyFrom(numpy_helper.from_array(moved(numpy_helper.to_array(tensor)), tensor.name))
+    external = {
+        name: moved(values) if values.dtype == np.float32 else values for name, values in model.external.items()
+    }
+    return OnnxModel(changed, model.name, external, model.opset)
+
+
 def in_double(proto: Any) -> Any:
     """The model with DOUBLE in the place of FLOAT everywhere."""
     single, double = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE
