@@ -10,6 +10,8 @@ from npu_device.operations.windows import Windows
 KEYS = "npu.limits."
 POOL_KEY = "npu.kv_quant.pool_pages"
 """Of the pages that encoded keys and values may take."""
+TABLE = "the table has"
+"""In the reason of a command whose indices lie outside of what they choose from."""
 PAD_BYTES = 8
 """Of a pad while it is computed with."""
 

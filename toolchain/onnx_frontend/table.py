@@ -265,7 +265,11 @@ OPERATORS: dict[str, Operator] = {
 """Besides these, an operator whose inputs are all constant is evaluated by the compiler."""
 
 
-_ON_CORE = {"NonMaxSuppression": (frozenset((DataType.FP32,)), "2, 3, 4"), "NonZero": (ANY, "")}
+_ON_CORE = {
+    "NonMaxSuppression": (frozenset((DataType.FP32,)), "2, 3, 4"),
+    "NonZero": (ANY, ""),
+    "Unique": (ANY, ""),
+}
 """Of operators that are kernels on the core: element types, constant inputs."""
 
 _HEAD = f"""# ONNX operators

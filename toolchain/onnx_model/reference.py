@@ -1,5 +1,6 @@
 """The ONNX reference implementation: the reference of every model."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from toolchain.onnx_nodes.corrected import CORRECTED
 
 QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 """Operators that round numbers to codes."""
+NUMBERS = 8
 OWN = ".own"
 """Behind the name of a tensor that the reference makes itself and reads from another model."""
 
@@ -35,7 +37,7 @@ def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
 
 def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
     """The model with every weight of FLOAT moved by up to half of one rounding: what a result in fp32 cannot be told
-    from."""
+    from. Tensors of up to NUMBERS elements stay as they are: they may be factors of a size."""
     random, step = np.random.default_rng(seed), float(np.finfo(np.float32).eps) / 2
 
     def moved(values: Values) -> Values:
@@ -44,7 +46,7 @@ def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
     changed, single = in_double(model.proto), onnx.TensorProto.FLOAT
     kinds = {tensor.name: tensor.data_type for tensor in model.proto.graph.initializer}
     for tensor in changed.graph.initializer:
-        if kinds[tensor.name] == single:
+        if kinds[tensor.name] == single and math.prod(tensor.dims) > NUMBERS:
             tensor.CopyFrom(numpy_helper.from_array(moved(numpy_helper.to_array(tensor)), tensor.name))
     external = {
         name: moved(values) if values.dtype == np.float32 else values for name, values in model.external.items()

@@ -9,6 +9,7 @@ from npu_device.memory.operands import FLOATS
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels import attention, windows
 from npu_device.operations.kernels.elements import Values, as_float, as_signed, saturate, to_float
+from npu_device.operations.limits import TABLE
 from npu_device.operations.tile_form import pool_window
 
 
@@ -18,7 +19,7 @@ def row_numbers(indices: Values, rows: int) -> Values:
     wrong = np.flatnonzero((index < -rows) | (index >= rows))
     if len(wrong):
         at = int(wrong[0])
-        raise DescriptorError(TicketError.ADDRESS, f"index {at} is {int(index[at])}, the table has {rows} rows")
+        raise DescriptorError(TicketError.ADDRESS, f"index {at} is {int(index[at])}, {TABLE} {rows} rows")
     return index % rows
 
 

@@ -236,3 +236,20 @@ def test_infinite_weights_are_values_like_others(tmp_path: Path, capsys: pytest.
     onnx.save(model(nodes, w=np.full((4, 4), np.inf, np.float32)), tmp_path / "m.onnx")
     assert main(["run", str(tmp_path / "m.onnx"), "--sim-level", "IA"]) == 0
     assert not capsys.readouterr().err
+
+
+def test_an_index_beyond_its_table_is_the_fault_of_the_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "at"], ["y"], "look")], "g",
+        [helper.make_tensor_value_info("at", TensorProto.INT64, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.ones((4, 2), np.float32), "table")],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), tmp_path / "m.onnx")
+    assert main(["run", str(tmp_path / "m.onnx"), "--sim-level", "IA", "--input", "at=7"]) == 65
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(
+        "index 0 is 7, the table has 4 rows: give inputs whose indices are in the table, --input NAME=FILE.npy"
+    )

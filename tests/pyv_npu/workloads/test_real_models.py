@@ -81,12 +81,12 @@ def test_one_rounding_of_weights() -> None:
     """The difference of two numbers that are nearly equal shows it."""
     graph = helper.make_graph(
         [helper.make_node("Sub", ["x", "w"], ["y"])], "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [16])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.array([1, 2, 3, 4], np.float32), "w")],
+        [numpy_helper.from_array(np.arange(1, 17, dtype=np.float32), "w")],
     )  # fmt: skip
     model = prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), "m")
-    x = np.array([1, 2, 3, 4], np.float32)
+    x = np.arange(1, 17, dtype=np.float32)
     moved = np.abs(exact(rounded_otherwise(model), {"x": x})["y"]) / x
     assert (moved > 0).all() and moved.max() <= np.finfo(np.float32).eps / 2
 

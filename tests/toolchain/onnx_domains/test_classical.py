@@ -194,6 +194,20 @@ def test_a_linear_regressor() -> None:
     check(model("LinearRegressor", {"x": x}, version=1, targets=2, **given), {"x": x})
 
 
+@pytest.mark.parametrize("one_class", [0, 1])
+@pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID", "no vectors"])
+def test_support_vectors(kernel: str, one_class: int) -> None:
+    x, count = random(9, 4), 4 if kernel == "no vectors" else 6
+    given: dict[str, Any] = {
+        "coefficients": random(count, seed=1).tolist(), "kernel_params": [0.4, 0.5, 3.0], "kernel_type": "LINEAR",
+        "rho": [0.25],
+    }  # fmt: skip
+    if kernel != "no vectors":
+        vectors = random(count * 4, seed=2).tolist()
+        given |= {"kernel_type": kernel, "n_supports": count, "support_vectors": vectors}
+    check(model("SVMRegressor", {"x": x}, version=1, one_class=one_class, **given), {"x": x})
+
+
 SEEN = np.array([[1, 5, 9], [5, 7, 1]], np.int64)
 
 
@@ -230,7 +244,17 @@ def test_columns_by_number(shape: tuple[int, ...], constant: bool) -> None:
 @pytest.mark.parametrize(
     ("operator", "attributes", "message"),
     [
-        ("SVMRegressor", {"coefficients": [1.0]}, "this operator of ai.onnx.ml is not supported"),
+        (
+            "SVMRegressor",
+            {"coefficients": [1.0]},
+            "1 coefficients, 0 numbers of support vectors, 0 of rho for 3 columns",
+        ),
+        (
+            "SVMRegressor",
+            {"coefficients": [1.0], "rho": [0.0], "support_vectors": [1.0] * 3, "kernel_type": "MINE"},
+            "kernel_type=MINE: supported are LINEAR, POLY, RBF, SIGMOID",
+        ),
+        ("SVMRegressor", {"post_transform": "PROBIT"}, "post_transform=PROBIT: supported is NONE"),
         ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}, "keys_strings: supported are numbers"),
         ("Normalizer", {"norm": "L3"}, "norm=L3: supported are MAX, L1, L2"),
         ("LinearRegressor", {"coefficients": [1.0]}, "1 coefficients: must be 1 x 3"),
@@ -242,6 +266,12 @@ def test_what_is_not_supported_is_refused(operator: str, attributes: Any, messag
     with pytest.raises(ModelError, match=message) as caught:
         by_us(model(operator, {"x": X}, version=1, **attributes), {"x": X})
     assert "\n" not in str(caught.value)
+
+
+def test_an_operator_without_a_row_is_refused() -> None:
+    proto = model("SVMClassifier", {"x": X}, ("l", "s"), kinds=(I64, FLOAT), version=1, coefficients=[1.0])
+    with pytest.raises(ModelError, match=r"this operator of ai\.onnx\.ml is not supported; docs/"):
+        by_us(proto, {"x": X})
 
 
 def test_a_tree_that_does_not_end_is_refused() -> None:

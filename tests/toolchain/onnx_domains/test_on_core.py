@@ -175,3 +175,37 @@ def test_a_result_that_is_too_large() -> None:
     given = {"x": np.zeros((2, 5000, 5000), np.int8)}
     with pytest.raises(ModelError, match=r"a result of up to \[3, 50000000\]: supported are up to 67108864 elements"):
         by_us(one_node("NonZero", given, kinds=(I64,)), {})
+
+
+# -- Unique ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64, np.int8])
+@pytest.mark.parametrize("shape", [(1,), (12,), (4, 6)])
+def test_elements_that_differ(kind: Any, shape: tuple[int, ...]) -> None:
+    given = {"x": np.random.default_rng(7).integers(-4, 4, shape).astype(kind)}
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    proto = one_node("Unique", given, ("y", "i", "back", "n"), kinds=(code, I64, I64, I64))
+    got, want = by_us(proto, given)[0], by_onnxruntime(proto, given)
+    count = len(want["y"])
+    assert got["y.count"].tolist() == [count]
+    for name in ("y", "i", "n"):
+        assert np.array_equal(got[name][:count], want[name]) and got[name].dtype == want[name].dtype, name
+    assert np.array_equal(got["back"], want["back"])
+
+
+def test_only_how_often_elements_are_there() -> None:
+    given = {"x": np.array([3, 1, 3, 3], np.int64)}
+    got = by_us(one_node("Unique", given, ("", "", "", "n"), kinds=(I64,) * 4), given)[0]
+    assert got["n"][: int(got["n.count"][0])].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("shape", "how", "message"),
+    [((2, 3), {"axis": 1}, "attributes axis, sorted=0: supported are all"), ((3,), {"sorted": 0}, "supported are all"),
+     ((1 << 13,), {}, r"8192 elements: supported are 1\.\.4096: use a smaller input")],
+)  # fmt: skip
+def test_what_of_unique_is_refused(shape: tuple[int, ...], how: Any, message: str) -> None:
+    given = {"x": np.zeros(shape, np.float32)}
+    with pytest.raises(ModelError, match=message):
+        by_us(one_node("Unique", given, **how), given)
