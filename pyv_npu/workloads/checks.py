@@ -14,7 +14,7 @@ from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
 from toolchain.ir.reference import executed
 from toolchain.onnx_frontend import OnnxModel
-from toolchain.onnx_model.canonical import UNFINISHED
+from toolchain.onnx_model.control_flow import UNFINISHED
 from toolchain.onnx_model.node import layer_name
 from toolchain.onnx_model.reference import OWN, cut, evaluated, in_precision, reference, rounded, with_weights
 from toolchain.onnx_nodes.view import node_name

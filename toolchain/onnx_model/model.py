@@ -115,7 +115,7 @@ def prepare(
     opset = _opset(model, name)
     if not model.graph.output:
         raise ModelError(f"{name}: the model has no output: name the tensors that are wanted as outputs of its graph")
-    loops = {node_name(node) for node in model.graph.node if node.op_type == "Loop"}
+    loops = {node_name(node) for node in model.graph.node if node.op_type == "Loop" and any(node.output)}
     steps = {key: sizes[0] for key, sizes in (shapes or {}).items() if key in loops and len(sizes) == 1}
     sizes = {key: sizes for key, sizes in (shapes or {}).items() if key not in steps}
     dimensions.bind(model, name, sizes, external or {})

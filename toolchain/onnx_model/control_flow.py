@@ -1,0 +1,340 @@
+"""If, Loop and Scan as the nodes of their subgraphs."""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, helper, numpy_helper
+
+from toolchain.errors import ModelError
+from toolchain.ir.graph import Values
+from toolchain.onnx_domains import on_core
+from toolchain.onnx_model.open_rows import OpenRows
+from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.view import node_name
+
+MAX_STEPS = 1024
+"""Of a Loop."""
+UNFINISHED = ".unfinished"
+"""Behind the name of a Loop: an output that is 1 where more steps would follow those that it was said to have."""
+Names = Mapping[str, str]
+"""Name inside a subgraph -> name in the graph that it becomes a part of."""
+
+
+class ControlFlow(ABC):
+    """What becomes of such nodes in a graph that is made node by node. `info` and `_known`: what is known of tensors;
+    `_makers`: the node of each; `_steps`: the most steps of a Loop, by its name."""
+
+    info: dict[str, TensorInfo]
+    _graph: Any
+    _inputs: set[str]
+    _known: dict[str, Values]
+    _makers: dict[str, Any]
+    _nodes: list[Any]
+    _prefixes: set[str]
+    _rows: OpenRows
+    _steps: Mapping[str, int]
+    _version: int
+
+    @abstractmethod
+    def _add(self, proto: Any) -> None:
+        """A node with the names of the graph."""
+
+    @abstractmethod
+    def _constant(self, tensor: Any, name: str = "") -> None:
+        """What is known of an initializer."""
+
+    @abstractmethod
+    def _refuse(self, proto: Any, what: str) -> ModelError: ...
+
+    @abstractmethod
+    def _visit(self, proto: Any, names: Names) -> None:
+        """A node of the graph or of a subgraph."""
+
+    def _if(self, proto: Any, names: Names) -> None:
+        """The branch that the condition chooses; both, where the run decides and their results have the same shapes."""
+        condition = proto.input[0]
+        if condition not in self._known:
+            self._both(proto, names)
+            return
+        taken = bool(self._known[condition].reshape(-1)[0])
+        results = self._inlined(_branch(proto, taken), self._prefix(proto), dict(names))
+        for inner, outer in zip(results, proto.output, strict=True):
+            if outer:
+                self._add(helper.make_node("Identity", [inner], [outer]))
+
+    def _both(self, proto: Any, names: Names) -> None:
+        """Both branches, and a choice between their results."""
+        condition, prefix = proto.input[0], self._prefix(proto)
+        kept = len(self._nodes)
+        made = [self._inlined(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
+        infos = [[self.info.get(name) for name in results] for results in made]
+        if None in infos[0] or infos[0] != infos[1]:
+            del self._nodes[kept:]
+            raise self._refuse(
+                proto, f"its branches make different shapes, so that its condition must be known before the run"
+                f"{self._advice(condition)}"
+            )  # fmt: skip
+        one, scalar = f"{prefix}condition", f"{prefix}shape"
+        empty = numpy_helper.from_array(np.zeros(0, np.int64))
+        self._add(helper.make_node("Constant", [], [scalar], value=empty))
+        self._add(helper.make_node("Reshape", [condition, scalar], [one]))
+        for yes, no, outer in zip(*made, proto.output, strict=True):
+            if outer:
+                self._add(helper.make_node("Where", [one, yes, no], [outer], f"{prefix}{outer}"))
+
+    def _loop(self, proto: Any, names: Names) -> None:
+        """Its steps, one behind the other; what each step leaves is joined at the end."""
+        body = next(one.g for one in proto.attribute if one.name == "body")
+        given, kept, counted = list(proto.input), len(self._nodes), len(self._graph.output)
+        if any(name and name not in self._known for name in given[:2]):
+            self._open_loop(proto, body, names)
+            return
+        steps, going = self._trips(given)
+        state, prefix = given[2:], self._prefix(proto)
+        scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
+        for step in itertools.count():
+            if not going or (steps is not None and step >= steps):
+                break
+            if step >= MAX_STEPS:
+                raise self._refuse(proto, f"more than {MAX_STEPS} steps: export a model with fewer")
+            here = f"{prefix}{step}/"
+            inside = dict(names)
+            for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
+                inside[inner.name] = here + inner.name
+                tensor = numpy_helper.from_array(values)
+                self._add(helper.make_node("Constant", [], [inside[inner.name]], value=tensor))
+            inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
+            condition, *left = self._inlined(body, here, inside)
+            if condition not in self._known:
+                del self._nodes[kept:]
+                del self._graph.output[counted:]
+                self._open_loop(proto, body, names)
+                return
+            going = bool(self._known[condition].reshape(-1)[0])
+            state = left[: len(state)]
+            for all_of, one in zip(scans, left[len(state) :], strict=True):
+                self._add(helper.make_node("Unsqueeze", [one, self._zero(here)], [f"{here}{one}/row"]))
+                all_of.append(f"{here}{one}/row")
+        outputs = list(proto.output)
+        for inner, outer in zip(state, outputs, strict=False):
+            if outer:
+                self._add(helper.make_node("Identity", [inner], [outer]))
+        for all_of, outer in zip(scans, outputs[len(state) :], strict=False):
+            if outer and not all_of:
+                raise self._refuse(proto, f"no step is made, so that {outer} holds no element")
+            if outer:
+                self._add(helper.make_node("Concat", all_of, [outer], axis=0))
+
+    def _scan(self, proto: Any, names: Names) -> None:
+        """Its steps: each takes a slice of what is scanned, and leaves a slice of each output behind the state."""
+        attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+        body, scanned = attributes["body"], int(attributes["num_scan_inputs"])
+        if self._version < 9:
+            raise self._refuse(proto, "Scan of opset 8 is not supported: export the model for opset 9 or newer")
+        count = len(proto.input) - scanned
+        state, given, prefix = list(proto.input[:count]), list(proto.input[count:]), self._prefix(proto)
+        axes = self._placed(attributes, "scan_input_axes", scanned)
+        unknown = [name for name in given if name not in self.info]
+        if unknown:
+            raise self._refuse(proto, f"the shape of {unknown[0]} is not known before the run: give --shape")
+        steps = self.info[given[0]].shape[axes[0]]
+        if not 0 < steps <= MAX_STEPS:
+            raise self._refuse(proto, f"{steps} steps: must be 1..{MAX_STEPS}: bind a smaller dimension with --shape")
+        backwards = self._placed(attributes, "scan_input_directions", scanned)
+        left: list[list[str]] = []
+        for step in range(steps):
+            here = f"{prefix}{step}/"
+            inside = dict(names) | {inner.name: name for inner, name in zip(body.input, state, strict=False)}
+            for inner, name, axis, back in zip(body.input[count:], given, axes, backwards, strict=True):
+                inside[inner.name] = here + inner.name
+                at = numpy_helper.from_array(np.array(steps - 1 - step if back else step, np.int64))
+                self._add(helper.make_node("Constant", [], [f"{here}{inner.name}/at"], value=at))
+                self._add(helper.make_node("Gather", [name, f"{here}{inner.name}/at"], [inside[inner.name]], axis=axis))
+            made = self._inlined(body, here, inside)
+            state = made[:count]
+            left.append([self._own(name, f"{here}{index}/left") for index, name in enumerate(made[count:])])
+        for inner, outer in zip(state, proto.output, strict=False):
+            if outer:
+                self._add(helper.make_node("Identity", [inner], [outer]))
+        rows = len(left[0])
+        orders = self._placed(attributes, "scan_output_directions", rows)
+        for index, axis in enumerate(self._placed(attributes, "scan_output_axes", rows)):
+            outer, slices = proto.output[count + index], [one[index] for one in left]
+            if outer:
+                self._stacked(slices[::-1] if orders[index] else slices, outer, axis, prefix)
+
+    @staticmethod
+    def _placed(attributes: Mapping[str, Any], name: str, count: int) -> list[int]:
+        """A list of numbers of a Scan, by default zeros."""
+        return list(attributes.get(name) or [0] * count)
+
+    def _own(self, name: str, own: str) -> str:
+        self._add(helper.make_node("Identity", [name], [own]))
+        return own
+
+    def _stacked(self, slices: Sequence[str], outer: str, axis: int, prefix: str) -> None:
+        place = numpy_helper.from_array(np.array([axis], np.int64))
+        self._add(helper.make_node("Constant", [], [f"{prefix}{outer}/axis"], value=place))
+        rows = [f"{name}/row" for name in slices]
+        for name, row in zip(slices, rows, strict=True):
+            self._add(helper.make_node("Unsqueeze", [name, f"{prefix}{outer}/axis"], [row]))
+        self._add(helper.make_node("Concat", rows, [outer], axis=axis))
+
+    def _trips(self, given: Sequence[str]) -> tuple[int | None, bool]:
+        """(number of steps if there is one, whether the first is made)."""
+        steps = int(self._known[given[0]].reshape(-1)[0]) if given[0] else None
+        return steps, not given[1] or bool(self._known[given[1]].reshape(-1)[0])
+
+    def _open_loop(self, proto: Any, body: Any, names: Names) -> None:
+        """A Loop of which the run decides how many steps count: as many as there can be, and behind each a choice
+        between what it leaves and what was there. What each step leaves beside the state are rows of which so many
+        count."""
+        given, prefix = list(proto.input), self._prefix(proto)
+        most, limit = self._most(proto, given), given[0] if given[0] and given[0] not in self._known else ""
+        state, going = given[2:], self._flag(f"{prefix}going", given[1])
+        count = self._number(f"{prefix}count", np.array([0]))
+        scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
+        for step in range(most):
+            here = f"{prefix}{step}/"
+            going = self._below(going, step, limit, here)
+            inside = dict(names)
+            for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
+                inside[inner.name] = self._number(here + inner.name, values)
+            inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
+            condition, *left = self._inlined(body, here, inside)
+            for old, new in zip(state, left, strict=False):
+                if self.info.get(old) is None or self.info.get(old) != self.info.get(new):
+                    raise self._refuse(
+                        proto, f"a step changes the shape of {old}, so that the number of steps must be known before "
+                        f"the run{self._advice(given[0] or given[1] or condition)}"
+                    )  # fmt: skip
+            for all_of, row in zip(scans, left[len(state) :], strict=True):
+                all_of.append(self._row(going, row, here))
+            state = [
+                self._made("Where", [going, new, old], f"{here}{index}/state")
+                for index, (old, new) in enumerate(zip(state, left, strict=False))
+            ]
+            counts = self._made("Cast", [going], f"{here}counts", to=onnx.TensorProto.INT64)
+            count = self._made("Add", [count, counts], f"{here}count")
+            going = self._made("And", [going, self._flag(f"{here}condition", condition)], f"{here}going")
+        for inner, outer in zip(state, proto.output, strict=False):
+            if outer:
+                self._add(helper.make_node("Identity", [inner], [outer]))
+        for all_of, outer in zip(scans, list(proto.output)[len(state) :], strict=False):
+            if outer:
+                self._add(helper.make_node("Concat", all_of, [outer], axis=0))
+                self._counted(outer, 0, self._made("Identity", [count], f"{outer}{on_core.COUNT}"))
+        if node_name(proto) in self._steps:
+            going = self._below(going, most, limit, f"{prefix}behind/")
+            flag = self._made("Cast", [going], f"{prefix}behind/number", to=onnx.TensorProto.INT64)
+            one = self._number(f"{prefix}behind/one", np.array([1]))
+            self._given_out(self._made("Reshape", [flag, one], f"{node_name(proto)}{UNFINISHED}"))
+
+    def _most(self, proto: Any, given: Sequence[str]) -> int:
+        """The steps that there can be."""
+        known = int(self._known[given[0]].reshape(-1)[0]) if given[0] in self._known else MAX_STEPS + 1
+        most = min(self._steps.get(node_name(proto), known), known)
+        if not 0 < most <= MAX_STEPS:
+            where = given[0] if given[0] not in self._known else given[1] or given[0]
+            raise self._refuse(
+                proto, f"the run decides its number of steps{self._advice(where)}; or say how many there are at most, "
+                f"1..{MAX_STEPS}: --shape {node_name(proto)}=N"
+            )  # fmt: skip
+        return most
+
+    def _below(self, going: str, step: int, limit: str, prefix: str) -> str:
+        """Whether a step is made: those before went on, and there are so many."""
+        if not limit:
+            return going
+        at = self._number(f"{prefix}step", np.array(step, np.int64))
+        less = self._made("Less", [at, self._flag(f"{prefix}limit", limit)], f"{prefix}less")
+        return self._made("And", [going, less], f"{prefix}made")
+
+    def _flag(self, name: str, source: str) -> str:
+        """One element as a scalar; without a source it is true."""
+        if not source:
+            return self._number(name, np.array(True))
+        return self._made("Reshape", [source, self._number(f"{name}/shape", np.zeros(0, np.int64))], name)
+
+    def _row(self, going: str, row: str, prefix: str) -> str:
+        """What a step leaves, or -1 where it does not count, as a row."""
+        info = self.info.get(row)
+        kind = np.dtype(np.float32) if info is None else helper.tensor_dtype_to_np_dtype(
+            onnx.TensorProto.DataType.Value(info.type)
+        )  # fmt: skip
+        fill = self._number(f"{prefix}{row}/fill", np.array(-1).astype(kind))
+        chosen = self._made("Where", [going, row, fill], f"{prefix}{row}/chosen")
+        return self._made("Unsqueeze", [chosen, self._zero(prefix)], f"{prefix}{row}/row")
+
+    def _number(self, name: str, values: Values) -> str:
+        return self._made("Constant", [], name, value=numpy_helper.from_array(values))
+
+    def _made(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+        self._add(helper.make_node(operator, inputs, [name], name, **attributes))
+        return name
+
+    def _counted(self, name: str, axis: int, count: str) -> None:
+        """A tensor with rows of which so many count."""
+        self._given_out(count)
+        self._rows.begin(name, axis)
+
+    def _given_out(self, name: str) -> None:
+        """A number that becomes an output of the model."""
+        self._graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1]))
+
+    def _zero(self, prefix: str) -> str:
+        name = f"{prefix}axis"
+        if name not in self._known:
+            self._add(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array([0], np.int64))))
+        return name
+
+    def _inlined(self, graph: Any, prefix: str, names: dict[str, str]) -> list[str]:
+        """The nodes of a subgraph in the place of the node that has it; what its outputs are called."""
+        for tensor in graph.initializer:
+            names[tensor.name] = prefix + tensor.name
+            copied = onnx.TensorProto.FromString(tensor.SerializeToString())
+            copied.name = names[tensor.name]
+            if copied.name not in self.info:
+                self._graph.initializer.append(copied)
+                self._constant(copied)
+        for node in graph.node:
+            names.update((name, prefix + name) for name in node.output if name)
+            named = NodeProto.FromString(node.SerializeToString())
+            named.name = prefix + node.name if node.name else ""
+            self._visit(named, names)
+        return [names.get(value.name, value.name) for value in graph.output]
+
+    def _prefix(self, proto: Any) -> str:
+        """Before the names of a subgraph, another one for each node."""
+        base = proto.name or proto.output[0]
+        made = next(text for count in itertools.count() if (text := f"{base}{count or ''}/") not in self._prefixes)
+        self._prefixes.add(made)
+        return made
+
+    def _advice(self, name: str) -> str:
+        """Which inputs decide a value."""
+        found, todo, seen = [], [name], set[str]()
+        while todo:
+            one = todo.pop()
+            if one in seen:
+                continue
+            seen.add(one)
+            if one in self._inputs:
+                found.append(one)
+            elif one in self._makers:
+                todo += self._makers[one].input
+        if not found:
+            return ""
+        small = [one for one in sorted(found) if one in self.info and np.prod(self.info[one].shape) == 1]
+        if len(small) < len(found):
+            return f"; it depends on {', '.join(sorted(found))}"
+        return f": fix its value, {' '.join(f'--constant {one}=N' for one in small)}"
+
+
+def _branch(proto: Any, taken: bool) -> Any:
+    """The graph of an If for a condition."""
+    return next(one.g for one in proto.attribute if one.name == ("then_branch" if taken else "else_branch"))
