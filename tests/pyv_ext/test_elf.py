@@ -8,6 +8,7 @@ import pytest
 from device_rig import RAM, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext.elf import ElfError, Note, Program, load, parse_elf, read_elf
 
@@ -286,7 +287,7 @@ def content(path: Path) -> bytes:
     return path.read_bytes()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(data=st.data())
 def test_no_damage_gives_anything_but_a_program_or_an_error(executable: Path, data: st.DataObject) -> None:
     image = bytearray(content(executable))

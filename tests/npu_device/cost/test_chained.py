@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 from work_count import calls
 
 from npu_device.config import ChainedConfig
@@ -49,7 +50,7 @@ def test_the_dataflow_meets_every_unmasked_pair_once_and_the_closed_form_counts_
             assert times.sum() == length * (length + 1) // 2
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(st.integers(1, 12), st.integers(1, 60), st.integers(0, 60), st.sampled_from(FORMS))
 def test_every_form_counts_what_it_does_with_a_past(engines: int, queries: int, past: int, form: str) -> None:
     """C1, C2, C5, C7b: cycles, keys and pairs, of lengths that fill no tile too."""
@@ -151,7 +152,7 @@ def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.n
     return weights / weights.sum(axis=1, keepdims=True) @ v.astype(np.float64)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 30), st.integers(1, 17), st.sampled_from(FORMS),
        st.integers(0, 1 << 30))  # fmt: skip
 def test_attention_through_the_dataflow_is_masked_attention(
@@ -193,7 +194,7 @@ def brute(rows: int, sight: Sight) -> np.ndarray:
     return mask
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(
     st.integers(1, 70), st.integers(1, 70), st.integers(-40, 90), st.integers(0, 3), st.integers(1, 4), st.booleans(),
     st.sampled_from((0, 0, 1, 5, 16, 40)), st.integers(1, 9), st.sampled_from(("none", "tile", "dataflow")),

@@ -7,6 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from npu_macro import MacroRig, block
 from npu_rig import DRAM, SPM, SPM_SIZE, Rig
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Gemm, Opcode
@@ -156,7 +157,7 @@ def test_a_command_list_says_the_same() -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300), st.sampled_from([INT4, INT8]), st.integers(0, 15))
 def test_the_nearest_tile_is_legal_and_nothing_is_said_of_one_that_fits(
     m: int, n: int, k: int, kind: DataType, corner: int

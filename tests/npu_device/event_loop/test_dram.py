@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from npu_graphs import channel_bytes, configs, listed, tiles
 from npu_rig import DRAM, SPM, Rig
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
@@ -123,7 +124,7 @@ def test_bytes_go_round_the_channels(spans: list[tuple[int, int]], block: int, w
     assert spread(low, high, block, ways) == counted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(st.lists(tiles, min_size=1, max_size=12), configs(), st.sampled_from((2, 4)), st.sampled_from((64, 4096)))
 def test_bytes_are_conserved_by_channel(commands: list[Listed], base: NpuConfig, channels: int, block: int) -> None:
     """Access by access, as the descriptors ask for them; and no stretch of time has more than a channel gives."""
@@ -188,7 +189,7 @@ def test_filling_gives_equal_rates_where_all_are_alike(
     assert made[0] == made[1]
 
 
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 @given(st.lists(st.lists(st.integers(0, 4096), min_size=4, max_size=4).filter(any), min_size=1, max_size=16),
        rates_of, rates_of, st.sampled_from((None, 3, 128)))  # fmt: skip
 @example([[0, 0, 13, 1], [0, 0, 0, 1], [0, 0, 0, 1]], 1_000_000_007, None, None)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_graphs import listed
 from npu_rig import DRAM, SPM
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
@@ -95,7 +96,7 @@ def test_else_a_tile_is_taken_whole(more: dict[str, Any], why: str) -> None:
 sides = st.integers(1, 5).map(lambda i: 48 * i)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(sides, sides, sides, st.sampled_from(((64, 128, 64), (32, 64, 128), (64, 128, 128))), st.integers(0, 1),
        st.integers(0, 2), st.integers(1, 2), st.sampled_from(("full", "out", "none")))  # fmt: skip
 def test_what_moves_is_the_same_and_buffers_are_free_when_they_fill(

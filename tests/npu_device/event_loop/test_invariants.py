@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_graphs import SPM_SIZE, Seen, channel_bytes, configs, graphs, listed, macros, stepped, tiles
 from npu_rig import DRAM, SPM
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
@@ -31,7 +32,7 @@ from npu_device.trace.events import Kind, What
 INT8, INT32 = DataType.INT8, DataType.INT32
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=draws(80), deadline=None)
 @given(graphs, configs())
 def test_1_makespan_is_between_the_busiest_resource_and_the_serial_sum(
     commands: list[Listed], config: NpuConfig
@@ -55,7 +56,7 @@ def test_1_makespan_is_between_the_busiest_resource_and_the_serial_sum(
     assert makespan <= serial
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(graphs, configs())
 def test_2_bytes_are_conserved(commands: list[Listed], config: NpuConfig) -> None:
     """What descriptors ask for crosses DRAM and NoC, widened to whole accesses, and nothing else does."""
@@ -97,7 +98,7 @@ def test_2_bytes_are_conserved(commands: list[Listed], config: NpuConfig) -> Non
         assert npu.dram_bytes_read + npu.dram_bytes_written == sum(channel_bytes(seen, config.dram.channels))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(graphs, configs())
 def test_3_nothing_is_used_twice_at_once(commands: list[Listed], config: NpuConfig) -> None:
     """Units by `spans`; the bytes of any stretch of time fit the rate; each bank's stalls lengthen steps."""
@@ -133,7 +134,7 @@ def pipeline(count: int, rows: int, k: int) -> list[Listed]:
 FREE = SpmConfig(size=SPM_SIZE, port=None)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(st.integers(1, 9), st.integers(1, 30), st.sampled_from((16, 32)), st.sampled_from((1, 16, None)))
 def test_5_the_limits_are_exact(count: int, rows: int, k: int, rate: int | None) -> None:
     """Zero latencies, no bank limits, one engine, one channel, a queue that holds everything."""
@@ -153,7 +154,7 @@ def test_5_the_limits_are_exact(count: int, rows: int, k: int, rate: int | None)
     assert listed(commands, bound).makespan == count * moved
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(
     st.integers(1, 6),
     st.integers(1, 8),
@@ -179,13 +180,13 @@ def test_6_half_the_bits_are_half_the_bytes(count: int, lines: int, config: NpuC
     assert halved.makespan <= whole.makespan
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(25), deadline=None)
 @given(graphs, configs())
 def test_7_steps_of_any_size_give_the_same_events(commands: list[Listed], config: NpuConfig) -> None:
     assert len({stepped(commands, config, step) for step in (1, 7, 1000, None)}) == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(graphs, configs())
 def test_the_compiled_loop_gives_the_events_of_the_plain_one(commands: list[Listed], config: NpuConfig) -> None:
     plain, native = listed(commands, config), listed(commands, config, native=True)
@@ -193,7 +194,7 @@ def test_the_compiled_loop_gives_the_events_of_the_plain_one(commands: list[List
     assert plain.run.device.counters.to_json() == native.run.device.counters.to_json()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(st.lists(tiles | macros(), min_size=2, max_size=12), configs())
 def test_a_run_repeats_itself(commands: list[Listed], config: NpuConfig) -> None:
     assert listed(commands, config).run.events.hexdigest() == listed(commands, config).run.events.hexdigest()

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_graphs import SPM_SIZE, Seen, channel_bytes, configs, listed, tiles
 from npu_rig import DRAM, SPM, Rig
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
@@ -154,7 +155,7 @@ class Model:
                 self.dirty.discard(line)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=draws(80), deadline=None)
 @given(st.lists(tiles, min_size=1, max_size=14), configs(), st.sampled_from((64, 256)))
 def test_hits_misses_and_write_backs_are_those_of_a_plain_model(
     commands: list[Listed], base: NpuConfig, line: int
@@ -187,7 +188,7 @@ def test_hits_misses_and_write_backs_are_those_of_a_plain_model(
 # -- what is seen ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(st.lists(tiles, min_size=1, max_size=14), configs(), st.sampled_from(("none", "io_coherent")))
 def test_commands_see_each_other_and_a_flush_shows_everything(
     commands: list[Listed], base: NpuConfig, coherence: str

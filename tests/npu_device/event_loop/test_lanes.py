@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from npu_graphs import listed
 from npu_macro import MacroRig, block, random
 from npu_rig import DRAM, SPM
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
@@ -71,7 +72,7 @@ def test_a_large_gemm_gains_what_its_engines_are_worth(order: int) -> None:
         assert seen.run.device.counters.dram_bytes_written == one.run.device.counters.dram_bytes_written
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(
     *[st.integers(1, 5).map(lambda i: 48 * i)] * 3, st.sampled_from(((64, 64, 64), (32, 64, 32), (48, 96, 64))),
     st.integers(0, 1), st.sampled_from((102_400_000_000, 1_638_400_000_000, None)), st.integers(1, 4),
@@ -148,7 +149,7 @@ def test_vector_engines_share_the_blocks() -> None:
     assert four.makespan == 4 * (16 + 16 * 256 // 64)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(
     st.lists(st.tuples(*[st.integers(1, 4).map(lambda i: 64 * i)] * 3, st.integers(0, 1)), min_size=1, max_size=3),
     st.integers(1, 4), st.sampled_from(("roofline", "systolic_os", "systolic_ws_pipe")),

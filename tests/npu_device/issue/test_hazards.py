@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
@@ -28,7 +29,7 @@ def byte_set(region: Region) -> set[int]:
     return {region.address + row * region.stride + i for row in range(region.rows) for i in range(region.row_bytes)}
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=draws(500), deadline=None)
 @given(regions, regions)
 def test_a_shared_byte_is_a_conflict(a: Region, b: Region) -> None:
     if byte_set(a) & byte_set(b):
@@ -36,7 +37,7 @@ def test_a_shared_byte_is_a_conflict(a: Region, b: Region) -> None:
     assert conflict(a, b) == conflict(b, a)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=draws(500), deadline=None)
 @given(regions, regions)
 def test_the_rule_for_conflicts(a: Region, b: Region) -> None:
     """Equal strides: the boxes overlap and a column is shared. Others: the boxes overlap."""
@@ -59,7 +60,7 @@ def command(number: int, reads: list[Region], write: Region | None) -> Command:
 uses = st.tuples(st.lists(regions, max_size=2), st.none() | regions)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(st.lists(uses, max_size=25), st.randoms(use_true_random=False))
 def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(
     todo: list[tuple[list[Region], Region | None]], random: object
@@ -106,7 +107,7 @@ def test_commands_run_as_a_brute_force_check_of_all_pairs_allows(
     assert not hazards.in_flight
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 @given(st.lists(uses, max_size=12))
 def test_what_comes_before_is_what_conflicts_and_leads_to_all_that_does(
     todo: list[tuple[list[Region], Region | None]],
@@ -125,7 +126,7 @@ def test_what_comes_before_is_what_conflicts_and_leads_to_all_that_does(
         assert readers | writers | overwritten <= reached[-1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(st.lists(regions, max_size=6), regions, st.integers(0, 2**32 - 1))
 def test_parked_results_are_read_as_if_they_were_in_memory(writes: list[Region], look: Region, seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -22,6 +22,7 @@ from random_commands import (
     tbars,
     ways,
 )
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
@@ -76,7 +77,7 @@ def commands(actions: list[Action]) -> list[Descriptor]:
     return [action for action in actions if isinstance(action, Descriptor)]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=draws(120), deadline=None)
 @given(graphs, configs, st.booleans())
 def test_the_result_is_that_of_sequential_execution(actions: list[Action], config: NpuConfig, ring: bool) -> None:
     fresh = Rig(config)
@@ -93,7 +94,7 @@ def test_the_result_is_that_of_sequential_execution(actions: list[Action], confi
     assert np.array_equal(rig.spm[0], reference.memories[SPM])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(graphs, configs)
 def test_every_command_is_ready_before_it_ends(actions: list[Action], config: NpuConfig) -> None:
     """Also one without a unit that another frees in the phase in which commands start."""
@@ -149,7 +150,7 @@ def test_the_cycles_of_a_hazard_and_of_a_barrier_add_up_to_the_wait() -> None:
     assert stalls[Cause.BARRIER] == ready[4] - done[1] > 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(graphs, configs)
 def test_streams_retire_in_order_and_units_do_one_thing_at_a_time(actions: list[Action], config: NpuConfig) -> None:
     rig = run(actions, config)
@@ -173,7 +174,7 @@ def test_streams_retire_in_order_and_units_do_one_thing_at_a_time(actions: list[
     assert not running
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(graphs, configs)
 def test_barriers_hold_back_what_comes_after_until_what_came_before_is_done(
     actions: list[Action], config: NpuConfig
@@ -207,14 +208,14 @@ def test_barriers_hold_back_what_comes_after_until_what_came_before_is_done(
     assert len(rig.happened(What.BARRIER_OPEN)) == len(rig.happened(What.BARRIER_CLOSE))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(25), deadline=None)
 @given(graphs, configs, st.booleans())
 def test_steps_of_any_size_give_the_same_events(actions: list[Action], config: NpuConfig, ring: bool) -> None:
     hashes = {run(actions, config, step, ring).events.hexdigest() for step in (1, 7, 1000, None)}
     assert len(hashes) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(graphs, configs)
 def test_cycles_never_go_back_and_counters_balance(actions: list[Action], config: NpuConfig) -> None:
     rig = run(actions, config)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
@@ -144,7 +145,7 @@ class ModelTickets:
         return 0
 
 
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 @given(
     st.integers(0, 2**33),
     st.lists(st.tuples(st.sampled_from(("device", "host", "done", "error")), st.integers(-2, 9)), max_size=60),
@@ -200,7 +201,7 @@ steps = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 @given(st.lists(steps, max_size=60))
 def test_accumulators_never_overlap_and_refuse_only_what_does_not_fit(
     plan: list[tuple[int, bool, bool, tuple[int, int], int]],

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_rig import BUFFER, DRAM, REG, RING, SMALL_SPM, SPM, Rig
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import ReturnCode, TicketError
@@ -145,7 +146,7 @@ def test_a_stalled_submission_is_a_new_one_after_a_reset() -> None:
     assert rig.read("IRQ_STATUS") == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(st.integers(0, 700), st.integers(1, 60))
 def test_a_reset_at_any_time_leaves_a_device_that_works(when: int, gap: int) -> None:
     rig, tickets = busy()

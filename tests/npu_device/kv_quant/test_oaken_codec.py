@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.kv_quant import oaken, oaken_plain
@@ -42,7 +43,7 @@ def test_the_golden_vector() -> None:
     assert read[[5, 50]].tolist() == [0.061279296875, -0.003215789794921875]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(
     st.integers(0, 2**32 - 1), st.sampled_from(SETS), st.sampled_from(oaken.OUTLIER_CODES),
     st.sampled_from([0.0, 1e-7, 0.1, 1.0, 30.0]), st.booleans(),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from npu_graphs import attentions, chains, listed
 from npu_macro import MacroRig, block, random
 from npu_rig import SPM
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
@@ -63,7 +64,7 @@ def test_the_experiment_of_the_paper_on_the_device(skip: str, cycles: int) -> No
     assert engine_steps(seen) == [cycles, cycles], "scores, then values"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(st.integers(2, 80), st.integers(0, 80), st.integers(1, 3), chains(), st.booleans())
 def test_a_command_of_one_tile_takes_the_closed_form(
     queries: int, past: int, heads: int, chain: ChainedConfig, causal: bool
@@ -96,7 +97,7 @@ def losses(events: np.ndarray[Any, Any]) -> list[tuple[int, ...]]:
     return sorted(tuple(int(one[name]) for name in ("ticket", "tile", "aux", "bytes")) for one in chosen)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(st.lists(attentions(), min_size=1, max_size=2), chains(), st.sampled_from((0, 7, 120)), st.integers(1, 2))
 def test_l1_equals_l2_where_nothing_is_shared(
     commands: list[Listed], chain: ChainedConfig, latency: int, engines: int
@@ -160,7 +161,7 @@ def test_a_tile_command_runs_without_the_chain(m: int, n: int, cycles: int) -> N
 # -- function ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(25), deadline=None)
 @given(st.integers(1, 20), st.integers(0, 12), st.booleans(), st.sampled_from((0, 3)), chains(), st.integers(1, 2))
 def test_results_do_not_depend_on_the_engine(
     queries: int, past: int, causal: bool, window: int, chain: ChainedConfig, engines: int

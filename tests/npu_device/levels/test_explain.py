@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from npu_graphs import configs, graphs, listed
 from npu_rig import DRAM, SPM
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
@@ -15,7 +16,7 @@ from npu_device.trace.run_spans import Spans
 INT8, INT32 = DataType.INT8, DataType.INT32
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=draws(80), deadline=None)
 @given(graphs, configs())
 def test_8_causes_add_up_to_the_makespan_and_bounds_stay_below(commands: list[Listed], config: NpuConfig) -> None:
     seen = listed(commands, config)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_graphs import listed
 from npu_rig import DRAM, SPM
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
@@ -83,7 +84,7 @@ def macro(m: int, n: int, k: int, tile: tuple[int, int, int], prefetch: int = 1,
 sides = st.integers(1, 4).map(lambda i: 64 * i)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(sides, sides, sides, st.sampled_from(((64, 64, 64), (32, 64, 32), (128, 64, 64))), st.integers(1, 2))
 def test_f6_f7_roofline_and_traffic(m: int, n: int, k: int, tile: tuple[int, int, int], engines: int) -> None:
     config = NpuConfig(te=TeConfig(count=engines))
@@ -136,7 +137,7 @@ def laid_out(plan: Plan, direction: str, channels: int) -> int:
 times = st.integers(1, 40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(st.integers(1, 12), times, times, times)
 def test_f8_separate_channels_give_the_closed_form(n: int, load: int, work: int, store: int) -> None:
     def cycles(buffering: str) -> int:
@@ -147,7 +148,7 @@ def test_f8_separate_channels_give_the_closed_form(n: int, load: int, work: int,
     assert cycles("none") == n * (load + work + store)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(st.integers(1, 12), times, times, times)
 def test_f8_one_shared_channel_stays_below_its_bound(n: int, load: int, work: int, store: int) -> None:
     cycles = laid_out(chain(n, load, work, store, 1, "full"), "shared", 1)
@@ -184,7 +185,7 @@ def test_a_plan_without_steps_is_over_at_once() -> None:
 # -- L1 and L2 ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(
     st.lists(st.tuples(sides, sides, sides, st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=3),
     st.sampled_from(("roofline", "systolic_os", "systolic_ws", "systolic_is", "systolic_ws_pipe")),
@@ -209,7 +210,7 @@ def test_l1_equals_l2_where_nothing_is_shared(
     assert steps(events) == steps(seen.events)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(st.integers(1, 12), st.integers(1, 64), st.integers(1, 64), st.integers(1, 3), st.sampled_from((0, 7, 120)))
 def test_l1_equals_l2_on_tile_commands(n: int, rows: int, k: int, halves: int, latency: int) -> None:
     config = NpuConfig(te=TeConfig(count=1), spm=FREE, dma=DmaConfig(channels=2), **FAST | {

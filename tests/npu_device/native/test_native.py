@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from native_programs import HEADER, LOG, programs
+from shares import draws
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.event_loop import state
@@ -75,7 +76,9 @@ def both(sample: Any, values: list[int], a: int, b: int, **known: int) -> tuple[
 small = st.integers(0, 20)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=draws(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(programs(), st.lists(small, min_size=3, max_size=9), small, small)
 def test_native_means_what_python_means(folder: Path, source: str, values: list[int], a: int, b: int) -> None:
     interpreted, compiled = both(module(source, folder), values, a, b)
@@ -124,7 +127,7 @@ def main(world: World, node: Node, a: int, b: int) -> int:
 """
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(st.lists(small, min_size=3, max_size=9), small, small)
 @example([7, 2, 20, 5, 11, 4, 13, 8, 9], 15, 3)
 @example([4, 9, 12, 1, 8, 6, 2], 3, 9)

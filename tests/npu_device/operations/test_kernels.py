@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_rig import SPM, Rig
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import BITS, DataType, Eltwise, Norm, Opcode, Reduce
@@ -106,7 +107,7 @@ def test_integer_sums_wrap() -> None:
     assert int.from_bytes(rig.bytes_at(OUT, 4), "little") == exact % 2**32
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(
     st.lists(st.integers(-128, 127), min_size=8, max_size=8),
     st.floats(2.0**-12, 4.0, width=32),
@@ -349,7 +350,7 @@ def test_cast_of_what_is_not_a_number() -> None:
     assert run(eltwise(Eltwise.CAST, (1, 3), T.FP32, 0, T.INT8), a).tolist() == [[0, 127, -128]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(
     st.lists(st.floats(-1e4, 1e4, width=32), min_size=6, max_size=6),
     st.floats(2.0**-10, 64.0, width=32),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_macro import POSITION, MacroRig, block, random
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
@@ -97,7 +98,7 @@ KINDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(
     KINDS, st.sampled_from(((1, 1), (4, 4), (4, 2), (6, 2), (4, 1))), st.integers(0, 13), st.integers(1, 5),
     st.sampled_from(("spm", "dram")), st.integers(0, 2), st.tuples(st.integers(1, 9), st.integers(1, 9)),

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_macro import POSITION, MacroRig, block, random
 from onnx_reference import reference
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
@@ -45,7 +46,7 @@ def heads_first(rows: Array, heads: int) -> Array:
     return rows.astype(np.float64).reshape(len(rows), heads, -1).transpose(1, 0, 2)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=draws(50), deadline=None)
 @given(
     st.sampled_from(((1, 1), (4, 4), (4, 2), (6, 2), (4, 1))), st.integers(1, 7), st.integers(0, 12),
     st.sampled_from((4, 8)), st.booleans(), st.sampled_from((0, 0, 3)), st.sampled_from((0, 32)),

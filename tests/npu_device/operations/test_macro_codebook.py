@@ -11,6 +11,7 @@ from image_cases import attributes, nchw, out_size
 from npu_macro import CONFIG, MacroRig, block, random
 from npu_rig import DRAM, SPM
 from onnx_reference import reference
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
@@ -42,7 +43,7 @@ def placed(rig: MacroRig, codes: Array, vectors: Array) -> dict[str, int]:
     return {"in1_addr": rig.put(codes, T.UINT8), "codebook": rig.put(vectors.reshape(-1, 8), T.FP16)}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=draws(50), deadline=None)
 @given(
     st.integers(1, 20), st.integers(1, 40), st.integers(1, 40), st.sampled_from((8, 16, 32)), st.integers(1, 4),
     st.booleans(), st.booleans(), st.integers(0, 2), st.sampled_from((T.FP16, T.FP32, T.BF16)),

@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from npu_macro import POSITION, MacroRig, block
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import NpuDeviceError, TicketError
@@ -59,7 +60,7 @@ def expected(half: bytes, rows: Any) -> oaken.Encoded | None:
 
 
 @example(KvHalf((0, 0, 0, bits(1))).pack(), lambda random, size: np.zeros(size), (1, 64), 1, 0)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(halves, numbers, st.sampled_from(SHAPES), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_any_parameter_block_ends_in_a_ticket_or_in_the_bytes_of_the_definition(
     half: bytes, draw: Any, shape: tuple[int, int], tokens: int, seed: int

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_macro import WORK, MacroRig, block, random
 from npu_rig import SPM
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Epilogue
@@ -58,7 +59,7 @@ kinds = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(sizes, sizes, sizes, st.tuples(tiles, tiles, tiles), kinds, st.booleans(), st.booleans(),
        st.tuples(locations, locations, locations), st.integers(0, 3), st.integers(0, 40))  # fmt: skip
 def test_a_macro_equals_its_tiles_one_by_one(

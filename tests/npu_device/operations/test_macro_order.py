@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_rig import DRAM, SPM, Rig
 from random_commands import ACC_BYTES, Barrier, configs, eltwises, fill, gemms, moves, spm, tbars, ways
+from shares import draws
 
 from npu_device.abi.descriptor import PARTS, Descriptor
 from npu_device.abi.errors import TicketError
@@ -162,7 +163,7 @@ def outcomes(rig: Rig) -> list[tuple[bool, int]]:
     return [(event["ticket"] in done, errors.get(event["ticket"], 0)) for event in rig.happened(What.ACCEPT)]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=draws(80), deadline=None)
 @given(graphs, configs)
 def test_the_result_is_that_of_one_command_after_the_other(actions: list[Action], config: NpuConfig) -> None:
     together, alone = run(actions, config), run(actions, config, one_by_one=True)
@@ -171,14 +172,14 @@ def test_the_result_is_that_of_one_command_after_the_other(actions: list[Action]
     assert np.array_equal(together.spm[0], alone.spm[0])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(25), deadline=None)
 @given(graphs, configs)
 def test_steps_of_any_size_give_the_same_events(actions: list[Action], config: NpuConfig) -> None:
     hashes = {run(actions, config, step).events.hexdigest() for step in (1, 7, 1000, None)}
     assert len(hashes) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(st.lists(st.one_of(macros(), moves(), gemms(), eltwises(), tbars), min_size=4, max_size=16), configs)
 def test_without_values_cycles_and_events_are_the_same(actions: list[Action], config: NpuConfig) -> None:
     """Where neither an index nor a position comes from computed data."""
@@ -186,7 +187,7 @@ def test_without_values_cycles_and_events_are_the_same(actions: list[Action], co
     assert with_values.events.hexdigest() == without.events.hexdigest()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(graphs, configs)
 def test_no_result_that_waits_is_a_view_of_memory(actions: list[Action], config: NpuConfig) -> None:
     rig = Rig(replace(config, mode="tight"))
@@ -252,7 +253,7 @@ def check_buffers(macro: Macro, plan: Plan) -> None:
         users[step.spm] = []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(
     macros(), st.sampled_from(("full", "out", "none")), st.sampled_from(("im2col", "kernel_position")),
     st.integers(1, 4),
@@ -343,7 +344,7 @@ def test_a_command_of_too_many_tiles_is_refused_before_anything_is_made_of_it() 
         assert "a command has at most" in rig.device.error_log[-1].reason
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(macros(), st.integers(0, 39), st.integers(0, 255), st.sampled_from(sorted(set(Descriptor._fields) - {
     "opcode", "status", "ticket", "extended", "param1", "accumulate"})), st.sampled_from((0, 1, 2, 7, 9, 15)),
     st.sampled_from(("block", "descriptor")))  # fmt: skip

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from image_cases import attributes, nchw, out_size, shapes
 from npu_macro import MacroRig, block, random
 from onnx_reference import reference
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
@@ -37,7 +38,7 @@ def sized(broadcast: Broadcast, m: int, n: int) -> tuple[int, int]:
     return (m if high else 1), (n if wide else 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(
     st.sampled_from((Eltwise.ADD, Eltwise.MUL, Eltwise.MAX, Eltwise.LESS, Eltwise.WHERE)),
     st.tuples(*[st.sampled_from(list(Broadcast))] * 3), st.integers(1, 20), st.integers(1, 20),
@@ -134,7 +135,7 @@ def test_operations_on_rows_are_those_of_onnx(op: str, kind: DataType) -> None:
     assert np.abs(got - expected).max() <= TOLERANCE[kind] * np.abs(expected).max()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(shapes, st.integers(1, 6), st.booleans(), st.sampled_from((T.FP32, T.FP16, T.UINT8)), st.booleans())
 def test_pooling(s: dict[str, int], channels: int, average: bool, kind: DataType, pads: bool) -> None:
     assume(min(out_size(s)) > 0 and not (average and kind is T.UINT8))
@@ -217,7 +218,7 @@ def strides(shape: tuple[int, ...], size: int) -> list[int]:
     return steps
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(st.tuples(*[st.integers(1, 4)] * 4), st.permutations(range(4)), st.sampled_from((T.INT8, T.FP16, T.FP32)),
        st.tuples(st.integers(1, 70), st.integers(1, 4)), st.tuples(*[st.booleans()] * 4), locations)  # fmt: skip
 def test_a_copy_transposes_and_reverses(

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from image_cases import Array, attributes, nchw, out_size, shapes
 from npu_macro import MacroRig, block, random
 from onnx_reference import reference
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Epilogue, Extended
@@ -43,7 +44,7 @@ def test_bounds_of_a_large_batch_take_no_memory() -> None:
     assert most_pixels(Windows(1 << 40, 8, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1), 1) == 24
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(
     shapes, st.sampled_from((1, 2, 3)), st.integers(1, 4), st.integers(1, 4), st.booleans(),
     st.sampled_from((T.UINT8, T.INT8, T.FP32, T.FP16, T.BF16, T.E4M3FN, T.E5M2)), st.integers(0, 1), st.booleans(),

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_graphs import configs, macros
 from numpy.typing import NDArray
+from shares import draws
 
 from npu_device.abi.registers import TOTALS, TOTALS_OFFSET
 from npu_device.config import NpuConfig
@@ -39,7 +40,7 @@ def counted(config: NpuConfig, seen: NDArray[np.void], sizes: Sequence[int]) -> 
     return made.up_to_date()
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@settings(max_examples=draws(25), deadline=None, derandomize=True, database=None)
 @given(st.lists(macros(), min_size=1, max_size=12), configs(), st.lists(st.integers(1, 200), min_size=1, max_size=5),
        st.integers(0, 2000))  # fmt: skip
 def test_batches_count_as_single_events_do(

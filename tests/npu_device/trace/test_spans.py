@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from npu_graphs import configs, macros
 from npu_rig import DRAM, SPM, Rig
 from numpy.typing import NDArray
+from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
@@ -24,7 +25,7 @@ def batches(seen: NDArray[np.void], sizes: Sequence[int]) -> list[NDArray[np.voi
     return [seen[first : first + size] for first, size in zip(edges.tolist(), sizes * len(seen), strict=False)]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@settings(max_examples=draws(25), deadline=None, derandomize=True, database=None)
 @given(st.lists(macros(), min_size=1, max_size=8), configs(), st.lists(st.integers(1, 60), min_size=1, max_size=4))
 def test_it_does_not_depend_on_how_the_records_come_in(
     commands: list[Listed], config: NpuConfig, sizes: list[int]

@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext.bus.clock import NEVER, Clock
 from pyv_ext.devices.base import Register, RegisterDevice
@@ -47,7 +48,7 @@ def plainly(scripts, posts):
     return log
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=draws(100), deadline=None, derandomize=True, database=None)
 @given(st.lists(GAPS, min_size=4, max_size=4), POSTS, st.lists(st.integers(1, 40)), st.sets(st.integers(0, 3)))
 def test_everything_happens_in_its_order(scripts, posts, strides, independent):
     independent |= {target for _, target, _ in posts}  # what takes stores is on the bus

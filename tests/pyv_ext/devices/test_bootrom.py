@@ -6,6 +6,7 @@ import pytest
 from device_rig import RAM, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext.bus.memory import INFO_OFFSET, boot_rom
 from pyv_ext.engines.engine import Engine
@@ -17,7 +18,7 @@ from pyv_ext.timing import CoreTiming
 ROM = 0x1000
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=draws(50), deadline=None)
 @given(st.integers(0, 0x7FFF_FFFF).map(lambda half: 2 * half), st.integers(0, 7))
 def test_the_hart_arrives_at_the_entry_with_its_arguments(entry: int, hart_id: int) -> None:
     rig = Rig()

@@ -2,6 +2,7 @@ import pytest
 from device_rig import CLINT, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext.bus.clock import Clock
 from pyv_ext.devices.clint import Clint
@@ -41,7 +42,7 @@ halves = st.one_of(st.integers(0, 12), st.integers(ONES - 6, ONES))
 writes = st.tuples(st.sampled_from([CMP_LO, CMP_HI, TIME_LO, TIME_HI]), halves)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(st.integers(1, 7), st.dictionaries(st.integers(0, 80), writes, max_size=12))
 def test_the_timer_line_changes_in_the_very_cycle(divider: int, script: dict[int, tuple[int, int]]) -> None:
     clock, clint, truth = Clock(), Clint(divider), Counter64(divider)

@@ -4,6 +4,7 @@ import pytest
 from device_rig import PLIC, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext.devices.plic import SOURCES, Plic
 
@@ -68,7 +69,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(st.lists(steps, max_size=60))
 def test_equals_the_specification(script: list[tuple[str, int, int]]) -> None:
     plic, truth = Plic(), PlicBySpecification()

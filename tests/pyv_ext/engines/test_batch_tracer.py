@@ -4,6 +4,7 @@ import pytest
 from hart_rig import DATA, LINES, PORT, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext.engines.tracer import FENCE
 from pyv_ext.isa import Kind
@@ -98,7 +99,7 @@ def rig(lines, tracer, always):
     return rig, looks
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@settings(max_examples=draws(40), deadline=None, derandomize=True, database=None)
 @given(
     st.lists(st.tuples(st.integers(1, 3000), st.sampled_from((0, 1 << 7, 1 << 11))), max_size=6),
     st.lists(st.integers(1, 900), max_size=6),

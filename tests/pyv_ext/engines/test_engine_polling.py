@@ -7,6 +7,7 @@ import pytest
 from hart_rig import DATA, LINES, RAM, Rig, assemble
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext.bus.memory import Ram
 from pyv_ext.devices.clint import Clint
@@ -124,7 +125,7 @@ def seen(rig):
     return (*rig.state(), rig.status.count, rig.status.scratch, bytes(rig.spm.u8))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=draws(40), deadline=None, derandomize=True)
 @given(st.data())
 def test_polling_equals_the_reference(data):
     """Same pc, registers, cycles and counts at any budgets, with interrupts and events in the midst of it."""

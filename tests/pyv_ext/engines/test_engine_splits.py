@@ -6,6 +6,7 @@ import pytest
 from hart_rig import DATA, LINES, PORT, Rig, Trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext.protocols import CustomInstruction, Retry, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
@@ -89,7 +90,7 @@ events = st.lists(st.tuples(st.integers(0, LIMIT), st.sampled_from((0, MTI, MEI,
 budgets = st.lists(st.one_of(st.integers(1, 9), st.integers(1, 300)), min_size=1, max_size=12)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=draws(100), deadline=None, derandomize=True, database=None)
 @given(programs, events, st.sampled_from(TIMINGS), budgets, st.booleans())
 def test_any_split_gives_the_same(program, lines, timing, slices, tracing):
     whole = machine(program, lines, timing)
@@ -109,7 +110,7 @@ def test_any_split_gives_the_same(program, lines, timing, slices, tracing):
     assert cut.asked == whole.asked
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=draws(60), deadline=None, derandomize=True, database=None)
 @given(programs, events, st.sampled_from(TIMINGS))
 def test_single_steps_give_the_same(program, lines, timing):
     stepped = machine(program, lines, timing)
@@ -122,7 +123,7 @@ def test_single_steps_give_the_same(program, lines, timing):
     assert stepped.asked == whole.asked
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=draws(60), deadline=None, derandomize=True, database=None)
 @given(programs, events, st.sampled_from(TIMINGS))
 def test_a_trace_tiles_the_time_line(program, lines, timing):
     """Each instruction starts where the one before ended or trapped, and each is counted."""

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from native_forms import NATIVE_FORMS
 from near_rig import AT_COMPARE, CLINT, PARTS, Machine, both, program, until_it_stops
+from shares import draws
 
 from pyv_ext.devices.programs import compiled
 
@@ -122,7 +123,7 @@ PROGRAMS = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(*(st.integers(0, (1 << 64) - 1) for _ in range(4)))
 def test_programs_mean_the_same_in_both_forms(one, two, now, value):
     for text, native in zip(PROGRAMS, native_programs(), strict=True):

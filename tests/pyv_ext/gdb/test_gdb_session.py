@@ -11,6 +11,7 @@ from hart_rig import DATA, PORT, RAM, Rig
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rsp_client import Client, Served, packet, session
+from shares import draws
 
 from pyv_ext.devices.program_exit import Finisher
 from pyv_ext.engines.stop import Stop, StopReason
@@ -436,7 +437,7 @@ BODY = st.one_of(
 CHUNK = st.one_of(BODY.map(lambda body: packet(body.encode("utf-8", "replace"))), st.binary(max_size=16))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(chunks=st.lists(CHUNK, max_size=14))
 @example(chunks=[packet("Z2,80004000,4"), packet("c"), packet("c"), b"\x03\x03"])
 @example(chunks=[packet("P20=ffffffff"), packet("s"), packet("c")])

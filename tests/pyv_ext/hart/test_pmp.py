@@ -9,6 +9,7 @@ import pytest
 from hart_rig import DATA, HANDLER, RAM, Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext.hart.pmp import ALL, ENTRIES, EXECUTE, READ, WRITE, Pmp
 from pyv_ext.hart.traps import MACHINE, USER, Cause
@@ -53,7 +54,7 @@ CONFIGS = st.sampled_from([0, TOR, NA4, NAPOT]).flatmap(
 REGIONS = st.lists(st.tuples(st.integers(0, ENTRIES - 1), ADDRESSES, CONFIGS, st.booleans()), max_size=8)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(REGIONS, st.lists(st.integers(-8, 120), max_size=12))
 def test_rights_are_those_of_the_first_region_that_matches(
     regions: list[tuple[int, int, int, bool]], offsets: list[int]

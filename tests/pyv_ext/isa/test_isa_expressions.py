@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext.isa import EXTENSIONS, Isa, Kind
 from pyv_ext.isa.expression_tree import parse
@@ -246,7 +247,7 @@ class Wrapping:
 
 
 @pytest.mark.parametrize("expr", sorted({row.expr for row in ROWS}))
-@settings(max_examples=60, deadline=None, database=None, derandomize=True)
+@settings(max_examples=draws(60), deadline=None, database=None, derandomize=True)
 @given(st.tuples(registers, registers, registers, registers))
 @example((0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF))
 @example((0x80000000, 0xFFFFFFFF, 0, 0))

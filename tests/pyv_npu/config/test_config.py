@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_npu.config import Config, load, with_values
 from pyv_npu.config.key import Key, Shape
@@ -231,7 +232,7 @@ OVERRIDES = st.fixed_dictionaries({}, optional={path: values_of(key) for path, k
 
 
 @given(OVERRIDES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 def test_what_is_printed_is_read_back_to_the_same(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_npu.cli import main
 from pyv_npu.config import load
@@ -53,7 +54,7 @@ def loader_knows_more(key: Key, raw: Any) -> bool:
     return isinstance(raw, float) or (isinstance(raw, str) and (key.form.scalar is int or key.form.shape is Shape.LIST))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=draws(600), deadline=None)
 @given(path=st.sampled_from(sorted(KEYS)), raw=values)
 @example(path="npu.queue.size", raw=24)
 @example(path="run.args", raw={"n": 1 << 32})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext import elf
 from pyv_npu.boot import find_program
@@ -113,7 +114,7 @@ def test_prebuilt_descriptors_have_a_line_of_their_own() -> None:
     assert stages["t_submit_prebuilt"]["p50"] < stages["t_submit"]["p50"]
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=draws(15), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     mode=st.sampled_from(["loose", "tight"]),
     preset=st.sampled_from(presets.NAMES),

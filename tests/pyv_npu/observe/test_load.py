@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_npu.config import load, presets
 from pyv_npu.errors import UsageError
@@ -165,7 +166,7 @@ def test_commands_take_turns_in_streams() -> None:
     assert all(len(numbers) == 8 for numbers in result.core.order.values())
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=draws(12), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     mode=st.sampled_from(["loose", "tight"]),
     preset=st.sampled_from(presets.NAMES),

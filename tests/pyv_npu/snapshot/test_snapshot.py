@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from npu_device.abi.opcodes import TicketState
 from pyv_ext.devices.base import Register, RegisterDevice
@@ -247,7 +248,7 @@ def some_file(mode: str = "tight") -> bytes:
     return platform.save().to_bytes()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=draws(150), deadline=None)
 @given(data=st.data())
 def test_damaged_files_are_refused_with_one_line(data: st.DataObject) -> None:
     file = bytearray(some_file())
@@ -320,7 +321,7 @@ def spoiled(state: Any, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("mode", ["tight", "loose"])
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_hostile_states_are_refused_or_run(mode: str, data: st.DataObject) -> None:
     """A wrong field is named in one line; what is accepted runs without an error of Python."""
@@ -340,7 +341,7 @@ def test_hostile_states_are_refused_or_run(mode: str, data: st.DataObject) -> No
         platform.result().to_json()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_hostile_headers_and_events_are_refused_with_one_line(data: st.DataObject) -> None:
     def change(member: str, value: Any) -> Any:

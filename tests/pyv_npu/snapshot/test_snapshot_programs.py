@@ -12,6 +12,7 @@ import pytest
 from guest import ENCODE, RAM, li
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from npu_device.abi.memory_map import CLINT_BASE
 from pyv_ext.elf import Program, Segment
@@ -233,7 +234,7 @@ def test_random_programs_trap_in_all_ways() -> None:
 
 
 @pytest.mark.slow
-@settings(MANY, max_examples=25)
+@settings(MANY, max_examples=draws(25))
 @example(seed=0, cuts=[0.9999999999999999] * 2, mode="tight", engines=["reference", "fast"])
 @given(seed=st.integers(0, 1 << 32), cuts=CUTS, mode=MODES, engines=ORDERS)
 def test_many_random_programs_can_be_cut_anywhere(seed: int, cuts: list[float], mode: str, engines: list[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from shares import draws
 
 from npu_device.config import NpuConfig
 from pyv_npu.config import Config, with_values
@@ -127,7 +128,7 @@ def assert_near(model: Compiled, seed: int) -> None:
     st.sampled_from(["Gemm", "MatMul", "Conv"]), st.integers(0, 1000), st.sampled_from(["int8", "uint8"]),
     st.sampled_from(list(ONNX)), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=draws(40), deadline=None, derandomize=True)
 def test_products_are_integer_products(operator: str, seed: int, activation: str, weights: str, relu: bool) -> None:
     proto = (
         image(seed, activation, weights, relu)
@@ -157,7 +158,7 @@ def block(seed: int, activation: str, second: str, relu: bool, first: int) -> An
 
 
 @given(st.integers(0, 1000), st.sampled_from(["int8", "uint8"]), st.booleans(), st.integers(0, 1))
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=draws(15), deadline=None, derandomize=True)
 def test_a_residual_of_the_results_type_is_in_the_epilogue(seed: int, kind: str, relu: bool, first: int) -> None:
     model = compiled(block(seed, kind, kind, relu, first))
     assert_near(model, seed)

@@ -8,6 +8,7 @@ import pytest
 from external_tools import needs
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from pyv_ext.elf import parse_elf
 from pyv_ext.isa import Isa
@@ -129,7 +130,7 @@ buffer: .word message + 4, l2, LENGTH
 
 
 @needs(AS, LD)
-@settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=draws(30), deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(lines=st.lists(LINES, min_size=3, max_size=60))
 def test_random_programs_are_those_of_gnu(lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     third = max(len(lines) // 3, 1)
@@ -208,7 +209,7 @@ def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
     assert str(error.value).startswith(f"own.s:{message}") and "\n" not in str(error.value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(text=st.text(st.sampled_from("addilw .,():%\"'\\\n\t#;/*0x1f-+<>&|~=_$@"), max_size=40) | st.text(max_size=20))
 def test_any_text_is_assembled_or_refused(text: str) -> None:
     try:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from shares import draws
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig, SpmConfig
@@ -70,7 +71,7 @@ def assert_near(made: Compiled, seed: int = 1) -> None:
     st.integers(1, 3), st.sampled_from([(1, 1), (4, 4), (4, 2), (6, 1)]), st.integers(1, 9), st.integers(1, 9),
     st.sampled_from([0, 3]), st.booleans(), st.booleans(), st.sampled_from(list(KINDS)), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=draws(40), deadline=None, derandomize=True)
 def test_it_is_one_command_per_batch(
     batch: int, heads: tuple[int, int], queries: int, keys: int, past: int, four: bool, causal: bool, kind: str,
     present: bool,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
+from shares import draws
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
@@ -19,7 +20,7 @@ from toolchain.onnx_model.model import prepare
 from toolchain.onnx_model.reference import reference
 from toolchain.passes import PASSES
 
-ROWS = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+ROWS = settings(max_examples=draws(60), deadline=None, derandomize=True, database=None)
 
 
 class Net:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from npu_device.abi.opcodes import BITS, DataType
 from npu_device.config import NpuConfig
@@ -64,7 +65,7 @@ def test_traffic_is_that_of_the_tensors(channels: int, size: int, stride: int) -
     assert timed.cycles <= 1.5 * needed / rate
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=draws(15), deadline=None)
 @given(
     st.integers(1, 130), st.integers(3, 40), st.sampled_from((3, 5)), st.integers(1, 2),
     st.sampled_from((DataType.FP32, DataType.FP16)), st.sampled_from((1 << 15, 1 << 18, 1 << 21)),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from npu_device.abi.opcodes import DataType
 from toolchain.ir.data_types import stored
@@ -24,7 +25,7 @@ def meant(codes: Array, vectors: Array, columns: int) -> Array:
     return np.array(rows)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(st.integers(1, 70), st.integers(1, 90), st.integers(1, 5), st.integers(0, 9))
 def test_bytes_are_those_of_the_formula(rows: int, columns: int, books: int, seed: int) -> None:
     """rows x ceil(columns / 8) codes, and codebooks x 2^8 x 8 x 2 bytes; for rows of whole vectors that is

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from npu_device.abi.opcodes import DataType
 from npu_device.operations.kernels.elements import decode
@@ -94,7 +95,7 @@ def narrowed(graph: Graph, config: QConfig) -> Graph:
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.sampled_from([2, 4, 8]), st.booleans())
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=draws(60), deadline=None, derandomize=True)
 def test_codes_are_within_half_a_step_and_packed_by_row(n: int, k: int, bits: int, nk: bool) -> None:
     graph = narrowed(product(n, k, nk), QConfig(weight=bits))
     name, scale = graph.layers[0].inputs[1:]
