@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from external_tools import GCC, PICOLIBC, needs
 from native_forms import NATIVE_FORMS, Form
+from shares import slow
 from test_runtime import on_qemu
 from test_single_shot import BENCH, floating
 
@@ -21,7 +22,7 @@ pytestmark = needs(GCC, PICOLIBC)
 Run = Callable[[Path, Form], tuple[int | None, str]]
 
 
-@pytest.fixture(params=["rv32imafdc", "rv32imf"])
+@pytest.fixture(params=["rv32imafdc", *slow("rv32imf")])
 def march(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

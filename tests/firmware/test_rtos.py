@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from external_tools import GCC, PICOLIBC, needs
 from native_forms import FORMS, TRANSLATED, Form
+from shares import slow
 from test_runtime import on_qemu
 
 from pyv_ext.elf import read_elf
@@ -48,7 +49,7 @@ def build(out: Path, mode: str, *more: str) -> Path:
     return build_program(out, SOURCES, flags=["-Wall", "-Wextra", "-Werror", f"-DPREEMPTIVE={MODES[mode]}", *more])
 
 
-@pytest.mark.parametrize("level", ["0", "1", "s", "g"])
+@pytest.mark.parametrize("level", ["s", *slow("0", "1", "g")])
 def test_it_links_at_every_level_of_optimization(level: str, tmp_path: Path) -> None:
     """Where constants end just below gp, the linker must not shorten accesses to them that then are too far."""
     assert read_elf(build(tmp_path / "rtos.elf", "preemptive", f"-O{level}")).entry

@@ -18,7 +18,7 @@ from npu_device.levels.runner import Listed, Runner
 from npu_device.trace.events import What
 from npu_device.trace.stream import records
 
-QUICK, LISTS, PART = 120, int(os.environ.get("PYV_NPU_LISTS", "20000")), 2500
+QUICK, LISTS, PART = 60, int(os.environ.get("PYV_NPU_LISTS", "20000")), 2500
 FIRST = int(os.environ.get("PYV_NPU_LISTS_FROM", "1000"))
 
 

@@ -9,6 +9,7 @@ from bare_machine import BareMachine
 from native_forms import FORMS
 from qemu import Qemu, needs_qemu
 from random_floats import CODE, OPERANDS, OUTPUT, FloatProgram, float_program
+from shares import slow
 
 from pyv_ext.engines.stop import Stop, StopReason
 from pyv_ext.isa import Isa
@@ -16,7 +17,7 @@ from pyv_ext.isa import Isa
 pytestmark = needs_qemu
 
 ISAS = ("rv32imafdcu_zicsr_zifencei", "rv32imafcu_zicsr_zifencei", "rv32imafdu_zicsr_zifencei")
-ITEMS = 1200
+ITEMS, QUICK = 1200, 250
 CYCLES = 1_000_000
 
 
@@ -52,9 +53,10 @@ def of_ours(program: FloatProgram, isa: Isa, engine: str) -> bytes:
 
 
 @pytest.mark.parametrize("isa", [Isa(name) for name in ISAS], ids=lambda isa: isa.name.partition("_")[0])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_no_difference(isa: Isa, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = float_program(isa, seed, ITEMS)
+@pytest.mark.parametrize("of", [(3, QUICK), *slow((1, ITEMS), (2, ITEMS))], ids="{0[1]} of seed {0[0]}".format)
+def test_no_difference(isa: Isa, of: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`of`: seed and items."""
+    program = float_program(isa, *of)
     expected = of_qemu(program, isa)
     for form in FORMS:
         with monkeypatch.context() as patch:

@@ -9,7 +9,7 @@ from level_error import PERCENTILES, Pair, pair, percentiles, table
 
 from npu_device.levels.runner import Listed, Runner
 
-QUICK, MANY = 60, 1000
+QUICK, MANY = 25, 1000
 P10, P90 = PERCENTILES.index(10), PERCENTILES.index(90)
 
 

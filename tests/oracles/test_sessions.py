@@ -7,6 +7,7 @@ from external_tools import GDB, needs
 from sessions import PAGES, played
 
 
+@pytest.mark.slow
 @needs(GDB)
 def test_every_command_of_the_page_on_debugging_prints_what_the_page_shows() -> None:
     page = PAGES["debugging"].read_text(encoding="utf-8")
@@ -14,6 +15,7 @@ def test_every_command_of_the_page_on_debugging_prints_what_the_page_shows() -> 
     assert played(page) == page, "if it is right: scripts/sessions"
 
 
+@pytest.mark.slow
 def test_every_command_of_the_tutorial_prints_what_the_page_shows() -> None:
     page = PAGES["tutorial"].read_text(encoding="utf-8")
     assert page.count("\n$ ") > 10

@@ -17,10 +17,13 @@ BLOCKS = [
 ]
 
 
+LONG = {"--report", "--requests"}
+
+
 @pytest.mark.parametrize(
     "block",
     [
-        pytest.param(block, id=block[0][0], marks=[pytest.mark.slow] if "--report" in block[0][0] else [])
+        pytest.param(block, id=block[0][0], marks=[pytest.mark.slow] * (not LONG.isdisjoint(block[0][0].split())))
         for block in BLOCKS
     ],
 )

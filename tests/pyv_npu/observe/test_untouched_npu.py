@@ -9,6 +9,7 @@ import guest
 import pytest
 from external_tools import GCC, PICOLIBC, needs
 from guest import ENCODE, RAM, li
+from shares import slow
 from work_count import calls
 
 from npu_device.abi import instructions
@@ -133,8 +134,8 @@ def test_a_custom_instruction_is_use() -> None:
 
 
 @needs(GCC, PICOLIBC)
-@pytest.mark.parametrize("level", ["O0", "Os", "O2", "O3"])
-@pytest.mark.parametrize("march", ["rv32im", "rv32imac"])
+@pytest.mark.parametrize("level", ["O2", *slow("O0", "Os", "O3")])
+@pytest.mark.parametrize("march", ["rv32imac", *slow("rv32im")])
 def test_a_benchmark_of_any_march_and_level_runs_alike_in_both_modes(tmp_path: Path, march: str, level: str) -> None:
     """At full speed: nothing looks at its instructions. A table of constants has patterns of all instructions."""
     folder = firmware_folder()

@@ -22,6 +22,7 @@ def session(folder: Path, text: str, *options: str) -> subprocess.CompletedProce
     return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=120, env=environment)
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_and_baselines(tmp_path: Path) -> None:
     (text,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     first = session(tmp_path, text)

@@ -12,6 +12,7 @@ import pytest
 from browser import chromium
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shares import draws
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.trace.events import ROLE, WRITES, What
@@ -74,7 +75,7 @@ def test_traffic_is_that_of_the_events_exactly(models: Path, arguments: dict[str
     assert traffic["descriptors"] == DESCRIPTOR_SIZE * npu["accepted"] + EXTENDED_SIZE * blocks
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.lists(st.integers(1, 59), max_size=6))
 def test_batches_may_be_cut_anywhere(seed: int, count: int, cuts: list[int]) -> None:
     """Channels that work one transfer after the other, their records mixed, in batches of any size."""
@@ -213,6 +214,7 @@ def test_widths_of_a_built_in_model_are_compared(
     assert browser.execute_script("return document.querySelectorAll('#widths svg').length") == len(drawn)
 
 
+@pytest.mark.slow
 def test_widths_of_a_decoder_have_an_error(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "out"
     words = ["run", str(models / "decoder.onnx"), *GENERATE, "--qbits-kv", "2,4,8,16", "--sim-level", "IA_TIMING"]

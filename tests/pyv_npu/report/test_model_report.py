@@ -272,6 +272,7 @@ def test_a_replay_of_a_report_made_in_python(model: str, tmp_path: Path) -> None
     assert {**again, "host": None} == {**result.json, "host": None}
 
 
+@pytest.mark.slow
 def test_replay_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["compare", "submit_latency", "--arg", "n=4", "--no-sweeps", "--preset", "ibex", "--json"]
     assert main([*line, "--report", str(tmp_path)]) == 0

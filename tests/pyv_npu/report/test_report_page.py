@@ -14,6 +14,7 @@ import pytest
 from browser import chromium
 from hypothesis import given
 from hypothesis import strategies as st
+from shares import slow
 
 from npu_device.trace.run_spans import rows_between
 from pyv_npu.cli import main
@@ -22,7 +23,7 @@ from pyv_npu.report.figures import _covered, _deepest, gantt_chart, packed
 from pyv_npu.report.page import OverTime, render
 from pyv_npu.studies.break_even import AUTOMATIC, Sweep
 
-FEW = ["--arg", "n=120", "--arg", "tile=16"]
+FEW = ["--arg", "n=60", "--arg", "tile=16"]
 SWEEPS = (Sweep("run.args.tile", ("16", "32")), Sweep("npu.queue.full_policy", ("retry", "stall")))
 
 
@@ -93,7 +94,7 @@ def test_it_shows_the_figures_of_the_json(report: Path, browser: Any) -> None:
             assert float(text.replace(",", "")) == point["loose"]["t_submit"]
 
 
-@pytest.mark.parametrize("preset", NAMES)
+@pytest.mark.parametrize("preset", [NAMES[0], *slow(*NAMES[1:])])
 def test_every_preset_has_a_page(preset: str, tmp_path: Path, browser: Any) -> None:
     line = ["compare", "submit_latency", "--preset", preset, "--arg", "n=8", "--no-sweeps", "--json"]
     assert main([*line, "--report", str(tmp_path)]) == 0
@@ -129,7 +130,7 @@ def test_submission_over_computation_is_swept_by_tile_size_and_prefetch_distance
 ) -> None:
     short = [replace(sweep, values=sweep.values[:2]) for sweep in AUTOMATIC["submit_latency"][:2]]
     monkeypatch.setitem(AUTOMATIC, "submit_latency", tuple(short))
-    assert main(["compare", "submit_latency", *FEW[:2], "--report", str(tmp_path), "--json"]) == 0
+    assert main(["compare", "submit_latency", "--arg", "n=30", "--report", str(tmp_path), "--json"]) == 0
     shown = figures(tmp_path, browser)
     rows = list(csv.DictReader((tmp_path / "sweeps.csv").open()))
     ratios = [row for row in rows if row["figure"] == "submit_per_compute"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 import pytest
+from shares import slow
 
 from npu_device.abi.opcodes import DataType
 from npu_device.config import DramConfig, NpuConfig
@@ -205,7 +206,7 @@ def test_the_page_shows_them(cli: Cli) -> None:
     assert SEED_WIDTHS.startswith("bitwidths:\n  weight: [2, 4, 8]\n") and "head_2: { kv: 8 }" in SEED_CACHES
 
 
-@pytest.mark.parametrize("text", [SEED_WIDTHS, SEED_CACHES, SEED_WIDTHS + SEED_CACHES])
+@pytest.mark.parametrize("text", [SEED_WIDTHS + SEED_CACHES, *slow(SEED_WIDTHS, SEED_CACHES)])
 def test_the_files_of_the_seeds_are_taken_verbatim(cli: Cli, text: str) -> None:
     made = built_in(cli, text, layers="6")["llm"]
     caches = SEED_CACHES in text
@@ -224,7 +225,7 @@ def test_shipped_files_are_taken_by_name(cli: Cli, name: str) -> None:
     assert text.endswith({"allowed-widths": SEED_WIDTHS, "kv-by-head": SEED_CACHES}.get(name, ""))
 
 
-@pytest.mark.parametrize(("bits", "offset"), [(4, 196_928), (8, 393_856)])
+@pytest.mark.parametrize(("bits", "offset"), [(4, 196_928), pytest.param(8, 393_856, marks=pytest.mark.slow)])
 def test_r15_where_a_token_of_a_head_lies(cli: Cli, bits: int, offset: int) -> None:
     """H 32, T_max 1024, D 128: token 5 of head 3, seen from where the cache of the layer begins."""
     words = ("--layers", "1", "--context", "5", "--t-max", "1024", "--qbits-kv", str(bits), "--granularity", "tile")

@@ -7,6 +7,7 @@ from typing import Any
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from shares import slow
 
 from pyv_npu.boot import find_program
 from pyv_npu.cli.main import main
@@ -44,7 +45,7 @@ def attention(path: Path, tokens: int = 40, mask: bool = False, **attributes: An
     return path
 
 
-@pytest.mark.parametrize("granularity", ["macro", "tile"])
+@pytest.mark.parametrize("granularity", ["macro", *slow("tile")])
 @pytest.mark.parametrize("name", ["decoder", "decoder_fp16", "cnn"])
 def test_models_equal_the_reference(
     name: str, granularity: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -60,7 +61,7 @@ def test_models_equal_the_reference(
 
 
 @pytest.mark.parametrize("skip", ["none", "tile", "dataflow"])
-@pytest.mark.parametrize("attributes", [{}, {"is_causal": 1}, {"is_causal": 1, "left_window_size": 9}], ids=str)
+@pytest.mark.parametrize("attributes", [{"is_causal": 1, "left_window_size": 9}, *slow({}, {"is_causal": 1})], ids=str)
 def test_attention_with_every_mask_equals_the_reference(
     attributes: dict[str, Any], skip: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,7 +83,7 @@ def test_only_masks_that_the_command_has_save_time(tmp_path: Path, capsys: pytes
     assert len({cycles(given, skip) for skip in ("none", "tile", "dataflow")}) == 1, "products have no mask to skip"
 
 
-@pytest.mark.parametrize("name", ["decoder_kv", "decoder_kv_mha_fp16", "decoder_kv_int8_cache"])
+@pytest.mark.parametrize("name", ["decoder_kv_int8_cache", *slow("decoder_kv", "decoder_kv_mha_fp16")])
 def test_decoders_generate_the_tokens_of_the_reference(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

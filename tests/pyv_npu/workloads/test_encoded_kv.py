@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from shares import slow
 
 from npu_device.kv_quant import oaken
 from pyv_npu.cli.main import main
@@ -123,7 +124,7 @@ def test_a_run_goes_on_from_a_snapshot_with_its_pages(mode: str) -> None:
     assert 0 < before["used"] < after["used"] == first.npu.counters.to_json()["kv_pages"]["used"]
 
 
-@pytest.mark.parametrize("mode", ["loose", "tight"])
+@pytest.mark.parametrize("mode", ["tight", *slow("loose")])
 def test_pages_decide_where_transfers_go_and_not_what_is_stored(
     mode: str, functional: Result[GenerationDetail]
 ) -> None:
@@ -137,7 +138,7 @@ def test_pages_decide_where_transfers_go_and_not_what_is_stored(
     assert "KV_PAGES" in {entry["name"] for entry in other.json["npu"]["error_log"]}
 
 
-@pytest.mark.parametrize("settings", [{"kv_heads": 4}, {"width": 64, "kv_heads": 4}, {"kind": "float16"}])
+@pytest.mark.parametrize("settings", [{"width": 64, "kv_heads": 4}, *slow({"kv_heads": 4}, {"kind": "float16"})])
 def test_other_shapes_and_types(settings: dict[str, Any]) -> None:
     made = generated(**settings).json["generate"]
     both = generated(level="CA_HYBRID", **settings).json["generate"]

@@ -58,6 +58,7 @@ def test_fewer_outliers_are_fewer_bytes_and_capacity_follows(capsys: pytest.Capt
     assert many["kv_bytes_used"] - few["kv_bytes_used"] == pytest.approx(0.16 * 2 * 64 * 4096, abs=64)
 
 
+@pytest.mark.slow
 def test_engines_are_seen_where_they_are_slower_than_the_memory(capsys: pytest.CaptureFixture[str]) -> None:
     """O20: elements over the width, exact; wide engines are hidden, narrow ones bind, apart they add."""
     base = ("--context", "255", "--requests", "4", "--config", "oaken-lpddr", "--kv", "oaken")
@@ -114,6 +115,7 @@ def test_pages(tokens: int, dense: int, sparse: int, slack: float) -> None:
     assert (dense + sparse) * 4096 / payload - 1 == pytest.approx(slack, abs=6e-4)
 
 
+@pytest.mark.slow
 def test_the_memory_of_oaken_is_that_of_the_lpu_and_faster_with_encoded_keys(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from shares import slow
 
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from pyv_npu.boot import find_program
@@ -22,10 +23,12 @@ def config(mode: str) -> Config:
     return load(overrides={"npu.mode": mode, "npu.dram.size": DRAM_BYTES}).config
 
 
+@pytest.mark.parametrize("layers", [1, *slow(2)])
 @pytest.mark.parametrize("mode", ["loose", "tight"])
-def test_firmware_submits_the_same_commands(mode: str) -> None:
-    alone = BuiltIn(REQUEST).run(config(mode)).json
-    ran = BuiltIn(REQUEST, through_firmware=True).run(config(mode))
+def test_firmware_submits_the_same_commands(mode: str, layers: int) -> None:
+    request = REQUEST._replace(layers=layers)
+    alone = BuiltIn(request).run(config(mode)).json
+    ran = BuiltIn(request, through_firmware=True).run(config(mode))
     made = ran.json
     assert ran.core is not None
     assert ran.stop.code == 0
@@ -60,6 +63,7 @@ def test_a_prefill_goes_through_firmware_too(tmp_path: Path, capsys: pytest.Capt
     assert "the events are those of the recorded run" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_loose_against_tight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "mistral-7b", "--context", "99", "--layers", "1", "--json"]
     assert main([*words, "--report", str(tmp_path)]) == 0

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from shares import slow
 
 from npu_device.abi.errors import TicketError
 from pyv_ext.elf import parse_elf
@@ -47,8 +48,8 @@ def steps(made: Result[GenerationDetail]) -> list[Mapping[str, Any]]:
     return list(made.json["generate"]["steps"])
 
 
-@pytest.mark.parametrize("kind", ["float32", "float16"])
-@pytest.mark.parametrize("kv_heads", [4, 2], ids=["MHA", "GQA"])
+@pytest.mark.parametrize("kind", ["float32", *slow("float16")])
+@pytest.mark.parametrize("kv_heads", [pytest.param(2, id="GQA"), *slow(4, ids=("MHA",))])
 def test_every_token_is_that_of_the_reference_at_every_level(kind: str, kv_heads: int) -> None:
     decoder = model(kind=kind, kv_heads=kv_heads)
     request = GenerationRequest(PROMPT, 5, given=(9, 2))

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from shares import slow
 
 from npu_device.abi.opcodes import Opcode
 from pyv_npu.cli.main import main
@@ -61,7 +62,7 @@ def at_ia(name: str) -> Result[GenerationDetail]:
     return ready(name).run(load(overrides={"run.sim_level": "IA"}).config)
 
 
-@pytest.mark.parametrize("name", INT8)
+@pytest.mark.parametrize("name", [CACHED, *slow(*(name for name in INT8 if name != CACHED))])
 def test_every_token_is_that_of_the_reference_at_every_level(name: str) -> None:
     first = at_ia(name)
     assert first.correct

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from shares import slow
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.trace.events import What
@@ -34,9 +35,13 @@ def generated(
     return Generation(decoder, request).run(load(overrides={"run.sim_level": level, "npu.mode": mode}).config)
 
 
-@pytest.mark.parametrize("bits", [None, 16, 8, 4])
+@pytest.mark.parametrize("bits", [None, 4, *slow(16, 8)])
 @pytest.mark.parametrize(
-    "settings", [{}, {"kv_heads": 4}, {"kind": "float16"}, {"window": 3}], ids=["GQA", "MHA", "fp16", "window"]
+    "settings",
+    [
+        pytest.param({}, id="GQA"),
+        *slow({"kv_heads": 4}, {"kind": "float16"}, {"window": 3}, ids=("MHA", "fp16", "window")),
+    ],
 )
 def test_tiles_agree_with_the_reference_and_with_themselves_at_every_level(
     bits: int | None, settings: dict[str, Any]

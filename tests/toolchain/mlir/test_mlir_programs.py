@@ -8,6 +8,7 @@ import pytest
 from external_tools import missing, need
 from mlir_rig import PROGRAMS, assert_as_mlir, compiled, outputs
 from mlir_runner import LLC, OPT, RUNNER, TRANSLATE, verified
+from shares import slow
 
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
@@ -49,7 +50,7 @@ def test_every_level_and_mode_leaves_the_same(path: Path) -> None:
             assert timed.detail.outputs[name].tobytes() == values.tobytes(), name
 
 
-@each_program
+@pytest.mark.parametrize("path", [PROGRAMS[0], *slow(*PROGRAMS[1:])], ids=IDS)
 def test_generated_code_leaves_what_firmware_leaves(path: Path) -> None:
     need(TRANSLATE, LLC, "riscv64-unknown-elf-gcc")
     model = compiled(path.read_text(), path.name)
@@ -69,6 +70,7 @@ def test_generated_code_leaves_what_firmware_leaves(path: Path) -> None:
         assert submission["generated_cycles"] < submission["firmware_cycles"]
 
 
+@pytest.mark.slow
 def test_tile_commands_are_submitted_by_generated_code_too() -> None:
     """More commands than the ring holds: code waits for room."""
     need(TRANSLATE, LLC, "riscv64-unknown-elf-gcc")
@@ -124,7 +126,7 @@ def test_check_says_what_a_module_holds(tmp_path: Path, capsys: pytest.CaptureFi
     assert "linalg.conv_2d: this operation is not supported" in capsys.readouterr().out
 
 
-@each_program
+@pytest.mark.parametrize("path", [PROGRAMS[0], *slow(*PROGRAMS[1:])], ids=IDS)
 def test_npu_ir_as_a_module_runs_the_same(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import json
 
