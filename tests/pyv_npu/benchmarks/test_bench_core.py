@@ -21,9 +21,8 @@ def tables(text: str) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize(
-    "part", ["start", pytest.param("speeds", marks=pytest.mark.slow), pytest.param("where", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["start", "speeds", "where"])
 def test_the_page_shows_the_tables_that_the_script_prints(part: str) -> None:
     command = [sys.executable, "-m", "pyv_npu.benchmarks.core", "--divide", "4000", "--repeats", "1", "--only", part]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)

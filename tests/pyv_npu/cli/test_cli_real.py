@@ -148,7 +148,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if "submit_latency" not in shipped_programs():
         pytest.skip("no prebuilt firmware: pyv-npu build-firmware firmware/prebuilt")
     folder = tmp_path_factory.mktemp("report")
-    assert main(["compare", "submit_latency", "--arg", "n=120", "--no-sweeps", "--json", "--report", str(folder)]) == 0
+    assert main(["compare", "submit_latency", "--arg", "n=60", "--no-sweeps", "--json", "--report", str(folder)]) == 0
     return folder
 
 

@@ -27,6 +27,7 @@ def result(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return dict(json.loads(capsys.readouterr().out))
 
 
+@pytest.mark.slow
 def test_compare_makes_the_same_tokens_and_reports_each(
     decoder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

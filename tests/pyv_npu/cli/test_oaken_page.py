@@ -17,7 +17,7 @@ BLOCKS = [
 ]
 
 
-LONG = {"--report", "--requests"}
+LONG = {"--report", "--layers"}
 
 
 @pytest.mark.parametrize(

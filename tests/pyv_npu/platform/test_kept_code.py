@@ -38,6 +38,7 @@ def kept(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_cold_warm_damaged_and_without(tmp_path: Path) -> None:
     """The second process compiles nothing: so no text has an address in it, which differs from process to process."""
     cold, made = result(tmp_path), kept(tmp_path)

@@ -225,7 +225,8 @@ def test_shipped_files_are_taken_by_name(cli: Cli, name: str) -> None:
     assert text.endswith({"allowed-widths": SEED_WIDTHS, "kv-by-head": SEED_CACHES}.get(name, ""))
 
 
-@pytest.mark.parametrize(("bits", "offset"), [(4, 196_928), pytest.param(8, 393_856, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("bits", "offset"), [(4, 196_928), (8, 393_856)])
 def test_r15_where_a_token_of_a_head_lies(cli: Cli, bits: int, offset: int) -> None:
     """H 32, T_max 1024, D 128: token 5 of head 3, seen from where the cache of the layer begins."""
     words = ("--layers", "1", "--context", "5", "--t-max", "1024", "--qbits-kv", str(bits), "--granularity", "tile")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from shares import slow
 
 from npu_device.abi.opcodes import DataType
 from npu_device.config import NpuConfig
@@ -39,7 +40,7 @@ def weights(made: Compiled) -> list[DataType]:
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "decoder"])
-@pytest.mark.parametrize("bits", [4, 2])
+@pytest.mark.parametrize("bits", [4, *slow(2)])
 def test_every_level_is_the_reference(name: str, bits: int, tmp_path: Path) -> None:
     onnx.save(EXAMPLES[name](), tmp_path / "m.onnx")
     (tmp_path / "q.yaml").write_text(f"qbits_weight_default: {bits}\n")

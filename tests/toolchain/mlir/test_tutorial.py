@@ -13,6 +13,7 @@ from pyv_npu.cli import main
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "mlir.md"
 
 
+@pytest.mark.slow
 def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     need(TRANSLATE, LLC, "riscv64-unknown-elf-gcc")
     text = PAGE.read_text(encoding="utf-8")
