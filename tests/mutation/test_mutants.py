@@ -86,3 +86,9 @@ def test_known_defects_can_be_put_back(defect: Defect) -> None:
     assert (root / defect.path).read_text(encoding="utf-8").count(defect.now) == 1
     test, _, name = defect.test.partition("::")
     assert f"def {name}" in (root / test).read_text(encoding="utf-8") if name else (root / test).exists()
+
+
+def test_the_page_names_the_tests_of_known_defects() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
+    for defect in DEFECTS:
+        assert defect.test.partition("::")[0].removeprefix("tests/") in page, defect.what
