@@ -6,6 +6,7 @@ Python, or the environment variable VARIABLE, and the sources run as if nothing 
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
@@ -14,6 +15,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+STARTED = time.time()
+"""When this process began to import our packages: each that is compiled imports this module first."""
 PACKAGE = "pyv_jit.aot_modules"
 """Where the compiled modules are, below ROOT, each under its own name."""
 RECORD = "record.json"
@@ -80,8 +83,8 @@ def examined(root: Path) -> Form:
         return Form({}, f"no: {VARIABLE} is {OFF!r}")
     if record["suffix"] not in EXTENSION_SUFFIXES:
         return Form({}, f"no: they are for another Python, {record['suffix']}: scripts/compile")
-    for path, (size, time, digest) in record["sources"].items():
-        if not _is_that(root / path, size, time, digest):
+    for path, (size, changed, digest) in record["sources"].items():
+        if not _is_that(root / path, size, changed, digest):
             return Form({}, f"stale: {path} is not what was compiled: scripts/compile", stale=True)
     files = {name: f"{folder.joinpath(*name.split('.'))}{record['suffix']}" for name in record["modules"]}
     return Form(files, f"yes, {len(files)} modules")

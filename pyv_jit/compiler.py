@@ -7,7 +7,7 @@ cache.
 
 import ctypes
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -51,24 +51,34 @@ class Compiler:
         `pointers`: what its variables of these names, declared by `variable`, point to. ValueError if the text
         makes a pointer of a number: an address that another process would take for its own.
         """
+        return self.load_made(text, lambda: text, *functions, pointers=pointers)
+
+    def load_made(
+        self, recipe: str, make: Callable[[], str], *functions: str, pointers: Mapping[str, int] | None = None
+    ) -> NativeCode:
+        """The same for a text that is made where the cache does not have its code yet: `recipe` is all that the text
+        depends on; empty, and it is the text itself."""
         pointers = pointers or {}
-        if "inttoptr" in text:
-            raise ValueError("the text of a module has an inttoptr: give addresses as arguments or pointers")
-        file, names = self._object(text), (*functions, *pointers)
+        text = "" if recipe else make()
+        key = self._key(recipe or text)
+        file = self._cache.get(key) if self._cache else None
+        if file is None:
+            file = self._compiled(text or make())
+            if self._cache:
+                self._cache.put(key, file)
+        names = (*functions, *pointers)
         code = loader.load(file, names) or self._llvm.link(file, names)
         for name, address in pointers.items():
             ctypes.c_void_p.from_address(code.address(name)).value = address
         return code
 
-    def _object(self, text: str) -> bytes:
-        source = text.encode()
-        key = hashlib.sha256(b"%d\n%s\n%s" % (len(self._about), self._about, source)).digest()
-        file = self._cache.get(key) if self._cache else None
-        if file is None:
-            file = self._llvm.compile(text)
-            if self._cache:
-                self._cache.put(key, file)
-        return file
+    def _key(self, source: str) -> bytes:
+        return hashlib.sha256(b"%d\n%s\n%s" % (len(self._about), self._about, source.encode())).digest()
+
+    def _compiled(self, text: str) -> bytes:
+        if "inttoptr" in text:
+            raise ValueError("the text of a module has an inttoptr: give addresses as arguments or pointers")
+        return self._llvm.compile(text)
 
 
 def make_compiler() -> Compiler:

@@ -4,7 +4,8 @@
 Hypothesis draws the same examples in each run, here as in continuous integration, and a third of what the tests say:
 all with `--hypothesis-profile=thorough`, new ones with `--hypothesis-profile=explore`. Ctrl-C reaches the tests and
 their processes even where a shell in the background had it ignored. Native code is kept in a folder that is empty when
-the tests begin, so that nothing depends on what ran before; workers share it. Python keeps what it compiles, even where
+the tests begin, so that nothing depends on what ran before; workers share it. Its text is made all the same, and compared
+with what was made from the same recipe before. Python keeps what it compiles, even where
 PYTHONDONTWRITEBYTECODE (images of containers set it) forbids it: else each process that a test starts would compile a
 hundred modules again, which takes longer than what most of them do then. What the collection of tests makes stays: the
 search for garbage, which took a seventh of the time, leaves it out.
@@ -15,6 +16,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +24,8 @@ import pytest
 from hypothesis import settings
 
 from pyv_jit import aot
+from pyv_jit.compiler import Compiler
+from pyv_jit.loader import NativeCode
 
 COMPILED, COMPILED_ALL = "--compiled", "--compiled-all"
 
@@ -32,6 +36,23 @@ settings.load_profile("repeatable")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+@pytest.fixture(autouse=True, scope="session")
+def recipes() -> Iterator[dict[str, str]]:
+    """Recipe -> text: whatever a test compiles, a recipe stands for one text only."""
+    texts: dict[str, str] = {}
+    load = Compiler.load_made
+
+    def checked(self: Compiler, recipe: str, make: Callable[[], str], *functions: str, **given: Any) -> NativeCode:
+        if recipe:
+            text = make()
+            assert texts.setdefault(recipe, text) == text, f"an input of the text is no part of {recipe}"
+        return load(self, recipe, make, *functions, **given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compiler, "load_made", checked)
+        yield texts
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

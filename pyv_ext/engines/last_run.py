@@ -1,13 +1,14 @@
 """What the last run of a program has translated to native code: the next one begins with it."""
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import NamedTuple
 
 from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.slow import Core
+from pyv_ext.hart.pmp import Spans
 from pyv_jit.code_cache import code_cache
+from pyv_state.named import NamedTuple
 
 
 class Extent(NamedTuple):
@@ -18,7 +19,12 @@ class Extent(NamedTuple):
     check: int
 
 
-_EXTENT, _COUNT = struct.Struct("<III"), struct.Struct("<I")
+Regions = Mapping[Spans | None, Sequence[Sequence[Extent]]]
+"""The regions, by where PMP permitted fetches; None while it forbade nothing."""
+
+_EXTENT, _COUNT, _SPAN = struct.Struct("<III"), struct.Struct("<I"), struct.Struct("<QQ")
+_ANYWHERE = (1 << 32) - 1
+"""In place of the number of spans: PMP forbade nothing."""
 KEEPS = 64
 """How often a run keeps its regions at most: programs that need more of them translate for longer than they start.
 0: nothing is kept, nor looked for."""
@@ -34,38 +40,60 @@ class LastRun:
     def __init__(self, core: Core) -> None:
         """Of the program whose first instruction is the next one."""
         page = core.hart.pc & -PAGE
-        about = f"regions of {core.isa.name} at {page:#x}\n".encode()
+        about = f"regions by map of {core.isa.name} at {page:#x}\n".encode()
         self._key = sha256(about + (core.bus.peek(page, PAGE) or b"")).digest()
         self._cache = code_cache() if KEEPS else None
         self._keeps = 0
         kept = self._cache.get(self._key) if self._cache is not None else None
-        self.regions: list[list[Extent]] = [] if kept is None else _unpacked(kept)
+        self.regions: Regions = {} if kept is None else _unpacked(kept)
 
-    def keep(self, regions: Iterable[Sequence[Extent]]) -> None:
+    def keep(self, regions: Regions) -> None:
         """Let the next run begin with these."""
         self._keeps += 1
         if self._cache is not None and self._keeps <= KEEPS:
             self._cache.put(self._key, _packed(regions))
 
 
-def _packed(regions: Iterable[Sequence[Extent]]) -> bytes:
-    return b"".join(
-        _COUNT.pack(len(region)) + b"".join(_EXTENT.pack(extent.pc, extent.size, extent.check) for extent in region)
-        for region in regions
-    )
+def _packed(regions: Regions) -> bytes:
+    parts: list[bytes] = []
+    for spans, found in regions.items():
+        parts.append(_COUNT.pack(_ANYWHERE if spans is None else len(spans)))
+        parts += (_SPAN.pack(*span) for span in spans or ())
+        parts.append(_COUNT.pack(len(found)))
+        for region in found:
+            parts.append(_COUNT.pack(len(region)))
+            parts += (_EXTENT.pack(*extent) for extent in region)
+    return b"".join(parts)
 
 
-def _unpacked(kept: bytes) -> list[list[Extent]]:
+def _unpacked(kept: bytes) -> Regions:
     """The inverse of `_packed`; nothing, where the bytes are none of it."""
-    regions, at = [], 0
-    while at < len(kept):
-        end = at + _COUNT.size
-        if end > len(kept):
-            return []
-        (count,) = _COUNT.unpack(kept[at:end])
-        at, end = end, end + count * _EXTENT.size
-        if end > len(kept):
-            return []
-        regions.append([Extent(*fields) for fields in _EXTENT.iter_unpack(kept[at:end])])
-        at = end
+    regions: dict[Spans | None, Sequence[Sequence[Extent]]] = {}
+    reader = _Reader(kept)
+    try:
+        while reader.left:
+            count = reader.number()
+            spans = None if count == _ANYWHERE else tuple((low, high) for low, high in reader.records(_SPAN, count))
+            regions[spans] = [
+                [Extent(*fields) for fields in reader.records(_EXTENT, reader.number())] for _ in range(reader.number())
+            ]
+    except ValueError:
+        return {}
     return regions
+
+
+class _Reader:
+    def __init__(self, kept: bytes) -> None:
+        self.left = memoryview(kept)
+
+    def records(self, form: struct.Struct, count: int) -> list[tuple[int, ...]]:
+        """The next of them; ValueError where there are not so many."""
+        size = count * form.size
+        if size > len(self.left):
+            raise ValueError
+        found = list(form.iter_unpack(self.left[:size]))
+        self.left = self.left[size:]
+        return found
+
+    def number(self) -> int:
+        return self.records(_COUNT, 1)[0][0]

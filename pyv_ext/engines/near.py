@@ -88,11 +88,16 @@ class NearDevices:
                 wiring.tell(change >> 1, bool(change & 1))
         self._clock.served(self.numbers, cycle)
 
+    @property
+    def about(self) -> tuple[list[Registers], int]:
+        """All that `functions` depends on."""
+        return [_registers(place, window) for place, window in self._windows.items()], self._source
+
     def functions(self, places: Places) -> str:
         """The IR of what serves them."""
-        registers = [_registers(place, window) for place, window in self._windows.items()]
+        registers, source = self.about
         forms = {device.place: device.form for device in registers}
-        return NearCode(registers, forms, self._source, places).text()
+        return NearCode(registers, forms, source, places).text()
 
 
 def _posted(window: Window) -> bool:

@@ -6,7 +6,6 @@ leaves to the interpreter.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pyv_ext.bus import clock, window
 from pyv_ext.bus.bus import Bus
@@ -21,6 +20,7 @@ from pyv_ext.engines.fast.machine import Machine
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Kind, Row
 from pyv_jit.ir import Ir, Target
+from pyv_state.named import NamedTuple
 
 LOADS, STORES, WORD_BITS = 1, 2, 2
 """As in `pyv_ext.bus.shadow`, which a run without a sanitizer does not import."""
@@ -77,6 +77,14 @@ class RamAccess:
         """Else those take the slow path: what looks on does so by aligned words."""
         self.guarded = guarded
         self._shadow = () if shadow is None else SHADOW_WORDS if shadow.bytes_written else SHADOW_WORDS[:-1]
+
+    @property
+    def about(self) -> tuple[object, ...]:
+        """All that the accesses depend on."""
+        return (
+            self._base, self._load_size, self._store_size, self._word, self._watching, self._misaligned, self.guarded,
+            self._shadow,
+        )  # fmt: skip
 
     @property
     def shadowed(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.engine import Engine
-from pyv_ext.engines.last_run import Extent, LastRun
+from pyv_ext.engines.last_run import LastRun, Regions
 from pyv_ext.engines.polling import PollingDetection
 from pyv_ext.engines.tracer import batches_of
 from pyv_ext.hart.hart import Hart
@@ -65,6 +65,7 @@ class FastEngine(Engine):
             self._last = LastRun(self)
             if self._last.regions:
                 self._warm_up = 0
+                self._form = False, any(fetchable is not None for fetchable in self._last.regions)
         if self._warm_up > 0:
             before = self.hart.instret
             young = min(until, self.hart.cycle + self._warm_up)
@@ -82,7 +83,7 @@ class FastEngine(Engine):
         if self._native is None or form != self._form:
             from pyv_ext.engines.fast.native import Native
 
-            regions: Iterable[Iterable[Extent]] = () if self._last is None else self._last.regions
+            regions: Regions = {} if self._last is None else self._last.regions
             if self._native is not None:
                 regions = self._native.regions
                 self._native.close()

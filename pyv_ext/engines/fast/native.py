@@ -1,7 +1,7 @@
 """Native code of one hart: runs it, and gives it what it needs of the program, by privilege mode."""
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from pyv_ext.engines.code import Code
 from pyv_ext.engines.fast import space
@@ -28,8 +28,9 @@ from pyv_ext.engines.fast.operations import Numbers
 from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.fast.space import Space
 from pyv_ext.engines.fast.upcalls import FRESH, Upcalls
-from pyv_ext.engines.last_run import Extent, LastRun
+from pyv_ext.engines.last_run import LastRun, Regions
 from pyv_ext.engines.near import find_near_devices
+from pyv_ext.engines.recipe import Recipe
 from pyv_ext.engines.slow import Core
 from pyv_ext.hart.pmp import EXECUTE, Spans
 from pyv_ext.hart.traps import MACHINE, USER
@@ -54,7 +55,7 @@ class Native:
         code: Code,
         slow: Callable[[bool], bool],
         last: LastRun | None,
-        regions: Iterable[Iterable[Extent]],
+        regions: Regions,
         *,
         guarded: bool,
     ) -> None:
@@ -78,18 +79,24 @@ class Native:
         near = find_near_devices(core.hart, core.bus)
         self._upcalls = Upcalls(core, self._frame, self._words, slow, near)
         self._custom_calls = CustomCalls(core, self._upcalls, self._frame)
-        made = Interpreter(
-            isa,
-            timing,
-            access,
-            self._upcalls,
-            self._numbers,
-            fused=fused,
-            near=("", frozenset()) if near is None else (near.functions(PLACES), near.posted),
-        )
-        text = made.text(space.HOT) + caller("interpret")
+        self._recipe = Recipe(isa, timing, fused=fused)
+        hot = space.HOT
+
+        def text() -> str:
+            made = Interpreter(
+                isa,
+                timing,
+                access,
+                self._upcalls,
+                self._numbers,
+                fused=fused,
+                near=("", frozenset()) if near is None else (near.functions(PLACES), near.posted),
+            )
+            return made.text(hot) + caller("interpret")
+
+        recipe = self._recipe.interpreter(access.about, hot, None if near is None else near.about)
         pointers = {FRAME: address_of(self._frame)} | self._upcalls.pointers()
-        self._interpreter = self._compiler.load(text, "call", pointers=pointers)
+        self._interpreter = self._compiler.load_made(recipe, text, "call", pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
         self._last = last
         self._modes = {mode: Mode() for mode in (MACHINE, USER)}
@@ -102,12 +109,14 @@ class Native:
         """The version of PMP that both show."""
         self.spaces: dict[Spans | None, Space] = {}
         """By where PMP permits fetches, None while it forbids nothing at all."""
-        self._space(None).begin(regions)
+        self._begins_with = dict(regions)
+        """What has not been translated yet of what spaces begin with."""
+        self._space(None)
 
     @property
-    def regions(self) -> list[Sequence[Extent]]:
-        """What is translated where PMP forbids nothing."""
-        return self.spaces[None].extents
+    def regions(self) -> Regions:
+        """What is translated, and what spaces would begin with."""
+        return self._begins_with | {fetchable: space.extents for fetchable, space in self.spaces.items()}
 
     def close(self) -> None:
         """Something else takes over."""
@@ -127,9 +136,8 @@ class Native:
                 hart.instret = frame[INSTRET] + frame[DONE]
                 upcalls.end()
             if reason == _HOT:
-                where = self._current()
-                if where.translate(hart.pc) and where is self.spaces[None] and self._last is not None:
-                    self._last.keep(where.extents)
+                if self._current().translate(hart.pc) and self._last is not None:
+                    self._last.keep(self.regions)
             elif reason == _DECODE:
                 if not self._current().decode(hart.pc) and not upcalls.execute_slow():
                     return
@@ -182,9 +190,10 @@ class Native:
             for each in [each for each in self.spaces if each is not None][: 1 - MOST_SPACES]:
                 del self.spaces[each]
             found = self.spaces[fetchable] = Space(
-                self._core, self._code, self._numbers, self._compiler,
+                self._core, self._code, self._numbers, self._compiler, self._recipe,
                 self._translators[fetchable is not None], self._custom_calls, fetchable,
             )  # fmt: skip
+            found.begin(self._begins_with.pop(fetchable, ()))
         return found
 
 

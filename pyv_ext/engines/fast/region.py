@@ -6,7 +6,6 @@ blocks, and wherever one is left, they are in the state array.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from pyv_ext.engines.fast import floating, frame
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
@@ -22,6 +21,7 @@ from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir, Target
+from pyv_state.named import NamedTuple
 
 _LEFT, _RIGHT = "(a << (b & SHIFT)) & M", "(a >> (b & SHIFT)) & M"
 _JOINS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")
@@ -85,12 +85,12 @@ class RegionTranslator:
         """`fused`: see `floating`."""
         self._isa = isa
         self._timing = timing
-        self._access = access
+        self.access = access
         self._fused = fused
 
     def text(self, blocks: Sequence[Block]) -> str:
         """A module with `region(frame, progress, number of block) -> (progress, Left << 32 | pc)`."""
-        return _Region(self._isa, self._timing, self._access, blocks, fused=self._fused).text()
+        return _Region(self._isa, self._timing, self.access, blocks, fused=self._fused).text()
 
 
 class _Region:

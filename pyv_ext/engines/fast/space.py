@@ -1,7 +1,6 @@
 """What native code knows of a program while PMP permits one map of fetches: decoded entries, and regions."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 from zlib import crc32
 
 from pyv_ext.bus.memory import LINE
@@ -14,12 +13,14 @@ from pyv_ext.engines.fast.frame import address_of, reading_of
 from pyv_ext.engines.fast.operations import Numbers
 from pyv_ext.engines.fast.region import RegionTranslator
 from pyv_ext.engines.last_run import Extent
+from pyv_ext.engines.recipe import Recipe
 from pyv_ext.engines.slow import Core, waits_for_nothing
 from pyv_ext.hart.pmp import Spans
 from pyv_ext.hart.slots import SINK
 from pyv_ext.hart.traps import Cause
 from pyv_ext.isa import Instruction, Kind
 from pyv_jit.compiler import Compiler, NativeCode
+from pyv_state.named import NamedTuple
 
 HOT = 1 << 14
 """How often the interpreter comes to a place before it is translated: by then, translating costs as much."""
@@ -54,6 +55,7 @@ class Space:
         code: Code,
         numbers: Numbers,
         compiler: Compiler,
+        recipe: Recipe,
         translator: RegionTranslator,
         custom_calls: CustomCalls,
         fetchable: Spans | None,
@@ -64,6 +66,7 @@ class Space:
         self._code = code
         self._numbers = numbers
         self._compiler = compiler
+        self._recipe = recipe
         self._translator = translator
         self._custom_calls = custom_calls
         self._fetchable = fetchable
@@ -282,7 +285,9 @@ class Space:
         number = next((number for number in range(1, REGIONS) if number not in self.regions), None)
         if number is None or not blocks:
             return False  # there is enough translated code; the interpreter executes the rest
-        native = self._compiler.load(self._translator.text(blocks), "region")
+        words = [(block.pc, block.end, [each.word for _, each in block.instructions]) for block in blocks]
+        recipe = self._recipe.region(self._translator.access.about, words)
+        native = self._compiler.load_made(recipe, lambda: self._translator.text(blocks), "region")
         heads = tuple(block.pc for block in blocks)
         pcs = frozenset(pc for block in blocks for pc, _ in block.instructions)
         self.regions[number] = Region(native, heads, pcs, tuple(map(self._extent, blocks)))
