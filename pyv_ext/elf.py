@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import ADDRESS_SPACE, Bus
 from pyv_ext.elf_tables import (
@@ -36,6 +36,7 @@ from pyv_ext.elf_tables import (
 from pyv_ext.errors import PyvExtError
 from pyv_ext.source_lines import SECTIONS, Line, SourceLines
 from pyv_state.frozen import dataclass, field
+from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from pyv_ext.inlined import InlinedFunctions

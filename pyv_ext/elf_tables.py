@@ -9,7 +9,8 @@ take a tenth of the start of a run.
 import struct
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
+
+from pyv_state.named import NamedTuple
 
 CLASS32, CLASS64, LITTLE_ENDIAN = 1, 2, 1
 RISCV = 243

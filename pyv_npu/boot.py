@@ -8,7 +8,6 @@ import struct
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.registers import ABI_VERSION
@@ -18,6 +17,7 @@ from pyv_ext.isa import EXTENSIONS, Isa
 from pyv_npu.config import presets
 from pyv_npu.config.tree import Config, CoreConfig
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
+from pyv_state.named import NamedTuple
 from toolchain.errors import ToolchainError
 
 MODEL_SUFFIXES = (".onnx", ".mlir")

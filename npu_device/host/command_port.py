@@ -5,7 +5,7 @@ stamped `now + 1`.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from npu_device.abi.errors import NpuDeviceError, ReturnCode
 from npu_device.abi.instructions import (
@@ -28,6 +28,7 @@ from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, Kind, Refusal, What
 from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, WORD64, Fields
+from pyv_state.named import NamedTuple
 
 
 class PortReply(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import StatusWord, TicketState
@@ -12,6 +12,7 @@ from npu_device.memory.memory import Memory
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
 from pyv_state import LATEST, Fields, StateError, inside, listed, row
+from pyv_state.named import NamedTuple
 
 MODULUS = 1 << 31
 """Tickets are 1..MODULUS-1."""

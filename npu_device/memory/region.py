@@ -1,6 +1,6 @@
 """Where data lies: rows of bytes at a constant distance."""
 
-from typing import NamedTuple
+from pyv_state.named import NamedTuple
 
 
 class Region(NamedTuple):

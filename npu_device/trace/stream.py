@@ -2,10 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.trace.events import BATCH, PACKED
+from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     from npu_device.trace.records import Batch

@@ -6,12 +6,12 @@ same. The MMIO store cache keeps which stores native code may leave in the queue
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from pyv_ext.bus.clock import Clock, what_of
 from pyv_ext.protocols import Device, Reply
 from pyv_ext.timing import CoreTiming
 from pyv_state import WORD32
+from pyv_state.named import NamedTuple
 
 SLOTS = 64
 TAG, CHANGES, VALUE, CYCLES, ACTS, SINCE, RECALLED, ARRIVES, CALL = range(9)

@@ -10,7 +10,8 @@ by 0 or shifted by 64 or more.
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+
+from pyv_state.named import NamedTuple
 
 WORD64 = (1 << 64) - 1
 NOW, VALUE, PLACE = "now", "value", "place"

@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from pyv_ext.bus import clock
 from pyv_ext.bus.clock import NEVER, NOT_DEFERRABLE, what_of
@@ -14,6 +13,7 @@ from pyv_ext.hart import slots
 from pyv_ext.hart.csr import MIE
 from pyv_ext.hart.traps import MACHINE
 from pyv_jit.ir import Ir
+from pyv_state.named import NamedTuple
 
 LOAD, STORE, EVENT = "load_near", "store_near", "near_event"
 """`load_near(frame, address, size, cycles left) -> value | cycles << 32` and

@@ -1,7 +1,8 @@
 """Why a run ended, and how an access is stopped."""
 
 from enum import StrEnum
-from typing import NamedTuple
+
+from pyv_state.named import NamedTuple
 
 
 class StopReason(StrEnum):

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import NamedTuple
 
 from pyv_ext.isa.formats import Format
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
 from pyv_state.frozen import dataclass, field, replace
+from pyv_state.named import NamedTuple
 
 
 class Kind(Enum):

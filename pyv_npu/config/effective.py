@@ -6,7 +6,7 @@ A layer is a list of settings. Later settings win; within a layer its preset com
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyv_npu.config import presets
 from pyv_npu.config.key import Key, RuleError, Shape
@@ -16,6 +16,7 @@ from pyv_npu.config.tree import Config, check_together
 from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
 from pyv_state.frozen import dataclass
+from pyv_state.named import NamedTuple
 
 RECORD = "record"
 """Section of a run.yaml that tells what was run; reading it back skips the section and needs no preset."""

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from enum import Enum, auto
 from types import NoneType
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from pyv_npu.errors import BadInputError, did_you_mean
 from pyv_state.frozen import dataclass
+from pyv_state.named import NamedTuple
 
 Value = Any
 """int, bool, str or None; a tuple of them; or a mapping of names to int."""

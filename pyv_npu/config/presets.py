@@ -7,13 +7,14 @@ configuration), `source` (of every value without an own one) and `sources` (by k
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyv_npu.config.schema import keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config
 from pyv_npu.config.yaml_file import Entry, check_name, read_entries
 from pyv_npu.errors import BadInputError, did_you_mean
 from pyv_state.frozen import dataclass
+from pyv_state.named import NamedTuple
 
 CONFIGS = {
     "onnxim-c1": "ONNXim's configuration C1: one 128 x 128 array at 1 GHz, fp16, HBM2",

@@ -7,9 +7,10 @@ import re
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyv_npu.errors import BadInputError, did_you_mean
+from pyv_state.named import NamedTuple
 
 if TYPE_CHECKING:
     import yaml

@@ -1,7 +1,6 @@
 """What the interpreter does for each operation of an entry: that of a row, a read of a counter, a fence, a call."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pyv_ext.engines.fast import access, entries, floating, frame, machine, upcalls
 from pyv_ext.engines.fast.access import Place, Pointers, RamAccess, atomic
@@ -18,6 +17,7 @@ from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.timing import CoreTiming
 from pyv_jit.ir import Ir
+from pyv_state.named import NamedTuple
 
 
 class Numbers:

@@ -1,9 +1,10 @@
 """Stages, reasons and counts of a run's submissions: the `latency` object of the JSON schema (docs/results.md)."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.rows import NONE, Reason, Submissions
+from pyv_state.named import NamedTuple
 
 
 class Stage(NamedTuple):

@@ -1,5 +1,6 @@
 """What a short command imports: a run starts in a fraction of a second because most of the package stays unread."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-LIMIT, ALL = 133, 232
+LIMIT, ALL = 134, 233
 """Modules of our own that `pyv-npu run hello` imports, packages included; without those that hold compiled ones. And of
 everybody."""
 COMPILED = "pyv_jit.aot_modules"
@@ -43,6 +44,17 @@ def test_firmware_imports_neither_the_compiler_nor_the_report_nor_the_other_work
     assert {name for name in imported if name.startswith("pyv_npu.workloads.")} == {
         "pyv_npu.workloads.firmware", "pyv_npu.workloads.workload",
     }  # fmt: skip
+
+
+def test_named_tuples_of_a_run_are_made_without_compiling(imported: set[str]) -> None:
+    """`pyv_state.named`, wherever it may be imported."""
+    free = {name for name in imported if not name.startswith(("npu_device.abi", "pyv_jit", "pyv_state", "toolchain"))}
+    files = [ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in free]
+    texts = {file: file.read_text(encoding="utf-8") for file in files if file.exists()}
+    assert sum("import NamedTuple" in text for text in texts.values()) > 25
+    assert not [
+        file for file, text in texts.items() if re.search(r"^from typing import .*NamedTuple", text, re.MULTILINE)
+    ]
 
 
 HEAVY = {
