@@ -219,6 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit codes are those of docs/results.md."""
     if argv is None:
         gc.set_threshold(YOUNG)
+        setattr(argparse, "_", str)  # noqa: B010 - it looks for translations of each text; ours are in English
     arguments = list(sys.argv[1:] if argv is None else argv)
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)  # searching what goes with the process for cycles would take a fifth of a short command
