@@ -4,8 +4,8 @@
 Hypothesis draws the same examples in each run, here as in continuous integration, and a third of what the tests say:
 all with `--hypothesis-profile=thorough`, new ones with `--hypothesis-profile=explore`. Ctrl-C reaches the tests and
 their processes even where a shell in the background had it ignored. Native code is kept in a folder that is empty when
-the tests begin, so that nothing depends on what ran before; workers share it. Its text is made all the same, and compared
-with what was made from the same recipe before. Python keeps what it compiles, even where
+the tests begin, so that nothing depends on what ran before; workers share it. Its text is made all the same, and
+compared with what was made from the same recipe before. Python keeps what it compiles, even where
 PYTHONDONTWRITEBYTECODE (images of containers set it) forbids it: else each process that a test starts would compile a
 hundred modules again, which takes longer than what most of them do then. What the collection of tests makes stays: the
 search for garbage, which took a seventh of the time, leaves it out.
