@@ -5,13 +5,14 @@ what nothing hides: the first loads, the last tile, the last store. Shapes at th
 tiles.
 """
 
+from fractions import Fraction
 from math import ceil, gcd, prod
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import BITS, DataType, Opcode
 from npu_device.memory.bitwidth import expanded
 from toolchain.codegen.commands import Target
-from toolchain.codegen.tiles import SLOT, Tile, bytes_of, demand, groups_of, staged, total, whole
+from toolchain.codegen.tiles import SLOT, Tile, TileSizes, bytes_of, groups_of, total, whole
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import CACHING, PRODUCTS, channels_of, keys_of, macs, windows_of
 
@@ -31,31 +32,123 @@ class Load(NamedTuple):
     moves: int
 
 
-def cycles(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ahead: int = 1) -> int:
-    """NPU cycles of a command of a layer, about, that loads so many tiles ahead. One of several `buffers` has its part
-    of the engines, of the DMA channels and of the DRAM."""
-    shares = layer.integer("buffers", SHARES)
-    wanted = demand(graph, layer, tile)
-    moved = staged(graph, layer, wanted)
-    share = _engines(layer, target, tile, ahead, total(moved))
-    ports = _ports(target, wanted)
-    if layer.op_type in PRODUCTS:
-        one, load = _product(graph, layer, target, tile, share, wanted, "residual" in moved)
-    elif layer.op_type == "ATTN_T":
-        one, load = _attention(graph, layer, target, tile, ports, share)
-    elif layer.op_type in CACHING:  # rows of each head, there and away
-        count = len(layer.outputs) * layer.integer("heads") * ceil(layer.integer("m") / tile[0])
-        one, load = 0, Load(0, 2 * count * sum(wanted.values()), (1 + len(moved)) * count)
-    else:
-        count = _count(layer, tile)
-        kind = graph.tensors[layer.inputs[0]].dtype
-        work = ceil(prod(tile) * _operations(layer, target) / (target.lanes * target.ve_f_a[BITS[kind]]))
-        one = target.vector_latency + max(ports, work)
-        load = Load(ceil(count / share) * one, count * sum(moved.values()), count * len(moved))
-    rate = min(max(1, target.dram_rate // layer.integer("clusters", 1)), target.channels * target.channel_rate)
-    transfers = ceil(shares * (load.moves * target.latency / target.channels + load.moved / rate))
-    exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate) + one
-    return max(load.computed, transfers) + min(load.computed, transfers) // OVERLAP + exposed
+class Estimate:
+    """Of a layer with any tile. What does not depend on the tile is looked up once."""
+
+    def __init__(self, graph: Graph, layer: LayerIR, target: Target) -> None:
+        self.sizes = TileSizes(graph, layer)
+        self._layer, self._target = layer, target
+        self._whole, self._kinds = whole(layer), [graph.tensors[name].dtype for name in layer.inputs]
+        self._out = graph.tensors[layer.outputs[0]].dtype
+        self._in_place = graph.resident(layer.inputs[0]), graph.resident(layer.outputs[0])
+        self._shares = layer.integer("buffers", SHARES)
+        self._rate = min(
+            max(1, target.dram_rate // layer.integer("clusters", 1)), target.channels * target.channel_rate
+        )
+        self._products = Fraction(1)
+        """Of an engine in a cycle."""
+        if layer.op_type in (*PRODUCTS, "ATTN_T"):
+            self._bits = tuple(BITS[expanded(kind)] for kind in self._kinds[:2])
+            rows, columns = target.array
+            self._products = rows * columns * Fraction(target.f_a[self._bits[0]]) * target.f_w[self._bits[1]]
+
+    def cycles(self, tile: Tile, ahead: int = 1, wanted: dict[str, int] | None = None) -> int:
+        """NPU cycles of a command of the layer, about, that loads so many tiles ahead. One of several `buffers` has its
+        part of the engines, of the DMA channels and of the DRAM. `wanted`: the tile's `TileSizes.demand`."""
+        layer, target, shares = self._layer, self._target, self._shares
+        if wanted is None:
+            wanted = self.sizes.demand(tile)
+        moved = self.sizes.staged(wanted)
+        share = self._engines(tile, ahead, total(moved))
+        ports = _ports(target, wanted)
+        if layer.op_type in PRODUCTS:
+            one, load = self._product(tile, share, wanted, ports, "residual" in moved)
+        elif layer.op_type == "ATTN_T":
+            one, load = self._attention(tile, ports, share)
+        elif layer.op_type in CACHING:  # rows of each head, there and away
+            count = len(layer.outputs) * layer.integer("heads") * -(-layer.integer("m") // tile[0])
+            one, load = 0, Load(0, 2 * count * sum(wanted.values()), (1 + len(moved)) * count)
+        else:
+            count = self._count(tile)
+            speed = target.lanes * target.ve_f_a[BITS[self._kinds[0]]]
+            one = target.vector_latency + max(ports, ceil(prod(tile) * _operations(layer, target) / speed))
+            load = Load(-(-count // share) * one, count * sum(moved.values()), count * len(moved))
+        transfers = ceil(shares * (load.moves * target.latency / target.channels + load.moved / self._rate))
+        exposed = 2 * target.latency + ceil(sum(moved.values()) / target.dram_rate) + one
+        return max(load.computed, transfers) + min(load.computed, transfers) // OVERLAP + exposed
+
+    def _engines(self, tile: Tile, ahead: int, size: int) -> int:
+        """Engines that can share the layer out: as many as have tiles of their own, and buffers of `size` bytes to load
+        `ahead` of them."""
+        layer, target = self._layer, self._target
+        if layer.op_type in PRODUCTS:
+            there, chains = target.engines, parts(layer, tile, self._whole)
+        elif layer.op_type == "ATTN_T":
+            there, chains = target.engines, layer.integer("kv_heads") * -(-self._whole[0] // tile[0])
+        else:
+            there, chains = target.vectors, self._count(tile)
+        sets = target.workspace // self._shares // max(1, size)
+        return max(1, min(-(-there // self._shares), chains, sets // (ahead + 1)))
+
+    def _count(self, tile: Tile) -> int:
+        return prod(-(-extent // size) for extent, size in zip(self._whole, tile, strict=True))
+
+    def _product(self, tile: Tile, share: int, wanted: dict[str, int], ports: int, adds: bool) -> tuple[int, Load]:
+        """Engines that take the same image from its bank wait for each other: tiles of other columns have no image of
+        their own."""
+        layer, target, kinds = self._layer, self._target, self._kinds
+        m, n, k = self._whole
+        rows, columns, depth = tile
+        repeats, groups = _blocks(layer, tile), groups_of(layer, tile)
+        down, across = -(-m // rows), -(-n // columns)
+        steps, deep = _depth(layer, target, k, depth)
+        one = max(ports, self._step((rows, columns, deep), groups))
+        outputs = repeats * down * across
+        image = layer.op_type == "CONV2D_T"
+        if self._in_place[0]:
+            source = loads = 0
+        elif not image:
+            source, loads = bytes_of(m * k, kinds[0]) * across, outputs * steps
+        else:
+            source, loads = wanted["in0"] * down, repeats * down
+        images = min(share, repeats * down) if image else share
+        taken = -(-outputs // images) * steps * _ports(target, {"in0": wanted["in0"]})
+        result = bytes_of(m * n * groups, self._out)
+        if image:
+            source = _accessed(source, groups * channels_of(layer), layer.integer("cin"), kinds[0])
+            result = _accessed(result, columns, layer.integer("cout"), self._out)
+        out = 0 if self._in_place[1] else result
+        extra = result if adds else 0
+        weights = bytes_of(k * n * groups, kinds[1])
+        if layer.integer("codebooks"):
+            moved_codes, looked_up = _codes(layer, tile, (n, k)), _looked_up(target, n * k)
+            weights = max(moved_codes, looked_up) + min(moved_codes, looked_up) // OVERLAP
+        moved = repeats * (source + weights * down + out + extra)
+        computed = max(-(-outputs // share) * steps * one, taken)
+        return one, Load(computed, moved, loads + outputs * (steps + bool(out)))
+
+    def _attention(self, tile: Tile, ports: int, share: int) -> tuple[int, Load]:
+        """Keys, then values, of each head pass by each block of rows."""
+        layer, (rows, keys) = self._layer, tile
+        heads, size = layer.integer("kv_heads"), layer.integer("n") // layer.integer("heads")
+        steps = 2 * heads * -(-self._whole[0] // rows) * -(-keys_of(layer) // keys)
+        moved = bytes_of(keys * size, self._kinds[1])
+        one = max(ports, self._step((rows, keys, size)))
+        return one, Load(-(-steps // share) * one, steps * moved, steps)
+
+    def _step(self, tile: Tile, groups: int = 1) -> int:
+        """One tile on one engine: folds of an array, which holds several groups where it can, or the roofline."""
+        m, n, k = tile
+        target = self._target
+        if target.chain is not None:
+            return groups * target.chain(m, n // groups, k, *self._bits)
+        if target.systolic:
+            rows, columns = target.array
+            filters = n // groups
+            at_once = max(1, min(rows // k, columns // filters, groups))
+            return -(-groups // at_once) * -(-k // rows) * -(-filters // columns) * max(m, rows)
+        rate = self._products
+        return -(-m * n * k * rate.denominator // rate.numerator)
 
 
 def computing(graph: Graph, layer: LayerIR, target: Target, count: int) -> int:
@@ -68,28 +161,10 @@ def computing(graph: Graph, layer: LayerIR, target: Target, count: int) -> int:
     return ceil(macs(layer) / (rate * count))
 
 
-def parts(layer: LayerIR, tile: Tile) -> int:
-    """Of a product, what engines can share out among them."""
-    (m, n, _), (rows, columns, _) = whole(layer), tile
-    return _blocks(layer, tile) * max(ceil(m / rows), ceil(n / columns))
-
-
-def _engines(layer: LayerIR, target: Target, tile: Tile, ahead: int, size: int) -> int:
-    """Engines that can share a layer out: as many as have tiles of their own, and buffers of `size` bytes to load
-    `ahead` of them."""
-    if layer.op_type in PRODUCTS:
-        there, chains = target.engines, parts(layer, tile)
-    elif layer.op_type == "ATTN_T":
-        there, chains = target.engines, layer.integer("kv_heads") * ceil(whole(layer)[0] / tile[0])
-    else:
-        there, chains = target.vectors, _count(layer, tile)
-    room = target.workspace // layer.integer("buffers", SHARES)
-    sets = room // max(1, size)
-    return max(1, min(ceil(there / layer.integer("buffers", SHARES)), chains, sets // (ahead + 1)))
-
-
-def _count(layer: LayerIR, tile: Tile) -> int:
-    return prod(ceil(extent / size) for extent, size in zip(whole(layer), tile, strict=True))
+def parts(layer: LayerIR, tile: Tile, extent: Tile | None = None) -> int:
+    """Of a product, what engines can share out among them. `extent`: of the `whole` layer."""
+    (m, n, _), (rows, columns, _) = extent or whole(layer), tile
+    return _blocks(layer, tile) * max(-(-m // rows), -(-n // columns))
 
 
 def _ports(target: Target, wanted: dict[str, int]) -> int:
@@ -103,43 +178,6 @@ def _operations(layer: LayerIR, target: Target) -> int:
         return layer.integer("kh") * layer.integer("kw")
     cost = target.operations.get(Opcode[layer.op_type], 1)
     return cost * layer.integer("n") if layer.op_type == "REDUCE" else cost
-
-
-def _product(
-    graph: Graph, layer: LayerIR, target: Target, tile: Tile, share: int, wanted: dict[str, int], adds: bool
-) -> tuple[int, Load]:
-    """Engines that take the same image from its bank wait for each other: tiles of other columns have no image of their
-    own."""
-    m, n, k = whole(layer)
-    rows, columns, depth = tile
-    repeats, groups = _blocks(layer, tile), groups_of(layer, tile)
-    down, across = ceil(m / rows), ceil(n / columns)
-    steps, deep = _depth(layer, target, k, depth)
-    one = max(_ports(target, wanted), _step(graph, layer, target, (rows, columns, deep), groups))
-    outputs = repeats * down * across
-    kinds = [graph.tensors[name].dtype for name in layer.inputs]
-    if graph.resident(layer.inputs[0]):
-        source = loads = 0
-    elif layer.op_type == "GEMM_T":
-        source, loads = bytes_of(m * k, kinds[0]) * across, outputs * steps
-    else:
-        source, loads = wanted["in0"] * down, repeats * down
-    images = min(share, repeats * down) if layer.op_type == "CONV2D_T" else share
-    taken = ceil(outputs / images) * steps * _ports(target, {"in0": wanted["in0"]})
-    kind = graph.tensors[layer.outputs[0]].dtype
-    result = bytes_of(m * n * groups, kind)
-    if layer.op_type == "CONV2D_T":
-        source = _accessed(source, groups * channels_of(layer), layer.integer("cin"), kinds[0])
-        result = _accessed(result, columns, layer.integer("cout"), kind)
-    out = 0 if graph.resident(layer.outputs[0]) else result
-    extra = result if adds else 0
-    weights = bytes_of(k * n * groups, kinds[1])
-    if layer.integer("codebooks"):
-        moved_codes, looked_up = _codes(layer, tile, (n, k)), _looked_up(target, n * k)
-        weights = max(moved_codes, looked_up) + min(moved_codes, looked_up) // OVERLAP
-    moved = repeats * (source + weights * down + out + extra)
-    computed = max(ceil(outputs / share) * steps * one, taken)
-    return one, Load(computed, moved, loads + outputs * (steps + bool(out)))
 
 
 def _accessed(size: int, columns: int, extent: int, kind: DataType) -> int:
@@ -161,16 +199,6 @@ def _looked_up(target: Target, elements: int) -> int:
     return ceil(elements / rate) * min(target.dram_rate, target.channels * target.channel_rate)
 
 
-def _attention(graph: Graph, layer: LayerIR, target: Target, tile: Tile, ports: int, share: int) -> tuple[int, Load]:
-    """Keys, then values, of each head pass by each block of rows."""
-    rows, keys = tile
-    heads, size = layer.integer("kv_heads"), layer.integer("n") // layer.integer("heads")
-    steps = 2 * heads * ceil(whole(layer)[0] / rows) * ceil(keys_of(layer) / keys)
-    moved = bytes_of(keys * size, graph.tensors[layer.inputs[1]].dtype)
-    one = max(ports, _step(graph, layer, target, (rows, keys, size)))
-    return one, Load(ceil(steps / share) * one, steps * moved, steps)
-
-
 def _depth(layer: LayerIR, target: Target, k: int, depth: int) -> tuple[int, int]:
     """(steps, depth of a step): with one product per kernel position a step stays within the channels."""
     if layer.op_type == "GEMM_T" or not target.kernel_position:
@@ -183,17 +211,3 @@ def _depth(layer: LayerIR, target: Target, k: int, depth: int) -> tuple[int, int
 def _blocks(layer: LayerIR, tile: Tile) -> int:
     """Tiles of groups."""
     return ceil(layer.integer("groups", 1) / groups_of(layer, tile))
-
-
-def _step(graph: Graph, layer: LayerIR, target: Target, tile: Tile, groups: int = 1) -> int:
-    """One tile on one engine: folds of an array, which holds several groups where it can, or the roofline."""
-    m, n, k = tile
-    rows, columns = target.array
-    a, w = (BITS[expanded(graph.tensors[name].dtype)] for name in layer.inputs[:2])
-    if target.chain is not None:
-        return groups * target.chain(m, n // groups, k, a, w)
-    if target.systolic:
-        filters = n // groups
-        at_once = max(1, min(rows // k, columns // filters, groups))
-        return ceil(groups / at_once) * ceil(k / rows) * ceil(filters / columns) * max(m, rows)
-    return ceil(m * n * k / (rows * columns * target.f_a[a] * target.f_w[w]))

@@ -14,9 +14,9 @@ from toolchain.codegen.memory import DramMap, Operands, Stored
 from toolchain.codegen.tiles import (
     SpmAddresses,
     Tile,
+    TileSizes,
     buffers,
     bytes_of,
-    demand,
     finishes,
     sum_type,
     tile_of,
@@ -45,7 +45,7 @@ class Emitter:
         self.tile: Tile = tile_of(graph, layer, target, count)
         if layer.op_type == "POOL":
             self.tile = whole_rows(graph, layer, self.tile, target, count)
-        self._wanted = demand(graph, layer, self.tile)
+        self._wanted = TileSizes(graph, layer).demand(self.tile)
         self._sets = buffers(self._wanted, count, target, bool(layer.integer("spread")))
         self._turns = 0
 

@@ -54,68 +54,84 @@ def finishes(layer: LayerIR) -> bool:
     return bool(layer.text("epilogue") or layer.text("activation"))
 
 
-def demand(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
-    """Operand -> bytes in the scratchpad for one tile."""
-    kinds = [graph.tensors[name].dtype for name in layer.inputs]
-    out = graph.tensors[layer.outputs[0]].dtype
-    if layer.op_type in PRODUCTS:
+class TileSizes:
+    """What tiles of a layer need in the scratchpad. What does not depend on the tile is looked up once: thousands of
+    tiles are tried."""
+
+    def __init__(self, graph: Graph, layer: LayerIR) -> None:
+        self._graph, self._layer = graph, layer
+        self._kinds = [graph.tensors[name].dtype for name in layer.inputs]
+        self._out = graph.tensors[layer.outputs[0]].dtype
+        tensors = dict(zip(("in0", "in1", "in2"), layer.inputs, strict=False))
+        self._product = layer.op_type in PRODUCTS
+        if self._product:
+            tensors |= epilogue_of(layer)
+            self._sum, self._finishes, self._epilogue = sum_type(graph, layer), finishes(layer), layer.text("epilogue")
+            self._nk, self._codebooks = layer.integer("in1_nk"), layer.integer("codebooks")
+        else:
+            tensors["out"] = layer.outputs[0]
+            tensors |= dict(zip(("new_keys", "new_values"), appended(layer), strict=False))
+        self._in_place = {name for name, tensor in tensors.items() if graph.resident(tensor)}
+        """Operands that stay in the scratchpad."""
+
+    def staged(self, wanted: dict[str, int]) -> dict[str, int]:
+        """Of `demand`, what needs buffers: operands that stay in the scratchpad are read and written where they are."""
+        return {name: size for name, size in wanted.items() if name not in self._in_place}
+
+    def demand(self, tile: Tile) -> dict[str, int]:
+        """Operand -> bytes in the scratchpad for one tile."""
+        if self._product:
+            return self._of_product(tile)
+        layer, kinds, out = self._layer, self._kinds, self._out
+        m, n = tile
+        if layer.op_type == "ATTN_T":
+            return _attention(self._graph, layer, tile)
+        if layer.op_type == "COPY":
+            return {"in0": bytes_of(m * n, kinds[0])}
+        if layer.op_type in CACHING:  # head by head, where it is converted
+            return {
+                "in0": max(
+                    m * bytes_of(n // layer.integer("heads"), kind) * expansion(kind) for kind in (kinds[0], out)
+                )
+            }
+        if layer.op_type == "POOL":
+            return {"in0": bytes_of(most_pixels(windows_of(layer), m) * n, kinds[0]), "out": bytes_of(m * n, out)}
+        if layer.op_type == "REDUCE" and layer.integer("k") > 1:
+            return {"in0": bytes_of(m * layer.integer("n") * n, kinds[0]), "out": bytes_of(m * n, out)}
+        columns = 1 if layer.op_type == "REDUCE" else n
+        wanted = {"in0": bytes_of(m * n, kinds[0]), "out": bytes_of(m * columns, out)}
+        if layer.op_type == "ELTWISE":
+            wanted |= {f"in{index}": bytes_of(m * n, kind) for index, kind in enumerate(kinds[1:], 1)}
+        if layer.op_type == "LAYERNORM":
+            wanted["in1"] = (len(layer.inputs) - 1) * bytes_of(n, kinds[0])
+        if layer.op_type == "ROPE":
+            wanted["in1"] = 2 * bytes_of(m * layer.integer("rotary") // 2, kinds[1])
+        if layer.op_type == "GATHER":
+            wanted["in1"] = bytes_of(m, kinds[1])
+        return wanted
+
+    def _of_product(self, tile: Tile) -> dict[str, int]:
+        layer, kinds = self._layer, self._kinds
         m, n, k = tile
         source = (
             m * k
             if layer.op_type == "GEMM_T"
             else most_pixels(windows_of(layer), m) * channels_of(layer) * groups_of(layer, tile)
         )
+        weights = n * bytes_of(k, kinds[1]) if self._nk else k * bytes_of(n, kinds[1])
         wanted = {
-            "in0": bytes_of(source, kinds[0]),
-            "in1": (n * bytes_of(k, kinds[1]) if layer.integer("in1_nk") else k * bytes_of(n, kinds[1]))
-            * expansion(kinds[1]),
-            "out": bytes_of(m * n, sum_type(graph, layer)),
+            "in0": bytes_of(source, kinds[0]), "in1": weights * expansion(kinds[1]), "out": bytes_of(m * n, self._sum)
         }  # fmt: skip
-        if layer.integer("codebooks"):
-            wanted["codebook"] = layer.integer("codebooks") * CODEBOOK_BYTES
-        if finishes(layer):
+        if self._codebooks:
+            wanted["codebook"] = self._codebooks * CODEBOOK_BYTES
+        if self._finishes:
             wanted["bias"] = 4 * max(m, n)
-            wanted["final"] = bytes_of(m * n, out)
-        if "scale" in layer.text("epilogue"):
+            wanted["final"] = bytes_of(m * n, self._out)
+        if "scale" in self._epilogue:
             wanted["scale"] = 4 * n
-        if "residual" in layer.text("epilogue"):
-            wanted["residual"] = bytes_of(m * n, sum_type(graph, layer))
+        if "residual" in self._epilogue:
+            wanted["residual"] = wanted["out"]
         return wanted
-    m, n = tile
-    if layer.op_type == "ATTN_T":
-        return _attention(graph, layer, tile)
-    if layer.op_type == "COPY":
-        return {"in0": bytes_of(m * n, kinds[0])}
-    if layer.op_type in CACHING:  # head by head, where it is converted
-        return {
-            "in0": max(m * bytes_of(n // layer.integer("heads"), kind) * expansion(kind) for kind in (kinds[0], out))
-        }
-    if layer.op_type == "POOL":
-        return {"in0": bytes_of(most_pixels(windows_of(layer), m) * n, kinds[0]), "out": bytes_of(m * n, out)}
-    if layer.op_type == "REDUCE" and layer.integer("k") > 1:
-        return {"in0": bytes_of(m * layer.integer("n") * n, kinds[0]), "out": bytes_of(m * n, out)}
-    columns = 1 if layer.op_type == "REDUCE" else n
-    wanted = {"in0": bytes_of(m * n, kinds[0]), "out": bytes_of(m * columns, out)}
-    if layer.op_type == "ELTWISE":
-        wanted |= {f"in{index}": bytes_of(m * n, kind) for index, kind in enumerate(kinds[1:], 1)}
-    if layer.op_type == "LAYERNORM":
-        wanted["in1"] = (len(layer.inputs) - 1) * bytes_of(n, kinds[0])
-    if layer.op_type == "ROPE":
-        wanted["in1"] = 2 * bytes_of(m * layer.integer("rotary") // 2, kinds[1])
-    if layer.op_type == "GATHER":
-        wanted["in1"] = bytes_of(m, kinds[1])
-    return wanted
-
-
-def staged(graph: Graph, layer: LayerIR, wanted: dict[str, int]) -> dict[str, int]:
-    """Of `demand`, what needs buffers: operands that stay in the scratchpad are read and written where they are."""
-    tensors = dict(zip(("in0", "in1", "in2"), layer.inputs, strict=False))
-    if layer.op_type in PRODUCTS:
-        tensors |= epilogue_of(layer)
-    else:
-        tensors["out"] = layer.outputs[0]
-        tensors |= dict(zip(("new_keys", "new_values"), appended(layer), strict=False))
-    return {name: size for name, size in wanted.items() if name not in tensors or not graph.resident(tensors[name])}
 
 
 def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
@@ -164,13 +180,14 @@ def fit(graph: Graph, layer: LayerIR, target: Target, buffers: int) -> Tile:
 
 def fits(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> bool:
     """Whether `buffers` sets of a tile fit the scratchpad."""
-    if layer.integer("codebooks") and not _whole_vectors(layer, tile):
-        return False
-    return total(staged(graph, layer, demand(graph, layer, tile))) <= target.workspace // buffers
+    sizes = TileSizes(graph, layer)
+    return whole_vectors(layer, tile) and total(sizes.staged(sizes.demand(tile))) <= target.workspace // buffers
 
 
-def _whole_vectors(layer: LayerIR, tile: Tile) -> bool:
-    """Whether a tile of weights begins and ends where vectors of a codebook do."""
+def whole_vectors(layer: LayerIR, tile: Tile) -> bool:
+    """Whether a tile of weights begins and ends where vectors of its codebook do; True where it has none."""
+    if not layer.integer("codebooks"):
+        return True
     axis = 2 if layer.integer("in1_nk") else 1
     groups = layer.integer("groups", 1) if axis == 1 else 1
     return tile[axis] % VQ_VECTOR == 0 or tile[axis] in (whole(layer)[axis], whole(layer)[axis] * groups)
@@ -242,7 +259,8 @@ def whole_rows(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers
 
 def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, buffers: int) -> NoReturn:
     """What needs most, how much there is, and a legal tile."""
-    wanted, room = staged(graph, layer, demand(graph, layer, tile)), target.workspace // buffers
+    sizes, room = TileSizes(graph, layer), target.workspace // buffers
+    wanted = sizes.staged(sizes.demand(tile))
     largest = max(wanted, key=lambda name: wanted[name])
     positions = {"in0": 0, "in1": 1, "in2": 2, "bias": 2, "residual": -1, "new_keys": -2, "new_values": -1}
     tensor = layer.inputs[positions[largest]] if largest in positions else layer.outputs[0]

@@ -10,9 +10,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from toolchain.codegen.commands import Target
-from toolchain.codegen.estimate import computing, cycles, parts
+from toolchain.codegen.estimate import Estimate, computing, parts
 from toolchain.codegen.measure import measured
-from toolchain.codegen.tiles import SLOT, demand, staged
+from toolchain.codegen.tiles import SLOT, TileSizes
 from toolchain.ir.graph import Attribute, Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
 from toolchain.passes.prefetch import distance
@@ -99,7 +99,7 @@ def _time(graph: Graph, group: Sequence[LayerIR], target: Target, shared: bool) 
 
 def _clear(graph: Graph, layer: LayerIR, target: Target) -> bool:
     """Whether one engine less would be slower by its computation alone."""
-    about = cycles(graph, layer, target, layer.integers("tile"), layer.integer("prefetch"))
+    about = Estimate(graph, layer, target).cycles(layer.integers("tile"), layer.integer("prefetch"))
     return computing(graph, layer, target, target.engines - 1) * SURE[1] >= about * SURE[0]
 
 
@@ -118,7 +118,8 @@ def _form(graph: Graph, group: Sequence[LayerIR], target: Target, count: int) ->
     made = list[Hashable]()
     for layer in group:
         tile, ahead = layer.integers("tile"), layer.integer("prefetch")
-        moved = staged(graph, layer, demand(graph, layer, tile))
+        sizes = TileSizes(graph, layer)
+        moved = sizes.staged(sizes.demand(tile))
         need = sum(-(-size // SLOT) * SLOT * (ahead + 1) for name, size in moved.items() if name in ("in0", "in1"))
         room = target.workspace // layer.integer("buffers", 1)
         made.append(

@@ -4,7 +4,7 @@ memory is hidden behind the computation of more than one tile."""
 from dataclasses import replace
 
 from toolchain.codegen.commands import Target
-from toolchain.codegen.estimate import cycles
+from toolchain.codegen.estimate import Estimate
 from toolchain.codegen.tiles import fits, tile_of
 from toolchain.ir.graph import Graph, LayerIR
 
@@ -29,4 +29,5 @@ def distance(graph: Graph, layer: LayerIR, target: Target) -> int:
     shares = layer.integer("buffers", 1)
     tile = tile_of(graph, layer, target, shares)
     possible = [ahead for ahead in range(FARTHEST, 0, -1) if fits(graph, layer, tile, target, shares * (ahead + 1))]
-    return min(possible, key=lambda ahead: cycles(graph, layer, target, tile, ahead), default=0)
+    estimate = Estimate(graph, layer, target)
+    return min(possible, key=lambda ahead: estimate.cycles(tile, ahead), default=0)

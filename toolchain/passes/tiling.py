@@ -16,8 +16,8 @@ import numpy as np
 
 from npu_device.abi.opcodes import BITS, DataType
 from toolchain.codegen.commands import Target
-from toolchain.codegen.estimate import SHARES, cycles
-from toolchain.codegen.tiles import SLOT, SUM_BYTES, Tile, fit, fits, smaller, whole
+from toolchain.codegen.estimate import SHARES, Estimate
+from toolchain.codegen.tiles import SLOT, SUM_BYTES, Tile, fit, smaller, total, whole, whole_vectors
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS, channels_of, keys_of
 from toolchain.passes.schedule import cycles as bound
@@ -137,10 +137,15 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
         candidates = _keys(layer, plain)
     elif layer.op_type == "COPY":
         candidates = ()
-    legal = [plain, *(tile for tile in candidates if fits(graph, layer, tile, target, buffers))]
-    times = {tile: cycles(graph, layer, target, tile) for tile in legal}
+    estimate, room = Estimate(graph, layer, target), target.workspace // buffers
+    times = {plain: estimate.cycles(plain)}
+    for tile in candidates:
+        if tile not in times and whole_vectors(layer, tile):
+            wanted = estimate.sizes.demand(tile)
+            if total(estimate.sizes.staged(wanted)) <= room:
+                times[tile] = estimate.cycles(tile, wanted=wanted)
     least = min(times.values())
-    tile = max((tile for tile in legal if (times[tile] - least) * CLOSE <= least), key=prod)
+    tile = max((tile for tile, time in times.items() if (time - least) * CLOSE <= least), key=prod)
     return Choice(layer.having(tile=tile), times[tile])
 
 
