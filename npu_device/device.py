@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from npu_device.external.link import External
     from npu_device.host.acceptance import Acceptance
     from npu_device.issue.execution import Execution
+    from npu_device.issue.plans import Plans
 
 _CTRL = {bits.name: bits for register in REGISTERS if register.name == "CTRL" for bits in register.fields}
 _ENABLE, _RESET, _FLUSH = (1 << _CTRL[name].low for name in ("ENABLE", "RESET", "FLUSH_L2"))
@@ -92,6 +93,7 @@ class NpuDevice:
         self._barriers = Barriers(config.clusters, events)
         self._acceptance: Acceptance | None = None
         self._compiled = False
+        self._plans: Plans | None = None
         self._frontend = FrontEnd(
             config.frontend, memory, self._timeline, events, self.ring, self._queue, self._tickets, self._interrupts,
             self._completion, self._behind,
@@ -119,7 +121,7 @@ class NpuDevice:
 
             execution = Execution(
                 self._config, self._memory, self._timeline, self._events, self._queue, self._tickets, self._completion,
-                self._barriers, self._values, self._analytic, self._external,
+                self._barriers, self._values, self._analytic, self._external, self._plans,
             )  # fmt: skip
             execution.enabled, execution.injector = self._frontend.enabled, self._injector
             if self._compiled:
@@ -193,6 +195,11 @@ class NpuDevice:
         self._compiled = True
         if self._acceptance is not None:
             self._execution.engines.machine.use_compiled()
+
+    def use_plans(self, plans: "Plans") -> None:
+        """Have plans in common with other devices of its configuration: those of commands that such a device had before
+        are not made again. To be called before the first command. Nothing else changes."""
+        self._plans = plans
 
     def advance(self, now: int) -> None:
         """Do everything that is due at the start of cycle `now` or earlier."""

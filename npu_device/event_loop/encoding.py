@@ -1,10 +1,11 @@
 """Plans as records of the event loop: objects for Python, words for compiled code."""
 
 from array import array
-from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npu_device.cost.durations import REMEMBERED, Cost, Timing
 from npu_device.cost.plan import NONE, Column, Plan, Transfer
@@ -47,8 +48,8 @@ def make_piece(cost: Cost, per_byte: int) -> Piece:
     )  # fmt: skip
 
 
-class Single:
-    """The piece of a plan of one step."""
+class Made:
+    """A piece, and its words."""
 
     def __init__(self, piece: Piece) -> None:
         self.piece = piece
@@ -63,38 +64,60 @@ class Single:
         return self._words
 
 
-class Singles:
-    """Plans of one step: tile commands. Those that differ in their addresses only are one."""
+class Pieces:
+    """Pieces of the plans of one configuration."""
 
     def __init__(self, timing: Timing) -> None:
-        self._timing = timing
-        self._made: dict[Work, Single] = {}
+        self.timing = timing
+        self._made: dict[tuple[Work, bool], Made] = {}
 
-    def __call__(self, work: Work, dram: int) -> Single:
-        """The piece of work that moves to or from a DRAM address."""
-        work = self._timing.located(work, dram)
-        made = self._made.get(work)
+    def single(self, work: Work, dram: int) -> Made:
+        """Of a plan of one step: work that moves to or from a DRAM address. Those that differ in their addresses only
+        are one."""
+        return self.of(self.timing.located(work, dram), True)
+
+    def of(self, work: Work, first: bool = False) -> Made:
+        """Of work that is located. `first`: of its command on the tensor engine."""
+        key = work, first
+        made = self._made.get(key)
         if made is None:
             if len(self._made) >= REMEMBERED:
                 self._made.clear()
-            cost = self._timing.first(self._timing.cost(work))
-            made = self._made[work] = Single(make_piece(cost, self._timing.rates.per_byte))
+            cost = self.timing.cost(work)
+            cost = self.timing.first(cost) if first else cost
+            made = self._made[key] = Made(make_piece(cost, self.timing.rates.per_byte))
         return made
 
 
-class Encoded(NamedTuple):
+class _Words(NamedTuple):
+    """A plan as words that stand anywhere."""
+
+    steps: NDArray[np.int32]
+    """Places in them count from the first. Half as long as words are: many plans are kept."""
+    pieces: Column
+    places: NDArray[np.int32]
+    """Which words of steps are places."""
+    heads: list[int]
+    """The first step of each class, or NONE."""
+
+
+class Encoded:
     """A plan of many steps."""
 
-    plan: Plan
-    pieces: list[Piece]
-    piece: Column
-    """Of each step, an index into `pieces`."""
+    def __init__(self, plan: Plan, pieces: list[Made], piece: Column, known: list[_Words] | None = None) -> None:
+        """`piece`: of each step, an index into `pieces`. `known`: holds the words once they are made."""
+        self.plan, self.pieces, self.piece = plan, pieces, piece
+        self._known: list[_Words] = [] if known is None else known
+
+    def moved(self, dram: Column) -> "Encoded":
+        """The plan with other DRAM addresses, whose transfers cost what they cost here."""
+        return Encoded(replace(self.plan, dram=dram), self.pieces, self.piece, self._known)
 
     def steps(self) -> tuple[list[Step], list[Step | None]]:
         """(the steps as objects, the first of each class)."""
         plan = self.plan
         columns = zip(self.piece.tolist(), plan.tile.tolist(), plan.dram.tolist(), plan.lane.tolist(), strict=True)
-        steps = [Step(self.pieces[piece], tile, dram, lane=lane) for piece, tile, dram, lane in columns]
+        steps = [Step(self.pieces[piece].piece, tile, dram, lane=lane) for piece, tile, dram, lane in columns]
         heads: list[Step | None] = [None] * CLASSES
         for step, after in zip(reversed(steps), reversed(plan.after.tolist()), strict=True):
             step.after = [steps[index] for index in after if index != NONE]
@@ -102,46 +125,64 @@ class Encoded(NamedTuple):
             heads[step.piece.step_class] = step
         return steps, heads
 
-    def words(self, place: Callable[[int], int]) -> tuple[int, Column, list[int]]:
-        """(the first word, the words of steps and pieces, the first step of each class or 0).
+    def size(self) -> int:
+        """Words of steps and pieces."""
+        made = self._words()
+        return len(made.steps) + len(made.pieces)
 
-        `place`: gives the first of so many words.
-        """
+    def write(self, words: Column, base: int) -> list[int]:
+        """Write steps and pieces, which stand at `base`, into `words`: the first step of each class, or 0."""
+        made = self._words()
+        count = len(made.steps)
+        words[:count], words[count:] = made.steps, made.pieces
+        words[made.places] += base
+        fields, size = layout(Step)
+        words[fields["dram"].offset : count : size] = self.plan.dram
+        return [0 if head == NONE else base + head for head in made.heads]
+
+    def _words(self) -> _Words:
+        if not self._known:
+            self._known.append(self._make_words())
+        return self._known[0]
+
+    def _make_words(self) -> _Words:
         fields, size = layout(Step)
         count = len(self.plan)
-        writer = Writer()
-        offsets = np.array([writer.add(piece) for piece in self.pieces], np.int64)
-        base = place(count * size + len(writer.words))
-        words = np.zeros((count, size), np.int64)
-        words[:, fields["piece"].offset] = base + count * size + offsets[self.piece]
+        behind = [np.frombuffer(piece.words(), np.int64) for piece in self.pieces]
+        offsets = np.cumsum([0, *map(len, behind)])
+        words, places = np.zeros((count, size), np.int32), np.zeros((count, size), bool)
+        words[:, fields["piece"].offset] = count * size + offsets[self.piece]
+        places[:, fields["piece"].offset] = True
         words[:, fields["tile"].offset] = self.plan.tile
-        words[:, fields["dram"].offset] = self.plan.dram
         words[:, fields["lane"].offset] = self.plan.lane
         words[:, [fields["released"].offset, fields["done"].offset]] = NONE
         after, given = fields["after"].offset, self.plan.after != NONE
         words[:, after] = given.sum(axis=1)
-        words[:, after + 1 : after + 1 + given.shape[1]] = np.where(given, base + self.plan.after * size, 0)
-        classes = np.array([piece.step_class for piece in self.pieces], np.int64)[self.piece]
+        words[:, after + 1 : after + 1 + given.shape[1]] = np.where(given, self.plan.after * size, 0)
+        places[:, after + 1 : after + 1 + given.shape[1]] = given
+        classes = np.array([made.piece.step_class for made in self.pieces], np.int64)[self.piece]
         heads = []
         for one in range(CLASSES):
             members = np.flatnonzero(classes == one)
-            heads.append(base + int(members[0]) * size if len(members) else 0)
-            words[members[:-1], fields["next"].offset] = base + members[1:] * size
-        return base, np.concatenate([words.reshape(-1), np.array(writer.words, np.int64)]), heads
+            heads.append(int(members[0]) * size if len(members) else NONE)
+            words[members[:-1], fields["next"].offset] = members[1:] * size
+            places[members[:-1], fields["next"].offset] = True
+        where = np.flatnonzero(places.reshape(-1)).astype(np.int32)
+        return _Words(words.reshape(-1), np.concatenate([*behind, np.zeros(0, np.int64)]), where, heads)
 
 
-def encode(plan: Plan, timing: Timing) -> Encoded:
+def encode(plan: Plan, pieces: Pieces) -> Encoded:
     """A plan of many steps, with what its steps take."""
-    works, index = locate(plan, timing)
-    costs = [timing.cost(work) for work in works]
-    tensor = np.flatnonzero(np.array([cost.kind is Kind.TE for cost in costs], bool)[index])
+    works, index = locate(plan, pieces.timing)
+    made = [pieces.of(work) for work in works]
+    tensor = np.flatnonzero(np.array([one.piece.step_class == TENSOR for one in made], bool)[index])
     if len(tensor):
-        first = timing.first(costs[index[tensor[0]]])
-        if first is not costs[index[tensor[0]]]:
-            costs.append(first)
+        first = pieces.of(works[index[tensor[0]]], True)
+        if first.piece.cycles != made[index[tensor[0]]].piece.cycles:
+            made.append(first)
             index = index.copy()
-            index[tensor[0]] = len(costs) - 1
-    return Encoded(plan, [make_piece(cost, timing.rates.per_byte) for cost in costs], index)
+            index[tensor[0]] = len(made) - 1
+    return Encoded(plan, made, index)
 
 
 def locate(plan: Plan, timing: Timing) -> tuple[list[Work], Column]:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
-from npu_device.cost.plan import Piece, Plan
+from npu_device.cost.plan import Piece
 from npu_device.event_loop import cache, snapshot, stepper
-from npu_device.event_loop.encoding import Singles, encode
+from npu_device.event_loop.encoding import Encoded, Pieces
 from npu_device.event_loop.state import (
     CLASSES,
     FOREVER,
@@ -101,7 +101,7 @@ class Machine:
         self._external = frozenset(external)
         self._config = config
         self._timing = timing
-        self._singles = Singles(timing)
+        self._pieces = Pieces(timing)
         self._events = events
         self._native_steps = native_steps
         self._analytic = analytic
@@ -140,7 +140,7 @@ class Machine:
         )  # fmt: skip
         self._seen = fields.integer("seen", 0, LATEST)
         loop = self._power_up()
-        self._use(snapshot.load(loop, fields, self._timing, self._singles, plan_of))
+        self._use(snapshot.load(loop, fields, self._pieces, plan_of))
         self._count(0)
 
     def numbers(self) -> dict[int, int]:
@@ -201,22 +201,22 @@ class Machine:
         """Start a plan of one step (a tile command) on a unit that is free in this cycle: its slot."""
         self._count(1)
         storage, slot = self.storage, self._free_slot()
-        step = storage.place_single(self._singles(piece, dram), slot)
+        step = storage.place_single(self._pieces.single(piece, dram), slot)
         self._next = storage.text.begin_single(
             storage.root, storage.run_places[slot], step, dram, number, ticket, storage.unit_places[unit], cycle
         )
         self._emit()
         return slot
 
-    def add(self, plan: Plan, number: int, ticket: int, units: Sequence[int], cluster: int, cycle: int = 0) -> int:
+    def add(self, plan: Encoded, number: int, ticket: int, units: Sequence[int], cluster: int, cycle: int = 0) -> int:
         """Make a plan ready to start in `cycle` for the command that holds `units`, one for each lane: its slot.
 
         A plan without steps is over in that cycle.
         """
-        count = len(plan)
+        count = len(plan.plan)
         self._count(count)
         storage, slot = self.storage, self._free_slot()
-        heads = storage.place_plan(encode(plan, self._timing), slot)
+        heads = storage.place_plan(plan, slot)
         run, text = storage.run_places[slot], storage.text
         text.admit(storage.root, run, number, ticket, cluster, count, cycle)
         for step_class, head in enumerate(heads):

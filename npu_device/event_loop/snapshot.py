@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Piece as Work
 from npu_device.cost.plan import Plan
 from npu_device.event_loop.cache import DIRTY, FLAGS, STALE, WATCHED
-from npu_device.event_loop.encoding import Singles, encode
+from npu_device.event_loop.encoding import Pieces, encode
 from npu_device.event_loop.state import (
     DMA,
     DRAINING,
@@ -89,14 +88,14 @@ def state_of(storage: Objects | Words) -> dict[str, Any]:
     }
 
 
-def load(loop: EventLoop, state: Fields, timing: Timing, singles: Singles, plan_of: PlanOf) -> Objects:
+def load(loop: EventLoop, state: Fields, pieces: Pieces, plan_of: PlanOf) -> Objects:
     """Bring a loop on which nothing has run into a state."""
     storage = Objects(loop)
     for name in _OF_LOOP:
         setattr(loop, name, state.integer(name, *_CYCLE))
     for index, item in enumerate(state.listed("runs")):
         with inside("runs", index):
-            _load_run(storage, Fields(item, "slot", "number", "units", "finish", "released", "done"), timing, singles,
+            _load_run(storage, Fields(item, "slot", "number", "units", "finish", "released", "done"), pieces,
                       plan_of)  # fmt: skip
     loop.active.sort(key=lambda run: run.number)
     for index, (unit, item) in enumerate(zip(loop.units, state.listed("units", len(loop.units)), strict=True)):
@@ -124,7 +123,7 @@ def load(loop: EventLoop, state: Fields, timing: Timing, singles: Singles, plan_
     return storage
 
 
-def _load_run(storage: Objects, fields: Fields, timing: Timing, singles: Singles, plan_of: PlanOf) -> None:
+def _load_run(storage: Objects, fields: Fields, pieces: Pieces, plan_of: PlanOf) -> None:
     loop = storage.loop
     run = loop.runs[fields.integer("slot", 0, MAX_RUNS - 1)]
     if run.number:
@@ -137,9 +136,9 @@ def _load_run(storage: Objects, fields: Fields, timing: Timing, singles: Singles
     run.units = [storage.units[code] for code in codes]
     if single is not None:
         work, dram = single
-        storage.place_single(singles(work, dram), run.slot).dram = dram
+        storage.place_single(pieces.single(work, dram), run.slot).dram = dram
     elif plan is not None:
-        storage.place_plan(encode(plan, timing), run.slot)
+        storage.place_plan(encode(plan, pieces), run.slot)
     steps = storage.steps(run.slot)
     columns = []
     for name in ("released", "done"):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from npu_device.cost import rates
 from npu_device.event_loop import arbiter, cache, fluid, sharing, stepper, transfers
-from npu_device.event_loop.encoding import Encoded, Single
+from npu_device.event_loop.encoding import Encoded, Made
 from npu_device.event_loop.state import EVENT_WORDS, MAX_EVENTS, Cache, EventLoop, Run, Step, Unit
 from npu_device.native.records import Writer, layout, view
 
@@ -87,7 +87,7 @@ class Objects:
         self._singles: dict[int, Step] = {}
         """The step of each slot's plans of one step."""
 
-    def place_single(self, single: Single, slot: int) -> Step:
+    def place_single(self, single: Made, slot: int) -> Step:
         """Keep a plan of one step: that step."""
         step = self._singles.get(slot)
         if step is None:
@@ -170,7 +170,7 @@ class Room(NamedTuple):
 
     base: int
     size: int
-    single: Single | None
+    single: Made | None
     """The plan that was written there last."""
 
 
@@ -206,11 +206,11 @@ class Words:
         self.runs: Sequence[Any] = list(self.loop.runs)
         self.run_places: Sequence[Any] = [first + index * size for index in range(len(self.runs))]
 
-    def place_single(self, single: Single, slot: int) -> int:
+    def place_single(self, single: Made, slot: int) -> int:
         room = self._rooms.get(slot)
         return room.base if room is not None and room.single is single else self._write(single, slot, room)
 
-    def _write(self, single: Single, slot: int, room: Room | None) -> int:
+    def _write(self, single: Made, slot: int, room: Room | None) -> int:
         fields, piece = layout(Step)
         words = single.words()
         size = piece + len(words)
@@ -226,10 +226,10 @@ class Words:
         return base
 
     def place_plan(self, plan: Encoded, slot: int) -> Sequence[int]:
-        base, words, heads = plan.words(self._place)
-        self._array[base : base + len(words)] = words
-        self._span_of[slot] = Span(base, base + len(words), len(plan.plan))
-        return heads
+        size = plan.size()
+        base = self._place(size)
+        self._span_of[slot] = Span(base, base + size, len(plan.plan))
+        return plan.write(self._array[base : base + size], base)
 
     def release(self, slot: int) -> None:
         span = self._span_of.pop(slot, None)

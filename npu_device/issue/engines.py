@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_device.config import NpuConfig
-from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Column, Compute, Plan
 from npu_device.decode.command import Command, UnitClass
+from npu_device.event_loop.encoding import Encoded, encode
 from npu_device.event_loop.machine import Machine
 from npu_device.event_loop.snapshot import CommandPlan
 from npu_device.event_loop.timeline import Agenda, Phase, Timeline
+from npu_device.issue.plans import Plans
 from npu_device.issue.scheduler import units_by_class
 from npu_device.memory.arrays import Read
 from npu_device.operations.macro.base import Macro, setting_of
@@ -41,13 +42,16 @@ class Engines:
         request_start: Callable[[int], None],
         analytic: bool = False,
         external: "External | None" = None,
+        plans: Plans | None = None,
     ) -> None:
-        """`ended(cycle, command)` is called in phase END; `request_start(cycle)` has `start` called in phase START."""
+        """`ended(cycle, command)` is called in phase END; `request_start(cycle)` has `start` called in phase START.
+        `plans`: those that devices of this configuration have in common; of another one they are not looked at."""
         if external is not None:
             config = external.adopted
         outside = () if external is None else external.units
         self._external = external
-        self.machine = Machine(config, Timing(config), events, analytic=analytic, external=outside)
+        self._plans = plans if plans is not None and plans.fit(config) else Plans(config)
+        self.machine = Machine(config, self._plans.pieces.timing, events, analytic=analytic, external=outside)
         self._config, self._events = config, events
         self._mmu: Mmu | None = None
         self._timeline = timeline
@@ -102,15 +106,18 @@ class Engines:
             slot = machine.add(plan, command.number, command.ticket, units, command.descriptor.cluster, cycle)
             self._running[slot] = command
             if self._external is not None:
-                self._tensor_steps[slot] = _tensor_steps(plan)
+                self._tensor_steps[slot] = _tensor_steps(plan.plan)
             machine.start(cycle)
         if self._external is not None:
             self._begun(self._external, cycle)
 
-    def _planned(self, macro: Macro, lanes: int) -> Plan:
+    def _planned(self, macro: Macro, lanes: int) -> Encoded:
         """What a command does on so many units."""
-        plan, accesses = macro.plan(self._setting, lanes), macro.kv_accesses
-        return self.mmu.translated(plan, accesses) if accesses else plan
+        made, accesses = self._plans.of(macro, self._setting, lanes), macro.kv_accesses
+        if not accesses:
+            return made
+        plan, pieces = self.mmu.translated(made.plan, accesses), self._plans.pieces
+        return made.moved(plan.dram) if pieces.timing.turn == 1 else encode(plan, pieces)
 
     @property
     def mmu(self) -> "Mmu":
@@ -249,7 +256,7 @@ class Engines:
             for slot, command in self._running.items():
                 if command.macro is not None:
                     lanes = len(self.machine.storage.runs[slot].units)
-                    self._tensor_steps[slot] = _tensor_steps(self._planned(command.macro, max(1, lanes)))
+                    self._tensor_steps[slot] = _tensor_steps(self._planned(command.macro, max(1, lanes)).plan)
             with inside("external"):
                 self._external.load_state(fields["external"], running, read)
 
@@ -264,7 +271,7 @@ class Engines:
             return CommandPlan(ticket, cluster, None, command.order.step)
         if not set(units) <= set(allowed) or (units and macro.lanes(len(units)) != len(units)):
             raise StateError("are not those of the command", "units")
-        plan = self._planned(macro, max(1, len(units)))
+        plan = self._planned(macro, max(1, len(units))).plan
         if bool(len(plan)) != bool(units):
             raise StateError("are not those of the command", "units")
         return CommandPlan(ticket, cluster, plan, None)

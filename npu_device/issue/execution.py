@@ -16,6 +16,7 @@ from npu_device.issue.engines import Engines
 from npu_device.issue.hazards import Hazards
 from npu_device.issue.in_flight import ENDED, RUNNING, WAITING, InFlight, command_of, state_of
 from npu_device.issue.injection import Injector
+from npu_device.issue.plans import Plans
 from npu_device.issue.results import Results
 from npu_device.issue.retirement import Completion, Tickets
 from npu_device.issue.scheduler import CommandQueue, Scheduler
@@ -45,8 +46,10 @@ class Execution:
         values: bool = True,
         analytic: bool = False,
         external: "External | None" = None,
+        plans: Plans | None = None,
     ) -> None:
-        """`values`: whether results are computed; without them all memory but status words stays as it is."""
+        """`values`: whether results are computed; without them all memory but status words stays as it is. `plans`: as
+        of `Engines`."""
         self.enabled = False
         self.injector: Injector | None = None
         self._memory = memory
@@ -57,7 +60,7 @@ class Execution:
         self._queue = queue
         self._tickets = tickets
         self._completion = completion
-        self.engines = Engines(config, timeline, events, self._ended, self.request_start, analytic, external)
+        self.engines = Engines(config, timeline, events, self._ended, self.request_start, analytic, external, plans)
         self._scheduler = Scheduler(config, self.engines)
         self._hazards = Hazards()
         self.l2 = L2(config, memory, self.engines.machine, events) if config.l2.enabled else None

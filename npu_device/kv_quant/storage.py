@@ -6,6 +6,7 @@ stream per head (per few heads where a chunk covers several), token behind token
 """
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import lcm
 from typing import Any, NamedTuple, Self
 
@@ -219,6 +220,11 @@ class Sizes(NamedTuple):
 
     ends: NDArray[np.int64]
     """(tokens + 1, streams): bytes of each stream before a token."""
+
+    @property
+    def digest(self) -> bytes:
+        """Of all of them: equal ones have the same."""
+        return blake2b(np.ascontiguousarray(self.ends), digest_size=16).digest()
 
     def between(
         self, stream: NDArray[np.int64], first: NDArray[np.int64], count: NDArray[np.int64]

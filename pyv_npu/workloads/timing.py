@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from npu_device.abi.errors import TicketError
 from npu_device.config import NpuConfig
+from npu_device.issue.plans import Plans
 from npu_device.levels.critical_path import CriticalPath, Path
 from npu_device.levels.explain import Explanation, explain
 from npu_device.levels.runner import Listed, Run, Runner, list_config
@@ -108,10 +109,13 @@ class _Ends(EventStream):
 
 
 def layer_ends(
-    commands: Sequence[Command], config: NpuConfig, memory: Mapping[int, bytes] | None = None
+    commands: Sequence[Command],
+    config: NpuConfig,
+    memory: Mapping[int, bytes] | None = None,
+    plans: Plans | None = None,
 ) -> tuple[Finished, ...]:
     """The cycles of layers as `run_commands` gives them at CA_HYBRID, and nothing else: no events, no counters.
-    PyvNpuError as there."""
+    `plans`: those that runs on this device have in common. PyvNpuError as there."""
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
     events = _Ends()
     completed: dict[int, int] = {}
@@ -123,6 +127,8 @@ def layer_ends(
     events.subscribe(note)
     runner = Runner(list_config(config, len(listed)), events, values=False)
     runner.device.use_compiled()
+    if plans is not None:
+        runner.device.use_plans(plans)
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
     ran = runner.run(listed)

@@ -120,6 +120,10 @@ class AttentionMacro(Macro):
             KvAccess(one, self.keys, new, size) for one, size in zip(caches, known, strict=False) if one is not None
         )
 
+    @property
+    def sampled(self) -> tuple[bytes, ...]:
+        return tuple(one.digest for one in self.known or ())
+
     def at(self, position: int) -> Self:
         return replace(self, position=position, keys=position + self.queries)
 

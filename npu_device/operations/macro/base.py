@@ -4,7 +4,7 @@ Among the operands is the token position, which a command reads when it starts.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -62,6 +62,8 @@ class Operand(NamedTuple):
     element: int
     """What address and stride must be a multiple of."""
     written: bool = False
+    moves: bool = True
+    """Whether its plan moves it or works on it; else it is read as the command starts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,11 @@ class Macro(ABC):
     def kv_accesses(self) -> "tuple[KvAccess, ...]":
         """The encoded caches that it touches, once it has started."""
         return ()
+
+    @property
+    def sampled(self) -> Hashable:
+        """What its plan depends on of what it has read as it started, beside the position."""
+        return None
 
     @property
     def chains(self) -> int:
@@ -165,7 +172,8 @@ def position_operand(address: int) -> tuple[Operand, ...]:
     """The operand for `pos_addr`; none for 0."""
     if not address:
         return ()
-    return (Operand("pos_addr", Region(address, 1, POSITION_BYTES, POSITION_BYTES), POSITION_BYTES),)
+    region = Region(address, 1, POSITION_BYTES, POSITION_BYTES)
+    return (Operand("pos_addr", region, POSITION_BYTES, moves=False),)
 
 
 def read_position(read: Read, address: int, rows: int, t_max: int) -> int:

@@ -76,7 +76,9 @@ class Cache:
         encoded = self.encoded
         if encoded is None:
             return (operand(name, self.matrix, written),)
-        return Operand(name, encoded.region, 1, written), Operand(f"{name} parameters", half_region(self.half), 2)
+        return Operand(name, encoded.region, 1, written), Operand(
+            f"{name} parameters", half_region(self.half), 2, moves=False
+        )
 
     @property
     def matrix(self) -> Matrix:
@@ -194,6 +196,10 @@ class KvMacro(Macro):
         if encoded is None or self.known is None:
             return ()
         return (KvAccess(encoded, (self.position or 0) + self.tokens, self.tokens, self.known),)
+
+    @property
+    def sampled(self) -> bytes:
+        return b"" if self.known is None else self.known.digest
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         cache, tensor = self.cache, self.tensor

@@ -17,6 +17,7 @@ from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, TeCon
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Compute, Plan, Transfer, buffers, columns
 from npu_device.cost.tensor import product
+from npu_device.event_loop.encoding import Pieces, encode
 from npu_device.event_loop.machine import Machine
 from npu_device.levels.runner import Listed
 from npu_device.memory.region import Region
@@ -127,8 +128,9 @@ def laid_out(plan: Plan, direction: str, channels: int) -> int:
     )  # fmt: skip
     events = EventStream()
     seen = records(events)
-    machine = Machine(config, Timing(config), events)
-    machine.add(plan, 1, 1, [unit_code(Kind.TE, 0)], 0)
+    timing = Timing(config)
+    machine = Machine(config, timing, events)
+    machine.add(encode(plan, Pieces(timing)), 1, 1, [unit_code(Kind.TE, 0)], 0)
     machine.start(0)
     machine.advance(1 << 40)
     return int(seen()["cycle"].max())
@@ -172,8 +174,9 @@ def test_the_recurrence_of_a_tile_is_what_the_event_loop_does(
 
 
 def test_a_plan_without_steps_is_over_at_once() -> None:
-    machine = Machine(NpuConfig(), Timing(NpuConfig()), EventStream())
-    slot = machine.add(columns([], ()), 1, 1, [unit_code(Kind.TE, 0)], 0, 17)
+    timing = Timing(NpuConfig())
+    machine = Machine(NpuConfig(), timing, EventStream())
+    slot = machine.add(encode(columns([], ()), Pieces(timing)), 1, 1, [unit_code(Kind.TE, 0)], 0, 17)
     machine.start(17)
     assert machine.next_cycle() == 17
     machine.ends(17)
