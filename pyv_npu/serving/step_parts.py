@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from npu_device.abi.memory_map import DRAM_BASE, DRAM_CORE_VISIBLE
 from npu_device.config import NpuConfig
+from npu_device.issue.plans import Plans
 from npu_device.kv_quant.policies import FP16, DeviceStorage
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import layer_ends
@@ -79,13 +80,18 @@ class Simulator:
         passes = "all" if resident else "all,-residency"
         estimated = target_of(npu)._replace(measured=None)  # there are many steps
         made = compile_mixed_step(job, estimated, chunks, parts, passes, beside)
-        found = dict(layer_ends(made.commands, npu, made.memory))
+        found = dict(layer_ends(made.commands, npu, made.memory, self.plans))
         ends = dict.fromkeys(range(layers), 0)
         for name, cycle in found.items():
             if name.startswith("layer"):
                 index = int(name[len("layer") :].partition(".")[0])
                 ends[index] = max(ends[index], cycle)
         return Timed(found, tuple(ends.values()))
+
+    @cached_property
+    def plans(self) -> Plans:
+        """Plans of commands that its simulations have in common."""
+        return Plans(self._roomy)
 
     @property
     def _roomy(self) -> NpuConfig:
@@ -103,7 +109,7 @@ class Simulator:
         size = block_bytes(runs, block_size)
         blocks = range(at, at + -(-tokens // block_size) * size, size)
         made = copies(runs, tokens, block_size, blocks, target_of(npu), out)
-        return max(end for _, end in layer_ends(made, npu))
+        return max(end for _, end in layer_ends(made, npu, plans=self.plans))
 
 
 def spaced(fine: int, top: int, per_octave: int) -> list[int]:
@@ -130,8 +136,9 @@ def between(points: Sequence[int], at: int, value: Callable[[int], int]) -> int:
 ROWS = [1, 4, 16, 32, *(at for at in spaced(32, 1 << 20, 2) if at >= 64)]
 """Rows of products that are simulated first."""
 STRAIGHT = 250
-"""Where the time half way between two points is off the line between them by more than one part in so many, each half
-is looked at by itself: tiles change with the rows, and what products take with them, by a fifth."""
+"""Where points go on with the line of those before them but for one part in so many, times between them lie on it. Where
+they do not, and the time half way between two is off their line by more, each half is looked at by itself: tiles change
+with the rows, and what products take with them, by a fifth."""
 CLOSEST = 256
 """Points are not closer than one part in so many of their rows, nor than two rows."""
 EDGES = [1, *(32 * 8**power for power in range(6))]
@@ -194,6 +201,8 @@ class ProductTimes:
 
     def _straight(self, near: list[int], rows: int, resident: bool) -> list[int]:
         """Points that are so close that times between them lie on a line."""
+        if len(near) == 2 and self._goes_on(near, resident):
+            return near
         while len(near) == 2 and near[0] < rows < near[1]:
             low, high = near
             middle = (low + high) // 2
@@ -205,6 +214,20 @@ class ProductTimes:
             if abs(half - line) * STRAIGHT <= line:
                 break
         return near
+
+    def _goes_on(self, near: list[int], resident: bool) -> bool:
+        """Whether two neighbours go on with the line of the points before: the second with the first and the one before
+        it, and the first with the two before."""
+        points = [*ROWS[: bisect_left(ROWS, near[0])], *near]
+        if len(points) < 4:
+            return False
+        for at in (len(points), len(points) - 1):
+            before, low, high = points[at - 3 : at]
+            first, less, more = (self._layer_at(point, resident) for point in (before, low, high))
+            line = less + (less - first) * (high - low) // (low - before)
+            if abs(line - more) * STRAIGHT > more:
+                return False
+        return True
 
     def _layer_at(self, rows: int, resident: bool) -> int:
         key = rows, resident
@@ -221,6 +244,7 @@ class ProductTimes:
             self.simulated += 1
             made = self.simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2, resident=resident)
             self._edges[key] = made.cycles - 2 * made.period
+            self._layers.setdefault(key, made.between)
         return self._edges[key]
 
     def _head_at(self, requests: int) -> int:

@@ -25,6 +25,8 @@ CHUNKS = [1, 4, 16, 64, *(at for at in spaced(64, 1 << 20, 2) if at > 64)]
 """Tokens of chunks whose attention is simulated."""
 ROUND = [1 << power for power in range(11)]
 """Requests side by side that are simulated, beside a full round and two."""
+MOST = 4
+"""Layers of a step that tells whether layers are alike."""
 CONTEXTS = spaced(FINE, 1 << 25, PER_OCTAVE)
 
 
@@ -174,19 +176,19 @@ class StepTimes:
             self._whole[key] = self.parts.simulator.run(made, Parts.ALL, layers, self.kv, beside=beside)
         return self._whole[key]
 
-    def check(self, step: int, chunks: Sequence[tuple[int, int]]) -> Check:
-        """A step simulated whole, of two layers: the others take as long as the second."""
-        layers = min(2, self.layers)
+    def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:
+        """A step simulated whole, of `most` layers: the others take as long as the last."""
+        layers = min(most, self.layers)
         made = self._run(chunks, layers)
         whole = made.cycles + (self.layers - layers) * made.period
         tokens = sum(tokens for tokens, _ in chunks)
         return Check(step, len(chunks), tokens, layers, whole, self.cycles(chunks))
 
-    def linearity(self, chunks: Sequence[tuple[int, int]], most: int = 4) -> float | None:
-        """How far the cycles of a step of `most` layers are from those of two, continued; relative to them. None for a
-        model of two layers."""
-        most = min(most, self.layers)
-        if most < 3:
+    def linearity(self, chunks: Sequence[tuple[int, int]]) -> float | None:
+        """How far the layers behind the second of a step of `MOST` are from as long as that; relative to the step. None
+        for a model of two layers."""
+        made = self._run(chunks, min(MOST, self.layers))
+        if len(made.ends) < 3:
             return None
-        few, many = (self._run(chunks, layers) for layers in (2, most))
-        return (few.cycles + (most - 2) * few.period - many.cycles) / many.cycles
+        first, second, *_, last = made.ends
+        return ((len(made.ends) - 2) * (second - first) - (last - second)) / made.cycles

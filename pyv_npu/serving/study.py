@@ -14,7 +14,7 @@ from pyv_npu.serving.requests import Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
-from pyv_npu.serving.step_time import Check, StepTimes
+from pyv_npu.serving.step_time import MOST, Check, StepTimes
 from pyv_npu.text import columns, lines_of
 from toolchain.decoders.shapes import Job, Shape
 
@@ -77,12 +77,11 @@ class Serving:
 
     def checked(self, run: Run, times: StepTimes) -> "ServedWorkload":
         """A run with its step times checked."""
-        made, sizes = [], []
-        for index in self._sampled(run):
-            chunks = [(tokens, context) for _, tokens, context in run.ledger[index].scheduled]
-            made.append(times.check(index, chunks))
-            sizes.append((len(chunks), index, chunks))
-        bend = times.linearity(min(sizes)[2]) if sizes else None
+        taken = {index: run.ledger[index].scheduled for index in self._sampled(run)}
+        steps = {index: [(tokens, context) for _, tokens, context in one] for index, one in taken.items()}
+        smallest = min(steps, key=lambda index: (len(steps[index]), index), default=None)
+        made = [times.check(at, one, MOST if at == smallest else 2) for at, one in steps.items()]
+        bend = None if smallest is None else times.linearity(steps[smallest])
         return ServedWorkload(self, run, tuple(made), bend, times.simulated, times.layers)
 
     def _sampled(self, run: Run) -> list[int]:
