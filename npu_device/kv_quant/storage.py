@@ -224,7 +224,7 @@ class Sizes(NamedTuple):
     @property
     def digest(self) -> bytes:
         """Of all of them: equal ones have the same."""
-        return blake2b(np.ascontiguousarray(self.ends), digest_size=16).digest()
+        return blake2b(np.ascontiguousarray(self.ends).tobytes(), digest_size=16).digest()
 
     def between(
         self, stream: NDArray[np.int64], first: NDArray[np.int64], count: NDArray[np.int64]

@@ -136,9 +136,9 @@ def between(points: Sequence[int], at: int, value: Callable[[int], int]) -> int:
 ROWS = [1, 4, 16, 32, *(at for at in spaced(32, 1 << 20, 2) if at >= 64)]
 """Rows of products that are simulated first."""
 STRAIGHT = 250
-"""Where points go on with the line of those before them but for one part in so many, times between them lie on it. Where
-they do not, and the time half way between two is off their line by more, each half is looked at by itself: tiles change
-with the rows, and what products take with them, by a fifth."""
+"""Where points go on with the line of those before them but for one part in so many, times between them lie on it.
+Where they do not, and the time half way between two is off their line by more, each half is looked at by itself: tiles
+change with the rows, and what products take with them, by a fifth."""
 CLOSEST = 256
 """Points are not closer than one part in so many of their rows, nor than two rows."""
 EDGES = [1, *(32 * 8**power for power in range(6))]
