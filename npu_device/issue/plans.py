@@ -8,7 +8,7 @@ accesses and channels of DRAM. The rest is added to the steps of the plan that i
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from math import lcm
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,9 @@ KEPT_STEPS = 1 << 19
 _ASIDE = dict.fromkeys(("rank", "affinity", "prio", "stream", "irq", "write_status", "param1", "status", "ticket"), 0)
 """What a descriptor says of when a command runs and who is told."""
 _IN_DESCRIPTOR = _ASIDE | {word.name: 0 for word in WORDS if word.size == ADDRESS_BYTES}
-_IN_BLOCK = {word.name: 0 for word in EXTENDED_WORDS if word.size == ADDRESS_BYTES and word.name != "workspace"}
+_IN_BLOCK: dict[str, Any] = {
+    word.name: 0 for word in EXTENDED_WORDS if word.size == ADDRESS_BYTES and word.name != "workspace"
+}
 _IN_OPERATION = {
     int(opcode): tuple(word.offset - PER_OP for word in words if word.size == ADDRESS_BYTES)
     for opcode, words in LAYOUTS.items()
