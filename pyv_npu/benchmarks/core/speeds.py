@@ -4,7 +4,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -89,30 +89,35 @@ def table(title: str, sides: Sequence[Runner], results: dict[str, Measured]) -> 
 
 
 def speeds(folder: Path, given: argparse.Namespace) -> None:
-    sides = [*runners(given.core), *limit()]
-    whole, steady = {}, {}
-    for name, rounds in FULL_ROUNDS.items():
-        whole[name], steady[name] = measure(folder, sides, name, max(rounds // given.divide, 1), given.repeats)
-        print(f"{name}: done", file=sys.stderr, flush=True)
+    """Straight code: whole processes, then their steady state."""
+    shown, whole, steady = _measured(folder, given, FULL_ROUNDS)
     for ours, title in enumerate(("with native code from the cache", "with an empty cache, all translation included")):
-        shown = [sides[0], *sides[OURS:]]
-        rows = {name: result.of(ours) for name, result in whole.items()}
-        table(f"End to end, the whole process from its start, {title}", shown, rows)
-    rows = {name: result.of(0) for name, result in steady.items()}
-    table("Steady state: a run less one of a tenth of its rounds, on every side", shown, rows)
+        _of_ours(f"End to end, the whole process from its start, {title}", shown, whole, ours)
+    _of_ours("Steady state: a run less one of a tenth of its rounds, on every side", shown, steady)
 
 
 def single(folder: Path, given: argparse.Namespace) -> None:
     """Single-shot checks: whole processes of about half a second; then their steady state."""
-    sides = [*runners(given.core), *limit()]
-    rows, steady = {}, {}
-    for name, rounds in SINGLE.items():
-        rows[name], steady[name] = measure(folder, sides, name, max(rounds // given.divide, 1), given.repeats)
-        print(f"{name}: done", file=sys.stderr, flush=True)
+    shown, whole, steady = _measured(folder, given, SINGLE)
     for ours, title in enumerate(("with native code from the cache", "with an empty cache")):
-        shown = [sides[0], *sides[OURS:]]
-        table(f"Single-shot checks, {title}", shown, {name: row.of(ours) for name, row in rows.items()})
-    table("Single-shot checks, steady state", shown, {name: row.of(0) for name, row in steady.items()})
+        _of_ours(f"Single-shot checks, {title}", shown, whole, ours)
+    _of_ours("Single-shot checks, steady state", shown, steady)
+
+
+def _measured(
+    folder: Path, given: argparse.Namespace, programs: Mapping[str, int]
+) -> tuple[list[Runner], dict[str, Measured], dict[str, Measured]]:
+    """(the columns of a table: one of ours and the others; programs end to end; their steady state)."""
+    sides = [*runners(given.core), *limit()]
+    whole, steady = {}, {}
+    for name, rounds in programs.items():
+        whole[name], steady[name] = measure(folder, sides, name, max(rounds // given.divide, 1), given.repeats)
+        print(f"{name}: done", file=sys.stderr, flush=True)
+    return [sides[0], *sides[OURS:]], whole, steady
+
+
+def _of_ours(title: str, shown: Sequence[Runner], results: Mapping[str, Measured], ours: int = 0) -> None:
+    table(title, shown, {name: result.of(ours) for name, result in results.items()})
 
 
 def floating(folder: Path, given: argparse.Namespace) -> None:
