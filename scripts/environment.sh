@@ -64,9 +64,9 @@ find_python() {
     return 1
 }
 
-# python_environment: .venv with this package and its test tools; does nothing when it is up to date.
+# python_environment: .venv with this package and its test tools, in the versions of scripts/constraints.txt; does nothing when it is up to date.
 python_environment() {
-    local python version stamp=.venv/installed.toml
+    local python version stamp=.venv/installed constraints=scripts/constraints.txt
     if ! new_enough .venv/bin/python; then
         python=$(find_python) || fail "Python 3.11 or later is needed: install it and start again"
         if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -76,10 +76,10 @@ python_environment() {
         say "making .venv with $("$python" --version)"
         "$python" -m venv --clear .venv || fail "$python could not make .venv"
     fi
-    if ! cmp -s pyproject.toml "$stamp"; then
+    if ! cat pyproject.toml "$constraints" | cmp -s - "$stamp"; then
         say "installing Python packages into .venv"
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]' >&2 ||
-            fail "pip could not install the packages that pyproject.toml names"
-        cp pyproject.toml "$stamp"
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check -c "$constraints" -e '.[test]' >&2 ||
+            fail "pip could not install the packages that pyproject.toml and $constraints name"
+        cat pyproject.toml "$constraints" >"$stamp"
     fi
 }

@@ -5,7 +5,6 @@ A QConfig is one such file (docs/quantization.md; keys: `toolchain.quantize.qcon
 
 import re
 from collections.abc import Container, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +91,11 @@ def check_bounds(text: str, name: str) -> None:
     collections: list[tuple[str | None, int]] = []
     """(anchor, nodes before it) of each that is open."""
     count = 0
-    with suppress(yaml.YAMLError):  # what makes values of it says what is wrong
+
+    def too_deep(line: int) -> BadInputError:
+        return BadInputError(f"{name}:{line}: nested more than {MOST_DEPTH} deep; correct this line")
+
+    try:
         for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             if isinstance(event, yaml.CollectionStartEvent):
                 collections.append((event.anchor, count))
@@ -104,11 +107,16 @@ def check_bounds(text: str, name: str) -> None:
             count += isinstance(event, yaml.NodeEvent)
             line = event.start_mark.line + 1 if event.start_mark is not None else 1
             if len(collections) > MOST_DEPTH:
-                raise BadInputError(f"{name}:{line}: nested more than {MOST_DEPTH} deep; correct this line")
+                raise too_deep(line)
             if count > MOST_NODES:
                 raise BadInputError(
                     f"{name}:{line}: more than {MOST_NODES} values with all that aliases repeat; drop some"
                 )
+    except yaml.MarkedYAMLError as error:  # PyYAML 6.0.4 and newer count too, before the first event
+        if "nesting depth" in (error.problem or "") and error.problem_mark is not None:
+            raise too_deep(error.problem_mark.line + 1) from None
+    except yaml.YAMLError:
+        pass  # what makes values of it says what is wrong
 
 
 def _walk(path: Path, loader: Any, node: "yaml.Node", prefix: str, sections: Container[str]) -> Iterator[Entry]:

@@ -1,7 +1,9 @@
 """scripts/environment.sh: packages are installed once apt is free, and what goes wrong is said in a line."""
 
 import os
+import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,14 @@ def test_a_lock_of_apt_is_waited_for(
     assert (tmp_path / "calls").read_text().split() == calls
     assert ("waiting up to" in done.stderr) == bool(locked)
     assert ("apt-get could not install some-package" in done.stderr) == bool(ends)
+
+
+def test_every_package_of_the_tests_has_one_version() -> None:
+    lines = (SCRIPT.parent / "constraints.txt").read_text().splitlines()
+    versions = [re.fullmatch(r"([\w.-]+)==([\w.]+)", line) for line in lines if not line.startswith("#")]
+    assert all(versions)
+    pinned = {match[1].lower().replace("_", "-") for match in versions if match}
+    assert len(pinned) == len(versions)
+    project = tomllib.loads((SCRIPT.parents[1] / "pyproject.toml").read_text())["project"]
+    named = project["dependencies"] + project["optional-dependencies"]["test"]
+    assert {re.split("[<>=]", name)[0].lower().replace("_", "-") for name in named} <= pinned
