@@ -46,6 +46,13 @@ class Program:
         """Commands that are work of the core."""
         return sum(command.descriptor.opcode == Opcode.CORE for command in self.commands)
 
+    @property
+    def last_kernel(self) -> int:
+        """How many commands there are up to the last that is work of the core."""
+        return max(
+            (at for at, command in enumerate(self.commands, 1) if command.descriptor.opcode == Opcode.CORE), default=0
+        )
+
     def code(self) -> bytes:
         """Descriptors, then extended blocks, as they lie at `memory.commands`."""
         blocks = b"".join(command.block.pack() for command in self.commands if command.block is not None)

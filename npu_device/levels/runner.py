@@ -17,6 +17,7 @@ from npu_device.device import NpuDevice
 from npu_device.host.command_port import PortReply
 from npu_device.memory.memory import Memory, sparse
 from npu_device.trace.stream import EventStream
+from pyv_state import WORD32
 
 _CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")
 _ENABLE = 1
@@ -32,6 +33,8 @@ class Listed(NamedTuple):
     """Cycle of acceptance, if the queue has room then."""
     block: Extended | None = None
     """Macro form: its extended block, which the runner puts at the end of DRAM, or of its first 2 GiB."""
+    work: int = 0
+    """Cycles for which the core works on it before it submits it, once all commands before it are complete."""
 
 
 class Run(NamedTuple):
@@ -91,9 +94,13 @@ class Runner:
     def _run(self, commands: Sequence[Listed]) -> Run:
         device = self.device
         tickets = []
-        now = -1
+        now, first, since = -1, 0, 0
         for index, (command, descriptor) in enumerate(zip(commands, self.place(commands), strict=True)):
-            at = max(command.at, index * self.config.submit.cost)
+            if command.work:
+                began = now = self._idle(now)
+                first, since = index, began + command.work
+                descriptor = descriptor.with_(tile_m=began & WORD32, tile_n=command.work)
+            at = max(command.at, since + (index - first) * self.config.submit.cost)
             if at - 1 > now:
                 now = at - 1
                 device.advance(now)
@@ -113,6 +120,13 @@ class Runner:
             device.advance(last + _STRIDE)
         self.events.flush()
         return Run(device, self.memory, self.events, device.counters.cycle, tuple(tickets))
+
+    def _idle(self, now: int) -> int:
+        """The cycle in which everything is complete."""
+        while (event := self.device.next_event()) is not None:
+            now = max(now + 1, event)
+            self.device.advance(now)
+        return max(now, 0)
 
 
 @contextmanager

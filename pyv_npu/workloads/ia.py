@@ -1,10 +1,12 @@
 """IA: the commands of a model computed in order, without a core and without time (docs/npu-timing.md, "Levels").
 
-The same decoder and kernels as at the other levels: outputs are equal bit for bit.
+The same decoder and kernels as at the other levels: outputs are equal bit for bit. What a kernel on the core takes
+depends on what it finds, which IA knows: so each can run on a core by itself, in a program with one command.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +20,11 @@ from npu_device.issue.compute import compute
 from npu_device.memory.memory import Memory, sparse
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels import on_core
+from pyv_ext.elf import parse_elf
+from pyv_npu.boot import find_program
+from pyv_npu.config import Config
 from pyv_npu.workloads.data import Tensors, Values, from_device, to_device
+from pyv_npu.workloads.firmware import LEVEL, run_program
 from pyv_npu.workloads.timing import refused
 from toolchain.backend import Program
 from toolchain.codegen import Command
@@ -26,7 +32,7 @@ from toolchain.compiler import Compiled
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Graph, Role
 from toolchain.onnx_model.reference import rounded
-from toolchain.program_image import pieces
+from toolchain.program_image import FIRMWARE, Piece, pieces, with_pieces
 
 
 class Machine:
@@ -48,12 +54,18 @@ class Machine:
             self.memory.write_bytes(piece.address, piece.data)
         self._decoder = Decoder(config, self.memory)
 
-    def run(self, commands: Sequence[Command], done: Callable[[str], None] | None = None) -> None:
-        """One command after the other; `done(layer)` is called behind the last of a layer. An error of ours when the
-        device would refuse one (`refused`)."""
+    def run(
+        self, commands: Sequence[Command], done: Callable[[str], None] | None = None,
+        before: Callable[[int, Memory], None] | None = None,
+    ) -> None:  # fmt: skip
+        """One command after the other; `done(layer)` is called behind the last of a layer, `before` with the index of
+        a command that is work of the core, before that. An error of ours when the device would refuse one
+        (`refused`)."""
         last = {command.layer: number for number, command in enumerate(commands)}
         for number, command in enumerate(commands):
             if command.block is not None and command.descriptor.opcode == Opcode.CORE:
+                if before is not None:
+                    before(number, self.memory)
                 on_core.run(self.memory, command.descriptor, command.block)
             try:
                 decoded = self._decoder.decode(command.descriptor, 0, 0)
@@ -123,10 +135,57 @@ def execute(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> dict[str,
     return observed(compiled, config, inputs)[0]
 
 
-def observed(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> tuple[dict[str, Values], dict[str, Values]]:
-    """The outputs of a model, and the codes that it rounds numbers to on the way."""
+def observed(
+    compiled: Compiled, config: NpuConfig, inputs: Tensors, before: Callable[[int, Memory], None] | None = None
+) -> tuple[dict[str, Values], dict[str, Values]]:
+    """The outputs of a model, and the codes that it rounds numbers to on the way. `before`: as of `Machine.run`."""
     graph = compiled.graph
     machine = Machine(compiled, config, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs})
     codes = Codes(graph, rounded(compiled.model.proto))
-    machine.run(compiled.commands, partial(codes.take, machine.read))
+    machine.run(compiled.commands, partial(codes.take, machine.read), before)
     return {name: from_device(compiled, name, machine.read(name)) for name in graph.outputs}, codes.values
+
+
+# -- kernels on the core, timed where nothing submits them (docs/npu-timing.md, "Differences between the levels") ------
+
+
+@dataclass(frozen=True)
+class CoreKernels:
+    """The kernels of a model, each as a program of its own."""
+
+    compiled: Compiled
+    images: dict[int, bytes] = field(default_factory=dict)
+    """By the index of the command."""
+
+    def take(self, index: int, memory: Memory) -> None:
+        """Make the program of a command, with the operands that it finds now."""
+        compiled, command = self.compiled, self.compiled.commands[index]
+        assert command.block is not None, "a CORE command has an extended block"
+        at, graph = compiled.memory.commands, compiled.graph
+        content = [Piece(at, command.descriptor.pack()), Piece(command.descriptor.param1, command.block.pack())]
+        layer = next(layer for layer in graph.layers if layer.id == command.layer)
+        for name in layer.inputs:
+            address = compiled.address(name)
+            content.append(Piece(address, memory.read(address, graph.tensors[name].size) or b""))
+        arguments = {"commands": 1, "descriptors": at, "kernels": 1}
+        self.images[index] = with_pieces(find_program(FIRMWARE).read_bytes(), content, compiled.end, arguments)
+
+    def cycles(self, config: Config) -> Mapping[int, int]:
+        """Core cycles of each on the core of a configuration, by the index of its command; equal programs run once."""
+        whole = replace(config.run, sim_level=LEVEL, sanitize=(), max_cycles=None, timeout=None)
+        config, known = replace(config, run=whole), dict[bytes, int]()
+        for image in self.images.values():
+            if image not in known:
+                ran = run_program(config, parse_elf(image, FIRMWARE))
+                assert ran.counters is not None
+                known[image] = ran.counters["core_kernels"]["cycles"]
+        return {index: known[image] for index, image in self.images.items()}
+
+
+def kernels_of(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> CoreKernels:
+    """The kernels of a model that is given these inputs. IA computes the model as far as the last of them."""
+    found = CoreKernels(compiled)
+    if compiled.kernels:
+        data = {name: to_device(compiled, name, inputs[name]) for name in compiled.graph.inputs}
+        Machine(compiled, config, data).run(compiled.commands[: compiled.last_kernel], before=found.take)
+    return found

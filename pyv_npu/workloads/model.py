@@ -83,6 +83,9 @@ class Model(Workload["ModelDetail"]):
     def uses_core(self, config: Config) -> bool:
         return config.run.sim_level in CORE_LEVELS
 
+    def sees_core(self, config: Config) -> bool:
+        return config.run.sim_level != "IA"
+
     def sees(self, config: Config) -> Hashable:
         return seen_by_compiler(config)
 
@@ -161,10 +164,15 @@ class CompiledModel(Prepared["ModelDetail"]):
         if config.run.sim_level in CORE_LEVELS:
             return self._through_firmware(config, session)
         host, name, commands = Stopwatch(), self.compiled.model.name, self.compiled.commands
-        detail = self._detail(*ia.observed(self.compiled, config.npu, self.inputs))
-        if config.run.sim_level == "IA":
+        kernels = ia.CoreKernels(self.compiled)
+        timing = config.run.sim_level == "IA_TIMING"
+        outputs, codes = ia.observed(self.compiled, config.npu, self.inputs, kernels.take if timing else None)
+        detail = self._detail(outputs, codes)
+        if not timing:
             return Result(name, config, detail)
-        timed = run_commands(commands, config.npu, "IA_TIMING", keep=True)
+        spent = kernels.cycles(config)
+        timed = run_commands(commands, config.npu, "IA_TIMING", keep=True, kernels=spent)
+        detail = replace(detail, kernel_cycles=sum(spent.values()))
         return Result(
             name, config, detail, timed.cycles, timed.counters, timed.events, host=host.figures(), commands=commands,
             moved=timed.traffic,
@@ -238,6 +246,8 @@ class ModelDetail(Detail):
     """Output -> error against the model before it was quantized."""
     submission: Mapping[str, Any] = field(default_factory=dict)
     """As `submission` makes it; empty where firmware submits."""
+    kernel_cycles: int = 0
+    """Of the core, where kernels were timed by themselves."""
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         hashes = {name: hashlib.sha256(values.tobytes()).hexdigest() for name, values in self.outputs.items()}
@@ -258,7 +268,7 @@ class ModelDetail(Detail):
         """Layers, commands, and how each output compares with the reference."""
         model = result.json["model"]
         rows = [("layers", str(model["layers"])), ("commands", str(model["commands"]))]
-        rows += _kernels(self.compiled, result)
+        rows += _kernels(self.compiled, result, self.kernel_cycles)
         if result.core is None and result.cycles is not None:
             rows.append(("cycles", f"{result.cycles:,}"))
         used = model["precision"]
@@ -285,14 +295,13 @@ class ModelDetail(Detail):
         return {**listing(self.compiled, result.config.npu), "outputs.npz": archive(self.outputs)}
 
 
-def _kernels(compiled: Compiled, result: Result[Any]) -> list[tuple[str, str]]:
-    """A row about the layers that the core works on, where there are any."""
+def _kernels(compiled: Compiled, result: Result[Any], alone: int) -> list[tuple[str, str]]:
+    """A row about the layers that the core works on, where there are any; `alone`: their cycles where they were timed
+    by themselves."""
     if not compiled.kernels:
         return []
-    said = str(compiled.kernels)
-    if result.core is not None:
-        return [("kernels on the core", f"{said}, {kernel_cycles(result.json):,} cycles")]
-    return [("kernels on the core", said if result.cycles is None else f"{said}, NOT TIMED: this run has no core")]
+    said, spent = str(compiled.kernels), kernel_cycles(result.json) if result.core is not None else alone
+    return [("kernels on the core", said if result.cycles is None else f"{said}, {spent:,} cycles")]
 
 
 def archive(tensors: Tensors) -> bytes:
@@ -319,6 +328,9 @@ class TimedModel(Workload["TimingDetail"]):
     def files(self) -> tuple[Path, ...]:
         return self.choices.files
 
+    def sees_core(self, config: Config) -> bool:
+        return True
+
     def sees(self, config: Config) -> Hashable:
         return seen_by_compiler(config)
 
@@ -329,7 +341,9 @@ class TimedModel(Workload["TimingDetail"]):
         self.check(config)
         host = Stopwatch()
         compiled = compile_for(config, self.path, self.choices)
-        return TimedCommands(compiled, host.figures()["cpu_s"])
+        spent = host.figures()["cpu_s"]
+        inputs = complete_inputs(compiled, config.run.seed, {}) if compiled.kernels else {}
+        return TimedCommands(compiled, spent, ia.kernels_of(compiled, config.npu, inputs))
 
 
 @dataclass(frozen=True)
@@ -338,15 +352,18 @@ class TimedCommands(Prepared["TimingDetail"]):
 
     compiled: Compiled
     compile_cpu_s: float | None
+    kernels: ia.CoreKernels
+    """Those on the core, with what random inputs of `run.seed` give them."""
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[TimingDetail]":
         config = packed(config, self.compiled.target.qconfig)
         host, commands = Stopwatch(), self.compiled.commands
-        timed = run_commands(commands, config.npu, config.run.sim_level, keep=session.keep)
+        spent = self.kernels.cycles(config)
+        timed = run_commands(commands, config.npu, config.run.sim_level, keep=session.keep, kernels=spent)
+        detail = TimingDetail(self.compiled, timed.layers, session.keep, sum(spent.values()))
         return Result(
-            self.compiled.model.name, config, TimingDetail(self.compiled, timed.layers, session.keep), timed.cycles,
-            timed.counters, timed.events, host={"compile_cpu_s": self.compile_cpu_s, **host.figures()},
-            commands=commands, moved=timed.traffic,
+            self.compiled.model.name, config, detail, timed.cycles, timed.counters, timed.events,
+            host={"compile_cpu_s": self.compile_cpu_s, **host.figures()}, commands=commands, moved=timed.traffic,
         )  # fmt: skip
 
 
@@ -357,6 +374,8 @@ class TimingDetail(Detail):
     compiled: Compiled
     layers: tuple[Finished, ...]
     explained: bool
+    kernel_cycles: int = 0
+    """Of the core, which works on some layers."""
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         assert result.events is not None
@@ -374,7 +393,8 @@ class TimingDetail(Detail):
         json = result.json
         rows = [
             ("layers", str(json["model"]["layers"])), ("commands", str(len(result.commands))),
-            *_kernels(self.compiled, result), ("cycles", f"{result.cycles:,}"), ("events", f"{json['events']:,}"),
+            *_kernels(self.compiled, result, self.kernel_cycles),
+            ("cycles", f"{result.cycles:,}"), ("events", f"{json['events']:,}"),
         ]  # fmt: skip
         text = lines_of(f"model {result.program}, {result.name}, timing only", rows)
         table, before = [], 0

@@ -64,15 +64,18 @@ def run_commands(
     explained: bool = False,
     keep: bool = False,
     watch: Callable[[Batch], None] | None = None,
+    kernels: Mapping[int, int] | None = None,
 ) -> TimingRun:
     """Time commands, in the order given.
 
     `memory`: bytes at addresses before the first command (token positions); `keep`: all events; `explained`: also
-    attribute the cycles, which keeps them; `watch` is given the events in batches. UsageError for a level without time,
+    attribute the cycles, which keeps them; `watch` is given the events in batches; `kernels`: cycles of the core's work
+    by the index of its command (`ia.CoreKernels`), others take none. UsageError for a level without time,
     PyvNpuError for a command that the device refuses, which no compiled model has.
     """
     check_level(level)
-    listed = [Listed(command.descriptor, 0, command.block) for command in commands]
+    works = kernels or {}
+    listed = [Listed(one.descriptor, 0, one.block, works.get(index, 0)) for index, one in enumerate(commands)]
     events = EventStream(keep=keep or explained)
     completed: dict[int, int] = {}
 

@@ -69,6 +69,10 @@ class Workload(ABC, Generic[D]):
         """Whether firmware submits the work, at the level of `config`."""
         return False
 
+    def sees_core(self, config: Config) -> bool:
+        """Whether keys of the core decide figures: firmware runs on it, or kernels of a model are timed on it."""
+        return self.uses_core(config)
+
     def sees(self, config: Config) -> Hashable:
         """What of the configuration `prepare` looks at: where it is equal, so is what is prepared."""
         return repr(config.npu)

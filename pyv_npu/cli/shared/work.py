@@ -96,7 +96,7 @@ _TABLE: dict[str, tuple[Row, ...]] = {
         Row("--qconfig", (*_ONNX, Kind.BUILT_IN), {"type": Path, "metavar": "FILE.yaml",
             "help": "how many bits weights, activations, keys and values have; or a name that `pyv-npu info` lists"}),
         Row("--timing-only", (Kind.TIMED, Kind.BUILT_IN), {"action": "store_true", "default": None,
-            "help": "time a model's commands: no core, no numbers, no reference"},
+            "help": "time a model's commands: no firmware, no reference"},
             "is for ONNX models; firmware has a core, a command list is never computed"),
     ),
     "built-in decoder models (`pyv-npu info` lists them)": (

@@ -109,7 +109,7 @@ class Addresses:
             "schema": SCHEMA,
             "versions": self._versions,
             "code": code(),
-            "config": _decisive(config, workload.uses_core(config)),
+            "config": _decisive(config, workload.sees_core(config)),
             "workload": [type(workload).__name__, {name: repr(value) for name, value in vars(workload).items()}],
             "files": self._files[program, *names],
         }

@@ -15,7 +15,8 @@ from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.result import Result
 from pyv_npu.workloads import ia
-from pyv_npu.workloads.model import ModelDetail, run_compiled
+from pyv_npu.workloads.model import Model, ModelDetail, TimedModel, run_compiled
+from pyv_npu.workloads.workload import Session
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ToolchainError
@@ -153,13 +154,46 @@ def test_a_report_has_the_core(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert set(busy) == {"loose", "tight"} and min(busy.values()) > 100
 
 
-def test_levels_without_a_core_say_that_kernels_are_not_timed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = str(saved(tmp_path))
-    for options in (["--sim-level", "IA_TIMING"], ["--timing-only"]):
-        assert main(["run", path, *options]) == 0
-        assert "kernels on the core  1, NOT TIMED: this run has no core" in capsys.readouterr().out
+def suppressed(folder: Path) -> Path:
+    """A model with two kernels, the second on what the first and an engine leave."""
+    import onnx
+
+    nodes = [make("Relu", ["s"], ["scores"]), make("NonMaxSuppression", ["b", "scores", "most"], ["r"], "boxes"),
+             make("NonZero", ["scores"], ["n"], "places"), make("Cast", ["n"], ["f"], to=FLOAT),
+             make("Mul", ["f", "f"], ["y"])]  # fmt: skip
+    inputs = [
+        helper.make_tensor_value_info("b", FLOAT, [1, 40, 4]),
+        helper.make_tensor_value_info("s", FLOAT, [1, 2, 40]),
+    ]
+    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in (("r", I64), ("y", FLOAT))]
+    most = helper.make_tensor("most", I64, [1], [7])
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [most])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize(("level", "whole"), [("IA_TIMING", True), ("IA_TIMING", False), ("CA_HYBRID", False)])
+def test_levels_without_a_core_time_its_kernels(level: str, whole: bool, tmp_path: Path) -> None:
+    """As a run through firmware does, to the cycle; the rest of that run is submission."""
+    work = (Model if whole else TimedModel)(suppressed(tmp_path))
+    prepared = work.prepare(Config())
+    firmware = Model(suppressed(tmp_path)).run(with_values(Config(), {"npu.mode": "tight"}))
+    result = prepared.run(with_values(Config(), {"npu.mode": "tight", "run.sim_level": level}), Session(keep=True))
+    took = firmware.json["npu"]["core_kernels"]["cycles"]
+    lasted = [(run.spans.core["end"] - run.spans.core["start"]).tolist() for run in (firmware, result)]
+    assert lasted[0] == lasted[1] and sum(lasted[0]) == took and len(lasted[0]) == 2
+    parts = firmware.json["cycles_parts"]
+    assert result.cycles is not None and took < result.cycles <= parts["work"] < result.cycles + 1500
+    assert result.analysis is not None and result.analysis.explanation.causes[Blocker.CORE] == took
+    assert f"kernels on the core  2, {took:,} cycles" in result.detail.text(result)
+
+
+def test_kernels_are_timed_on_the_core_that_is_configured(tmp_path: Path) -> None:
+    prepared, cycles = TimedModel(saved(tmp_path)).prepare(Config()), []
+    for latency in (1, 5):
+        config = with_values(Config(), {"run.sim_level": "IA_TIMING", "core.timing.load": latency})
+        cycles.append(prepared.run(config).cycles)
+    assert cycles[0] < cycles[1]
 
 
 def test_what_does_not_run_kernels_says_so() -> None:
