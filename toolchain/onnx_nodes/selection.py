@@ -16,7 +16,8 @@ MAX_ADDED = 1 << 24
 
 
 def top_k(parts: Parts) -> None:
-    """The largest, then the largest of what is left. Many, or integers, are found by a kernel of the core."""
+    """The largest, then the largest of what is left: elements that were found become -infinity. Where that is the
+    largest, the first is taken of those that are not found yet. A kernel of the core finds many, and integers."""
     node, shape = parts.node, parts.node.shape(0)
     axis, k = node.axis(len(shape), -1), int(node.needed(1, "K").reshape(-1)[0])
     if k > MAX_PASSES or np.dtype(parts.kind).kind != "f":
@@ -27,11 +28,16 @@ def top_k(parts: Parts) -> None:
     places = np.arange(shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(shape))])
     every, lowest, along = parts.constant(places.astype(np.int64)), parts.number(-math.inf), parts.integers(axis)
     values, indices = [], []
+    there, gone = parts.constant(np.ones(shape, np.int8)), parts.constant(np.array(0, np.int8))
     for step in range(k):
         values.append(parts.make("ReduceMax", left, along))
         indices.append(parts.make("ArgMax", left, axis=axis))
+        if step > 0:
+            first = parts.make("ArgMax", there, axis=axis)
+            indices[-1] = parts.make("Where", parts.make("Equal", values[-1], lowest), first, indices[-1])
         if step < k - 1:
-            left = parts.make("Where", parts.make("Equal", indices[-1], every), lowest, left)
+            this = parts.make("Equal", indices[-1], every)
+            left, there = (parts.make("Where", this, *pair) for pair in ((lowest, left), (gone, there)))
     if node.gives(0):
         found = parts.joined(values, axis)
         parts.result("Identity" if largest else "Neg", found)

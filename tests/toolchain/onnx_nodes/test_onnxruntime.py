@@ -225,6 +225,21 @@ def test_top_k(axis: int, k: int, largest: int) -> None:
     check("TopK", x, ("v", "i"), constants={"k": np.array([k])}, kinds=(1, I64), axis=axis, largest=largest)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("largest", [0, 1])
+def test_top_k_of_infinities_finds_each_once(largest: int, kind: Any) -> None:
+    inf, lowest = np.inf, np.finfo(kind).min
+    rows = [
+        [-inf] * 5,
+        [inf] * 5,
+        [-inf, 1, -inf, inf, -inf],
+        [inf, -inf, inf, lowest, -inf],
+        [lowest, -inf, -lowest, inf, inf],
+    ]
+    x, number = np.array(rows, kind), helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    check("TopK", {"x": x}, ("v", "i"), constants={"k": np.array([4])}, kinds=(number, I64), axis=1, largest=largest)
+
+
 @pytest.mark.parametrize(
     "equation",
     ["bij,bjk->bik", "bhqd,bhkd->bhqk", "i,j->ij", "ij->ji", "ij->", "bij,jk", "abc,cd,de->abe", "bij,bij->b"],
