@@ -14,7 +14,7 @@ from toolchain.onnx_domains.contributed import CONTRIBUTED, DOMAIN
 from toolchain.onnx_domains.on_core import ON_CORE
 from toolchain.onnx_model.node import Node, Operator
 from toolchain.onnx_model.opset import OLDEST
-from toolchain.onnx_nodes import arithmetic, recurrent, sampling, selection, spectra
+from toolchain.onnx_nodes import arithmetic, recurrent, regions, sampling, selection, spectra
 from toolchain.onnx_nodes import images as images_of_parts
 from toolchain.onnx_nodes.parts import Compose, Row
 from toolchain.onnx_operators import (
@@ -221,6 +221,11 @@ OPERATORS: dict[str, Operator] = {
     "RotaryEmbedding": Operator(
         lookups.rotary_embedding, {"interleaved": ALL, "num_heads": ALL, "rotary_embedding_dim": ALL},
         FLOAT | {DataType.INT32}, "GATHER, ROPE",
+    ),
+    "RoiAlign": _composed(
+        regions.roi_align, "coordinate_transformation_mode", "output_height", "output_width", "sampling_ratio",
+        "spatial_scale", types=frozenset((DataType.FP32, DataType.INT32)),
+        note="ELTWISE, REDUCE, GEMM_T; mode max: GATHER", mode="avg; max with a sampling_ratio above 0",
     ),
     "Round": _unary("ROUND"),
     "ScatterElements": _composed(

@@ -130,6 +130,10 @@ def _resize(draft: Draft) -> None:
     draft.proto.input.insert(1, "")
 
 
+def _roi_align(draft: Draft) -> None:
+    draft.put(coordinate_transformation_mode="output_half_pixel")
+
+
 def _upsample_scales(draft: Draft) -> None:
     draft.constant(1, np.array(draft.take("scales"), np.float32))
 
@@ -205,6 +209,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     **{f"Reduce{kind}": (Rule(18, _input("axes", 1)),) for kind in _AXES},
     "ReduceSum": (Rule(13, _input("axes", 1)),),
     "Resize": (Rule(11, _resize),),
+    "RoiAlign": (Rule(16, _roi_align),),
     "Scatter": (Rule(11, _scatter),),
     "Slice": (Rule(10, _slice),),
     "Softmax": (Rule(13, _softmax),),

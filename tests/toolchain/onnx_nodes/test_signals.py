@@ -44,6 +44,35 @@ def test_an_image_on_a_grid(mode: str, padding: str, aligned: int) -> None:
     check("GridSample", given, opset=16, mode=mode, padding_mode=padding, align_corners=aligned)
 
 
+CORNERS = np.array(
+    [
+        [0, 0, 8, 6],
+        [1.3, 2.2, 7.7, 4.9],
+        [-9, -4, 20, 31],
+        [3, 3, 3, 3],
+        [5.5, 1, 6, 1.25],
+        [12, 9, 30, 40],
+        [0, 0, 1, 99],
+    ],
+    np.float32,
+)
+"""Regions of images of 6 x 8: whole, inside, far beyond every border, empty, small, outside, long."""
+
+
+@pytest.mark.parametrize(("mode", "sampling"), [("avg", 0), ("avg", 1), ("avg", 3), ("max", 1), ("max", 2)])
+@pytest.mark.parametrize("turned", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize(("images", "scale"), [(1, 1.0), (3, 0.7)])
+def test_bins_of_regions(mode: str, sampling: int, turned: str, images: int, scale: float) -> None:
+    given = {"x": random(images, 5, 6, 8), "r": CORNERS, "b": np.arange(len(CORNERS)) % images}
+    check("RoiAlign", given, opset=16, mode=mode, sampling_ratio=sampling, coordinate_transformation_mode=turned,
+          spatial_scale=scale, output_height=2, output_width=3)  # fmt: skip
+
+
+def test_bins_of_regions_of_an_old_operator_set() -> None:
+    given = {"x": random(1, 2, 6, 8), "r": CORNERS[:3], "b": np.zeros(3, np.int64)}
+    check("RoiAlign", given, opset=11, output_height=3, output_width=3)
+
+
 @pytest.mark.parametrize(
     ("operator", "inputs", "how", "message"),
     [
@@ -51,6 +80,12 @@ def test_an_image_on_a_grid(mode: str, padding: str, aligned: int) -> None:
         ("DFT", {"x": random(1, 8, 2)}, {"opset": 17, "onesided": 1}, "one-sided DFT requires real input"),
         ("GridSample", {"x": random(1, 1, 3, 3, 3), "grid": random(1, 2, 2, 2, 3)}, {}, "3 dimensions: supported are"),
         ("GridSample", {"x": random(1, 1, 3, 3), "grid": random(1, 2, 2, 2)}, {"mode": "cubic"}, "mode cubic"),
+        (
+            "RoiAlign",
+            {"x": random(1, 1, 6, 8), "r": CORNERS, "b": np.zeros(7, np.int64)},
+            {"mode": "max"},
+            "mode=max with sampling_ratio=0: supported are avg",
+        ),
     ],
 )
 def test_what_is_not_supported_is_refused(operator: str, inputs: Any, how: Any, message: str) -> None:
