@@ -101,7 +101,10 @@ OPERATORS: dict[str, Operator] = {
     "Concat": Operator(shaping.concat, {"axis": ALL}, MOVED, "COPY"),
     "Constant": _evaluated(*(f"value{kind}" for kind in ("", "_float", "_floats", "_int", "_ints"))),
     "ConstantOfShape": _evaluated("value", constant=(0,)),
-    "Conv": Operator(images.convolution, {**PADDING, "group": ALL}, FLOAT, "CONV2D_T; three dimensions: COPY, GEMM_T"),
+    "Conv": Operator(
+        images.convolution, {**PADDING, "group": ALL}, FLOAT,
+        "CONV2D_T; three dimensions, wide dilation: COPY, GEMM_T"
+    ),
     "ConvInteger": Operator(
         quantized.convolution_integer, {**PADDING, "group": ALL}, BYTE,
         "CONV2D_T; with a constant w the zero point of x may be a tensor", constant=(2, 3)

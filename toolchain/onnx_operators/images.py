@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npu_device.abi.opcodes import DataType
+from npu_device.abi.opcodes import BITS, DataType
 from npu_device.operations import windows as device
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Attribute, TensorIR
@@ -122,13 +122,24 @@ def convolution(node: Node) -> None:
     shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
     bias = node.tensor(2) if node.has(2) else None
     on_device = device_windows(x, shape)
-    if on_device is not None and w.shape[0] <= MAX_WORD:
+    if on_device is not None and w.shape[0] <= MAX_WORD and not _spread(x, on_device):
         convolve(node, (x, w, out), on_device, groups, bias)
         return
     total = out if bias is None else node.temporary(out.shape, out.dtype)
     _product_of_patches(node, (x, w, total), shape, groups)
     if bias is not None:
         apply(node, "ADD", total, node.view(bias, (*bias.shape, *(1,) * len(shape.kernel))), out)
+
+
+MAX_SPREAD = 1 << 19
+"""Bytes of the rows from the first that a dilated window reads to the last: the device loads those between them too,
+and a quarter of the default scratchpad holds no more. Chosen by us."""
+
+
+def _spread(x: TensorIR, shape: device.Windows) -> bool:
+    """Whether its windows are dilated so widely that a tile of one may not fit: their pixels are collected instead."""
+    rows = (shape.kh - 1) * shape.dh + 1
+    return shape.dh > 1 and rows * shape.w * x.shape[1] * BITS[x.dtype] // 8 > MAX_SPREAD
 
 
 def groups_of(node: Node, x: TensorIR, w: TensorIR) -> int:

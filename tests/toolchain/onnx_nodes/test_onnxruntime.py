@@ -225,6 +225,19 @@ def test_top_k(axis: int, k: int, largest: int) -> None:
     check("TopK", x, ("v", "i"), constants={"k": np.array([k])}, kinds=(1, I64), axis=axis, largest=largest)
 
 
+@pytest.mark.parametrize(
+    ("shape", "kernel", "how"),
+    [
+        ((1, 128, 2200), [3], {"dilations": [1024]}),
+        ((1, 128, 40, 64), [3, 3], {"dilations": [24, 24], "pads": [24] * 4, "strides": [2, 1], "group": 2}),
+    ],
+)
+def test_windows_that_no_tile_would_span(shape: tuple[int, ...], kernel: list[int], how: Any) -> None:
+    """Dilated so widely, as in WaveNet and DeepLab, that the rows between two of theirs do not fit the scratchpad."""
+    weights = random(4, shape[1] // how.get("group", 1), *kernel, seed=4)
+    check("Conv", {"x": random(*shape)}, constants={"w": weights, "b": random(4)}, kernel_shape=kernel, **how)
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 @pytest.mark.parametrize("largest", [0, 1])
 def test_top_k_of_infinities_finds_each_once(largest: int, kind: Any) -> None:
